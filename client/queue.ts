@@ -15,8 +15,7 @@ import type {
 } from '../shared/room-types.ts'
 import type { Client } from './client.ts'
 import { RoomfulError, type RoomfulErrorCode } from './errors.ts'
-import { Listeners, type Unsubscribe } from './listeners.ts'
-import { Reported } from './reported.ts'
+import { Listeners, Reported, type Unsubscribe } from './listeners.ts'
 import type { Room } from './room.ts'
 import type { LeaveReason } from './seat.ts'
 

@@ -6,8 +6,8 @@ import { LOG_LEVELS } from '../shared/log-levels.ts'
 import { MAX_BAN_REASON_BYTES } from '../shared/players.ts'
 import { CONTROL_PROBLEMS } from '../shared/problem.ts'
 import { dataFault, isNameable, MAX_SUB_LENGTH } from '../shared/tokens.ts'
-import { MEMBER_PATTERN } from './creation-order.ts'
 import { MINT_SCOPE, PLAYER_SCOPE, ROOM_CALL_SCOPE, ROOM_READ_SCOPE } from './keys.ts'
+import { MEMBER_PATTERN } from './records.ts'
 
 /** Any character, of which no half of a surrogate pair is one; also as JSON Schema reads a pattern. */
 const CHARACTER = '[^\\uD800-\\uDFFF]'

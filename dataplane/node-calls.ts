@@ -13,7 +13,8 @@ interface Topic<Question, Answer> {
   readonly answer: v.GenericSchema<unknown, Answer>
 }
 
-interface CallsEnvironment {
+/** What the calls of a node need. */
+export interface CallsEnvironment {
   readonly nodeId: string
   readonly bus: Bus
   readonly clock: Clock

@@ -37,10 +37,10 @@ import { type AskKeyStatus, askControl } from './gateway/key-cache.ts'
 import { DeadLetters } from './notices/dead-letters.ts'
 import { NoticeDelivery } from './notices/delivery.ts'
 import { noUrl, type PostNotice, webhook } from './notices/notice.ts'
-import { type AdminServerOptions, serveAdmin } from './ops/admin.ts'
-import { readiness } from './ops/health.ts'
+import { type AdminOptions, readiness, serveAdmin } from './ops/admin.ts'
 import { nodeMetrics } from './ops/metrics.ts'
 import { LoadMeter } from './ops/overload.ts'
+import { ClusterSearch } from './ops/runtime.ts'
 import { RoomCodes } from './rooms/codes.ts'
 import type { RoomDefinition } from './rooms/definition.ts'
 import { RoomHost } from './rooms/host.ts'
@@ -120,7 +120,7 @@ export interface NodeOptions extends Partial<NodeConfig & NodeLimits> {
  */
 export type Listen = (
   gateway: Gateway,
-  admin: AdminServerOptions,
+  admin: AdminOptions,
 ) => Promise<Pick<RunningNode, 'wsUrl' | 'adminUrl' | 'close'>>
 
 /** A running node. */
@@ -382,9 +382,14 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   }
 
   const ownerless = new OwnerlessRooms(store, ownership.nodes)
-  const admin: AdminServerOptions = {
-    nodeId: name,
-    bus: store.bus,
+  const found: Pick<AdminOptions, 'describeRooms' | 'describeSessions' | 'describeCluster'> = {
+    describeRooms: (query) => host.describe(query),
+    describeSessions: (query) => gateway.describeSessions(query),
+    describeCluster: () => ownership.nodes.describe(),
+  }
+  const admin: AdminOptions = {
+    ...found,
+    search: new ClusterSearch({ ...found, nodeId: name, bus: store.bus, clock, random, log }),
     clock,
     internalToken: config.internalToken,
     controlUrl: config.controlUrl,
@@ -437,11 +442,8 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
           : []),
       ]
     },
-    describeRooms: (query) => host.describe(query),
-    describeSessions: (query) => gateway.describeSessions(query),
     describeQueues: () => host.describeQueues(),
     members: () => host.members,
-    describeCluster: () => ownership.nodes.describe(),
     findOwner: async (projectId, roomId) => {
       const found = await store.rooms.inspect(`${projectId}/${roomId}`)
       return found && { epoch: found.epoch, owner: found.owner && nodeName(found.owner) }

@@ -19,10 +19,9 @@ import { memoryStore } from '../shared/store/memory/memory.ts'
 import { storeMetrics, storeServerMetrics } from '../shared/store/metrics.ts'
 import type { Store } from '../shared/store/port.ts'
 import { authorisationTables } from '../test/authorisation/matrix.ts'
-import { PROTOCOL_PARTS } from './protocol-tables.ts'
+import { code, PROTOCOL_PARTS, table } from './protocol-tables.ts'
 import { measuredTable, playersTable, scalingChart } from './scaling.ts'
 import { scenariosJson } from './scenarios/index.ts'
-import { code, table } from './table.ts'
 
 /**
  * `npm run docs`: writes what is derived from declarations in the code: the parts of pages between `<!-- npm run docs: NAME -->` and

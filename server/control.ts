@@ -1,4 +1,4 @@
-import { Backoff } from '../client/backoff.ts'
+import { Backoff } from '../shared/backoff.ts'
 import { randomToken } from '../shared/ids.ts'
 import type { Random } from '../shared/random.ts'
 import { RoomfulError } from './errors.ts'

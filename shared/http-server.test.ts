@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import { type AddressInfo, connect, type Socket } from 'node:net'
 import { expect, it, onTestFinished, vi } from 'vitest'
 import { SeededRandom } from '../test/kit/seeded-random.ts'
-import { problemIn, rawHttp } from '../test/support/raw-http.ts'
+import { problemIn, rawHttp } from '../test/support/raw-client.ts'
 import { createHttpServer } from './http-server.ts'
 
 let opened: Socket[]

@@ -15,8 +15,13 @@ import { callControl } from './support/calls.ts'
 import { programOr } from './support/debian-package.ts'
 import { codeOf, textOf } from './support/pages/pages.ts'
 import { type Program, startProgram, startTyped } from './support/program.ts'
-import { freePort } from './support/redis-port.ts'
-import { asRedisUser, type RedisServer, redisUsersFile, startRedisWith } from './support/redis-server.ts'
+import {
+  asRedisUser,
+  freePort,
+  type RedisServer,
+  redisUsersFile,
+  startRedisWith,
+} from './support/redis-server.ts'
 import { newFolder } from './support/run-folder.ts'
 
 /** What docs/operations.md tells operators to type is typed here, as it stands, at a real deployment. */

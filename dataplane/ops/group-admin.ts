@@ -5,8 +5,7 @@ import type { Logger } from '../../shared/log.ts'
 import { Problem } from '../../shared/problem.ts'
 import type { Random } from '../../shared/random.ts'
 import type { QueueDescription, RoomDescription, SessionDescription } from '../descriptions.ts'
-import { listen } from './admin.ts'
-import { type AdminEnv, newAdminApp } from './query.ts'
+import { type AdminEnv, listen, newAdminApp } from './http.ts'
 import type { Runtime } from './runtime.ts'
 
 /** The operations side of a process whose workers are nodes: what is true of all of them, and each of them by itself below `/worker/<number>`. */

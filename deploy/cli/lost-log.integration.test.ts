@@ -1,6 +1,6 @@
 import { describe, expect, inject, it, onTestFinished, vi } from 'vitest'
 import { startTyped } from '../../test/support/program.ts'
-import { freePort } from '../../test/support/redis-port.ts'
+import { freePort } from '../../test/support/redis-server.ts'
 import { roomfulProgram } from '../local/machine.ts'
 
 /** For the start of several processes on a busy machine. */

@@ -203,10 +203,8 @@ const PROGRESS_EVERY_MS = 5000
 
 /** Seals every private key again, and logs its progress. Rejects if the store does not answer, or a key opens under none of the secrets. */
 async function rekey(config: Config<'rekey'>, log: Logger): Promise<void> {
-  const [{ Keyring }, { Keys }, { Projects }, { resealAll }] = await Promise.all([
+  const [{ Keyring }, { resealAll }] = await Promise.all([
     import('../../control/keyring.ts'),
-    import('../../control/keys.ts'),
-    import('../../control/projects.ts'),
     import('../../control/reseal.ts'),
   ])
   const store = await openStore({ ...config, log, ...system })
@@ -214,16 +212,12 @@ async function rekey(config: Config<'rekey'>, log: Logger): Promise<void> {
     const { records, bus } = store
     const keyring = new Keyring(config.keyringSecret, systemRandom)
     await keyring.check(records)
-    const vault = { records, bus, keyring, ...system }
     let loggedAt = systemClock.monotonic()
-    const done = await resealAll(
-      { records, keyring, projects: new Projects(vault), keys: new Keys(vault) },
-      (progress) => {
-        if (systemClock.monotonic() - loggedAt < PROGRESS_EVERY_MS) return
-        loggedAt = systemClock.monotonic()
-        log.info(progress, `sealed ${progress.resealed} of ${progress.records} private keys again so far`)
-      },
-    )
+    const done = await resealAll({ records, bus, keyring, ...system }, (progress) => {
+      if (systemClock.monotonic() - loggedAt < PROGRESS_EVERY_MS) return
+      loggedAt = systemClock.monotonic()
+      log.info(progress, `sealed ${progress.resealed} of ${progress.records} private keys again so far`)
+    })
     log.info(
       done,
       `all ${done.records} private keys are sealed under the first KEYRING_SECRET; ${done.resealed} were sealed again`,

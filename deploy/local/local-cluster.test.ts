@@ -1,6 +1,6 @@
 import { connect, createServer, type Server } from 'node:net'
 import { afterEach, expect, it } from 'vitest'
-import { freePort } from '../../test/support/redis-port.ts'
+import { freePort } from '../../test/support/redis-server.ts'
 import { startForwarder } from './local-cluster.ts'
 
 const servers: Server[] = []

@@ -207,7 +207,11 @@ describe('the admin side of a node', () => {
       describeQueues: () => [],
       controlUrl: 'http://127.0.0.1:3000',
       findOwner: async () => ({ epoch: 1, version: 1, owner: null }),
-      searchCluster: async () => ({ rooms: [], sessions: [], found: { rooms: 0, sessions: 0 }, silent: [] }),
+      search: {
+        find: async () => ({ rooms: [], sessions: [], found: { rooms: 0, sessions: 0 }, silent: [] }),
+        start: async () => undefined,
+        stop: async () => undefined,
+      },
       drain: () => {
         drained += 1
       },

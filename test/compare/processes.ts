@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { Redis as IoRedis } from 'ioredis'
 import { findProgram } from '../../deploy/local/machine.ts'
-import { freePort } from '../support/redis-port.ts'
+import { freePort } from '../support/redis-server.ts'
 import type { ServerName } from './dialects.ts'
 import type { Listening, Question, Sample, Settings } from './servers/served.ts'
 

@@ -4,7 +4,7 @@ import type { ClientMessage } from '../../shared/protocol/messages.ts'
 import { type ClusterNode, type LocalNode, type Login, sharedCluster } from '../support/cluster.ts'
 import type { Player } from '../support/cluster-player.ts'
 import { TestClient } from '../support/gateway/test-client.ts'
-import { until } from '../support/redis-admin.ts'
+import { until } from '../support/redis-server.ts'
 
 const WITHIN_MS = 1000
 const ROOM = 'ledger-journal:revoked'

@@ -13,8 +13,8 @@ import {
   type StoreLine,
   StoreRecorder,
 } from '../chaos/node/recording-store.ts'
-import { chaosQueue, matchRoom } from '../chaos/queue-room.ts'
 import { chaosRoom } from '../chaos/room-logic.ts'
+import { chaosQueue, matchRoom } from '../chaos/rooms.ts'
 import { Gate } from './gate.ts'
 import type { Conditions } from './lane.ts'
 import { SimSocket } from './socket.ts'

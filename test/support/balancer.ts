@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { haproxyAt, nginxAt, type Places } from '../../deploy/balancer/configuration.ts'
 import { Children } from '../../deploy/local/processes.ts'
 import { programOr } from './debian-package.ts'
-import { until } from './redis-admin.ts'
+import { until } from './redis-server.ts'
 import { processTree } from './run-folder.ts'
 import { type Certificate, fetchTrusting } from './tls.ts'
 

@@ -16,17 +16,17 @@ import { callControl, loginAt, metricOf, runtimeOf } from './calls.ts'
 import { Player, type PlayerOptions } from './cluster-player.ts'
 import { ledgerRoom } from './cluster-room.ts'
 import { FaultyLink } from './faulty-link.ts'
-import { asAdmin, until } from './redis-admin.ts'
-import { type RedisServer, startRedis, startRedisWith } from './redis-server.ts'
+import { asAdmin, type RedisServer, startRedis, startRedisWith, until } from './redis-server.ts'
 import { runEnvironment } from './run-folder.ts'
 
 /** What a test may choose. */
 export interface ClusterOptions {
   /**
    * `shared` (default): the Redis of the run, under a prefix of this cluster's own. `disk`: a Redis of its own that keeps its data across
-   * `stop` and `start`. `memory`: one of its own that loses it. With `url`: one that the test has started.
+   * `stop` and `start`. `memory`: one of its own that loses it. With `url`: one that the test has started. `none`: a store in the memory of
+   * this process, for local nodes only.
    */
-  readonly redis?: 'shared' | 'disk' | 'memory' | { readonly url: string }
+  readonly redis?: 'shared' | 'disk' | 'memory' | 'none' | { readonly url: string }
   /** `together` (default): control's data is in the same Redis. `apart`: it survives whatever happens to that. */
   readonly control?: 'together' | 'apart'
   /** Of every node, in milliseconds; default 1000. */
@@ -74,13 +74,13 @@ export class TestCluster {
   static async start(options: ClusterOptions = {}): Promise<TestCluster> {
     const redis = await startRedisFor(options)
     const given = typeof options.redis === 'object' ? options.redis.url : undefined
-    const redisUrl = given ?? redis?.url ?? inject('redisUrl')
+    const inMemory = options.redis === 'none'
+    const redisUrl = inMemory ? '' : (given ?? redis?.url ?? inject('redisUrl'))
     const keyPrefix = `test-${randomToken(systemRandom, 12)}:`
     const parts = { clock: systemClock, random: systemRandom, log: pino({ level: 'silent' }) }
-    const own = await openStore({ redisUrl, keyPrefix, ...parts })
-    const controlStore = await openStore(
-      options.control === 'apart' ? parts : { redisUrl, keyPrefix, ...parts },
-    )
+    const open = () => openStore(inMemory ? parts : { redisUrl, keyPrefix, ...parts })
+    const own = await open()
+    const controlStore = inMemory ? own : await (options.control === 'apart' ? openStore(parts) : open())
     const control = await startControl({
       config: {
         controlPort: 0,
@@ -95,6 +95,7 @@ export class TestCluster {
       controlUrl: control.url,
       internalToken: INTERNAL_TOKEN,
       leaseMs: options.leaseMs ?? 1000,
+      ...(inMemory && { store: own }),
     }
     return new TestCluster(redis, place, control, { own, control: controlStore })
   }
@@ -276,7 +277,7 @@ export class TestCluster {
   async close(): Promise<void> {
     await this.reset()
     await this.control.close()
-    await this.#controlStore.close()
+    if (this.#controlStore !== this.store) await this.#controlStore.close()
     await this.store.close()
     await this.#redis?.close()
   }
@@ -315,7 +316,7 @@ export function sharedCluster({
 }
 
 function startRedisFor({ redis = 'shared' }: ClusterOptions): Promise<RedisServer> | undefined {
-  if (redis === 'shared' || typeof redis === 'object') return undefined
+  if (redis === 'shared' || redis === 'none' || typeof redis === 'object') return undefined
   return redis === 'memory' ? startRedis() : startRedisWith({ settings: { appendonly: 'yes' } })
 }
 
@@ -327,6 +328,8 @@ interface NodePlace {
   readonly controlUrl: string
   readonly internalToken: string
   readonly leaseMs: number
+  /** The store of all local nodes. Undefined: each opens one at `redisUrl`. */
+  readonly store?: Store
 }
 
 /** Any node of a test's cluster. */
@@ -378,8 +381,8 @@ async function startLocalNode(
     random: systemRandom,
     log: pino({ level: process.env.TEST_LOG_LEVEL ?? 'silent' }).child({ node_id: nodeId }),
   }
-  const link = await FaultyLink.open(redisUrl)
-  const store = await openStore({ redisUrl: link.url, keyPrefix, ...parts })
+  const link = place.store ? undefined : await FaultyLink.open(redisUrl)
+  const store = place.store ?? (await openStore({ redisUrl: link!.url, keyPrefix, ...parts }))
   const running = await startNode({
     nodeId,
     wsPort: 0,
@@ -407,13 +410,16 @@ async function startLocalNode(
     },
     running,
     store,
-    link,
+    get link() {
+      if (!link) throw new Error('a store in memory has no link')
+      return link
+    },
     drain,
     async close() {
-      link.hold(false)
+      link?.hold(false)
       await drain()
-      await store.close()
-      await link.close()
+      if (store !== place.store) await store.close()
+      await link?.close()
     },
   }
 }

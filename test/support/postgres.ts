@@ -3,7 +3,7 @@ import { chownSync, existsSync, mkdtempSync, readdirSync, rmSync } from 'node:fs
 import { join } from 'node:path'
 import { findProgram } from '../../deploy/local/machine.ts'
 import { installPackages, mayInstall } from './debian-package.ts'
-import { freePort } from './redis-port.ts'
+import { freePort } from './redis-server.ts'
 
 /** A Postgres server that belongs to one test file. */
 export interface PostgresServer {

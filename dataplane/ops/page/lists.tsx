@@ -8,11 +8,12 @@ import type {
   SessionDescription,
 } from '../../descriptions.ts'
 import type { DeadLetterDescription, NoticesDescription } from '../../notices/dead-letters.ts'
-import type { ClusterMatches } from '../cluster-search.ts'
+import type { ClusterMatches } from '../runtime.ts'
 import { Act, ban, endSession, type Project, resend, showProjects, switchProject } from './actions.tsx'
 import { nameOf, pageOf, type Tab, useModel } from './model.ts'
 import { OpenRoom } from './room.tsx'
 import {
+  age,
   bytes,
   type Column,
   count,
@@ -32,13 +33,7 @@ const LONGEST_DATA = 300
 /** The age of an RFC 3339 time of the node. */
 const Age = ({ of }: { of: string }) => <>{duration(useModel().api.age(of))}</>
 
-/** Returns a column of the ages of RFC 3339 times, the newest first. */
-const age = <T,>(label: string, of: (item: T) => string): Column<T> =>
-  number(
-    label,
-    (item) => Date.parse(of(item)),
-    (item) => <Age of={of(item)} />,
-  )
+const sayAge = (since: string) => <Age of={since} />
 
 /** Returns a column of JSON. */
 const data = <T extends { readonly data: Json }>(): Column<T> => ({
@@ -57,6 +52,8 @@ const wordOf = ({ alive, draining, cordoned }: Node): string =>
   alive ? (draining ? 'draining' : cordoned ? 'cordoned' : 'serving') : 'gone'
 /** A limit of 0 is none. */
 const ofMost = (used: number, limit: number) => count(used) + (limit === 0 ? '' : ` of ${count(limit)}`)
+
+const versionOf = ({ version, commit = '' }: Node): string => `${version} ${commit}`
 
 const NODES: readonly Column<Node>[] = [
   {
@@ -77,28 +74,12 @@ const NODES: readonly Column<Node>[] = [
     key: wordOf,
     cell: (node) => <span class={`state ${wordOf(node)}`}>{wordOf(node)}</span>,
   },
-  number(
-    'Load',
-    ({ load }) => load,
-    ({ load }) => percent(load),
-  ),
-  number(
-    'Rooms',
-    ({ rooms }) => rooms,
-    (node) => ofMost(node.rooms, node.max_rooms),
-  ),
-  number(
-    'Sessions',
-    ({ sessions }) => sessions,
-    (node) => ofMost(node.sessions, node.max_sessions),
-  ),
-  text('Version', (node) => `${node.version} ${node.commit ?? ''}`),
-  text('Room code', (node) => node.rooms_hash),
-  number(
-    'Up',
-    (node) => -Date.parse(node.started_at),
-    (node) => (node.alive ? <Age of={node.started_at} /> : '–'),
-  ),
+  number('Load', 'load', ({ load }) => percent(load)),
+  number('Rooms', 'rooms', (node) => ofMost(node.rooms, node.max_rooms)),
+  number('Sessions', 'sessions', (node) => ofMost(node.sessions, node.max_sessions)),
+  { label: 'Version', key: versionOf, cell: versionOf },
+  text('Room code', 'rooms_hash'),
+  age('Up', 'started_at', (since, node) => (node.alive ? sayAge(since) : '–'), true),
 ]
 
 /** The nodes of the cluster. */
@@ -116,39 +97,28 @@ export function Nodes() {
 
 const ROOMS: readonly Column<RoomDescription>[] = [
   { label: 'Room', key: (room) => room.room_id, cell: (room) => <OpenRoom room={room} /> },
-  text('Project', (room) => room.project_id, 'soft'),
-  number(
-    'Members',
-    (room) => room.member_count,
-    ({ member_count: members, connected_count: connected }) =>
-      count(members) + (members > connected ? ` (${count(members - connected)} away)` : ''),
+  text('Project', 'project_id', 'soft'),
+  number('Members', 'member_count', ({ member_count: members, connected_count: connected }) =>
+    members > connected ? `${count(members)} (${count(members - connected)} away)` : count(members),
   ),
-  number(
-    'Updates/s',
-    (room) => room.updates_per_second ?? -1,
-    ({ updates_per_second: rate }) => (rate === null ? '–' : rate.toFixed(1)),
-  ),
-  number('Seq', (room) => room.seq),
+  number('Updates/s', 'updates_per_second', ({ updates_per_second: rate }) => rate?.toFixed(1) ?? '–'),
+  number('Seq', 'seq'),
 ]
 
 const SESSIONS: readonly Column<SessionDescription>[] = [
-  text('Session', (session) => session.session_id),
-  text('Player', (session) => session.sub),
-  text('Project', (session) => session.project_id, 'soft'),
-  text('Key', (session) => session.key_id, 'soft'),
-  age('Connected', (session) => session.connected_at),
+  text('Session', 'session_id'),
+  text('Player', 'sub'),
+  text('Project', 'project_id', 'soft'),
+  text('Key', 'key_id', 'soft'),
+  age('Connected', 'connected_at', sayAge),
   {
     label: 'Rooms',
     key: (session) => session.rooms.length,
     look: 'rooms',
-    cell: ({ project_id: projectId, rooms }) =>
-      rooms.map((roomId) => <OpenRoom key={roomId} room={{ project_id: projectId, room_id: roomId }} />),
+    cell: ({ project_id, rooms }) =>
+      rooms.map((room_id) => <OpenRoom key={room_id} room={{ project_id, room_id }} />),
   },
-  number(
-    'Queued',
-    (session) => session.queued_bytes,
-    (session) => bytes(session.queued_bytes),
-  ),
+  number('Queued', 'queued_bytes', (session) => bytes(session.queued_bytes)),
   {
     label: 'Actions',
     cell: (session) => (
@@ -449,13 +419,9 @@ function ListedRooms() {
   )
   const columns: readonly Column<ListedRoom>[] = [
     roomsOf(project),
-    number(
-      'Members',
-      ({ members }) => members,
-      (room) => ofMost(room.members, room.max_members ?? 0),
-    ),
-    number('Reserved', ({ reserved }) => reserved),
-    age('Created', (room) => room.created_at),
+    number('Members', 'members', (room) => ofMost(room.members, room.max_members ?? 0)),
+    number('Reserved', 'reserved'),
+    age('Created', 'created_at', sayAge),
     data(),
   ]
   if (types.length === 0) return <Foot>No room type of this node has a list (listing).</Foot>
@@ -496,16 +462,12 @@ function ListedRooms() {
 
 const QUEUES: readonly Column<QueueDescription>[] = [
   { label: 'Queue', key: (queue) => queue.room_id, cell: (queue) => <OpenRoom room={queue} /> },
-  text('Project', (queue) => queue.project_id, 'soft'),
-  number('Waiting', (queue) => queue.waiting),
-  number(
-    'Oldest wait',
-    (queue) => -Date.parse(queue.oldest_since ?? '9999-01-01'),
-    ({ oldest_since: since }) => (since === null ? '–' : <Age of={since} />),
-  ),
-  number('Pending matches', (queue) => queue.pending_matches),
-  number('Matches', (queue) => queue.matches),
-  number('Failures', (queue) => queue.failures),
+  text('Project', 'project_id', 'soft'),
+  number('Waiting', 'waiting'),
+  age('Oldest wait', 'oldest_since', sayAge, true),
+  number('Pending matches', 'pending_matches'),
+  number('Matches', 'matches'),
+  number('Failures', 'failures'),
 ]
 
 /** The queues of the node. */
@@ -544,10 +506,10 @@ function Notices() {
     project,
   )
   const columns: readonly Column<DeadLetterDescription>[] = [
-    text('Notice', (letter) => letter.type),
+    text('Notice', 'type'),
     roomsOf(project),
-    age('Dead since', (letter) => letter.died_at),
-    text('Last answer', (letter) => letter.reason),
+    age('Dead since', 'died_at', sayAge),
+    text('Last answer', 'reason'),
     data(),
     {
       label: 'Actions',
@@ -597,8 +559,8 @@ function Projects() {
     String(control.isOpen),
   )
   const columns: readonly Column<Project>[] = [
-    text('Project', (project) => project.name),
-    text('Id', (project) => project.id, 'soft'),
+    text('Project', 'name'),
+    text('Id', 'id', 'soft'),
     {
       label: 'State',
       key: (project) => project.disabled_at ?? '',
@@ -608,7 +570,7 @@ function Projects() {
         </span>
       ),
     },
-    age('Created', (project) => project.created_at),
+    age('Created', 'created_at', sayAge),
     {
       label: 'Actions',
       cell: (project) => (

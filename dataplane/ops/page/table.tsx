@@ -44,19 +44,40 @@ export interface Column<T> {
   readonly cell: (item: T) => ComponentChildren
 }
 
+/** Names of the properties of `T` whose values are of type `V`. */
+type PropertiesOf<T, V> = { [K in keyof T]-?: T[K] extends V ? K : never }[keyof T]
+
 /** Returns a column of texts. */
 export const text = <T,>(
   label: string,
-  of: (item: T) => string | null | undefined,
+  name: PropertiesOf<T, string | null | undefined>,
   look?: Column<T>['look'],
-): Column<T> => ({ label, key: (item) => of(item) ?? '', look, cell: (item) => of(item) ?? '–' })
+): Column<T> => {
+  const of = (item: T) => item[name] as string | null | undefined
+  return { label, key: (item) => of(item) ?? '', look, cell: (item) => of(item) ?? '–' }
+}
 
 /** Returns a column of numbers. `say`: what a cell says instead of the number. */
 export const number = <T,>(
   label: string,
-  of: (item: T) => number,
-  say: Column<T>['cell'] = (item) => count(of(item)),
-): Column<T> => ({ label, key: of, look: 'number', cell: say })
+  name: PropertiesOf<T, number | null>,
+  say?: Column<T>['cell'],
+): Column<T> => {
+  const key = (item: T) => (item[name] as number | null) ?? -1
+  return { label, key, look: 'number', cell: say ?? ((item) => count(key(item))) }
+}
+
+/** Returns a column of the ages of RFC 3339 times. The newest comes first, or with `oldestFirst` the oldest. */
+export const age = <T,>(
+  label: string,
+  name: PropertiesOf<T, string | null>,
+  say: (since: string, item: T) => ComponentChildren,
+  oldestFirst = false,
+): Column<T> => {
+  const of = (item: T) => item[name] as string | null
+  const key = (item: T) => Date.parse(of(item) ?? '9999-01-01') * (oldestFirst ? -1 : 1)
+  return { label, key, look: 'number', cell: (item) => (of(item) === null ? '–' : say(of(item)!, item)) }
+}
 
 interface TableProps<T> {
   readonly id: string

@@ -3,10 +3,10 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
-import { asAdmin } from '../../../test/support/redis-admin.ts'
-import { freePort } from '../../../test/support/redis-port.ts'
 import {
   addRedisUser,
+  asAdmin,
+  freePort,
   REDIS_USERS,
   type RedisServer,
   startRedis,

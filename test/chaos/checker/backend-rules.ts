@@ -1,5 +1,5 @@
 import { OUTCOME_MS } from '../../../dataplane/rooms/outcomes.ts'
-import type { BankState } from '../bank-room.ts'
+import type { BankState } from '../rooms.ts'
 import type { BackendHistory, BackendRecord, WrittenNotice } from './backend-history.ts'
 import type { History, StoreRecord, Violation, ViolationName } from './history.ts'
 import { type Ownership, Ownerships } from './ownership.ts'

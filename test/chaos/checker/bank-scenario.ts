@@ -1,4 +1,4 @@
-import type { BankState } from '../bank-room.ts'
+import type { BankState } from '../rooms.ts'
 import type { BackendHistory, BackendRecord } from './backend-history.ts'
 import type { Fault, FaultKind, History, StoreRecord } from './history.ts'
 

@@ -1,4 +1,4 @@
-import { MATCH_PLAYERS } from '../queue-room.ts'
+import { MATCH_PLAYERS } from '../rooms.ts'
 import type { QueueRecord } from './queue-history.ts'
 import type { OpenHistory } from './scenario.ts'
 

@@ -15,7 +15,7 @@ import { type RedisServer, startRedis } from '../../support/redis-server.ts'
 import { runEnvironment } from '../../support/run-folder.ts'
 import { machineClock, machineNow } from '../node/clocks.ts'
 import { historyOf, readStoreLines, type StoreHistory, storeLinesIn } from '../node/recording-store.ts'
-import { NoticeReceiver } from './notice-receiver.ts'
+import { NoticeReceiver } from './backends.ts'
 import type { Door } from './player.ts'
 import {
   type OwnedRoom,

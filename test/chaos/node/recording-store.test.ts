@@ -1,12 +1,19 @@
 import { expect, it } from 'vitest'
-import { SessionStore, newSessionId, quotaSets } from '../../../dataplane/gateway/session.ts'
+import { newSessionId, quotaSets, SessionStore } from '../../../dataplane/gateway/session.ts'
 import { memoryStore } from '../../../shared/store/memory/memory.ts'
 import { FakeClock } from '../../kit/fake-clock.ts'
 import { SeededRandom } from '../../kit/seeded-random.ts'
 import { check } from '../checker/check.ts'
 import { Scenario } from '../checker/scenario.ts'
 import { machineNow } from './clocks.ts'
-import { StoreRecorder, overriding, readStoreLines, storeLinesIn, type StoreLine, unfenced } from './recording-store.ts'
+import {
+  overriding,
+  readStoreLines,
+  type StoreLine,
+  StoreRecorder,
+  storeLinesIn,
+  unfenced,
+} from './recording-store.ts'
 
 /** A recorder of `node`, and what its lines tell. */
 function recording(node: string) {

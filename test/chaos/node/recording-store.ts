@@ -2,12 +2,20 @@ import { decodeSession } from '../../../dataplane/gateway/session.ts'
 import { decodeNotice } from '../../../dataplane/notices/notice.ts'
 import { JournalFormat } from '../../../dataplane/rooms/journal.ts'
 import { noObserver, type TurnHook, type TurnObserver } from '../../../dataplane/watchdog/turns.ts'
-import { sleep, systemClock, type Clock } from '../../../shared/clock.ts'
-import { type Claim, type Fence, type Records, type RoomOwner, type RoomRecords, type Write } from '../../../shared/store/port.ts'
-import { type BankState } from '../bank-room.ts'
-import { type Content, type Fault, type History, type LateCall, type SessionWrite, type StoreRecord, type TaskBegin } from '../checker/history.ts'
-import { type AppliedOp, type ChaosState } from '../room-logic.ts'
-import { type Stall } from './clocks.ts'
+import { type Clock, sleep, systemClock } from '../../../shared/clock.ts'
+import type { Claim, Fence, Records, RoomOwner, RoomRecords, Write } from '../../../shared/store/port.ts'
+import type {
+  Content,
+  Fault,
+  History,
+  LateCall,
+  SessionWrite,
+  StoreRecord,
+  TaskBegin,
+} from '../checker/history.ts'
+import type { AppliedOp, ChaosState } from '../room-logic.ts'
+import type { BankState } from '../rooms.ts'
+import type { Stall } from './clocks.ts'
 
 /**
  * A line of a node's history: a call of the store that begins, the answer to one, a time in which nothing got on, a session's record that was

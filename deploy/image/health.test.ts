@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { healthUrl, planeOf } from './health-url.ts'
+import { healthUrl, planeOf } from './health.ts'
 
 const noFile = (path: string): string => {
   throw new Error(`${path} is not there`)

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { turn } from '../test/support/client/play.ts'
-import { Events } from './events.ts'
+import { Events } from './listeners.ts'
 
 const setUp = () => {
   const errors: unknown[] = []

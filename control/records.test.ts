@@ -4,12 +4,12 @@ import { systemRandom } from '../shared/random.ts'
 import { memoryStore } from '../shared/store/memory/memory.ts'
 import type { Store, Write } from '../shared/store/port.ts'
 import { FakeClock } from '../test/kit/fake-clock.ts'
-import { Idempotency, type RequestIdentity } from './idempotency.ts'
 import { Keyring } from './keyring.ts'
+import { Idempotency, type RequestIdentity } from './records.ts'
 
 const DAY_MS = 24 * 3600 * 1000
 const request: RequestIdentity = {
-  callerId: 'operator:a',
+  caller: { id: 'operator:a' },
   path: '/projects',
   body: { name: 'one' },
   idempotencyKey: 'order-1',
@@ -33,7 +33,7 @@ const things = () => store.records.page('{control}:things', { limit: 100 })
 beforeEach(() => {
   clock = new FakeClock()
   store = memoryStore({ clock })
-  idempotency = new Idempotency(store.records, new Keyring('secret', systemRandom))
+  idempotency = new Idempotency({ records: store.records, keyring: new Keyring('secret', systemRandom) })
   made = 0
 })
 
@@ -62,7 +62,7 @@ describe('an idempotency key', () => {
 
   it('belongs to one caller and one path', async () => {
     await idempotency.run(request, plan)
-    await idempotency.run({ ...request, callerId: 'operator:b' }, plan)
+    await idempotency.run({ ...request, caller: { id: 'operator:b' } }, plan)
     await idempotency.run({ ...request, path: '/projects/prj_a/keys' }, plan)
     expect(await things()).toHaveLength(3)
   })
@@ -87,16 +87,19 @@ describe('an idempotency key', () => {
         return store.records.write(writes)
       },
     }
-    await new Idempotency(records, new Keyring('secret', systemRandom)).run(request, plan)
+    await new Idempotency({ records, keyring: new Keyring('secret', systemRandom) }).run(request, plan)
     expect(values).toHaveLength(1)
     expect(values.join()).not.toContain('thing-1')
   })
 
   it('is a conflict, and does nothing, when its answer was sealed under a secret that is gone', async () => {
     await idempotency.run(request, plan)
-    const later = new Idempotency(store.records, new Keyring('another', systemRandom))
+    const later = new Idempotency({ records: store.records, keyring: new Keyring('another', systemRandom) })
     await expect(later.run(request, plan)).rejects.toMatchObject({ code: 'conflict' })
-    const both = new Idempotency(store.records, new Keyring('another,secret', systemRandom))
+    const both = new Idempotency({
+      records: store.records,
+      keyring: new Keyring('another,secret', systemRandom),
+    })
     expect(await both.run(request, plan)).toMatchObject({ replayed: true })
   })
 

@@ -1,11 +1,17 @@
+import type { Server } from 'node:http'
+import type { MiddlewareHandler } from 'hono'
 import { type Context, Hono } from 'hono'
 import * as v from 'valibot'
+import { createHttpServer } from '../../shared/http-server.ts'
 import { requestIdOf } from '../../shared/ids.ts'
+import { InternalToken } from '../../shared/internal-token.ts'
 import { Problem, problemResponse } from '../../shared/problem.ts'
 import { MAX } from '../../shared/protocol/messages.ts'
 import type { Random } from '../../shared/random.ts'
+import { StoreUnavailable } from '../../shared/store/port.ts'
+import { storeProblem } from '../../shared/store/problem.ts'
 
-/** What the apps of the operations side share: parameters of calls, ids of requests, and errors. */
+/** What the apps of the operations side share: parameters of calls, ids of requests, the internal token, errors, and listening. */
 
 /** What a room is asked for by. Other ids are not those of rooms: no client could name them. */
 export const ROOM_ID = v.pipe(
@@ -35,6 +41,13 @@ export const countUpTo = (most: number) =>
     v.maxValue(most, `must be a whole number from 0 to ${most}`),
   )
 
+const LARGEST_PAGE = 200
+/** How many entries a page has. */
+export const PAGE_LIMIT = v.optional(
+  v.pipe(countUpTo(LARGEST_PAGE), v.minValue(1, `must be a whole number from 1 to ${LARGEST_PAGE}`)),
+  '50',
+)
+
 /** Variables of a request. */
 export type AdminEnv = { Variables: { requestId: string } }
 
@@ -58,3 +71,40 @@ export function newAdminApp(
   )
   return app
 }
+
+/** Lets a request pass only with an internal token. */
+export function requireToken(tokens: string | undefined): MiddlewareHandler<AdminEnv> {
+  const internal = new InternalToken(tokens)
+  return async (c, next) => {
+    if (internal.accepts(c.req.header('x-service-internal-token'))) return next()
+    throw new Problem(
+      'unauthenticated',
+      'The header x-service-internal-token must carry the internal token of this deployment.',
+    )
+  }
+}
+
+/** Answers with a 503 if the store does not answer. */
+export async function withStore(answer: () => Promise<Response>): Promise<Response> {
+  try {
+    return await answer()
+  } catch (error) {
+    throw error instanceof StoreUnavailable ? storeProblem(error) : error
+  }
+}
+
+/** Serves an app at an address that no other worker of this process shares. Rejects when it cannot be had. */
+export const listen = (
+  fetch: Hono<AdminEnv>['fetch'],
+  random: Random,
+  host: string,
+  port: number,
+): Promise<Server> =>
+  new Promise((resolve, reject) => {
+    const server = createHttpServer(fetch, random)
+    server.once('error', reject)
+    server.listen({ port, host, exclusive: true }, () => {
+      server.off('error', reject)
+      resolve(server)
+    })
+  })

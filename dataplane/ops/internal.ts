@@ -7,18 +7,18 @@ import type { Json, JsonObject } from '../../shared/json.ts'
 import { Problem, type ProblemCode } from '../../shared/problem.ts'
 import type { Random } from '../../shared/random.ts'
 import { RateLimits } from '../../shared/rate-limit.ts'
-import { type CountedRoom, StoreUnavailable } from '../../shared/store/port.ts'
-import { storeProblem } from '../../shared/store/problem.ts'
+import type { CountedRoom } from '../../shared/store/port.ts'
 import { MAX_SUB_LENGTH } from '../../shared/tokens.ts'
 import { invalid, MAX_BODY_BYTES, readJson, requireJson, validate } from '../../shared/validate.ts'
 import type { RoomList } from '../directory/directory.ts'
 import type { Position } from '../directory/rows.ts'
 import { DEFAULT_LIMIT, InvalidQuery, MAX_LIMIT, type StoredRow, takenSeats } from '../directory/rows.ts'
+import type { DeadLetters } from '../notices/dead-letters.ts'
 import type { RequestAnswer, RequestCode, RoomRequest, Shown } from '../traffic.ts'
-import { type AdminEnv, countUpTo, PROJECT_ID, ROOM_ID } from './query.ts'
+import { type AdminEnv, countUpTo, PAGE_LIMIT, PROJECT_ID, ROOM_ID, withStore } from './http.ts'
 
-/** What the calls under `/internal/rooms` need to know of the node. */
-export interface RoomCallsSource {
+/** What the calls under `/internal` need to know of the node. */
+export interface InternalCallsSource {
   /** Rooms of a project that no living node has, page by page. Rejects with `StoreUnavailable`. */
   readonly ownerlessRooms: (
     projectId: string,
@@ -31,12 +31,21 @@ export interface RoomCallsSource {
   readonly describeRoom: (projectId: string, roomId: string, shown: Shown) => Promise<RequestAnswer>
   /** Sends a request to a room, whichever node has it. Never rejects. */
   readonly requestRoom: (projectId: string, roomId: string, request: RoomRequest) => Promise<RequestAnswer>
+  /** Rooms of a project in the store, behind `after`. Rejects with `StoreUnavailable`. */
+  readonly countedRooms: (
+    projectId: string,
+    limit: number,
+    after: CountedRoom | undefined,
+  ) => Promise<readonly CountedRoom[]>
+  /** Ends a session, whichever node has it. False: the project has no such session. Rejects with `StoreUnavailable`. */
+  readonly endSession: (projectId: string, sessionId: string) => Promise<boolean>
+  readonly notices: Pick<DeadLetters, 'describe' | 'resend' | 'removeAll'>
   readonly clock: Clock
   readonly random: Random
 }
 
 /** A position in the list of rooms without owner, as the text that a caller gives back. */
-export const CURSOR = v.pipe(
+const CURSOR = v.pipe(
   v.string(),
   v.rawTransform(({ dataset, addIssue, NEVER }): CountedRoom => {
     const read = v.safeParse(POSITION, decoded(dataset.value))
@@ -57,18 +66,14 @@ function parsed(text: string): Json | undefined {
   }
 }
 
-export const cursorOf = ({ until, roomId }: CountedRoom): string =>
+const cursorOf = ({ until, roomId }: CountedRoom): string =>
   encoded([until === Number.POSITIVE_INFINITY ? null : until, roomId])
 
 const encoded = (position: Json): string => Buffer.from(JSON.stringify(position)).toString('base64url')
 
-const LARGEST_PAGE = 200
 const LIST_QUERY = v.object({
   project_id: v.optional(PROJECT_ID, ''),
-  limit: v.optional(
-    v.pipe(countUpTo(LARGEST_PAGE), v.minValue(1, `must be a whole number from 1 to ${LARGEST_PAGE}`)),
-    '50',
-  ),
+  limit: PAGE_LIMIT,
   cursor: v.exactOptional(CURSOR),
 })
 /** Maximum number of seats of one request. */
@@ -147,13 +152,14 @@ const LISTING_QUERY = v.object({
 const ROW_POSITION = v.strictTuple([v.number(), v.string(), v.string()])
 
 /**
- * Mounts the calls that control forwards to a node: `GET` and `DELETE /internal/rooms`, `GET /internal/room`,
- * `POST /internal/rooms/requests`, and `GET /internal/listings`.
+ * Mounts the calls that control forwards to a node: `GET` and `DELETE /internal/rooms`, `GET /internal/room`, `POST /internal/rooms/requests`,
+ * `GET /internal/listings`, `DELETE /internal/sessions`, and `DELETE /internal/project-rooms`, which ends the next rooms of a project, and
+ * with the last of them its notices.
  */
-export function roomCalls(
+export function internalCalls(
   app: Hono<AdminEnv>,
   guard: MiddlewareHandler<AdminEnv>,
-  source: RoomCallsSource,
+  source: InternalCallsSource,
 ): void {
   app.get('/internal/rooms', guard, (c) => withStore(() => list(c, source)))
   app.delete('/internal/rooms', guard, (c) => withStore(() => end(c, source)))
@@ -161,9 +167,11 @@ export function roomCalls(
   const rates = new RateLimits(source.clock, REQUEST_RATE)
   app.post('/internal/rooms/requests', guard, (c) => request(c, source, rates))
   app.get('/internal/listings', guard, (c) => withStore(() => listing(c, source)))
+  app.delete('/internal/project-rooms', guard, (c) => withStore(() => endRooms(c, source)))
+  app.delete('/internal/sessions', guard, (c) => withStore(() => endSession(c, source)))
 }
 
-async function list(c: Context, { ownerlessRooms }: RoomCallsSource): Promise<Response> {
+async function list(c: Context, { ownerlessRooms }: InternalCallsSource): Promise<Response> {
   const { project_id: projectId, limit, cursor } = validate(LIST_QUERY, c.req.query(), 'query')
   const { rooms, next } = await ownerlessRooms(projectId, limit, cursor)
   return c.json(
@@ -185,7 +193,7 @@ async function list(c: Context, { ownerlessRooms }: RoomCallsSource): Promise<Re
 }
 
 /** A room type that this node does not know has an empty list. */
-async function listing(c: Context, { listedRooms }: RoomCallsSource): Promise<Response> {
+async function listing(c: Context, { listedRooms }: InternalCallsSource): Promise<Response> {
   const asked = validate(LISTING_QUERY, c.req.query(), 'query')
   const { project_id: projectId, room_type: roomType, where, order, full, limit, cursor } = asked
   const position = cursor === undefined ? undefined : v.safeParse(ROW_POSITION, decoded(cursor))
@@ -216,8 +224,8 @@ async function listing(c: Context, { listedRooms }: RoomCallsSource): Promise<Re
 }
 
 /** Ends a room for an operator. */
-export const closeRoom = (
-  { requestRoom, random }: Pick<RoomCallsSource, 'requestRoom' | 'random'>,
+const closeRoom = (
+  { requestRoom, random }: Pick<InternalCallsSource, 'requestRoom' | 'random'>,
   projectId: string,
   roomId: string,
 ): Promise<RequestAnswer> =>
@@ -227,7 +235,7 @@ export const closeRoom = (
     do: { op: 'close' },
   })
 
-async function end(c: Context, source: RoomCallsSource): Promise<Response> {
+async function end(c: Context, source: InternalCallsSource): Promise<Response> {
   const { project_id: projectId, room_id: roomId } = validate(END_QUERY, c.req.query(), 'query')
   const answer = await closeRoom(source, projectId, roomId)
   if ('reply' in answer) return c.json({ project_id: projectId, room_id: roomId, ended: true })
@@ -238,7 +246,7 @@ async function end(c: Context, source: RoomCallsSource): Promise<Response> {
   )
 }
 
-async function describe(c: Context, { describeRoom }: RoomCallsSource): Promise<Response> {
+async function describe(c: Context, { describeRoom }: InternalCallsSource): Promise<Response> {
   const query = validate(DESCRIBE_QUERY, c.req.query(), 'query')
   const { project_id: projectId, room_id: roomId, include_state: state, include_layers: layers } = query
   const answer = await describeRoom(projectId, roomId, {
@@ -252,7 +260,7 @@ async function describe(c: Context, { describeRoom }: RoomCallsSource): Promise<
 }
 
 /** Carries a request of a backend out, once. */
-async function request(c: Context, source: RoomCallsSource, rates: RateLimits): Promise<Response> {
+async function request(c: Context, source: InternalCallsSource, rates: RateLimits): Promise<Response> {
   const body = validate(REQUEST_BODY, await readJson(c.req.raw, REQUEST_BYTES), 'body')
   const { project_id: projectId, room_id: roomId } = body
   const { create, ...asked } = body.request
@@ -300,11 +308,30 @@ function problemOf(answer: Extract<RequestAnswer, { code: RequestCode }>): Probl
   return new Problem(problem, message, again ? { headers: { 'retry-after': `${seconds}` } } : {})
 }
 
-/** Answers with a 503 if the store does not answer. */
-export async function withStore(answer: () => Promise<Response>): Promise<Response> {
-  try {
-    return await answer()
-  } catch (error) {
-    throw error instanceof StoreUnavailable ? storeProblem(error) : error
-  }
+/** Rooms that one call ends. All are opened and ended at the same time. */
+const BATCH = 50
+
+const ROOMS_QUERY = v.object({ project_id: PROJECT_ID, cursor: v.exactOptional(CURSOR) })
+const SESSION_QUERY = v.object({ project_id: PROJECT_ID, session_id: v.string() })
+
+async function endRooms(c: Context, source: InternalCallsSource): Promise<Response> {
+  const { project_id: projectId, cursor } = validate(ROOMS_QUERY, c.req.query(), 'query')
+  const rooms = await source.countedRooms(projectId, BATCH, cursor)
+  await Promise.all(
+    rooms.map(async ({ roomId }) => {
+      const answer = await closeRoom(source, projectId, roomId)
+      if ('reply' in answer || answer.code === 'room_not_found') return
+      throw new Problem('room_unavailable', `${roomId} has not ended: ${answer.message}. Try again.`)
+    }),
+  )
+  const last = rooms.length === BATCH ? rooms.at(-1) : undefined
+  if (!last) await source.notices.removeAll(projectId)
+  return c.json({ ended_rooms: rooms.length, next_cursor: last ? cursorOf(last) : null })
+}
+
+async function endSession(c: Context, source: InternalCallsSource): Promise<Response> {
+  const { project_id: projectId, session_id: sessionId } = validate(SESSION_QUERY, c.req.query(), 'query')
+  if (!(await source.endSession(projectId, sessionId)))
+    throw new Problem('session_not_found', `The project ${projectId} has no session ${sessionId}.`)
+  return c.json({ project_id: projectId, session_id: sessionId, ended: true })
 }

@@ -1,4 +1,4 @@
-import type { Random } from '../shared/random.ts'
+import type { Random } from './random.ts'
 
 /**
  * Delays between attempts: exponential backoff with full jitter, so that the clients of a lost node do not reconnect at the same moment
