@@ -3,7 +3,7 @@
  * @module roomful/client/queue
  */
 import type { Json, JsonObject } from '../shared/json.ts'
-import { MATCHED } from '../shared/protocol/queue.ts'
+import { MATCHED } from '../shared/protocol/messages.ts'
 import { type Random, systemRandom } from '../shared/random.ts'
 import type {
   RoomCollection,

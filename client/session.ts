@@ -1,7 +1,7 @@
 import { Backoff } from '../shared/backoff.ts'
 import type { Clock } from '../shared/clock.ts'
-import { CLOSE, closeName } from '../shared/protocol/close-codes.ts'
 import type { DecodedMessage } from '../shared/protocol/codec.ts'
+import { CLOSE, closeName } from '../shared/protocol/error-codes.ts'
 import type { ClientMessage, Limits, ResumePosition } from '../shared/protocol/messages.ts'
 import { MsgpackClientCodec } from '../shared/protocol/msgpack-client-codec.ts'
 import type { Random } from '../shared/random.ts'

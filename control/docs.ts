@@ -2,7 +2,7 @@ import type { Hono } from 'hono'
 import { html, raw } from 'hono/html'
 import { type DescribeRouteOptions, describeRoute, generateSpecs, resolver } from 'hono-openapi'
 import type { Registry } from 'prom-client'
-import type { LogLevel } from '../shared/log-levels.ts'
+import type { LogLevel } from '../shared/log.ts'
 import { Problem } from '../shared/problem.ts'
 import type { Store } from '../shared/store/port.ts'
 import type { ControlEnv, Endpoints } from './endpoint.ts'
@@ -222,7 +222,7 @@ interface Route {
   readonly operation: Operation
 }
 
-const METHODS = ['get', 'post', 'put', 'delete'] as const
+const METHODS = ['get', 'post', 'put', 'patch', 'delete'] as const
 
 /** The page for an API description. */
 export function docsPage(api: OpenApi): Html {

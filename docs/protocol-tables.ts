@@ -1,6 +1,5 @@
 import type { Json } from '../shared/json.ts'
-import { CLOSE, CLOSE_MEANINGS, type CloseName } from '../shared/protocol/close-codes.ts'
-import { ERRORS } from '../shared/protocol/error-codes.ts'
+import { CLOSE, CLOSE_MEANINGS, type CloseName, ERRORS } from '../shared/protocol/error-codes.ts'
 import { type Either, elementsOf, type Field, type Fields, type Table } from '../shared/protocol/fields.ts'
 import {
   BATCH_OPCODE,

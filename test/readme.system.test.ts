@@ -13,7 +13,7 @@ import { GAMES } from '../examples/backend/pages.ts'
 import { parseRun } from '../loadtest/options.ts'
 import { SCENARIOS } from '../loadtest/scenarios/index.ts'
 import { variables } from '../shared/config/variables.ts'
-import { CLOSE } from '../shared/protocol/close-codes.ts'
+import { CLOSE } from '../shared/protocol/error-codes.ts'
 import {
   type Block,
   blocksOf,

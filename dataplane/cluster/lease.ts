@@ -1,7 +1,7 @@
 import { sleep, untilNext } from '../../shared/clock.ts'
 import { nodeName } from '../../shared/ids.ts'
+import { Quiet } from '../../shared/log.ts'
 import { decodeNodeInfo, encodeNodeInfo, leaseKey, NODES } from '../../shared/node-registry.ts'
-import { Quiet } from '../../shared/quiet.ts'
 import { type Store, StoreUnavailable } from '../../shared/store/port.ts'
 import type { ClusterEnvironment } from './environment.ts'
 import type { Ownership } from './ownership.ts'

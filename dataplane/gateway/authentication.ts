@@ -11,7 +11,7 @@ import {
 import { timestamp } from '../../shared/clock.ts'
 import type { JwtIssuer } from '../../shared/config/kinds.ts'
 import { isWellFormed, type JsonObject } from '../../shared/json.ts'
-import type { CloseName } from '../../shared/protocol/close-codes.ts'
+import type { CloseName } from '../../shared/protocol/error-codes.ts'
 import { type Rate, RateLimit } from '../../shared/rate-limit.ts'
 import {
   dataFault,

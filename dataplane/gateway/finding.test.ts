@@ -1,7 +1,7 @@
 import type { Socket } from 'node:net'
 import { pino } from 'pino'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
-import { codeKey } from '../../shared/join-code.ts'
+import { codeKey } from '../../shared/ids.ts'
 import type { JsonObject } from '../../shared/json.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { StoreUnavailable } from '../../shared/store/port.ts'

@@ -1,5 +1,5 @@
 import { timestamp } from '../../shared/clock.ts'
-import { NOTICE_PARTS } from '../../shared/store/rules.ts'
+import { NOTICE_PARTS } from '../../shared/store/port.ts'
 import { attemptOf, type NoticeBody, type NoticeEnvironment, type StoredNotice } from './notice.ts'
 
 /** A notice that the backend has not accepted. */

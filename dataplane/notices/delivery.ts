@@ -1,7 +1,6 @@
 import { sleep } from '../../shared/clock.ts'
-import { Quiet } from '../../shared/quiet.ts'
-import { StoreUnavailable, type TakenNotices } from '../../shared/store/port.ts'
-import { NOTICE_PARTS, noticePart } from '../../shared/store/rules.ts'
+import { Quiet } from '../../shared/log.ts'
+import { NOTICE_PARTS, noticePart, StoreUnavailable, type TakenNotices } from '../../shared/store/port.ts'
 import { roomNamed } from '../traffic.ts'
 import type { DeadLetters } from './dead-letters.ts'
 import {

@@ -2,14 +2,12 @@ import type { Server } from 'node:http'
 import type { MiddlewareHandler } from 'hono'
 import { type Context, Hono } from 'hono'
 import * as v from 'valibot'
-import { createHttpServer } from '../../shared/http-server.ts'
+import { createHttpServer, InternalToken } from '../../shared/http-server.ts'
 import { requestIdOf } from '../../shared/ids.ts'
-import { InternalToken } from '../../shared/internal-token.ts'
-import { Problem, problemResponse } from '../../shared/problem.ts'
+import { Problem, problemResponse, storeProblem } from '../../shared/problem.ts'
 import { MAX } from '../../shared/protocol/messages.ts'
 import type { Random } from '../../shared/random.ts'
 import { StoreUnavailable } from '../../shared/store/port.ts'
-import { storeProblem } from '../../shared/store/problem.ts'
 
 /** What the apps of the operations side share: parameters of calls, ids of requests, the internal token, errors, and listening. */
 

@@ -31,6 +31,12 @@ export interface Runtime {
   readonly totals: { readonly rooms: number; readonly members: number; readonly sessions: number }
 }
 
+/** `Runtime` as it arrives, parsed. */
+export type RuntimeAnswer = Omit<Runtime, 'rooms' | 'sessions'> & {
+  readonly rooms: readonly RoomDescription[]
+  readonly sessions: readonly SessionDescription[]
+}
+
 interface NodeDescription {
   readonly node_id: string
   readonly version: string

@@ -5,7 +5,7 @@ import { jsonSchemaOf } from '../../dataplane/rooms/json-schema.ts'
 import { isLoopback } from '../../shared/config.ts'
 import { isWellFormed, type Json } from '../../shared/json.ts'
 import type { Logger } from '../../shared/log.ts'
-import { isOriginHere, namesThisMachine } from '../../shared/this-machine.ts'
+import { isOriginHere, namesThisMachine } from '../../shared/origins.ts'
 
 /** The part of JSON Schema that forms are made of. */
 export interface JsonSchema {

@@ -7,8 +7,8 @@ import { nodeMetrics } from '../../dataplane/ops/metrics.ts'
 import { systemClock } from '../../shared/clock.ts'
 import { createLog } from '../../shared/log.ts'
 import { processMetrics, registerMetrics } from '../../shared/metrics.ts'
+import { storeMetrics, storeServerMetrics } from '../../shared/store/health.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
-import { storeMetrics, storeServerMetrics } from '../../shared/store/metrics.ts'
 import { WORKER_METRICS } from '../cli/workers.ts'
 
 interface Target {

@@ -3,7 +3,7 @@ import { type Context, Hono } from 'hono'
 import { bodyLimit } from 'hono/body-limit'
 import * as v from 'valibot'
 import type { Logger } from '../../shared/log.ts'
-import { namesThisMachine } from '../../shared/this-machine.ts'
+import { namesThisMachine } from '../../shared/origins.ts'
 import { ControlError, type OwnProject, type TraceHeaders } from './control-client.ts'
 import { type ClusterView, clusterView, type Nodes } from './nodes.ts'
 import {

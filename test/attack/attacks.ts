@@ -3,7 +3,7 @@ import { randomBytes, randomInt } from 'node:crypto'
 import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { encode } from '@msgpack/msgpack'
-import { CLOSE } from '../../shared/protocol/close-codes.ts'
+import { CLOSE } from '../../shared/protocol/error-codes.ts'
 import { OPCODE, RawClient } from '../support/raw-client.ts'
 import {
   type Attack,

@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import { createServer, request as httpRequest } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { CLOSE } from '../../shared/protocol/close-codes.ts'
+import { CLOSE } from '../../shared/protocol/error-codes.ts'
 import { RawClient } from '../support/raw-client.ts'
 import {
   type Attack,

@@ -1,5 +1,5 @@
 import { beforeAll, describe, expect, it } from 'vitest'
-import { CLOSE } from '../../shared/protocol/close-codes.ts'
+import { CLOSE } from '../../shared/protocol/error-codes.ts'
 import type { ClientMessage } from '../../shared/protocol/messages.ts'
 import { type ClusterNode, type LocalNode, type Login, sharedCluster } from '../support/cluster.ts'
 import type { Player } from '../support/cluster-player.ts'

@@ -9,7 +9,7 @@
  */
 import { connect, createServer, type Socket } from 'node:net'
 import { Redis } from 'ioredis'
-import { runScript, SCRIPTS } from '../../shared/store/redis/scripts.ts'
+import { runScript, SCRIPTS } from '../../shared/store/redis/clients.ts'
 import { asAdmin, startRedisWith, until } from './redis-server.ts'
 
 const ROOMS = 50

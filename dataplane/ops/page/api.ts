@@ -1,13 +1,4 @@
-import type { RoomDescription, SessionDescription } from '../../descriptions.ts'
-import type { Runtime as RuntimeAnswer } from '../runtime.ts'
-
 /** Calls of the node that served the page, and of control. */
-
-/** The answer of `GET /admin/runtime`, parsed. */
-export type Runtime = Omit<RuntimeAnswer, 'rooms' | 'sessions'> & {
-  readonly rooms: readonly RoomDescription[]
-  readonly sessions: readonly SessionDescription[]
-}
 
 const TOKEN = 'roomful.internal_token'
 /**

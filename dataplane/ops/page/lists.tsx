@@ -298,18 +298,11 @@ function sumUp({ rooms, sessions, found, silent }: ClusterMatches): string {
   ].join(' ')
 }
 
-/** An answer of the node or of control. */
-interface Loaded<T> {
-  readonly answer: T | undefined
-  readonly error: string
-  reload(): void
-}
-
 /**
  * Loads an answer when the tab appears, when `question` changes, and, unless a load of the same question is pending, when `at` changes. The last
  * answer to the question stays during the next load, and when that fails.
  */
-function useAnswer<T>(load: () => Promise<T | undefined>, question: string, at = 0): Loaded<T> {
+function useAnswer<T>(load: () => Promise<T | undefined>, question: string, at = 0) {
   const [loaded, setLoaded] = useState<{ question: string; answer?: T | undefined; error: string }>()
   const [reloads, setReloads] = useState(0)
   const pending = useRef('')
@@ -328,12 +321,6 @@ function useAnswer<T>(load: () => Promise<T | undefined>, question: string, at =
       (error: Error) => keep({ error: error.message }),
     )
   }, [turn, at])
-  useEffect(
-    () => () => {
-      pending.current = ''
-    },
-    [],
-  )
   const { answer, error = '' } = (loaded?.question === question && loaded) || {}
   return { answer, error, reload: () => setReloads((times) => times + 1) }
 }

@@ -2,9 +2,9 @@ import { createContext } from 'preact'
 import { useContext } from 'preact/hooks'
 import type { ClusterNodeDescription, RoomDescription } from '../../descriptions.ts'
 import type { RoomWhereabouts } from '../admin.ts'
-import type { ClusterMatches } from '../runtime.ts'
+import type { ClusterMatches, RuntimeAnswer } from '../runtime.ts'
 import type { Action } from './actions.tsx'
-import { Api, Control, Refused, type Runtime } from './api.ts'
+import { Api, Control, Refused } from './api.ts'
 import { duration, timeOfDay } from './table.tsx'
 
 const EVERY_MS = 1000
@@ -85,7 +85,11 @@ export class AdminModel implements Choices {
   /** Why the page asks for the token; undefined: it has one that the node has not rejected. */
   locked: string | undefined
   heard:
-    | { readonly runtime: Runtime; readonly nodes: readonly ClusterNodeDescription[]; readonly at: number }
+    | {
+        readonly runtime: RuntimeAnswer
+        readonly nodes: readonly ClusterNodeDescription[]
+        readonly at: number
+      }
     | undefined
   /** Text of the banner. */
   failure = ''
@@ -268,7 +272,7 @@ export class AdminModel implements Choices {
     try {
       const query = { q: this.search.trim(), limit: String(this.#limit) }
       const [runtime, { nodes }, answer] = await Promise.all([
-        this.api.ask<Runtime>('admin/runtime', query),
+        this.api.ask<RuntimeAnswer>('admin/runtime', query),
         this.api.ask<{ nodes: readonly ClusterNodeDescription[] }>('admin/cluster'),
         this.room && this.#askFor(this.room),
       ])
@@ -288,12 +292,16 @@ export class AdminModel implements Choices {
 
   async #askFor(room: RoomName): Promise<RoomAnswer> {
     const query = { room_id: room.room_id, include_state: '1' }
-    const { rooms } = await this.api.ask<Runtime>('admin/runtime', query)
+    const { rooms } = await this.api.ask<RuntimeAnswer>('admin/runtime', query)
     const here = rooms.find(({ project_id: projectId }) => projectId === room.project_id)
     return here ? { here } : { there: await this.api.ask<RoomWhereabouts>('admin/owner', { ...room }) }
   }
 
-  #hear(runtime: Runtime, nodes: readonly ClusterNodeDescription[], answer: RoomAnswer | undefined): void {
+  #hear(
+    runtime: RuntimeAnswer,
+    nodes: readonly ClusterNodeDescription[],
+    answer: RoomAnswer | undefined,
+  ): void {
     const { node } = runtime
     const before = this.heard?.runtime ?? runtime
     const restarted = before.node.started_at !== node.started_at

@@ -1,5 +1,5 @@
 import { expect } from 'vitest'
-import { CLOSE, type CloseName } from '../../../shared/protocol/close-codes.ts'
+import { CLOSE, type CloseName } from '../../../shared/protocol/error-codes.ts'
 import type { ClientMessage, ServerMessage } from '../../../shared/protocol/messages.ts'
 import { RawClient, upgraded } from '../raw-client.ts'
 

@@ -29,6 +29,7 @@ import type { Json, JsonObject } from '../../../shared/json.ts'
 import type { Logger } from '../../../shared/log.ts'
 import { registerMetrics } from '../../../shared/metrics.ts'
 import { leaseKey } from '../../../shared/node-registry.ts'
+import { ReadingCodec, type ReadMessage } from '../../../shared/protocol/codec.ts'
 import { JsonCodec } from '../../../shared/protocol/json-codec.ts'
 import type {
   MemberInfo,
@@ -38,7 +39,6 @@ import type {
 } from '../../../shared/protocol/messages.ts'
 import { MsgpackClientCodec } from '../../../shared/protocol/msgpack-client-codec.ts'
 import { MsgpackCodec } from '../../../shared/protocol/msgpack-codec.ts'
-import { ReadingCodec, type ReadMessage } from '../../../shared/protocol/reading-codec.ts'
 import { memoryStore } from '../../../shared/store/memory/memory.ts'
 import {
   type Claim,
@@ -47,9 +47,8 @@ import {
   type Store,
   StoreUnavailable,
 } from '../../../shared/store/port.ts'
-import { apply } from '../../../shared/sync/apply.ts'
 import { Checksum } from '../../../shared/sync/checksum.ts'
-import type { Operation } from '../../../shared/sync/delta.ts'
+import { apply, type Operation } from '../../../shared/sync/delta.ts'
 import { noTracer, type Tracer } from '../../../shared/tracing/tracer.ts'
 import { FakeClock } from '../../kit/fake-clock.ts'
 import { SeededRandom } from '../../kit/seeded-random.ts'

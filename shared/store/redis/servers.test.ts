@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest'
-import { hasShards, requireRecent } from './server-check.ts'
+import { hasShards, requireRecent } from './servers.ts'
 
 const info = (version: string) =>
   `# Server\r\nredis_version:${version}\r\nredis_mode:standalone\r\n# Memory\r\nmaxmemory:0\r\n`

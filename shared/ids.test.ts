@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { newCode, normalizeCode } from './join-code.ts'
+import { newCode, normalizeCode } from './ids.ts'
 
 describe('The code of a room', () => {
   it('has six characters of Crockford’s base32, from six random bytes', () => {
