@@ -156,9 +156,13 @@ export class SessionBudget {
   spend(points = 0, count = 1): Payment {
     const now = this.#clock.monotonic()
     const player = this.#playerAt(now)
-    if (!player.take(now)) return 'empty'
+    const cost = points + count * this.#message
+    // A single message needs no second look at the clock. What costs more needs only one point, and owes the others.
+    const first = points === 0 && count === 1 ? cost : 1
+    if (!player.take(now, first)) return 'empty'
     const passes = this.#messages.take(now, count)
-    player.charge(passes ? points + count * this.#message - 1 : -1)
+    if (!passes) player.charge(-first)
+    else if (cost !== first) player.charge(cost - first)
     return passes ? 'paid' : 'over_rate'
   }
 
