@@ -27,11 +27,11 @@ import { Nodes } from './nodes.ts'
 /** How a control process runs: whatever of its configuration is not as the defaults say. */
 export interface ControlOptions
   extends Partial<Omit<Defaults<'control'>, 'workers' | keyof StoreConfig | keyof LogConfig>> {
-  /** How often one caller may ask for tokens; default 2,000 a second, 5,000 at once. */
+  /** Rate of tokens for one caller. Default: 2,000 per second, with bursts of 5,000. */
   readonly tokenRate?: Rate
 }
 
-/** Of a control process that is one of several behind one port. */
+/** Options of a control process that is one of several behind one port. */
 export interface ControlWorker {
   /** Its number, which is the label `worker` of its metrics. */
   readonly worker: string
@@ -41,7 +41,7 @@ export interface ControlWorker {
   readonly setLogLevel: (level: LogLevel) => void
 }
 
-/** What a control process works with. The store stays its owner's to close. */
+/** Dependencies of a control process. It does not close the store. */
 export interface ControlParts {
   readonly config: ControlOptions
   readonly store: Store
@@ -56,7 +56,7 @@ export interface ControlParts {
 
 /** A control process that serves. */
 export interface RunningControl {
-  /** Where it answers, such as `http://127.0.0.1:3000`. */
+  /** Address of the API, such as `http://127.0.0.1:3000`. */
   readonly url: string
   readonly registry: Registry
   /** Deals with errors that nothing has handled. */

@@ -7,7 +7,7 @@ export const RATE_LIMITED = counter(
   { by: ['session', 'control_frame', 'hello', 'type'] },
 )
 
-/** What a node tells of itself as a whole. */
+/** Metrics of a node as a whole. */
 export const NODE_METRICS = {
   eventLoopDelay: histogram(
     'service_event_loop_delay_seconds',

@@ -17,7 +17,7 @@ import type { DeadLetters } from '../notices/dead-letters.ts'
 import type { RequestAnswer, RequestCode, RoomRequest, Shown } from '../traffic.ts'
 import { type AdminEnv, countUpTo, PAGE_LIMIT, PROJECT_ID, ROOM_ID, withStore } from './http.ts'
 
-/** What the calls under `/internal` need to know of the node. */
+/** Dependencies of the calls under `/internal`. */
 export interface InternalCallsSource {
   /** Rooms of a project that no living node has, page by page. Rejects with `StoreUnavailable`. */
   readonly ownerlessRooms: (

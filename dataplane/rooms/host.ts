@@ -17,21 +17,20 @@ import {
 } from '../traffic.ts'
 import { fieldsOf, type Suspects } from '../watchdog/suspects.ts'
 import { noObserver, type TurnObserver } from '../watchdog/turns.ts'
-import { roomsHash } from './code-hash.ts'
 import { type RoomDefinition, type RoomListingRules, roomTypes } from './definition.ts'
 import { Replies } from './delivery.ts'
-import { Departures } from './departures.ts'
-import { RoomDescriptions } from './describe.ts'
+import { RoomDescriptions, recordedView } from './describe.ts'
 import { ROOM_LIMITS, type RoomDependencies, type RoomEnvironment, type RoomLimits } from './environment.ts'
 import { FailureLog } from './failures.ts'
 import { HistoryBudget } from './history.ts'
 import { JournalFormat } from './journal.ts'
+import { roomsHash } from './loader.ts'
+import { Departures } from './memberships.ts'
 import { outcomesIn, unlist } from './open.ts'
-import { answerLeft, outcomesLeft, outcomesToLeave } from './outcomes.ts'
+import { answerLeft, outcomesLeft, outcomesToLeave } from './request-turns.ts'
 import { restore } from './restore.ts'
 import type { Room } from './room.ts'
 import { noSuspects, RoomCode } from './room-code.ts'
-import { recordedView } from './room-view.ts'
 import { type Defer, LoopShare, Scheduler } from './scheduler.ts'
 import { NO_EPOCH, RoomSlot, type SlotState } from './slot.ts'
 import type { RoomStream } from './stream.ts'
@@ -99,7 +98,7 @@ export class RoomHost {
       loopShare,
       codecs: new Map(options.codecs.map((codec) => [codec.subprotocol, codec])),
       format: new JournalFormat(),
-      historyBudget: new HistoryBudget(limits.historyBytes, (updates) => metrics.historyDropped.inc(updates)),
+      historyBudget: new HistoryBudget(limits.historyBytes, metrics.historyDropped),
       newer: new Set(),
       departures: new Departures(clock, limits.detachedMs),
       failures: new FailureLog(clock, log, revealFailures),

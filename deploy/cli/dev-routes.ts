@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { loadPage, type Page } from '../../dataplane/ops/admin-page.ts'
 import type { RoomDefinition } from '../../dataplane/rooms/definition.ts'
-import { jsonSchemaOf } from '../../dataplane/rooms/json-schema.ts'
+import { jsonSchemaOf } from '../../dataplane/rooms/definition-check.ts'
 import { isLoopback } from '../../shared/config.ts'
 import { isWellFormed, type Json } from '../../shared/json.ts'
 import type { Logger } from '../../shared/log.ts'

@@ -1,4 +1,4 @@
-import { OUTCOME_MS } from '../../../dataplane/rooms/outcomes.ts'
+import { OUTCOME_MS } from '../../../dataplane/rooms/request-turns.ts'
 import type { BankState } from '../rooms.ts'
 import type { BackendHistory, BackendRecord, WrittenNotice } from './backend-history.ts'
 import type { History, StoreRecord, Violation, ViolationName } from './history.ts'

@@ -5,10 +5,10 @@ import { Claims } from '../../../dataplane/cluster/claims.ts'
 import { CLUSTER_METRICS } from '../../../dataplane/cluster/metrics.ts'
 import { type Frame, payloadsOf } from '../../../dataplane/frame.ts'
 import { Inbox } from '../../../dataplane/inbox.ts'
-import { RoomCodes } from '../../../dataplane/rooms/codes.ts'
 import type { RoomDefinition } from '../../../dataplane/rooms/definition.ts'
 import { ROOM_LIMITS, type RoomLimits } from '../../../dataplane/rooms/environment.ts'
 import { RoomHost } from '../../../dataplane/rooms/host.ts'
+import { RoomCodes } from '../../../dataplane/rooms/listing.ts'
 import { ROOM_METRICS, type RoomMetrics } from '../../../dataplane/rooms/metrics.ts'
 import {
   type Arrival,
