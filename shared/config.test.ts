@@ -441,7 +441,7 @@ describe('unknown variables', () => {
   })
 
   it('that name a fixed limit are called so', () => {
-    for (const name of ['OUTBOX_LIMIT_BYTES', 'JOINS_PER_SECOND', 'MAX_ROOM_TASKS'])
+    for (const name of ['OUTBOX_LIMIT_BYTES', 'MAX_UNACKED_MESSAGES', 'MAX_ROOM_TASKS'])
       expect(warnings({ [name]: '5' })).toEqual([expect.stringMatching(`^${name} is set, .* fixed limit`)])
   })
 

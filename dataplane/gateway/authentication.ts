@@ -1,9 +1,26 @@
-import { hash } from 'node:crypto'
-import { timestamp } from '../../shared/clock.ts'
-import type { CloseName } from '../../shared/protocol/error-codes.ts'
-import { type Rate, RateLimit, RateLimits } from '../../shared/rate-limit.ts'
+import { hash, KeyObject } from 'node:crypto'
 import {
+  compactVerify,
+  createLocalJWKSet,
+  createRemoteJWKSet,
+  customFetch,
+  decodeJwt,
+  decodeProtectedHeader,
+  errors,
+} from 'jose'
+import { timestamp } from '../../shared/clock.ts'
+import type { JwtIssuer } from '../../shared/config/kinds.ts'
+import { isWellFormed, type JsonObject } from '../../shared/json.ts'
+import type { CloseName } from '../../shared/protocol/error-codes.ts'
+import { type Rate, RateLimit } from '../../shared/rate-limit.ts'
+import {
+  dataFault,
+  ISSUED_AHEAD_MS,
+  isNameable,
   isSigned,
+  MAX_SUB_LENGTH,
+  MAX_TOKEN_LENGTH,
+  MAX_TOKEN_LIFE_MS,
   readToken,
   requireClaims,
   type TokenClaims,
@@ -13,7 +30,6 @@ import {
   type VerifyKey,
 } from '../../shared/tokens.ts'
 import type { GatewayContext } from './context.ts'
-import { IssuerUnavailable, JwtIssuers, type UnverifiedJwt } from './jwt.ts'
 import { KEY_REVOKED, type KeyCache, KeyStatusUnavailable } from './key-cache.ts'
 import { principalOf } from './session.ts'
 
@@ -23,11 +39,6 @@ export interface Rejection {
   readonly reason: string
 }
 
-/** So many seconds' worth of tokens may come at once. */
-const BURST_SECONDS = 3
-/** Many clients may come with one token that names no player: a load test, or guests. */
-const CLIENTS_PER_TOKEN = 10
-
 /** Tokens that are refused for their time are counted, and one of each kind in 10 s is logged. */
 const TIME_LOG_RATE: Rate = { perSecond: 0.1, burst: 1 }
 
@@ -35,15 +46,13 @@ const TIME_LOG_RATE: Rate = { perSecond: 0.1, burst: 1 }
 const MAX_VERIFIED = 10_000
 
 /**
- * Judges client tokens: signature, project, audience, time, whether the key still stands, and whether the player comes too often. What comes too
- * often is refused before its signature is checked.
+ * Judges client tokens: signature, project, audience, time, whether the key still stands, and whether the player can pay a hello. A player who
+ * cannot is refused before the signature is checked.
  */
 export class Authenticator {
   readonly #context: GatewayContext
   readonly #keys: KeyCache
   readonly #jwts: JwtIssuers
-  readonly #playerRates: RateLimits
-  readonly #tokenRates: RateLimits
   readonly #timeLogs: { readonly [fault in 'expired' | 'not_yet_valid']: RateLimit }
   /** The tokens whose signature was found good, by their SHA-256, with the key it is of. */
   readonly #verified = new Map<string, VerifyKey>()
@@ -51,14 +60,9 @@ export class Authenticator {
   constructor(context: GatewayContext, keys: KeyCache) {
     this.#context = context
     this.#keys = keys
-    const { hellosPerSecond, authJwks = [] } = context.options
-    this.#jwts = new JwtIssuers(context, authJwks)
-    const rates = (perSecond: number): RateLimits =>
-      new RateLimits(context.clock, { perSecond, burst: perSecond * BURST_SECONDS })
+    this.#jwts = new JwtIssuers(context, context.options.authJwks ?? [])
     const timeLog = (): RateLimit => new RateLimit(context.clock, TIME_LOG_RATE)
     this.#timeLogs = { expired: timeLog(), not_yet_valid: timeLog() }
-    this.#playerRates = rates(hellosPerSecond)
-    this.#tokenRates = rates(hellosPerSecond * CLIENTS_PER_TOKEN)
   }
 
   /** The claims of a token that may be used for `projectId` now, or why it may not. */
@@ -73,9 +77,9 @@ export class Authenticator {
       requireClaims(claims, expect())
       if (!jwt && claims.key_id === undefined && this.#context.options.requireKeyId)
         return refuse('unauthenticated', 'this service takes only tokens issued under a key (key_id)')
-      const rates = claims.sub === undefined ? this.#tokenRates : this.#playerRates
-      const who = `${projectId}/${principalOf(claims)}`
-      if (rates.of(who).waitMs > 0) return this.#tooMany()
+      const { budgets } = this.#context
+      const principal = principalOf(claims)
+      if (budgets.refusesHello(claims, principal)) return this.#tooMany()
       const key = await this.#keyOf(claims)
       if ('close' in key) return key
       await this.#requireSignature(token, unverified, key.verifyKey)
@@ -84,7 +88,7 @@ export class Authenticator {
       const revoked = this.revoked(claims)
       if (revoked) return revoked
       // Only now: a token that was made up takes nothing from the player it names.
-      return rates.take(who) ? claims : this.#tooMany()
+      return budgets.payHello(claims, principal) ? claims : this.#tooMany()
     } catch (error) {
       if (error instanceof TokenError && (error.fault === 'expired' || error.fault === 'not_yet_valid'))
         this.#untimely(error.fault, error)
@@ -178,3 +182,222 @@ const refuse = (close: CloseName, reason: string): Rejection => ({ close, reason
 
 /** Something here, or the moment, is in the way. */
 export const tryAgain = (why: string): Rejection => refuse('overloaded', `${why}: try again`)
+
+/** Signatures by a key that only the issuer has: never `none`, never a secret that a node would have to share. */
+const ALGORITHMS = ['RS256', 'ES256', 'EdDSA']
+/** The claim that holds what else a token may say: `{ data, rooms }`, as of our own tokens. */
+const OWN_CLAIM = 'roomful'
+const MAX_ROOMS = 64
+/** How old the keys of an issuer may be when they are fetched again, beside the players who come meanwhile. */
+const REFRESH_MS = 600_000
+/** How long an issuer is not asked again for a `kid` that it did not have. */
+const COOLDOWN_MS = 30_000
+/** How long it is left alone after it could not be reached. */
+const PAUSE_MS = 1000
+const TIMEOUT_MS = 3000
+/** Largest key set that is read, bytes. */
+const MAX_KEY_SET_BYTES = 1 << 20
+
+type Context = Pick<GatewayContext, 'clock' | 'metrics' | 'log'>
+
+/** The keys of an issuer cannot be had, so that its tokens cannot be checked now. */
+export class IssuerUnavailable extends Error {
+  override readonly name = 'IssuerUnavailable'
+}
+
+/** A JWT as it reads. Nothing of it is verified. */
+export interface UnverifiedJwt {
+  readonly claims: TokenClaims
+  /** The key it says it is signed with. Rejects with a `TokenError`, or with `IssuerUnavailable`. */
+  key(): Promise<VerifyKey>
+  /** Whether it carries the signature of `key`. */
+  isSigned(key: VerifyKey): Promise<boolean>
+}
+
+/** The issuers of `AUTH_JWKS`, each with its keys. */
+export class JwtIssuers {
+  readonly #context: Context
+  readonly #issuers: readonly { readonly expect: JwtIssuer; readonly keys: IssuerKeys }[]
+
+  constructor(context: Context, issuers: readonly JwtIssuer[], fetchKeys: typeof fetch = fetch) {
+    this.#context = context
+    this.#issuers = issuers.map((expect) => ({ expect, keys: new IssuerKeys(context, expect, fetchKeys) }))
+  }
+
+  /** Reads a token for a project that has issuers; undefined: it has none, or this is a token of our own. Throws a `TokenError`. */
+  read(projectId: string, token: string): UnverifiedJwt | undefined {
+    const issuers = this.#issuers.filter(({ expect }) => expect.project === projectId)
+    if (issuers.length === 0 || token.startsWith('v4.')) return undefined
+    if (token.length > MAX_TOKEN_LENGTH)
+      throw new TokenError('malformed', `The token is longer than ${MAX_TOKEN_LENGTH} characters.`)
+    const { header, payload } = decode(token)
+    if (header.alg === undefined || !ALGORITHMS.includes(header.alg))
+      throw new TokenError('malformed', `The alg of the token is none of ${ALGORITHMS.join(', ')}.`)
+    const issuer = issuers.find(({ expect }) => expect.issuer === payload.iss)
+    if (!issuer)
+      throw new TokenError('wrong_issuer', 'The iss of the token is no issuer of this project (AUTH_JWKS).')
+    const { expect, keys } = issuer
+    if (![payload.aud].flat().includes(expect.audience))
+      throw new TokenError('wrong_audience', `The token is not for the audience ${expect.audience}.`)
+    if (
+      payload.nbf !== undefined &&
+      !(Number(payload.nbf) * 1000 <= this.#context.clock.now() + ISSUED_AHEAD_MS)
+    )
+      throw new TokenError('not_yet_valid', 'The nbf of the token lies ahead.')
+    return {
+      claims: claimsOf(payload, expect),
+      key: () => keys.find(header),
+      isSigned: (key) =>
+        compactVerify(token, key, { algorithms: ALGORITHMS }).then(
+          () => true,
+          () => false,
+        ),
+    }
+  }
+}
+
+function decode(token: string) {
+  try {
+    return { header: decodeProtectedHeader(token), payload: decodeJwt(token) }
+  } catch {
+    throw new TokenError('malformed', 'The token is not a PASETO v4.public, nor a JWT.')
+  }
+}
+
+/** The claims as those of our own tokens. Throws a `TokenError` (malformed) that names the claim, never its value. */
+function claimsOf(payload: ReturnType<typeof decodeJwt>, { project, sub: subClaim }: JwtIssuer): TokenClaims {
+  const malformed = (claim: string, fault: string) =>
+    new TokenError('malformed', `The claim ${claim} of the token ${fault}.`)
+  const timeOf = (claim: 'iat' | 'exp'): number => {
+    const seconds = payload[claim]
+    if (typeof seconds !== 'number' || !(seconds >= 0 && seconds < 1e11))
+      throw malformed(claim, 'must be a time in seconds since 1970')
+    return Math.floor(seconds * 1000)
+  }
+  const [issuedAt, expiresAt] = [timeOf('iat'), timeOf('exp')]
+  if (expiresAt - issuedAt > MAX_TOKEN_LIFE_MS)
+    throw malformed('exp', `is more than ${MAX_TOKEN_LIFE_MS / 1000} s behind iat`)
+  const { [subClaim]: sub, [OWN_CLAIM]: own = {} } = payload
+  if (typeof sub !== 'string' || sub === '' || [...sub].length > MAX_SUB_LENGTH || !isWellFormed(sub))
+    throw malformed(subClaim, `must be text of 1 to ${MAX_SUB_LENGTH} characters`)
+  if (!isNameable(sub)) throw malformed(subClaim, 'must not be . or ..')
+  if (typeof own !== 'object' || own === null) throw malformed(OWN_CLAIM, 'must be an object')
+  const { data, rooms } = own as { data?: unknown; rooms?: unknown }
+  const fault = data === undefined ? undefined : dataFault(data)
+  if (fault !== undefined) throw malformed(`${OWN_CLAIM}.data`, fault)
+  if (rooms !== undefined && !isRooms(rooms))
+    throw malformed(`${OWN_CLAIM}.rooms`, `must be at most ${MAX_ROOMS} texts`)
+  return {
+    project_id: project,
+    issued_at: timestamp(issuedAt),
+    expires_at: timestamp(expiresAt),
+    sub,
+    ...(data !== undefined && { data: data as JsonObject }),
+    ...(rooms !== undefined && { rooms }),
+  }
+}
+
+const isRooms = (rooms: unknown): rooms is string[] =>
+  Array.isArray(rooms) &&
+  rooms.length <= MAX_ROOMS &&
+  rooms.every((room) => typeof room === 'string' && isWellFormed(room))
+
+/**
+ * The keys of one issuer. Fetched when the first token comes, again every ten minutes beside those who come, and for a `kid` that is not
+ * among them, at most every 30 s: until then its tokens cannot be checked, since the issuer may have published the key. While they cannot be
+ * fetched, those that are here stay good.
+ */
+class IssuerKeys {
+  readonly #context: Context
+  readonly #issuer: string
+  readonly #set: ReturnType<typeof createRemoteJWKSet>
+  /** The `kid` of those that the log has named. */
+  readonly #malformed = new Set<string | undefined>()
+  #refreshAt: number
+  #failedAt: number | undefined
+  /** Number of key sets that were fetched. */
+  #fetched = 0
+
+  constructor(context: Context, { issuer, jwks }: JwtIssuer, fetchKeys: typeof fetch) {
+    this.#context = context
+    this.#issuer = issuer
+    this.#refreshAt = context.clock.monotonic() + REFRESH_MS
+    this.#set = createRemoteJWKSet(new URL(jwks), {
+      timeoutDuration: TIMEOUT_MS,
+      cooldownDuration: COOLDOWN_MS,
+      // They are refreshed below: a set that expired would be none while the issuer is away.
+      cacheMaxAge: Number.POSITIVE_INFINITY,
+      [customFetch]: (url, options) => this.#fetch(() => fetchKeys(url, options)),
+    })
+  }
+
+  async find(header: ReturnType<typeof decodeProtectedHeader>): Promise<VerifyKey> {
+    const now = this.#context.clock.monotonic()
+    if (now >= this.#refreshAt) {
+      this.#refreshAt = now + REFRESH_MS
+      this.#set.reload().catch(() => {})
+    }
+    const fetchedBefore = this.#fetched
+    try {
+      return KeyObject.from(await this.#set(header))
+    } catch (error) {
+      if (error instanceof errors.JWKSNoMatchingKey && this.#fetched === fetchedBefore)
+        throw new IssuerUnavailable('the issuer may have published the key since its keys were fetched')
+      if (error instanceof errors.JWKSNoMatchingKey || error instanceof errors.JWKSMultipleMatchingKeys)
+        throw new TokenError(
+          'bad_signature',
+          'The issuer has no key, or several, of the kid and alg of the token.',
+        )
+      if (error instanceof IssuerUnavailable) throw error
+      this.#tellMalformed(header.kid, error)
+      throw new TokenError('bad_signature', 'The key of the token is malformed at its issuer.')
+    }
+  }
+
+  /** The other keys stay good. */
+  #tellMalformed(kid: string | undefined, err: unknown): void {
+    if (this.#malformed.has(kid)) return
+    this.#malformed.add(kid)
+    const text = 'a key of an issuer (AUTH_JWKS) is malformed: its tokens are refused'
+    this.#context.log.warn({ err, issuer: this.#issuer, kid }, text)
+  }
+
+  /** A failure counts, is logged once, and holds for a moment, so that a flood of players is no flood of questions. */
+  async #fetch(fetchKeys: () => Promise<Response>): Promise<Response> {
+    const { clock, metrics, log } = this.#context
+    if (this.#failedAt !== undefined && clock.monotonic() - this.#failedAt < PAUSE_MS)
+      throw new IssuerUnavailable('the issuer could not be reached a moment ago')
+    try {
+      const response = await fetchKeys()
+      if (response.status !== 200) throw new Error(`it answered ${response.status}`)
+      const text = await textOf(response)
+      // Throws where it is no key set, such as a page that says that the login is being worked on: that is a failure, too.
+      createLocalJWKSet(JSON.parse(text))
+      metrics.jwksFetches.inc({ result: 'ok' })
+      this.#failedAt = undefined
+      this.#fetched += 1
+      return new Response(text)
+    } catch (error) {
+      metrics.jwksFetches.inc({ result: 'failed' })
+      if (this.#failedAt === undefined)
+        log.warn(
+          { err: error, issuer: this.#issuer },
+          'the keys of an issuer (AUTH_JWKS) could not be fetched',
+        )
+      this.#failedAt = clock.monotonic()
+      throw new IssuerUnavailable('the keys of the issuer cannot be had', { cause: error })
+    }
+  }
+}
+
+/** Returns the body of an answer. Throws, and ends the download, when it is larger than a key set may be. */
+async function textOf({ body }: Response): Promise<string> {
+  const parts: Uint8Array[] = []
+  let bytes = 0
+  for await (const part of body ?? []) {
+    bytes += part.byteLength
+    if (bytes > MAX_KEY_SET_BYTES) throw new Error(`its answer is larger than ${MAX_KEY_SET_BYTES} bytes`)
+    parts.push(part)
+  }
+  return Buffer.concat(parts).toString()
+}

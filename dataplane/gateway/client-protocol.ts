@@ -10,22 +10,19 @@ import {
   type InvalidMessage,
 } from '../../shared/protocol/error-codes.ts'
 import type { ClientMessage, ResumePosition } from '../../shared/protocol/messages.ts'
-import type { Rate, RateLimits } from '../../shared/rate-limit.ts'
 import { isNameable } from '../../shared/tokens.ts'
 import { contextOf, noSpan, type Span } from '../../shared/tracing/tracer.ts'
 import { frame } from '../frame.ts'
 import { playerOf, type RoomAddress, roomAddress, roomIdOf } from '../traffic.ts'
 import type { Authenticator, Rejection } from './authentication.ts'
+import { COST } from './budget.ts'
 import { Connection, type ConnectionListener, type ErrorAbout, type ServerSocket } from './connection.ts'
-import type { GatewayOptions } from './context.ts'
 import type { Edge } from './edge.ts'
 import { type FindingContext, RoomFinder } from './finding.ts'
-import type { Admitted, Handshake, Hello } from './handshake.ts'
+import { type Admitted, type Handshake, type Hello, WELCOME_WITHIN_MS } from './handshake.ts'
 import { countHandshake, type HandshakeResult } from './metrics.ts'
 import type { Flusher } from './outbox.ts'
 import type { Players } from './players.ts'
-import type { RateVerdict } from './rate-limits.ts'
-import { WELCOME_WITHIN_MS } from './resume.ts'
 import type { HandshakeQueue, PendingConnection } from './server.ts'
 import type { Session } from './session.ts'
 import type { Sessions } from './sessions.ts'
@@ -37,14 +34,20 @@ const MAX_EARLY = 16
 /** Text for players whose messages of a type, or whose joins, are refused for some time. */
 const BLOCKED = 'the last requests of this kind did not return: for ten minutes they are refused'
 
-/** How fast each player may ask for subscriptions: three seconds' worth at once. */
-export const joinRate = ({ joinsPerSecond: perSecond }: GatewayOptions): Rate => ({
-  perSecond,
-  burst: 3 * perSecond,
-})
+/** Points that a message costs besides its share of the session's rate. */
+const POINTS: Readonly<Partial<Record<ClientMessage['t'], number>>> = {
+  join: COST.join,
+  rooms: COST.query,
+  find: COST.query,
+}
 
-/** How many fresh tokens of one client may wait to be checked. */
-const MAX_RENEWALS = 4
+/** Messages that a fresh token in front of them may allow: they wait until it is checked. */
+const NEED_TOKEN: ReadonlySet<string | undefined> = new Set<ClientMessage['t']>([
+  'join',
+  'rooms',
+  'find',
+  'token',
+])
 
 /** How long after a resume a seat whose `joined` may be lost waits for the same join. */
 const JOIN_AGAIN_MS = 5000
@@ -65,11 +68,6 @@ export interface ClientProtocolContext extends FindingContext {
   readonly tokens: Authenticator
   readonly sessions: Sessions
   readonly players: Pick<Players, 'read'>
-  /**
-   * How fast subscriptions may be asked for at this node: by each player in all sessions together, and where a token names no player, by
-   * each session, since many clients may share such a token.
-   */
-  readonly joinRates: RateLimits
   readonly edge: Edge
   readonly flusher: Flusher
   /** The connection has ended. */
@@ -92,10 +90,10 @@ export class ClientProtocol implements ConnectionListener {
   #session: Session | undefined
   #span: Span = noSpan
   #welcome = false
-  /** Messages had to wait for the session's rate, and that has not recovered since. */
+  /** A message had to wait for the budget, which has not recovered since. */
   #behind = false
-  #renewals = 0
-  #renewed: Promise<void> = Promise.resolve()
+  /** Resolves when the fresh token is checked. Undefined: none is being checked. */
+  #renewal: Promise<void> | undefined
 
   /** The socket counts as `pending` until it has a session. */
   constructor(context: ClientProtocolContext, ws: ServerSocket, codec: Codec, pending: PendingConnection) {
@@ -123,7 +121,7 @@ export class ClientProtocol implements ConnectionListener {
 
   invalid(problem: InvalidMessage): boolean {
     const session = this.#session
-    const verdict = session && this.#admit(session, problem, this.connection.ending)
+    const verdict = session && this.#admit(session, problem, this.connection.ending, 0)
     if (!session) this.refuse('protocol_error', problem.message)
     else if (verdict === 'pass') this.#refuseRequest(session, problem, 'invalid_message', problem.message)
     return verdict !== 'wait'
@@ -135,7 +133,12 @@ export class ClientProtocol implements ConnectionListener {
   }
 
   controlFrame(): boolean {
-    if (this.#session) return this.#withinRate(this.#session, 'control_frame') === 'pass'
+    if (this.#session) {
+      if (this.#session.budget.spend() === 'paid') return true
+      // It was read already, and cannot wait.
+      this.#refuse(this.#session, 'control_frame', 1)
+      return false
+    }
     this.#earlyControlFrames += 1
     if (this.#earlyControlFrames <= MAX_EARLY) return true
     this.refuse('rate_limited', `more than ${MAX_EARLY} pings and pongs before welcome`)
@@ -218,9 +221,9 @@ export class ClientProtocol implements ConnectionListener {
       this.#protocolError(`more than ${MAX_EARLY} messages before welcome: wait for it`)
   }
 
-  /** False: the request has to wait for the session's rate, which `mustPass` rules out. */
+  /** False: the request has to wait, which `mustPass` rules out. */
   #request(session: Session, request: LaterMessage, bytes: number, mustPass: boolean): boolean {
-    const verdict = this.#admit(session, request, mustPass)
+    const verdict = this.#admit(session, request, mustPass, POINTS[request.t] ?? 0)
     if (verdict === 'pass') this.#handle(session, request, bytes)
     return verdict !== 'wait'
   }
@@ -229,10 +232,10 @@ export class ClientProtocol implements ConnectionListener {
     const { edge, clock } = this.#context
     if (request.t === 'goodbye') this.#end(session)
     else if (request.t === 'token') this.#renew(session, request.token)
-    else if (request.t === 'join') this.#afterRenewals(() => this.#join(session, request))
-    else if (request.t === 'rooms') this.#afterRenewals(() => this.#finder.rooms(session, request))
-    else if (request.t === 'find') this.#afterRenewals(() => this.#finder.find(session, request))
-    else if (request.t === 'rooms.end') this.#afterRenewals(() => this.#finder.endWatch(request.request_id))
+    else if (request.t === 'join') this.#join(session, request)
+    else if (request.t === 'rooms') this.#finder.rooms(session, request)
+    else if (request.t === 'find') this.#finder.find(session, request)
+    else if (request.t === 'rooms.end') this.#finder.endWatch(request.request_id)
     else if (request.t === 'ping')
       this.connection.send({ t: 'pong', at: request.at, server_time: timestamp(clock.now()) })
     else {
@@ -290,15 +293,6 @@ export class ClientProtocol implements ConnectionListener {
     else this.connection.sendError(code, message, request)
   }
 
-  /** A request behind a fresh token may need it: it waits until that is checked. */
-  #afterRenewals(request: () => void): void {
-    if (this.#renewals === 0) request()
-    else
-      void this.#renewed.then(() => {
-        if (this.connection.open) request()
-      })
-  }
-
   #join(session: Session, request: Join): void {
     const { edge } = this.#context
     const { request_id: requestId, room_type: roomType, options } = request
@@ -328,7 +322,7 @@ export class ClientProtocol implements ConnectionListener {
     session: Session,
     room: RoomAddress,
   ): { readonly code: ErrorCode; readonly message: string } | undefined {
-    const { joinRates, options } = this.#context
+    const { options } = this.#context
     const { roomType, key } = room
     const roomId = roomIdOf(room)
     // A colon parts type and key in a room id, so no room type has one.
@@ -350,10 +344,7 @@ export class ClientProtocol implements ConnectionListener {
     if (!subscription && session.subscriptions.size >= maxRooms)
       return { code: 'too_many_rooms', message: `a session may be in ${maxRooms} rooms: leave one first` }
     if (this.#isBlocked(session, roomType)) return { code: 'room_logic_failed', message: BLOCKED }
-    if (joinRates.take(session.player)) return undefined
-    const { perSecond, burst } = joinRate(options)
-    const message = `more than ${perSecond} joins a second, or ${burst} at once: try again later`
-    return { code: 'rate_limited', message }
+    return undefined
   }
 
   async #greet(hello: Hello): Promise<void> {
@@ -448,18 +439,12 @@ export class ClientProtocol implements ConnectionListener {
       if (this.connection.open) this.#request(session, message, bytes, true)
   }
 
-  /** Fresh tokens are checked one after the other, so that the last one sent is the one in force. */
+  /** Checks a fresh token. The next one waits at the door, so that the last one sent is the one in force. */
   #renew(session: Session, token: string): void {
-    if (this.#renewals >= MAX_RENEWALS) {
-      this.connection.sendError('rate_limited', `${MAX_RENEWALS} tokens are being checked already`)
-      return
-    }
-    this.#renewals += 1
-    this.#renewed = this.#renewed
-      .then(() => this.#check(session, token))
+    this.#renewal = this.#check(session, token)
       .catch((error: unknown) => this.failed(error))
       .finally(() => {
-        this.#renewals -= 1
+        this.#renewal = undefined
       })
   }
 
@@ -484,36 +469,49 @@ export class ClientProtocol implements ConnectionListener {
   }
 
   /**
-   * Whether the session may send one more message. A message with a ref, a join, a leave, a fresh token and a goodbye are never refused: it waits with all that is behind it, and
-   * nothing more is read of the client. Of anything else above the rate the client has been told.
+   * The door of the session: pays for one more message. A message that cannot be paid waits, with everything behind it, and nothing more is read of the
+   * client. If the session itself is over its rate, only messages with a ref or a request id, fresh tokens and goodbyes wait, and the others are refused.
    */
-  #admit(session: Session, message: LaterMessage | InvalidMessage, mustPass: boolean): RateVerdict | 'wait' {
-    const waits = this.#behind || message.t === 'token' || message.t === 'goodbye' || isAnswered(message)
-    if (!waits) {
-      const verdict = this.#withinRate(session, 'session')
-      if (verdict === 'reject') this.#refuseRequest(session, message, 'rate_limited', this.#limitText())
-      return verdict
-    }
-    const { rateLimiter } = session
-    const passes = rateLimiter.take(1 + this.connection.takeDropped())
-    if (!passes && !mustPass) {
+  #admit(
+    session: Session,
+    message: LaterMessage | InvalidMessage,
+    mustPass: boolean,
+    points: number,
+  ): 'pass' | 'refused' | 'wait' {
+    const { budget } = session
+    if (this.#renewal && NEED_TOKEN.has(message.t) && !mustPass) {
       this.#behind = true
-      this.connection.throttle(rateLimiter.waitMs)
+      this.connection.holdUntil(this.#renewal)
       return 'wait'
     }
-    if (!passes) rateLimiter.charge()
-    if (this.#behind) this.#behind = rateLimiter.waitMs > 0
-    return 'pass'
+    const count = 1 + this.connection.takeDropped()
+    const payment = budget.spend(points, count)
+    if (payment === 'paid') {
+      if (this.#behind) this.#behind = budget.waitMs > 0
+      return 'pass'
+    }
+    const waits = this.#behind || message.t === 'token' || message.t === 'goodbye' || isAnswered(message)
+    if (!waits && payment === 'over_rate') {
+      if (this.#refuse(session, 'session', count))
+        this.#refuseRequest(session, message, 'rate_limited', this.#limitText())
+      return 'refused'
+    }
+    if (mustPass) {
+      budget.charge(points)
+      return 'pass'
+    }
+    this.#behind = true
+    this.connection.throttle(budget.waitMs)
+    return 'wait'
   }
 
-  /** Counts one more frame of the session; one that sends far too many loses its connection. */
-  #withinRate(session: Session, by: 'session' | 'control_frame'): RateVerdict {
-    const verdict = session.rateLimiter.admit(1 + this.connection.takeDropped())
-    if (verdict === 'pass') return verdict
+  /** Counts what was refused. False: it was so much that the connection has ended. */
+  #refuse(session: Session, by: 'session' | 'control_frame', count: number): boolean {
     this.#context.metrics.rateLimited.inc({ by })
-    if (verdict === 'too_many') this.connection.close('rate_limited', this.#limitText())
-    else this.connection.throttle(session.rateLimiter.waitMs)
-    return verdict
+    const isTolerated = session.budget.refuse(count)
+    if (isTolerated) this.connection.throttle(session.budget.waitMs)
+    else this.connection.close('rate_limited', this.#limitText())
+    return isTolerated
   }
 
   #limitText(): string {

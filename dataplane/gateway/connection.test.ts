@@ -145,27 +145,6 @@ describe('too many messages', () => {
   })
 })
 
-describe('the sessions of one player', () => {
-  /** Floods, and returns how many messages passed. */
-  const passing = async (client: TestClient): Promise<number> => {
-    flood(client, 300)
-    await client.next('error', ({ code }) => code === 'rate_limited')
-    return client.received.filter(({ t }) => t === 'pong').length
-  }
-
-  it('send as much as four may, however many there are and come again', async () => {
-    let passed = 0
-    for (let count = 0; count < 7; count++) {
-      const { client } = await test.hello()
-      passed += await passing(client)
-      if (count % 2) client.ws.terminate()
-    }
-    expect(passed).toBe(4 * 240)
-    const { client } = await test.hello(await test.token({ sub: 'eve' }))
-    expect(await passing(client)).toBe(240)
-  })
-})
-
 describe('a client that sends much at once', () => {
   const LIMITS = { ...gatewayOptions().limits, messages_per_second: 10_000, message_burst: 20_000 }
 

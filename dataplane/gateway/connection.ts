@@ -13,10 +13,15 @@ import {
 import type { ClientMessage } from '../../shared/protocol/messages.ts'
 import { type Frame, frame } from '../frame.ts'
 import type { GatewayContext } from './context.ts'
-import { type FrameListener, FrameReader } from './frame-reader.ts'
+import {
+  type FrameListener,
+  FrameReader,
+  type PolledSocket,
+  startReading,
+  stopReading,
+} from './fast-socket.ts'
 import { countClose } from './metrics.ts'
 import { type Flusher, Outbox, type OutboxListener } from './outbox.ts'
-import { type PolledSocket, startReading, stopReading } from './sockets.ts'
 
 /** RFC 6455, section 5.5.1: a close frame's reason has at most 123 bytes of UTF-8. */
 const REASON_BYTES = 123
@@ -129,6 +134,8 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
   #dropped = 0
   /** For how long nothing is to be read after this turn. */
   #throttleMs = 0
+  /** Until when nothing is to be read, however long that takes. */
+  #held: Promise<void> | undefined
   /** Set while nothing is read. */
   #stopPause: (() => void) | undefined
   /** Frames that were read already when the pause began: no more than one read of the socket brings. `from`: the first message that waits. */
@@ -279,6 +286,11 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
     this.#throttleMs = Math.max(this.#throttleMs, ms)
   }
 
+  /** Reads nothing until `over` resolves: the message at hand needs what comes of it. */
+  holdUntil(over: Promise<void>): void {
+    this.#held = over
+  }
+
   /**
    * Ends the connection with a code of the table: what is queued goes out first, unless `drop` says that the client does not read. No
    * message is taken from now on, and nothing more is parsed of a client that floods.
@@ -422,10 +434,19 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
   #pause(): void {
     if (this.#closed || this.#stopPause) return
     this.#pingedAt = undefined
+    const held = this.#held
     const ms = Math.ceil(this.#throttleMs)
-    this.#context.metrics.readingPaused.inc({ reason: ms > 0 ? 'rate' : 'turn' })
+    if (!held) this.#context.metrics.readingPaused.inc({ reason: ms > 0 ? 'rate' : 'turn' })
     this.#ws.pause()
-    if (ms > 0) this.#stopPause = this.#context.clock.schedule(ms, () => this.#resume())
+    if (held) {
+      let isOver = false
+      this.#stopPause = () => {
+        isOver = true
+      }
+      void held.then(() => {
+        if (!isOver) this.#resume()
+      })
+    } else if (ms > 0) this.#stopPause = this.#context.clock.schedule(ms, () => this.#resume())
     else {
       const immediate = setImmediate(() => this.#resume())
       this.#stopPause = () => clearImmediate(immediate)
@@ -434,6 +455,7 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
 
   #resume(): void {
     this.#stopPause = undefined
+    this.#held = undefined
     this.#throttleMs = 0
     this.#turnBytes = TURN_BYTES
     // What was read before the pause shows that the client is there.

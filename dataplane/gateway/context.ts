@@ -3,14 +3,18 @@ import type { Clock } from '../../shared/clock.ts'
 import { type Defaults, defaultConfig } from '../../shared/config.ts'
 import { type NodeLimits, nodeLimits } from '../../shared/limits.ts'
 import type { Logger } from '../../shared/log.ts'
+import type { Codec } from '../../shared/protocol/codec.ts'
 import type { Limits } from '../../shared/protocol/messages.ts'
 import type { Random } from '../../shared/random.ts'
+import type { Records } from '../../shared/store/port.ts'
 import type { Tracer } from '../../shared/tracing/tracer.ts'
 import type { Directory } from '../directory/directory.ts'
 import type { Placing } from '../directory/placing.ts'
 import type { RoomAddress, ToOwner } from '../traffic.ts'
+import type { PlayerBudgets } from './budget.ts'
+import type { Polling } from './fast-socket.ts'
+import type { AskKeyStatus } from './key-cache.ts'
 import type { GatewayMetrics } from './metrics.ts'
-import type { Polling } from './sockets.ts'
 
 /**
  * What a gateway works with, and every part of it: how it behaves, the machine it runs on, and the cluster behind it. The comment of each
@@ -30,6 +34,7 @@ export interface GatewayContext {
   readonly maxConnections?: number
   /** When sockets are read. */
   readonly polling: Polling
+  readonly budgets: PlayerBudgets
   /** Whether this node is asked for more than it can do, so that newcomers are refused. `LoadMeter.overloaded`. */
   readonly overloaded: () => boolean
   /** Whether this node takes no new sessions. `Ownership.cordoned`. */
@@ -79,6 +84,18 @@ export interface GatewayContext {
    * `ClusterNodes.storeIsBehind`.
    */
   readonly storeIsBehind: (ms: number) => Promise<boolean>
+}
+
+/** Dependencies of a gateway. */
+export interface GatewayEnvironment extends Omit<GatewayContext, 'options' | 'polling' | 'budgets'> {
+  /** Default: the defaults of the variables and the limits. */
+  readonly options?: Partial<GatewayOptions>
+  /** Asks control about keys; see `askControl`. */
+  readonly askKeyStatus: AskKeyStatus
+  /** The first one is for clients that name no subprotocol. */
+  readonly codecs: readonly [Codec, ...Codec[]]
+  /** Where sessions are written down, for whichever node they are resumed at. */
+  readonly records: Records
 }
 
 /** Options of a gateway: the configuration and limits of its node, and times that only tests change. */

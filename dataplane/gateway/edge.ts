@@ -10,12 +10,19 @@ import {
   roomIdOf,
   type ToEdge,
 } from '../traffic.ts'
+import { COST, stateCost } from './budget.ts'
 import type { Connection } from './connection.ts'
 import type { GatewayContext } from './context.ts'
-import { StateRateLimiter } from './rate-limits.ts'
 import type { Session } from './session.ts'
-import { type AttachResult, FlushFrames, LOST, type SubscribedSession, Subscription } from './subscription.ts'
-import type { Reliable, UnackedLimits } from './unacked.ts'
+import {
+  type AttachResult,
+  FlushFrames,
+  LOST,
+  type Reliable,
+  type SubscribedSession,
+  Subscription,
+  type UnackedLimits,
+} from './subscription.ts'
 
 /** The subscriptions of one room at this edge. */
 interface SubscribedRoom {
@@ -53,7 +60,6 @@ export class Edge {
   /** Subscriptions that may have reliable messages without an ack. */
   readonly #unanswered = new Set<Subscription>()
   readonly #unacked: UnackedLimits
-  readonly #states: StateRateLimiter
   #asks = 0
 
   /**
@@ -61,13 +67,10 @@ export class Edge {
    * of it. False: the session is another node's. Rejects when the store does not answer.
    */
   constructor(context: GatewayContext, record: (session: SubscribedSession) => Promise<boolean>) {
-    const { clock, options } = context
+    const { maxUnackedMessages: messages, maxUnackedBytes: bytes } = context.options
     this.#context = context
     this.#record = record
-    this.#unacked = { messages: options.maxUnackedMessages, bytes: options.maxUnackedBytes }
-    this.#states = new StateRateLimiter(clock, options.stateBytesPerSecond, (subscription) =>
-      this.#askAgain(subscription),
-    )
+    this.#unacked = { messages, bytes }
   }
 
   /**
@@ -107,6 +110,9 @@ export class Edge {
     subscription.joinSpan = span
     session.ended.delete(subscription.roomId)
     this.#add(subscription)
+    // Now, so that of several joins each counts for the next.
+    subscription.paid = this.#expectedCost(subscription)
+    session.budget.owe(subscription.paid)
     this.#record(session).then(
       // Taken over by another node: it has the subscription now, and asks for nothing.
       (recorded) => recorded && this.#askJoin(subscription),
@@ -271,7 +277,6 @@ export class Edge {
   detach(session: Session, moves: boolean): void {
     for (const subscription of [...session.subscriptions.values()]) {
       this.#asking.delete(subscription)
-      this.#states.forget(subscription)
       subscription.detach()
       if (subscription.leaveRequest !== undefined) this.giveUp(subscription, 'left')
       else this.#sendDetach(subscription, moves)
@@ -341,15 +346,16 @@ export class Edge {
     }
     for (const subscription of this.#asking) {
       if (subscription.phase === 'joining' && now - subscription.madeAt >= this.#context.options.joinWaitMs)
-        this.#overdueJoin(subscription)
-      else if (now - subscription.askedAt >= this.#context.options.attachWaitMs) this.#askAgain(subscription)
+        this.#failJoin(subscription, 'room_unavailable', `${subscription.roomId} did not answer: try again`)
+      else if (subscription.unpaid || now - subscription.askedAt >= this.#context.options.attachWaitMs)
+        this.#askAgain(subscription)
     }
   }
 
-  /** What the subscription's open question is, once more. */
+  /** What the subscription's open question is, once more; unless its player still cannot pay for it. */
   #askAgain(subscription: Subscription): void {
     subscription.askedAt = this.#context.clock.monotonic()
-    if (!this.#states.waits(subscription)) this.#sendQuestion(subscription)
+    if (!subscription.unpaid || this.#pay(subscription)) this.#sendQuestion(subscription)
     if (subscription.leaveRequest !== undefined) this.#sendLeave(subscription)
   }
 
@@ -358,14 +364,27 @@ export class Edge {
     if (question) this.#context.send(question)
   }
 
-  /** Asks what may be answered with a whole state: now, or when the player may have one more. */
+  /** Asks what may be answered with a full state: now, or at the next `sweep` at which the player can pay for it. */
   #askState(subscription: Subscription): void {
-    const askedFor = subscription.resync !== undefined
     subscription.askedAt = this.#context.clock.monotonic()
     this.#asking.add(subscription)
-    const bytes = this.#rooms.get(subscription.room.name)?.stateBytes ?? ASSUMED_STATE_BYTES
-    if (this.#states.ask(subscription, bytes, askedFor)) this.#sendQuestion(subscription)
+    if (this.#pay(subscription)) this.#sendQuestion(subscription)
     else this.#context.metrics.statesDelayed.inc()
+  }
+
+  /** Pays for the state that a question may be answered with, as large as the last one of its room. False: the player has nothing left. */
+  #pay(subscription: Subscription): boolean {
+    if (subscription.paid === undefined) {
+      const cost = this.#expectedCost(subscription)
+      subscription.unpaid = !subscription.session.budget.spendPoints(cost)
+      if (!subscription.unpaid) subscription.paid = cost
+    }
+    return !subscription.unpaid
+  }
+
+  #expectedCost({ room, resync }: Subscription): number {
+    const cost = stateCost(this.#rooms.get(room.name)?.stateBytes ?? ASSUMED_STATE_BYTES)
+    return resync === undefined ? cost : Math.max(cost, COST.resync)
   }
 
   /** The owner has answered a subscription with these frames: of a whole state, of missed updates (`missed`), or none. */
@@ -375,7 +394,13 @@ export class Edge {
     for (const frames of answer) bytes += (codec && frames[codec]?.length) ?? 0
     const room = this.#rooms.get(subscription.room.name)
     if (room && bytes > 0 && !missed) room.stateBytes = bytes
-    this.#states.answered(subscription, bytes)
+    const { paid = 0, resync, session } = subscription
+    subscription.paid = undefined
+    subscription.unpaid = false
+    const owed = stateCost(bytes) - paid
+    // Also a small state costs what a resync costs at least.
+    if (owed > 0 || resync === undefined) session.budget.owe(owed)
+    if (owed < 0) for (const other of session.subscriptions.values()) if (other.unpaid) this.#askAgain(other)
   }
 
   #reattach(subscription: Subscription): void {
@@ -526,18 +551,12 @@ export class Edge {
     this.#askState(subscription)
   }
 
-  #overdueJoin(subscription: Subscription): void {
-    if (this.#states.waits(subscription))
-      this.#failJoin(subscription, 'rate_limited', 'too much of whole rooms was asked for: try again later')
-    else this.#failJoin(subscription, 'room_unavailable', `${subscription.roomId} did not answer: try again`)
-  }
-
   #failJoin(subscription: Subscription, code: ErrorCode, why: string): void {
     if (subscription.session.subscriptions.get(subscription.roomId) !== subscription || !subscription.join)
       return
     const { request_id: requestId } = subscription.join
     this.#joinAnswered(subscription, code)
-    if (this.#asking.has(subscription) && !this.#states.waits(subscription)) this.giveUp(subscription, 'left')
+    if (this.#asking.has(subscription)) this.giveUp(subscription, 'left')
     else this.forget(subscription)
     subscription.fail(code, why, { request_id: requestId })
   }
@@ -553,7 +572,7 @@ export class Edge {
     if (phase !== 'attaching') this.#context.send(message)
   }
 
-  /** Asks what a member has missed through no doing of its own: that does not wait, unless the subscription does already. */
+  /** Asks what a member has missed through no doing of its own: that is paid with the answer, unless the subscription waits to pay already. */
   #askAttach(subscription: Subscription): void {
     this.#asking.add(subscription)
     this.#askAgain(subscription)
@@ -578,7 +597,6 @@ export class Edge {
   #remove(subscription: Subscription): boolean {
     this.#asking.delete(subscription)
     this.#unanswered.delete(subscription)
-    this.#states.forget(subscription)
     subscription.joinSpan.set({ 'roomful.result': 'abandoned' })
     subscription.joinSpan.end()
     const { subscriptions } = subscription.session

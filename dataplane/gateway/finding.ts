@@ -1,16 +1,15 @@
 import { hash } from 'node:crypto'
+import type { Clock } from '../../shared/clock.ts'
 import { normalizeCode } from '../../shared/ids.ts'
 import { canonicalJson, type Json } from '../../shared/json.ts'
 import type { Quiet } from '../../shared/log.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { ClientMessage, ListedRoom } from '../../shared/protocol/messages.ts'
-import type { Rate, RateLimits } from '../../shared/rate-limit.ts'
 import { StoreUnavailable } from '../../shared/store/port.ts'
 import { PlacingFailed } from '../directory/placing.ts'
 import { InvalidQuery, type RoomQuery, type RoomRow, readQuery } from '../directory/rows.ts'
 import type { Connection } from './connection.ts'
-import type { GatewayContext, GatewayOptions } from './context.ts'
-import type { WrongCodes } from './rate-limits.ts'
+import type { GatewayContext } from './context.ts'
 import type { Session } from './session.ts'
 
 /** Maximum length of a query, in characters of JSON. */
@@ -19,19 +18,11 @@ const MAX_QUERY_LENGTH = 4096
 /** Maximum number of codes that a session remembers: the latest ones. */
 const MAX_CODES = 16
 
-/** Lists and finds of each player: three seconds' worth at once. */
-export const queryRate = ({ queriesPerSecond: perSecond }: GatewayOptions): Rate => ({
-  perSecond,
-  burst: 3 * perSecond,
-})
-
 /** A message of a client, by its type. */
 type Ask<T extends ClientMessage['t']> = Extract<ClientMessage, { t: T }>
 
 /** Dependencies of `RoomFinder`. */
 export interface FindingContext extends GatewayContext {
-  /** Rates of lists and finds, by `Session.player`. */
-  readonly queryRates: RateLimits
   readonly wrongCodes: WrongCodes
   /** Lets a log line about lists and finds that fail pass, by their message. */
   readonly findingFaults: Quiet
@@ -81,7 +72,7 @@ export class RoomFinder {
     const { directory } = this.#context
     const list = { projectId: session.projectId, roomType }
     const allows = (roomId: string): boolean => session.allows(roomType, roomId)
-    void this.#answer(session, requestId, async () => {
+    void this.#answer(requestId, async () => {
       const asked = queryOf(query)
       if (watch)
         this.#watch(requestId, () =>
@@ -101,7 +92,7 @@ export class RoomFinder {
   /** Tells the client which room to join. */
   find(session: Session, request: Ask<'find'>): void {
     const { request_id: requestId } = request
-    void this.#answer(session, requestId, async () => {
+    void this.#answer(requestId, async () => {
       const roomId =
         'code' in request
           ? await this.#withCode(session, request.code)
@@ -126,15 +117,9 @@ export class RoomFinder {
     for (const requestId of this.#watches.keys()) this.endWatch(requestId)
   }
 
-  async #answer(session: Session, requestId: number, work: () => Promise<void>): Promise<void> {
-    const { queryRates, findingFaults, options, log } = this.#context
+  async #answer(requestId: number, work: () => Promise<void>): Promise<void> {
+    const { findingFaults, log } = this.#context
     try {
-      const { perSecond, burst } = queryRate(options)
-      if (!queryRates.take(session.player))
-        throw new Refused(
-          'rate_limited',
-          `more than ${perSecond} lists and finds a second, or ${burst} at once`,
-        )
       await work()
     } catch (error) {
       const { code, message } = refusalOf(error)
@@ -242,3 +227,51 @@ const listed = ({ room_id, members, max_members: max, reserved, created_at, data
   created_at,
   data,
 })
+
+/** Wrong codes of rooms in a minute of the clock, at a node: of one player, from one address, and in one project. */
+const WRONG_CODES = { player: 10, address: 100, project: 1000 }
+
+/** Who tries a code. `address` undefined: it is not known, and not counted. */
+interface CodeAttempt {
+  readonly projectId: string
+  /** See `Session.player`. */
+  readonly player: string
+  readonly address: string | undefined
+}
+
+/**
+ * How many wrong codes there were in this minute. They have a count of their own beside the player's budget: it protects the codes of a project, also from many
+ * accounts, and a player who mistypes a code can play on. At the bound of a project only players and addresses with a wrong code are refused, so that
+ * guessing takes the codes of no one else away.
+ */
+export class WrongCodes {
+  readonly #clock: Clock
+  #counts = new Map<string, number>()
+  #minute = 0
+
+  constructor(clock: Clock) {
+    this.#clock = clock
+  }
+
+  /** Counts an attempt as wrong until the returned function says that it was right. Undefined: there are too many. */
+  add({ projectId, player, address }: CodeAttempt): (() => void) | undefined {
+    const minute = Math.floor(this.#clock.monotonic() / 60_000)
+    if (minute !== this.#minute) this.#counts = new Map()
+    this.#minute = minute
+    const counts = this.#counts
+    const of = (who: string): number => counts.get(who) ?? 0
+    const [byPlayer, byAddress, byProject] = [
+      `player ${player}`,
+      `address ${address}`,
+      `project ${projectId}`,
+    ]
+    const fromAddress = address === undefined ? 0 : of(byAddress)
+    if (of(byPlayer) >= WRONG_CODES.player || fromAddress >= WRONG_CODES.address) return undefined
+    if (of(byProject) >= WRONG_CODES.project && of(byPlayer) + fromAddress > 0) return undefined
+    const count = (by: number): void => {
+      for (const who of [byPlayer, byAddress, byProject]) counts.set(who, of(who) + by)
+    }
+    count(1)
+    return () => count(-1)
+  }
+}

@@ -4,107 +4,356 @@ import { WebSocket } from 'ws'
 import type { ServerMessage } from '../../shared/protocol/messages.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
-import { expectClose } from '../../test/support/gateway/test-client.ts'
-import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
+import { expectClose, type TestClient } from '../../test/support/gateway/test-client.ts'
+import { TestControl, TestGateway } from '../../test/support/gateway/test-gateway.ts'
+import { TestOwner, testCodecs } from '../../test/support/gateway/test-owner.ts'
+import { TestPair } from '../../test/support/gateway/test-pair.ts'
+import { RecordingTracer } from '../../test/support/recording-tracer.ts'
+import type { ToOwner } from '../traffic.ts'
+import type { GatewayOptions } from './context.ts'
 import { drainConnections } from './gateway.ts'
+import { arrivedAt } from './session.ts'
 
-const WITHIN_MS = 10_000
+describe('Gateway', () => {
+  const WITHIN_MS = 10_000
 
-/** A drain of so many connections: when each is told to move, and when it was closed. */
-function drain(count: number) {
-  const clock = new FakeClock()
-  const toldMs: number[] = []
-  const closedMs: number[] = []
-  const connection = {
-    send: (message: ServerMessage) => {
-      if (message.t === 'move') toldMs.push(message.in_ms)
-    },
-    close: () => void closedMs.push(clock.monotonic() - began),
+  /** A drain of so many connections: when each is told to move, and when it was closed. */
+  function drain(count: number) {
+    const clock = new FakeClock()
+    const toldMs: number[] = []
+    const closedMs: number[] = []
+    const connection = {
+      send: (message: ServerMessage) => {
+        if (message.t === 'move') toldMs.push(message.in_ms)
+      },
+      close: () => void closedMs.push(clock.monotonic() - began),
+    }
+    const began = clock.monotonic()
+    const connections = Array.from({ length: count }, () => connection)
+    void drainConnections(connections, { clock, random: new SeededRandom(1), withinMs: WITHIN_MS })
+    return { clock, told_ms: toldMs, closed_ms: closedMs }
   }
-  const began = clock.monotonic()
-  const connections = Array.from({ length: count }, () => connection)
-  void drainConnections(connections, { clock, random: new SeededRandom(1), withinMs: WITHIN_MS })
-  return { clock, told_ms: toldMs, closed_ms: closedMs }
-}
 
-/**
- * A load balancer needs some checks to find out that the node is not ready. A client that left before that was sent back to it (it has the fewest
- * connections of all), refused, and tried again.
- */
-it('moves no client before load balancers have noticed', () => {
-  const { told_ms: toldMs } = drain(500)
-  expect(toldMs).toHaveLength(500)
-  expect(Math.min(...toldMs)).toBeGreaterThanOrEqual(WITHIN_MS / 10)
-})
-
-it('moves all others evenly over the rest of the time, and is over by then', () => {
-  const { clock, told_ms: toldMs, closed_ms: closedMs } = drain(500)
-  const early = toldMs.filter((moment) => moment < (WITHIN_MS * 5.5) / 10)
-  expect(early.length).toBeGreaterThan(200)
-  expect(early.length).toBeLessThan(300)
-  expect(Math.max(...toldMs)).toBeLessThan(WITHIN_MS)
-  clock.advance(WITHIN_MS + 2000)
-  expect(closedMs).toHaveLength(500)
-  expect(Math.min(...closedMs)).toBeGreaterThan(WITHIN_MS / 10)
-})
-
-describe('a drain', () => {
-  let test: TestGateway
-  beforeEach(async () => {
-    test = await TestGateway.start()
+  /**
+   * A load balancer needs some checks to find out that the node is not ready. A client that left before that was sent back to it (it has the fewest
+   * connections of all), refused, and tried again.
+   */
+  it('moves no client before load balancers have noticed', () => {
+    const { told_ms: toldMs } = drain(500)
+    expect(toldMs).toHaveLength(500)
+    expect(Math.min(...toldMs)).toBeGreaterThanOrEqual(WITHIN_MS / 10)
   })
+
+  it('moves all others evenly over the rest of the time, and is over by then', () => {
+    const { clock, told_ms: toldMs, closed_ms: closedMs } = drain(500)
+    const early = toldMs.filter((moment) => moment < (WITHIN_MS * 5.5) / 10)
+    expect(early.length).toBeGreaterThan(200)
+    expect(early.length).toBeLessThan(300)
+    expect(Math.max(...toldMs)).toBeLessThan(WITHIN_MS)
+    clock.advance(WITHIN_MS + 2000)
+    expect(closedMs).toHaveLength(500)
+    expect(Math.min(...closedMs)).toBeGreaterThan(WITHIN_MS / 10)
+  })
+
+  describe('a drain', () => {
+    let test: TestGateway
+    beforeEach(async () => {
+      test = await TestGateway.start()
+    })
+    afterEach(() => test.close())
+
+    it('is over as soon as the last client has gone by itself', async () => {
+      const clients = [(await test.hello()).client, (await test.hello()).client]
+      const drained = test.gateway.drain(5000)
+      for (const client of clients) {
+        const { in_ms: inMs } = await client.next('move')
+        expect(inMs).toBeGreaterThanOrEqual(500)
+        client.ws.close(1001)
+      }
+      await drained
+    })
+
+    it('answers a new websocket with 503, so that a load balancer goes on to the next node', async () => {
+      await test.hello()
+      void test.gateway.drain(5000)
+      const late = new WebSocket(test.url)
+      const [, { statusCode }] = await once(late, 'unexpected-response')
+      expect(statusCode).toBe(503)
+    })
+
+    it('welcomes a client whose hello was under way, and tells it too', async () => {
+      let answer = () => {}
+      test.control.held = new Promise((resolve) => {
+        answer = resolve
+      })
+      const client = await test.open()
+      client.send({ t: 'hello', project_id: 'prj_one', token: await test.token() })
+      await test.control.firstQuestion
+      const silent = await test.open()
+      // Over before the handshake of the silent one would be.
+      const drained = test.gateway.drain(2000)
+      answer()
+      await client.next('move')
+      expect(client.received.map(({ t }) => t)).toEqual(['welcome', 'move'])
+      test.clock.advance(4000)
+      await expectClose(silent, 'draining', /resume on another/)
+      await drained
+    })
+  })
+
+  /** One sweep a second sees to everything that has a deadline in seconds. */
+  it('an idle connection has no timer of its own, and the sockets below it have none', async () => {
+    const gateway = await TestGateway.start()
+    const timers = (): number => {
+      const running = process.getActiveResourcesInfo().filter((resource) => resource === 'Timeout').length
+      return gateway.clock.pending + running
+    }
+    const clients = [await gateway.join('one')]
+    const before = timers()
+    for (let i = 0; i < 20; i++) clients.push(await gateway.join('one'))
+    expect(timers()).toBeLessThanOrEqual(before + 2)
+    for (const { client } of clients) client.ws.terminate()
+    await gateway.close()
+  })
+})
+
+describe('Rerouter', () => {
+  const NEARER = { nodeId: 'node_b', url: 'wss://play.example/node-b' }
+
+  let pair: TestPair
+  beforeEach(async () => {
+    pair = await TestPair.start()
+  })
+  afterEach(() => pair.close())
+
+  /** How often a client was told to go elsewhere, `ms` from now. */
+  async function toldAfter(ms: number, client: TestClient): Promise<number> {
+    await pair.pass(ms, 1000)
+    // What was written to the store meanwhile is answered, and then sent.
+    await pair.meanwhile(client.roundTrip())
+    return client.received.filter(({ t }) => t === 'move').length
+  }
+
+  describe('a session whose rooms are at another node', () => {
+    it('is told where, once they have been there for some seconds', async () => {
+      const { client } = await pair.a.join('one')
+      pair.nearer = NEARER
+      expect(await toldAfter(2000, client)).toBe(0)
+      expect(await toldAfter(4000, client)).toBe(1)
+      expect(client.received.at(-2)).toEqual({ t: 'move', in_ms: 0, url: NEARER.url })
+    })
+
+    it('is not told while they come and go', async () => {
+      const { client } = await pair.a.join('one')
+      for (const nodeId of ['node_b', 'node_c', 'node_b', 'node_c']) {
+        pair.nearer = { ...NEARER, nodeId }
+        expect(await toldAfter(2000, client)).toBe(0)
+      }
+    })
+
+    it('is told again when it has not gone, after a minute at the earliest, and ever less often', async () => {
+      const { client } = await pair.a.join('one', await pair.a.token({}, 3_600_000))
+      pair.nearer = NEARER
+      expect(await toldAfter(6000, client)).toBe(1)
+      expect(await toldAfter(100_000, client)).toBe(1)
+      expect(await toldAfter(20_000, client)).toBe(2)
+      expect(await toldAfter(200_000, client)).toBe(2)
+      expect(await toldAfter(40_000, client)).toBe(3)
+    })
+
+    it('is not told while it joins or is in no room', async () => {
+      const { client: idle } = await pair.a.hello(undefined)
+      const { client: joining } = await pair.a.join('one')
+      pair.owner.silent.add('join')
+      const asked = pair.owner.next('join')
+      joining.send({ t: 'join', request_id: 2, room_type: 'arena', options: { key: 'two' } })
+      await asked
+      pair.nearer = NEARER
+      expect(await toldAfter(6000, joining)).toBe(0)
+      expect(await toldAfter(3000, idle)).toBe(0)
+    })
+
+    it('is only told to leave by a node that drains', async () => {
+      const { client } = await pair.a.join('one')
+      pair.nearer = NEARER
+      const drained = pair.a.gateway.drain(60_000)
+      expect(await toldAfter(5000, client)).toBe(1)
+      expect(client.received.find(({ t }) => t === 'move')).not.toHaveProperty('url')
+      client.ws.terminate()
+      await pair.meanwhile(drained)
+    })
+  })
+
+  describe('a session that goes where it was told', () => {
+    /** A client that was told to go to node_b and has resumed there. `drain`: because node_a drains. */
+    async function gone({ drain = false } = {}) {
+      const { client, welcome, snapshot, joined } = await pair.a.join('one')
+      let drained: Promise<void> | undefined
+      if (drain) drained = pair.a.gateway.drain(60_000)
+      else pair.nearer = NEARER
+      expect(await toldAfter(6000, client)).toBe(1)
+      const next = await pair.b.resume(welcome, [{ ...snapshot, member_id: joined.member_id }])
+      await next.next('welcome')
+      next.send({ t: 'ping', at: 1 })
+      return { client, next, memberId: joined.member_id, drained }
+    }
+
+    it.each([false, true])(
+      'hears nothing more on its old connection, which ends after five seconds (drain: %s)',
+      async (drain) => {
+        const { client, next, memberId } = await gone({ drain })
+        const heard = client.received.length
+        client.send({ t: 'message', room_id: 'arena:one', type: 'move', data: null, ref: 1, settled: 0 })
+        pair.owner.room('one').flush({ state: { count: 9 } })
+        expect(await next.next('state.patch')).toMatchObject({ seq: 2 })
+        await pair.pass(4000, 1000)
+        expect(client.ws.readyState).toBe(client.ws.OPEN)
+        await pair.meanwhile(expectClose(client, 'session_taken_over', /newer connection/))
+        expect(client.received.slice(heard)).toEqual([])
+        expect(pair.owner.of('message')).toEqual([])
+        // Of no effect at an owner that knows that the member is at node_b.
+        expect(pair.owner.of('detach')).toMatchObject([{ member_id: memberId, moves: true }])
+        expect(pair.owner.of('leave')).toEqual([])
+      },
+    )
+
+    it('ends the drain of its old node when it closes the old connection', async () => {
+      const { client, next, drained } = await gone({ drain: true })
+      client.ws.close()
+      await drained
+      await next.roundTrip()
+      expect(pair.b.gateway.sessions).toBe(1)
+    })
+
+    it('is not told again for a minute, wherever its rooms go', async () => {
+      const { next } = await gone()
+      pair.nearer = { ...NEARER, nodeId: 'node_c' }
+      expect(await toldAfter(40_000, next)).toBe(0)
+    })
+  })
+
+  it('a session that turns up elsewhere than it was sent has failed, and one that was not sent has not', () => {
+    expect(arrivedAt('node_b', { at: 1, failures: 2, to: 'node_b' })).toEqual({ at: 1, failures: 0 })
+    expect(arrivedAt('node_c', { at: 1, failures: 2, to: 'node_b' })).toEqual({ at: 1, failures: 3 })
+    expect(arrivedAt('node_c', { at: 1, failures: 2 })).toBe(undefined)
+  })
+})
+
+describe('Spans', () => {
+  const BACKEND = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
+
+  let test: TestGateway
+  let tracer: RecordingTracer
+  let sent: ToOwner[]
+
+  async function start(options: Partial<GatewayOptions> = {}): Promise<void> {
+    const clock = new FakeClock()
+    const owner = new TestOwner(testCodecs())
+    tracer = new RecordingTracer(clock)
+    sent = []
+    const send = (message: ToOwner): void => {
+      sent.push(message)
+      owner.send(message)
+    }
+    const world = { clock, owner, control: await TestControl.start() }
+    test = await TestGateway.start(options, { tracer, send }, world)
+  }
+
+  const named = (name: string) => tracer.spans.filter((span) => span.name === name)
+  const token = () => test.token({ traceparent: BACKEND, tracestate: 'vendor=value' })
+
+  beforeEach(() => start())
   afterEach(() => test.close())
 
-  it('is over as soon as the last client has gone by itself', async () => {
-    const clients = [(await test.hello()).client, (await test.hello()).client]
-    const drained = test.gateway.drain(5000)
-    for (const client of clients) {
-      const { in_ms: inMs } = await client.next('move')
-      expect(inMs).toBeGreaterThanOrEqual(500)
-      client.ws.close(1001)
-    }
-    await drained
-  })
-
-  it('answers a new websocket with 503, so that a load balancer goes on to the next node', async () => {
-    await test.hello()
-    void test.gateway.drain(5000)
-    const late = new WebSocket(test.url)
-    const [, { statusCode }] = await once(late, 'unexpected-response')
-    expect(statusCode).toBe(503)
-  })
-
-  it('welcomes a client whose hello was under way, and tells it too', async () => {
-    let answer = () => {}
-    test.control.held = new Promise((resolve) => {
-      answer = resolve
+  describe('the span of a handshake', () => {
+    it('takes from the open socket to welcome, and begins a trace for a token of control without traces', async () => {
+      const client = await test.open()
+      test.clock.advance(40)
+      client.send({ t: 'hello', project_id: 'prj_one', token: await test.token() })
+      await client.next('welcome')
+      expect(tracer.spans).toMatchObject([
+        {
+          parent: undefined,
+          links: [],
+          took: 40,
+          attributes: { 'roomful.project_id': 'prj_one', 'roomful.subprotocol': 'roomful.v1.json' },
+        },
+      ])
     })
-    const client = await test.open()
-    client.send({ t: 'hello', project_id: 'prj_one', token: await test.token() })
-    await test.control.firstQuestion
-    const silent = await test.open()
-    // Over before the handshake of the silent one would be.
-    const drained = test.gateway.drain(2000)
-    answer()
-    await client.next('move')
-    expect(client.received.map(({ t }) => t)).toEqual(['welcome', 'move'])
-    test.clock.advance(4000)
-    await expectClose(silent, 'draining', /resume on another/)
-    await drained
-  })
-})
 
-/** One sweep a second sees to everything that has a deadline in seconds. */
-it('an idle connection has no timer of its own, and the sockets below it have none', async () => {
-  const gateway = await TestGateway.start()
-  const timers = (): number => {
-    const running = process.getActiveResourcesInfo().filter((resource) => resource === 'Timeout').length
-    return gateway.clock.pending + running
-  }
-  const clients = [await gateway.join('one')]
-  const before = timers()
-  for (let i = 0; i < 20; i++) clients.push(await gateway.join('one'))
-  expect(timers()).toBeLessThanOrEqual(before + 2)
-  for (const { client } of clients) client.ws.terminate()
-  await gateway.close()
+    it('of a client that may not come in tells why, and takes nothing from a token that was not accepted', async () => {
+      const client = await test.open()
+      client.send({ t: 'hello', project_id: 'prj_one', token: await test.forged({ traceparent: BACKEND }) })
+      await client.closed
+      expect(tracer.spans).toMatchObject([
+        {
+          parent: undefined,
+          failed: undefined,
+          attributes: { 'roomful.result': 'unauthenticated', 'roomful.close_code': 4001 },
+        },
+      ])
+    })
+
+    it('has failed when the service had no room', async () => {
+      await test.close()
+      await start({ maxSessions: 1 })
+      await test.hello()
+      const client = await test.open()
+      client.send({ t: 'hello', project_id: 'prj_one', token: await token() })
+      await client.closed
+      expect(named('handshake')[1]).toMatchObject({
+        failed: 'overloaded',
+        attributes: { 'roomful.result': 'overloaded', 'roomful.close_code': 1013 },
+      })
+    })
+  })
+
+  describe('the span of a join', () => {
+    it('tells of a refusal, whatever its cause', async () => {
+      const { client } = await test.join('one', await test.token({ rooms: ['arena'] }))
+      client.send({ t: 'join', request_id: 2, room_type: 'arena', options: { key: 'one' } })
+      await client.next('error')
+      client.send({ t: 'join', request_id: 3, room_type: 'chess', options: { key: 'one' } })
+      await client.next('error')
+      expect(named('join').map(({ attributes }) => attributes['roomful.result'])).toEqual([
+        'joined',
+        'already_joined',
+        'forbidden',
+      ])
+      expect(tracer.open).toEqual([])
+    })
+
+    it('ends when no one answers', async () => {
+      await test.close()
+      await start({ joinWaitMs: 3000 })
+      test.owner.deliver = () => {}
+      const { client } = await test.hello()
+      client.send({ t: 'join', request_id: 1, room_type: 'arena', options: { key: 'one' } })
+      await expect.poll(() => sent.length).toBe(1)
+      for (let second = 0; second < 5; second++) test.clock.advance(1000)
+      expect(await client.next('error')).toMatchObject({ code: 'room_unavailable' })
+      expect(named('join')).toMatchObject([
+        { failed: 'room_unavailable', attributes: { 'roomful.result': 'room_unavailable' } },
+      ])
+    })
+
+    it('ends when the client gives up', async () => {
+      test.owner.deliver = () => {}
+      const { client } = await test.hello()
+      client.send({ t: 'join', request_id: 1, room_type: 'arena', options: { key: 'one' } })
+      await expect.poll(() => sent.length).toBe(1)
+      client.send({ t: 'goodbye' })
+      await expect.poll(() => tracer.open).toEqual([])
+      expect(named('join')).toMatchObject([{ attributes: { 'roomful.result': 'abandoned' } }])
+    })
+
+    it('is none for messages', async () => {
+      const { client } = await test.join('one', await token())
+      const before = tracer.spans.length
+      client.send({ t: 'message', room_id: 'arena:one', type: 'count', data: 1, ref: 1, settled: 0 })
+      await client.next('ack')
+      expect(tracer.spans).toHaveLength(before)
+      expect(sent.at(-1)).not.toHaveProperty('traceparent')
+    })
+  })
 })

@@ -162,7 +162,7 @@ export const GATEWAY_METRICS = {
   ),
   resumeWaitsRefused: counter(
     'service_resume_waits_refused_total',
-    'Resumes with a used token that were told to come again, since as many as may wait do.',
+    'Resumes with a used token that were refused, since another one waits for the same session.',
   ),
 }
 

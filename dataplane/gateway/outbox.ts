@@ -1,7 +1,7 @@
 import { type Frame, joinFrames } from '../frame.ts'
 import type { GatewayOptions } from './context.ts'
+import { type ByteSink, Sockets } from './fast-socket.ts'
 import type { GatewayMetrics } from './metrics.ts'
-import { type ByteSink, Sockets } from './sockets.ts'
 
 /** How much may wait for one client: above the first it is congested, above the second nothing more is taken. */
 type OutboxBounds = Pick<GatewayOptions, 'outboxHighWaterBytes' | 'outboxLimitBytes'>
@@ -193,6 +193,38 @@ export class Outbox {
     if (!this.#awaited || this.#closed || waiting > this.#bounds.outboxHighWaterBytes / 4) return
     this.#awaited = false
     this.#listener.hasRoom()
+  }
+}
+
+/** Frames that wait until the client of a stalled subscription has its state; they count towards what its outbox may hold. */
+export class HeldFrames {
+  #frames: Frame[] = []
+  #bytes = 0
+
+  /** Keeps a frame, in order; when the outbox's limit is reached, the connection is over and nothing is kept. */
+  add(frame: Frame, outbox: Outbox): void {
+    if (this.reserve(frame.length, outbox)) this.#frames.push(frame)
+  }
+
+  /** Counts so many bytes that follow the frames. False: the outbox's limit is reached, and the connection is over. */
+  reserve(bytes: number, outbox: Outbox): boolean {
+    if (!outbox.hold(bytes)) return false
+    this.#bytes += bytes
+    return true
+  }
+
+  /** Gives everything to the outbox. */
+  release(outbox: Outbox): void {
+    const frames = this.#frames
+    this.drop(outbox)
+    for (const frame of frames) outbox.push(frame)
+  }
+
+  /** Forgets everything. `outbox`: the one it was counted by, unless that is closed. */
+  drop(outbox?: Outbox): void {
+    outbox?.release(this.#bytes)
+    this.#frames = []
+    this.#bytes = 0
   }
 }
 

@@ -8,9 +8,6 @@ import type { Session } from './session.ts'
 /** Maximum number of records that are read at the same time. */
 const BATCH = 500
 
-/** Dependencies of Players and of each player. */
-type PlayerParts = Pick<GatewayContext, 'clock' | 'log' | 'matchType'>
-
 /** A player with sessions at this node, or on its way in. */
 export class Player {
   readonly projectId: string
@@ -23,10 +20,10 @@ export class Player {
   answered = 0
   /** The record as it was read last. */
   record: PlayerRecord = {}
-  readonly #parts: PlayerParts
+  readonly #context: GatewayContext
 
-  constructor(parts: PlayerParts, projectId: string, sub: string) {
-    this.#parts = parts
+  constructor(context: GatewayContext, projectId: string, sub: string) {
+    this.#context = context
     this.projectId = projectId
     this.sub = sub
   }
@@ -46,7 +43,7 @@ export class Player {
   /** Returns the text for the player if it is banned from a room type, or from that of the matches of a queue. */
   bannedFrom(roomType: string): string | undefined {
     const ban = this.#ban
-    const matchType = this.#parts.matchType(roomType) ?? roomType
+    const matchType = this.#context.matchType(roomType) ?? roomType
     if (!ban?.room_types?.some((type) => type === roomType || type === matchType)) return undefined
     return ban.reason ?? `the player is banned from ${roomType}`
   }
@@ -54,7 +51,7 @@ export class Player {
   /** The ban, unless it has ended. */
   get #ban(): PlayerRecord['ban'] {
     const { ban } = this.record
-    return ban && (ban.until ?? Number.POSITIVE_INFINITY) > this.#parts.clock.now() ? ban : undefined
+    return ban && (ban.until ?? Number.POSITIVE_INFINITY) > this.#context.clock.now() ? ban : undefined
   }
 }
 
@@ -64,7 +61,7 @@ export class Player {
  */
 export class Players {
   readonly #records: Records
-  readonly #parts: PlayerParts
+  readonly #context: GatewayContext
   readonly #changed: (player: Player, before: PlayerRecord) => void
   readonly #here = new Map<string, Player>()
   /** Players whose records may have changed since they were read. */
@@ -72,9 +69,13 @@ export class Players {
   #reading = false
 
   /** Calls `changed` each time the record of a player was read. */
-  constructor(parts: PlayerParts, records: Records, changed: (player: Player, before: PlayerRecord) => void) {
+  constructor(
+    context: GatewayContext,
+    records: Records,
+    changed: (player: Player, before: PlayerRecord) => void,
+  ) {
     this.#records = records
-    this.#parts = parts
+    this.#context = context
     this.#changed = changed
   }
 
@@ -167,7 +168,7 @@ export class Players {
       }
     } catch (error) {
       const level = error instanceof StoreUnavailable ? 'debug' : 'error'
-      this.#parts.log[level](
+      this.#context.log[level](
         { err: error, players: this.#stale.size },
         'records of players could not be read',
       )
@@ -189,7 +190,7 @@ export class Players {
         player.record = decodePlayer(found[at])
       } catch (error) {
         const { projectId, sub } = player
-        this.#parts.log.error(
+        this.#context.log.error(
           { err: error, project_id: projectId, sub },
           'record of a player cannot be decoded',
         )
@@ -205,7 +206,7 @@ export class Players {
   #hold({ project_id: projectId, sub }: TokenClaims): Player | undefined {
     if (sub === undefined) return undefined
     const name = nameOf(projectId, sub)
-    const player = this.#here.get(name) ?? new Player(this.#parts, projectId, sub)
+    const player = this.#here.get(name) ?? new Player(this.#context, projectId, sub)
     this.#here.set(name, player)
     player.holds += 1
     return player

@@ -10,7 +10,7 @@ import type { Connection } from './connection.ts'
 import { Edge } from './edge.ts'
 import { Handshake } from './handshake.ts'
 import { Players } from './players.ts'
-import { newResumeToken, SessionStore } from './session-record.ts'
+import { newResumeToken, SessionStore } from './session.ts'
 import { Sessions } from './sessions.ts'
 
 let test: TestGateway

@@ -16,7 +16,7 @@ import { problemIn, rawHttp } from '../../test/support/raw-client.ts'
 import type { GatewayOptions } from './context.ts'
 import { GATEWAY_METRICS } from './metrics.ts'
 import { HandshakeQueue, TrustedProxies } from './server.ts'
-import { newResumeToken } from './session-record.ts'
+import { newResumeToken } from './session.ts'
 
 let test: TestGateway
 const start = async (options: Partial<GatewayOptions> = {}): Promise<void> => {

@@ -1,190 +1,257 @@
 import { Registry } from 'prom-client'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { registerMetrics } from '../../shared/metrics.ts'
+import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { expectClose, type TestClient } from '../../test/support/gateway/test-client.ts'
 import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
+import { roomAddress } from '../traffic.ts'
+import { PlayerBudgets } from './budget.ts'
+import { gatewayOptions } from './context.ts'
 import { GATEWAY_METRICS } from './metrics.ts'
+import { decodeSession, encodeSession, Session, type SessionRecord } from './session.ts'
 
-let test: TestGateway
-beforeEach(async () => {
-  test = await TestGateway.start()
-})
-afterEach(() => test.close())
-
-/** Sends a fresh token. Resolves with the seconds for which the server takes it. */
-async function renew(client: TestClient, token: string): Promise<number> {
-  client.send({ t: 'token', token })
-  return (await client.next('token')).token_seconds
-}
-
-describe('a fresh token', () => {
-  it('keeps the connection until it has expired itself', async () => {
-    const { client, welcome } = await test.hello(await test.token({}, 15_000))
-    expect(welcome.token_seconds).toBe(15)
-    expect(await renew(client, await test.token({}, 30_500))).toBe(30)
-    test.clock.advance(16_000)
-    await client.roundTrip()
-    test.clock.advance(15_000)
-    await expectClose(client, 'token_expired', /expired/)
+describe('A session', () => {
+  let test: TestGateway
+  beforeEach(async () => {
+    test = await TestGateway.start()
   })
+  afterEach(() => test.close())
 
-  it('may come under another key, which the session then depends on', async () => {
-    const { client } = await test.hello()
-    await renew(client, await test.token({ key_id: 'key_b' }))
-    expect([...test.gateway.describeSessions().items]).toMatchObject([{ key_id: 'key_b' }])
-    test.gateway.revokeKey('prj_one', 'key_a')
-    await client.roundTrip()
-    test.gateway.revokeKey('prj_one', 'key_b')
-    await expectClose(client, 'revoked', /revoked/)
-  })
-})
+  /** Sends a fresh token. Resolves with the seconds for which the server takes it. */
+  async function renew(client: TestClient, token: string): Promise<number> {
+    client.send({ t: 'token', token })
+    return (await client.next('token')).token_seconds
+  }
 
-describe('a revoked key', () => {
-  it('may be a built-in pair', async () => {
-    const keyed = await test.hello()
-    const builtin = await test.hello(await test.token({ key_id: undefined }))
-    test.gateway.revokeKey('prj_one', null)
-    await expectClose(builtin.client, 'revoked', /revoked/)
-    await keyed.client.roundTrip()
-  })
-
-  it('is found at once when the gateway is told to look', async () => {
-    const { client } = await test.hello()
-    test.control.setStatus('revoked', 'prj_one', 'key_a')
-    await test.gateway.recheckKeys()
-    await expectClose(client, 'revoked', /revoked/)
-  })
-})
-
-describe('a player whose tokens were revoked', () => {
-  it('is out, whoever issued the tokens, until there is one that was issued later; no one else is', async () => {
-    const own = await test.token()
-    const players = [await test.hello(own), await test.hello(await test.jwt())]
-    const other = await test.hello(await test.token({ sub: 'eve' }))
-    test.clock.advance(1000)
-    await test.decide({ revoked_at: test.clock.now() })
-    for (const { client } of players) await expectClose(client, 'revoked', /player were revoked/)
-    await expectClose(await test.present(own), 'revoked', /player were revoked/)
-    await expectClose(await test.present(await test.token({}, 60_000)), 'revoked', /player were revoked/)
-    await other.client.roundTrip()
-    // By as much may the clock of another issuer be ahead.
-    test.clock.advance(5001)
-    await test.hello(await test.token())
-    await test.hello(await test.jwt())
-  })
-})
-
-describe('a disabled project', () => {
-  it('has no session and takes none, under any key, until it is enabled', async () => {
-    const tokens = [await test.token(), await test.token({ key_id: undefined }), await test.jwt()]
-    for (const token of tokens) {
-      const { client } = await test.hello(token)
-      test.gateway.setProjectDisabled('prj_one', true)
-      await expectClose(client, 'revoked', /project is disabled/)
-      await expectClose(await test.present(token), 'revoked', /project is disabled/)
-      test.gateway.setProjectDisabled('prj_one', false)
-      await (await test.hello(token)).client.roundTrip()
-    }
-  })
-
-  it('stays disabled when control answers a question of before, and other projects stay enabled', async () => {
-    let answer = (): void => {}
-    test.control.held = new Promise((resolve) => {
-      answer = resolve
+  describe('a fresh token', () => {
+    it('keeps the connection until it has expired itself', async () => {
+      const { client, welcome } = await test.hello(await test.token({}, 15_000))
+      expect(welcome.token_seconds).toBe(15)
+      expect(await renew(client, await test.token({}, 30_500))).toBe(30)
+      test.clock.advance(16_000)
+      await client.roundTrip()
+      test.clock.advance(15_000)
+      await expectClose(client, 'token_expired', /expired/)
     })
-    const client = await test.present()
-    await test.control.firstQuestion
-    test.clock.advance(1)
-    test.gateway.setProjectDisabled('prj_one', true)
-    answer()
-    await expectClose(client, 'revoked', /project is disabled/)
-    const token = await test.token({ project_id: 'prj_two' })
-    const other = await test.open()
-    other.send({ t: 'hello', project_id: 'prj_two', token })
-    await other.next('welcome')
+
+    it('may come under another key, which the session then depends on', async () => {
+      const { client } = await test.hello()
+      await renew(client, await test.token({ key_id: 'key_b' }))
+      expect([...test.gateway.describeSessions().items]).toMatchObject([{ key_id: 'key_b' }])
+      test.gateway.revokeKey('prj_one', 'key_a')
+      await client.roundTrip()
+      test.gateway.revokeKey('prj_one', 'key_b')
+      await expectClose(client, 'revoked', /revoked/)
+    })
+  })
+
+  describe('a revoked key', () => {
+    it('may be a built-in pair', async () => {
+      const keyed = await test.hello()
+      const builtin = await test.hello(await test.token({ key_id: undefined }))
+      test.gateway.revokeKey('prj_one', null)
+      await expectClose(builtin.client, 'revoked', /revoked/)
+      await keyed.client.roundTrip()
+    })
+
+    it('is found at once when the gateway is told to look', async () => {
+      const { client } = await test.hello()
+      test.control.setStatus('revoked', 'prj_one', 'key_a')
+      await test.gateway.recheckKeys()
+      await expectClose(client, 'revoked', /revoked/)
+    })
+  })
+
+  describe('a player whose tokens were revoked', () => {
+    it('is out, whoever issued the tokens, until there is one that was issued later; no one else is', async () => {
+      const own = await test.token()
+      const players = [await test.hello(own), await test.hello(await test.jwt())]
+      const other = await test.hello(await test.token({ sub: 'eve' }))
+      test.clock.advance(1000)
+      await test.decide({ revoked_at: test.clock.now() })
+      for (const { client } of players) await expectClose(client, 'revoked', /player were revoked/)
+      await expectClose(await test.present(own), 'revoked', /player were revoked/)
+      await expectClose(await test.present(await test.token({}, 60_000)), 'revoked', /player were revoked/)
+      await other.client.roundTrip()
+      // By as much may the clock of another issuer be ahead.
+      test.clock.advance(5001)
+      await test.hello(await test.token())
+      await test.hello(await test.jwt())
+    })
+  })
+
+  describe('a disabled project', () => {
+    it('has no session and takes none, under any key, until it is enabled', async () => {
+      const tokens = [await test.token(), await test.token({ key_id: undefined }), await test.jwt()]
+      for (const token of tokens) {
+        const { client } = await test.hello(token)
+        test.gateway.setProjectDisabled('prj_one', true)
+        await expectClose(client, 'revoked', /project is disabled/)
+        await expectClose(await test.present(token), 'revoked', /project is disabled/)
+        test.gateway.setProjectDisabled('prj_one', false)
+        await (await test.hello(token)).client.roundTrip()
+      }
+    })
+
+    it('stays disabled when control answers a question of before, and other projects stay enabled', async () => {
+      let answer = (): void => {}
+      test.control.held = new Promise((resolve) => {
+        answer = resolve
+      })
+      const client = await test.present()
+      await test.control.firstQuestion
+      test.clock.advance(1)
+      test.gateway.setProjectDisabled('prj_one', true)
+      answer()
+      await expectClose(client, 'revoked', /project is disabled/)
+      const token = await test.token({ project_id: 'prj_two' })
+      const other = await test.open()
+      other.send({ t: 'hello', project_id: 'prj_two', token })
+      await other.next('welcome')
+    })
+  })
+
+  const disable = (): void => {
+    test.control.disabled = true
+  }
+  const deleteProject = (): void => {
+    disable()
+    test.control.removeKeys()
+  }
+  const revokeKey = (): void => test.control.setStatus('revoked', 'prj_one', 'key_a')
+
+  it.each([
+    ['key', revokeKey, /key .*revoked/],
+    ['project', disable, /project is disabled/],
+    ['deleted project', deleteProject, /project is disabled/],
+  ])(
+    'a %s that was revoked or disabled is found within 30 seconds, if its message was lost',
+    async (_, revoke, reason) => {
+      const { client } = await test.hello()
+      revoke()
+      for (let second = 0; second < 15; second++) test.clock.advance(1000)
+      await client.roundTrip()
+      for (let second = 0; second < 15; second++) test.clock.advance(1000)
+      await expectClose(client, 'revoked', reason)
+    },
+  )
+
+  describe('sessions as operators see them', () => {
+    it('are listed with what they hold', async () => {
+      const { welcome, client } = await test.join()
+      expect([...test.gateway.describeSessions().items]).toEqual([
+        {
+          session_id: welcome.session_id,
+          project_id: 'prj_one',
+          key_id: 'key_a',
+          sub: 'ada',
+          connected_at: '2026-01-01T00:00:00.000Z',
+          rooms: ['arena:one'],
+          queued_bytes: 0,
+        },
+      ])
+      expect(test.gateway.connections).toBe(1)
+      await test.owner.lose(client)
+      expect(test.gateway.connections).toBe(0)
+    })
+
+    it('count as connected while they have a socket; one without a session does not count', async () => {
+      const registry = new Registry()
+      const metrics = registerMetrics(registry, GATEWAY_METRICS)
+      const other = await TestGateway.start({}, { metrics })
+      const count = async (name: string) =>
+        (await registry.getSingleMetric(name)!.get()).values.map(({ value }) => value)
+      const counts = async () => [
+        await count('service_pending_connections'),
+        await count('service_sessions'),
+        await count('service_connections'),
+      ]
+      const silent = await other.open()
+      expect(await counts()).toEqual([[1], [0], [0]])
+      const { client, welcome } = await other.join()
+      expect(await counts()).toEqual([[1], [1], [1]])
+      await other.owner.lose(client)
+      expect(await counts()).toEqual([[1], [1], [0]])
+      await (await other.resume(welcome)).next('welcome')
+      expect(await counts()).toEqual([[1], [1], [1]])
+      silent.ws.terminate()
+      await other.close()
+    })
+
+    it('are found by their rooms, and any text in their names', async () => {
+      const { welcome } = await test.join()
+      await test.hello()
+      const found = (query: object) => {
+        const { items, found, total } = test.gateway.describeSessions(query)
+        return [[...items].length, found, total]
+      }
+      expect(found({})).toEqual([2, 2, 2])
+      expect(found({ limit: 1 })).toEqual([1, 2, 2])
+      expect(found({ room_id: 'arena:one' })).toEqual([1, 1, 2])
+      expect(found({ q: 'ADA' })).toEqual([2, 2, 2])
+      expect(found({ q: 'arena:o' })).toEqual([1, 1, 2])
+      expect(found({ q: welcome.session_id })).toEqual([1, 1, 2])
+      expect(found({ q: 'nobody' })).toEqual([0, 0, 2])
+    })
   })
 })
 
-const disable = (): void => {
-  test.control.disabled = true
-}
-const deleteProject = (): void => {
-  disable()
-  test.control.removeKeys()
-}
-const revokeKey = (): void => test.control.setStatus('revoked', 'prj_one', 'key_a')
+describe('The record of a session', () => {
+  const record: SessionRecord = {
+    session_id: 'ses_one',
+    claims: {
+      project_id: 'prj_one',
+      sub: 'Zoë 🎲',
+      issued_at: '2026-01-01T00:00:00.000Z',
+      expires_at: '2026-01-01T00:05:00.000Z',
+      rooms: ['arena', 'lobby:1'],
+    },
+    node_id: 'node_a',
+    right: { token: 'abc', used: null, turn: 0, confirmed: true },
+    seats: [{ room_type: 'arena', key: 'one', member_id: 'mem_one' }],
+    ended: [],
+    connected_at: 1,
+    detached: false,
+  }
 
-it.each([
-  ['key', revokeKey, /key .*revoked/],
-  ['project', disable, /project is disabled/],
-  ['deleted project', deleteProject, /project is disabled/],
-])(
-  'a %s that was revoked or disabled is found within 30 seconds, if its message was lost',
-  async (_, revoke, reason) => {
-    const { client } = await test.hello()
-    revoke()
-    for (let second = 0; second < 15; second++) test.clock.advance(1000)
-    await client.roundTrip()
-    for (let second = 0; second < 15; second++) test.clock.advance(1000)
-    await expectClose(client, 'revoked', reason)
-  },
-)
-
-describe('sessions as operators see them', () => {
-  it('are listed with what they hold', async () => {
-    const { welcome, client } = await test.join()
-    expect([...test.gateway.describeSessions().items]).toEqual([
-      {
-        session_id: welcome.session_id,
-        project_id: 'prj_one',
-        key_id: 'key_a',
-        sub: 'ada',
-        connected_at: '2026-01-01T00:00:00.000Z',
-        rooms: ['arena:one'],
-        queued_bytes: 0,
-      },
-    ])
-    expect(test.gateway.connections).toBe(1)
-    await test.owner.lose(client)
-    expect(test.gateway.connections).toBe(0)
-  })
-
-  it('count as connected while they have a socket; one without a session does not count', async () => {
-    const registry = new Registry()
-    const metrics = registerMetrics(registry, GATEWAY_METRICS)
-    const other = await TestGateway.start({}, { metrics })
-    const count = async (name: string) =>
-      (await registry.getSingleMetric(name)!.get()).values.map(({ value }) => value)
-    const counts = async () => [
-      await count('service_pending_connections'),
-      await count('service_sessions'),
-      await count('service_connections'),
+  it('a session survives being written down', () => {
+    expect(decodeSession(encodeSession(record))).toEqual(record)
+    const room = roomAddress('prj_one', 'arena', 'two')
+    const farewell = { epoch: 1, seq: 7, reason: 'kicked', message: 'no manners' } as const
+    const { message: _, ...silent } = farewell
+    const ended = [
+      { room, farewell },
+      { room: roomAddress('prj_one', 'arena', 'three'), farewell: silent },
     ]
-    const silent = await other.open()
-    expect(await counts()).toEqual([[1], [0], [0]])
-    const { client, welcome } = await other.join()
-    expect(await counts()).toEqual([[1], [1], [1]])
-    await other.owner.lose(client)
-    expect(await counts()).toEqual([[1], [1], [0]])
-    await (await other.resume(welcome)).next('welcome')
-    expect(await counts()).toEqual([[1], [1], [1]])
-    silent.ws.terminate()
-    await other.close()
+    expect(decodeSession(encodeSession({ ...record, ended }))).toEqual({ ...record, ended })
+    const sent = { ...record, rerouting: { at: 5, failures: 1, to: 'node_b' } }
+    expect(decodeSession(encodeSession(sent))).toEqual(sent)
   })
 
-  it('are found by their rooms, and any text in their names', async () => {
-    const { welcome } = await test.join()
-    await test.hello()
-    const found = (query: object) => {
-      const { items, found, total } = test.gateway.describeSessions(query)
-      return [[...items].length, found, total]
+  it('a record of another format is not taken for a session', () => {
+    const bytes = encodeSession(record)
+    bytes[0] = 1
+    expect(decodeSession(bytes)).toBeUndefined()
+    expect(decodeSession(new Uint8Array())).toBeUndefined()
+  })
+
+  it('the trace of a token, which only the first handshake goes on with, is not written down', () => {
+    const clock = new FakeClock()
+    const { session_id: sessionId, claims, right } = record
+    const budget = new PlayerBudgets(clock, gatewayOptions()).ofSession(claims, sessionId)
+    const trace = {
+      traceparent: '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01',
+      tracestate: 'a=b',
     }
-    expect(found({})).toEqual([2, 2, 2])
-    expect(found({ limit: 1 })).toEqual([1, 2, 2])
-    expect(found({ room_id: 'arena:one' })).toEqual([1, 1, 2])
-    expect(found({ q: 'ADA' })).toEqual([2, 2, 2])
-    expect(found({ q: 'arena:o' })).toEqual([1, 1, 2])
-    expect(found({ q: welcome.session_id })).toEqual([1, 1, 2])
-    expect(found({ q: 'nobody' })).toEqual([0, 0, 2])
+    const session = new Session(clock, {
+      sessionId,
+      claims: { ...claims, ...trace },
+      right,
+      budget,
+      place: undefined,
+    })
+    session.trace = trace
+    expect(session.record('node_a')).toMatchObject({ claims, trace: trace.traceparent })
+    expect(session.record('node_a').claims).toEqual(claims)
   })
 })

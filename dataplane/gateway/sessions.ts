@@ -6,8 +6,7 @@ import type { GatewayContext } from './context.ts'
 import type { Edge } from './edge.ts'
 import { type KeyName, keyName } from './key-cache.ts'
 import type { Players } from './players.ts'
-import type { Session } from './session.ts'
-import type { SessionStore } from './session-record.ts'
+import type { Session, SessionStore } from './session.ts'
 import type { SubscribedSession } from './subscription.ts'
 
 /** Close reason of a session that an operator has ended. */

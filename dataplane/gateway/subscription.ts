@@ -15,16 +15,117 @@ import {
   type JoinedMember,
   type Outcome,
   type PersonalPart,
+  type RefusedRange,
+  type ReliableMessage,
   type RoomAddress,
   roomIdOf,
   type Settled,
   type ToEdge,
   type ToOwner,
 } from '../traffic.ts'
+import type { SessionBudget } from './budget.ts'
 import type { Connection, DirectMessage, ErrorAbout } from './connection.ts'
-import type { Outbox } from './outbox.ts'
+import { HeldFrames } from './outbox.ts'
 import type { EndedSeats } from './session.ts'
-import { Unacked, type UnackedLimits } from './unacked.ts'
+
+/** A message whose ref the owner is to settle, or a range of refused ones. */
+export type Reliable = ReliableMessage | RefusedRange
+
+/** How much of one subscription may wait to be settled. */
+export interface UnackedLimits {
+  readonly messages: number
+  /** Of the frames they came in; one message may always wait. */
+  readonly bytes: number
+}
+
+interface Kept {
+  message: Reliable
+  readonly bytes: number
+}
+
+/**
+ * The reliable messages of one subscription that its owner has not settled yet: their refs are contiguous. The way to an owner may lose some,
+ * and an owner may die with them: the next owner is given them again.
+ */
+export class Unacked {
+  readonly #limits: UnackedLimits
+  #kept: Kept[] = []
+  #bytes = 0
+  #settled = 0
+  #last = 0
+
+  constructor(limits: UnackedLimits) {
+    this.#limits = limits
+  }
+
+  /** The highest ref that is settled: what is kept begins behind it. */
+  get settled(): number {
+    return this.#settled
+  }
+
+  /** The highest ref that came. */
+  get last(): number {
+    return this.#last
+  }
+
+  /** Whether nothing waits. */
+  get empty(): boolean {
+    return this.#kept.length === 0
+  }
+
+  /** True: there is no room for one more message of so many bytes. The edge refuses it. */
+  isFull(bytes: number): boolean {
+    const { length } = this.#kept
+    return length >= this.#limits.messages || (length > 0 && this.#bytes + bytes > this.#limits.bytes)
+  }
+
+  /** Keeps the message with the next ref, unless it is settled. Refusals with the same code and text in a row take one place. */
+  add(message: Reliable, bytes: number): void {
+    this.#last = throughOf(message)
+    if (this.#last <= this.#settled) return
+    const before = this.#kept.at(-1)
+    const joined = before && join(before.message, message)
+    if (joined) before.message = joined
+    else {
+      this.#kept.push({ message, bytes })
+      this.#bytes += bytes
+    }
+  }
+
+  /** The owner has settled everything up to `ref`. */
+  settle(ref: number): void {
+    if (ref <= this.#settled) return
+    this.#settled = ref
+    let settled = 0
+    while (settled < this.#kept.length && throughOf(this.#kept[settled]!.message) <= ref) settled++
+    for (const { bytes } of this.#kept.splice(0, settled)) this.#bytes -= bytes
+  }
+
+  /** What an owner is to be given again. A copy: an owner in this process answers while the list is being sent. */
+  get messages(): readonly Reliable[] {
+    return this.#kept.map(({ message }) => message)
+  }
+
+  /** The client comes back, and sends everything above `settled` again. */
+  restart(settled: number): void {
+    this.#kept = []
+    this.#bytes = 0
+    this.#settled = settled
+    this.#last = settled
+  }
+}
+
+const throughOf = (message: Reliable): number => (message.kind === 'message' ? message.ref : message.through)
+
+/** One refusal for two in a row; undefined: they differ. */
+function join(before: Reliable, next: Reliable): RefusedRange | undefined {
+  const same =
+    before.kind === 'refuse' &&
+    next.kind === 'refuse' &&
+    before.code === next.code &&
+    before.message === next.message
+  return same ? { ...before, through: next.through } : undefined
+}
 
 /**
  * How far a subscription has come:
@@ -61,8 +162,7 @@ export interface SubscribedSession {
   readonly sessionId: string
   /** The player's id from the token. */
   readonly sub: string | null
-  /** By what the limits of a node count; see `Session.player`. */
-  readonly player: string
+  readonly budget: SessionBudget
   /** How often it was resumed. */
   readonly right: { readonly turn: number }
   readonly data: JsonObject | undefined
@@ -163,6 +263,10 @@ export class Subscription {
   readonly unacked: Unacked
   /** What the client has asked for the whole state with, until it has one. */
   resync: ResyncReason | undefined
+  /** Points that the state which the open question may bring was paid with. */
+  paid: number | undefined
+  /** The open question is not sent yet: its player cannot pay for the state. */
+  unpaid = false
   readonly #held = new HeldFrames()
   /** Id of the member, as its client knows it. */
   #seatId: string
@@ -398,6 +502,8 @@ export class Subscription {
     this.#attach = undefined
     this.#sample = undefined
     this.resync = undefined
+    this.paid = undefined
+    this.unpaid = false
     this.#held.drop()
     this.#untold = undefined
     this.unacked.restart(0)
@@ -535,38 +641,6 @@ export const ownLeft = (
   status: 'left',
   ...farewell,
 })
-
-/** Frames that wait until the client of a stalled subscription has its state; they count towards what its outbox may hold. */
-class HeldFrames {
-  #frames: Frame[] = []
-  #bytes = 0
-
-  /** Keeps a frame, in order; when the outbox's limit is reached, the connection is over and nothing is kept. */
-  add(frame: Frame, outbox: Outbox): void {
-    if (this.reserve(frame.length, outbox)) this.#frames.push(frame)
-  }
-
-  /** Counts so many bytes that follow the frames. False: the outbox's limit is reached, and the connection is over. */
-  reserve(bytes: number, outbox: Outbox): boolean {
-    if (!outbox.hold(bytes)) return false
-    this.#bytes += bytes
-    return true
-  }
-
-  /** Gives everything to the outbox. */
-  release(outbox: Outbox): void {
-    const frames = this.#frames
-    this.drop(outbox)
-    for (const frame of frames) outbox.push(frame)
-  }
-
-  /** Forgets everything. `outbox`: the one it was counted by, unless that is closed. */
-  drop(outbox?: Outbox): void {
-    outbox?.release(this.#bytes)
-    this.#frames = []
-    this.#bytes = 0
-  }
-}
 
 const encoded = ({ codec }: Connection, message: DirectMessage): Frame =>
   frame(codec.encode(message), codec.binary)

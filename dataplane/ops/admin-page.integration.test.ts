@@ -52,7 +52,12 @@ describe('the admin page', () => {
   beforeAll(async () => {
     service = await startService({
       rooms: [board],
-      node: { nodeId: 'node_one', maxRoomsPerSession: 2 * ROOMS, joinsPerSecond: 1000, newRoomsPerMinute: 0 },
+      node: {
+        nodeId: 'node_one',
+        maxRoomsPerSession: 2 * ROOMS,
+        playerPointsPerSecond: 1_000_000,
+        newRoomsPerMinute: 0,
+      },
     })
     const login = await service.login({ sub: HOSTILE, ttl_seconds: 3600 })
     projectId = login.projectId

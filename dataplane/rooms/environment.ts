@@ -33,6 +33,8 @@ export interface RoomLimits {
   readonly timers: number
   /** Notices that wait to be delivered. */
   readonly notices: number
+  /** Players that the room bans. */
+  readonly bans: number
   /** Hidden layers that one member was shown. */
   readonly layers: number
   /** Bytes of the state, as `LiveState` counts them. */
@@ -69,6 +71,7 @@ export const ROOM_LIMITS: RoomLimits = {
   tasks: 100,
   timers: 1000,
   notices: 1000,
+  bans: 1000,
   layers: 1024,
   stateBytes: 8 * 1024 * 1024,
   admitMs: 5000,

@@ -16,9 +16,6 @@ import type { RoomStream } from './stream.ts'
 import { reserve, seatName } from './table.ts'
 import { retryTask, timerOf, type Work } from './timers-and-tasks.ts'
 
-/** Maximum number of players that one room bans. */
-const MAX_BANS = 1000
-
 /** `layer`: it is for those who have that when the turn is over. */
 export type AskedEvent = RoomEvent & { readonly layer?: string }
 
@@ -229,9 +226,9 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
       )
     const { bans } = this.#tables
     if (bans.has(sub)) return
-    if (bans.size >= MAX_BANS)
+    if (!this.#mayHave('bans', bans.size + 1))
       throw new RoomLogicError(
-        `ctx.kick with ban: the room has ${MAX_BANS} bans, the most there may be; end one by ctx.unban(sub)`,
+        `ctx.kick with ban: the room has ${this.#limits.bans} bans, the most there may be; end one by ctx.unban(sub)`,
       )
     bans.set({ id: sub })
     this.#tables.reservations.delete(sub)
@@ -393,8 +390,8 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
       )
   }
 
-  /** Whether the room may have so many tasks, timers or notices, or a member so many layers. */
-  #mayHave(what: 'tasks' | 'timers' | 'layers' | 'notices', number: number): boolean {
+  /** Whether the room may have so many tasks, timers, notices or bans, or a member so many layers. */
+  #mayHave(what: 'tasks' | 'timers' | 'layers' | 'notices' | 'bans', number: number): boolean {
     if (number <= this.#limits[what]) return true
     this.metrics.limitsReached.inc({ room_type: this.#definition!.type, limit: what })
     return false

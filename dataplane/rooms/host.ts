@@ -383,7 +383,7 @@ export class RoomHost {
     cancel()
   }
 
-  /** Names the room whose logic kept the node from everything else, at most once in some seconds, and lets it rest. */
+  /** Names the room whose logic kept the node from everything else, at most once in some seconds. */
   #slowTurn(ms: number): void {
     const turn = this.code.last
     if (!turn) return
@@ -391,7 +391,6 @@ export class RoomHost {
     const { hook, room } = turn
     const { roomType } = roomNamed(room.name)
     metrics.slowTurns.inc({ room_type: roomType, hook })
-    this.#rooms.get(room.name)?.rest(ms)
     const now = clock.monotonic()
     if (now < this.#slowLoggedAt + SLOW_QUIET_MS) return
     this.#slowLoggedAt = now

@@ -131,8 +131,8 @@ export const ROOM_METRICS = {
   ),
   limitsReached: counter(
     'service_room_limits_reached_total',
-    'Turns that failed since their room has as many tasks in flight, timers or undelivered notices as it may have, or a state of MAX_ROOM_STATE_BYTES; and messages that were refused since so many of their member wait for the word that their replies are known.',
-    { room_type: OPEN, limit: ['tasks', 'timers', 'layers', 'notices', 'state', 'requests'] },
+    'Turns that failed since their room has as many tasks in flight, timers, undelivered notices or bans as it may have, or a state of MAX_ROOM_STATE_BYTES; and messages that were refused since so many of their member wait for the word that their replies are known.',
+    { room_type: OPEN, limit: ['tasks', 'timers', 'layers', 'notices', 'bans', 'state', 'requests'] },
   ),
   historyDropped: counter(
     'service_history_updates_dropped_total',

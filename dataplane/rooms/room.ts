@@ -13,7 +13,7 @@ import { areSameRules } from './layer-rules.ts'
 import { REPAIR_MS } from './listing.ts'
 import { RequestTurns } from './request-turns.ts'
 import type { RoomTurn } from './room-code.ts'
-import { TickTimer, type Timer } from './scheduler.ts'
+import { RoomShare, TickTimer, type Timer } from './scheduler.ts'
 import type { RoomSlot } from './slot.ts'
 import { migrate } from './state.ts'
 import { type ClaimedRoom, RoomStream } from './stream.ts'
@@ -24,9 +24,6 @@ export type RoomEnd = 'disposed' | 'released' | 'asleep' | 'fenced'
 /** An overloaded node drops or refuses messages that have waited for longer. */
 const LATE_MS = 150
 const OVERLOADED = 'the service has more to do than it can at the moment: send less'
-
-/** How many times as long as a slow turn took its room rests, so that it has at most a quarter of the event loop. */
-const REST = 3
 
 /** The wall clock may jump, by which timers are due: it is looked at again so often. */
 const LONGEST_WAIT_MS = 600_000
@@ -48,12 +45,9 @@ export class Room {
   readonly #ticks: TickTimer
   /** Waits for the row of a table that is due next. */
   readonly #timers: Timer
-  /** Waits while the room rests. */
-  readonly #rest: Timer
+  readonly #share: RoomShare
   /** What waits until the room can act again, or is left over for the next owner. */
   readonly #inbox: Inbox
-  /** Whether it waits for the room's next share of the event loop. */
-  #waitsForLoop = false
   /** Since when the room could act, but for its share of the event loop. */
   #actsSince: number
   /** `closing`: every member is being removed; `leaving`: saved for another owner; `ended`: nothing happens any more. */
@@ -82,12 +76,12 @@ export class Room {
     // A tick that did not end is left out.
     let skip = stuck.last?.hook === 'onTick'
     this.#ticks = new TickTimer(environment, this.stream.phase, () => {
-      if (!skip && !this.#rest.waiting && !this.#waitsForSave && this.#mayAct())
+      if (!skip && !this.#share.pauses && !this.#waitsForSave && this.#mayAct())
         this.#timed(() => this.#inputs.tick())
       skip = false
     })
     this.#timers = environment.scheduler.timer(() => this.act(() => this.#fireDue()))
-    this.#rest = environment.scheduler.timer(() => this.handleInbox())
+    this.#share = new RoomShare(environment, () => this.handleInbox())
     for (const membership of [...this.stream.memberships])
       if (stuck.hasLeft(membership.member.id)) this.#inputs.part(membership, 'left')
     this.#ticks.set(definition.tick?.rate)
@@ -111,27 +105,20 @@ export class Room {
 
   /** A message from an edge. What cannot be handled now waits, in order. */
   receive(message: ToOwner, from: string): void {
-    const { clock, loopShare } = this.stream.environment
-    const began = clock.monotonic()
+    const began = this.stream.environment.clock.monotonic()
     if (!this.#canAct(began)) {
       this.wait({ message, from })
       return
     }
     this.#handle(message, from)
-    loopShare.use(clock.monotonic() - began)
-  }
-
-  /** A turn of its logic took so long: the room leaves the event loop to the others for some time, whatever comes for it. */
-  rest(turnMs: number): void {
-    if (!this.#ended) this.#rest.at(this.stream.environment.clock.monotonic() + REST * turnMs)
+    this.#share.use(began, !this.#ended)
   }
 
   /** As `receive`, for what no message brings. */
   #timed(run: () => void): void {
-    const { clock, loopShare } = this.stream.environment
-    const began = clock.monotonic()
+    const began = this.stream.environment.clock.monotonic()
     run()
-    loopShare.use(clock.monotonic() - began)
+    this.#share.use(began, !this.#ended)
   }
 
   /** The node's lease stands again after it had run out: the room goes on if it is still this node's. */
@@ -429,17 +416,9 @@ export class Room {
 
   /** Whether rooms have not had their share of this turn of the event loop, and nothing waits for the next. */
   #hasLoop(): boolean {
-    const { clock, loopShare } = this.stream.environment
-    if (this.#waitsForLoop || this.#rest.waiting) return false
-    if (!loopShare.used) return true
-    this.#waitsForLoop = true
-    loopShare.wait(
-      () => {
-        this.#waitsForLoop = false
-        this.handleInbox()
-      },
-      Math.max(this.#inbox.since ?? clock.monotonic(), this.#actsSince),
-    )
+    if (this.#share.may) return true
+    const since = this.#inbox.since ?? this.stream.environment.clock.monotonic()
+    this.#share.wait(Math.max(since, this.#actsSince))
     return false
   }
 
@@ -598,7 +577,7 @@ export class Room {
   }
 
   #cancelTimers(): void {
-    this.#rest.cancel()
+    this.#share.cancel()
     this.#idle.cancel()
     this.#ticks.cancel()
     this.#timers.cancel()

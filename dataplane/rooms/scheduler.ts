@@ -282,8 +282,11 @@ interface WaitingRoom {
   readonly since: number
 }
 
-/** One turn of room logic that takes this long is told of, and its room has to rest. */
+/** A turn of room logic that takes this long is reported, and its room pauses. */
 const SLOW_MS = 100
+
+/** After a slow turn a room pauses so many times as long as the turn took: it gets at most a quarter of the event loop. */
+const PAUSE_PER_TURN = 3
 
 /**
  * What the inputs of the rooms of a node take of each turn of the event loop. While they ask for more than their share, rooms wait, and are
@@ -300,7 +303,7 @@ export class LoopShare {
   #mostMs = SHARE_MS
   #deferred = false
 
-  /** `onSlow`: what a room handled took so many milliseconds. */
+  /** Calls `onSlow` with the milliseconds of a slow turn. */
   constructor(clock: Clock, defer: Defer, onSlow: (ms: number) => void) {
     this.#clock = clock
     this.#defer = defer
@@ -345,5 +348,58 @@ export class LoopShare {
       this.#mostMs = SHARE_MS
       if (this.#waiting.length > 0) this.#nextTurn()
     })
+  }
+}
+
+/** The part of one room in `LoopShare`. */
+export class RoomShare {
+  readonly #loop: LoopShare
+  readonly #scheduler: Scheduler
+  readonly #go: () => void
+  readonly #pause: Timer
+  #waits = false
+
+  /** Calls `go` when the room may act again. */
+  constructor(
+    { loopShare, scheduler }: { readonly loopShare: LoopShare; readonly scheduler: Scheduler },
+    go: () => void,
+  ) {
+    this.#loop = loopShare
+    this.#scheduler = scheduler
+    this.#go = go
+    this.#pause = scheduler.timer(go)
+  }
+
+  /** Whether the room pauses after a slow turn. */
+  get pauses(): boolean {
+    return this.#pause.waiting
+  }
+
+  /** Whether the room may act now. */
+  get may(): boolean {
+    return !this.#waits && !this.pauses && !this.#loop.used
+  }
+
+  /** Calls `go` when the room may act again. `since`: when the oldest of what waits came, on the monotonic clock. */
+  wait(since: number): void {
+    if (this.#waits || this.pauses) return
+    this.#waits = true
+    this.#loop.wait(() => {
+      this.#waits = false
+      this.#go()
+    }, since)
+  }
+
+  /** The room has acted since `began`, on the monotonic clock. `goesOn`: it may have to pause. */
+  use(began: number, goesOn: boolean): void {
+    const now = this.#scheduler.clock.monotonic()
+    const ms = now - began
+    if (ms >= SLOW_MS && goesOn) this.#pause.at(now + PAUSE_PER_TURN * ms)
+    this.#loop.use(ms)
+  }
+
+  /** Ends the pause without a call of `go`. */
+  cancel(): void {
+    this.#pause.cancel()
   }
 }

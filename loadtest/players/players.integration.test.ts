@@ -42,7 +42,7 @@ beforeAll(async () => {
     node: {
       sessionMessagesPerSecond: 100_000,
       newRoomsPerMinute: 0,
-      joinsPerSecond: 1000,
+      playerPointsPerSecond: 1_000_000,
       outboxHighWaterBytes: 200_000,
       // More than comes at once for those who read, when all of this process has stood still.
       outboxLimitBytes: 8_000_000,

@@ -102,7 +102,7 @@ export const ERRORS = {
   invalid_payload: { retryable: false, meaning: 'the data does not fit the message type' },
   rate_limited: {
     retryable: true,
-    meaning: 'too many messages, joins or new rooms, or the node is busy',
+    meaning: 'too many messages, new rooms or wrong codes, or the node is busy',
   },
   too_many_requests: {
     retryable: true,

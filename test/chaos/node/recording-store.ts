@@ -1,4 +1,4 @@
-import { decodeSession } from '../../../dataplane/gateway/session-record.ts'
+import { decodeSession } from '../../../dataplane/gateway/session.ts'
 import { decodeNotice } from '../../../dataplane/notices/notice.ts'
 import { JournalFormat } from '../../../dataplane/rooms/journal.ts'
 import { noObserver, type TurnHook, type TurnObserver } from '../../../dataplane/watchdog/turns.ts'

@@ -6,15 +6,17 @@ import { PublicProtocol } from 'paseto'
 import { ExportPublicKeyFactory, GenerateKeyPairFactory } from 'paseto/v4/public'
 import { pino } from 'pino'
 import { Registry } from 'prom-client'
+import { PlayerBudgets } from '../../../dataplane/gateway/budget.ts'
 import {
   type GatewayContext,
+  type GatewayEnvironment,
   type GatewayOptions,
   gatewayOptions,
 } from '../../../dataplane/gateway/context.ts'
-import { Gateway, type GatewayParts } from '../../../dataplane/gateway/gateway.ts'
+import { Polling } from '../../../dataplane/gateway/fast-socket.ts'
+import { Gateway } from '../../../dataplane/gateway/gateway.ts'
 import { askControl } from '../../../dataplane/gateway/key-cache.ts'
 import { GATEWAY_METRICS } from '../../../dataplane/gateway/metrics.ts'
-import { Polling } from '../../../dataplane/gateway/sockets.ts'
 import { timestamp } from '../../../shared/clock.ts'
 import { registerMetrics } from '../../../shared/metrics.ts'
 import { type PlayerRecord, playerKey } from '../../../shared/players.ts'
@@ -156,6 +158,7 @@ export const gatewayContext = (
   metrics: registerMetrics(new Registry(), GATEWAY_METRICS),
   tracer: noTracer,
   polling: new Polling(parts.clock, () => 0),
+  budgets: new PlayerBudgets(parts.clock, gatewayOptions()),
   overloaded: () => false,
   cordoned: () => false,
   blocks: () => false,
@@ -210,7 +213,7 @@ export class TestGateway {
   /** `world`: what the gateway shares with others; its own, if nothing is said. */
   static async start(
     options: Partial<GatewayOptions> = {},
-    parts: Partial<GatewayParts> = {},
+    parts: Partial<GatewayEnvironment> = {},
     world?: TestWorld,
   ): Promise<TestGateway> {
     const codecs = testCodecs()
@@ -226,7 +229,12 @@ export class TestGateway {
       codecs,
       records,
       // Most of these players are one and the same.
-      options: { maxSessionsPerSub: 0, hellosPerSecond: 10_000, authJwks: control.authJwks, ...options },
+      options: {
+        maxSessionsPerSub: 0,
+        playerPointsPerSecond: 1_000_000,
+        authJwks: control.authJwks,
+        ...options,
+      },
       ...parts,
     })
     owner.deliver = (message) => gateway.receive(message)

@@ -4,7 +4,7 @@ import { pino } from 'pino'
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { gatewayContext } from '../../test/support/gateway/test-gateway.ts'
-import { IssuerUnavailable, JwtIssuers } from './jwt.ts'
+import { IssuerUnavailable, JwtIssuers } from './authentication.ts'
 
 const PAIRS = {
   RS256: generateKeyPairSync('rsa', { modulusLength: 2048 }),

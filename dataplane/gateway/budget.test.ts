@@ -1,0 +1,316 @@
+import { Registry } from 'prom-client'
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { timestamp } from '../../shared/clock.ts'
+import { registerMetrics } from '../../shared/metrics.ts'
+import { FakeClock } from '../../test/kit/fake-clock.ts'
+import type { TestClient } from '../../test/support/gateway/test-client.ts'
+import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
+import { PlayerBudgets, type SessionBudget } from './budget.ts'
+import { gatewayOptions } from './context.ts'
+import { GATEWAY_METRICS } from './metrics.ts'
+
+let test: TestGateway
+let ref = 0
+
+const options = gatewayOptions()
+const { messages_per_second: perSecond, message_burst: burst } = options.limits
+
+describe('SessionBudget', () => {
+  const budgets = () => {
+    const clock = new FakeClock()
+    const all = new PlayerBudgets(clock, options)
+    let sessions = 0
+    const session = (sub: string) => {
+      const times = { issued_at: timestamp(0), expires_at: timestamp(60_000) }
+      return all.ofSession({ project_id: 'p', sub, ...times }, `ses_${++sessions}`)
+    }
+    return { clock, session }
+  }
+  /** Sends `count` messages of the sort that does not wait; returns how many were handled: they passed, or were refused. */
+  const flood = (session: SessionBudget, count: number): number => {
+    let handled = 0
+    for (let sent = 0; sent < count; sent++) {
+      const payment = session.spend()
+      if (payment === 'empty' || (payment === 'over_rate' && !session.refuse())) break
+      handled++
+    }
+    return handled
+  }
+
+  it('ends the tolerance of a session after ten seconds of refused messages', () => {
+    const { clock, session } = budgets()
+    const one = session('mallory')
+    let [passed, refused] = [0, 0]
+    for (;;) {
+      const payment = one.spend()
+      if (payment === 'paid') passed++
+      else if (payment === 'empty') clock.advance(one.waitMs)
+      else if (one.refuse()) refused++
+      else break
+    }
+    expect(refused).toBe(10 * perSecond)
+    expect(passed).toBeGreaterThanOrEqual(burst)
+    expect(passed).toBeLessThan(burst + 10)
+  })
+
+  it('handles no more of a player who floods in one new session after another', () => {
+    const { clock, session } = budgets()
+    const handled = (): number =>
+      Array.from({ length: 10 }, () => flood(session('mallory'), 2000)).reduce((sum, one) => sum + one)
+    const [first, ann] = [handled(), flood(session('ann'), 200)]
+    // The budget holds three seconds of the messages of four sessions, and what is handled last may be owed.
+    expect(first).toBeLessThanOrEqual(12 * perSecond + 1)
+    expect(ann).toBe(200)
+    clock.advance(1000)
+    expect(handled()).toBeLessThanOrEqual(4 * perSecond + 1)
+  })
+
+  it('is the same for sessions of a player that were silent for long and for new ones', () => {
+    const { clock, session } = budgets()
+    const before = Array.from({ length: 4 }, () => session('mallory'))
+    for (const one of before) one.spend()
+    clock.advance(60_000)
+    // So many that the silent one is forgotten.
+    for (let other = 0; other < 1000; other++) session(`${other}`).spend()
+    const all = [...Array.from({ length: 4 }, () => session('mallory')), ...before]
+    const passed = all.flatMap((one) => Array.from({ length: burst }, () => one.spend()))
+    expect(passed.filter((payment) => payment === 'paid')).toHaveLength(12 * perSecond)
+  })
+
+  it('that owes points for a state passes nothing, and refuses nothing, until they are paid', () => {
+    const { clock, session } = budgets()
+    const [one, other] = [session('ada'), session('ada')]
+    one.owe(5000)
+    expect([other.spend(), other.waitMs]).toEqual(['empty', 1000])
+    clock.advance(1990)
+    expect(other.spend()).toBe('empty')
+    clock.advance(20)
+    expect(other.spend()).toBe('paid')
+  })
+})
+
+describe('joins in quick succession', () => {
+  // One join a second, and three at once.
+  beforeEach(async () => {
+    test = await TestGateway.start({ playerPointsPerSecond: 100 })
+    for (const key of ['1', '2', '3', '4', '5']) test.owner.room(key)
+  })
+  afterEach(() => test.close())
+
+  const join = (client: TestClient, key: string): void =>
+    client.send({ t: 'join', request_id: ++ref, room_type: 'arena', options: { key } })
+
+  const joined = (...clients: TestClient[]): number =>
+    clients.flatMap(({ received }) => received).filter(({ t }) => t === 'joined').length
+
+  it('wait until their player can pay, whichever session they come with, and those of other players do not', async () => {
+    const token = await test.token()
+    const { client: first } = await test.hello(token)
+    const { client: second } = await test.hello(token)
+    join(first, '1')
+    await first.next('joined')
+    join(second, '1')
+    join(first, '2')
+    const { client: other } = await test.hello(await test.token({ sub: 'bob' }))
+    join(other, '1')
+    join(other, '2')
+    await expect.poll(() => joined(other)).toBe(2)
+    const before = joined(first, second)
+    for (let seconds = 0; joined(first, second) < 3; seconds++) {
+      expect(seconds).toBeLessThan(5)
+      test.clock.advance(1000)
+      await other.roundTrip()
+    }
+    expect(before).toBeLessThan(3)
+    expect([first, second].flatMap(({ received }) => received).filter(({ t }) => t === 'error')).toEqual([])
+  })
+
+  it('are counted for each session where the token names no player', async () => {
+    const token = await test.token({ sub: undefined })
+    const { client: first } = await test.hello(token)
+    const { client: second } = await test.hello(token)
+    for (const key of ['1', '2', '3', '4', '5']) join(first, key)
+    for (const key of ['1', '2']) join(second, key)
+    await expect.poll(() => joined(second)).toBe(2)
+    expect(joined(first)).toBeLessThan(4)
+    while (joined(first) < 5) {
+      test.clock.advance(1000)
+      await second.roundTrip()
+    }
+  })
+})
+
+describe('full states', () => {
+  const POINTS = 200
+  /** Bytes that a player may have in a second. */
+  const STATE_BYTES = POINTS * 4096
+
+  let delayed: number
+  beforeEach(async () => {
+    delayed = 0
+    test = await TestGateway.start(
+      { playerPointsPerSecond: POINTS },
+      {
+        metrics: {
+          ...registerMetrics(new Registry(), GATEWAY_METRICS),
+          statesDelayed: { inc: () => void delayed++ },
+        },
+      },
+    )
+    fill('one', 1)
+    // Someone else is there throughout.
+    await test.join('one', await test.token({ sub: 'witness' }))
+  })
+  afterEach(() => test.close())
+
+  const fill = (key: string, seconds: number): void => {
+    test.owner.room(key).state = { count: 0, treasure: 'x'.repeat(seconds * STATE_BYTES) }
+  }
+
+  const states = (...clients: TestClient[]): number =>
+    clients
+      .flatMap(({ received }) => received)
+      .filter(({ t }) => t === 'state.snapshot' || t === 'state.resync').length
+
+  /** Lets the time pass until the work is done; returns for how many seconds. */
+  async function secondsOf(work: Promise<unknown>): Promise<number> {
+    const beganAt = test.clock.monotonic()
+    let isDone = false
+    const done = work.finally(() => {
+      isDone = true
+    })
+    while (!isDone) {
+      test.clock.advance(50)
+      await new Promise((resolve) => setImmediate(resolve))
+    }
+    await done
+    return (test.clock.monotonic() - beganAt) / 1000
+  }
+
+  async function join(client: TestClient, key: string): Promise<void> {
+    client.send({ t: 'join', request_id: ++ref, room_type: 'arena', options: { key } })
+    await client.next('state.snapshot', ({ room_id: roomId }) => roomId === `arena:${key}`)
+  }
+
+  async function leave(client: TestClient, key: string): Promise<void> {
+    client.send({ t: 'leave', request_id: ++ref, room_id: `arena:${key}` })
+    await client.next('member', ({ status }) => status === 'left')
+  }
+
+  /** Loses the connection and resumes. */
+  async function comeBack(
+    client: TestClient,
+    welcome: { session_id: string; resume_token: string },
+    positions: readonly { room_id: string; epoch: number; seq: number }[],
+  ) {
+    client.ws.terminate()
+    await client.closed
+    const again = await test.resume(welcome, positions)
+    return { client: again, welcome: await again.next('welcome') }
+  }
+
+  it('come to a player no faster by leaving and joining again, in whichever session', async () => {
+    const clients = await Promise.all([1, 2, 3].map(async () => (await test.hello()).client))
+    const hoard = async (client: TestClient): Promise<void> => {
+      for (let times = 0; times < 4; times++) {
+        await join(client, 'one')
+        await leave(client, 'one')
+      }
+    }
+    const seconds = await secondsOf(Promise.all(clients.map(hoard)))
+    expect(states(...clients)).toBe(12)
+    // A join costs 100 points besides the state, and 600 points were there, of which the hellos had 300.
+    expect(seconds).toBeGreaterThan((12 * (POINTS + 100) - 300) / POINTS - 2)
+  })
+
+  it('come to another player immediately', async () => {
+    const { client } = await test.hello()
+    fill('large', 9)
+    await join(client, 'large')
+    client.send({ t: 'join', request_id: ++ref, room_type: 'arena', options: { key: 'one' } })
+    const other = await test.join('one', await test.token({ sub: 'other' }))
+    expect([states(client), states(other.client)]).toEqual([1, 1])
+    expect(await secondsOf(client.next('joined', ({ room_id: id }) => id === 'arena:one'))).toBeGreaterThan(7)
+    expect(client.received.filter(({ t }) => t === 'error')).toEqual([])
+  })
+
+  it('come to a player no faster by coming back again and again, and each one that is due comes', async () => {
+    let { client, welcome } = await test.join('one')
+    const came: number[] = []
+    const seconds = await secondsOf(
+      (async () => {
+        for (let times = 0; times < 8; times++) {
+          const back = await comeBack(client, welcome, [{ room_id: 'arena:one', epoch: 99, seq: 0 }])
+          client = back.client
+          welcome = back.welcome
+          await client.next('state.resync')
+          came.push(states(client))
+        }
+      })(),
+    )
+    expect(came).toEqual(Array(8).fill(1))
+    expect(delayed).toBeGreaterThan(0)
+    expect(seconds).toBeGreaterThan(5)
+  })
+
+  it('are not requested any more once the client has gone', async () => {
+    let { client, welcome } = await test.join('one')
+    const far = [{ room_id: 'arena:one', epoch: 99, seq: 0 }]
+    for (let times = 0; delayed === 0; times++) {
+      expect(times).toBeLessThan(5)
+      const back = await comeBack(client, welcome, far)
+      client = back.client
+      welcome = back.welcome
+    }
+    const asked = test.owner.of('attach').length
+    const detached = test.owner.of('detach').length
+    client.ws.terminate()
+    await expect.poll(() => test.owner.of('detach').length).toBe(detached + 1)
+    test.clock.advance(60_000)
+    expect(test.owner.of('attach')).toHaveLength(asked)
+  })
+
+  it('that are not missed cost nothing: a player in many rooms who missed little waits for none', async () => {
+    const { client, welcome } = await test.hello()
+    const keys = ['0', '1', '2', '3', '4', '5', '6']
+    for (const key of keys) fill(key, 1)
+    await secondsOf(
+      (async () => {
+        for (const key of keys) await join(client, key)
+      })(),
+    )
+    const rooms = client.received.flatMap((message) => {
+      if (message.t !== 'state.snapshot') return []
+      const { room_id: roomId, epoch, seq } = message
+      return [{ room_id: roomId, epoch, seq }]
+    })
+    test.clock.advance(60_000)
+    let back = { client, welcome }
+    for (let times = 0; times < 5; times++) {
+      back = await comeBack(back.client, back.welcome, rooms)
+      await back.client.roundTrip()
+      expect([states(back.client), test.owner.of('attach')]).toEqual([
+        0,
+        expect.objectContaining({ length: 7 * (times + 1) }),
+      ])
+    }
+  })
+
+  it('and missed updates come out of one budget', async () => {
+    let { client, welcome, snapshot } = await test.join('one')
+    const room = test.owner.room('one')
+    room.flush({ state: { ...room.state, missed: 'y'.repeat(2 * STATE_BYTES) } })
+    const seconds = await secondsOf(
+      (async () => {
+        for (let times = 0; times < 5; times++) {
+          const back = await comeBack(client, welcome, [snapshot])
+          client = back.client
+          welcome = back.welcome
+          await client.roundTrip()
+        }
+      })(),
+    )
+    expect(states(client)).toBe(0)
+    expect(seconds).toBeGreaterThan(6)
+  })
+})

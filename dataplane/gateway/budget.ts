@@ -1,0 +1,202 @@
+import type { Clock } from '../../shared/clock.ts'
+import { RateLimit, RateLimits } from '../../shared/rate-limit.ts'
+import type { TokenClaims } from '../../shared/tokens.ts'
+import type { GatewayOptions } from './context.ts'
+
+/** Points that a request costs its player, in addition to the message that carries it. */
+export const COST = {
+  /** A signature check and writes to the store. */
+  hello: 100,
+  /** Calls to the store. The state that the member gets counts apart. */
+  join: 100,
+  /** A list of rooms, or a search for one: up to a millisecond, or a call to the store. */
+  query: 100,
+  /** A client that requests a full state pays at least this much: a working client hardly ever does. */
+  resync: 1000,
+} as const
+
+/** Bytes of full states and missed updates for one point. */
+const BYTES_PER_POINT = 4096
+
+/** A budget holds the points of so many seconds. */
+const BURST_SECONDS = 3
+
+/** The sessions of one player together may send so many times as much as one session. */
+const SESSIONS_AT_FULL_RATE = 4
+
+/** Clients that may share a token without `sub`, such as guests or a load test: each hello costs the token this share. */
+const CLIENTS_PER_TOKEN = 10
+
+/** A client that floods is disconnected after so many seconds' worth of refused messages. */
+const TOLERANCE_SECONDS = 10
+
+/** Longest pause of a socket whose player has nothing left. A client counts as silent while its socket is not read. */
+const LONGEST_PAUSE_MS = 1000
+
+/**
+ * Messages that a session may send at once after a resume at another node, which does not know what is left: handling them costs about as much as the
+ * handshake, so that going from node to node gains nothing.
+ */
+const RATE_LEFT_WHILE_CONNECTED = 12
+
+/** What a session has left, for the node that has it next. Records call the tolerance `patience`. */
+export interface RateLevel {
+  readonly rate: number
+  readonly patience: number
+  /** Time of the values, in milliseconds since 1970. */
+  readonly at: number
+}
+
+/** Returns the level of a connected session: its client may be using its rate, so another node counts on almost nothing. */
+export const whileConnected = (level: RateLevel): RateLevel => ({
+  ...level,
+  rate: Math.min(level.rate, RATE_LEFT_WHILE_CONNECTED),
+})
+
+/** Returns the points that so many bytes of a full state cost. */
+export const stateCost = (bytes: number): number => bytes / BYTES_PER_POINT
+
+/**
+ * The budgets of all players of a node: one token bucket for each. Everything that a player asks of the node is paid from it, by all of the player's
+ * sessions: a new session, a resume or another room is no way around it. If the token names no player, each session has a budget. A player whose budget
+ * is empty is not refused anything: its sockets are not read until there are points again, and it may owe points for a large state.
+ */
+export class PlayerBudgets {
+  readonly #clock: Clock
+  readonly #budgets: RateLimits
+  readonly #messagesPerSecond: number
+  readonly #messageBurst: number
+  /** Points that a message costs. */
+  readonly #message: number
+
+  constructor(
+    clock: Clock,
+    { limits, playerPointsPerSecond: perSecond }: Pick<GatewayOptions, 'limits' | 'playerPointsPerSecond'>,
+  ) {
+    this.#clock = clock
+    this.#budgets = new RateLimits(clock, { perSecond, burst: perSecond * BURST_SECONDS })
+    this.#messagesPerSecond = limits.messages_per_second
+    this.#messageBurst = limits.message_burst
+    this.#message = perSecond / (SESSIONS_AT_FULL_RATE * limits.messages_per_second)
+  }
+
+  /** True: nothing is left to pay a hello with. Asked before the signature is checked. */
+  refusesHello(claims: TokenClaims, principal: string): boolean {
+    return this.#budgets.of(this.#payer(claims, principal)).waitMs > 0
+  }
+
+  /** Pays a hello, or a fresh token, with a good signature. False: nothing is left. */
+  payHello(claims: TokenClaims, principal: string): boolean {
+    const cost = claims.sub === undefined ? COST.hello / CLIENTS_PER_TOKEN : COST.hello
+    return spend(this.#budgets.of(this.#payer(claims, principal)), cost)
+  }
+
+  /** Returns the budget of a session. `level`: what it had left at another node; default all. */
+  ofSession(claims: TokenClaims, sessionId: string, level?: RateLevel): SessionBudget {
+    const payer = this.#payer(claims, sessionId)
+    const seconds = level ? Math.max(0, this.#clock.now() - level.at) / 1000 : 0
+    const bucket = (perSecond: number, burst: number, left = burst): RateLimit =>
+      new RateLimit(this.#clock, { perSecond, burst }, left + seconds * perSecond)
+    const perSecond = this.#messagesPerSecond
+    return new SessionBudget(
+      this.#clock,
+      () => this.#budgets.of(payer),
+      this.#message,
+      bucket(perSecond, this.#messageBurst, level?.rate),
+      bucket(perSecond / TOLERANCE_SECONDS, perSecond * TOLERANCE_SECONDS, level?.patience),
+    )
+  }
+
+  #payer({ project_id: projectId, sub }: TokenClaims, other: string): string {
+    return sub === undefined ? `${projectId}/token/${other}` : `${projectId}/sub/${sub}`
+  }
+}
+
+/** `over_rate`: nothing was paid, since the session sends faster than it may. `empty`: nothing was paid, since its player has nothing left. */
+type Payment = 'paid' | 'over_rate' | 'empty'
+
+/** What a session pays with: the budget of its player, of which it may use as much for messages as its `limits` in `welcome` say. */
+export class SessionBudget {
+  readonly #clock: Clock
+  readonly #findPlayer: () => RateLimit
+  readonly #message: number
+  readonly #messages: RateLimit
+  readonly #tolerance: RateLimit
+  /** The budget of the player. Kept as long as it is valid: finding it costs more than everything else here. */
+  #player: RateLimit
+
+  /** `payer` returns the budget of the player. `message`: points of a message. `messages`, `tolerance`: of the session. */
+  constructor(
+    clock: Clock,
+    payer: () => RateLimit,
+    message: number,
+    messages: RateLimit,
+    tolerance: RateLimit,
+  ) {
+    this.#clock = clock
+    this.#findPlayer = payer
+    this.#player = payer()
+    this.#message = message
+    this.#messages = messages
+    this.#tolerance = tolerance
+  }
+
+  /** What is left of the session's rate. */
+  get level(): RateLevel {
+    return { rate: this.#messages.left, patience: this.#tolerance.left, at: this.#clock.now() }
+  }
+
+  /** Milliseconds until one more message can be paid, at most a second; 0: now. */
+  get waitMs(): number {
+    const player = this.#playerAt(this.#clock.monotonic())
+    return Math.min(LONGEST_PAUSE_MS, Math.max(this.#messages.waitMs, player.waitMs))
+  }
+
+  /** Pays `count` messages, and `points` for what they ask. */
+  spend(points = 0, count = 1): Payment {
+    const now = this.#clock.monotonic()
+    const player = this.#playerAt(now)
+    const cost = points + count * this.#message
+    // A single message needs no second look at the clock. What costs more needs only one point, and owes the others.
+    const first = points === 0 && count === 1 ? cost : 1
+    if (!player.take(now, first)) return 'empty'
+    const passes = this.#messages.take(now, count)
+    if (!passes) player.charge(-first)
+    else if (cost !== first) player.charge(cost - first)
+    return passes ? 'paid' : 'over_rate'
+  }
+
+  /** Pays `points` that no message of the client has asked for. False: nothing is left. */
+  spendPoints(points: number): boolean {
+    return spend(this.#playerAt(this.#clock.monotonic()), points)
+  }
+
+  /** Pays for a message that is handled although nothing may be left. */
+  charge(points: number): void {
+    this.#messages.charge(1)
+    this.owe(points + this.#message)
+  }
+
+  /** Takes `points` from the player, which may owe them then; a negative number gives points back. */
+  owe(points: number): void {
+    this.#playerAt(this.#clock.monotonic()).charge(points)
+  }
+
+  /** Counts messages that were refused. False: there were so many that the connection has to end. */
+  refuse(count = 1): boolean {
+    this.owe(count * this.#message)
+    return this.#tolerance.take(this.#clock.monotonic(), count)
+  }
+
+  #playerAt(now: number): RateLimit {
+    if (this.#player.isForgettable(now)) this.#player = this.#findPlayer()
+    return this.#player
+  }
+}
+
+/** Takes `points` if there is one, and owes the others. False: there is none. */
+function spend(budget: RateLimit, points: number): boolean {
+  if (!budget.take()) return false
+  budget.charge(points - 1)
+  return true
+}

@@ -1,0 +1,512 @@
+import type { Socket } from 'node:net'
+import { Registry } from 'prom-client'
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { registerMetrics } from '../../shared/metrics.ts'
+import type { ServerMessage } from '../../shared/protocol/messages.ts'
+import { expectClose, type TestClient } from '../../test/support/gateway/test-client.ts'
+import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
+import { roomAddress } from '../traffic.ts'
+import { gatewayOptions } from './context.ts'
+import type { ByteSink } from './fast-socket.ts'
+import { GATEWAY_METRICS, type GatewayMetrics } from './metrics.ts'
+import { Flusher, Outbox } from './outbox.ts'
+import { type Reliable, Unacked } from './subscription.ts'
+
+describe('A slow consumer', () => {
+  let test: TestGateway
+  afterEach(() => test.close())
+
+  const HIGH_WATER = 256 * 1024
+  const LIMIT = 1024 * 1024
+
+  /** Lets sockets do their work. */
+  const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve))
+
+  /** The client's process hangs: what is sent to it piles up. */
+  function stopReading(client: TestClient): () => void {
+    const socket = Reflect.get(client.ws, '_socket') as Socket
+    socket.pause()
+    return () => socket.resume()
+  }
+
+  const queued = (): number => [...test.gateway.describeSessions().items][0]!.queued_bytes
+
+  /** Follows the state as the protocol says; throws at a gap. */
+  function follow(messages: readonly ServerMessage[]) {
+    let seq = 0
+    let count: unknown
+    const events: unknown[] = []
+    for (const message of messages) {
+      if (message.t === 'state.snapshot' || message.t === 'state.resync') {
+        seq = message.seq
+        count = (message.state as { count: number }).count
+      }
+      if (message.t === 'state.patch') {
+        if (message.seq !== seq + 1) throw new Error(`patch ${message.seq} after ${seq}`)
+        seq = message.seq
+        for (const op of message.ops) if (op.path === '/count' && 'value' in op) count = op.value
+      }
+      if (message.t === 'event') {
+        if (message.seq > seq + 1) throw new Error(`event ${message.seq} after ${seq}`)
+        seq = Math.max(seq, message.seq)
+        events.push(message.data)
+      }
+    }
+    return { seq, count, events }
+  }
+
+  describe('a client that stops reading', () => {
+    it('gets no patches meanwhile, and then the state, the events it missed in their order, and the ack', async () => {
+      test = await TestGateway.start()
+      const { client, joined } = await test.join()
+      const room = test.owner.room('one')
+      const { member_id: memberId } = joined
+      const readOn = stopReading(client)
+      let most = 0
+      for (let i = 1; i <= 4000; i++) {
+        room.flush({
+          state: { count: i, pad: `${i}`.padEnd(4000, '.') },
+          events: i % 40 === 0 ? [['hit', i]] : [],
+          personal: [{ member_id: memberId, events: [], ack: i }],
+        })
+        await turn()
+        most = Math.max(most, queued())
+      }
+      expect(most).toBeGreaterThan(HIGH_WATER)
+      expect(most).toBeLessThan(HIGH_WATER + 32 * 1024)
+
+      const resynced = client.next('state.resync')
+      readOn()
+      await resynced
+      await client.next('ack', ({ ref }) => ref === 4000)
+      room.flush({ state: { count: 4001 } })
+      await client.next('state.patch', ({ seq }) => seq === 4002)
+
+      const { seq, count, events } = follow(client.received)
+      expect({ seq, count }).toEqual({ seq: 4002, count: 4001 })
+      expect(events).toEqual(Array.from({ length: 100 }, (_, i) => (i + 1) * 40))
+      expect(client.received.filter(({ t }) => t === 'state.resync')).toHaveLength(1)
+      expect(test.owner.of('resync')).toMatchObject([{ reason: 'stalled', member_id: memberId }])
+      const acks = client.received.flatMap((message) => (message.t === 'ack' ? [message.ref] : []))
+      expect(acks).toEqual([...acks].sort((a, b) => a - b))
+      expect(new Set(acks).size).toBe(acks.length)
+      expect(acks.length).toBeLessThan(4000)
+    })
+
+    it('hears what became of its messages when it reads again, from whichever owner has the room then', async () => {
+      let stalled = 0
+      const metrics: GatewayMetrics = {
+        ...registerMetrics(new Registry(), GATEWAY_METRICS),
+        slowConsumers: { inc: () => void stalled++ },
+      }
+      test = await TestGateway.start({}, { metrics })
+      const { client, joined } = await test.join()
+      const { member_id: memberId, room_id: roomId } = joined
+      const room = test.owner.room('one')
+      const readOn = stopReading(client)
+      for (let count = 1; stalled === 0; count++) {
+        room.flush({ state: { count, pad: `${count}`.padEnd(4000, '.') } })
+        await turn()
+      }
+      const acked = test.owner.next('message')
+      for (const ref of [1, 2])
+        client.send({ t: 'message', room_id: roomId, type: 'move', data: null, ref, settled: 0 })
+      await acked
+      await turn()
+      // The next one has lost the last second. The edge has the messages no more.
+      test.owner.silent.add('attach')
+      room.epoch = 2
+      room.send({ kind: 'redirect', owner: 'node_b' })
+      const [attach] = test.owner.of('attach')
+      expect(attach).toMatchObject({ settled: 0, through: 2 })
+      const { ask } = attach!
+      const frames = [room.resync()]
+      room.send({
+        kind: 'attached',
+        member_id: memberId,
+        ask,
+        seq: room.seq,
+        resumed: false,
+        frames,
+        ack: 0,
+        forgotten: 2,
+      })
+      readOn()
+      await client.next('error', ({ code, ref }) => code === 'outcome_unknown' && ref === 2)
+    })
+
+    it('does not disturb the others in the room', async () => {
+      test = await TestGateway.start()
+      const slow = await test.join()
+      const quick = await test.join()
+      stopReading(slow.client)
+      const room = test.owner.room('one')
+      for (let i = 1; i <= 3000; i++) {
+        room.flush({ state: { count: i, pad: `${i}`.padEnd(4000, '.') } })
+        await turn()
+      }
+      await quick.client.next('state.patch', ({ seq }) => seq === room.seq)
+      expect(follow(quick.client.received)).toMatchObject({ count: 3000 })
+      expect(quick.client.received.some(({ t }) => t === 'state.resync')).toBe(false)
+      slow.client.ws.terminate()
+    })
+
+    it('is closed when too much waits for it, and can resume', async () => {
+      const counted = { stalled: 0, closed: [] as string[] }
+      const metrics: GatewayMetrics = {
+        ...registerMetrics(new Registry(), GATEWAY_METRICS),
+        slowConsumers: { inc: ({ action }) => void (action === 'stalled' && counted.stalled++) },
+        closes: { inc: ({ name }) => void counted.closed.push(name) },
+      }
+      test = await TestGateway.start({}, { metrics })
+      const { client, welcome, snapshot } = await test.join()
+      const room = test.owner.room('one')
+      const readOn = stopReading(client)
+      let most = 0
+      for (let i = 1; test.gateway.connections > 0; i++) {
+        room.flush({ state: { count: i }, events: [['chat', 'x'.repeat(8000)]] })
+        await turn()
+        most = Math.max(most, queued())
+      }
+      expect(most).toBeGreaterThan(LIMIT - 16 * 1024)
+      expect(most).toBeLessThan(LIMIT + 16 * 1024)
+      expect(counted).toEqual({ stalled: 1, closed: ['slow_consumer'] })
+      expect(test.owner.of('detach')).toHaveLength(1)
+      readOn()
+      await expectClose(client, 'slow_consumer', /too slowly/)
+      const { seq } = follow(client.received)
+      const again = await test.resume(welcome, [{ ...snapshot, seq }])
+      await again.next('welcome')
+      await again.next('event', (event) => event.seq === room.seq)
+      expect(follow([{ ...snapshot, seq }, ...again.received])).toMatchObject({ seq: room.seq })
+    })
+
+    it('cannot make the gateway keep state upon state for it', async () => {
+      test = await TestGateway.start()
+      const { client, joined } = await test.join()
+      const room = test.owner.room('one')
+      room.state = { count: 0, pad: 'x'.repeat(400_000) }
+      stopReading(client)
+      let most = 0
+      while (test.gateway.connections > 0) {
+        // The longest that it has to wait for the next one.
+        test.clock.advance(8000)
+        client.send({ t: 'state.resync', room_id: joined.room_id, reason: 'checksum' })
+        await test.owner.next('resync')
+        await turn()
+        most = Math.max(most, queued())
+      }
+      expect(most).toBeLessThan(LIMIT + 2 * 401_000)
+      client.ws.terminate()
+    })
+  })
+
+  describe('a large state', () => {
+    it('reaches a client that reads, though it is larger than every limit', async () => {
+      test = await TestGateway.start()
+      test.owner.room('one').state = { count: 0, pad: 'x'.repeat(5_000_000) }
+      const { client, snapshot } = await test.join()
+      expect((snapshot.state as { pad: string }).pad).toHaveLength(5_000_000)
+      await client.roundTrip()
+    })
+  })
+
+  describe('one turn', () => {
+    it('is one write for each client, with patches, events, acks and answers of all its rooms', async () => {
+      const turns: number[] = []
+      const metrics: GatewayMetrics = {
+        ...registerMetrics(new Registry(), GATEWAY_METRICS),
+        socketWrites: { inc: (writes = 1) => void turns.push(writes) },
+      }
+      test = await TestGateway.start({}, { metrics })
+      const ada = await test.join('one')
+      ada.client.send({ t: 'join', request_id: 2, room_type: 'arena', options: { key: 'two' } })
+      await ada.client.next('state.snapshot')
+      const bob = await test.join('one')
+      await ada.client.roundTrip()
+      turns.length = 0
+
+      const { member_id: memberId } = ada.joined
+      const [one, two] = [test.owner.room('one'), test.owner.room('two')]
+      const whisper = {
+        t: 'event',
+        room_id: one.roomId,
+        epoch: 1,
+        seq: one.seq + 1,
+        name: 'psst',
+        data: 1,
+      } as const
+      one.flush({
+        state: { count: 1 },
+        events: [['hit', 1]],
+        personal: [{ member_id: memberId, events: [whisper], ack: 1 }],
+      })
+      await Promise.resolve()
+      two.flush({ state: { count: 2 } })
+      one.send({ kind: 'error', member_id: memberId, code: 'invalid_payload', message: 'no' })
+      await turn()
+
+      expect(turns).toEqual([2])
+      await ada.client.roundTrip()
+      await bob.client.roundTrip()
+      const kinds = (client: TestClient, n: number) => client.received.slice(-1 - n, -1).map(({ t }) => t)
+      expect(kinds(ada.client, 6)).toEqual(['state.patch', 'event', 'event', 'ack', 'state.patch', 'error'])
+      expect(kinds(bob.client, 2)).toEqual(['state.patch', 'event'])
+    })
+  })
+})
+
+describe('Outbox', () => {
+  /** A socket whose kernel takes `room` bytes and then no more. */
+  class SlowSocket implements ByteSink {
+    readonly written: Uint8Array[] = []
+    writes = 0
+    room = Number.POSITIVE_INFINITY
+    writableLength = 0
+    #drained: (() => void)[] = []
+
+    onceDrained(drained: () => void): void {
+      this.#drained.push(drained)
+    }
+
+    /** The kernel has taken everything. */
+    drain(): void {
+      this.writableLength = 0
+      for (const drained of this.#drained.splice(0)) drained()
+    }
+
+    write(bytes: Uint8Array): boolean {
+      this.writes += 1
+      this.#take(bytes)
+      return this.writableLength === 0
+    }
+
+    writev(frames: readonly Uint8Array[]): boolean {
+      this.writes += 1
+      for (const bytes of frames) this.#take(bytes)
+      return this.writableLength === 0
+    }
+
+    #take(bytes: Uint8Array): void {
+      this.written.push(bytes)
+      const taken = Math.min(this.room, bytes.length)
+      this.room -= taken
+      this.writableLength += bytes.length - taken
+    }
+
+    get bytes(): string {
+      return Buffer.concat(this.written).toString('latin1')
+    }
+  }
+
+  let socket: SlowSocket
+  let outbox: Outbox
+  let told: string[]
+  let turn: (() => void)[]
+
+  const frame = (letter: string, length = 1): Buffer => Buffer.alloc(length, letter)
+  const endTurn = (): void => {
+    for (const callback of turn.splice(0)) callback()
+  }
+
+  beforeEach(() => {
+    socket = new SlowSocket()
+    told = []
+    turn = []
+    const flusher = new Flusher(
+      (callback) => turn.push(callback),
+      registerMetrics(new Registry(), GATEWAY_METRICS),
+    )
+    const bounds = { outboxHighWaterBytes: 1000, outboxLimitBytes: 4000 }
+    outbox = new Outbox(socket, flusher, bounds, {
+      overflowed: () => told.push('overflowed'),
+      hasRoom: () => told.push('hasRoom'),
+    })
+  })
+
+  describe('a frame that comes alone', () => {
+    it('is written at once, but never before what waits, and is bounded like the others', () => {
+      outbox.open(frame('o'))
+      endTurn()
+      outbox.write(frame('a'))
+      expect([socket.bytes, socket.writes]).toEqual(['oa', 2])
+      outbox.push(frame('b'))
+      outbox.write(frame('c'))
+      expect(socket.bytes).toBe('oa')
+      endTurn()
+      expect([socket.bytes, socket.writes]).toEqual(['oabc', 3])
+      socket.room = 0
+      outbox.write(frame('d', 2000))
+      expect([outbox.congested, outbox.queued]).toEqual([true, 2000])
+      for (let i = 0; i < 3; i++) {
+        outbox.write(frame('e', 2000))
+        endTurn()
+      }
+      expect(told).toEqual(['overflowed'])
+    })
+  })
+
+  describe('an open outbox', () => {
+    beforeEach(() => {
+      outbox.open(frame('.'))
+      endTurn()
+      socket.written.length = 0
+      socket.writes = 0
+    })
+
+    it('does not hold against a client what it has missed before its resume, of all its rooms together', () => {
+      socket.room = 0
+      for (let i = 0; i < 5; i++) {
+        outbox.pushMissed(frame('m', 3000))
+        endTurn()
+      }
+      expect([told, outbox.congested]).toEqual([[], false])
+      for (let i = 0; i < 6; i++) outbox.push(frame('p', 1000))
+      expect(told).toEqual(['overflowed'])
+    })
+
+    it('writes a single frame as the very buffer it was given', () => {
+      const shared = frame('p', 300)
+      outbox.push(shared)
+      endTurn()
+      expect(socket.written).toHaveLength(1)
+      expect(socket.written[0]).toBe(shared)
+    })
+
+    it('writes several large frames at once without copying them', () => {
+      const large = frame('P', 900)
+      for (let i = 0; i < 5; i++) outbox.push(large)
+      outbox.push(frame('a'))
+      endTurn()
+      expect(socket.writes).toBe(1)
+      expect(socket.written.filter((written) => written === large)).toHaveLength(5)
+    })
+
+    it('is congested above the high water mark, and says once when the client has read most', () => {
+      socket.room = 0
+      outbox.push(frame('p', 1000))
+      endTurn()
+      expect(outbox.congested).toBe(false)
+      outbox.push(frame('p'))
+      endTurn()
+      expect(outbox.congested).toBe(true)
+      outbox.awaitRoom()
+      const said = [600, 100, 100].map((unread) => {
+        socket.writableLength = unread
+        outbox.push(frame('p'))
+        endTurn()
+        return told.length
+      })
+      expect([said, told]).toEqual([[0, 1, 1], ['hasRoom']])
+    })
+
+    it('does not hold a whole state against the client, however large', () => {
+      socket.room = 0
+      outbox.pushState(frame('s', 50_000))
+      endTurn()
+      expect(outbox.congested).toBe(false)
+      outbox.push(frame('p', 1001))
+      expect(outbox.congested).toBe(true)
+      expect(told).toEqual([])
+      // Once it has been read, the next bytes count from the start again.
+      endTurn()
+      socket.drain()
+      outbox.push(frame('p', 1001))
+      expect(outbox.congested).toBe(true)
+    })
+
+    it('takes nothing more beyond the limit, queued and held taken together', () => {
+      socket.room = 0
+      outbox.push(frame('p', 2000))
+      endTurn()
+      expect(outbox.hold(2001)).toBe(true)
+      expect(outbox.queued).toBe(4001)
+      expect(outbox.hold(1)).toBe(false)
+      outbox.push(frame('p'))
+      expect(told).toEqual(['overflowed', 'overflowed'])
+      expect(outbox.queued).toBe(4001)
+      outbox.release(2001)
+      outbox.push(frame('p'))
+      expect(told).toHaveLength(2)
+    })
+
+    it('drops what it has when it is closed', () => {
+      outbox.push(frame('p'))
+      outbox.hold(10)
+      outbox.close()
+      endTurn()
+      outbox.push(frame('p'))
+      endTurn()
+      expect(socket.writes).toBe(0)
+      expect(outbox.queued).toBe(0)
+    })
+  })
+})
+
+describe('Unacked', () => {
+  const BYTES = 100
+  const { maxUnackedMessages, maxUnackedBytes } = gatewayOptions()
+
+  const seat = { room: roomAddress('prj_1', 'arena', 'a'), member_id: 'mem_1' }
+  const message = (ref: number): Reliable => ({ kind: 'message', ...seat, type: 'move', data: null, ref })
+  const refusal = (ref: number, text = 'no room'): Reliable => ({
+    kind: 'refuse',
+    ...seat,
+    from: ref,
+    through: ref,
+    code: 'room_unavailable',
+    message: text,
+  })
+
+  /**
+   * An owner that hangs keeps its connections and its lease: no one takes its rooms before the lease has run out, has been read by the
+   * others (a quarter of a lease later at most), and the room is restored. Members who play on meanwhile are not to be refused anything.
+   */
+  it('has room for all that a client at its rate says while a hanging owner is found out', () => {
+    const { sessionMessagesPerSecond, nodeLeaseMs } = gatewayOptions()
+    const seconds = (1.25 * nodeLeaseMs) / 1000 + 1
+    const unacked = new Unacked({ messages: maxUnackedMessages, bytes: maxUnackedBytes })
+    for (let ref = 1; ref <= sessionMessagesPerSecond * seconds; ref++) {
+      expect(unacked.isFull(BYTES)).toBe(false)
+      unacked.add(message(ref), BYTES)
+    }
+  })
+
+  it('has room for one message, however large', () => {
+    const unacked = new Unacked({ messages: 10, bytes: 50 })
+    expect(unacked.isFull(BYTES)).toBe(false)
+    unacked.add(message(1), BYTES)
+    expect(unacked.isFull(1)).toBe(true)
+  })
+
+  it('keeps equal refusals in a row as one range, and another text as another', () => {
+    const unacked = new Unacked({ messages: 1, bytes: BYTES })
+    unacked.add(message(1), BYTES)
+    for (const ref of [2, 3, 4]) unacked.add(refusal(ref), 10)
+    unacked.add(refusal(5, 'other'), 10)
+    expect(unacked.messages).toMatchObject([{ ref: 1 }, { from: 2, through: 4 }, { from: 5, through: 5 }])
+    unacked.settle(3)
+    expect(unacked.messages).toMatchObject([{ from: 2, through: 4 }, { from: 5 }])
+    unacked.settle(4)
+    expect(unacked.messages).toMatchObject([{ from: 5 }])
+    expect([unacked.settled, unacked.last]).toEqual([4, 5])
+  })
+
+  it('keeps nothing that is settled already', () => {
+    const unacked = new Unacked({ messages: 10, bytes: 1000 })
+    unacked.restart(3)
+    unacked.settle(5)
+    for (const ref of [4, 5, 6]) unacked.add(message(ref), BYTES)
+    expect(unacked.messages).toMatchObject([{ ref: 6 }])
+  })
+
+  it('gives all of it, also to an owner that settles some while it is being given', () => {
+    const unacked = new Unacked({ messages: 10, bytes: 1000 })
+    for (const ref of [1, 2, 3]) unacked.add(message(ref), BYTES)
+    const given = unacked.messages.map((kept) => {
+      unacked.settle(2)
+      return kept.kind === 'message' && kept.ref
+    })
+    expect(given).toEqual([1, 2, 3])
+  })
+})
