@@ -123,7 +123,6 @@ const watchdogSettings = (
   redisUrl: config.redisUrl,
   keyPrefix: config.keyPrefix,
   logLevel: config.logLevel,
-  logFormat: config.logFormat,
   nodeId: config.nodeId ?? '',
   // A session that is away that long may still come back with the message.
   noteTtlMs: 1000 * Math.max(config.roomOrphanTtl, config.sessionResumeTtl),

@@ -9,11 +9,7 @@ import { NodeCalls } from './node-calls.ts'
 const clock = new FakeClock()
 const { bus } = memoryStore({ clock })
 const logged: string[] = []
-const log = createLog(
-  { logLevel: 'info', logFormat: 'json' },
-  {},
-  { write: (line) => void logged.push(line) },
-)
+const log = createLog({ logLevel: 'info' }, {}, { write: (line) => void logged.push(line) })
 
 async function node(nodeId: string, respond: (text: string) => number | Promise<number>) {
   const topic = { name: 'length', question: v.string(), answer: v.number() }

@@ -57,7 +57,7 @@ function registryWith(registerOwn: (registry: Registry, store: Store) => void): 
   const store = memoryStore({ clock: systemClock })
   registerOwn(registry, store)
   storeMetrics(registry, store, { clockOffset: { ms: 0 }, dataWatch: { lost: false } })
-  processMetrics(registry, createLog({ logLevel: 'silent', logFormat: 'json' }))
+  processMetrics(registry, createLog({ logLevel: 'silent' }))
   return registry
 }
 

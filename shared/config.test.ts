@@ -39,7 +39,7 @@ describe('control configuration', () => {
       undefined,
       false,
     ])
-    expect(rest).toMatchObject({ redisUrl: REDIS.REDIS_URL, keyPrefix: 'roomful:', logFormat: 'auto' })
+    expect(rest).toMatchObject({ redisUrl: REDIS.REDIS_URL, keyPrefix: 'roomful:' })
     expect(rest).not.toHaveProperty('ws_port')
   })
 

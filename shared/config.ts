@@ -20,7 +20,7 @@ import { isLoopback } from './origins.ts'
 export type { Command, Config, Defaults, Environment } from './config/variables.ts'
 
 /** How a process logs. */
-export type LogConfig = Pick<Config<'dev'>, 'logLevel' | 'logFormat'>
+export type LogConfig = Pick<Config<'dev'>, 'logLevel'>
 
 /** Which store, and where in it. Without `redisUrl`: in memory (`dev` only). */
 export type StoreConfig = Pick<Config<'dev'>, 'redisUrl' | 'keyPrefix'>

@@ -10,10 +10,7 @@ function lines(options: { isTTY?: boolean } = {}) {
 describe('the log', () => {
   it('is JSON lines with time, level, base fields and message', () => {
     const { written, output } = lines()
-    createLog({ logLevel: 'info', logFormat: 'auto' }, { node_id: 'node_1' }, output).info(
-      { room_id: 'arena:a' },
-      'hello',
-    )
+    createLog({ logLevel: 'info' }, { node_id: 'node_1' }, output).info({ room_id: 'arena:a' }, 'hello')
     expect(written.map((line) => JSON.parse(line))).toEqual([
       {
         level: 'info',
@@ -27,13 +24,13 @@ describe('the log', () => {
 
   it('leaves out what is below its level', () => {
     const { written, output } = lines()
-    createLog({ logLevel: 'warn', logFormat: 'json' }, {}, output).info('quiet')
+    createLog({ logLevel: 'warn' }, {}, output).info('quiet')
     expect(written).toEqual([])
   })
 
   it('takes another level at once, also in children that were made before', () => {
     const { written, output } = lines()
-    const log = createLog({ logLevel: 'warn', logFormat: 'json' }, {}, output)
+    const log = createLog({ logLevel: 'warn' }, {}, output)
     const child = log.child({ room_id: 'arena:a' })
     setLogLevel(log, 'debug')
     child.debug('now')
@@ -48,7 +45,7 @@ describe('the log', () => {
 
   it('never lets a token, secret, payload or room state through', () => {
     const { written, output } = lines()
-    createLog({ logLevel: 'info', logFormat: 'json' }, {}, output).info(
+    createLog({ logLevel: 'info' }, {}, output).info(
       {
         token: 'hunter2',
         hello: { resume_token: 'hunter2', project_id: 'prj_1' },
@@ -68,10 +65,7 @@ describe('the log', () => {
 
   it('shows an error with its stack', () => {
     const { written, output } = lines()
-    createLog({ logLevel: 'info', logFormat: 'json' }, {}, output).error(
-      { err: new Error('broken') },
-      'failed',
-    )
+    createLog({ logLevel: 'info' }, {}, output).error({ err: new Error('broken') }, 'failed')
     expect(JSON.parse(written[0]!).err).toMatchObject({
       message: 'broken',
       stack: expect.stringContaining('log.test'),
@@ -80,17 +74,11 @@ describe('the log', () => {
 
   it('is for people on a terminal, also where it is no stream, as in the thread of the watchdog', () => {
     const { written, output } = lines({ isTTY: true })
-    const log = createLog({ logLevel: 'info', logFormat: 'auto' }, { node_id: 'node_1' }, output)
+    const log = createLog({ logLevel: 'info' }, { node_id: 'node_1' }, output)
     log.info({ room_id: 'arena:a' }, 'hello')
     expect(stripVTControlCharacters(written.join(''))).toMatch(
       /^\[[\d:.]+\] INFO.*: hello .*"room_id":"arena:a"/,
     )
-  })
-
-  it('is JSON lines on a terminal when asked for', () => {
-    const { written, output } = lines({ isTTY: true })
-    createLog({ logLevel: 'info', logFormat: 'json' }, {}, output).info('hello')
-    expect(JSON.parse(written[0]!).msg).toBe('hello')
   })
 })
 
@@ -121,7 +109,7 @@ class FakeStream {
 function newLog() {
   const stream = new FakeStream()
   const errors = new FakeStream()
-  return { stream, errors, log: createLog({ logLevel: 'info', logFormat: 'json' }, {}, stream, errors) }
+  return { stream, errors, log: createLog({ logLevel: 'info' }, {}, stream, errors) }
 }
 
 const messages = ({ lines }: FakeStream) => lines.map((line) => JSON.parse(line).msg)

@@ -31,8 +31,7 @@ const censor = (value: unknown, path: string[]): unknown =>
   path.at(-1) === 'state' && typeof value === 'string' ? value : '[redacted]'
 
 /**
- * The logger of a process: JSON lines with an RFC 3339 time and the level as a word, or lines for people where `logFormat` says so, or is
- * `auto` and `stream` is a terminal. `fields` (such as `node_id`) are on every line. Lines that `stream` does not take are dropped and
+ * The logger of a process: JSON lines with an RFC 3339 time and the level as a word, or lines for people if `stream` is a terminal. `fields` (such as `node_id`) are on every line. Lines that `stream` does not take are dropped and
  * counted, and `errors` gets one line about it.
  */
 export function createLog(
@@ -41,8 +40,7 @@ export function createLog(
   stream: LogStream = process.stdout,
   errors: LogStream = process.stderr,
 ): Logger {
-  const forPeople = config.logFormat === 'pretty' || (config.logFormat === 'auto' && stream.isTTY === true)
-  const format = forPeople ? prettyFormat(stream.isTTY === true) : (line: string) => line
+  const format = stream.isTTY === true ? prettyFormat() : (line: string) => line
   const onRecovered = (dropped: number) => log.warn({ dropped }, 'log lines were dropped')
   const log: Logger = pino(
     {
@@ -71,10 +69,10 @@ export function droppedLines(log: Logger): number {
 }
 
 /** Returns a function that makes lines for people. Loads what only they need. */
-function prettyFormat(colorize: boolean): (line: string) => string {
+function prettyFormat(): (line: string) => string {
   const { prettyFactory }: typeof import('pino-pretty') = createRequire(import.meta.url)('pino-pretty')
   return prettyFactory({
-    colorize,
+    colorize: true,
     translateTime: 'SYS:HH:MM:ss.l',
     ignore: 'pid,hostname',
     singleLine: true,

@@ -89,7 +89,6 @@ beforeAll(async () => {
     INTERNAL_TOKEN: INTERNAL,
     REDIS_URL: asRedisUser(redis.url, 'roomful-control'),
     OPERATOR_REDIS_URL: asRedisUser(redis.url, 'operator'),
-    LOG_FORMAT: 'json',
   }
 })
 

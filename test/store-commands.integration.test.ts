@@ -23,7 +23,7 @@ const cluster = sharedCluster({ leaseMs: 30_000 })
 let node: LocalNode
 let login: Login
 /** Each command of the node for a session or a room, since the last look. */
-let commands: string[] = []
+const commands: string[] = []
 beforeAll(async () => {
   ;[node] = (await cluster.local(1, { rooms: [counter('journal'), counter('none')] })) as [LocalNode]
   login = await cluster.login()

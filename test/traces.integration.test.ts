@@ -322,7 +322,6 @@ describe('traces of a process', () => {
   const life = async (env: Record<string, string>) => {
     const program = runProgram(['dev'], {
       NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(PRELOADED)}`,
-      LOG_FORMAT: 'json',
       CONTROL_PORT: '0',
       WS_PORT: '0',
       ADMIN_PORT: '0',

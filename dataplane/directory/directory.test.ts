@@ -52,7 +52,7 @@ function opened() {
   const directory = new Directory({
     store,
     clock,
-    log: createLog({ logLevel: 'fatal', logFormat: 'json' }, {}),
+    log: createLog({ logLevel: 'fatal' }, {}),
     metrics: registerMetrics(registry, DIRECTORY_METRICS),
     isGone: (nodeId) => gone.has(nodeId),
     listingOf: (roomType) =>

@@ -87,7 +87,7 @@ async function cluster() {
       store: { records, bus: store.bus },
       clock,
       random: new SeededRandom(i + 1),
-      log: createLog({ logLevel: 'fatal', logFormat: 'json' }, {}),
+      log: createLog({ logLevel: 'fatal' }, {}),
       metrics,
       draining: () => draining.has(nodeId),
     }

@@ -125,7 +125,7 @@ function setup(options: Partial<AdminOptions> = {}) {
     internalToken: TOKEN,
     registry: new Registry(),
     random: new SeededRandom(),
-    log: createLog({ logLevel: 'info', logFormat: 'json' }, {}, { write: (line) => void logged.push(line) }),
+    log: createLog({ logLevel: 'info' }, {}, { write: (line) => void logged.push(line) }),
     ready: async () => [],
     describeNode: () => ({
       node_id: 'node_1',

@@ -27,7 +27,7 @@ const room = (key: string, members: number) => roomDescription(`arena:${key}`, {
 async function group(...workers: readonly Worker[]) {
   const drained: number[] = []
   const cordoned: number[] = []
-  const log = createLog({ logLevel: 'silent', logFormat: 'json' }, {})
+  const log = createLog({ logLevel: 'silent' }, {})
   const addresses = await Promise.all(
     workers.map(async ({ rooms = [], sessions = [], ready = true, load = 0, queue }, i) => {
       const found = <T>(items: readonly T[], { limit }: Query) => ({

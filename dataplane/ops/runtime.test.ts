@@ -130,11 +130,7 @@ async function cluster(
       bus: observed,
       clock,
       random: new SeededRandom(),
-      log: createLog(
-        { logLevel: 'info', logFormat: 'json' },
-        {},
-        { write: (line) => void logged.push(line) },
-      ),
+      log: createLog({ logLevel: 'info' }, {}, { write: (line) => void logged.push(line) }),
       describeCluster: () => [
         node(nodeId, true),
         ...names.filter((name) => name !== nodeId).map((name) => node(name, false)),
@@ -232,7 +228,7 @@ describe('a search over the cluster', () => {
       bus: { ...store.bus, publish: () => Promise.reject(new Error('away')) } as Bus,
       clock,
       random: new SeededRandom(),
-      log: createLog({ logLevel: 'error', logFormat: 'json' }, {}),
+      log: createLog({ logLevel: 'error' }, {}),
       describeCluster: () => [node('node_a', true), node('node_b', false)],
       describeRooms: ({ q, limit }) =>
         matching([room('arena:lobby')], ({ room_id: roomId }) => roomId, q, limit),

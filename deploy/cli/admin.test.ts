@@ -38,7 +38,7 @@ const backend = createServer((request, response) => {
   request.resume().on('end', () => response.writeHead(answers.shift() ?? 204).end())
 })
 
-const log = createLog({ logLevel: 'silent', logFormat: 'json' }, {})
+const log = createLog({ logLevel: 'silent' }, {})
 const store = memoryStore({ clock: systemClock })
 const nodes: RunningNode[] = []
 const clients: Client[] = []

@@ -77,7 +77,7 @@ describe('stdout of a pipe that nobody reads', () => {
   it('costs a bounded amount of memory, and the process continues', async () => {
     const script = `
       import { createLog, droppedLines } from './shared/log.ts'
-      const log = createLog({ logLevel: 'info', logFormat: 'json' })
+      const log = createLog({ logLevel: 'info' })
       for (let n = 0; n < 640; n++) {
         log.info({ text: 'x'.repeat(100_000) }, 'line')
         await new Promise(setImmediate)

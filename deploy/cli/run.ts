@@ -93,9 +93,7 @@ function withConfig<C extends LogConfig & { readonly nodeId?: string | undefined
   }
   const { config, warnings } = parsed
   const fields: Record<string, string> = config.nodeId === undefined ? {} : { node_id: config.nodeId }
-  const log = terminal
-    ? createLog({ logLevel: 'debug', logFormat: 'json' }, fields, terminal)
-    : createLog(config, fields)
+  const log = terminal ? createLog({ logLevel: 'debug' }, fields, terminal) : createLog(config, fields)
   for (const warning of warnings) log.warn(warning)
   start(config, log)
 }
@@ -118,12 +116,9 @@ const terminalOutput = (): LogOutput =>
     onRecovered: () => undefined,
   })
 
-/** True if `roomful dev` shows lines for a game's developer instead of the log: on a terminal without LOG_LEVEL and LOG_FORMAT. */
+/** True if `roomful dev` shows lines for a game's developer instead of the log: on a terminal without LOG_LEVEL. */
 const isForDeveloper = (parsed: Parsed<Config<'dev'>>): boolean =>
-  parsed.ok &&
-  parsed.config.logLevel === undefined &&
-  parsed.config.logFormat === 'auto' &&
-  process.stdout.isTTY
+  parsed.ok && parsed.config.logLevel === undefined && process.stdout.isTTY
 
 /** Opens the traces and the store of a process, starts what uses them, and closes them after it. */
 async function served(

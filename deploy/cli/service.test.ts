@@ -29,11 +29,7 @@ function fakeHost() {
 
 function setup(start: () => Promise<Service>, level: 'info' | 'error' | 'silent' = 'info') {
   const lines: string[] = []
-  const log = createLog(
-    { logLevel: level, logFormat: 'json' },
-    {},
-    { write: (line) => void lines.push(line) },
-  )
+  const log = createLog({ logLevel: level }, {}, { write: (line) => void lines.push(line) })
   const process = fakeHost()
   const clock = new FakeClock()
   live('control', start, log, process.host, clock)

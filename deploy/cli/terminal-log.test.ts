@@ -7,7 +7,7 @@ import { TerminalLog } from './terminal-log.ts'
 function shown() {
   let text = ''
   const terminal = new TerminalLog({ write: (more) => (text += more) })
-  const log = createLog({ logLevel: 'debug', logFormat: 'json' }, {}, terminal)
+  const log = createLog({ logLevel: 'debug' }, {}, terminal)
   const room = log.child({ room_id: 'board:default', project_id: 'prj_1' })
   const lines = (): string[] =>
     stripVTControlCharacters(text)

@@ -40,7 +40,7 @@ const settled = () => new Promise((resolve) => setImmediate(resolve))
 function setup(count: number) {
   const clock = new FakeClock()
   const processes: FakeProcess[] = []
-  const log = createLog({ logLevel: 'silent', logFormat: 'json' })
+  const log = createLog({ logLevel: 'silent' })
   const workers = new Workers({
     count,
     fork: (number) => {

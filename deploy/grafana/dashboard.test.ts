@@ -59,7 +59,7 @@ const [node, control, workers] = registries
 const store = memoryStore({ clock: systemClock })
 nodeMetrics(node, ['chess'])
 storeMetrics(node, store, { clockOffset: { ms: 0 }, dataWatch: { lost: false } })
-processMetrics(node, createLog({ logLevel: 'silent', logFormat: 'json' }))
+processMetrics(node, createLog({ logLevel: 'silent' }))
 controlMetrics(control)
 storeServerMetrics(control, store.vitals, systemClock)
 registerMetrics(workers, WORKER_METRICS)

@@ -129,11 +129,7 @@ async function run(words: { nodes: number; controls: number; freePorts: boolean 
 function startGames(cluster: LocalCluster, act: (line: string) => Promise<void>): Promise<Backend> {
   const { folder, ports, secrets, addresses, children, wsUrl, controlUrl } = cluster
   const file = createWriteStream(join(folder, 'games.log'), { flags: 'a' })
-  const log = createLog(
-    { logLevel: 'info', logFormat: 'json' },
-    {},
-    { write: (line) => void file.write(line) },
-  )
+  const log = createLog({ logLevel: 'info' }, {}, { write: (line) => void file.write(line) })
   const project = new OwnProject(new ControlClient(controlUrl, secrets.operatorToken))
   let rooms: Promise<RoomDefinition[]> | undefined
   const before = devRoutes({

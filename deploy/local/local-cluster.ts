@@ -263,7 +263,6 @@ export class LocalCluster {
         REDIS_URL: this.redisUrl,
         KEY_PREFIX: this.keyPrefix,
         INTERNAL_TOKEN: this.secrets.internalToken,
-        LOG_FORMAT: 'json',
         ...own,
         ...envOf?.(name),
       }

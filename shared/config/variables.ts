@@ -367,13 +367,6 @@ export const VARIABLES = {
     defaultNote: 'info; warn for dev at a terminal',
     readBy: ALL,
   },
-  LOG_FORMAT: {
-    topic: 'logs',
-    help: 'JSON lines, or lines for people; auto is pretty on a terminal.',
-    schema: oneOf(['auto', 'json', 'pretty']),
-    default: 'auto',
-    readBy: ALL,
-  },
   OTEL_TRACES_EXPORTER: {
     topic: 'otel',
     help: 'otlp sends traces to a collector, as OTLP over HTTP in JSON. OpenTelemetry’s libraries read the rest of their variables (OTEL_…) themselves.',

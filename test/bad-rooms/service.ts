@@ -87,7 +87,6 @@ export async function startDev(): Promise<BadService> {
     CONTROL_PORT: String(control),
     CONTROL_API_TOKENS: operatorToken,
     LOG_LEVEL: 'error',
-    LOG_FORMAT: 'json',
   }
   const child = children.addRoomful('dev', () => ({ words: [...roomfulProgram().words, 'dev'], env: devEnv }))
   const close = async (keep: boolean): Promise<void> => {
