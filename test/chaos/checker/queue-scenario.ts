@@ -1,5 +1,5 @@
 import { MATCH_PLAYERS } from '../queue-room.ts'
-import type { QueueRecord } from './queue-history.ts'
+import type { QueueRecord } from './history.ts'
 import type { OpenHistory } from './scenario.ts'
 
 type Of<K extends QueueRecord['kind']> = Extract<QueueRecord, { kind: K }>

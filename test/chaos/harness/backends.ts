@@ -6,7 +6,7 @@ import { type Random, systemRandom } from '../../../shared/random.ts'
 import { SeededRandom } from '../../kit/seeded-random.ts'
 import { callControl } from '../../support/calls.ts'
 import type { bankRoom } from '../bank-room.ts'
-import type { BackendHistory, BackendRecord } from '../checker/backend-history.ts'
+import type { BackendHistory, BackendRecord } from '../checker/history.ts'
 import { REFUSALS, type Refusal } from '../room-logic.ts'
 import { ANY_NODE, Network } from './sdk-player.ts'
 import type { OwnedRoom, System, SystemControl } from './system.ts'
@@ -77,7 +77,7 @@ export class Backends {
     const random = new SeededRandom(Math.imul(seed + 11, 0x27d4eb2f))
     const scopes = ['room:call', 'room:read', 'player:manage']
     const path = `/projects/${projectId}/keys`
-    const { secret = '' } = await callControl(control.url, 'POST', path, { scopes })
+    const { secret = '' } = await callControl(control.url, 'POST', path, { scopes }, {}, control.fetch)
     const guests: Guest[] = []
     const backends = new Backends(options, secret, guests, random)
     for (let i = 0; i < GUESTS; i++) {
@@ -196,7 +196,7 @@ export class Backends {
       { url: control.url, projectId, key: this.#key, timeoutMs },
       {
         fetch: async (url, init) => {
-          const response = await fetch(url, init)
+          const response = await (control.fetch ?? fetch)(url, init)
           const body = await response.text()
           if (call !== undefined && !PUT_OFF.includes(response.status))
             this.#answered(call, response.status, body)

@@ -8,14 +8,20 @@ const KEY = Buffer.from('the key of the notices of chaos')
 const LATE_MS = 2500
 
 /** What it does with a notice. */
-type Mood = 'accepts' | 'fails' | 'silent' | 'late'
+export type Mood = 'accepts' | 'fails' | 'silent' | 'late'
+
+/** The webhook of the backends of a run. */
+export interface Notices {
+  /** Called with each notice that has a valid signature. */
+  onNotice: (id: string, body: string, accepted: boolean) => void
+  mood: () => Mood
+}
 
 /** The webhook of a backend (`NOTIFY_URL`). It fails, does not answer, or answers when the node has given up, as its `mood` says. */
-export class NoticeReceiver {
+export class NoticeReceiver implements Notices {
   /** Value of `NOTIFY_SECRET`. */
   readonly secret = `whsec_${KEY.toString('base64')}`
-  /** Called with each notice that has a valid signature. */
-  onNotice: (id: string, body: string, accepted: boolean) => void = () => {}
+  onNotice: Notices['onNotice'] = () => {}
   mood: () => Mood = () => 'accepts'
   readonly #server = createServer((request, response) => void this.#receive(request, response))
 

@@ -1,7 +1,6 @@
-import type { BackendRecord } from '../checker/backend-history.ts'
 import { describeExcused, percent } from '../checker/excuses.ts'
+import type { BackendRecord, QueueRecord } from '../checker/history.ts'
 import { type History, type Lobby, VIOLATIONS, type Violation } from '../checker/history.ts'
-import type { QueueRecord } from '../checker/queue-history.ts'
 import type { ChaosOptions, ChaosResult } from './chaos.ts'
 
 /** So many violations get a trace; the others are counted. */
