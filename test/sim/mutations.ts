@@ -23,8 +23,6 @@ export interface Fault extends Mutation {
   readonly players?: { readonly lobby?: number; readonly queue?: number; readonly backends?: number }
 }
 
-/** Prefix of the keys of the records of codes. */
-const CODE_KEYS = 'code:'
 /** Time by which commits are late, milliseconds. */
 const HASTE_MS = 20
 
@@ -188,7 +186,8 @@ export const FAULTS = {
         return claim && { ...claim, journal: claim.journal.slice(0, -3) }
       },
     })),
-    breaks: ['acked_lost', 'rollback'],
+    players: { backends: 2 },
+    breaks: ['acked_lost', 'rollback', 'call_lost'],
   },
   unsaved: {
     what: 'Only the first save of an owner is made',
@@ -450,21 +449,8 @@ export const FAULTS = {
     breaks: ['reservation_broken', 'seat_twice'],
   },
   misleading: {
-    what: 'The record of a code names another room',
-    store: (store) => {
-      let before: Uint8Array | undefined
-      return inRecords((records) => ({
-        write: (writes) =>
-          records.write(
-            writes.map((write) => {
-              if (!('put' in write && write.put.startsWith(CODE_KEYS))) return write
-              const value = before ?? write.value
-              before = write.value
-              return { ...write, value }
-            }),
-          ),
-      }))(store)
-    },
+    what: 'A code leads to another room. An owner checks the code, so this is written into the history of a run',
+    plant: PLANTED.code_misleads,
     players: { lobby: 6 },
     breaks: ['code_misleads'],
   },

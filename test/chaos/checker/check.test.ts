@@ -1,7 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { check } from './check.ts'
-import type { FaultKind } from './history.ts'
-import { VIOLATIONS, type ViolationName } from './history.ts'
+import { type FaultKind, VIOLATIONS, type ViolationName } from './history.ts'
 import {
   commits,
   forget,

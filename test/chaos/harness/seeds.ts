@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { mkdir, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { describeExcused, type ExcusedShare, sumOf } from '../checker/excuses.ts'
+import { describeExcused, type ExcusedShare, sumOf } from '../checker/ownership.ts'
 
 /** A run that is so much longer than its faults hangs. */
 const MOST_SECONDS_MORE = 180
