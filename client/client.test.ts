@@ -1,7 +1,255 @@
-import { afterEach, expect, test, vi } from 'vitest'
+import { afterEach, expect, onTestFinished, test, vi } from 'vitest'
 import { FakePage } from '../test/support/client/fake-browser.ts'
-import { online } from '../test/support/client/play.ts'
+import {
+  code,
+  inRoom,
+  online,
+  play,
+  statuses,
+  turn,
+  URL,
+  unsignedToken,
+} from '../test/support/client/play.ts'
 import { watchPage } from './client.ts'
+import { connect, type RoomfulError } from './index.ts'
+
+test('connect says hello in MessagePack with the token', async () => {
+  const { server, client } = await online()
+  expect(server.socket.url).toBe(URL)
+  expect(server.socket.protocols).toEqual(['roomful.v1.msgpack'])
+  expect(server.all('hello')).toMatchObject([{ project_id: 'prj_1', token: 'v4.public.unreadable' }])
+  expect(client.status).toBe('online')
+})
+
+test('connect rejects at once when the server refuses the token', async () => {
+  const { server, options } = play()
+  server.onHello = () => server.socket.end(4001, 'bad signature')
+  await expect(connect(URL, options)).rejects.toThrow(
+    'The server closed the connection (4001): bad signature',
+  )
+  await expect(connect(URL, options)).rejects.toEqual(code('unauthenticated'))
+  expect(server.sockets).toHaveLength(2)
+})
+
+test('the server’s words are one sentence, with or without a dot of their own', async () => {
+  const { server, options } = play()
+  server.onHello = () => server.socket.end(4001, 'the token has expired.')
+  await expect(connect(URL, options)).rejects.toThrow(/: the token has expired\.$/)
+})
+
+test('connect tries again while the server is away', async () => {
+  const { server, options, pass } = play()
+  server.onDial = (socket) =>
+    queueMicrotask(() => (server.sockets.length < 4 ? socket.end(1006) : socket.accept()))
+  const connecting = connect(URL, options)
+  await pass(8000)
+  expect((await connecting).status).toBe('online')
+  expect(server.sockets).toHaveLength(4)
+})
+
+test('connect gives up after its time', async () => {
+  const { server, options, pass, clock } = play({ connectTimeoutMs: 3000 })
+  server.onDial = (socket) => queueMicrotask(() => socket.end(1006))
+  const refused = expect(connect(URL, options)).rejects.toThrow(
+    'No connection to ws://roomful.test within 3000 ms. No connection to ws://roomful.test (1006).',
+  )
+  await pass(3000)
+  await refused
+  expect(clock.pending).toBe(0)
+})
+
+test.each([
+  { message: 'certificate has expired' },
+  { message: '', error: new TypeError('network error', { cause: new Error('certificate has expired') }) },
+])('connect tells why the platform could not open a socket (%j)', async (event) => {
+  const { server, options } = play({ reconnect: false })
+  server.onDial = (socket) => queueMicrotask(() => socket.end(1006, '', event))
+  await expect(connect(URL, options)).rejects.toThrow(
+    'No connection to ws://roomful.test (certificate has expired).',
+  )
+})
+
+test('connect tries once when it may not reconnect', async () => {
+  const { server, options } = play({ reconnect: false })
+  server.onDial = (socket) => queueMicrotask(() => socket.end(1006))
+  await expect(connect(URL, options)).rejects.toEqual(code('connection_failed'))
+  expect(server.sockets).toHaveLength(1)
+})
+
+test('connect names a bad URL', async () => {
+  const { options } = play()
+  class Strict {
+    constructor(url: string) {
+      throw new SyntaxError(`the URL ${url} is invalid`)
+    }
+  }
+  await expect(connect('nonsense', { ...options, WebSocket: Strict as never })).rejects.toThrow(
+    'the URL nonsense is invalid',
+  )
+})
+
+test('connect rejects when the token cannot be had', async () => {
+  const { token: _, ...options } = play().options
+  await expect(connect(URL, options)).rejects.toEqual(code('token_unavailable'))
+})
+
+const answer = { project_id: 'prj_1', token: 'v4.public.unreadable' }
+
+test.each<[unknown, unknown, string]>([
+  ['is rejected with an Error', new Error('backend down'), 'getToken failed: backend down'],
+  ['is rejected with a problem document', { detail: 'ada is banned' }, 'getToken failed: ada is banned'],
+  [
+    'is rejected with a response',
+    new Response('{"detail":"ada is banned"}', { status: 403 }),
+    'getToken failed: ada is banned',
+  ],
+  ['is rejected with a text', 'sign in first', 'getToken failed: sign in first'],
+])('connect shows the text of the backend when getToken %s', async (_, rejection, message) => {
+  const { token: _token, ...options } = play().options
+  const getToken = () => Promise.reject(rejection)
+  await expect(connect(URL, { ...options, getToken })).rejects.toMatchObject({
+    code: 'token_unavailable',
+    message,
+  })
+})
+
+test.each<[string, unknown, string]>([
+  ['the object', answer, 'pass `answer.token`'],
+  ['its text', JSON.stringify(answer), 'pass `answer.token`'],
+  ['the text of a problem', '{"detail":"ada is banned"}', 'ada is banned'],
+  ['nothing', undefined, 'it is undefined'],
+])('connect says what is wrong when getToken gives %s instead of a token', async (_, given, message) => {
+  const { token: _token, ...options } = play().options
+  const getToken = async () => given as string
+  const refused = await connect(URL, { ...options, getToken }).catch((error: RoomfulError) => error)
+  expect(refused).toEqual(code('token_unavailable'))
+  expect((refused as RoomfulError).message).toContain(message)
+})
+
+test('connect reads the project from the token', async () => {
+  const { server, options } = play({ token: unsignedToken() })
+  const { projectId: _, ...without } = options
+  await connect(URL, without)
+  expect(server.all('hello')).toMatchObject([{ project_id: 'prj_1' }])
+  await expect(connect(URL, { ...without, token: 'e30.e30.' })).rejects.toThrow('give projectId')
+})
+
+test('connect needs no address where dev is given: roomful dev is at its default port', async () => {
+  const { server, options } = play()
+  const { projectId: _, token: _token, getToken: _get, ...others } = options
+  vi.stubGlobal('fetch', async (address: globalThis.URL) => {
+    expect(String(address)).toBe('http://localhost:4000/dev/token?name=alice')
+    return Response.json({ project_id: 'prj_1', token: unsignedToken() })
+  })
+  onTestFinished(() => void vi.unstubAllGlobals())
+  await connect({ ...others, dev: 'alice' })
+  expect(server.socket.url).toBe('ws://localhost:4000')
+})
+
+test('connect with dev needs no address in a program of roomful dev', async () => {
+  const { server, options } = play()
+  const { projectId: _, token: _token, getToken: _get, ...others } = options
+  vi.stubEnv('ROOMFUL_URL', 'ws://localhost:4001')
+  vi.stubGlobal('fetch', async () => Response.json({ token: unsignedToken() }))
+  onTestFinished(() => {
+    vi.unstubAllEnvs()
+    vi.unstubAllGlobals()
+  })
+  await connect({ ...others, dev: 'alice' })
+  expect(server.socket.url).toBe('ws://localhost:4001')
+})
+
+test.each([
+  ['where nothing answers', () => Promise.reject(new TypeError('fetch failed')), 'nothing answers'],
+  [
+    'where something else answers',
+    async () => Response.json({ detail: 'there is no such route' }, { status: 404 }),
+    'http://localhost:3000 is something else',
+  ],
+])('connect with dev at a port %s is connection_failed', async (_, answers, message) => {
+  const { options, pass } = play()
+  const { projectId: _id, token: _token, getToken: _get, ...others } = options
+  vi.stubGlobal('fetch', answers)
+  onTestFinished(() => void vi.unstubAllGlobals())
+  const refused = connect('ws://localhost:3000', { ...others, dev: 'alice' }).catch(
+    (error: RoomfulError) => error,
+  )
+  await pass(10_000)
+  expect(await refused).toEqual(code('connection_failed'))
+  expect(((await refused) as RoomfulError).message).toContain(message)
+})
+
+test('a signal ends a connect that waits', async () => {
+  const { server, options, clock } = play()
+  server.onDial = () => {}
+  const abort = new AbortController()
+  const refused = expect(connect(URL, { ...options, signal: abort.signal })).rejects.toEqual(
+    code('client_closed'),
+  )
+  await turn()
+  abort.abort()
+  await refused
+  expect(server.socket.closed).toBe(true)
+  expect(clock.pending).toBe(0)
+  await expect(connect(URL, { ...options, signal: abort.signal })).rejects.toEqual(code('client_closed'))
+})
+
+test('close says goodbye and rejects whatever waits', async () => {
+  const { client, server, room, clock } = await inRoom()
+  const seen = statuses(client)
+  const reasons: unknown[] = []
+  room.onLeave((reason, error) => reasons.push([reason, error]))
+  const refused = expect(room.send('move')).rejects.toEqual(code('client_closed'))
+  client.close()
+  client.close()
+  await refused
+  expect(server.all('goodbye')).toHaveLength(1)
+  expect(server.socket.closed).toBe(true)
+  expect(seen).toEqual(['closed'])
+  expect(reasons).toEqual([['client_closed', code('client_closed')]])
+  expect(clock.pending).toBe(0)
+  await expect(client.join('arena')).rejects.toEqual(code('client_closed'))
+})
+
+test('close while reconnecting ends the attempt', async () => {
+  const { client, server, clock, pass } = await online()
+  server.onDial = () => {}
+  server.socket.end(1006)
+  await pass(300)
+  expect(server.sockets).toHaveLength(2)
+  client.close()
+  expect(server.socket.closed).toBe(true)
+  expect(clock.pending).toBe(0)
+  expect(client.status).toBe('closed')
+})
+
+test('a close between hello and welcome says goodbye, since the server may have the session by then', async () => {
+  const { client, server, pass } = await online()
+  server.onHello = () => {}
+  server.socket.end(1006)
+  await pass(300)
+  client.close()
+  expect(server.socket.said.map(({ t }) => t)).toEqual(['hello', 'goodbye'])
+  const controller = new AbortController()
+  const scene = play({ signal: controller.signal })
+  scene.server.onHello = () => {}
+  const refused = expect(connect(URL, scene.options)).rejects.toEqual(code('client_closed'))
+  await turn()
+  controller.abort()
+  await refused
+  expect(scene.server.socket.said.map(({ t }) => t)).toEqual(['hello', 'goodbye'])
+})
+
+test('a close before the socket is open says nothing', async () => {
+  const controller = new AbortController()
+  const { server, options } = play({ signal: controller.signal })
+  server.onDial = () => {}
+  const refused = expect(connect(URL, options)).rejects.toEqual(code('client_closed'))
+  await turn()
+  controller.abort()
+  await refused
+  expect(server.socket.said).toEqual([])
+})
 
 test('a page that is left for good is told from one that is kept', () => {
   const page = new FakePage()

@@ -15,9 +15,17 @@ import type {
 import type { WebSocketConstructor } from './connection.ts'
 import { closedByCaller, RoomfulError, type RoomfulErrorCode } from './errors.ts'
 import { type Answer, type Finding, type ListedRoom, Requests, type RoomQuery } from './finding.ts'
-import { Listeners, type Unsubscribe } from './listeners.ts'
-import { Reported } from './reported.ts'
-import { Room, toJson } from './room.ts'
+import { Listeners, Reported, type Unsubscribe } from './listeners.ts'
+import {
+  type CreateArguments,
+  type JoinArguments,
+  type JoinOrCreateArguments,
+  type JoinTarget,
+  Room,
+  type RoomJoinOptions,
+  type RoomOf,
+  toJson,
+} from './room.ts'
 import { Seat, type SeatLink } from './seat.ts'
 import { ServerClock } from './server-clock.ts'
 import { ClientSession, type ConnectionStatus } from './session.ts'
@@ -77,35 +85,6 @@ interface ConnectionOptions {
    */
   readonly endOfTurn?: (callback: () => void) => void
 }
-
-/** Options of a join: `key`, and the options of the room type. */
-export type RoomJoinOptions<R extends TypedRoom> = RoomOptions<R> & {
-  /** Key of the room, 1 to 128 characters. Default `"default"`. */
-  readonly key?: string
-}
-
-/** How `join` treats a room that does not exist. */
-export interface JoinTarget {
-  /** False: the join fails with `room_not_found` if the room does not exist. Default: it creates the room. */
-  readonly create?: boolean
-}
-
-/** Arguments of `join` after the room type. The options may be omitted if none of them is required. */
-export type JoinArguments<R extends TypedRoom> =
-  Record<never, never> extends RoomOptions<R> ? [options?: RoomJoinOptions<R>] : [options: RoomJoinOptions<R>]
-
-/** Arguments of `create` after the room type. */
-export type CreateArguments<R extends TypedRoom> =
-  Record<never, never> extends RoomOptions<R> ? [options?: RoomOptions<R>] : [options: RoomOptions<R>]
-
-/** Arguments of `joinOrCreate` after the room type. */
-export type JoinOrCreateArguments<R extends TypedRoom> =
-  Record<never, never> extends RoomOptions<R>
-    ? [options?: RoomOptions<R>, query?: Pick<RoomQuery<R>, 'where' | 'order'>]
-    : [options: RoomOptions<R>, query?: Pick<RoomQuery<R>, 'where' | 'order'>]
-
-/** The room of a definition; of several definitions, one of their rooms. */
-export type RoomOf<R extends TypedRoom> = R extends unknown ? Room<R> : never
 
 const CONNECT_TIMEOUT_MS = 10_000
 const MAX_UNACKED = 1024

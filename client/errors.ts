@@ -1,5 +1,4 @@
-import { type CloseName, closeAdvice, closeName } from '../shared/protocol/close-codes.ts'
-import type { ErrorCode } from '../shared/protocol/error-codes.ts'
+import { type CloseName, closeAdvice, closeName, type ErrorCode } from '../shared/protocol/error-codes.ts'
 
 /** Error codes of the client. */
 export type LocalErrorCode =

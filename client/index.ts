@@ -23,24 +23,21 @@ export type {
   UntypedRoom,
   VisibleState,
 } from '../shared/room-types.ts'
-export type {
-  Client,
-  ConnectOptions,
-  CreateArguments,
-  JoinArguments,
-  JoinOrCreateArguments,
-  JoinTarget,
-  RoomJoinOptions,
-  RoomOf,
-} from './client.ts'
+export type { Client, ConnectOptions } from './client.ts'
 export type { WebSocketConstructor, WebSocketLike } from './connection.ts'
 export { type LocalErrorCode, RoomfulError, type RoomfulErrorCode } from './errors.ts'
 export type { ListedRoom, RoomQuery } from './finding.ts'
 export type { Unsubscribe } from './listeners.ts'
 export type { Member } from './replica.ts'
 export type {
+  CreateArguments,
+  JoinArguments,
+  JoinOrCreateArguments,
+  JoinTarget,
   RequestArguments,
   Room,
+  RoomJoinOptions,
+  RoomOf,
   RoomStatus,
   SendArguments,
   SendOptions,

@@ -1,8 +1,8 @@
 import type { Json, JsonObject } from '../shared/json.ts'
 import type { DecodedMessage, KeyTable } from '../shared/protocol/codec.ts'
 import { ProtocolError } from '../shared/protocol/error-codes.ts'
-import { apply, DeltaMismatch } from '../shared/sync/apply.ts'
 import { Checksum } from '../shared/sync/checksum.ts'
+import { apply, DeltaMismatch } from '../shared/sync/delta.ts'
 
 /** Position of a frame in its room's history. */
 export interface Position {

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import { inRoom, type Options, statuses, turn, URL } from '../test/support/client/play.ts'
-import { mayGoTo } from './move.ts'
+import { mayGoTo } from './session.ts'
 
 /** Where the rooms of the client are. */
 const NEARER = 'ws://roomful.test/node-2'
@@ -209,21 +209,6 @@ test('away from a node that drains a client tries again until the connection end
   await pass(10_000)
   expect(seen).toEqual([])
   expect(client.stats).toMatchObject({ moves: 1, reconnects: 0 })
-})
-
-test('a new move replaces one that waits', async () => {
-  const { client, server, before, next, seen, pass } = await moving()
-  server.send({ t: 'move', in_ms: 100 }, before)
-  expect(next.closed).toBe(true)
-  server.onDial = (socket) => queueMicrotask(() => socket.accept())
-  server.send({ t: 'move', in_ms: 150, url: NEARER }, before)
-  server.send({ t: 'move', in_ms: 0, url: 'ws://elsewhere.test' }, before)
-  await pass(125)
-  expect(server.sockets).toHaveLength(2)
-  await pass(100)
-  expect(server.socket.url).toBe(NEARER)
-  expect(seen).toEqual([])
-  expect(client.stats.moves).toBe(1)
 })
 
 test.each(['join', 'leave'] as const)(

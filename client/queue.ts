@@ -3,7 +3,7 @@
  * @module roomful/client/queue
  */
 import type { Json, JsonObject } from '../shared/json.ts'
-import { MATCHED } from '../shared/protocol/queue.ts'
+import { MATCHED } from '../shared/protocol/messages.ts'
 import { type Random, systemRandom } from '../shared/random.ts'
 import type {
   RoomCollection,
@@ -15,8 +15,7 @@ import type {
 } from '../shared/room-types.ts'
 import type { Client } from './client.ts'
 import { RoomfulError, type RoomfulErrorCode } from './errors.ts'
-import { Listeners, type Unsubscribe } from './listeners.ts'
-import { Reported } from './reported.ts'
+import { Listeners, Reported, type Unsubscribe } from './listeners.ts'
 import type { Room } from './room.ts'
 import type { LeaveReason } from './seat.ts'
 

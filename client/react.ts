@@ -41,7 +41,7 @@ import type {
   UntypedRoom,
   VisibleState,
 } from '../shared/room-types.ts'
-import type { Client, ConnectOptions, JoinArguments } from './client.ts'
+import type { Client, ConnectOptions } from './client.ts'
 import {
   type ConnectionStatus,
   connect,
@@ -51,6 +51,7 @@ import {
   type RoomfulError,
   type RoomQuery,
 } from './index.ts'
+import type { JoinArguments } from './room.ts'
 
 /** Types of your rooms. In `declare module 'roomful/react'`, declare the property `rooms` of this interface. Its type is an object or a list of your room definitions, such as `typeof rooms`. */
 // biome-ignore lint/suspicious/noEmptyInterface: applications fill it.

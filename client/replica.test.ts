@@ -39,13 +39,6 @@ test('a missing patch asks for a resync, which heals the state', async () => {
   expect(client.stats.resyncs).toEqual({ sequence: 1, checksum: 0, unasked: 0 })
 })
 
-test('a patch that comes twice is dropped', async () => {
-  const { server, room, owner } = await inRoom()
-  const patch = owner.patch({ n: 1 })
-  server.deliver(patch, patch, owner.patch({ n: 2 }))
-  expect([room.state, server.all('state.resync')]).toEqual([{ n: 2 }, []])
-})
-
 test('a wrong checksum asks for a resync and shows no one the doubtful state', async () => {
   const { server, room, owner, client } = await inRoom()
   const seen: unknown[] = []
@@ -58,26 +51,6 @@ test('a wrong checksum asks for a resync and shows no one the doubtful state', a
   expect(client.stats.resyncs).toEqual({ sequence: 0, checksum: 1, unasked: 0 })
 })
 
-test('a patch for another state than the one held asks for a resync', async () => {
-  const { server, room, owner } = await inRoom()
-  // The client missed that `players` went, and came back as a list; its seq says otherwise.
-  owner.patch({ players: [1] })
-  owner.seq -= 1
-  server.deliver(owner.patch({ players: [2] }))
-  expect(room.state).toEqual({ players: {} })
-  expect(server.all('state.resync')).toMatchObject([{ reason: 'checksum' }])
-})
-
-test('a resync that does not come is asked for again', async () => {
-  const { server, owner, pass } = await inRoom()
-  server.deliver(owner.wrongPatch({ n: 1 }))
-  await pass(2100)
-  expect(server.all('state.resync')).toHaveLength(2)
-  server.deliver(owner.resync())
-  await pass(10_000)
-  expect(server.all('state.resync')).toHaveLength(2)
-})
-
 test('a resync that is wrong itself is shown, counted, and asked for again, but not at once', async () => {
   const { server, room, owner, client, pass } = await inRoom()
   server.deliver(owner.wrongPatch({ n: 1 }), owner.wrongResync())
@@ -88,55 +61,6 @@ test('a resync that is wrong itself is shown, counted, and asked for again, but 
   expect(client.stats.resyncs.checksum).toBe(2)
   server.deliver(owner.resync(), owner.patch({ n: 2 }))
   expect(room.state).toEqual({ n: 2 })
-})
-
-test('events of the flush, and of a flush without a patch, are delivered', async () => {
-  const { server, room, owner } = await inRoom()
-  const hits: unknown[] = []
-  room.on('hit', (data) => hits.push(data))
-  server.deliver(owner.patch({ n: 1 }), owner.event('hit', 1), owner.event('hit', 2), owner.event('other', 0))
-  server.deliver(owner.eventFlush('hit', 3), owner.patch({ n: 2 }))
-  expect(hits).toEqual([1, 2, 3])
-  expect(room.state).toEqual({ n: 2 })
-  expect(server.all('state.resync')).toEqual([])
-})
-
-test('late events are delivered after a resync and move nothing', async () => {
-  const { server, room, owner } = await inRoom()
-  const hits: unknown[] = []
-  room.on('hit', (data) => hits.push(data))
-  const late = owner.seq + 1
-  owner.patch({ n: 1 })
-  owner.patch({ n: 2 })
-  server.deliver(owner.resync(), owner.event('hit', 'late', late), owner.patch({ n: 3 }))
-  expect(hits).toEqual(['late'])
-  expect(room.state).toEqual({ n: 3 })
-  expect(server.all('state.resync')).toEqual([])
-})
-
-test('an event that shows a gap is delivered and asks for a resync; so are those while it is awaited', async () => {
-  const { server, room, owner } = await inRoom()
-  const hits: unknown[] = []
-  room.on('hit', (data) => hits.push(data))
-  owner.patch({ n: 1 })
-  owner.patch({ n: 2 })
-  server.deliver(owner.event('hit', 1), owner.patch({ n: 3 }), owner.event('hit', 2))
-  expect(hits).toEqual([1, 2])
-  expect(server.all('state.resync')).toMatchObject([{ reason: 'sequence' }])
-})
-
-test('the seq runs on under a higher epoch; frames of a lower one are dropped', async () => {
-  const { server, room, owner } = await inRoom()
-  const hits: unknown[] = []
-  room.on('hit', (data) => hits.push(data))
-  owner.epoch = 2000
-  server.deliver(owner.patch({ n: 1 }))
-  expect(room.state).toEqual({ n: 1 })
-  owner.epoch = 1000
-  server.deliver(owner.patch({ n: 9 }), owner.event('hit', 'old'), owner.resync())
-  expect(room.state).toEqual({ n: 1 })
-  expect(hits).toEqual([])
-  expect(server.all('state.resync')).toEqual([])
 })
 
 test('members lose the connection, and are back', async () => {
@@ -166,14 +90,4 @@ test('members come and go', async () => {
     [3, 2],
     [2, 3],
   ])
-})
-
-test('a resync brings its members, and late comings and goings do not change them', async () => {
-  const { server, room, owner } = await inRoom()
-  owner.patch({ n: 1 })
-  const came = owner.came('mem_ghost', null)
-  owner.patch({ n: 2 })
-  owner.went('mem_ghost')
-  server.deliver(owner.resync(), came)
-  expect(room.members.map(({ id }) => id)).toEqual(['mem_bob', room.memberId])
 })

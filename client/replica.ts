@@ -2,9 +2,8 @@ import type { Clock } from '../shared/clock.ts'
 import type { Json } from '../shared/json.ts'
 import type { DecodedMessage, KeyTable, WholeName } from '../shared/protocol/codec.ts'
 import type { ClientMessage, MemberInfo, ResyncReason } from '../shared/protocol/messages.ts'
-import { Events } from './events.ts'
 import { LayeredState, type LayerFrame, type Position, readable } from './layers.ts'
-import { Listeners, type Report } from './listeners.ts'
+import { Events, Listeners, type Report } from './listeners.ts'
 import type { Counters } from './stats.ts'
 
 type Patch = Extract<DecodedMessage, { t: 'state.patch' }>

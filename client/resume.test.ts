@@ -1,5 +1,5 @@
 import { describe, expect, it, test } from 'vitest'
-import { code, inRoom, online, statuses, turn } from '../test/support/client/play.ts'
+import { code, inRoom, online, statuses } from '../test/support/client/play.ts'
 
 test('a broken connection is resumed from where each room stands', async () => {
   const { client, server, room, owner, pass } = await inRoom()
@@ -22,38 +22,6 @@ test('a broken connection is resumed from where each room stands', async () => {
   expect(room.memberId).toBe('mem_1')
 })
 
-test('each resume uses the token of the welcome before', async () => {
-  const { server, pass } = await online()
-  for (const _ of [1, 2]) {
-    server.socket.end(1006)
-    await pass(600)
-  }
-  expect(
-    server.all('hello').map((hello) => ('resume' in hello ? hello.resume.resume_token : 'none')),
-  ).toEqual(['none', 'resume_1', 'resume_2'])
-})
-
-test('missed frames are replayed, though their keys were announced before the loss', async () => {
-  const { server, room, owner, pass, client } = await inRoom()
-  const hits: unknown[] = []
-  room.on('hit', (data) => hits.push(data))
-  server.deliver(owner.patch({ players: { alice: { x: 1 } } }))
-  server.socket.end(1006)
-  const missed = [
-    owner.patch({ players: { alice: { x: 2 } } }),
-    owner.event('hit', 1),
-    owner.patch({ players: {} }),
-  ]
-  server.onHello = () => {
-    server.welcome()
-    server.deliver(...missed)
-  }
-  await pass(300)
-  expect(room.state).toEqual({ players: {} })
-  expect(hits).toEqual([1])
-  expect(client.stats.resyncs).toEqual({ sequence: 0, checksum: 0, unasked: 0 })
-})
-
 test('what cannot be replayed comes as a whole state', async () => {
   const { server, room, owner, pass, client } = await inRoom()
   const seen: unknown[] = []
@@ -69,20 +37,6 @@ test('what cannot be replayed comes as a whole state', async () => {
   expect(seen).toEqual([{ n: 2 }])
   expect(client.stats.resyncs).toEqual({ sequence: 0, checksum: 0, unasked: 1 })
   expect(server.all('state.resync')).toEqual([])
-})
-
-test('a resync that was awaited at the loss is not awaited after it', async () => {
-  const { server, room, owner, pass } = await inRoom()
-  const missed = [owner.patch({ n: 1 }), owner.patch({ n: 2 })]
-  server.deliver(missed[1]!)
-  expect(server.all('state.resync')).toHaveLength(1)
-  server.onHello = () => {
-    server.welcome()
-    server.deliver(...missed, owner.patch({ n: 3 }))
-  }
-  server.socket.end(1006)
-  await pass(300)
-  expect(room.state).toEqual({ n: 3 })
 })
 
 test('a loss right behind the join loses nothing of what had arrived', async () => {
@@ -180,39 +134,10 @@ describe('a seat that is gone when the client is back', () => {
   )
 })
 
-test('a join whose answer was lost is sent again with the same request id', async () => {
-  const { client, server, pass } = await online()
-  server.onJoin = () => {}
-  const joining = client.join('arena', { key: 'lobby' })
-  await turn()
-  server.socket.end(1006)
-  server.onJoin = (join) => server.seat(join)
-  await pass(300)
-  expect((await joining).id).toBe('arena:lobby')
-  const [first, second] = server.all('join')
-  expect(second).toEqual(first)
-})
-
 test('a join asked for while offline is sent when the client is back', async () => {
   const { client, server, pass } = await online()
   server.socket.end(1006)
   const joining = client.join('arena')
   await pass(300)
   expect((await joining).status).toBe('joined')
-})
-
-test('a leave whose answer was lost is sent again with the same request id', async () => {
-  const { server, room, owner, pass, errors } = await inRoom()
-  server.onLeave = () => {}
-  const leaving = room.leave()
-  server.socket.end(1006)
-  server.onLeave = ({ request_id, room_id }) => {
-    server.deliver(owner.ownLeft('session_ended'))
-    server.refuse('not_in_room', { request_id, room_id })
-  }
-  await pass(300)
-  await leaving
-  const [first, second] = server.all('leave')
-  expect(second).toEqual(first)
-  expect(errors).toEqual([])
 })

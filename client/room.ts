@@ -3,6 +3,7 @@ import type {
   Immutable,
   RoomEvents,
   RoomMessages,
+  RoomOptions,
   RoomReplies,
   TypedRoom,
   UntypedRoom,
@@ -10,9 +11,9 @@ import type {
 } from '../shared/room-types.ts'
 import { cloneJson, NotJson } from '../shared/sync/check.ts'
 import { RoomfulError, type RoomfulErrorCode } from './errors.ts'
-import type { Unsubscribe } from './listeners.ts'
+import type { RoomQuery } from './finding.ts'
+import { Reported, type Unsubscribe } from './listeners.ts'
 import type { Member, Replica } from './replica.ts'
-import { Reported } from './reported.ts'
 import type { LeaveReason, Seat } from './seat.ts'
 
 /**
@@ -66,6 +67,11 @@ export class Room<R extends TypedRoom = TypedRoom<UntypedRoom>> {
   /** Type of the room. */
   get type(): R['type'] {
     return this.#seat.roomType
+  }
+
+  /** Key of the room, for `join` and for requests of your backend. */
+  get key(): string {
+    return this.id.slice(this.type.length + 1)
   }
 
   /** Code of the room, for `joinByCode`. Undefined: its type has no `codes`. */
@@ -229,3 +235,32 @@ export function toJson(value: unknown, code: RoomfulErrorCode, what: string): Js
     throw new RoomfulError(code, `${what} cannot be sent: ${error.message}.`, { cause: error })
   }
 }
+
+/** Options of a join: `key`, and the options of the room type. */
+export type RoomJoinOptions<R extends TypedRoom> = RoomOptions<R> & {
+  /** Key of the room, 1 to 128 characters. Default `"default"`. */
+  readonly key?: string
+}
+
+/** How `join` treats a room that does not exist. */
+export interface JoinTarget {
+  /** False: the join fails with `room_not_found` if the room does not exist. Default: it creates the room. */
+  readonly create?: boolean
+}
+
+/** Arguments of `join` after the room type. The options may be omitted if none of them is required. */
+export type JoinArguments<R extends TypedRoom> =
+  Record<never, never> extends RoomOptions<R> ? [options?: RoomJoinOptions<R>] : [options: RoomJoinOptions<R>]
+
+/** Arguments of `create` after the room type. */
+export type CreateArguments<R extends TypedRoom> =
+  Record<never, never> extends RoomOptions<R> ? [options?: RoomOptions<R>] : [options: RoomOptions<R>]
+
+/** Arguments of `joinOrCreate` after the room type. */
+export type JoinOrCreateArguments<R extends TypedRoom> =
+  Record<never, never> extends RoomOptions<R>
+    ? [options?: RoomOptions<R>, query?: Pick<RoomQuery<R>, 'where' | 'order'>]
+    : [options: RoomOptions<R>, query?: Pick<RoomQuery<R>, 'where' | 'order'>]
+
+/** The room of a definition; of several definitions, one of their rooms. */
+export type RoomOf<R extends TypedRoom> = R extends unknown ? Room<R> : never

@@ -216,18 +216,6 @@ test('a resume whose welcome was lost leads to a new session, not to the end', a
   expect(server.all('join')).toHaveLength(2)
 })
 
-test('a server that never welcomes is given up, and tried again', async () => {
-  const { client, server, pass } = await online()
-  server.onHello = () => {
-    if (server.sockets.length > 2) server.welcome()
-  }
-  server.socket.end(1006)
-  await pass(9000)
-  expect(server.sockets).toHaveLength(2)
-  await pass(4000)
-  expect(client.status).toBe('online')
-})
-
 test('a frame that cannot be read ends the connection, not the session', async () => {
   const { client, server, pass, errors } = await online()
   server.socket.deliver(new Uint8Array([0xc1]))
@@ -256,14 +244,6 @@ test('refusals of a new session (4300) do not start the waits again', async () =
   await pass(5000)
   await connecting
   expect(hellos.slice(1).map((at, i) => at - hellos[i]!)).toEqual([125, 250, 500, 1000])
-})
-
-test('a message of a later version of the protocol is ignored', async () => {
-  const { client, server, room, owner, errors } = await inRoom()
-  server.socket.deliver(new Uint8Array([0x93, 99, 1, 0xa1, 0x78]))
-  server.deliver(owner.patch({ n: 1 }))
-  expect(room.state).toEqual({ n: 1 })
-  expect([client.status, server.sockets.length, errors]).toEqual(['online', 1, []])
 })
 
 test('pings keep the connection, silence ends it', async () => {

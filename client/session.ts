@@ -1,28 +1,26 @@
+import { Backoff } from '../shared/backoff.ts'
 import type { Clock } from '../shared/clock.ts'
-import { CLOSE, closeName } from '../shared/protocol/close-codes.ts'
 import type { DecodedMessage } from '../shared/protocol/codec.ts'
+import { CLOSE, closeName } from '../shared/protocol/error-codes.ts'
 import type { ClientMessage, Limits, ResumePosition } from '../shared/protocol/messages.ts'
 import { MsgpackClientCodec } from '../shared/protocol/msgpack-client-codec.ts'
 import type { Random } from '../shared/random.ts'
 import { RateLimit } from '../shared/rate-limit.ts'
-import { Backoff } from './backoff.ts'
-import { Batcher } from './batcher.ts'
-import { ClientConnection, platformWebSocket, type WebSocketConstructor } from './connection.ts'
+import {
+  ClientConnection,
+  type Encoded,
+  platformWebSocket,
+  type WebSocketConstructor,
+  type Welcome,
+} from './connection.ts'
 import { closeError, RoomfulError } from './errors.ts'
 import type { Report } from './listeners.ts'
-import { isRest, Reroutes } from './move.ts'
-import { ResumeRight } from './resume-right.ts'
 import type { ServerClock } from './server-clock.ts'
 import type { Credentials } from './tab.ts'
 import type { TokenSource } from './token-source.ts'
 
-type Welcome = Extract<DecodedMessage, { t: 'welcome' }>
-
 /** Connection status. `connecting`: not connected yet. `online`: connected. `reconnecting`: the connection was lost. `closed`: final. */
 export type ConnectionStatus = 'connecting' | 'online' | 'reconnecting' | 'closed'
-
-/** A message as it goes out. */
-export type Encoded = Uint8Array<ArrayBuffer>
 
 /** From opening a socket (and fetching a token for it) to the welcome. */
 const ATTEMPT_MS = 10_000
@@ -32,6 +30,9 @@ const BACKOFF_MAX_MS = 10_000
 const STABLE_MS = 5000
 /** How long a second socket may take to open, and then its welcome to come. */
 const MOVE_MS = 5000
+/** Time for which other addresses are ignored after a failed move. It doubles after each failure. */
+const STAY_MS = 30_000
+const LONGEST_STAY_MS = 3_600_000
 /** Fraction of the server's limits up to which unreliable messages are sent. The rest is for pings, and for frames that arrive closer together than they were sent. */
 const UNRELIABLE_SHARE = 0.8
 /** So many unreliable messages wait while the session moves. */
@@ -80,7 +81,6 @@ export class ClientSession {
   readonly #backoff: Backoff
   /** How fast the client sends, by the server's limits: what may be lost is not sent beyond it. */
   #rate: RateLimit | undefined
-  readonly #batcher: Batcher
   /** Encodes what any connection may send. */
   readonly #codec = new MsgpackClientCodec()
   #status: ConnectionStatus = 'connecting'
@@ -98,7 +98,9 @@ export class ClientSession {
   #replaced: { readonly connection: ClientConnection; readonly positions: ResumePosition[] } | undefined
   /** Unreliable messages that wait for the welcome of a move. */
   #held: Encoded[] = []
-  readonly #reroutes: Reroutes
+  /** Until then, after a failed move, other addresses are ignored. In milliseconds of the monotonic clock. */
+  #staysUntil = 0
+  #failedMoves = 0
   #Socket: WebSocketConstructor | undefined
   #limits: Limits | undefined
   /** The attempt under way; another object for each, so that late answers to an abandoned one are known. */
@@ -115,12 +117,6 @@ export class ClientSession {
     this.#parts = parts
     this.#handlers = handlers
     this.#backoff = new Backoff(parts.random, BACKOFF_BASE_MS, BACKOFF_MAX_MS)
-    this.#reroutes = new Reroutes(parts.clock, parts.url, parts.rerouteHosts)
-    this.#batcher = new Batcher(
-      parts.endOfTurn,
-      (messages) => this.#codec.batch(messages) as Encoded,
-      (frame) => this.#connection?.write(frame),
-    )
   }
 
   get status(): ConnectionStatus {
@@ -154,7 +150,7 @@ export class ClientSession {
   /** As `send`, for what `encode` made of a message. */
   sendEncoded(payload: Encoded): void {
     if (!this.#ready) return
-    this.#batcher.write(payload)
+    this.#connection?.write(payload)
     this.#rate?.charge(1)
   }
 
@@ -195,7 +191,7 @@ export class ClientSession {
   close(error?: RoomfulError): void {
     if (this.#status === 'closed') return
     // Messages that wait must leave before the goodbye.
-    this.#batcher.flush()
+    this.#connection?.flush()
     // After the hello the server may have the session. In the middle of a move, one of the two connections has it.
     if (this.#greeted) {
       if (!this.#ready) this.#replaced?.connection.send({ t: 'goodbye' })
@@ -207,7 +203,7 @@ export class ClientSession {
   }
 
   #writeUnreliable(payload: Encoded): void {
-    if (this.#rate?.take()) this.#batcher.write(payload)
+    if (this.#rate?.take()) this.#connection?.write(payload)
   }
 
   #fitting(payload: Encoded): Encoded {
@@ -257,8 +253,8 @@ export class ClientSession {
     const connection: ClientConnection = new ClientConnection(
       Socket,
       url,
-      new MsgpackClientCodec(),
       this.#parts.clock,
+      this.#parts.endOfTurn,
       {
         opened: () => (connection === this.#next ? this.#changeOver(connection) : this.#sayHello(token)),
         received: (message) => {
@@ -317,15 +313,14 @@ export class ClientSession {
     this.#right.replace({ session_id: welcome.session_id, resume_token: welcome.resume_token })
     this.#limits = welcome.limits
     this.#mustRenew = false
-    if (this.#move?.url !== undefined) this.#reroutes.succeeded()
+    if (this.#move?.url !== undefined) this.#failedMoves = 0
     this.#move = undefined
     this.#welcomedAt = clock.monotonic()
     serverClock.welcome(this.#helloSentAt, welcome.server_time)
     tokens.start((fresh) => connection.send({ t: 'token', token: fresh }))
     if (resumed && token !== undefined) connection.send({ t: 'token', token })
     else tokens.renewBefore(welcome.token_seconds)
-    connection.keepAlive(welcome.heartbeat_seconds)
-    this.#batcher.start(welcome.limits)
+    connection.start(welcome)
     const { messages_per_second: messagesPerSecond, message_burst: messageBurst } = welcome.limits
     const perSecond = messagesPerSecond * UNRELIABLE_SHARE
     const burst = Math.max(1, messageBurst * UNRELIABLE_SHARE)
@@ -340,10 +335,25 @@ export class ClientSession {
 
   /** The server asks for another connection, in place of one that it has asked for before. */
   #planMove(inMs: number, url: string | undefined): void {
-    if (!this.#ready || (url !== undefined && !this.#reroutes.allow(url))) return
+    if (!this.#ready || (url !== undefined && !this.#mayMove(url))) return
     this.#dropNext()
     this.#move = { url }
     this.#setTimer(inMs, () => this.#openNext())
+  }
+
+  #mayMove(address: string): boolean {
+    const { clock, url, rerouteHosts } = this.#parts
+    return (
+      rerouteHosts !== undefined &&
+      mayGoTo(address, url, rerouteHosts) &&
+      clock.monotonic() >= this.#staysUntil
+    )
+  }
+
+  /** A move to another address has failed. */
+  #stay(): void {
+    const stayMs = Math.min(LONGEST_STAY_MS, STAY_MS * 2 ** this.#failedMoves++)
+    this.#staysUntil = this.#parts.clock.monotonic() + stayMs
   }
 
   #openNext(): void {
@@ -362,7 +372,7 @@ export class ClientSession {
     if (this.#move?.url === undefined) this.#setTimer(this.#backoff.next(), () => this.#openNext())
     else {
       this.#move = undefined
-      this.#reroutes.failed()
+      this.#stay()
     }
   }
 
@@ -380,7 +390,7 @@ export class ClientSession {
     const before = this.#connection!
     this.#letGo()
     this.#parts.tokens.stop()
-    this.#batcher.flush()
+    before.flush()
     this.#ready = false
     this.#handlers.lost()
     before.rest()
@@ -424,7 +434,7 @@ export class ClientSession {
 
   /** Whatever another node has said: the address that the client was given has the last word. */
   #moveFailed(cause: RoomfulError): RoomfulError {
-    if (this.#move?.url !== undefined) this.#reroutes.failed()
+    if (this.#move?.url !== undefined) this.#stay()
     const text = `The move to another node failed. ${cause.message}`
     return new RoomfulError('connection_lost', text, { retryable: true, cause })
   }
@@ -456,7 +466,7 @@ export class ClientSession {
     this.#move = undefined
     this.#dropNext()
     this.#parts.tokens.stop()
-    this.#batcher.flush()
+    this.#connection?.flush()
     this.#letGo()
     this.#connection?.close()
     this.#connection = undefined
@@ -490,3 +500,75 @@ export class ClientSession {
 
 const failure = (message: string, options: { retryable?: boolean; cause?: unknown } = {}): RoomfulError =>
   new RoomfulError('connection_failed', message, { retryable: true, ...options })
+
+/** Credentials for resuming a session, and the meaning of a rejected resume. */
+class ResumeRight {
+  #credentials: Credentials | undefined
+  /** True if another page of the tab left the credentials and no resume has succeeded since. */
+  #restored = false
+  /** Resumes requested since the last welcome. */
+  #unanswered = 0
+
+  /** Current credentials. Undefined: the next hello starts a session. */
+  get credentials(): Credentials | undefined {
+    return this.#credentials
+  }
+
+  /** True if this page has used the session and therefore knows its token. */
+  get ownSession(): boolean {
+    return this.#credentials !== undefined && !this.#restored
+  }
+
+  /** Sets the credentials of a welcome, or of another page (`restored`). Undefined: the session is gone. */
+  replace(credentials: Credentials | undefined, restored = false): void {
+    this.#credentials = credentials
+    this.#restored = restored
+    this.#unanswered = 0
+  }
+
+  /** A hello with the credentials is being sent. */
+  asked(): void {
+    this.#unanswered += 1
+  }
+
+  /**
+   * This client itself may have caused "taken over by a newer connection": an earlier resume succeeded, but its welcome with the next resume
+   * token was lost. Then the session is unreachable, but no other client has it. If the session of another page is rejected, a new session
+   * may still be accepted.
+   */
+  understand(error: RoomfulError): RoomfulError {
+    const gone = (text: string) => new RoomfulError('resume_failed', text, { retryable: true, cause: error })
+    if (this.#restored && !error.retryable) return gone(error.message)
+    if (error.code !== 'session_taken_over' || this.#unanswered < 2) return error
+    return gone('The session was resumed, but the answer was lost.')
+  }
+}
+
+/** Location of a page. Undefined outside a browser. */
+const here = (): string | undefined => (typeof location === 'undefined' ? undefined : location.href)
+
+const isSecure = (protocol: string): boolean => protocol === 'wss:' || protocol === 'https:'
+
+/**
+ * Returns true if the session may continue at `address`, which would get its resume token. Allowed are the host of `given` (the client's
+ * configured address), with any port and path, and `hosts`. A secure connection never moves to an insecure one.
+ */
+export function mayGoTo(address: string, given: string, hosts: readonly string[]): boolean {
+  try {
+    const to = new URL(address)
+    const from = new URL(given, here())
+    const known = to.hostname === from.hostname || hosts.includes(to.hostname)
+    return known && (to.protocol === 'wss:' || (to.protocol === 'ws:' && !isSecure(from.protocol)))
+  } catch {
+    return false
+  }
+}
+
+/**
+ * Returns true if a frame of the old connection belongs to a flush that had already begun at the hello of the new one, which named these
+ * `positions`. All other frames arrive on the new connection.
+ */
+function isRest(message: DecodedMessage, positions: readonly ResumePosition[]): boolean {
+  if (message.t !== 'event' && message.t !== 'member') return false
+  return positions.some(({ room_id, seq }) => room_id === message.room_id && message.seq <= seq)
+}

@@ -1,6 +1,6 @@
+import { Backoff } from '../shared/backoff.ts'
 import type { Clock } from '../shared/clock.ts'
 import type { Random } from '../shared/random.ts'
-import { Backoff } from './backoff.ts'
 import { RoomfulError } from './errors.ts'
 import type { Report } from './listeners.ts'
 

@@ -1,45 +1,32 @@
 import { type Context, Hono } from 'hono'
 import { matchedRoutes } from 'hono/route'
-import type { Logger } from 'pino'
 import type { Registry } from 'prom-client'
-import type { Clock } from '../shared/clock.ts'
 import { requestIdOf } from '../shared/ids.ts'
-import type { LogLevel } from '../shared/log-levels.ts'
-import { PROBLEMS, Problem, problemResponse } from '../shared/problem.ts'
-import { Quiet } from '../shared/quiet.ts'
-import type { Random } from '../shared/random.ts'
+import type { LogLevel } from '../shared/log.ts'
+import { Quiet } from '../shared/log.ts'
+import { PROBLEMS, Problem, problemResponse, storeProblem } from '../shared/problem.ts'
 import { type Rate, RateLimits } from '../shared/rate-limit.ts'
 import { type Store, StoreUnavailable } from '../shared/store/port.ts'
-import { storeProblem } from '../shared/store/problem.ts'
 import { noSpan, type Span, type Tracer } from '../shared/tracing/tracer.ts'
-import { Authentication, type OpenTo, requireSameMachine } from './auth.ts'
-import { allowAdminPages } from './cors.ts'
-import { type ControlEnv, Endpoints } from './endpoint.ts'
-import { Idempotency } from './idempotency.ts'
-import type { Keyring } from './keyring.ts'
+import { Authentication, allowAdminPages, type OpenTo, requireSameMachine } from './auth.ts'
+import { logRoutes, opsRoutes } from './docs.ts'
+import { type ControlEnv, Endpoints, type Services } from './endpoint.ts'
 import { Keys } from './keys.ts'
-import { type ControlMetrics, countRequest, REFUSALS } from './metrics.ts'
+import { countRequest, REFUSALS } from './metrics.ts'
 import type { Nodes } from './nodes.ts'
 import { Players } from './players.ts'
 import { Projects } from './projects.ts'
-import { internalRoutes } from './routes/internal.ts'
-import { keyRoutes } from './routes/keys.ts'
-import { logRoutes, opsRoutes } from './routes/ops.ts'
-import { playerRoutes } from './routes/players.ts'
-import { projectRoutes } from './routes/projects.ts'
+import { Idempotency } from './records.ts'
+import { internalRoutes, keyRoutes, tokenRoutes } from './routes/keys.ts'
+import { playerRoutes, projectRoutes } from './routes/projects.ts'
 import { roomRoutes } from './routes/rooms.ts'
-import { tokenRoutes } from './routes/tokens.ts'
 
 /** What the API is made of. */
-export interface ControlDeps {
+export interface ControlDeps
+  extends Pick<Services, 'keyring' | 'clock' | 'random' | 'metrics' | 'log' | 'requireKeyId' | 'dataLost'> {
   readonly store: Store
-  readonly keyring: Keyring
-  readonly clock: Clock
-  readonly random: Random
-  readonly log: Logger
   /** What `/metrics` answers. */
   readonly exposition: Pick<Registry, 'metrics' | 'contentType'>
-  readonly metrics: ControlMetrics
   readonly tracer: Tracer
   /** Empty: the API is open. */
   readonly operatorTokens: readonly string[]
@@ -49,7 +36,6 @@ export interface ControlDeps {
   readonly nodes: Pick<Nodes, 'call' | 'adminPages'>
   /** Undefined: `/internal` answers 401 to everyone. */
   readonly internalToken: string | undefined
-  readonly requireKeyId: boolean
   /** How often one caller may ask for tokens. */
   readonly tokenRate: Rate
   /** Sets the level of the log of the process, and of its siblings where it is one of several workers. */
@@ -58,8 +44,6 @@ export interface ControlDeps {
   readonly draining: () => boolean
   /** Why the clock of the process is wrong; undefined: it is not. */
   readonly clockWrong: () => string | undefined
-  /** Whether the store has lost the data that this process knew. */
-  readonly dataLost: () => Promise<boolean>
 }
 
 /** Routes that would fill a log with nothing. */
@@ -68,19 +52,20 @@ const QUIET = new Set(['/healthz', '/readyz', '/metrics'])
 /** Milliseconds between two log lines about the same failure of the store: each load balancer asks `/readyz` several times a second. */
 const STORE_FAILURE_QUIET_MS = 10_000
 
-/** The control API as a Hono app: it has no state of its own, so that any number of processes on one store behave as one. */
+/** The control API as a Hono app. It has no state, so any number of processes on one store behave as one. */
 export function createControlApp(deps: ControlDeps): Hono<ControlEnv> {
-  const { store, keyring, clock, random, metrics, log } = deps
+  const { store, clock, operatorTokens, internalToken } = deps
   const app = new Hono<ControlEnv>()
-  const projects = new Projects({ records: store.records, bus: store.bus, clock, random, keyring })
-  const keys = new Keys({ records: store.records, bus: store.bus, clock, random, keyring })
-  const players = new Players({ records: store.records, bus: store.bus, clock })
-  const idempotency = new Idempotency(store.records, keyring)
-  const { operatorTokens, internalToken } = deps
-  const endpoints = new Endpoints(
-    app,
-    new Authentication({ operatorTokens, internalToken, keys, projects, clock }),
-  )
+  const env = { records: store.records, bus: store.bus, clock, random: deps.random, keyring: deps.keyring }
+  const services: Services = {
+    ...deps,
+    projects: new Projects(env),
+    keys: new Keys(env),
+    players: new Players(env),
+    idempotency: new Idempotency(env),
+    tokenLimits: new RateLimits(clock, deps.tokenRate),
+  }
+  const endpoints = new Endpoints(app, new Authentication({ ...services, operatorTokens, internalToken }))
 
   observe(app, deps)
   if (operatorTokens.length === 0)
@@ -102,23 +87,14 @@ export function createControlApp(deps: ControlDeps): Hono<ControlEnv> {
   })
   app.notFound((c) => problemResponse(strayProblem(app, c.req.path), c.get('requestId')))
 
-  projectRoutes(endpoints, { projects, keys, players, idempotency, nodes: deps.nodes, clock, log })
-  keyRoutes(endpoints, { keys, projects, idempotency, clock, metrics, log })
-  playerRoutes(endpoints, { players, projects, idempotency, clock, metrics, log })
-  tokenRoutes(endpoints, {
-    keys,
-    projects,
-    keyring,
-    limits: new RateLimits(clock, deps.tokenRate),
-    clock,
-    metrics,
-    requireKeyId: deps.requireKeyId,
-  })
-  roomRoutes(endpoints, { projects, nodes: deps.nodes, random })
-  internalRoutes(endpoints, { keys, projects, clock, dataLost: deps.dataLost })
+  projectRoutes(endpoints, services)
+  keyRoutes(endpoints, services)
+  playerRoutes(endpoints, services)
+  tokenRoutes(endpoints, services)
+  roomRoutes(endpoints, services)
+  internalRoutes(endpoints, services)
   logRoutes(endpoints, deps.setLogLevel)
-  const { exposition, draining, clockWrong } = deps
-  opsRoutes(app, { store, exposition, draining, clockWrong })
+  opsRoutes(app, deps)
   return app
 }
 

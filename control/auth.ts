@@ -1,7 +1,8 @@
 import { createHash, timingSafeEqual } from 'node:crypto'
+import type { MiddlewareHandler } from 'hono'
 import type { Clock } from '../shared/clock.ts'
 import { isLoopback } from '../shared/config.ts'
-import { InternalToken } from '../shared/internal-token.ts'
+import { InternalToken } from '../shared/http-server.ts'
 import { Problem } from '../shared/problem.ts'
 import { type KeyRecord, type Keys, keyStatus, looksLikeSecret } from './keys.ts'
 import type { ProjectRecord, Projects } from './projects.ts'
@@ -24,25 +25,25 @@ export class Authentication {
   readonly #operators: readonly { readonly digest: Buffer; readonly id: string }[]
   readonly #internal: InternalToken
   readonly #keys: Keys
-  readonly #projects: Pick<Projects, 'find'>
+  readonly #projects: Projects
   readonly #clock: Clock
 
-  constructor(parts: {
-    /** Empty: the API is open, and who gives no credential is an operator. */
-    operatorTokens: readonly string[]
-    internalToken: string | undefined
-    keys: Keys
-    projects: Pick<Projects, 'find'>
-    clock: Clock
+  constructor(options: {
+    /** Empty: the API is open, and a request without credential is one of an operator. */
+    readonly operatorTokens: readonly string[]
+    readonly internalToken: string | undefined
+    readonly keys: Keys
+    readonly projects: Projects
+    readonly clock: Clock
   }) {
-    this.#operators = parts.operatorTokens.map(sha256).map((digest) => ({
+    this.#operators = options.operatorTokens.map(sha256).map((digest) => ({
       digest,
       id: `operator:${sha256(digest.toString('hex')).toString('hex').slice(0, 12)}`,
     }))
-    this.#internal = new InternalToken(parts.internalToken)
-    this.#keys = parts.keys
-    this.#projects = parts.projects
-    this.#clock = parts.clock
+    this.#internal = new InternalToken(options.internalToken)
+    this.#keys = options.keys
+    this.#projects = options.projects
+    this.#clock = options.clock
   }
 
   /**
@@ -150,3 +151,38 @@ const refused = (why: string): Problem =>
     'cross_origin',
     `The request ${why}. Without operator tokens (CONTROL_API_TOKENS) the API is open, but not to that.`,
   )
+
+/** Request headers of the admin page. Without the header of the internal token, a page cannot call `/internal`. */
+const PREFLIGHT = {
+  'access-control-allow-methods': 'GET, POST, PUT, DELETE',
+  'access-control-allow-headers': 'authorization, content-type',
+  'access-control-max-age': '600',
+}
+
+/**
+ * Lets the admin pages of nodes call the API from a browser (CORS): those at the `ADMIN_URL` of a living node, and those that come through a
+ * tunnel, which are pages of this machine. While the API is open, a page of this machine must be at the port of an `ADMIN_URL`: no token keeps
+ * other pages out. A browser gives other pages no answer. Answers are never stored, so they need no `vary`.
+ */
+export function allowAdminPages(
+  /** Origins of the admin pages of living nodes. */
+  adminPages: () => Promise<readonly string[]>,
+  isOpen: boolean,
+): MiddlewareHandler {
+  const isAllowed = async (origin: string): Promise<boolean> => {
+    if (!isPageOfThisMachine(origin)) return (await adminPages()).includes(origin)
+    return !isOpen || (await adminPages()).some((page) => portOf(page) === portOf(origin))
+  }
+  return async (c, next) => {
+    const origin = c.req.header('origin')
+    if (origin === undefined || !(await isAllowed(origin))) return next()
+    const allowed = { 'access-control-allow-origin': origin }
+    if (c.req.method === 'OPTIONS' && c.req.header('access-control-request-method') !== undefined)
+      return c.body(null, 204, { ...allowed, ...PREFLIGHT })
+    await next()
+    c.res.headers.set('access-control-allow-origin', origin)
+  }
+}
+
+/** Scheme and port of an origin. */
+const portOf = (origin: string): string => origin.match(/^[^:]+:|:\d+$/g)?.join('') ?? ''

@@ -2,11 +2,19 @@ import { toJsonSchema } from '@valibot/to-json-schema'
 import type { Context, Hono } from 'hono'
 import { type DescribeRouteOptions, describeRoute, resolver } from 'hono-openapi'
 import * as v from 'valibot'
+import type { Logger } from '../shared/log.ts'
 import { PROBLEMS, type ProblemCode } from '../shared/problem.ts'
+import type { RateLimits } from '../shared/rate-limit.ts'
 import type { StoreFailure } from '../shared/store/port.ts'
 import type { Span } from '../shared/tracing/tracer.ts'
 import { MAX_BODY_BYTES, type ObjectSchema, readJson, requireJson, validate } from '../shared/validate.ts'
 import { type Authentication, type Caller, requireOperator } from './auth.ts'
+import type { Keys } from './keys.ts'
+import type { ControlMetrics } from './metrics.ts'
+import type { Nodes } from './nodes.ts'
+import type { Players } from './players.ts'
+import type { Projects } from './projects.ts'
+import type { Idempotency, RecordsEnvironment } from './records.ts'
 import { ProblemDocument } from './schemas.ts'
 
 /** What middleware leaves for handlers. */
@@ -49,6 +57,23 @@ export interface Call<Body, Query> {
   readonly idempotencyKey: string | undefined
   /** The request, in its trace. */
   readonly span: Span
+}
+
+/** What the calls of the API work with. */
+export interface Services extends Pick<RecordsEnvironment, 'keyring' | 'clock' | 'random'> {
+  readonly projects: Projects
+  readonly keys: Keys
+  readonly players: Players
+  readonly idempotency: Idempotency
+  /** Nodes that get the calls of rooms. */
+  readonly nodes: Pick<Nodes, 'call'>
+  /** How often one caller may ask for tokens. */
+  readonly tokenLimits: RateLimits
+  readonly requireKeyId: boolean
+  /** Whether the store has lost the data that this process knew. */
+  readonly dataLost: () => Promise<boolean>
+  readonly metrics: ControlMetrics
+  readonly log: Logger
 }
 
 /** Mounts endpoints on `app`. */

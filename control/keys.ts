@@ -1,12 +1,19 @@
 import { createHash, timingSafeEqual } from 'node:crypto'
-import { type Clock, timestamp } from '../shared/clock.ts'
+import { timestamp } from '../shared/clock.ts'
 import { newId, randomToken } from '../shared/ids.ts'
 import { publishKeyNews } from '../shared/key-news.ts'
 import { Problem } from '../shared/problem.ts'
-import type { Random } from '../shared/random.ts'
-import type { Bus, Records, StoredRecord, Write } from '../shared/store/port.ts'
-import { CreationOrder, type PageRequest, readPage, removeFromIndex } from './creation-order.ts'
-import type { Keyring, StoredPair } from './keyring.ts'
+import type { Write } from '../shared/store/port.ts'
+import type { StoredPair } from './keyring.ts'
+import {
+  CreationOrder,
+  decode,
+  encode,
+  type PageRequest,
+  type RecordsEnvironment,
+  readPage,
+  removeFromIndex,
+} from './records.ts'
 
 /** active → (rotate) retiring → (its grace is over) revoked; and (revoke) revoked from either. */
 export type KeyStatus = 'active' | 'retiring' | 'revoked'
@@ -61,8 +68,6 @@ const digest = (secret: string): Buffer => createHash('sha256').update(secret).d
 /** The store key of a key's record. */
 export const keyKey = (id: string): string => `{control}:key:${id}`
 const indexOf = (projectId: string): string => `{control}:keys:${projectId}`
-const encode = (key: KeyRecord): Uint8Array => new TextEncoder().encode(JSON.stringify(key))
-const decode = (record: StoredRecord): KeyRecord => JSON.parse(new TextDecoder().decode(record.value))
 
 /** When `key` was or will have been revoked, as seen at `now`; null while it works. */
 function revocationTime(key: KeyRecord, now: number): number | null {
@@ -101,20 +106,12 @@ export interface KeyDraft {
 
 /** The keys of all projects. */
 export class Keys {
-  readonly #records: Records
-  readonly #bus: Bus
-  readonly #clock: Clock
-  readonly #random: Random
-  readonly #keyring: Keyring
+  readonly #env: RecordsEnvironment
   readonly #order: CreationOrder
 
-  constructor(parts: { records: Records; bus: Bus; clock: Clock; random: Random; keyring: Keyring }) {
-    this.#records = parts.records
-    this.#bus = parts.bus
-    this.#clock = parts.clock
-    this.#random = parts.random
-    this.#keyring = parts.keyring
-    this.#order = new CreationOrder(parts.clock)
+  constructor(env: RecordsEnvironment) {
+    this.#env = env
+    this.#order = new CreationOrder(env.clock)
   }
 
   /** A new key; nothing is stored before its writes are. */
@@ -122,19 +119,19 @@ export class Keys {
     projectId: string,
     wish: { name: string | null; scopes: readonly string[]; rotatedFrom?: string },
   ): Promise<KeyDraft> {
-    const id = newId('key', this.#random)
-    const secret = `${SECRET_PREFIX}${id.slice('key_'.length)}.${randomToken(this.#random, 43)}`
+    const id = newId('key', this.#env.random)
+    const secret = `${SECRET_PREFIX}${id.slice('key_'.length)}.${randomToken(this.#env.random, 43)}`
     const key: KeyRecord = {
       id,
       project_id: projectId,
       name: wish.name,
       scopes: wish.scopes,
-      created_at: this.#clock.now(),
+      created_at: this.#env.clock.now(),
       retires_at: null,
       revoked_at: null,
       rotated_from: wish.rotatedFrom ?? null,
       secret_hash: digest(secret).toString('base64url'),
-      pair: await this.#keyring.createPair(),
+      pair: await this.#env.keyring.createPair(),
     }
     const writes: Write[] = [
       { put: keyKey(id), value: encode(key), ifVersion: 0 },
@@ -149,7 +146,7 @@ export class Keys {
    */
   async draftRotation(projectId: string, keyId: string, graceMs: number): Promise<KeyDraft> {
     const { key: old, version } = await this.#require(projectId, keyId)
-    const now = this.#clock.now()
+    const now = this.#env.clock.now()
     const status = keyStatus(old, now)
     if (status !== 'active')
       throw new Problem('conflict', `The key ${keyId} is ${status}: only an active key can be rotated.`)
@@ -162,12 +159,12 @@ export class Keys {
   async revoke(projectId: string, keyId: string): Promise<KeyRecord> {
     for (;;) {
       const { key, version } = await this.#require(projectId, keyId)
-      const now = this.#clock.now()
+      const now = this.#env.clock.now()
       const done = keyStatus(key, now) === 'revoked'
       const revoked = done ? key : { ...key, revoked_at: now }
       if (
         done ||
-        (await this.#records.write([{ put: keyKey(keyId), value: encode(revoked), ifVersion: version }]))
+        (await this.#env.records.write([{ put: keyKey(keyId), value: encode(revoked), ifVersion: version }]))
       ) {
         await this.announce(projectId, keyId, 'revoked')
         return revoked
@@ -177,22 +174,20 @@ export class Keys {
 
   /** Tells every process that a key has this status now. */
   async announce(projectId: string, keyId: string, status: KeyStatus): Promise<void> {
-    await publishKeyNews(this.#bus, { project_id: projectId, key_id: keyId, status })
+    await publishKeyNews(this.#env.bus, { project_id: projectId, key_id: keyId, status })
   }
 
   /** A key of a project; undefined when the project has none of this id. */
   async find(projectId: string, keyId: string): Promise<KeyRecord | undefined> {
-    const [record] = await this.#records.read([keyKey(keyId)])
-    const key = record && decode(record)
-    return key?.project_id === projectId ? key : undefined
+    return (await this.#read(projectId, keyId))?.key
   }
 
   /** The key a secret belongs to, whatever its status. */
   async findBySecret(secret: string): Promise<KeyRecord | undefined> {
     const match = SECRET_PATTERN.exec(secret)
     if (!match) return undefined
-    const [record] = await this.#records.read([keyKey(`key_${match[1]}`)])
-    const key = record && decode(record)
+    const [record] = await this.#env.records.read([keyKey(`key_${match[1]}`)])
+    const key = record && decode<KeyRecord>(record)
     if (!key) return undefined
     return timingSafeEqual(digest(secret), Buffer.from(key.secret_hash, 'base64url')) ? key : undefined
   }
@@ -202,20 +197,28 @@ export class Keys {
     projectId: string,
     request: PageRequest,
   ): Promise<{ keys: KeyRecord[]; next: string | undefined }> {
-    const { page, next } = await readPage(this.#records, indexOf(projectId), keyKey, request)
-    return { keys: page.map(decode), next }
+    const { page, next } = await readPage<KeyRecord>(this.#env.records, indexOf(projectId), keyKey, request)
+    return { keys: page, next }
   }
 
   /** Removes every key of a project. */
   removeAll(projectId: string): Promise<void> {
-    return removeFromIndex(this.#records, indexOf(projectId), () => true, keyKey)
+    return removeFromIndex(this.#env.records, indexOf(projectId), () => true, keyKey)
   }
 
   async #require(projectId: string, keyId: string): Promise<{ key: KeyRecord; version: number }> {
-    const [record] = await this.#records.read([keyKey(keyId)])
-    const key = record && decode(record)
-    if (!key || key.project_id !== projectId)
-      throw new Problem('key_not_found', `The project ${projectId} has no key ${keyId}.`)
-    return { key, version: record.version }
+    const found = await this.#read(projectId, keyId)
+    if (!found) throw noKey(projectId, keyId)
+    return found
+  }
+
+  async #read(projectId: string, keyId: string): Promise<{ key: KeyRecord; version: number } | undefined> {
+    const [record] = await this.#env.records.read([keyKey(keyId)])
+    const key = record && decode<KeyRecord>(record)
+    return key?.project_id === projectId ? { key, version: record!.version } : undefined
   }
 }
+
+/** The problem of a key that a project does not have. */
+export const noKey = (projectId: string, keyId: string): Problem =>
+  new Problem('key_not_found', `The project ${projectId} has no key ${keyId}.`)

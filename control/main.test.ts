@@ -6,7 +6,7 @@ import { systemRandom } from '../shared/random.ts'
 import { memoryStore } from '../shared/store/memory/memory.ts'
 import type { Store } from '../shared/store/port.ts'
 import { FakeClock } from '../test/kit/fake-clock.ts'
-import { rawHttp } from '../test/support/raw-http.ts'
+import { rawHttp } from '../test/support/raw-client.ts'
 import { type ControlOptions, type RunningControl, startControl, UnsafeControl } from './main.ts'
 
 const safe: ControlOptions = {

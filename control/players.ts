@@ -1,11 +1,10 @@
-import { type Clock, timestamp } from '../shared/clock.ts'
+import { timestamp } from '../shared/clock.ts'
 import type { JsonObject } from '../shared/json.ts'
 import { publishKeyNews } from '../shared/key-news.ts'
 import { type Ban, decodePlayer, type PlayerRecord, playerKey } from '../shared/players.ts'
-import type { Bus, Records, Write } from '../shared/store/port.ts'
+import type { Write } from '../shared/store/port.ts'
 import { REVOCATION_KEPT_MS } from '../shared/tokens.ts'
-import { type PageRequest, removeFromIndex } from './creation-order.ts'
-import type { Plan } from './idempotency.ts'
+import { encode, type PageRequest, type Plan, type RecordsEnvironment, removeFromIndex } from './records.ts'
 
 /** A ban as callers see it. */
 export interface BanView {
@@ -41,14 +40,10 @@ const subOf = (member: string): string => member.slice(member.indexOf(':') + 1)
 
 /** Records of players: revocations, bans and data. Control writes them, and every node reads them. */
 export class Players {
-  readonly #records: Records
-  readonly #bus: Bus
-  readonly #clock: Clock
+  readonly #env: Pick<RecordsEnvironment, 'records' | 'bus' | 'clock'>
 
-  constructor(parts: { readonly records: Records; readonly bus: Bus; readonly clock: Clock }) {
-    this.#records = parts.records
-    this.#bus = parts.bus
-    this.#clock = parts.clock
+  constructor(env: Pick<RecordsEnvironment, 'records' | 'bus' | 'clock'>) {
+    this.#env = env
   }
 
   /** Plans to replace the record of a player by what `change` returns for it at the time `now`. */
@@ -57,13 +52,13 @@ export class Players {
     sub: string,
     change: (record: PlayerRecord, now: number) => PlayerRecord,
   ): Promise<Plan<PlayerView>> {
-    const now = this.#clock.now()
+    const now = this.#env.clock.now()
     const key = playerKey(projectId, sub)
     const bans = bansOf(projectId)
     const data = dataOf(projectId)
     const [[stored], ended] = await Promise.all([
-      this.#records.read([key]),
-      this.#records.page(bans, { before: endingAt(now), limit: PURGED }),
+      this.#env.records.read([key]),
+      this.#env.records.page(bans, { before: endingAt(now), limit: PURGED }),
     ])
     const before = decodePlayer(stored)
     const after = change(current(before, now), now)
@@ -73,7 +68,7 @@ export class Players {
     if (endsAt === undefined) {
       if (stored) writes.push({ remove: key, ifVersion })
     } else {
-      const value = new TextEncoder().encode(JSON.stringify(after))
+      const value = encode(after)
       const ttl = Number.isFinite(endsAt) ? { ttlMs: Math.max(1, Math.ceil(endsAt - now)) } : {}
       writes.push({ put: key, value, ifVersion, ...ttl })
     }
@@ -86,7 +81,7 @@ export class Players {
 
   /** Notifies every node that the record of a player has changed. */
   async announce(projectId: string, sub: string): Promise<void> {
-    await publishKeyNews(this.#bus, { project_id: projectId, sub })
+    await publishKeyNews(this.#env.bus, { project_id: projectId, sub })
   }
 
   /** Returns one page of the bans of a project, those that end last first. `next` continues; undefined at the end. */
@@ -98,11 +93,11 @@ export class Players {
     readonly next: string | undefined
   }> {
     const request = { limit: limit + 1, ...(before !== undefined && { before }) }
-    const members = await this.#records.page(bansOf(projectId), request)
-    const now = this.#clock.now()
+    const members = await this.#env.records.page(bansOf(projectId), request)
+    const now = this.#env.clock.now()
     const listed = members.filter((member) => member > endingAt(now))
     const subs = listed.slice(0, limit).map(subOf)
-    const found = await this.#records.read(subs.map((sub) => playerKey(projectId, sub)))
+    const found = await this.#env.records.read(subs.map((sub) => playerKey(projectId, sub)))
     const bans = subs.flatMap((sub, at) => {
       const { ban } = current(decodePlayer(found[at]), now)
       return ban ? [{ sub, ...banView(ban) }] : []
@@ -114,7 +109,7 @@ export class Players {
   async removeAll(projectId: string): Promise<void> {
     for (const index of [bansOf(projectId), dataOf(projectId)])
       await removeFromIndex(
-        this.#records,
+        this.#env.records,
         index,
         () => true,
         (sub) => playerKey(projectId, sub),

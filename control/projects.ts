@@ -1,12 +1,19 @@
-import { type Clock, timestamp } from '../shared/clock.ts'
+import { timestamp } from '../shared/clock.ts'
 import { newId } from '../shared/ids.ts'
 import { publishKeyNews } from '../shared/key-news.ts'
 import { Problem } from '../shared/problem.ts'
-import type { Random } from '../shared/random.ts'
-import type { Bus, Records, StoredRecord, Write } from '../shared/store/port.ts'
+import type { Write } from '../shared/store/port.ts'
 import { REVOCATION_KEPT_MS } from '../shared/tokens.ts'
-import { CreationOrder, type PageRequest, readPage, removeFromIndex } from './creation-order.ts'
-import type { Keyring, StoredPair } from './keyring.ts'
+import type { StoredPair } from './keyring.ts'
+import {
+  CreationOrder,
+  decode,
+  encode,
+  type PageRequest,
+  type RecordsEnvironment,
+  readPage,
+  removeFromIndex,
+} from './records.ts'
 
 /** A project as the store holds it. Times are milliseconds since 1970; `pair` signs tokens that have no key of their own. */
 export interface ProjectRecord {
@@ -36,9 +43,6 @@ export const projectKey = (id: string): string => `{control}:project:${id}`
 /** The store key of the note that a project was deleted: nodes that missed the message close its sessions. */
 const deletedKey = (id: string): string => `{control}:deleted-project:${id}`
 
-const encode = (project: ProjectRecord): Uint8Array => new TextEncoder().encode(JSON.stringify(project))
-const decode = (record: StoredRecord): ProjectRecord => JSON.parse(new TextDecoder().decode(record.value))
-
 /** `project` as callers see it. */
 export const projectView = (project: ProjectRecord): ProjectView => ({
   id: project.id,
@@ -49,30 +53,22 @@ export const projectView = (project: ProjectRecord): ProjectView => ({
 
 /** The projects of a deployment. */
 export class Projects {
-  readonly #records: Records
-  readonly #bus: Bus
-  readonly #clock: Clock
-  readonly #random: Random
-  readonly #keyring: Keyring
+  readonly #env: RecordsEnvironment
   readonly #order: CreationOrder
 
-  constructor(parts: { records: Records; bus: Bus; clock: Clock; random: Random; keyring: Keyring }) {
-    this.#records = parts.records
-    this.#bus = parts.bus
-    this.#clock = parts.clock
-    this.#random = parts.random
-    this.#keyring = parts.keyring
-    this.#order = new CreationOrder(parts.clock)
+  constructor(env: RecordsEnvironment) {
+    this.#env = env
+    this.#order = new CreationOrder(env.clock)
   }
 
   /** A new project with its built-in signing pair, and the writes that would store it. */
   async draft(name: string): Promise<{ project: ProjectRecord; writes: readonly Write[] }> {
     const project: ProjectRecord = {
-      id: newId('prj', this.#random),
+      id: newId('prj', this.#env.random),
       name,
-      created_at: this.#clock.now(),
+      created_at: this.#env.clock.now(),
       disabled_at: null,
-      pair: await this.#keyring.createPair(),
+      pair: await this.#env.keyring.createPair(),
     }
     const writes: Write[] = [
       { put: projectKey(project.id), value: encode(project), ifVersion: 0 },
@@ -83,13 +79,13 @@ export class Projects {
 
   /** Whether a project of this id was deleted, as long as its players may have tokens or sessions. */
   async wasDeleted(id: string): Promise<boolean> {
-    const [note] = await this.#records.read([deletedKey(id)])
+    const [note] = await this.#env.records.read([deletedKey(id)])
     return note !== undefined
   }
 
   async find(id: string): Promise<ProjectRecord | undefined> {
-    const [record] = await this.#records.read([projectKey(id)])
-    return record && decode(record)
+    const [record] = await this.#env.records.read([projectKey(id)])
+    return record && decode<ProjectRecord>(record)
   }
 
   /** A project that must exist. Rejects with a `Problem` (project_not_found). */
@@ -111,13 +107,13 @@ export class Projects {
    * conflict if it is to be enabled while it is being deleted.
    */
   async setDisabled(id: string, disabled: boolean): Promise<ProjectRecord> {
-    const now = this.#clock.now()
+    const now = this.#env.clock.now()
     const changed = await this.#change(id, (project) => {
       if (project.deleting && !disabled)
         throw new Problem('conflict', `The project ${id} is being deleted: send the deletion again.`)
       return { ...project, disabled_at: disabled ? (project.disabled_at ?? now) : null }
     })
-    await publishKeyNews(this.#bus, { project_id: id, disabled })
+    await publishKeyNews(this.#env.bus, { project_id: id, disabled })
     return changed
   }
 
@@ -140,30 +136,32 @@ export class Projects {
   async remove(id: string): Promise<void> {
     const { version } = await this.#require(id)
     const note = { put: deletedKey(id), value: new Uint8Array(0), ttlMs: REVOCATION_KEPT_MS }
-    if (!(await this.#records.write([{ remove: projectKey(id), ifVersion: version }, note])))
+    if (!(await this.#env.records.write([{ remove: projectKey(id), ifVersion: version }, note])))
       throw new Problem('conflict', `The project ${id} was changed while it was deleted: delete it again.`)
-    await removeFromIndex(this.#records, INDEX, (other) => other === id)
+    await removeFromIndex(this.#env.records, INDEX, (other) => other === id)
   }
 
   async #change(id: string, change: (project: ProjectRecord) => ProjectRecord): Promise<ProjectRecord> {
     for (;;) {
       const { project, version } = await this.#require(id)
       const changed = change(project)
-      if (await this.#records.write([{ put: projectKey(id), value: encode(changed), ifVersion: version }]))
+      if (
+        await this.#env.records.write([{ put: projectKey(id), value: encode(changed), ifVersion: version }])
+      )
         return changed
     }
   }
 
   async #require(id: string): Promise<{ project: ProjectRecord; version: number }> {
-    const [record] = await this.#records.read([projectKey(id)])
+    const [record] = await this.#env.records.read([projectKey(id)])
     if (!record) throw noProject(id)
-    return { project: decode(record), version: record.version }
+    return { project: decode<ProjectRecord>(record), version: record.version }
   }
 
   /** One page of the projects, newest first. */
   async page(request: PageRequest): Promise<{ projects: ProjectRecord[]; next: string | undefined }> {
-    const { page, next } = await readPage(this.#records, INDEX, projectKey, request)
-    return { projects: page.map(decode), next }
+    const { page, next } = await readPage<ProjectRecord>(this.#env.records, INDEX, projectKey, request)
+    return { projects: page, next }
   }
 }
 

@@ -2,12 +2,12 @@
 import * as v from 'valibot'
 import { type IdPrefix, idPattern } from '../shared/ids.ts'
 import { isWellFormed } from '../shared/json.ts'
-import { LOG_LEVELS } from '../shared/log-levels.ts'
+import { LOG_LEVELS } from '../shared/log.ts'
 import { MAX_BAN_REASON_BYTES } from '../shared/players.ts'
 import { CONTROL_PROBLEMS } from '../shared/problem.ts'
 import { dataFault, isNameable, MAX_SUB_LENGTH } from '../shared/tokens.ts'
-import { MEMBER_PATTERN } from './creation-order.ts'
 import { MINT_SCOPE, PLAYER_SCOPE, ROOM_CALL_SCOPE, ROOM_READ_SCOPE } from './keys.ts'
+import { MEMBER_PATTERN } from './records.ts'
 
 /** Any character, of which no half of a surrogate pair is one; also as JSON Schema reads a pattern. */
 const CHARACTER = '[^\\uD800-\\uDFFF]'
@@ -46,6 +46,14 @@ function wholeNumberText(min: number, max: number, description: string) {
     wholeNumber(min, max, description),
   )
 }
+
+/** A query parameter that is `1` or absent. */
+const flag = (description: string) =>
+  v.exactOptional(v.pipe(v.picklist(['1'], 'must be 1'), v.description(description)))
+
+/** A schema with its description. */
+const described = <S extends v.GenericSchema>(schema: S, description: string) =>
+  v.pipe(schema, v.description(description))
 
 const time = (description: string) => v.pipe(v.string(), v.isoTimestamp(), v.description(description))
 const id = (prefix: IdPrefix, description: string) =>
@@ -166,59 +174,40 @@ export const IssueToken = v.strictObject({
   ),
 })
 
-const decodeCursor = (cursor: string): string => Buffer.from(cursor, 'base64url').toString('latin1')
-
 /** `next_cursor` for what continues a page; null at the end. */
 export const encodeCursor = (next: string | undefined): string | null =>
   next === undefined ? null : Buffer.from(next).toString('base64url')
 
-const NextCursor = v.pipe(
-  v.nullable(v.string()),
-  v.description('Give it as cursor for the next page; null: no more.'),
-)
+const NextCursor = described(v.nullable(v.string()), 'Give it as cursor for the next page; null: no more.')
 
-export const PageQuery = v.object({
-  limit: v.optional(wholeNumberText(1, 200, 'How many to give at most.'), '50'),
-  cursor: v.optional(
-    v.pipe(
-      v.string(),
-      v.check(
-        (cursor) => MEMBER_PATTERN.test(decodeCursor(cursor)),
-        'must be the next_cursor of an earlier answer',
+/** Query of a page of a list whose members, as `encoding` decodes them, fit `pattern`. */
+function pageQuery(pattern: RegExp, encoding: 'latin1' | 'utf8') {
+  const decode = (cursor: string): string => Buffer.from(cursor, 'base64url').toString(encoding)
+  return v.object({
+    limit: v.optional(wholeNumberText(1, 200, 'How many to give at most.'), '50'),
+    cursor: v.optional(
+      v.pipe(
+        v.string(),
+        v.check((cursor) => pattern.test(decode(cursor)), 'must be the next_cursor of an earlier answer'),
+        v.transform(decode),
+        v.metadata({ description: 'The next_cursor of the page before.' }),
       ),
-      v.transform(decodeCursor),
-      v.metadata({ description: 'The next_cursor of the page before.' }),
     ),
-  ),
-})
+  })
+}
 
-const decodeText = (cursor: string): string => Buffer.from(cursor, 'base64url').toString()
+export const PageQuery = pageQuery(MEMBER_PATTERN, 'latin1')
 
-export const BansQuery = v.object({
-  limit: PageQuery.entries.limit,
-  cursor: v.optional(
-    v.pipe(
-      v.string(),
-      v.check(
-        (cursor) => /^\d{15}:/.test(decodeText(cursor)),
-        'must be the next_cursor of an earlier answer',
-      ),
-      v.transform(decodeText),
-      v.metadata({ description: 'The next_cursor of the page before.' }),
-    ),
-  ),
-})
+export const BansQuery = pageQuery(/^\d{15}:/, 'utf8')
 
 export const RoomsQuery = v.object({
   type: v.exactOptional(
-    v.pipe(v.string(), v.description('Rooms of this type that are listed: see listing of the room type.')),
+    described(v.string(), 'Rooms of this type that are listed: see listing of the room type.'),
   ),
   where: v.exactOptional(
-    v.pipe(
+    described(
       v.string(),
-      v.description(
-        'With type: conditions on fields of data, as JSON. Each is a value, a list of values, or {"min":…,"max":…}.',
-      ),
+      'With type: conditions on fields of data, as JSON. Each is a value, a list of values, or {"min":…,"max":…}.',
     ),
   ),
   order: v.exactOptional(
@@ -227,15 +216,8 @@ export const RoomsQuery = v.object({
       v.description('With type: the order of the rooms; fullest by default.'),
     ),
   ),
-  full: v.exactOptional(
-    v.pipe(v.picklist(['1'], 'must be 1'), v.description('With type, 1: also rooms without a free seat.')),
-  ),
-  sleeping: v.exactOptional(
-    v.pipe(
-      v.picklist(['1'], 'must be 1'),
-      v.description('1, in place of type: rooms that no node has. Takes an operator token.'),
-    ),
-  ),
+  full: flag('With type, 1: also rooms without a free seat.'),
+  sleeping: flag('1, in place of type: rooms that no node has. Takes an operator token.'),
   limit: v.exactOptional(
     wholeNumberText(
       1,
@@ -243,7 +225,7 @@ export const RoomsQuery = v.object({
       'How many to give at most. With type 1 to 100, 20 by default; with sleeping 1 to 200, 50 by default.',
     ),
   ),
-  cursor: v.optional(v.pipe(v.string(), v.description('The next_cursor of the page before.'))),
+  cursor: v.optional(described(v.string(), 'The next_cursor of the page before.')),
 })
 
 export const KeyStatusQuery = v.object({
@@ -255,45 +237,32 @@ export const RoomPage = v.object({
   rooms: v.array(
     v.pipe(
       v.object({
-        room_id: v.pipe(v.string(), v.description('type:key, unique in the project.')),
+        room_id: described(v.string(), 'type:key, unique in the project.'),
         room_type: v.string(),
         key: v.string(),
-        members: v.exactOptional(v.pipe(v.number(), v.description('With type: members of the room.'))),
+        members: v.exactOptional(described(v.number(), 'With type: members of the room.')),
         max_members: v.exactOptional(
-          v.pipe(
-            v.nullable(v.number()),
-            v.description('With type: most members of the room; null: no limit.'),
-          ),
+          described(v.nullable(v.number()), 'With type: most members of the room; null: no limit.'),
         ),
         reserved: v.exactOptional(
-          v.pipe(
-            v.number(),
-            v.description('With type: seats that are kept for players who have not joined.'),
-          ),
+          described(v.number(), 'With type: seats that are kept for players who have not joined.'),
         ),
         created_at: v.exactOptional(time('With type: when the room was created.')),
-        data: v.exactOptional(
-          v.pipe(v.unknown(), v.description('With type: what the room tells of itself.')),
-        ),
+        data: v.exactOptional(described(v.unknown(), 'With type: what the room tells of itself.')),
         code: v.exactOptional(
-          v.pipe(v.string(), v.description('With type: code of the room; absent: its type has no codes.')),
+          described(v.string(), 'With type: code of the room; absent: its type has no codes.'),
         ),
         expires_at: v.exactOptional(
-          v.pipe(
+          described(
             v.nullable(v.string()),
-            v.description(
-              'With sleeping: about when the room is deleted if no one comes back to it; null: not before its database has its last state.',
-            ),
+            'With sleeping: about when the room is deleted if no one comes back to it; null: not before its database has its last state.',
           ),
         ),
       }),
       v.metadata({ ref: 'Room' }),
     ),
   ),
-  next_cursor: v.pipe(
-    v.nullable(v.string()),
-    v.description('Give it as cursor for the next page; null: no more.'),
-  ),
+  next_cursor: NextCursor,
 })
 
 /** An object of any JSON. A schema of objects would take an array, and give back another value than came. */
@@ -308,12 +277,10 @@ const jsonObject = (description: string) =>
     v.description(description),
   )
 
-export const CallData = v.pipe(v.unknown(), v.description('The data of the call: any JSON. No body: null.'))
+export const CallData = described(v.unknown(), 'The data of the call: any JSON. No body: null.')
 
 export const CallQuery = v.object({
-  open: v.exactOptional(
-    v.pipe(v.picklist(['1'], 'must be 1'), v.description('1: creates the room if it does not exist.')),
-  ),
+  open: flag('1: creates the room if it does not exist.'),
 })
 
 export const OpenRoom = v.strictObject({
@@ -336,34 +303,27 @@ export const KickPlayer = v.strictObject({
 })
 
 export const RoomQuery = v.object({
-  include_state: v.exactOptional(
-    v.pipe(v.picklist(['1'], 'must be 1'), v.description('1: with the state, without its hidden layers.')),
-  ),
-  include_layers: v.exactOptional(
-    v.pipe(
-      v.picklist(['1'], 'must be 1'),
-      v.description('1: with the hidden layers. Takes an operator token.'),
-    ),
-  ),
+  include_state: flag('1: with the state, without its hidden layers.'),
+  include_layers: flag('1: with the hidden layers. Takes an operator token.'),
 })
 
 /** Where a committed turn is among those of its room. */
 const turn = {
-  epoch: v.pipe(v.number(), v.description('Number that grows each time a node opens the room.')),
-  seq: v.pipe(v.number(), v.description('Number of the committed update.')),
+  epoch: described(v.number(), 'Number that grows each time a node opens the room.'),
+  seq: described(v.number(), 'Number of the committed update.'),
 }
 
 export const CallAnswer = v.object({
-  reply: v.pipe(v.unknown(), v.description('null: the call has no reply.')),
+  reply: described(v.unknown(), 'null: the call has no reply.'),
   ...turn,
 })
 export const OpenedRoom = v.object({
-  created: v.pipe(v.boolean(), v.description('False: the room existed.')),
+  created: described(v.boolean(), 'False: the room existed.'),
   ...turn,
 })
 export const ReservedSeats = v.object({ reserved: v.literal(true), ...turn })
 export const KickedPlayer = v.object({
-  kicked: v.pipe(v.number(), v.description('Seats of the player that have ended.')),
+  kicked: described(v.number(), 'Seats of the player that have ended.'),
   ...turn,
 })
 export const ClosedRoom = v.object({ ended: v.literal(true) })
@@ -382,7 +342,7 @@ export const RoomView = v.pipe(
     ),
     reservations: v.array(v.object({ sub: v.string(), expires_at: time('End of the reservation.') })),
     ...turn,
-    state: v.exactOptional(v.pipe(v.unknown(), v.description('With include_state.'))),
+    state: v.exactOptional(described(v.unknown(), 'With include_state.')),
   }),
   v.metadata({ ref: 'RoomView' }),
 )
@@ -394,18 +354,18 @@ export const Project = v.pipe(
     id: v.string(),
     name: v.string(),
     created_at: time('When it was created.'),
-    disabled_at: v.pipe(v.nullable(v.string()), v.description('When it was disabled; null: it is enabled.')),
+    disabled_at: described(v.nullable(v.string()), 'When it was disabled; null: it is enabled.'),
   }),
   v.metadata({ ref: 'Project' }),
 )
 
 export const DeletedProject = v.object({
   id: v.string(),
-  deleted: v.pipe(
+  deleted: described(
     v.boolean(),
-    v.description('false: it still has rooms. Send the request again to end the next of them.'),
+    'false: it still has rooms. Send the request again to end the next of them.',
   ),
-  ended_rooms: v.pipe(v.number(), v.description('Rooms that this request has ended.')),
+  ended_rooms: described(v.number(), 'Rooms that this request has ended.'),
 })
 
 export const EndedSession = v.object({
@@ -428,9 +388,9 @@ const keyFields = {
   scopes: v.array(v.string()),
   status: Status,
   created_at: time('When it was created.'),
-  retires_at: v.pipe(v.nullable(v.string()), v.description('When the grace of a rotated key ends.')),
-  revoked_at: v.pipe(v.nullable(v.string()), v.description('When it stopped working.')),
-  rotated_from: v.pipe(v.nullable(v.string()), v.description('The key it replaces.')),
+  retires_at: described(v.nullable(v.string()), 'When the grace of a rotated key ends.'),
+  revoked_at: described(v.nullable(v.string()), 'When it stopped working.'),
+  rotated_from: described(v.nullable(v.string()), 'The key it replaces.'),
 }
 
 export const Key = v.pipe(v.object(keyFields), v.metadata({ ref: 'Key' }))
@@ -438,10 +398,7 @@ export const Key = v.pipe(v.object(keyFields), v.metadata({ ref: 'Key' }))
 export const KeyWithSecret = v.pipe(
   v.object({
     ...keyFields,
-    secret: v.pipe(
-      v.string(),
-      v.description('The credential of the key. Shown this once: only its hash is stored.'),
-    ),
+    secret: described(v.string(), 'The credential of the key. Shown this once: only its hash is stored.'),
   }),
   v.metadata({ ref: 'KeyWithSecret' }),
 )
@@ -449,7 +406,7 @@ export const KeyWithSecret = v.pipe(
 export const KeyPage = v.object({ keys: v.array(Key), next_cursor: NextCursor })
 
 export const IssuedToken = v.object({
-  token: v.pipe(v.string(), v.description('PASETO v4.public, for the player’s session.')),
+  token: described(v.string(), 'PASETO v4.public, for the player’s session.'),
   claims: v.pipe(
     v.object({
       project_id: v.string(),
@@ -460,13 +417,13 @@ export const IssuedToken = v.object({
       sub: v.optional(v.string()),
       data: v.optional(v.record(v.string(), v.unknown())),
       rooms: v.optional(v.array(v.string())),
-      traceparent: v.pipe(
+      traceparent: described(
         v.optional(v.string()),
-        v.description('The trace of this request, where traces are on and this one is recorded.'),
+        'The trace of this request, where traces are on and this one is recorded.',
       ),
-      tracestate: v.pipe(
+      tracestate: described(
         v.optional(v.string()),
-        v.description('What the caller sent as tracestate along with that trace, where it is valid.'),
+        'What the caller sent as tracestate along with that trace, where it is valid.',
       ),
     }),
     v.metadata({ ref: 'TokenClaims' }),
@@ -474,23 +431,20 @@ export const IssuedToken = v.object({
 })
 
 const banFields = {
-  until: v.pipe(v.nullable(v.string()), v.description('When the ban ends. null: it does not end.')),
-  room_types: v.pipe(v.nullable(v.array(v.string())), v.description('The room types it is for. null: all.')),
-  reason: v.pipe(v.nullable(v.string()), v.description('Text for the player.')),
+  until: described(v.nullable(v.string()), 'When the ban ends. null: it does not end.'),
+  room_types: described(v.nullable(v.array(v.string())), 'The room types it is for. null: all.'),
+  reason: described(v.nullable(v.string()), 'Text for the player.'),
 }
 
 export const Player = v.pipe(
   v.object({
     project_id: v.string(),
     sub: v.string(),
-    revoked_at: v.pipe(
-      v.nullable(v.string()),
-      v.description('Tokens that were issued until then are refused.'),
-    ),
+    revoked_at: described(v.nullable(v.string()), 'Tokens that were issued until then are refused.'),
     ban: v.nullable(v.object(banFields)),
-    data: v.pipe(
+    data: described(
       v.nullable(v.record(v.string(), v.unknown())),
-      v.description('Used in place of the claim data of tokens. null: there is none.'),
+      'Used in place of the claim data of tokens. null: there is none.',
     ),
   }),
   v.metadata({ ref: 'Player' }),
@@ -503,14 +457,14 @@ export const BanPage = v.object({
 
 export const KeyStatusAnswer = v.object({
   project_id: v.string(),
-  key_id: v.pipe(v.nullable(v.string()), v.description('null: the built-in pair.')),
+  key_id: described(v.nullable(v.string()), 'null: the built-in pair.'),
   exists: v.boolean(),
-  status: v.pipe(v.nullable(Status), v.description('null when it does not exist.')),
+  status: described(v.nullable(Status), 'null when it does not exist.'),
   revoked: v.boolean(),
   revoked_at: v.nullable(v.string()),
   scopes: v.array(v.string()),
-  public_key: v.pipe(v.nullable(v.string()), v.description('PASERK k4.public; null when it does not exist.')),
-  project_disabled: v.pipe(v.boolean(), v.description('true: the project takes no players.')),
+  public_key: described(v.nullable(v.string()), 'PASERK k4.public; null when it does not exist.'),
+  project_disabled: described(v.boolean(), 'true: the project takes no players.'),
 })
 
 export const SetLogLevel = v.object({

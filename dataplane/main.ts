@@ -1,17 +1,14 @@
 import childProcess from 'node:child_process'
 import crypto from 'node:crypto'
-import type { RequestListener } from 'node:http'
 import { url as debuggerUrl } from 'node:inspector'
 import type { Registry } from 'prom-client'
 import { systemClock } from '../shared/clock.ts'
 import { type Config, type Defaults, defaultTurnLimit, type StoreConfig } from '../shared/config.ts'
-import type { Logger } from '../shared/log.ts'
-import type { Store } from '../shared/store/port.ts'
-import { noTracer, type Tracer } from '../shared/tracing/tracer.ts'
+import { noTracer } from '../shared/tracing/tracer.ts'
 import type { UnhandledErrors } from '../shared/unhandled.ts'
 import { forbidCalls } from './forbidden-calls.ts'
-import { startNode, type WorkerOptions } from './node.ts'
-import { connectionsWithin, openFileLimit } from './ops/file-limit.ts'
+import { type NodeOptions, startNode } from './node.ts'
+import { connectionsWithin, openFileLimit } from './ops/overload.ts'
 import { roomsHash } from './rooms/code-hash.ts'
 import type { RoomDefinition } from './rooms/definition.ts'
 import { developRooms, loadRooms } from './rooms/loader.ts'
@@ -19,20 +16,15 @@ import { startWatchdog } from './watchdog/watchdog.ts'
 
 export { closeBuiltins } from './builtins.ts'
 
-export interface DataplaneParts {
+/** Options of `startDataplane`. By default there are no traces, and the process is no worker. */
+export interface DataplaneOptions
+  extends Required<Pick<NodeOptions, 'store' | 'log'>>,
+    Pick<NodeOptions, 'tracer' | 'sharing' | 'answer'> {
   readonly config: Omit<Defaults<'dataplane'>, 'workers'> &
     StoreConfig &
     Pick<Config<'dataplane'>, 'roomsDir'>
-  readonly store: Store
-  readonly log: Logger
-  /** Default: no traces. */
-  readonly tracer?: Tracer
-  /** Default: it is no worker. */
-  readonly sharing?: WorkerOptions
   /** Reload a room type when its file is edited, and tell players what failing room logic threw. */
   readonly development?: boolean
-  /** Answers what comes to the websocket's port and wants no websocket; default: it is told to. */
-  readonly answer?: RequestListener
 }
 
 /** A node as a process runs it. */
@@ -59,7 +51,7 @@ export async function startDataplane({
   sharing,
   development = false,
   answer,
-}: DataplaneParts): Promise<RunningDataplane> {
+}: DataplaneOptions): Promise<RunningDataplane> {
   const { roomsDir: folder } = config
   const developed = development ? await developRooms(folder, log) : undefined
   const rooms = developed?.rooms ?? (await loadRooms(folder, log))
@@ -124,7 +116,7 @@ const DEVELOPMENT = { limitMs: 1200, cutOffMs: DEVELOPMENT_CUT_OFF_MS }
 const LONGEST_STARVED = 3
 
 const watchdogSettings = (
-  config: DataplaneParts['config'],
+  config: DataplaneOptions['config'],
   limitMs = config.turnLimitMs ?? defaultTurnLimit(config.nodeLeaseMs),
 ) => ({
   limitMs,

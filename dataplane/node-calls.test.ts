@@ -16,17 +16,9 @@ const log = createLog(
 )
 
 async function node(nodeId: string, respond: (text: string) => number | Promise<number>) {
-  const calls = new NodeCalls({
-    topic: 'length',
-    nodeId,
-    bus,
-    clock,
-    random: new SeededRandom(nodeId.length),
-    log,
-    question: v.string(),
-    answer: v.number(),
-    respond,
-  })
+  const topic = { name: 'length', question: v.string(), answer: v.number() }
+  const random = new SeededRandom(nodeId.length)
+  const calls = new NodeCalls(topic, { nodeId, bus, clock, random, log }, respond)
   await calls.start()
   return calls
 }

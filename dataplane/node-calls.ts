@@ -5,19 +5,21 @@ import type { Logger } from '../shared/log.ts'
 import type { Random } from '../shared/random.ts'
 import type { Bus } from '../shared/store/port.ts'
 
-/** Dependencies of NodeCalls. */
-interface NodeCallsParts<Question, Answer> {
-  /** What the calls are about: a node receives them on the channel `<topic>:<node id>`. */
-  readonly topic: string
+/** Subject of calls between nodes. */
+interface Topic<Question, Answer> {
+  /** A node receives the calls on the channel `<name>:<node id>`. */
+  readonly name: string
+  readonly question: v.GenericSchema<unknown, Question>
+  readonly answer: v.GenericSchema<unknown, Answer>
+}
+
+/** What the calls of a node need. */
+export interface CallsEnvironment {
   readonly nodeId: string
   readonly bus: Bus
   readonly clock: Clock
   readonly random: Random
   readonly log: Logger
-  readonly question: v.GenericSchema<unknown, Question>
-  readonly answer: v.GenericSchema<unknown, Answer>
-  /** Answers a question of another node. Must not reject. */
-  readonly respond: (question: Question) => Answer | Promise<Answer>
 }
 
 /** A question with the id of its call, or the answer to it. JSON in UTF-8. Readers leave out fields that they do not know. */
@@ -35,19 +37,29 @@ const ID_LENGTH = 16
  * it counts as one that does not answer.
  */
 export class NodeCalls<Question, Answer> {
-  readonly #parts: NodeCallsParts<Question, Answer>
+  readonly #topic: Topic<Question, Answer>
+  readonly #environment: CallsEnvironment
+  readonly #respond: (question: Question) => Answer | Promise<Answer>
   /** What resolves each call that has no answer yet. */
   readonly #open = new Map<string, (answer?: Answer) => void>()
   #unsubscribe: (() => Promise<void>) | undefined
 
-  constructor(parts: NodeCallsParts<Question, Answer>) {
-    this.#parts = parts
+  /** `respond`: answers a question of another node. Must not reject. */
+  constructor(
+    topic: Topic<Question, Answer>,
+    environment: CallsEnvironment,
+    respond: (question: Question) => Answer | Promise<Answer>,
+  ) {
+    this.#topic = topic
+    this.#environment = environment
+    this.#respond = respond
   }
 
   /** Resolves when other nodes can ask this one. Rejects with `StoreUnavailable`. */
   async start(): Promise<void> {
-    const { topic, bus, nodeId } = this.#parts
-    this.#unsubscribe = await bus.subscribe(`${topic}:${nodeId}`, (bytes) => void this.#receive(bytes))
+    const { bus, nodeId } = this.#environment
+    const channel = `${this.#topic.name}:${nodeId}`
+    this.#unsubscribe = await bus.subscribe(channel, (bytes) => void this.#receive(bytes))
   }
 
   /** Gives no more answers, and waits for none. */
@@ -58,7 +70,7 @@ export class NodeCalls<Question, Answer> {
 
   /** Returns the answer of another node. Undefined: it does not listen, or has not answered within `waitMs`. Never rejects. */
   ask(nodeId: string, question: Question, waitMs: number): Promise<Answer | undefined> {
-    const { clock, random } = this.#parts
+    const { clock, random } = this.#environment
     const call = randomToken(random, ID_LENGTH)
     return new Promise((resolve) => {
       const cancel = clock.schedule(waitMs, () => end())
@@ -75,24 +87,24 @@ export class NodeCalls<Question, Answer> {
   }
 
   async #receive(bytes: Uint8Array): Promise<void> {
-    const { topic, log, question, answer, respond } = this.#parts
+    const { name, question, answer } = this.#topic
     try {
       const { kind, call, from, body } = read(MESSAGE, JSON.parse(new TextDecoder().decode(bytes)))
       if (kind === 'answer') {
         const given = read(answer, body)
         this.#open.get(call)?.(given)
-      } else await this.#send(from, 'answer', call, await respond(read(question, body)))
+      } else await this.#send(from, 'answer', call, await this.#respond(read(question, body)))
     } catch (error) {
-      log.warn({ err: error, topic }, 'call of another node failed')
+      this.#environment.log.warn({ err: error, topic: name }, 'call of another node failed')
     }
   }
 
   /** Sends one message. False: the node does not listen, or the store is away. */
   async #send(to: string, kind: 'ask' | 'answer', call: string, body: Question | Answer): Promise<boolean> {
-    const { topic, bus, nodeId } = this.#parts
+    const { bus, nodeId } = this.#environment
     const message = new TextEncoder().encode(JSON.stringify({ kind, call, from: nodeId, body }))
     try {
-      return (await bus.publish(`${topic}:${to}`, message)) > 0
+      return (await bus.publish(`${this.#topic.name}:${to}`, message)) > 0
     } catch {
       return false
     }

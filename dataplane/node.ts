@@ -1,6 +1,6 @@
 import type { RequestListener } from 'node:http'
 import { Registry } from 'prom-client'
-import { type Clock, systemClock, timestamp } from '../shared/clock.ts'
+import { type Clock, sleep, systemClock, timestamp } from '../shared/clock.ts'
 import {
   type Defaults,
   defaultConfig,
@@ -11,17 +11,14 @@ import {
 import { newId, newNodeId, nodeName } from '../shared/ids.ts'
 import { subscribeKeyNews } from '../shared/key-news.ts'
 import { type NodeLimits, nodeLimits } from '../shared/limits.ts'
-import { createLog, type Logger, setLogLevel } from '../shared/log.ts'
-import type { LogLevel } from '../shared/log-levels.ts'
+import { createLog, type Logger, type LogLevel, setLogLevel } from '../shared/log.ts'
 import { processMetrics } from '../shared/metrics.ts'
 import type { NodeInfo } from '../shared/node-registry.ts'
 import { JsonCodec } from '../shared/protocol/json-codec.ts'
 import { MsgpackCodec } from '../shared/protocol/msgpack-codec.ts'
 import { type Random, systemRandom } from '../shared/random.ts'
-import { ClockOffset } from '../shared/store/clock-offset.ts'
-import { StoreDataWatch } from '../shared/store/data-watch.ts'
+import { ClockOffset, StoreDataWatch, storeMetrics } from '../shared/store/health.ts'
 import { memoryStore } from '../shared/store/memory/memory.ts'
-import { storeMetrics } from '../shared/store/metrics.ts'
 import type { Store } from '../shared/store/port.ts'
 import { noTracer, type Tracer } from '../shared/tracing/tracer.ts'
 import { UnhandledErrors } from '../shared/unhandled.ts'
@@ -29,20 +26,18 @@ import { currentBuild } from '../shared/version.ts'
 import { NodeLinks } from './cluster/links.ts'
 import { OwnerlessRooms } from './cluster/ownerless.ts'
 import { Ownership } from './cluster/ownership.ts'
-import { Directory } from './directory/directory.ts'
+import { Directory, type DirectoryEnvironment } from './directory/directory.ts'
 import { ClusterPlacing } from './directory/placing.ts'
-import { readQuery } from './directory/query.ts'
-import { drain, stop } from './drain.ts'
+import { readQuery } from './directory/rows.ts'
 import { Gateway } from './gateway/gateway.ts'
 import { type AskKeyStatus, askControl } from './gateway/key-cache.ts'
 import { DeadLetters } from './notices/dead-letters.ts'
 import { NoticeDelivery } from './notices/delivery.ts'
-import { NoticeOperations } from './notices/operations.ts'
-import { noUrl, type PostNotice, webhook } from './notices/webhook.ts'
-import { type AdminServerOptions, serveAdmin } from './ops/admin.ts'
-import { readiness } from './ops/health.ts'
+import { noUrl, type PostNotice, webhook } from './notices/notice.ts'
+import { type AdminOptions, readiness, serveAdmin } from './ops/admin.ts'
 import { nodeMetrics } from './ops/metrics.ts'
 import { LoadMeter } from './ops/overload.ts'
+import { ClusterSearch } from './ops/runtime.ts'
 import { RoomCodes } from './rooms/codes.ts'
 import type { RoomDefinition } from './rooms/definition.ts'
 import { RoomHost } from './rooms/host.ts'
@@ -122,7 +117,7 @@ export interface NodeOptions extends Partial<NodeConfig & NodeLimits> {
  */
 export type Listen = (
   gateway: Gateway,
-  admin: AdminServerOptions,
+  admin: AdminOptions,
 ) => Promise<Pick<RunningNode, 'wsUrl' | 'adminUrl' | 'close'>>
 
 /** A running node. */
@@ -160,6 +155,8 @@ export interface RunningNode {
 }
 
 const CONTROL_TIMEOUT_MS = 5000
+/** How much longer than its clients take to leave a node may take to end, whether or not the store answers. */
+const SHUT_DOWN_SPARE_MS = 10_000
 /** Frozen rooms that a problem names. */
 const PROBLEM_NAMES = 5
 const DETACHED_GRACE_MS = 60_000
@@ -257,8 +254,9 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   const webhookPost =
     notifyUrl === undefined ? noUrl : webhook({ url: notifyUrl, secrets: notifySecret, clock })
   const { postNotice: post = webhookPost } = options
-  const deadLetters = new DeadLetters({ records: store.records, clock, log, metrics })
-  const delivery = new NoticeDelivery({ store, deadLetters, clock, random, log, metrics, post })
+  const noticeEnvironment = { store, clock, random, log, metrics, post }
+  const deadLetters = new DeadLetters(noticeEnvironment)
+  const delivery = new NoticeDelivery(noticeEnvironment, deadLetters)
   const host: RoomHost = new RoomHost({
     suspects,
     nodeId,
@@ -267,7 +265,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     records: store.rooms,
     wakeups: store.wakeups,
     notices: store.notices,
-    deliverNotices: (room) => delivery.deliver(room),
+    noticeDelivery: delivery,
     listings: store.listings,
     codes: new RoomCodes(store.records, random),
     clock,
@@ -275,14 +273,8 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     log,
     metrics,
     tracer,
-    claim: (room, options) => ownership.claims.claim(room, options),
-    mayAct: (now) => ownership.lease.valid(now),
-    rewritesAllowedAt: () => ownership.nodes.rewritesAllowedAt,
+    cluster: ownership,
     load,
-    request: (room, request) => ownership.requests.send(room, request),
-    deliver: (edge, message) => ownership.deliver(edge, message),
-    edgeGone: (edge) => ownership.nodes.isGone(edge),
-    redirect: (room, inbox, owner) => ownership.router.redirect(room, inbox, owner),
     ...(options.turns && { turns: options.turns }),
     ...(options.revealFailures !== undefined && { revealFailures: options.revealFailures }),
     // A session's end is its edge's to tell; this is for edges that cannot any more.
@@ -301,25 +293,20 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     },
   })
   metrics.nodeInfo.set({ node_id: name, ...build, rooms_hash: host.roomsHash }, 1)
-  const directory = new Directory({
+  const lists: DirectoryEnvironment = {
+    nodeId,
     store,
     clock,
+    random,
     log,
     metrics,
     // An unknown node is dead, or its lease has not been read yet. `nodes.isGone` takes it for alive while the store returns.
     isGone: (other) => other !== nodeId && ownership.nodes.get(other) === undefined,
     listingOf: (roomType) => host.listingOf(roomType),
-  })
-  const placing = new ClusterPlacing({
-    nodeId,
-    store,
-    directory,
-    clock,
-    random,
-    log,
-    metrics,
     draining: () => ownership.draining,
-  })
+  }
+  const directory = new Directory(lists)
+  const placing = new ClusterPlacing(lists, directory)
   const gateway: Gateway = new Gateway({
     nodeId,
     clock,
@@ -358,10 +345,13 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   })
   // A caller that does not ask for it has a node that acts for nothing, and not a process that ends by an unhandled rejection.
   drained.catch(() => undefined)
-  const parts = { ownership, host, gateway, clock, log, shares: sharing !== undefined }
   let unsubscribe: (() => Promise<void>) | undefined
   let listening: Awaited<ReturnType<Listen>> | undefined
-  const stopOps = async (): Promise<void> => {
+  /** Ends a node that has no clients. Its rooms are saved and released for the first node that asks for them. */
+  const stop = async (): Promise<void> => {
+    await host.close()
+    await gateway.close()
+    await ownership.stop()
     load.stop()
     clockOffset.stop()
     await delivery.stop()
@@ -372,16 +362,31 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     await unsubscribe?.()
     await listening?.close()
   }
+  /** Rooms first, which go on at other nodes while their clients are still here; then the clients; then whatever others see of the node. */
+  const drain = async (drainMs: number): Promise<void> => {
+    await Promise.all([ownership.drain(), sharing && gateway.stopListening()])
+    await ownership.handOver()
+    await gateway.drain(drainMs)
+    await stop()
+  }
   let closing: Promise<void> | undefined
   const close = (drainMs = config.drainSeconds * 1000): Promise<void> => {
-    closing ??= drain(parts, drainMs, stopOps)
+    const late = (): Promise<boolean> => sleep(clock, drainMs + SHUT_DOWN_SPARE_MS).then(() => true)
+    closing ??= Promise.race([drain(drainMs), late()]).then((isLate) => {
+      if (isLate) log.warn('the node could not end in time: what the store has not answered is left behind')
+    })
     return closing
   }
 
   const ownerless = new OwnerlessRooms(store, ownership.nodes)
-  const admin: AdminServerOptions = {
-    nodeId: name,
-    bus: store.bus,
+  const found: Pick<AdminOptions, 'describeRooms' | 'describeSessions' | 'describeCluster'> = {
+    describeRooms: (query) => host.describe(query),
+    describeSessions: (query) => gateway.describeSessions(query),
+    describeCluster: () => ownership.nodes.describe(),
+  }
+  const admin: AdminOptions = {
+    ...found,
+    search: new ClusterSearch({ ...found, nodeId: name, bus: store.bus, clock, random, log }),
     clock,
     internalToken: config.internalToken,
     controlUrl: config.controlUrl,
@@ -434,17 +439,14 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
           : []),
       ]
     },
-    describeRooms: (query) => host.describe(query),
-    describeSessions: (query) => gateway.describeSessions(query),
     describeQueues: () => host.describeQueues(),
     members: () => host.members,
-    describeCluster: () => ownership.nodes.describe(),
     findOwner: async (projectId, roomId) => {
       const found = await store.rooms.inspect(`${projectId}/${roomId}`)
       return found && { epoch: found.epoch, owner: found.owner && nodeName(found.owner) }
     },
     ownerlessRooms: (projectId, limit, after) => ownerless.page(projectId, limit, after),
-    notices: new NoticeOperations({ notices: store.notices, deadLetters, post, clock }),
+    notices: deadLetters,
     listedRooms: async (list, query, after) => directory.rooms(list, readQuery(query), () => true, after),
     describeRoom: (projectId, roomId, shown) =>
       ownership.describe(roomNamed(`${projectId}/${roomId}`), shown),
@@ -483,9 +485,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     listening = await listen(gateway, admin)
     void dataWatch.start()
   } catch (error) {
-    await stop(parts, stopOps).catch((err: unknown) =>
-      log.warn({ err }, 'not all of the node could be stopped'),
-    )
+    await stop().catch((err: unknown) => log.warn({ err }, 'not all of the node could be stopped'))
     throw error
   }
   const { wsUrl, adminUrl } = listening

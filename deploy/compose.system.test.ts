@@ -12,7 +12,7 @@ import { parseConfig } from '../shared/config.ts'
 import { type ComposeService, composeVariables, readCompose } from '../test/support/compose.ts'
 import { programOr } from '../test/support/debian-package.ts'
 import { readImage } from '../test/support/image/dockerfile.ts'
-import { freePort, redisAnswers } from '../test/support/redis-port.ts'
+import { freePort, redisAnswers } from '../test/support/redis-server.ts'
 import { newFolder } from '../test/support/run-folder.ts'
 
 const run = promisify(execFile)

@@ -1,6 +1,5 @@
 import type { Json } from '../shared/json.ts'
-import { CLOSE, CLOSE_MEANINGS, type CloseName } from '../shared/protocol/close-codes.ts'
-import { ERRORS } from '../shared/protocol/error-codes.ts'
+import { CLOSE, CLOSE_MEANINGS, type CloseName, ERRORS } from '../shared/protocol/error-codes.ts'
 import { type Either, elementsOf, type Field, type Fields, type Table } from '../shared/protocol/fields.ts'
 import {
   BATCH_OPCODE,
@@ -12,7 +11,16 @@ import {
   STREAM_MESSAGES,
 } from '../shared/protocol/messages.ts'
 import { Checksum } from '../shared/sync/checksum.ts'
-import { code, table } from './table.ts'
+
+/** Markdown of a word in code, and of a table. */
+export const code = (text: string | number): string => `\`${text}\``
+
+export const table = (header: readonly string[], rows: readonly (readonly string[])[]): string =>
+  [
+    `| ${header.join(' | ')} |`,
+    `|${'---|'.repeat(header.length)}`,
+    ...rows.map((cells) => `| ${cells.map((cell) => cell.replaceAll(/(?<!\\)\|/g, '\\|')).join(' | ')} |`),
+  ].join('\n')
 
 /** The tables of docs/protocol.md. */
 

@@ -1,4 +1,4 @@
-import { table } from './table.ts'
+import { table } from './protocol-tables.ts'
 
 /** The figures of docs/scaling.md: what was measured over 1 to 8 nodes, and what follows from it for as many players as one likes. */
 

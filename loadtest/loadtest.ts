@@ -4,22 +4,16 @@ import { type Client, connect, RoomfulError } from '../client/index.ts'
 import { type Clock, timestamp } from '../shared/clock.ts'
 import { randomToken } from '../shared/ids.ts'
 import { systemRandom } from '../shared/random.ts'
-import { bottlenecks } from './bottleneck.ts'
-import { checksOf, mergeFindings, violatedChecks } from './checks.ts'
-import { CallClients } from './clients/calls.ts'
-import { withinTimeLimit } from './clients/client.ts'
-import { Clients } from './clients/clients.ts'
-import { LobbyClients } from './clients/lobby.ts'
-import { MatchmakingClients } from './clients/matchmaking.ts'
-import { Failures } from './clients/tally.ts'
-import { Visitors } from './clients/visitors.ts'
-import { type WorkerReport, watchLoop } from './clients/worker.ts'
 import type { Credentials, Issuer } from './issuer.ts'
-import { judge, wentWrong } from './limits.ts'
+import { bottlenecks, judge, wentWrong } from './judge.ts'
 import type { LocalService } from './local.ts'
 import { type MetricsSource, Scraper } from './metrics.ts'
 import type { RunOptions } from './options.ts'
-import { ProxyChain, type ProxyKind } from './proxy/chain.ts'
+import { newestOf } from './players/client.ts'
+import { withinTimeLimit } from './players/pace.ts'
+import { SdkClients } from './players/sdk.ts'
+import { checksOf, Failures, mergeFindings, violatedChecks } from './players/tally.ts'
+import { type Everywhere, Threads, type WorkerReport, watchLoop } from './players/worker.ts'
 import {
   type Check,
   type Counts,
@@ -94,11 +88,8 @@ const allPercentiles = (histograms: Histograms): Second['timings'] =>
 
 /** Runs a scenario, and records what its clients and the service do: in each second, in each phase, and in total. */
 export class LoadTest implements RunContext {
-  readonly clients: Clients
-  readonly lobby: LobbyClients
-  readonly calls: CallClients
-  readonly visitors: Visitors
-  readonly matchmaking: MatchmakingClients
+  readonly sdk: SdkClients
+  readonly #threads: Threads
   readonly #deps: LoadTestOptions
   readonly #scraper: Scraper
   readonly #start: number
@@ -128,7 +119,7 @@ export class LoadTest implements RunContext {
   #cancelTick = () => {}
 
   constructor(deps: LoadTestOptions) {
-    const { options, target, clock, signal } = deps
+    const { target, clock, signal } = deps
     this.#deps = deps
     this.#start = clock.monotonic()
     this.#scraper = new Scraper(target.metrics, clock)
@@ -137,22 +128,9 @@ export class LoadTest implements RunContext {
       if (signal.aborted) reject(signal.reason)
     })
     this.#interruption.catch(() => undefined)
-    const { roomType, message, seed, threads } = options
-    // Runs against one service share a project, and must not meet in a room.
-    const keyPrefix = target.local ? '' : `${randomToken(systemRandom, 6)}-`
-    this.clients = new Clients({
-      settings: { wsUrls: target.wsUrls, roomType, keyPrefix, message, seed },
-      threads,
-      issuer: target.issuer,
-      clock,
-      interrupted: this.#interruption,
-    })
     const { wsUrls, issuer } = target
-    const players = { wsUrls, issuer, clock, interrupted: this.#interruption }
-    this.lobby = new LobbyClients(players)
-    this.matchmaking = new MatchmakingClients(players)
-    this.calls = new CallClients(players)
-    this.visitors = new Visitors(players)
+    this.#threads = new Threads(this.#interruption)
+    this.sdk = new SdkClients({ wsUrls, issuer, clock, interrupted: this.#interruption })
   }
 
   /** Resolves with the result, also of a run that failed or was interrupted. Called once. */
@@ -175,7 +153,7 @@ export class LoadTest implements RunContext {
       failures.push(error.message),
     )
     this.#cancelTick()
-    await this.clients.end()
+    await this.#threads.end()
     return resultOf(options, plan.seconds, machine, startedAt, {
       seconds: this.#at,
       interrupted,
@@ -198,6 +176,18 @@ export class LoadTest implements RunContext {
     return this.#deps.options.runs
   }
 
+  get clock(): Clock {
+    return this.#deps.clock
+  }
+
+  get issuer(): Issuer {
+    return this.#deps.target.issuer
+  }
+
+  get clients(): Everywhere {
+    return this.#threads.interruptible
+  }
+
   get roomType(): string {
     return this.#deps.options.roomType
   }
@@ -206,10 +196,6 @@ export class LoadTest implements RunContext {
     const { local } = this.#deps.target
     if (!local) throw new Error('the processes of a service that was not started with --local are left alone')
     return local
-  }
-
-  proxies(kind: ProxyKind): Promise<ProxyChain> {
-    return ProxyChain.start(kind)
   }
 
   async phase<T>(name: string, seconds: number, work: () => Promise<T>): Promise<T> {
@@ -258,27 +244,36 @@ export class LoadTest implements RunContext {
 
   async #play(scenario: Scenario, clients: number): Promise<void> {
     const { options, target, clock } = this.#deps
-    const reached = target.issuer
-      .issue()
-      .then((credentials) => preflight(target.wsUrls, options.roomType, credentials, clock))
-      .then(() => this.#scraper.reach())
-    await Promise.race([reached, this.#interruption])
-    await this.clients.open(clients)
+    const { roomType, message, seed, threads } = options
+    const reach = async (): Promise<Credentials> => {
+      const credentials = await target.issuer.issue()
+      await preflight(target.wsUrls, roomType, credentials, clock)
+      await this.#scraper.reach()
+      return credentials
+    }
+    const credentials = await this.sdk.unlessInterrupted(reach())
+    // Runs against one service share a project, and must not meet in a room.
+    const keyPrefix = target.local ? '' : `${randomToken(systemRandom, 6)}-`
+    const settings = { wsUrls: target.wsUrls, roomType, keyPrefix, message, seed }
+    await this.#threads.open(clients, threads, settings)
+    await this.clients.use(credentials)
     await scenario.run(this, options.values)
   }
 
-  /** Waits for the last answers, records the last second, and closes all clients. */
+  /** Sends nothing more, waits for the last answers and updates, records the last second, and closes all clients. */
   async #finish(withinSeconds: number): Promise<void> {
-    await this.clients.finish(withinSeconds)
+    const { all } = this.#threads
+    await all.stop()
+    await all.settle({ withinSeconds })
+    await all.catchUp(newestOf(await all.newest()), withinSeconds)
+    await all.giveUp()
     this.#cancelTick()
     await this.#ticking
     await this.#endSecond()
     const findings = mergeFindings(this.#reports.map((report) => report.findings))
     this.#checks.unshift(...checksOf(findings, this.#deps.options.message !== undefined))
-    this.lobby.close()
-    this.calls.close()
-    this.matchmaking.close()
-    await this.clients.close()
+    this.sdk.close()
+    await all.close()
   }
 
   /** Ends the n-th second when n seconds have passed, however late the one before was recorded. */
@@ -298,7 +293,7 @@ export class LoadTest implements RunContext {
     const [at, rss, cpu] = [this.#at, process.memoryUsage.rss(), cpuSeconds()]
     const [servers, threads, faults] = await Promise.all([
       this.#scraper.read(),
-      this.clients.loopReadings(),
+      this.#threads.all.loopReading(),
       target.local?.faults(),
       this.#gather(),
     ])
@@ -340,7 +335,7 @@ export class LoadTest implements RunContext {
   /** Adds the reports of the threads. */
   #gather(): Promise<void> {
     this.#gathering = this.#gathering.then(async () => {
-      this.#reports = await this.clients.report()
+      this.#reports = await this.#threads.all.report()
       for (const report of this.#reports) this.#take(report)
     })
     return this.#gathering

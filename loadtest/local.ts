@@ -1,24 +1,23 @@
 import { readFile, rm } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
-import { Redis } from 'ioredis'
 import { pino } from 'pino'
 import { WebSocket } from 'ws'
 import { Players } from '../control/players.ts'
 import { LocalCluster } from '../deploy/local/local-cluster.ts'
+import { roomfulProgram } from '../deploy/local/machine.ts'
 import { type Child, describeExit } from '../deploy/local/processes.ts'
-import { roomfulProgram } from '../deploy/local/programs.ts'
 import { ownersOf } from '../examples/backend/nodes.ts'
-import { type Clock, systemClock } from '../shared/clock.ts'
-import type { Random } from '../shared/random.ts'
+import { systemClock } from '../shared/clock.ts'
 import { redisStore } from '../shared/store/redis/redis.ts'
 import { type MetricsSource, parseMetrics } from './metrics.ts'
+import { ProxyChain, type ProxyKind } from './proxy.ts'
 import { plural } from './text.ts'
 
 /** How a scenario changes the service of `--local`. */
 export interface LocalSettings {
   /** Clients connect to the nodes directly, client i first to node i mod n: no load balancer, and one control process. */
-  readonly direct: boolean
+  readonly direct?: true
   /** Variables of its processes, unless the environment sets them. */
   readonly env?: Readonly<Record<string, string>>
 }
@@ -29,8 +28,6 @@ interface LocalOptions {
   readonly settings?: LocalSettings | undefined
   /** Passed on to the processes, except for the variables that the load test sets. */
   readonly env: NodeJS.ProcessEnv
-  readonly clock: Clock
-  readonly random: Random
   /** Receives a line for each process that a scenario ends. */
   readonly tell: (line: string) => void
   /** Ends the start. */
@@ -75,8 +72,7 @@ export class LocalService {
     this.#faults = faults
     this.nodes = ports.nodes.map((_, index) => `node-${index + 1}`)
     this.controls = ports.controls.map((_, index) => `control-${index + 1}`)
-    const websockets = balancer === 'none' ? ports.nodes.map(({ websocket }) => websocket) : [ports.websocket]
-    this.wsUrls = websockets.map((port) => `ws://${HOST}:${port}`)
+    this.wsUrls = balancer === 'none' ? cluster.nodes.map(({ wsUrl }) => wsUrl) : [cluster.wsUrl]
     const source = (name: string, port: number) => ({ name, url: `http://${HOST}:${port}` })
     this.metrics = [
       ...ports.nodes.map(({ admin }, index) => source(this.nodes[index]!, admin)),
@@ -95,23 +91,17 @@ export class LocalService {
    * ClusterError that names what this machine lacks, or with the reason of `signal`.
    */
   static async start(options: LocalOptions): Promise<LocalService> {
-    const { nodes, settings, env, clock, random, tell, signal } = options
+    const { nodes, settings, env, tell, signal } = options
     const { words, compiled } = roomfulProgram()
     const direct = settings?.direct === true
     const faults: string[] = []
     const cluster = await LocalCluster.prepare({
-      options: {
-        nodes,
-        controls: direct ? 1 : CONTROLS,
-        balancer: direct ? 'none' : 'auto',
-        freePorts: true,
-        advertise: false,
-      },
+      nodes,
+      controls: direct ? 1 : CONTROLS,
+      balancer: direct ? 'none' : 'auto',
       env: { ...DEFAULTS, ...settings?.env, ...env, ...FIXED },
       // SIGUSR1 opens the inspector, on any port.
-      roomful: ['--inspect-port=127.0.0.1:0', ...words],
-      clock,
-      random,
+      programOf: (_, command) => ['--inspect-port=127.0.0.1:0', ...words, command],
       tell: (line, asked) => void (asked ? tell(line) : faults.push(line)),
     })
     const abandon = (): void => cluster.abandon()
@@ -149,7 +139,7 @@ export class LocalService {
 
   /** The node that owns a room (`type:key`). Rejects when no node does. */
   async ownerOf(roomId: string): Promise<string> {
-    const owners = [...ownersOf(await this.cluster.nodes.look()).values()]
+    const owners = [...ownersOf(await this.cluster.look()).values()]
     const found = owners.find(({ room }) => room.room_id === roomId)
     if (!found) throw new Error(`no node owns ${roomId}`)
     return found.owner
@@ -181,21 +171,60 @@ export class LocalService {
 
   /** A section of the INFO of Redis, by name. */
   async redisInfo(section: string): Promise<ReadonlyMap<string, string>> {
-    const redis = new Redis(this.cluster.redisUrl)
-    try {
-      const lines = (await redis.info(section)).split('\r\n').filter((line) => line.includes(':'))
-      return new Map(lines.map((line) => [line.split(':')[0]!, line.slice(line.indexOf(':') + 1)]))
-    } finally {
-      redis.disconnect()
+    const lines = (await this.cluster.redis.info(section)).split('\r\n').filter((line) => line.includes(':'))
+    return new Map(lines.map((line) => [line.split(':')[0]!, line.slice(line.indexOf(':') + 1)]))
+  }
+
+  /** CPU time of the processes, and commands of Redis, while `work` runs. */
+  async usageDuring<T>(work: () => Promise<T>) {
+    const names = [...this.nodes, ...this.controls]
+    const read = async () => {
+      const at = performance.now() / 1000
+      const all = names.map((name) => this.metric(name, 'service_process_cpu_seconds_total'))
+      const redis = await this.redisInfo('cpu')
+      const stats = [...(await this.redisInfo('commandstats'))].filter(([name]) => name !== 'cmdstat_info')
+      const calls = (text: string): number => Number(/calls=(\d+)/.exec(text)?.[1] ?? 0)
+      const { user, system } = process.cpuUsage()
+      return {
+        at,
+        cpu: new Map((await Promise.all(all)).map((seconds, i) => [names[i]!, seconds])),
+        redis: Number(redis.get('used_cpu_user') ?? 0) + Number(redis.get('used_cpu_sys') ?? 0),
+        clients: (user + system) / 1e6,
+        commands: stats.reduce((sum, [, text]) => sum + calls(text), 0),
+        evals: calls(stats.find(([name]) => name === 'cmdstat_evalsha')?.[1] ?? ''),
+      }
+    }
+    const before = await read()
+    const result = await work()
+    const after = await read()
+    const seconds = Math.max(after.at - before.at, 0.001)
+    const rate = (of: 'redis' | 'clients' | 'commands' | 'evals'): number =>
+      (after[of] - before[of]) / seconds
+    return {
+      result,
+      seconds,
+      /** CPU seconds per second of these processes together. */
+      cpu: (of: readonly string[]): number =>
+        of.reduce((sum, name) => sum + after.cpu.get(name)! - before.cpu.get(name)!, 0) / seconds,
+      redis: rate('redis'),
+      clients: rate('clients'),
+      commands: rate('commands'),
+      evals: rate('evals'),
     }
   }
 
   /** Faults since the last call: processes that ended, and loss of the data in the store. Called once a second. */
   async faults(): Promise<readonly string[]> {
-    const { redis } = this.cluster
-    const kept = this.#marked ? await redis.marked() : undefined
-    if (kept === false) this.#faults.push('the store has lost what was in it')
-    if (kept === false || !this.#marked) this.#marked = await redis.mark()
+    const { redis, keyPrefix } = this.cluster
+    const mark = `${keyPrefix}mark`
+    // A Redis that does not answer is not a loss.
+    const found = this.#marked ? await redis.exists(mark).catch(() => undefined) : undefined
+    if (found === 0) this.#faults.push('the store has lost what was in it')
+    if (found === 0 || !this.#marked)
+      this.#marked = await redis.set(mark, '1').then(
+        () => true,
+        () => false,
+      )
     return this.#faults.splice(0)
   }
 
@@ -219,12 +248,14 @@ export class LocalService {
     }
   }
 
+  /** Starts two bare proxies and a server behind them. */
+  proxies(kind: ProxyKind): Promise<ProxyChain> {
+    return ProxyChain.start(kind)
+  }
+
   /** A process of the service by its name. */
   process(name: string): Child {
-    const child = this.cluster.child(name)
-    if (!child)
-      throw new Error(`there is no ${name}; there are ${[...this.cluster.children.keys()].join(', ')}`)
-    return child
+    return this.cluster.child(name)
   }
 }
 

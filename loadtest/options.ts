@@ -1,9 +1,8 @@
 import { readFileSync } from 'node:fs'
 import { parseArgs } from 'node:util'
 import { closest, distance } from 'fastest-levenshtein'
-import type { ClientSettings } from './clients/client.ts'
 import { LONGEST_TOKEN_SECONDS } from './issuer.ts'
-import { LIMIT_KINDS, LIMIT_OPTIONS, type Limits, limitHelp, parseLimits } from './limits.ts'
+import { LIMIT_KINDS, LIMIT_OPTIONS, type Limits, limitHelp, parseLimits } from './judge.ts'
 import type { MetricsSource } from './metrics.ts'
 import {
   type Options,
@@ -16,6 +15,7 @@ import {
   valid,
   wholeNumber,
 } from './option-kinds.ts'
+import type { ClientSettings } from './players/client.ts'
 import type { RunPlan, Scenario } from './scenario.ts'
 import { count } from './text.ts'
 
@@ -201,7 +201,7 @@ function runOptions(scenario: Scenario, texts: Texts, env: Environment, cores: n
   const values = readValues(scenario.options, texts)
   const limits = parseLimits(texts)
   const { local } = common
-  if (scenario.service === 'local' && local === undefined)
+  if (scenario.local && local === undefined)
     throw new Error(
       `${scenario.name} looks into the processes of a service or ends them, and does so only to those it has started itself: add --local 3 (1 to ${MOST_NODES} nodes)`,
     )
@@ -275,7 +275,7 @@ const OTHER_FILES = 200
 /** The reasons for which a run cannot succeed, a line each. `openFiles`: the limit of this process; undefined: unknown. */
 export function obstacles(
   { scenario, target, limits }: RunOptions,
-  { clients, seconds, timings, revokes }: RunPlan,
+  { clients, seconds }: RunPlan,
   openFiles: number | undefined,
 ): string[] {
   const most = openFiles === undefined ? Number.POSITIVE_INFINITY : openFiles - OTHER_FILES
@@ -289,14 +289,14 @@ export function obstacles(
     problems.push(
       `It would take ${hours(seconds)} h, and no token is good for more than ${hours(LONGEST_TOKEN_SECONDS)} h: make it shorter.`,
     )
-  if (revokes && typeof target !== 'number' && target.credentials)
+  if (scenario.revokes && typeof target !== 'number' && target.credentials)
     problems.push(
       `${scenario.name} revokes a key, so it needs the control API: leave out --project and --token.`,
     )
-  const known: ReadonlySet<string> = timings
+  const timings: readonly string[] = ['connect', 'join', 'rtt', ...(scenario.timings ?? [])]
   for (const name of Object.keys(limits)) {
     const { timing, ofServers } = LIMIT_KINDS[name]!
-    if (timing !== undefined && !known.has(timing))
+    if (timing !== undefined && !timings.includes(timing))
       problems.push(`--${name}: ${scenario.name} does nothing that would be measured by it; leave it out.`)
     else if (ofServers && typeof target !== 'number' && target.metrics.length === 0)
       problems.push(`--${name} is about what the servers report about themselves: add --metrics URL,…`)

@@ -76,6 +76,18 @@ export interface Check {
   readonly examples: readonly string[]
 }
 
+/** Most examples of the violations of a check. */
+export const MAX_EXAMPLES = 5
+
+/** A check of a scenario. `examples`: violations, a line each. */
+export const checkOf = (
+  name: string,
+  meaning: string,
+  note: string,
+  examples: readonly string[],
+  violations = examples.length,
+): Check => ({ name, meaning, violations, note, examples: examples.slice(0, MAX_EXAMPLES) })
+
 /** The verdict on a limit. */
 export interface Verdict {
   /** `--max-rtt-p99`. */

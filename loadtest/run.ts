@@ -1,16 +1,15 @@
 import { mkdtemp, rm } from 'node:fs/promises'
 import { availableParallelism, constants, tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { endWithNpm } from '../deploy/cli/npm-parent.ts'
+import { endWithNpm } from '../deploy/cli/service.ts'
 import { systemClock, timestamp } from '../shared/clock.ts'
-import { systemRandom } from '../shared/random.ts'
 import { packageVersion } from '../shared/version.ts'
 import { ControlIssuer, givenCredentials } from './issuer.ts'
+import { outcomeOf } from './judge.ts'
 import { LoadTest, resultOf, type Target } from './loadtest.ts'
 import { LocalService } from './local.ts'
 import { help, obstacles, parseRun, type RunOptions, type TargetOptions } from './options.ts'
-import { outcomeOf, summary } from './report/outcome.ts'
-import { prepareFolder, writeReports } from './report/write.ts'
+import { prepareFolder, summary, writeReports } from './report/report.ts'
 import type { RunResult } from './result.ts'
 import { dryRun } from './scenario.ts'
 import { SCENARIOS } from './scenarios/index.ts'
@@ -69,8 +68,6 @@ async function runCommand(options: RunOptions): Promise<number> {
       nodes: target,
       settings: scenario.local,
       env: process.env,
-      clock: systemClock,
-      random: systemRandom,
       tell: (line) => view.incident(line),
       signal,
     })

@@ -1,22 +1,23 @@
-import type { Answers, CallClients } from './clients/calls.ts'
-import type { Clients } from './clients/clients.ts'
-import { type LobbyClients, ROOMS_PER_CLIENT } from './clients/lobby.ts'
-import type { MatchmakingClients } from './clients/matchmaking.ts'
-import type { Visitors } from './clients/visitors.ts'
+import type { Clock } from '../shared/clock.ts'
+import type { Issuer } from './issuer.ts'
 import type { LocalService, LocalSettings } from './local.ts'
 import type { Options, Values } from './option-kinds.ts'
-import { ProxyChain, type ProxyKind } from './proxy/chain.ts'
+import type { SdkClients } from './players/sdk.ts'
+import type { Everywhere } from './players/worker.ts'
 import { type Check, type Figure, NO_VALUES, type Percentiles, type Timing } from './result.ts'
 
-/** A kind of load. Its file in scenarios/ reads from top to bottom in the order of events. */
+/** A kind of load. Its `run` reads from top to bottom in the order of events. */
 export interface Scenario<O extends Options = Options> {
   /** Its name on the command line: `connect-storm`. */
   readonly name: string
   /** One sentence. */
   readonly meaning: string
   readonly options: O
-  /** `local`: it ends or inspects processes, and runs only against those it has started (`--local`). */
-  readonly service: 'any' | 'local'
+  /** Timings that it has besides `connect`, `join` and `rtt`. */
+  readonly timings?: readonly Timing[]
+  /** It revokes a key. */
+  readonly revokes?: true
+  /** It ends or inspects processes, and runs only against those that it has started (`--local`). */
   readonly local?: LocalSettings
   /** Default of `--runs`; absent: it takes no `--runs`. */
   readonly runs?: number
@@ -32,17 +33,12 @@ export interface RunContext {
   /** Number of repetitions of a measurement. */
   readonly runs: number
   readonly roomType: string
-  readonly clients: Clients
-  /** Players who find rooms of the type `load-lobby`. */
-  readonly lobby: LobbyClients
-  /** Backends that call rooms of the type `load-calls`, and players in them. */
-  readonly calls: CallClients
-  /** Players of a project who connect and leave again. */
-  readonly visitors: Visitors
-  /** Starts two bare proxies and a server behind them. */
-  proxies(kind: ProxyKind): Promise<ProxyChain>
-  /** Players who queue in `load-queue`. */
-  readonly matchmaking: MatchmakingClients
+  readonly clock: Clock
+  readonly issuer: Issuer
+  /** Players and spectators in threads, whose traffic is counted and checked. */
+  readonly clients: Everywhere
+  /** Players and backends that use the SDK in the main thread. */
+  readonly sdk: SdkClients
   /** The processes of the service. Throws without `--local`. */
   readonly local: LocalService
   /** Runs one phase, which appears in the report and the live view. `seconds`: expected duration. */
@@ -67,12 +63,7 @@ export interface RunPlan {
   readonly seconds: number
   /** Number of clients at its end, spectators included. */
   readonly clients: number
-  readonly timings: ReadonlySet<Timing>
-  /** Whether it revokes a key. */
-  readonly revokes: boolean
 }
-
-const NO_ANSWERS: Answers = { sent: 0, times: [], failed: [] }
 
 /** Plays a scenario through without clients and service. */
 export async function dryRun(
@@ -81,84 +72,36 @@ export async function dryRun(
   runs: number,
   nodes: readonly string[],
 ): Promise<RunPlan> {
-  let [seconds, clients, revokes] = [0, 0, false]
-  const timings = new Set<Timing>(['connect', 'join', 'rtt'])
-  const nothing = async (): Promise<void> => undefined
-  const times = (timing: Timing) => async () => {
-    timings.add(timing)
-    return []
-  }
-  const add = async ({ count }: { readonly count: number }): Promise<void> => {
+  let [seconds, clients] = [0, 0]
+  const arrive = <T>(count: number, result: T): T => {
     clients += count
+    return result
   }
-  const stub = <T extends object>(known: Record<string, unknown>): T =>
-    new Proxy({} as T, { get: (_, name) => known[String(name)] ?? nothing })
-  const ends = times('resume')
-  const ctx: RunContext = {
+  const known = <T extends object>(properties: Record<string, unknown>): T =>
+    new Proxy({} as T, { get: (_, name) => properties[String(name)] ?? ANYTHING })
+  const come = ({ count }: { readonly count: number }) => arrive(count, ANYTHING)
+  const ctx: Partial<RunContext> = {
     runs,
     roomType: '',
-    clients: stub({
-      connect: add,
-      watch: add,
-      cut: ends,
-      stall: async () => 0,
-      takePauses: times('pause'),
-      underKey: async () => {
-        revokes = true
-        return { revoke: nothing }
-      },
-      awaitRevoked: async () => [],
-    }),
-    lobby: stub({
-      open: ({ rooms }: { rooms: number }) => add({ count: Math.ceil(rooms / ROOMS_PER_CLIENT) }),
-      watch: add,
-      burst: async (options: { count: number }) => add(options).then(() => 0),
-      count: async () => 0,
-      findings: { lists: 0, ghosts: [], refused: [] },
-    }),
-    calls: stub({
-      open: ({ projects, rooms }: { projects: number; rooms: number }) => add({ count: projects * rooms }),
-      call: async () => NO_ANSWERS,
-      callAt: async () => NO_ANSWERS,
-      request: async () => NO_ANSWERS,
-      totals: async () => ({ calls: [], requests: [] }),
-    }),
-    visitors: stub({
-      open: ({ perSecond }: { perSecond: number }) => add({ count: perSecond }),
-      refusal: async () => 'banned',
-    }),
-    proxies: async () => new ProxyChain('', []),
-    matchmaking: stub({
-      connect: add,
-      pairs: (options: { count: number }) => add({ count: 2 * options.count }).then(() => []),
-      partners: (options: { count: number }) => add(options).then(() => []),
-      waiting: 0,
-      informed: 1,
-      findings: { matched: [], lost: [] },
-    }),
-    local: stub({
-      nodes,
-      controls: ['control-1'],
-      restart: ends,
-      end: ends,
-      process: () => stub({ kill: ends }),
-      ownerOf: async () => nodes[0],
-      metric: async () => 0,
-      buckets: async () => new Map(),
-      memory: async () => ({ used: 0, rss: 0 }),
-      redisInfo: async () => new Map(),
-    }),
+    clients: known({ connect: come, watch: come }),
+    sdk: known({ connect: ({ length }: readonly unknown[]) => arrive(length, []) }),
+    local: known({ nodes }),
     phase: async <T>(_name: string, expected: number, work: () => Promise<T>) => {
       seconds += expected
       return work()
     },
-    incident: () => undefined,
-    figure: () => undefined,
-    samples: () => undefined,
-    check: () => undefined,
     timed: () => NO_VALUES,
-    pass: nothing,
   }
-  await scenario.run(ctx, values)
-  return { seconds, clients, timings, revokes }
+  await scenario.run(known(ctx), values)
+  return { seconds, clients }
 }
+
+/** Stands for each function and each value of a dry run: its calls and properties are itself, it is an empty list, and counts as 0. */
+const ANYTHING: unknown = new Proxy(() => ANYTHING, {
+  get(_, name) {
+    if (name === 'then') return undefined
+    if (name === Symbol.iterator) return () => [][Symbol.iterator]()
+    if (name === Symbol.toPrimitive) return () => 0
+    return ANYTHING
+  },
+})

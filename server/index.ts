@@ -26,7 +26,7 @@ export type {
   TokenOptions,
 } from './backend.ts'
 export type { BackendOptions } from './control.ts'
-export { type LocalErrorCode, RoomfulError, type RoomfulErrorCode } from './errors.ts'
+export { type LocalErrorCode, RoomfulError, type RoomfulErrorCode } from './control.ts'
 export { InvalidNotice, type Notice, type NoticeOf, verifyNotice } from './notices.ts'
 
 /**

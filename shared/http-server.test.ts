@@ -1,9 +1,9 @@
 import { once } from 'node:events'
 import { type AddressInfo, connect, type Socket } from 'node:net'
-import { expect, it, onTestFinished, vi } from 'vitest'
+import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { SeededRandom } from '../test/kit/seeded-random.ts'
-import { problemIn, rawHttp } from '../test/support/raw-http.ts'
-import { createHttpServer } from './http-server.ts'
+import { problemIn, rawHttp } from '../test/support/raw-client.ts'
+import { createHttpServer, InternalToken } from './http-server.ts'
 
 let opened: Socket[]
 
@@ -46,4 +46,35 @@ it('closes the connection of a refused client that does not close its half', asy
 
 it('answers HTTP/1.0 without a host, as the plain health check of haproxy asks', async () => {
   expect(await rawHttp(await serve(), 'GET /readyz HTTP/1.0\r\n\r\n')).toMatch(/^HTTP\/1\.1 200 [\s\S]*here$/)
+})
+
+describe('an internal token', () => {
+  it('accepts itself and nothing else', () => {
+    const token = new InternalToken('a-secret')
+    expect(token.shown).toBe('a-secret')
+    expect(token.accepts('a-secret')).toBe(true)
+    for (const other of ['', 'a-secre', 'a-secret ', 'another', undefined])
+      expect(token.accepts(other)).toBe(false)
+  })
+
+  it('of which there are several shows the first and accepts each, but not the whole list', () => {
+    const token = new InternalToken('new,old')
+    expect(token.shown).toBe('new')
+    expect(['new', 'old', 'new,old', ''].map((given) => token.accepts(given))).toEqual([
+      true,
+      true,
+      false,
+      false,
+    ])
+  })
+
+  it.each([undefined, '', ','])('that is %j accepts no one, whatever is shown', (tokens) => {
+    const none = new InternalToken(tokens)
+    expect(none.shown).toBeUndefined()
+    expect([none.accepts(undefined), none.accepts('')]).toEqual([false, false])
+  })
+
+  it('is never an empty one beside others', () => {
+    expect(new InternalToken('new,').accepts('')).toBe(false)
+  })
 })

@@ -1,3 +1,4 @@
+import { createHash, timingSafeEqual } from 'node:crypto'
 import { createServer, type RequestListener, type Server, type ServerOptions, STATUS_CODES } from 'node:http'
 import { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
@@ -63,4 +64,30 @@ const UNREADABLE: Readonly<Record<string, () => Problem>> = {
   HPE_HEADER_OVERFLOW: () =>
     new Problem('headers_too_large', 'The headers of the request have more than 16 KiB.'),
   ERR_HTTP_REQUEST_TIMEOUT: () => new Problem('request_timeout', 'The request did not arrive in time.'),
+}
+
+const digest = (text: string): Buffer => createHash('sha256').update(text).digest()
+
+/**
+ * What the processes of a deployment know each other, and operators, by: `INTERNAL_TOKEN`. It may be several tokens, separated by commas, so
+ * that it can be changed process by process: the first is shown, all are accepted.
+ */
+export class InternalToken {
+  /** The one to show to others; undefined: there is none. */
+  readonly shown: string | undefined
+  readonly #accepted: readonly Buffer[]
+
+  /** Undefined, or nothing but commas: no one is accepted. */
+  constructor(tokens: string | undefined) {
+    const all = tokens?.split(',').filter((token) => token !== '') ?? []
+    this.shown = all[0]
+    this.#accepted = all.map(digest)
+  }
+
+  /** Whether what was shown is one of the tokens. Takes the same time whatever differs. */
+  accepts(given: string | undefined): boolean {
+    if (given === undefined) return false
+    const shown = digest(given)
+    return this.#accepted.filter((token) => timingSafeEqual(token, shown)).length > 0
+  }
 }

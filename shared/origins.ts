@@ -1,3 +1,5 @@
+import { isLoopback } from './config.ts'
+
 /** Origins of web pages, as `scheme://host[:port]`. */
 
 const FORM = /^([a-z][a-z0-9+.-]*):\/\/[^/\s,?#@]+$/i
@@ -17,3 +19,12 @@ export function normalOrigin(text: string): string | undefined {
 /** Returns whether an origin, as a browser sends it, is one of `allowed`, which are in the form of `normalOrigin`. `*` stands for one label. */
 export const isAllowedOrigin = (origin: string, allowed: ReadonlySet<string>): boolean =>
   allowed.has(origin) || allowed.has(origin.replace(/^([^:]+:\/\/)[^./:]+\./, '$1*.'))
+
+/** Returns true if a `host` header names this machine: `localhost:8080`, `127.0.0.1`, `[::1]`. A page elsewhere may have given its own name this address. */
+export const namesThisMachine = (host: string): boolean => isHere(`http://${host}`)
+
+/** Returns true for the origin of a web page of this machine, by http or https. Pages of browser extensions and programs have other schemes. */
+export const isOriginHere = (origin: string): boolean => /^https?:\/\//i.test(origin) && isHere(origin)
+
+const isHere = (url: string): boolean =>
+  URL.canParse(url) && isLoopback(new URL(url).hostname.replace(/^\[|\]$/g, ''))

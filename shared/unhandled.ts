@@ -1,7 +1,6 @@
 import { fileURLToPath } from 'node:url'
 import type { Clock } from './clock.ts'
-import type { Logger } from './log.ts'
-import { Quiet } from './quiet.ts'
+import { type Logger, Quiet } from './log.ts'
 
 const QUIET_MS = 10_000
 /** The folders of this program's own code. */

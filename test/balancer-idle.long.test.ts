@@ -4,7 +4,7 @@ import { describe, it } from 'vitest'
 import { BALANCERS, type BalancerKind } from './support/balancer.ts'
 import { Deployment } from './support/deployment.ts'
 import { IdleClients } from './support/idle-clients.ts'
-import { until } from './support/redis-admin.ts'
+import { until } from './support/redis-server.ts'
 
 /**
  * Very many silent websockets through each load balancer. `npm run balancer:idle` does it with 10,000 and tells what they take of memory;

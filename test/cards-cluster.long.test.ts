@@ -4,15 +4,12 @@ import { connect, type Room } from 'roomful/client'
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import { WebSocket } from 'ws'
 import { LocalCluster } from '../deploy/local/local-cluster.ts'
-import { roomfulProgram } from '../deploy/local/programs.ts'
 import { type Backend, startBackend } from '../examples/backend/backend.ts'
 import { ownersOf } from '../examples/backend/nodes.ts'
 import type room from '../examples/cards/room.ts'
 import { type Card, fits, newDeck, TURN_MS } from '../examples/cards/rules.ts'
 import { canDraw, type Table } from '../examples/cards/table.ts'
 import type { Session } from '../examples/ui/login.ts'
-import { systemClock } from '../shared/clock.ts'
-import { systemRandom } from '../shared/random.ts'
 import { SeededRandom } from './kit/seeded-random.ts'
 import { runtimeOf } from './support/calls.ts'
 import { launchChromium } from './support/chromium.ts'
@@ -31,12 +28,11 @@ let browser: Browser
 beforeAll(async () => {
   const { PATH, HOME, TMPDIR } = process.env
   cluster = await LocalCluster.prepare({
-    options: { nodes: 3, controls: 1, balancer: 'auto', freePorts: true, advertise: true },
+    nodes: 3,
+    controls: 1,
+    balancer: 'auto',
+    advertise: true,
     env: { PATH, HOME, TMPDIR, ...(SECONDS === 0 && { DRAIN_SECONDS: '1' }) },
-    roomful: roomfulProgram().words,
-    clock: systemClock,
-    random: systemRandom,
-    tell: () => undefined,
   })
   const launched = launchChromium()
   await cluster.start()
@@ -252,7 +248,7 @@ class Game {
 
   /** Ends a node, at once or in order, and starts it again behind that. */
   async strike(how: 'kill' | 'drain', node = this.owner): Promise<void> {
-    const child = cluster.child(node)!
+    const child = cluster.child(node)
     this.count[`${how}s`] += 1
     const ended = how === 'kill' ? child.kill() : child.endWithin(30_000)
     const restarted = ended.then(() => child.start())

@@ -1,7 +1,7 @@
 import { fileURLToPath } from 'node:url'
 import { connect } from 'roomful/client'
 import { beforeAll, describe, expect, inject, it, vi } from 'vitest'
-import { findProgram } from '../deploy/local/programs.ts'
+import { findProgram } from '../deploy/local/machine.ts'
 import { runScript } from './support/program.ts'
 import { findRedisProgram } from './support/redis-server.ts'
 import { newFolder, processTree, stillThere } from './support/run-folder.ts'

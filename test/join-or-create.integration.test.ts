@@ -4,7 +4,7 @@ import { nodeName } from '../shared/ids.ts'
 import { type ClusterNode, sharedCluster } from './support/cluster.ts'
 import { doorsSocket } from './support/cluster-player.ts'
 import duel from './support/cluster-rooms/duel.ts'
-import { until } from './support/redis-admin.ts'
+import { until } from './support/redis-server.ts'
 
 const SEATS = 4
 /** As few rooms as fit 200 players, and a fifth more. */

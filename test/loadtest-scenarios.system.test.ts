@@ -8,7 +8,6 @@ import { parseRun } from '../loadtest/options.ts'
 import type { RunResult, Second } from '../loadtest/result.ts'
 import { SCENARIOS } from '../loadtest/scenarios/index.ts'
 import { systemClock } from '../shared/clock.ts'
-import { systemRandom } from '../shared/random.ts'
 
 /** Every scenario, short, against one service of real processes: two nodes, two control processes and a load balancer. */
 
@@ -20,8 +19,6 @@ beforeAll(async () => {
   service = await LocalService.start({
     nodes: 2,
     env: { ...process.env, DRAIN_SECONDS: '2' },
-    clock: systemClock,
-    random: systemRandom,
     tell: () => undefined,
   })
 }, 120_000)
@@ -116,7 +113,7 @@ describe('one after the other', () => {
     'tells the CPU time and the memory that the system knows of each process (needs /proc, which only Linux has)',
     async () => {
       const names = service.metrics.map(({ name }) => name)
-      const pids = names.map((name) => service.cluster.child(name)!.pid!)
+      const pids = names.map((name) => service.cluster.child(name).pid!)
       let before: ReturnType<typeof usageOf>[] = []
       let after: ReturnType<typeof usageOf>[] = []
       const { seconds_log: log } = await passing('steady --rooms 4 --members 5 --rate 15 --seconds 3', {

@@ -6,12 +6,12 @@ import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { connect } from 'roomful/client'
 import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest'
-import { stageClient } from '../deploy/build/client-package.ts'
+import { stageClient } from '../deploy/build/release.ts'
 import type board from '../deploy/create/common/rooms/board.ts'
-import { roomfulProgram } from '../deploy/local/programs.ts'
+import { roomfulProgram } from '../deploy/local/machine.ts'
 import { linksOf } from './support/pages/pages.ts'
 import { startTyped } from './support/program.ts'
-import { freePort } from './support/redis-port.ts'
+import { freePort } from './support/redis-server.ts'
 
 /** What a stranger gets: the packed package, installed into an empty folder, used with nothing else. */
 
@@ -129,6 +129,12 @@ describe('the installed package', () => {
     const { version } = JSON.parse(await readFile(join(root, 'package.json'), 'utf8'))
     expect((await run(bin(), ['--version'], { cwd: folder })).stdout.trim()).toBe(version)
     expect((await run(bin(), ['--help'], { cwd: folder })).stdout).toContain('CONTROL_PORT')
+  })
+
+  it('has the files that its code reads, and none that only sources need', async () => {
+    const files = await readdir(join(folder, 'node_modules/roomful/dist'), { recursive: true })
+    expect(files).toContain('shared/store/redis/lua/claim.lua')
+    expect(files.filter((file) => /(?<!\.d)\.ts$|\.md$|from-source/.test(file))).toEqual([])
   })
 
   it('has every page and file that its pages link to', async () => {

@@ -2,7 +2,7 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import { leaseKey } from '../shared/node-registry.ts'
 import { sharedCluster, TestCluster } from './support/cluster.ts'
 import { expectIntact } from './support/cluster-player.ts'
-import { asAdmin, until } from './support/redis-admin.ts'
+import { asAdmin, until } from './support/redis-server.ts'
 
 describe('a node that another one takes for dead, and that lives', () => {
   const cluster = sharedCluster()

@@ -4,8 +4,7 @@ import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import type counter from '../examples/counter/room.ts'
 import { callControl } from './support/calls.ts'
 import { runProgram } from './support/program.ts'
-import { asAdmin } from './support/redis-admin.ts'
-import { addRedisUser, type RedisServer, startRedis } from './support/redis-server.ts'
+import { addRedisUser, asAdmin, type RedisServer, startRedis } from './support/redis-server.ts'
 
 const INTERNAL_TOKEN = 'internal-token-of-the-process-tests'
 

@@ -9,11 +9,11 @@ import { parse } from 'yaml'
 import { loadRooms } from '../dataplane/rooms/loader.ts'
 import { COMMANDS } from '../deploy/cli/arguments.ts'
 import { anchorOf } from '../docs/site/pages.ts'
-import { GAMES } from '../examples/backend/games.ts'
+import { GAMES } from '../examples/backend/pages.ts'
 import { parseRun } from '../loadtest/options.ts'
 import { SCENARIOS } from '../loadtest/scenarios/index.ts'
 import { variables } from '../shared/config/variables.ts'
-import { CLOSE } from '../shared/protocol/close-codes.ts'
+import { CLOSE } from '../shared/protocol/error-codes.ts'
 import {
   type Block,
   blocksOf,
@@ -25,7 +25,7 @@ import {
   textOf,
 } from './support/pages/pages.ts'
 import { startTyped } from './support/program.ts'
-import { freePort } from './support/redis-port.ts'
+import { freePort } from './support/redis-server.ts'
 import { newFolder } from './support/run-folder.ts'
 import { startService, type TestService } from './support/service.ts'
 

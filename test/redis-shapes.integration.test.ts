@@ -1,7 +1,7 @@
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { TestCluster } from './support/cluster.ts'
 import { expectIntact } from './support/cluster-player.ts'
-import { asAdmin, until } from './support/redis-admin.ts'
+import { asAdmin, until } from './support/redis-server.ts'
 import { type RedisCluster, startRedisCluster, startRedisSentinel } from './support/redis-shapes.ts'
 
 const MASTERS = 3

@@ -4,8 +4,7 @@ import type { ConnectOptions } from '../client/index.ts'
 import { SERVER_OPCODES } from '../shared/protocol/messages.ts'
 import { type ClusterNode, type LocalNode, sharedCluster, type TestCluster } from './support/cluster.ts'
 import type { Player } from './support/cluster-player.ts'
-import { until } from './support/redis-admin.ts'
-import { freePort } from './support/redis-port.ts'
+import { freePort, until } from './support/redis-server.ts'
 
 /** What happens to the first connection that a client opens at the node of its rooms, or to the one that it replaces. */
 type Fault =

@@ -9,14 +9,19 @@ import { connect } from 'roomful/client'
 import { withQueues } from 'roomful/client/queue'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { stringify } from 'yaml'
-import { roomfulProgram } from '../deploy/local/programs.ts'
+import { roomfulProgram } from '../deploy/local/machine.ts'
 import type arena from '../examples/arena/room.ts'
 import { callControl } from './support/calls.ts'
 import { programOr } from './support/debian-package.ts'
 import { codeOf, textOf } from './support/pages/pages.ts'
 import { type Program, startProgram, startTyped } from './support/program.ts'
-import { freePort } from './support/redis-port.ts'
-import { asRedisUser, type RedisServer, redisUsersFile, startRedisWith } from './support/redis-server.ts'
+import {
+  asRedisUser,
+  freePort,
+  type RedisServer,
+  redisUsersFile,
+  startRedisWith,
+} from './support/redis-server.ts'
 import { newFolder } from './support/run-folder.ts'
 
 /** What docs/operations.md tells operators to type is typed here, as it stands, at a real deployment. */

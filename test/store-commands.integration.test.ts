@@ -3,7 +3,7 @@ import * as v from 'valibot'
 import { beforeAll, expect, it, vi } from 'vitest'
 import { type LocalNode, type Login, sharedCluster } from './support/cluster.ts'
 import { TestClient } from './support/gateway/test-client.ts'
-import { until } from './support/redis-admin.ts'
+import { until } from './support/redis-server.ts'
 
 const counter = (durability: 'journal' | 'none') =>
   defineRoom({

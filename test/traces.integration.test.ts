@@ -8,11 +8,10 @@ import type counter from '../examples/counter/room.ts'
 import { systemClock } from '../shared/clock.ts'
 import { systemRandom } from '../shared/random.ts'
 import { readToken } from '../shared/tokens.ts'
-import { openTracing } from '../shared/tracing/open.ts'
-import type { Tracing } from '../shared/tracing/tracer.ts'
+import { openTracing, type Tracing } from '../shared/tracing/tracer.ts'
 import { type LocalNode, type Login, type NodeProcess, sharedCluster } from './support/cluster.ts'
 import { runProgram } from './support/program.ts'
-import { until } from './support/redis-admin.ts'
+import { until } from './support/redis-server.ts'
 import { type CollectedSpan, TraceCollector } from './support/trace-collector.ts'
 
 const parts = { clock: systemClock, log: pino({ level: 'silent' }) }

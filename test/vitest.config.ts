@@ -99,7 +99,7 @@ export default defineConfig({
     hookTimeout: 240_000,
     expect: { poll: { timeout: 60_000 } },
     // One more than the cores of a small machine: those with processes of their own mostly wait.
-    maxWorkers: 3,
+    maxWorkers: 5,
     sequence: { sequencer: LongestFirst },
     coverage: {
       include: ['{shared,control,dataplane,client,server,examples,deploy,loadtest}/**/*.ts'],

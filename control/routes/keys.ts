@@ -1,17 +1,31 @@
-import type { Logger } from 'pino'
-import type { Clock } from '../../shared/clock.ts'
+import { timestamp } from '../../shared/clock.ts'
+import type { JsonObject } from '../../shared/json.ts'
 import { Problem } from '../../shared/problem.ts'
-import { requireProject } from '../auth.ts'
-import type { Endpoints } from '../endpoint.ts'
-import type { Idempotency } from '../idempotency.ts'
-import { type KeyDraft, type Keys, keyStatus, keyView } from '../keys.ts'
-import type { ControlMetrics } from '../metrics.ts'
-import type { Projects } from '../projects.ts'
+import { issueToken, MAX_TOKEN_LENGTH, type SigningKey, type TokenClaims } from '../../shared/tokens.ts'
+import type { Span, TraceContext } from '../../shared/tracing/tracer.ts'
+import { invalid } from '../../shared/validate.ts'
+import { type Caller, requireProject, requireScope } from '../auth.ts'
+import type { Endpoints, Services } from '../endpoint.ts'
+import type { StoredPair } from '../keyring.ts'
+import {
+  type KeyDraft,
+  type KeyRecord,
+  type KeyStatus,
+  keyStatus,
+  keyView,
+  MINT_SCOPE,
+  noKey,
+} from '../keys.ts'
+import type { ProjectRecord } from '../projects.ts'
 import {
   CreateKey,
   encodeCursor,
+  IssuedToken,
+  IssueToken,
   Key,
   KeyPage,
+  KeyStatusAnswer,
+  KeyStatusQuery,
   KeyWithSecret,
   Nothing,
   PageQuery,
@@ -21,22 +35,8 @@ import {
 /** `/projects/:id/keys` and what is below it. */
 export function keyRoutes(
   endpoints: Endpoints,
-  parts: {
-    keys: Keys
-    projects: Projects
-    idempotency: Idempotency
-    clock: Clock
-    metrics: ControlMetrics
-    log: Logger
-  },
+  { keys, projects, idempotency, clock, metrics, log }: Services,
 ): void {
-  const { keys, projects, idempotency, clock, metrics, log } = parts
-
-  const requireKnown = async (projectId: string): Promise<void> => {
-    if (!(await projects.find(projectId)))
-      throw new Problem('project_not_found', `There is no project ${projectId}.`)
-  }
-
   const planOf = ({ key, secret, writes }: KeyDraft) => ({
     writes,
     answer: { ...keyView(key, clock.now()), secret },
@@ -56,13 +56,13 @@ export function keyRoutes(
       answer: { status: 201, description: 'The key, with its secret.', schema: KeyWithSecret },
       problems: ['project_not_found', 'conflict'],
     },
-    async ({ caller, params, body, path, idempotencyKey }) => {
+    async (call) => {
+      const { params, body } = call
       const projectId = params.id!
-      await requireKnown(projectId)
+      await projects.require(projectId)
       const wish = { name: body.name ?? null, scopes: [...new Set(body.scopes)] }
-      const { answer, replayed } = await idempotency.run(
-        { callerId: caller.id, path, body, idempotencyKey },
-        async () => planOf(await keys.draft(projectId, wish)),
+      const { answer, replayed } = await idempotency.run(call, async () =>
+        planOf(await keys.draft(projectId, wish)),
       )
       if (!replayed) metrics.keyChanges.inc({ change: 'created' })
       return answer
@@ -85,7 +85,7 @@ export function keyRoutes(
     async ({ caller, params, query }) => {
       const projectId = params.id!
       requireProject(caller, projectId)
-      await requireKnown(projectId)
+      await projects.require(projectId)
       const now = clock.now()
       const { keys: found, next } = await keys.page(projectId, { limit: query.limit, before: query.cursor })
       return { keys: found.map((key) => keyView(key, now)), next_cursor: encodeCursor(next) }
@@ -107,7 +107,7 @@ export function keyRoutes(
     },
     async ({ params }) => {
       const projectId = params.id!
-      await requireKnown(projectId)
+      await projects.require(projectId)
       const key = await keys.revoke(projectId, params.keyId!)
       metrics.keyChanges.inc({ change: 'revoked' })
       log.info({ project_id: projectId, key_id: key.id }, 'key revoked')
@@ -129,13 +129,13 @@ export function keyRoutes(
       answer: { status: 201, description: 'The new key, with its secret.', schema: KeyWithSecret },
       problems: ['project_not_found', 'key_not_found', 'conflict'],
     },
-    async ({ caller, params, body, path, idempotencyKey }) => {
+    async (call) => {
+      const { params, body } = call
       const projectId = params.id!
       const oldId = params.keyId!
-      await requireKnown(projectId)
-      const { answer, replayed } = await idempotency.run(
-        { callerId: caller.id, path, body, idempotencyKey },
-        async () => planOf(await keys.draftRotation(projectId, oldId, body.grace_seconds * 1000)),
+      await projects.require(projectId)
+      const { answer, replayed } = await idempotency.run(call, async () =>
+        planOf(await keys.draftRotation(projectId, oldId, body.grace_seconds * 1000)),
       )
       if (!replayed) metrics.keyChanges.inc({ change: 'rotated' })
       log.info({ project_id: projectId, key_id: oldId, new_key_id: answer.id, replayed }, 'key rotated')
@@ -154,6 +154,214 @@ export function keyRoutes(
         { err: error, project_id: projectId, key_id: keyId },
         'a rotation could not be announced to the nodes',
       )
+    }
+  }
+}
+
+/** `POST /tokens`. */
+export function tokenRoutes(
+  endpoints: Endpoints,
+  { keys, projects, keyring, tokenLimits, clock, metrics, requireKeyId }: Services,
+): void {
+  endpoints.mount(
+    {
+      method: 'POST',
+      path: '/tokens',
+      tag: 'Tokens',
+      summary: 'Issue a client token',
+      description:
+        'Signed with the pair of key_id and dead when that key is; without key_id with the caller’s own key, or else with the project’s built-in pair. Hand it to the player’s session; keep it short-lived.',
+      access: 'caller',
+      body: IssueToken,
+      answer: { status: 200, description: 'The token and what it says.', schema: IssuedToken },
+      problems: ['missing_scope', 'project_not_found', 'project_disabled', 'key_not_found', 'rate_limited'],
+    },
+    async ({ caller, body, span }) => {
+      limit(caller)
+      requireProject(caller, body.project_id)
+      const project = await projects.requireEnabled(body.project_id)
+      const { pair, keyId } = await signerOf(caller, project, body.key_id)
+      const now = clock.now()
+      const claims: TokenClaims = {
+        project_id: body.project_id,
+        issued_at: timestamp(now),
+        expires_at: timestamp(now + body.ttl_seconds * 1000),
+        ...(keyId !== undefined && { key_id: keyId }),
+        ...(body.aud !== undefined && { aud: body.aud }),
+        ...(body.sub !== undefined && { sub: body.sub }),
+        ...(body.data !== undefined && { data: body.data as JsonObject }),
+        ...(body.rooms !== undefined && { rooms: body.rooms }),
+      }
+      span.set({ 'roomful.project_id': body.project_id, 'roomful.key_id': keyId })
+      const issued = await issueTraced(await keyring.signingKey(pair), claims, span)
+      if (issued.token.length > MAX_TOKEN_LENGTH) throw tooLong(issued.token.length)
+      metrics.tokensIssued.inc({ signed_with: keyId === undefined ? 'project' : 'key' })
+      return issued
+    },
+  )
+
+  function limit(caller: Caller): void {
+    const allowed = tokenLimits.of(caller.id)
+    if (allowed.take()) return
+    const headers = { 'retry-after': String(Math.max(1, Math.ceil(allowed.waitMs / 1000))) }
+    throw new Problem('rate_limited', 'This caller asks for tokens too fast.', { headers })
+  }
+
+  async function signerOf(
+    caller: Caller,
+    project: ProjectRecord,
+    keyId: string | undefined,
+  ): Promise<{ pair: StoredPair; keyId?: string }> {
+    if (caller.kind === 'key') return signer(await ownKey(caller.key, keyId))
+    if (keyId !== undefined) return signer(await namedKey(project.id, keyId))
+    if (requireKeyId)
+      throw invalid([{ path: 'key_id', message: 'is required: this service issues no token without a key' }])
+    return { pair: project.pair }
+  }
+
+  async function namedKey(projectId: string, keyId: string): Promise<KeyRecord> {
+    const key = await keys.find(projectId, keyId)
+    if (key) return key
+    throw noKey(projectId, keyId)
+  }
+
+  /** A key signs for itself only: a token under a sibling would outlive the revocation of the key that asked for it. */
+  async function ownKey(own: KeyRecord, keyId: string | undefined): Promise<KeyRecord> {
+    if (keyId === undefined || keyId === own.id) return own
+    if (!(await keys.find(own.project_id, keyId))) throw noKey(own.project_id, keyId)
+    throw new Problem('forbidden', `The key ${own.id} issues tokens under itself only, not under ${keyId}.`)
+  }
+
+  function signer(key: KeyRecord): { pair: StoredPair; keyId: string } {
+    if (keyStatus(key, clock.now()) === 'revoked')
+      throw new Problem('key_revoked', `The key ${key.id} was revoked.`)
+    requireScope(key, MINT_SCOPE)
+    return { pair: key.pair, keyId: key.id }
+  }
+}
+
+interface Issued {
+  readonly token: string
+  readonly claims: TokenClaims
+}
+
+/**
+ * A token that carries the trace on to the client that uses it, if the trace is recorded, and the token is not too long with it: what others
+ * have noted about the trace is left out first, then the trace.
+ */
+async function issueTraced(key: SigningKey, claims: TokenClaims, span: Span): Promise<Issued> {
+  const { traceparent, tracestate } = span
+  const contexts: TraceContext[] = [{}]
+  if (span.sampled && traceparent !== undefined) {
+    contexts.unshift({ traceparent })
+    if (tracestate !== undefined) contexts.unshift({ traceparent, tracestate })
+  }
+  let issued: Issued | undefined
+  for (const context of contexts) {
+    const traced = { ...claims, ...context } as TokenClaims
+    issued = { token: await issueToken(key, traced), claims: traced }
+    if (issued.token.length <= MAX_TOKEN_LENGTH) break
+  }
+  return issued!
+}
+
+const tooLong = (length: number): Problem =>
+  invalid([
+    {
+      path: 'rooms',
+      message: `makes the token ${length} characters long; ${MAX_TOKEN_LENGTH} is the most. Name fewer rooms`,
+    },
+  ])
+
+/** What `GET /internal/key-status` answers. */
+export interface KeyStatusBody {
+  readonly project_id: string
+  readonly key_id: string | null
+  readonly exists: boolean
+  readonly status: KeyStatus | null
+  readonly revoked: boolean
+  readonly revoked_at: string | null
+  readonly scopes: readonly string[]
+  readonly public_key: string | null
+  /** True: the project takes no players. */
+  readonly project_disabled: boolean
+}
+
+/** `GET /internal/key-status`: what nodes need to know of a key. */
+export function internalRoutes(endpoints: Endpoints, { keys, projects, clock, dataLost }: Services): void {
+  endpoints.mount(
+    {
+      method: 'GET',
+      path: '/internal/key-status',
+      tag: 'Internal',
+      summary: 'Status of a key',
+      description:
+        'For nodes. An unknown key is a 200 with exists false, or a 503 while the store has lost its data. Without key_id: the project’s built-in pair.',
+      access: 'internal',
+      query: KeyStatusQuery,
+      answer: { status: 200, description: 'The status.', schema: KeyStatusAnswer },
+      problems: ['store_data_lost'],
+    },
+    ({ query: { project_id: projectId, key_id: keyId } }) =>
+      keyId === undefined ? builtInStatus(projectId) : statusOf(projectId, keyId),
+  )
+
+  async function statusOf(projectId: string, keyId: string): Promise<KeyStatusBody> {
+    const [key, project] = await Promise.all([keys.find(projectId, keyId), projects.find(projectId)])
+    if (!key || !project) return await absent(projectId, keyId, project)
+    const { status, revoked_at: revokedAt, scopes } = keyView(key, clock.now())
+    const revoked = status === 'revoked'
+    const { public_key: publicKey } = key.pair
+    return {
+      project_id: projectId,
+      key_id: keyId,
+      exists: true,
+      status,
+      revoked,
+      revoked_at: revokedAt,
+      scopes,
+      public_key: publicKey,
+      project_disabled: project.disabled_at !== null,
+    }
+  }
+
+  async function builtInStatus(projectId: string): Promise<KeyStatusBody> {
+    const project = await projects.find(projectId)
+    if (!project) return await absent(projectId, null)
+    return {
+      project_id: projectId,
+      key_id: null,
+      exists: true,
+      status: 'active',
+      revoked: false,
+      revoked_at: null,
+      scopes: [MINT_SCOPE],
+      public_key: project.pair.public_key,
+      project_disabled: project.disabled_at !== null,
+    }
+  }
+
+  /** Nodes close the players of a key that does not exist for good. After a loss of data the key may come back with a backup. */
+  async function absent(
+    projectId: string,
+    keyId: string | null,
+    project?: ProjectRecord,
+  ): Promise<KeyStatusBody> {
+    if (await dataLost())
+      throw new Problem(
+        'store_data_lost',
+        'The store lost its data, so control cannot tell whether this key exists: restore the backup.',
+      )
+    return {
+      project_id: projectId,
+      key_id: keyId,
+      exists: false,
+      status: null,
+      revoked: false,
+      revoked_at: null,
+      scopes: [],
+      public_key: null,
+      project_disabled: project ? project.disabled_at !== null : await projects.wasDeleted(projectId),
     }
   }
 }

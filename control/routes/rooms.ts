@@ -1,14 +1,12 @@
 import { hash } from 'node:crypto'
 import { randomToken } from '../../shared/ids.ts'
 import type { ProblemCode } from '../../shared/problem.ts'
-import type { Random } from '../../shared/random.ts'
 import { invalid } from '../../shared/validate.ts'
 import { type Caller, requireOperator, requireProject, requireScope } from '../auth.ts'
-import type { Call, Endpoint, Endpoints } from '../endpoint.ts'
-import { checkedKey } from '../idempotency.ts'
+import type { Call, Endpoint, Endpoints, Services } from '../endpoint.ts'
 import { PLAYER_SCOPE, ROOM_CALL_SCOPE, ROOM_READ_SCOPE } from '../keys.ts'
-import type { Nodes } from '../nodes.ts'
-import { enabled, type Projects } from '../projects.ts'
+import { enabled } from '../projects.ts'
+import { checkedKey } from '../records.ts'
 import {
   CallAnswer,
   CallData,
@@ -47,12 +45,7 @@ const NO_ROOM_LEFT: readonly ProblemCode[] = ['project_full', 'too_many_rooms']
 const KEY_LENGTH = 21
 
 /** `GET /projects/:id/rooms` and everything below it: a node answers them. */
-export function roomRoutes(
-  endpoints: Endpoints,
-  parts: { projects: Projects; nodes: Pick<Nodes, 'call'>; random: Random },
-): void {
-  const { projects, nodes, random } = parts
-
+export function roomRoutes(endpoints: Endpoints, { projects, nodes, random }: Services): void {
   /** Rejects with a `Problem` if the caller may not do this. Operators reach the rooms of a disabled project, and create none. */
   async function authorise(caller: Caller, projectId: string, scope: string, creates = false): Promise<void> {
     requireProject(caller, projectId)

@@ -1,7 +1,7 @@
 import { sleep, untilNext } from '../../shared/clock.ts'
 import { nodeName } from '../../shared/ids.ts'
+import { Quiet } from '../../shared/log.ts'
 import { decodeNodeInfo, encodeNodeInfo, leaseKey, NODES } from '../../shared/node-registry.ts'
-import { Quiet } from '../../shared/quiet.ts'
 import { type Store, StoreUnavailable } from '../../shared/store/port.ts'
 import type { ClusterEnvironment } from './environment.ts'
 import type { Ownership } from './ownership.ts'
@@ -56,7 +56,6 @@ export class NodeLease {
   #renewedAt: number | undefined
   /** Since when the store has had the lease without a break. */
   #since: number | undefined
-  #lapsed = false
   #cancel: (() => void) | undefined
   #forgetReturn: (() => void) | undefined
   #stopped = false
@@ -93,11 +92,14 @@ export class NodeLease {
     this.#schedule(ttlMs / 4)
   }
 
-  /** Whether this node may act at this moment. `now`: the monotonic time, where it was just read. */
-  valid(now = this.#environment.clock.monotonic()): boolean {
-    if (now < this.#trustedUntil) return true
-    this.#lapsed = true
-    return false
+  /** Monotonic time until which this node may act, in milliseconds. */
+  get validUntil(): number {
+    return this.#trustedUntil
+  }
+
+  /** Whether this node may act at this moment. */
+  valid(): boolean {
+    return this.#environment.clock.monotonic() < this.#trustedUntil
   }
 
   /** Since the last successful renewal was sent, milliseconds; Infinity before the first. */
@@ -175,11 +177,8 @@ export class NodeLease {
     this.#renewedAt = sentAt
     const ranOut = this.#since !== undefined && since !== this.#since
     this.#since = since
-    // Also when no one asked while it was expired.
-    const lapsed =
-      ranOut || this.#lapsed || (this.#trustedUntil > 0 && clock.monotonic() >= this.#trustedUntil)
+    const lapsed = ranOut || (this.#trustedUntil > 0 && clock.monotonic() >= this.#trustedUntil)
     this.#trustedUntil = Math.max(this.#trustedUntil, sentAt + ttlMs * (1 - MARGIN))
-    this.#lapsed = false
     if (lapsed && this.valid()) this.#ownership.regained()
     return holder
   }

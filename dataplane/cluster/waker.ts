@@ -1,5 +1,4 @@
-import { type Store, StoreUnavailable, type Wakeup } from '../../shared/store/port.ts'
-import { WAKEUP_PARTS } from '../../shared/store/rules.ts'
+import { type Store, StoreUnavailable, WAKEUP_PARTS, type Wakeup } from '../../shared/store/port.ts'
 import { roomNamed } from '../traffic.ts'
 import type { Claims } from './claims.ts'
 import type { ClusterEnvironment, LocalRooms } from './environment.ts'

@@ -1,7 +1,63 @@
-import { ListCopy, type ListCopyParts, type WatchCallback } from './list-copy.ts'
-import { DEFAULT_LIMIT, InvalidQuery, type RoomQuery, rowMatcher } from './query.ts'
-import type { StoredRow } from './row.ts'
-import type { Position, Search } from './rows.ts'
+import { setImmediate as nextTurn } from 'node:timers/promises'
+import { type Clock, untilNext } from '../../shared/clock.ts'
+import type { Logger } from '../../shared/log.ts'
+import { counter, gauge, histogram, type Metrics } from '../../shared/metrics.ts'
+import type { Random } from '../../shared/random.ts'
+import type { ListedRoom, Store } from '../../shared/store/port.ts'
+import {
+  DEFAULT_LIMIT,
+  decodeRow,
+  InvalidQuery,
+  isBefore,
+  type Position,
+  type RoomQuery,
+  Rows,
+  rowMatcher,
+  type Search,
+  type StoredRow,
+} from './rows.ts'
+
+/** Metrics of a node's copies of lists of rooms. */
+export const DIRECTORY_METRICS = {
+  listedRows: gauge('service_directory_rows', 'Rows in the copies of lists of rooms that this node keeps.'),
+  listQueryDuration: histogram(
+    'service_directory_query_duration_seconds',
+    'Time in which a query found its rows in the copy of a list. The event loop does nothing else then.',
+  ),
+  listWatchers: gauge('service_directory_watchers', 'Queries whose results this node watches for clients.'),
+  placements: counter(
+    'service_placements_total',
+    'Requests of `joinOrCreate` for a room: this node, as the placer of the list, has chosen a listed room (listed) or one that has no row yet (new); or no placer has answered this node, as the edge of the player, within 8 s (failed).',
+    { result: ['listed', 'new', 'failed'] },
+  ),
+  failedListPolls: counter(
+    'service_directory_failed_polls_total',
+    'Reads of changes of a list of rooms that failed. The node continues to answer from its copy.',
+  ),
+}
+
+export type DirectoryMetrics = Metrics<typeof DIRECTORY_METRICS>
+
+/** What the lists of rooms of one node are given from outside. */
+export interface DirectoryEnvironment {
+  readonly nodeId: string
+  readonly store: Pick<Store, 'listings' | 'onReturn' | 'records' | 'bus'>
+  readonly clock: Clock
+  readonly random: Random
+  readonly log: Logger
+  readonly metrics: DirectoryMetrics
+  /** Whether a node has ended, or is not known. */
+  readonly isGone: (nodeId: string) => boolean
+  /** Returns the `listing` of a room type. Null: the type has none. Undefined: this node has no such type. */
+  readonly listingOf: (roomType: string) => { readonly data: object } | null | undefined
+  /** True: this node renews no lease of a placer, so that another node becomes the placer before this one ends. */
+  readonly draining: () => boolean
+}
+
+interface ListEnvironment
+  extends Pick<DirectoryEnvironment, 'clock' | 'log' | 'metrics' | 'isGone' | 'listingOf'> {
+  readonly store: Pick<Store, 'listings' | 'onReturn'>
+}
 
 /** Rooms of one type in one project. */
 export interface RoomList {
@@ -9,20 +65,14 @@ export interface RoomList {
   readonly roomType: string
 }
 
-/** Dependencies of Directory. */
-export interface DirectoryParts extends ListCopyParts {
-  /** Returns the `listing` of a room type. Null: the type has none. Undefined: this node has no such type. */
-  readonly listingOf: (roomType: string) => { readonly data: object } | null | undefined
-}
-
 /** A node's local copies of lists, which answer queries. A list is read at its first query, and kept for a minute after its last. */
 export class Directory {
-  readonly #parts: DirectoryParts
+  readonly #environment: ListEnvironment
   readonly #copies = new Map<string, ListCopy>()
 
-  constructor(parts: DirectoryParts) {
-    const { metrics } = parts
-    this.#parts = parts
+  constructor(environment: ListEnvironment) {
+    const { metrics } = environment
+    this.#environment = environment
     metrics.listedRows.read(() => this.#sum(({ size }) => size))
     metrics.listWatchers.read(() => this.#sum(({ watchers }) => watchers))
   }
@@ -40,7 +90,7 @@ export class Directory {
   ): Promise<readonly StoredRow[]> {
     const search = this.#search(list, query, allows)
     const rows = await this.#copyOf(list).rows()
-    const { clock, metrics } = this.#parts
+    const { clock, metrics } = this.#environment
     const began = clock.monotonic()
     const found = rows.find(search, after)
     metrics.listQueryDuration.observe((clock.monotonic() - began) / 1000)
@@ -63,7 +113,7 @@ export class Directory {
 
   /** Throws `InvalidQuery` as `rooms` rejects. Reads no list. */
   check(roomType: string, { where = {} }: RoomQuery): void {
-    const listing = this.#parts.listingOf(roomType)
+    const listing = this.#environment.listingOf(roomType)
     if (listing === undefined)
       throw new InvalidQuery(`room_type is ${roomType}: there is no such room type`, 'unknown_room_type')
     if (listing === null)
@@ -89,14 +139,14 @@ export class Directory {
     const list = `${projectId}/${roomType}`
     let copy = this.#copies.get(list)
     if (!copy) {
-      copy = new ListCopy(list, this.#parts, () => this.#copies.delete(list))
+      copy = new ListCopy(list, this.#environment, () => this.#copies.delete(list))
       this.#copies.set(list, copy)
     }
     return copy
   }
 
   #search({ roomType }: RoomList, query: RoomQuery, allows: (roomId: string) => boolean): Search {
-    const { isGone } = this.#parts
+    const { isGone } = this.#environment
     this.check(roomType, query)
     const matches = rowMatcher(query)
     return {
@@ -112,3 +162,214 @@ function fieldsOf(schema: object): readonly string[] | undefined {
   const fields = 'entries' in schema ? schema.entries : 'shape' in schema ? schema.shape : undefined
   return typeof fields === 'object' && fields !== null ? Object.keys(fields) : undefined
 }
+
+export type WatchCallback = (rows: readonly StoredRow[]) => void
+
+interface Watcher {
+  readonly search: Search
+  readonly callback: WatchCallback
+  /** Last result. Undefined: none yet. */
+  rows: readonly StoredRow[] | undefined
+  /** True: the result may have changed. */
+  due: boolean
+  /** Monotonic milliseconds. */
+  calledAt: number
+}
+
+/** Milliseconds between two polls of a list. */
+export const POLL_MS = 500
+/** Milliseconds after its last query for which a copy is kept. */
+export const KEPT_MS = 60_000
+/** Minimum milliseconds between two calls of a watcher: every second poll, also if the first of them was a little late. */
+const CALL_MS = 950
+/** Milliseconds of the event loop that watchers take at a time. */
+const SLICE_MS = 5
+/** Rows in one answer of the store: a few milliseconds of work. */
+const PAGE = 200
+
+/** A node's copy of one list. It polls the store for changes while it is in use, and evaluates watchers after each poll. */
+export class ListCopy {
+  readonly #environment: ListEnvironment
+  readonly #list: string
+  readonly #onUnused: () => void
+  readonly #watchers = new Set<Watcher>()
+  readonly #forgetReturn: () => void
+  #rows = new Rows()
+  #loaded = false
+  #cursor = ''
+  /** Number of returns of the store. */
+  #returns = 0
+  #polling: Promise<void> | undefined
+  #failing = false
+  #usedAt: number
+  /** Nodes of rows that have ended, as of the last poll. */
+  #gone = ''
+  #cancel: () => void
+  #stopped = false
+
+  /** `onUnused`: called when the copy has stopped because nothing uses it. */
+  constructor(list: string, environment: ListEnvironment, onUnused: () => void) {
+    const { clock, store } = environment
+    this.#list = list
+    this.#environment = environment
+    this.#onUnused = onUnused
+    this.#usedAt = clock.monotonic()
+    // A promoted replica can lack changes that this copy has, and have others under the same numbers.
+    this.#forgetReturn = store.onReturn(() => {
+      this.#returns++
+      this.#cursor = ''
+    })
+    this.#cancel = this.#schedule()
+  }
+
+  get size(): number {
+    return this.#rows.size
+  }
+
+  get watchers(): number {
+    return this.#watchers.size
+  }
+
+  /** Resolves with the rows. Rejects with `StoreUnavailable` when there is no copy yet and the store is away. */
+  async rows(): Promise<Rows> {
+    this.#usedAt = this.#environment.clock.monotonic()
+    if (!this.#loaded) await this.#poll()
+    return this.#rows
+  }
+
+  watch(search: Search, callback: WatchCallback): () => void {
+    const watcher: Watcher = {
+      search,
+      callback,
+      rows: undefined,
+      due: true,
+      calledAt: Number.NEGATIVE_INFINITY,
+    }
+    this.#watchers.add(watcher)
+    this.rows().then(
+      () => this.#evaluate(watcher),
+      () => undefined, // The next poll may succeed.
+    )
+    return () => {
+      this.#watchers.delete(watcher)
+      this.#usedAt = this.#environment.clock.monotonic()
+    }
+  }
+
+  stop(): void {
+    this.#stopped = true
+    this.#watchers.clear()
+    this.#forgetReturn()
+    this.#cancel()
+  }
+
+  #schedule(): () => void {
+    const { clock } = this.#environment
+    return clock.schedule(untilNext(clock, POLL_MS), () => void this.#tick())
+  }
+
+  async #tick(): Promise<void> {
+    if (this.#watchers.size === 0 && this.#environment.clock.monotonic() - this.#usedAt >= KEPT_MS) {
+      this.stop()
+      this.#onUnused()
+      return
+    }
+    await this.#poll().catch(() => undefined)
+    if (this.#stopped) return
+    this.#noticeGoneNodes()
+    if (this.#loaded) await this.#evaluateAll()
+    if (this.#stopped) return
+    this.#cancel = this.#schedule()
+  }
+
+  #poll(): Promise<void> {
+    this.#polling ??= this.#read().finally(() => {
+      this.#polling = undefined
+    })
+    return this.#polling
+  }
+
+  async #read(): Promise<void> {
+    const { log, metrics } = this.#environment
+    try {
+      await this.#readChanges()
+      this.#failing = false
+    } catch (error) {
+      metrics.failedListPolls.inc()
+      if (!this.#failing) log.warn({ err: error, list: this.#list }, 'poll of a list failed')
+      this.#failing = true
+      throw error
+    }
+  }
+
+  /** A list that begins anew replaces the copy when all of it has been read. Until then the old copy answers. */
+  async #readChanges(): Promise<void> {
+    const returns = this.#returns
+    let [cursor, rows, hasMore] = [this.#cursor, this.#rows, true]
+    while (hasMore) {
+      const page = await this.#environment.store.listings.changes(this.#list, cursor, PAGE)
+      if (page.restarted) rows = new Rows()
+      for (const room of page.rooms) this.#apply(rows, room)
+      cursor = page.cursor
+      hasMore = page.more
+    }
+    if (rows !== this.#rows) for (const watcher of this.#watchers) watcher.due = true
+    this.#rows = rows
+    this.#loaded = true
+    if (returns === this.#returns) this.#cursor = cursor
+  }
+
+  #apply(rows: Rows, { roomId, value }: ListedRoom): void {
+    const before = this.#rows.get(roomId)
+    let row = value && decodeRow(value)
+    if (value && !row) this.#environment.log.debug({ room_id: roomId }, 'row of a room cannot be read')
+    // Owners write unchanged rows again before they expire. An equal row stays the same object, which watchers compare.
+    if (before && row && JSON.stringify(before) === JSON.stringify(row)) row = before
+    rows.set(roomId, row)
+    if (before !== row) for (const watcher of this.#watchers) watcher.due ||= concerns(watcher, before, row)
+  }
+
+  /** Rows of nodes that have ended are no longer results, although the rows are the same. */
+  #noticeGoneNodes(): void {
+    if (this.#watchers.size === 0) return
+    const nodes = new Set<string>()
+    for (const { node_id: nodeId } of this.#rows.values()) if (nodeId !== null) nodes.add(nodeId)
+    const gone = [...nodes].filter(this.#environment.isGone).sort().join()
+    if (gone !== this.#gone) for (const watcher of this.#watchers) watcher.due = true
+    this.#gone = gone
+  }
+
+  /** After the end of a node all watchers are due: they leave the event loop to others in between. */
+  async #evaluateAll(): Promise<void> {
+    const { clock } = this.#environment
+    let began = clock.monotonic()
+    for (const watcher of this.#watchers) {
+      this.#evaluate(watcher)
+      if (clock.monotonic() - began < SLICE_MS) continue
+      await nextTurn()
+      began = clock.monotonic()
+    }
+  }
+
+  #evaluate(watcher: Watcher): void {
+    const now = this.#environment.clock.monotonic()
+    if (!watcher.due || now - watcher.calledAt < CALL_MS || !this.#watchers.has(watcher)) return
+    watcher.due = false
+    const rows = this.#rows.find(watcher.search)
+    if (watcher.rows && isSame(watcher.rows, rows)) return
+    watcher.rows = rows
+    watcher.calledAt = now
+    watcher.callback(rows)
+  }
+}
+
+/** Whether a changed row can change the result: it was part of it, or matches now and comes before its end. */
+function concerns({ search, rows = [] }: Watcher, before?: StoredRow, after?: StoredRow): boolean {
+  if (before && rows.includes(before)) return true
+  if (!after || !search.matches(after)) return false
+  const last = rows.at(-1)
+  return rows.length < search.limit || !last || isBefore(search.order, after, last)
+}
+
+const isSame = (one: readonly StoredRow[], other: readonly StoredRow[]): boolean =>
+  one.length === other.length && one.every((row, index) => row === other[index])

@@ -1,14 +1,12 @@
 import * as v from 'valibot'
-import { type Clock, sleep } from '../../shared/clock.ts'
-import type { Logger } from '../../shared/log.ts'
+import { sleep } from '../../shared/clock.ts'
+import { randomToken } from '../../shared/ids.ts'
+import { canonicalJson, type Json } from '../../shared/json.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
-import type { Random } from '../../shared/random.ts'
 import { type Store, StoreUnavailable } from '../../shared/store/port.ts'
 import { NodeCalls } from '../node-calls.ts'
-import type { Directory } from './directory.ts'
-import type { DirectoryMetrics } from './metrics.ts'
-import { Placer } from './placer.ts'
-import { InvalidQuery, type RoomQuery } from './query.ts'
+import type { Directory, DirectoryEnvironment, DirectoryMetrics, RoomList } from './directory.ts'
+import { InvalidQuery, type RoomQuery, type StoredRow, takenSeats } from './rows.ts'
 
 /** A player who looks for a room of one type. */
 export interface PlaceRequest {
@@ -90,17 +88,12 @@ const ANSWER = v.variant('is', [
 ])
 type Answer = v.InferOutput<typeof ANSWER>
 
-/** Dependencies of ClusterPlacing. */
-interface ClusterPlacingParts {
-  readonly nodeId: string
+const PLACE = { name: 'place', question: QUESTION, answer: ANSWER }
+
+interface PlacingEnvironment
+  extends Pick<DirectoryEnvironment, 'nodeId' | 'clock' | 'random' | 'log' | 'draining'> {
   readonly store: Pick<Store, 'records' | 'bus'>
-  readonly directory: Pick<Directory, 'check' | 'rooms'>
-  readonly clock: Clock
-  readonly random: Random
-  readonly log: Logger
   readonly metrics: Pick<DirectoryMetrics, 'placements'>
-  /** True: this node renews no lease, so that another node becomes the placer before this one ends. */
-  readonly draining: () => boolean
 }
 
 /** What this node knows of the placer of one list. */
@@ -142,23 +135,19 @@ const LEFT_MS = 1000
  * it over the bus.
  */
 export class ClusterPlacing implements Placing {
-  readonly #parts: ClusterPlacingParts
+  readonly #environment: PlacingEnvironment
+  readonly #directory: Pick<Directory, 'check' | 'rooms'>
   readonly #calls: NodeCalls<PlaceRequest, Answer>
   /** By name, lists in which a room was chosen in the last minute. */
   readonly #lists = new Map<string, List>()
   #cancelRenewals: (() => void) | undefined
   #stopped = false
 
-  constructor(parts: ClusterPlacingParts) {
-    this.#parts = parts
-    this.#calls = new NodeCalls({
-      ...parts,
-      bus: parts.store.bus,
-      topic: 'place',
-      question: QUESTION,
-      answer: ANSWER,
-      respond: (request) => this.#decide(request),
-    })
+  constructor(environment: PlacingEnvironment, directory: Pick<Directory, 'check' | 'rooms'>) {
+    this.#environment = environment
+    this.#directory = directory
+    const { bus } = environment.store
+    this.#calls = new NodeCalls(PLACE, { ...environment, bus }, (request) => this.#decide(request))
   }
 
   /** Resolves when the other nodes can ask this one. Rejects with `StoreUnavailable`. */
@@ -175,7 +164,7 @@ export class ClusterPlacing implements Placing {
 
   async place(request: PlaceRequest): Promise<PlacedRoom> {
     // First: a type that only a client has thought up gets no lease.
-    this.#parts.directory.check(request.roomType, request.query)
+    this.#directory.check(request.roomType, request.query)
     const answer = await this.#answerTo(request)
     switch (answer?.is) {
       case 'placed':
@@ -185,20 +174,20 @@ export class ClusterPlacing implements Placing {
       case 'forbidden':
         throw new PlacingFailed('forbidden', `the token allows no new room of type ${request.roomType}`)
       default:
-        this.#parts.metrics.placements.inc({ result: 'failed' })
+        this.#environment.metrics.placements.inc({ result: 'failed' })
         throw new PlacingFailed('room_unavailable', 'no node can choose a room at the moment: try again')
     }
   }
 
   /** Asks the placer until there is an answer. Undefined: there was none in time. */
   async #answerTo(request: PlaceRequest): Promise<Answer | undefined> {
-    const { nodeId, clock } = this.#parts
+    const { nodeId, clock } = this.#environment
     const begun = clock.monotonic()
     const end = begun + ATTEMPTS_MS
     let asked: string | undefined
     while (!this.#stopped && clock.monotonic() < end) {
       const list = this.#use(request)
-      const leaves = this.#parts.draining() && clock.monotonic() < begun + LEFT_MS
+      const leaves = this.#environment.draining() && clock.monotonic() < begun + LEFT_MS
       if (list.holder === undefined) await (leaves ? this.#learn(list) : this.#renew(list))
       const { holder } = list
       // The same node again: the lease of a placer that has ended, or is busy, is still valid.
@@ -217,7 +206,7 @@ export class ClusterPlacing implements Placing {
 
   /** Answers a request if this node is the placer of its list. */
   async #decide(request: PlaceRequest): Promise<Answer> {
-    const { clock, log, metrics } = this.#parts
+    const { clock, log, metrics } = this.#environment
     const list = this.#use(request)
     const { placer } = list
     const mayDecide = (): boolean => placer === list.placer && clock.monotonic() < list.trustedUntil
@@ -237,7 +226,7 @@ export class ClusterPlacing implements Placing {
   }
 
   #use({ projectId, roomType }: PlaceRequest): List {
-    const { clock } = this.#parts
+    const { clock } = this.#environment
     const name = `${projectId}/${roomType}`
     let list = this.#lists.get(name)
     if (!list) {
@@ -259,12 +248,12 @@ export class ClusterPlacing implements Placing {
   }
 
   #scheduleRenewals(): void {
-    this.#cancelRenewals ??= this.#parts.clock.schedule(RENEWAL_MS, () => {
+    this.#cancelRenewals ??= this.#environment.clock.schedule(RENEWAL_MS, () => {
       this.#cancelRenewals = undefined
-      const now = this.#parts.clock.monotonic()
+      const now = this.#environment.clock.monotonic()
       for (const list of this.#lists.values()) {
         if (now - list.usedAt >= UNUSED_MS) this.#lists.delete(list.name)
-        else if (list.placer && !this.#parts.draining()) void this.#renew(list)
+        else if (list.placer && !this.#environment.draining()) void this.#renew(list)
       }
       if (this.#lists.size > 0) this.#scheduleRenewals()
     })
@@ -274,7 +263,10 @@ export class ClusterPlacing implements Placing {
   #renew(list: List): Promise<void> {
     list.renewing ??= this.#acquire(list)
       .catch((error: unknown) => {
-        this.#parts.log.debug({ err: error, list: list.name }, 'lease of the placer could not be renewed')
+        this.#environment.log.debug(
+          { err: error, list: list.name },
+          'lease of the placer could not be renewed',
+        )
       })
       .finally(() => {
         list.renewing = undefined
@@ -284,7 +276,7 @@ export class ClusterPlacing implements Placing {
 
   /** Learns which node has the lease of a list. Never rejects. */
   async #learn(list: List): Promise<void> {
-    const { store, log } = this.#parts
+    const { store, log } = this.#environment
     try {
       const [lease] = await store.records.read([leaseKey(list)])
       list.holder = lease && new TextDecoder().decode(lease.value)
@@ -294,7 +286,7 @@ export class ClusterPlacing implements Placing {
   }
 
   async #acquire(list: List): Promise<void> {
-    const { nodeId, store, clock } = this.#parts
+    const { nodeId, store, clock } = this.#environment
     const sentAt = clock.monotonic()
     const { holder } = await store.records.renewLease({
       key: leaseKey(list),
@@ -304,9 +296,169 @@ export class ClusterPlacing implements Placing {
     })
     list.holder = holder
     const isPlacer = holder === nodeId
-    list.placer = isPlacer ? (list.placer ?? new Placer({ ...this.#parts, list })) : undefined
+    list.placer = isPlacer ? (list.placer ?? new Placer(list, this.#directory, this.#environment)) : undefined
     list.trustedUntil = isPlacer ? sentAt + TRUSTED_MS : Number.NEGATIVE_INFINITY
   }
 }
 
 const leaseKey = ({ name }: List): string => `{list:${name}}:placer`
+
+/** A room in which seats were promised. */
+interface Room {
+  /** When each seat was promised that its row does not show yet, oldest first: monotonic milliseconds. */
+  at: number[]
+  /** Number of seats of the room. */
+  seats: number
+  /** Taken seats in the row when it was last compared with the promises. */
+  taken: number
+  /** Undefined: the room has a row. */
+  made: Made | undefined
+}
+
+/** A room that a client is about to make. */
+interface Made {
+  readonly key: string
+  readonly at: number
+  /** The room is shared by requests of the same kind only: its data is not known yet. */
+  readonly kind: string
+}
+
+/**
+ * How long a promised seat counts as taken, and a new room is filled before it has a row. A join reaches its row and the copies of the
+ * list within 1.7 s (rows are written once a second, copies poll twice a second).
+ */
+const PROMISE_MS = 3000
+/** How long the placer remembers its answers. A client repeats a request when its connection was lost. */
+const ANSWER_MS = 60_000
+/** 132 random bits. */
+const KEY_LENGTH = 22
+
+/** Chooses rooms of one list, and counts the seats that it has promised. */
+export class Placer {
+  readonly #list: RoomList
+  readonly #directory: Pick<Directory, 'rooms'>
+  readonly #environment: Pick<DirectoryEnvironment, 'clock' | 'random'>
+  /** By room id; the latest promise last. */
+  readonly #rooms = new Map<string, Room>()
+  /** By session and request, oldest first. */
+  readonly #answers = new Map<string, { readonly placed: PlacedRoom; readonly at: number }>()
+  /** The request before. */
+  #previous: Promise<unknown> = Promise.resolve()
+
+  constructor(
+    list: RoomList,
+    directory: Pick<Directory, 'rooms'>,
+    environment: Pick<DirectoryEnvironment, 'clock' | 'random'>,
+  ) {
+    this.#list = list
+    this.#directory = directory
+    this.#environment = environment
+  }
+
+  /**
+   * Returns a room with a free seat, and promises the seat. A request that is repeated gets the same room, unless the room has refused it.
+   * Undefined: there is no such room, and the token does not allow a new one. Rejects as `Directory.rooms`.
+   */
+  place(request: PlaceRequest): Promise<PlacedRoom | undefined> {
+    // One after the other: otherwise requests that arrive together would all get the same rows, and most would have to read them again.
+    const placed = this.#previous.then(() => this.#place(request))
+    this.#previous = placed.catch(() => undefined)
+    return placed
+  }
+
+  async #place(request: PlaceRequest): Promise<PlacedRoom | undefined> {
+    const list = this.#list
+    const { query, not, allows } = request
+    this.#expire()
+    const known = this.#answers.get(answerId(request))?.placed
+    if (known && !not.includes(this.#roomId(known.key))) return known
+    const isAllowed = (roomId: string): boolean =>
+      (allows === undefined || allows.includes(list.roomType) || allows.includes(roomId)) &&
+      !not.includes(roomId) &&
+      !this.#isFull(roomId)
+    // A room with promises may be less empty than its row.
+    const limit = query.order === 'emptiest' ? 1 + this.#rooms.size : 1
+    const rows = await this.#directory.rooms(list, { ...query, full: false, limit }, isAllowed)
+    const [best] = rows
+      .map((row) => ({ row, room: this.#compare(row) }))
+      .sort((one, other) => takenIn(one.room) - takenIn(other.room))
+    if (!best) return this.#made(request, isAllowed)
+    return this.#promise(request, { key: best.row.key, create: false }, best.room)
+  }
+
+  /** Drops promises and answers that are too old. */
+  #expire(): void {
+    const now = this.#environment.clock.monotonic()
+    for (const [roomId, { at }] of this.#rooms) {
+      if (at.length > 0 && now - at.at(-1)! < PROMISE_MS) break
+      this.#rooms.delete(roomId)
+    }
+    for (const [id, { at }] of this.#answers) {
+      if (now - at < ANSWER_MS) break
+      this.#answers.delete(id)
+    }
+  }
+
+  /** Chooses a room that is being made for requests like this one, or a new one. */
+  #made(request: PlaceRequest, isAllowed: (roomId: string) => boolean): PlacedRoom | undefined {
+    const { clock, random } = this.#environment
+    const now = clock.monotonic()
+    const kind = kindOf(request)
+    for (const [roomId, room] of this.#rooms) {
+      const { made } = room
+      if (made?.kind === kind && now - made.at < PROMISE_MS && isAllowed(roomId))
+        return this.#promise(request, { key: made.key, create: true }, room)
+    }
+    const key = randomToken(random, KEY_LENGTH)
+    if (!isAllowed(this.#roomId(key))) return undefined
+    const seats = request.maxMembers ?? Number.POSITIVE_INFINITY
+    const made = { key, at: now, kind }
+    return this.#promise(request, { key, create: true }, { at: [], seats, taken: 0, made })
+  }
+
+  /** Returns the promises of a room, compared with its row. */
+  #compare(row: StoredRow): Room {
+    const taken = takenSeats(row)
+    const seats = row.max_members ?? Number.POSITIVE_INFINITY
+    const known = this.#rooms.get(row.room_id)
+    if (!known) return { at: [], seats, taken, made: undefined }
+    // The oldest promises have become the seats that were taken since the last look.
+    known.at.splice(0, taken - known.taken)
+    return Object.assign(known, { seats, taken, made: undefined })
+  }
+
+  /** True: all seats of a room are promised, or were taken when it was last compared with its row. */
+  #isFull(roomId: string): boolean {
+    const room = this.#rooms.get(roomId)
+    if (!room) return false
+    const now = this.#environment.clock.monotonic()
+    while (room.at.length > 0 && now - room.at[0]! >= PROMISE_MS) room.at.shift()
+    return takenIn(room) >= room.seats
+  }
+
+  #promise(request: PlaceRequest, placed: PlacedRoom, room: Room): PlacedRoom {
+    const now = this.#environment.clock.monotonic()
+    const roomId = this.#roomId(placed.key)
+    room.at.push(now)
+    // The latest comes last.
+    this.#rooms.delete(roomId)
+    this.#rooms.set(roomId, room)
+    const id = answerId(request)
+    this.#answers.delete(id)
+    this.#answers.set(id, { placed, at: now })
+    return placed
+  }
+
+  #roomId(key: string): string {
+    return `${this.#list.roomType}:${key}`
+  }
+}
+
+/** Seats that are taken or promised. */
+const takenIn = ({ taken, at }: Room): number => taken + at.length
+
+const answerId = ({ sessionId, requestId }: PlaceRequest): string => `${sessionId}/${requestId}`
+
+/** Requests with the same conditions and the same join options: what one of them makes fits the others. */
+const kindOf = ({ query, optionsHash }: PlaceRequest): string =>
+  `${optionsHash} ${canonicalJson((query.where ?? {}) as Json)}`

@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto'
 import { timestamp } from '../../shared/clock.ts'
-import type { CloseName } from '../../shared/protocol/close-codes.ts'
+import type { CloseName } from '../../shared/protocol/error-codes.ts'
 import { type Rate, RateLimit, RateLimits } from '../../shared/rate-limit.ts'
 import {
   isSigned,

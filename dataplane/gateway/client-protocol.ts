@@ -1,8 +1,14 @@
 import { timestamp } from '../../shared/clock.ts'
 import { nodeName } from '../../shared/ids.ts'
-import { CLOSE, CLOSE_MEANINGS, type CloseName, closeAdvice } from '../../shared/protocol/close-codes.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
-import type { ErrorCode, InvalidMessage } from '../../shared/protocol/error-codes.ts'
+import {
+  CLOSE,
+  CLOSE_MEANINGS,
+  type CloseName,
+  closeAdvice,
+  type ErrorCode,
+  type InvalidMessage,
+} from '../../shared/protocol/error-codes.ts'
 import type { ClientMessage, ResumePosition } from '../../shared/protocol/messages.ts'
 import type { Rate, RateLimits } from '../../shared/rate-limit.ts'
 import { isNameable } from '../../shared/tokens.ts'

@@ -1,8 +1,15 @@
 import type { Socket } from 'node:net'
 import { WebSocket } from 'ws'
-import { CLOSE, CLOSE_MEANINGS, type CloseName } from '../../shared/protocol/close-codes.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
-import { ERRORS, type ErrorCode, InvalidMessage, ProtocolError } from '../../shared/protocol/error-codes.ts'
+import {
+  CLOSE,
+  CLOSE_MEANINGS,
+  type CloseName,
+  ERRORS,
+  type ErrorCode,
+  InvalidMessage,
+  ProtocolError,
+} from '../../shared/protocol/error-codes.ts'
 import type { ClientMessage } from '../../shared/protocol/messages.ts'
 import { type Frame, frame } from '../frame.ts'
 import type { GatewayContext } from './context.ts'

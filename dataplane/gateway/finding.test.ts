@@ -1,7 +1,7 @@
 import type { Socket } from 'node:net'
 import { pino } from 'pino'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
-import { codeKey } from '../../shared/join-code.ts'
+import { codeKey } from '../../shared/ids.ts'
 import type { JsonObject } from '../../shared/json.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { StoreUnavailable } from '../../shared/store/port.ts'
@@ -11,7 +11,7 @@ import { TestControl, TestGateway } from '../../test/support/gateway/test-gatewa
 import { listedRow, TestLists } from '../../test/support/gateway/test-lists.ts'
 import { TestOwner, testCodecs } from '../../test/support/gateway/test-owner.ts'
 import { type PlaceRequest, PlacingFailed } from '../directory/placing.ts'
-import { InvalidQuery } from '../directory/query.ts'
+import { InvalidQuery } from '../directory/rows.ts'
 import { WrongCodes } from './rate-limits.ts'
 
 let test: TestGateway

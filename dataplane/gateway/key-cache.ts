@@ -1,8 +1,8 @@
 import http from 'node:http'
 import https from 'node:https'
 import * as v from 'valibot'
-import { InternalToken } from '../../shared/internal-token.ts'
-import { Quiet } from '../../shared/quiet.ts'
+import { InternalToken } from '../../shared/http-server.ts'
+import { Quiet } from '../../shared/log.ts'
 import { importVerifyKey, type VerifyKey } from '../../shared/tokens.ts'
 import type { GatewayContext, GatewayOptions } from './context.ts'
 

@@ -1,6 +1,5 @@
 import { counter, gauge, histogram, type Metrics, OPEN } from '../../shared/metrics.ts'
-import { CLOSE, type CloseName } from '../../shared/protocol/close-codes.ts'
-import { ERRORS, type ErrorCode } from '../../shared/protocol/error-codes.ts'
+import { CLOSE, type CloseName, ERRORS, type ErrorCode } from '../../shared/protocol/error-codes.ts'
 import { CLIENT_MESSAGES, type ClientMessage } from '../../shared/protocol/messages.ts'
 import { RATE_LIMITED } from '../metrics.ts'
 

@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, it } from 'vitest'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
+import { hashTag } from '../../shared/store/port.ts'
 import { slotOf } from '../../shared/store/redis/cluster.ts'
-import { hashTag } from '../../shared/store/rules.ts'
 import { expectClose, type TestClient } from '../../test/support/gateway/test-client.ts'
 import { TestPair } from '../../test/support/gateway/test-pair.ts'
 import type { GatewayOptions } from './context.ts'

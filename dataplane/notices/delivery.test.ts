@@ -11,10 +11,7 @@ import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { DeadLetters } from './dead-letters.ts'
 import { NoticeDelivery } from './delivery.ts'
-import { NOTICE_METRICS } from './metrics.ts'
-import { encodeNotice } from './notice.ts'
-import { NoticeOperations } from './operations.ts'
-import { type PostNotice, webhook } from './webhook.ts'
+import { encodeNotice, NOTICE_METRICS, type NoticeEnvironment, type PostNotice, webhook } from './notice.ts'
 
 const ROOM = 'prj_a/duel:1'
 const OTHER = 'prj_a/duel:2'
@@ -69,8 +66,9 @@ async function setup() {
   const url = await backend.listen()
   onTestFinished(() => backend.close())
   const fences = new Map<string, Fence>()
-  const deadLetters = deadLettersOf(store, clock)
   const post = webhook({ url, secrets: [SECRET], clock })
+  const environment = environmentOf(store, clock, post)
+  const deadLetters = new DeadLetters(environment)
   const claim = async (room: string): Promise<Fence> => {
     const { fence } = (await store.rooms.claim(room, 'node_a', 0, LONG_MS))!
     fences.set(room, fence)
@@ -89,15 +87,19 @@ async function setup() {
     fences.set(room, { epoch: fence.epoch, version: fence.version + 1 })
   }
   const node = (reach: Store = store, send: PostNotice = post) => nodeOf(reach, send, clock, deadLetters)
-  const operations = new NoticeOperations({ notices: store.notices, deadLetters, post, clock })
-  return { clock, store, backend, url, deadLetters, post, claim, commit, write, node, operations }
+  return { clock, store, backend, url, environment, deadLetters, post, claim, commit, write, node }
 }
 
 const silent = pino({ level: 'silent' })
 
-function deadLettersOf(store: Store, clock: FakeClock) {
-  const metrics = registerMetrics(new Registry(), NOTICE_METRICS)
-  return new DeadLetters({ records: store.records, clock, log: silent, metrics })
+function environmentOf(
+  store: Store,
+  clock: FakeClock,
+  post: PostNotice,
+  registry = new Registry(),
+): NoticeEnvironment {
+  const metrics = registerMetrics(registry, NOTICE_METRICS)
+  return { store, clock, random: new SeededRandom(3), log: silent, metrics, post }
 }
 
 const noticeAt = (id: string, at: number): Uint8Array =>
@@ -113,16 +115,7 @@ const noticeAt = (id: string, at: number): Uint8Array =>
 
 function nodeOf(store: Store, post: PostNotice, clock: FakeClock, deadLetters: DeadLetters) {
   const registry = new Registry()
-  const metrics = registerMetrics(registry, NOTICE_METRICS)
-  const delivery = new NoticeDelivery({
-    store,
-    deadLetters,
-    clock,
-    random: new SeededRandom(3),
-    log: silent,
-    metrics,
-    post,
-  })
+  const delivery = new NoticeDelivery(environmentOf(store, clock, post, registry), deadLetters)
   delivery.start()
   // Not awaited: a node that was killed never stops.
   onTestFinished(() => void delivery.stop())
@@ -313,14 +306,14 @@ describe('NoticeDelivery', () => {
   it.each([400, 401, 404, 410, 422])(
     'moves a notice to the dead letters after %i, and sends the next',
     async (status) => {
-      const { backend, commit, node, store, operations } = await setup()
+      const { backend, commit, node, store, deadLetters } = await setup()
       backend.answers.push(status)
       const { delivery, value } = node()
       await commit(ROOM, 'bad', 'good')
       delivery.deliver(ROOM)
       await soon(async () => expect(await indexed(store)).toEqual([]))
       expect(backend.ids).toEqual(['bad', 'good'])
-      expect(await operations.describe('prj_a', 10)).toMatchObject({
+      expect(await deadLetters.describe('prj_a', 10)).toMatchObject({
         pending: { rooms: 0, notices: 0 },
         dead_letters: [{ id: 'bad', room_id: 'duel:1', data: { by: 'bad' }, reason: `HTTP ${status}` }],
         next_cursor: null,
@@ -330,7 +323,7 @@ describe('NoticeDelivery', () => {
   )
 
   it('moves a notice to the dead letters if the backend has not accepted it for 24 h', async () => {
-    const { clock, backend, commit, node, operations, store } = await setup()
+    const { clock, backend, commit, node, deadLetters, store } = await setup()
     await commit(ROOM, 'old')
     clock.advance(24 * HOUR_MS - 1000)
     await commit(ROOM, 'new')
@@ -340,7 +333,7 @@ describe('NoticeDelivery', () => {
     await passed(clock, () => backend.ids.length === 3, 10_000)
     expect(backend.ids).toEqual(['old', 'old', 'new'])
     await soon(async () => expect(await pending(store)).toBe(0))
-    expect((await operations.describe('prj_a', 10)).dead_letters.map(({ id }) => id)).toEqual(['old'])
+    expect((await deadLetters.describe('prj_a', 10)).dead_letters.map(({ id }) => id)).toEqual(['old'])
   })
 
   it('delivers for a room that has ended', async () => {
@@ -436,16 +429,16 @@ describe('NoticeDelivery', () => {
 
 describe('dead letters', () => {
   it('are resent, the oldest first, until the backend does not accept one', async () => {
-    const { clock, backend, deadLetters, operations } = await setup()
+    const { clock, backend, deadLetters } = await setup()
     const ids = ['a', 'b', 'c']
     for (const id of ids) {
       await deadLetters.add('prj_a', { id, body: JSON.stringify({ type: 'won', data: id }) }, 'HTTP 400')
       clock.advance(1000)
     }
-    const left = async () => (await operations.describe('prj_a', 10)).dead_letters.map(({ id }) => id)
+    const left = async () => (await deadLetters.describe('prj_a', 10)).dead_letters.map(({ id }) => id)
     expect(await left()).toEqual(['c', 'b', 'a'])
     backend.answers.push(204, 500)
-    expect(await operations.resend('prj_a')).toEqual({
+    expect(await deadLetters.resend('prj_a')).toEqual({
       delivered: 1,
       failed: { id: 'b', reason: 'HTTP 500' },
     })
@@ -453,20 +446,20 @@ describe('dead letters', () => {
       ['a', 'b'],
       ['c', 'b'],
     ])
-    expect(await operations.resend('prj_a', 'c')).toEqual({ delivered: 1 })
-    expect(await operations.resend('prj_b')).toEqual({ delivered: 0 })
-    expect(await operations.resend('prj_a')).toEqual({ delivered: 1 })
+    expect(await deadLetters.resend('prj_a', 'c')).toEqual({ delivered: 1 })
+    expect(await deadLetters.resend('prj_b')).toEqual({ delivered: 0 })
+    expect(await deadLetters.resend('prj_a')).toEqual({ delivered: 1 })
     expect([backend.ids, await left()]).toEqual([['a', 'b', 'c', 'b'], []])
   })
 
   it('are listed page by page, the newest first', async () => {
-    const { clock, deadLetters, operations } = await setup()
+    const { clock, deadLetters } = await setup()
     for (let i = 0; i < 5; i++) {
       await deadLetters.add('prj_a', { id: `n${i}`, body: '{}' }, 'HTTP 400')
       clock.advance(1)
     }
-    const first = await operations.describe('prj_a', 3)
-    const second = await operations.describe('prj_a', 3, first.next_cursor!)
+    const first = await deadLetters.describe('prj_a', 3)
+    const second = await deadLetters.describe('prj_a', 3, first.next_cursor!)
     const ids = [first, second].map(({ dead_letters: letters }) => letters.map(({ id }) => id))
     expect([ids, second.next_cursor]).toEqual([
       [
@@ -478,7 +471,7 @@ describe('dead letters', () => {
   })
 
   it('are deleted with all notices of a project, and with those of no other', async () => {
-    const { backend, commit, node, operations, store } = await setup()
+    const { backend, commit, node, deadLetters, store } = await setup()
     backend.answers.push(400, 500)
     const { delivery } = node()
     await commit(ROOM, 'dead', 'waiting')
@@ -487,8 +480,8 @@ describe('dead letters', () => {
     await soon(async () => expect(backend.ids).toContain('waiting'))
     const foreign = `b${ROOM}`
     await commit(foreign, 'foreign')
-    await operations.removeAll('prj_a')
-    expect(await operations.describe('prj_a', 9)).toMatchObject({
+    await deadLetters.removeAll('prj_a')
+    expect(await deadLetters.describe('prj_a', 9)).toMatchObject({
       pending: { rooms: 0, notices: 0 },
       dead_letters: [],
     })
@@ -496,7 +489,7 @@ describe('dead letters', () => {
   })
 
   it('are deleted in two passes of a long index, however many of its rooms are of the project', async () => {
-    const { operations, store } = await setup()
+    const { deadLetters, store } = await setup()
     const index = Array.from({ length: 10_000 }, (_, n) => `prj_${n % 100 === 0 ? 'a' : 'b'}/board:${n}`)
     let pages = 0
     store.notices.drop = async (room) => void index.splice(index.indexOf(room), 1)
@@ -505,15 +498,15 @@ describe('dead letters', () => {
       pages++
       return index.slice(skip, skip + limit)
     }
-    await operations.removeAll('prj_a')
+    await deadLetters.removeAll('prj_a')
     expect(index.filter((room) => room.startsWith('prj_a/'))).toEqual([])
     // 11 pages of up to 1,000 rooms with, and 10 without those of the project.
     expect([index.length, pages]).toEqual([9900, 21])
   })
 
   it('end after 30 days', async () => {
-    const { clock, deadLetters, operations } = await setup()
-    const letters = async () => (await operations.describe('prj_a', 9)).dead_letters.length
+    const { clock, deadLetters } = await setup()
+    const letters = async () => (await deadLetters.describe('prj_a', 9)).dead_letters.length
     await deadLetters.add('prj_a', { id: 'a', body: '{}' }, 'HTTP 400')
     clock.advance(30 * 24 * HOUR_MS - 1)
     expect(await letters()).toBe(1)
@@ -522,32 +515,31 @@ describe('dead letters', () => {
   })
 
   it('are resent although the oldest in the index have expired, and those leave the index', async () => {
-    const { clock, store, deadLetters } = await setup()
+    const { backend, clock, store, deadLetters } = await setup()
     const add = (id: string) => deadLetters.add('prj_a', { id, body: '{}' }, 'HTTP 400')
     for (const id of ['a', 'b']) await add(id)
     clock.advance(20 * 24 * HOUR_MS)
     await add('c')
     clock.advance(10 * 24 * HOUR_MS + 1)
-    expect((await deadLetters.oldest('prj_a', 2)).map(({ id }) => id)).toEqual(['c'])
+    backend.answers.push(400)
+    expect((await deadLetters.resend('prj_a')).failed?.id).toBe('c')
     const members = await store.records.page('{room_dead_notices:prj_a}', { limit: 10 })
     expect(members.map((member) => member.split(' ')[1])).toEqual(['c'])
   })
 
   it('are at most 10,000 of a project: the oldest are deleted, and counted', async () => {
-    const { clock, store } = await setup()
+    const { backend, clock, environment } = await setup()
     const dropped: number[] = []
-    const letters = new DeadLetters({
-      records: store.records,
-      clock,
-      log: silent,
-      metrics: { deadNoticesDropped: { inc: (count = 1) => dropped.push(count) } },
-    })
+    const counted = { inc: (count = 1) => dropped.push(count) }
+    const metrics = { ...environment.metrics, deadNoticesDropped: counted }
+    const letters = new DeadLetters({ ...environment, metrics })
     for (let i = 0; i <= 10_000; i++) {
       await letters.add('prj_a', { id: `n${i}`, body: '{}' }, 'HTTP 400')
       clock.advance(1)
     }
     expect(dropped).toEqual([100])
-    expect((await letters.oldest('prj_a', 1))[0]!.id).toBe('n100')
-    expect(await letters.oldest('prj_a', 1, 'n10000')).toHaveLength(1)
+    backend.answers.push(400)
+    expect((await letters.resend('prj_a')).failed?.id).toBe('n100')
+    expect(await letters.resend('prj_a', 'n10000')).toEqual({ delivered: 1 })
   })
 })

@@ -1,25 +1,15 @@
-import { type Clock, sleep } from '../../shared/clock.ts'
-import type { Logger } from '../../shared/log.ts'
-import { Quiet } from '../../shared/quiet.ts'
-import type { Random } from '../../shared/random.ts'
-import { type Store, StoreUnavailable, type TakenNotices } from '../../shared/store/port.ts'
-import { NOTICE_PARTS, noticePart } from '../../shared/store/rules.ts'
+import { sleep } from '../../shared/clock.ts'
+import { Quiet } from '../../shared/log.ts'
+import { NOTICE_PARTS, noticePart, StoreUnavailable, type TakenNotices } from '../../shared/store/port.ts'
 import { roomNamed } from '../traffic.ts'
 import type { DeadLetters } from './dead-letters.ts'
-import type { NoticeMetrics } from './metrics.ts'
-import { decodeNotice, type NoticeBody, type StoredNotice } from './notice.ts'
-import { attemptOf, type PostNotice } from './webhook.ts'
-
-/** Dependencies of NoticeDelivery. */
-interface NoticeDeliveryParts {
-  readonly store: Pick<Store, 'notices' | 'rooms'>
-  readonly deadLetters: Pick<DeadLetters, 'add'>
-  readonly clock: Clock
-  readonly random: Random
-  readonly log: Logger
-  readonly metrics: Omit<NoticeMetrics, 'deadNoticesDropped'>
-  readonly post: PostNotice
-}
+import {
+  attemptOf,
+  decodeNotice,
+  type NoticeBody,
+  type NoticeEnvironment,
+  type StoredNotice,
+} from './notice.ts'
 
 /** Maximum number of rooms for which this node delivers at a time. */
 const MAX_ROOMS = 64
@@ -46,7 +36,8 @@ const STOP_MS = 2000
  * node delivers for the room: so there is one request at a time, in the order of the room.
  */
 export class NoticeDelivery {
-  readonly #parts: NoticeDeliveryParts
+  readonly #env: NoticeEnvironment
+  readonly #deadLetters: Pick<DeadLetters, 'add'>
   /** Parts of the index that are being read. True: again afterwards. */
   readonly #looks = new Map<number, boolean>()
   /** Deliveries that are under way. */
@@ -58,15 +49,16 @@ export class NoticeDelivery {
   #cancelLook: (() => void) | undefined
   #stopped = false
 
-  constructor(parts: NoticeDeliveryParts) {
-    this.#parts = parts
-    this.#quiet = new Quiet(parts.clock, QUIET_MS)
-    parts.metrics.noticeOldest.read(() => this.#oldestMs / 1000)
+  constructor(env: NoticeEnvironment, deadLetters: Pick<DeadLetters, 'add'>) {
+    this.#env = env
+    this.#deadLetters = deadLetters
+    this.#quiet = new Quiet(env.clock, QUIET_MS)
+    env.metrics.noticeOldest.read(() => this.#oldestMs / 1000)
   }
 
   /** Begins to look for rooms with notices. */
   start(): void {
-    const { clock, random } = this.#parts
+    const { clock, random } = this.#env
     if (this.#stopped) return
     for (const [room, { until }] of this.#waiting) if (until < clock.monotonic()) this.#waiting.delete(room)
     for (let part = 0; part < NOTICE_PARTS; part++) this.#look(part)
@@ -82,13 +74,13 @@ export class NoticeDelivery {
   async stop(): Promise<void> {
     this.#stopped = true
     this.#cancelLook?.()
-    const cancel = this.#parts.clock.schedule(STOP_MS, () => this.#stopping.abort())
+    const cancel = this.#env.clock.schedule(STOP_MS, () => this.#stopping.abort())
     await Promise.all(this.#active)
     cancel()
   }
 
   get #oldestMs(): number {
-    const { clock } = this.#parts
+    const { clock } = this.#env
     let oldest = clock.now()
     for (const { at } of this.#waiting.values()) oldest = Math.min(oldest, at)
     return clock.now() - oldest
@@ -110,7 +102,7 @@ export class NoticeDelivery {
 
   /** Never rejects. */
   async #take(part: number): Promise<void> {
-    const { store, log } = this.#parts
+    const { store, log } = this.#env
     const limit = Math.ceil((MAX_ROOMS - this.#active.size) / NOTICE_PARTS)
     if (this.#stopped || limit <= 0) return
     try {
@@ -127,7 +119,7 @@ export class NoticeDelivery {
       .catch((error: unknown) => {
         // The lease expires, and then any node continues.
         if (!(error instanceof StoreUnavailable))
-          this.#parts.log.error({ err: error, room: taken.room }, 'notices not delivered')
+          this.#env.log.error({ err: error, room: taken.room }, 'notices not delivered')
       })
       .finally(() => {
         const wasFull = this.#active.size >= MAX_ROOMS
@@ -139,7 +131,7 @@ export class NoticeDelivery {
 
   /** Delivers the notices of a room in their order, until there is none or an attempt fails. */
   async #deliverAll(leased: TakenNotices): Promise<void> {
-    const { notices } = this.#parts.store
+    const { notices } = this.#env.store
     const { room } = leased
     let taken: TakenNotices | undefined = leased
     let looks = 0
@@ -148,7 +140,7 @@ export class NoticeDelivery {
       if (!bytes) {
         this.#waiting.delete(room)
         if (taken.failures === 0 && looks++ < LOOKS && !this.#stopped && !(await this.#isWritten(taken))) {
-          await sleep(this.#parts.clock, LOOK_AGAIN_MS)
+          await sleep(this.#env.clock, LOOK_AGAIN_MS)
           continue
         }
         await this.#leave(taken)
@@ -172,7 +164,7 @@ export class NoticeDelivery {
 
   /** The room has no notices. It leaves the index, unless its owner may still write some that it has announced. */
   async #leave(taken: TakenNotices): Promise<void> {
-    const { notices } = this.#parts.store
+    const { notices } = this.#env.store
     const { room } = taken
     if (!(await this.#isWritten(taken))) {
       await this.#retryLater(taken, LONGEST_WAIT_MS)
@@ -186,12 +178,12 @@ export class NoticeDelivery {
 
   /** The owner has written what it had announced when the room was leased, or has lost the room. */
   async #isWritten({ room, fence }: TakenNotices): Promise<boolean> {
-    const record = await this.#parts.store.rooms.inspect(room)
+    const record = await this.#env.store.rooms.inspect(room)
     return !record?.owner || record.epoch !== fence.epoch || record.version > fence.version
   }
 
   async #retryLater(taken: TakenNotices, longestMs: number): Promise<void> {
-    const { store, clock } = this.#parts
+    const { store, clock } = this.#env
     const { room, failures } = taken
     const delayMs = retryDelay(failures, longestMs)
     if (await store.notices.putOff(taken, delayMs, failures + 1))
@@ -202,7 +194,7 @@ export class NoticeDelivery {
     { room, failures }: TakenNotices,
     notice: StoredNotice,
   ): Promise<'over' | 'failed' | 'aborted'> {
-    const { deadLetters, clock, log, metrics, post } = this.#parts
+    const { clock, log, metrics, post } = this.#env
     const body: NoticeBody = JSON.parse(notice.body)
     const at = Date.parse(body.at)
     const isLast = clock.now() - at >= MAX_AGE_MS
@@ -224,7 +216,7 @@ export class NoticeDelivery {
       if (suppressed !== undefined) log.warn({ ...fields, suppressed }, 'notice not accepted')
       return 'failed'
     }
-    await deadLetters.add(roomNamed(room).projectId, notice, attempt.reason)
+    await this.#deadLetters.add(roomNamed(room).projectId, notice, attempt.reason)
     log.warn(fields, 'notice moved to the dead letters')
     return 'over'
   }

@@ -1,4 +1,12 @@
+import { createHmac } from 'node:crypto'
+import type { Clock } from '../../shared/clock.ts'
 import type { Json } from '../../shared/json.ts'
+import type { Logger } from '../../shared/log.ts'
+import { counter, gauge, histogram, type Metrics } from '../../shared/metrics.ts'
+import type { Random } from '../../shared/random.ts'
+import type { Store } from '../../shared/store/port.ts'
+
+/** A notice, and its way to the backend. */
 
 /** Body of a notice, as a backend receives it. */
 export interface NoticeBody {
@@ -31,4 +39,129 @@ export function decodeNotice(bytes: Uint8Array): StoredNotice {
   const text = new TextDecoder().decode(bytes)
   const space = text.indexOf(' ')
   return { id: text.slice(0, space), body: text.slice(space + 1) }
+}
+
+/** Results of an attempt to deliver a notice. */
+const RESULTS = ['delivered', 'failed', 'dead'] as const
+
+/** Upper bounds in seconds of the ages of delivered notices. */
+const AGES = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 300, 3600, 86_400]
+
+/** Metrics of the delivery of notices. */
+export const NOTICE_METRICS = {
+  noticeAttempts: counter(
+    'service_notice_attempts_total',
+    'Attempts to deliver notices to the backend: delivered, failed (tried again), or dead (moved to the dead letters, since the backend has rejected the notice or has not accepted it for 24 h).',
+    { result: RESULTS },
+  ),
+  noticeAge: histogram(
+    'service_notice_delivery_seconds',
+    'Time from the turn of a notice until the backend has accepted it.',
+    {},
+    AGES,
+  ),
+  noticeOldest: gauge(
+    'service_notices_oldest_seconds',
+    'Age of the oldest notice that this node sends, or sends again after a failure; 0: there is none.',
+  ),
+  deadNoticesDropped: counter(
+    'service_dead_notices_dropped_total',
+    'Dead letters that were deleted since their project had 10,000.',
+  ),
+}
+
+/** Sends one notice. Resolves to the HTTP status of the answer. Rejects if there is no answer within 10 s, or when `signal` aborts. */
+export type PostNotice = (notice: StoredNotice, signal: AbortSignal) => Promise<number>
+
+/** What the delivery of notices and the dead letters work with. */
+export interface NoticeEnvironment {
+  readonly store: Pick<Store, 'notices' | 'rooms' | 'records'>
+  readonly clock: Clock
+  readonly random: Random
+  readonly log: Logger
+  readonly metrics: Metrics<typeof NOTICE_METRICS>
+  readonly post: PostNotice
+}
+
+/** Where notices go. */
+interface WebhookOptions {
+  readonly url: string
+  /** Values of `NOTIFY_SECRET`: `whsec_` and the key in base64. The notice is signed with each. */
+  readonly secrets: readonly string[]
+  readonly clock: Clock
+}
+
+/** Time limit of one attempt, milliseconds. */
+export const ATTEMPT_MS = 10_000
+
+const SECRET_PREFIX = 'whsec_'
+
+/** Fails each attempt, so that notices wait, and operators see why. */
+export const noUrl: PostNotice = () => Promise.reject(new Error('NOTIFY_URL is not set'))
+
+/** Posts notices to a backend, signed by Standard Webhooks: https://www.standardwebhooks.com */
+export function webhook({ url, secrets, clock }: WebhookOptions): PostNotice {
+  if (secrets.length === 0)
+    throw new TypeError('notifyUrl is set, and notifySecret is not: notices are signed with it')
+  const keys = secrets.map((secret) => Buffer.from(secret.slice(SECRET_PREFIX.length), 'base64'))
+  return async ({ id, body }, signal) => {
+    const timestamp = String(Math.floor(clock.now() / 1000))
+    const content = `${id}.${timestamp}.${body}`
+    const signatures = keys.map((key) => `v1,${createHmac('sha256', key).update(content).digest('base64')}`)
+    const late = new AbortController()
+    const cancel = clock.schedule(ATTEMPT_MS, () =>
+      late.abort(new Error(`no answer within ${ATTEMPT_MS / 1000} s`)),
+    )
+    try {
+      const response = await fetch(url, {
+        method: 'POST',
+        headers: {
+          'content-type': 'application/json',
+          'webhook-id': id,
+          'webhook-timestamp': timestamp,
+          'webhook-signature': signatures.join(' '),
+        },
+        body,
+        // A redirect would turn into a GET, or go where the operator did not say.
+        redirect: 'manual',
+        signal: AbortSignal.any([signal, late.signal]),
+      })
+      // The status decides. An unread body would keep the connection.
+      await response.body?.cancel()
+      return response.status
+    } finally {
+      cancel()
+    }
+  }
+}
+
+/** 4xx answers that can change. */
+const TEMPORARY: ReadonlySet<number> = new Set([408, 425, 429])
+
+/** Result of one attempt. `rejected`: trying again would not help. */
+export type Attempt =
+  | { readonly is: 'delivered' }
+  | { readonly is: 'rejected' | 'failed'; readonly reason: string }
+
+/** Sends a notice once. Never rejects. */
+export async function attemptOf(
+  post: PostNotice,
+  notice: StoredNotice,
+  signal: AbortSignal,
+): Promise<Attempt> {
+  try {
+    const status = await post(notice, signal)
+    if (status >= 200 && status < 300) return { is: 'delivered' }
+    const isFinal = status >= 400 && status < 500 && !TEMPORARY.has(status)
+    return { is: isFinal ? 'rejected' : 'failed', reason: `HTTP ${status}` }
+  } catch (error) {
+    return { is: 'failed', reason: reasonOf(error) }
+  }
+}
+
+/** Why there was no answer, such as ECONNREFUSED. */
+function reasonOf(error: unknown): string {
+  if (!(error instanceof Error)) return 'no answer'
+  const cause = error.cause as NodeJS.ErrnoException | undefined
+  return cause?.code ?? cause?.message ?? error.message
 }

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
 import { existsSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
-import { bundlePage, type PageParts } from './page/bundle.ts'
+import { fileURLToPath } from 'node:url'
 
 /** A web page in one piece, and the headers that let it run nothing but itself. */
 export interface Page {
@@ -83,3 +83,33 @@ export async function loadPage(
 }
 
 const hash = (text: string): string => `sha256-${createHash('sha256').update(text).digest('base64')}`
+
+/** Script and style of a page in one piece. */
+export interface PageParts {
+  readonly script: string
+  readonly style: string
+}
+
+/**
+ * Makes a page from `main.tsx` and `main.css` of a folder, which takes esbuild: the build does so once, a process that runs from the sources when
+ * it is asked.
+ */
+export async function bundlePage(folder: URL): Promise<PageParts> {
+  const { build } = await import('esbuild')
+  const { outputFiles } = await build({
+    entryPoints: ['main.tsx', 'main.css'].map((file) => fileURLToPath(new URL(file, folder))),
+    bundle: true,
+    minify: true,
+    write: false,
+    outdir: 'page',
+    format: 'esm',
+    platform: 'browser',
+    target: 'es2023',
+    jsx: 'automatic',
+    jsxImportSource: 'preact',
+    legalComments: 'none',
+    logLevel: 'silent',
+  })
+  const text = (ending: string) => outputFiles.find(({ path }) => path.endsWith(ending))?.text ?? ''
+  return { script: text('.js'), style: text('.css') }
+}

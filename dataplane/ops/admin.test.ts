@@ -7,9 +7,7 @@ import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { nodeInfo, roomDescription, sessionDescription } from '../../test/support/descriptions.ts'
 import type { ClusterNodeDescription, Found, Query, RoomDescription, RoomQuery } from '../descriptions.ts'
-import { InvalidQuery, readQuery } from '../directory/query.ts'
-import type { StoredRow } from '../directory/row.ts'
-import { type AdminOptions, createAdminApp } from './admin.ts'
+import { type AdminOptions, createAdminApp, readiness } from './admin.ts'
 
 const TOKEN = 'a token between processes'
 
@@ -165,9 +163,13 @@ function setup(options: Partial<AdminOptions> = {}) {
       if (roomId === 'arena:silent') throw new StoreUnavailable('the store is silent')
       return OWNERS[`${projectId}/${roomId}`]
     },
-    searchCluster: async (q, limit) => {
-      searched.push([q, limit])
-      return { rooms: [], sessions: [], found: { rooms: 0, sessions: 0 }, silent: ['node_2'] }
+    search: {
+      find: async (q, limit) => {
+        searched.push([q, limit])
+        return { rooms: [], sessions: [], found: { rooms: 0, sessions: 0 }, silent: ['node_2'] }
+      },
+      start: async () => undefined,
+      stop: async () => undefined,
     },
     drain: () => void drained.push('drained'),
     setLogLevel: (level) => void levels.push(level),
@@ -454,144 +456,67 @@ describe('anything else', () => {
   })
 })
 
-describe('GET /internal/listings', () => {
-  const row = (key: string, members: number): StoredRow => ({
-    room_id: `duel:${key}`,
-    room_type: 'duel',
-    key,
-    members,
-    max_members: 4,
-    reserved: 1,
-    created_at: `2026-01-0${members}T00:00:00.000Z`,
-    data: { map: 'desert' },
-    node_id: 'node_1~x',
-    code: 'K7QX2M',
-  })
+const serving = {
+  draining: () => false,
+  cordoned: () => false,
+  leaseValid: () => true,
+  clockWrong: () => undefined,
+  clock: new FakeClock(),
+}
 
-  it('answers with the rows, their codes and a cursor, but no node ids', async () => {
-    const asked: unknown[] = []
-    const { get } = setup({
-      listedRooms: async (...query) => {
-        asked.push(query)
-        return query[2] ? [] : [row('a', 2), row('b', 1)]
-      },
-    })
-    const path = '/internal/listings?project_id=prj_1&room_type=duel&limit=2&order=fullest&full=1'
-    const page = await (await get(`${path}&where=${encodeURIComponent('{"map":["desert"]}')}`)).json()
-    const { node_id: _, ...shown } = row('a', 2)
-    expect(page.rooms[0]).toEqual(shown)
-    expect(await (await get(`${path}&cursor=${page.next_cursor}`)).json()).toEqual({
-      rooms: [],
-      next_cursor: null,
-    })
-    const query = { order: 'fullest', full: true, limit: 2 }
-    expect(asked).toEqual([
-      [{ projectId: 'prj_1', roomType: 'duel' }, { where: { map: ['desert'] }, ...query }, undefined],
-      [
-        { projectId: 'prj_1', roomType: 'duel' },
-        query,
-        { members: 2, reserved: 0, created_at: '2026-01-01T00:00:00.000Z', room_id: 'duel:b' },
-      ],
-    ])
-  })
-
-  it('has no rooms for an unknown type, and refuses what is no query or no cursor', async () => {
-    const { get } = setup({
-      listedRooms: async ({ roomType }, query) => {
-        if (roomType === 'none') throw new InvalidQuery('there is no such room type', 'unknown_room_type')
-        readQuery(query)
-        throw new StoreUnavailable('the store is away')
-      },
-    })
-    const ask = (query: string) => get(`/internal/listings?project_id=prj_1&${query}`)
-    expect(await (await ask('room_type=none')).json()).toEqual({ rooms: [], next_cursor: null })
-    expect(await (await ask('room_type=duel&where=map')).json()).toMatchObject({
-      code: 'invalid_request',
-      detail: 'where is "map": it must be an object of at most 32 fields.',
-    })
-    for (const wrong of [
-      'room_type=duel&cursor=x',
-      'room_type=duel&limit=0',
-      'room_type=duel&limit=101',
-      'x=1',
-    ])
-      expect(await (await ask(wrong)).json()).toMatchObject({ status: 400, code: 'invalid_request' })
-    expect((await ask('room_type=duel')).status).toBe(503)
-  })
-})
-
-describe('POST /internal/rooms/requests', () => {
-  const post = (app: ReturnType<typeof setup>['app'], body: object) =>
-    app.request('/internal/rooms/requests', {
-      method: 'POST',
-      headers: { 'x-service-internal-token': TOKEN, 'content-type': 'application/json' },
-      body: JSON.stringify(body),
-    })
-  const caller = { key_id: 'key_1', call_id: 'order_1' }
-  const grant = { op: 'call', name: 'grant', data: { gold: 5 }, caller }
-  const request = { id: 'key_1/order_1', hash: 'h', create: {}, do: grant }
-  const body = { project_id: 'prj_a', room_id: 'bank:a', request }
-
-  it('sends the request to the room, which is created on the account of the key', async () => {
-    const sent: unknown[] = []
-    const { app } = setup({
-      requestRoom: async (...asked) => {
-        sent.push(asked)
-        return { reply: { total: 5 }, epoch: 3, seq: 9 }
-      },
-    })
-    const answer = await post(app, body)
-    expect([answer.status, await answer.json()]).toEqual([200, { reply: { total: 5 }, epoch: 3, seq: 9 }])
-    const create = { principal: 'backend:key_1', options: {} }
-    expect(sent).toEqual([['prj_a', 'bank:a', { ...request, create }]])
+describe('readiness', () => {
+  it('has no reasons against it while the store answers', async () => {
+    expect(await readiness({ ...serving, ping: async () => {} })()).toEqual([])
   })
 
   it.each([
-    ['room_logic_refused', 409, 'room_logic_refused'],
-    ['room_logic_failed', 500, 'room_logic_failed'],
-    ['invalid_request', 400, 'invalid_request'],
-    ['room_full', 409, 'room_full'],
-    ['room_not_found', 404, 'room_not_found'],
-    ['conflict', 409, 'conflict'],
-    ['cancelled', 409, 'conflict'],
-    ['project_full', 409, 'project_full'],
-    ['too_many_rooms', 409, 'too_many_rooms'],
-    ['rate_limited', 429, 'rate_limited'],
-    ['overloaded', 503, 'room_unavailable'],
-    ['timeout', 504, 'timeout'],
-  ] as const)('answers %s of a room with %i %s', async (code, status, problem) => {
-    const { app } = setup({ requestRoom: async () => ({ code, message: 'so it is' }) })
-    const answer = await post(app, body)
-    expect([answer.status, await answer.json()]).toMatchObject([
-      status,
-      { code: problem, detail: 'so it is' },
-    ])
-    expect(answer.headers.has('retry-after')).toBe(status === 429 || status === 503)
-  })
+    ['store_unreachable', undefined, 'the store cannot be reached'],
+    ['store_full', 'OOM', 'the store has no memory left and refuses writes (OOM)'],
+    ['store_refused', 'NOPERM', 'the store refuses commands (NOPERM)'],
+  ])(
+    'tells of draining, of a cordon, of the store (%s), of a lost lease, and of a wrong clock',
+    async (code, reply, detail) => {
+      const ready = readiness({
+        ...serving,
+        draining: () => true,
+        cordoned: () => true,
+        ping: () => Promise.reject(new StoreUnavailable('no', reply)),
+        leaseValid: () => false,
+        clockWrong: () => 'the clock of this process is 31 s ahead',
+      })
+      expect(await ready()).toEqual([
+        { code: 'draining', detail: 'the node is draining' },
+        { code: 'cordoned', detail: 'the node is cordoned: it takes no new rooms and sessions' },
+        { code, detail },
+        { code: 'lease_lost', detail: 'the lease of the node has run out' },
+        { code: 'clock_wrong', detail: 'the clock of this process is 31 s ahead' },
+      ])
+    },
+  )
 
-  it('says after how many seconds a room with too many outcomes takes another request', async () => {
-    const full = { code: 'rate_limited', message: 'full', retry_after_seconds: 423 } as const
-    const { app } = setup({ requestRoom: async () => full })
-    expect((await post(app, body)).headers.get('retry-after')).toBe('423')
-  })
-
-  it('takes 200 requests of a project in a second', async () => {
+  it('asks a store that hangs only once, and gives up on it', async () => {
     const clock = new FakeClock()
-    const { app } = setup({ clock })
-    for (let n = 0; n < 200; n++) expect((await post(app, body)).status).toBe(200)
-    expect((await post(app, body)).status).toBe(429)
-    expect((await post(app, { ...body, project_id: 'prj_b' })).status).toBe(200)
-    await clock.advance(5)
-    expect((await post(app, body)).status).toBe(200)
+    let asked = 0
+    const ready = readiness({
+      ...serving,
+      clock,
+      ping: () => {
+        asked += 1
+        return new Promise(() => {})
+      },
+    })
+    const answers = [ready(), ready()]
+    clock.advance(1000)
+    expect(await Promise.all(answers)).toEqual(
+      Array(2).fill([{ code: 'store_unreachable', detail: 'the store did not answer within 1000 ms' }]),
+    )
+    expect(asked).toBe(1)
   })
 
-  it.each([
-    [{ ...request, id: 'key_1' }, /request.id: must be <key id>/],
-    [{ ...request, do: { op: 'reserve', subs: [], seconds: 30 } }, /request.do.subs: must not be empty/],
-    [{ ...request, do: { op: 'describe', state: true, layers: true } }, /request.do.op/],
-  ])('refuses what is no request: %j', async (bad, text) => {
-    const { app } = setup()
-    const answer = await post(app, { ...body, request: bad })
-    expect([answer.status, (await answer.json()).detail]).toEqual([400, expect.stringMatching(text)])
+  it('asks again for a later question', async () => {
+    const outcomes = [Promise.reject(new StoreUnavailable('no connection')), Promise.resolve()]
+    const ready = readiness({ ...serving, ping: () => outcomes.shift()! })
+    expect(await ready()).not.toEqual([])
+    expect(await ready()).toEqual([])
   })
 })

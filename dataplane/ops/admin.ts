@@ -1,39 +1,30 @@
-import type { Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import type { Context, Hono, MiddlewareHandler } from 'hono'
+import type { Context, Hono } from 'hono'
 import type { Registry } from 'prom-client'
 import * as v from 'valibot'
-import { createHttpServer } from '../../shared/http-server.ts'
-import { InternalToken } from '../../shared/internal-token.ts'
+import type { Clock } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
-import { LOG_LEVELS, type LogLevel } from '../../shared/log-levels.ts'
-import { Problem, problemResponse } from '../../shared/problem.ts'
-import type { Random } from '../../shared/random.ts'
-import { StoreUnavailable } from '../../shared/store/port.ts'
-import { storeProblem } from '../../shared/store/problem.ts'
+import { LOG_LEVELS, type LogLevel } from '../../shared/log.ts'
+import { Problem, problemResponse, storeReason } from '../../shared/problem.ts'
+import type { StoreFailure } from '../../shared/store/port.ts'
 import { readJson, validate } from '../../shared/validate.ts'
 import type { ClusterNodeDescription, QueueDescription } from '../descriptions.ts'
 import { loadAdminPage, type Page } from './admin-page.ts'
 import {
-  type ClusterMatches,
-  ClusterSearch,
-  type ClusterSearchParts,
-  MOST_MATCHES,
-} from './cluster-search.ts'
-import type { Reasons } from './health.ts'
-import { type NoticesSource, noticeCalls } from './notices.ts'
-import { type ProjectCallsSource, projectCalls } from './projects.ts'
-import {
   type AdminEnv,
   countUpTo,
   LONGEST_TEXT,
+  listen,
   newAdminApp,
+  PAGE_LIMIT,
   PROJECT_ID,
   ROOM_ID,
+  requireToken,
   SEARCH_TEXT,
-} from './query.ts'
-import { type RoomCallsSource, roomCalls } from './rooms.ts'
-import { type RuntimeSource, runtime } from './runtime.ts'
+  withStore,
+} from './http.ts'
+import { type InternalCallsSource, internalCalls } from './internal.ts'
+import { type ClusterSearch, MOST_MATCHES, type RuntimeSource, runtime } from './runtime.ts'
 
 /** The node that has a room. */
 interface RoomOwner {
@@ -54,23 +45,21 @@ export interface RoomWhereabouts {
 }
 
 /** What the operations side of a node needs to know of it; plain functions, so that it knows nothing of gateway and rooms. */
-export interface AdminOptions extends RuntimeSource, RoomCallsSource, NoticesSource, ProjectCallsSource {
+export interface AdminOptions extends RuntimeSource, InternalCallsSource {
   readonly describeCluster: () => readonly ClusterNodeDescription[]
+  readonly search: Pick<ClusterSearch, 'find' | 'start' | 'stop'>
+  readonly log: Logger
   /** Who owns a room, as recorded; undefined: there is no record of it. Rejects when the store cannot be reached. */
   readonly findOwner: (
     projectId: string,
     roomId: string,
   ) => Promise<{ readonly epoch: number; readonly owner: string | null } | undefined>
   readonly describeQueues: () => readonly QueueDescription[]
-  /** Looks for rooms and sessions at all nodes; never rejects. */
-  readonly searchCluster: (q: string, limit: number) => Promise<ClusterMatches>
   /** Undefined: everything under `/admin/` answers 401 to everyone. */
   readonly internalToken: string | undefined
   /** Address of the control API, which the page calls. */
   readonly controlUrl: string
   readonly registry: Registry
-  readonly random: Random
-  readonly log: Logger
   /** Why the node should get no new clients; empty when it can serve. */
   readonly ready: () => Promise<Reasons>
   /** Starts to drain the node, as SIGTERM does; returns at once. */
@@ -117,14 +106,13 @@ export function createAdminApp(options: AdminOptions): Hono<AdminEnv> {
     ),
   )
   // The nodes as this one sees them, itself first.
-  app.get('/admin/cluster', guard, (c) =>
-    c.json({ nodes: options.describeCluster() }, 200, { 'cache-control': 'no-store' }),
-  )
-  app.get('/admin/queues', guard, (c) =>
-    c.json({ queues: options.describeQueues() }, 200, { 'cache-control': 'no-store' }),
-  )
-  app.get('/admin/owner', guard, (c) => owner(c, options))
-  app.get('/admin/search', guard, (c) => search(c, options))
+  app.get('/admin/cluster', guard, (c) => c.json({ nodes: options.describeCluster() }, 200, NOT_STORED))
+  app.get('/admin/queues', guard, (c) => c.json({ queues: options.describeQueues() }, 200, NOT_STORED))
+  app.get('/admin/owner', guard, (c) => withStore(() => owner(c, options)))
+  app.get('/admin/search', guard, async (c) => {
+    const { q, limit = MATCHES } = validate(SEARCH_QUERY, c.req.query(), 'query')
+    return c.json(await options.search.find(q, limit), 200, NOT_STORED)
+  })
   app.post('/admin/drain', guard, (c) => {
     log.warn({ request_id: c.get('requestId') }, 'asked to drain')
     options.drain()
@@ -143,9 +131,20 @@ export function createAdminApp(options: AdminOptions): Hono<AdminEnv> {
     return c.json({ level })
   })
 
-  roomCalls(app, guard, options)
-  noticeCalls(app, guard, options)
-  projectCalls(app, guard, options)
+  const { notices } = options
+  app.get('/admin/notices', guard, (c) =>
+    withStore(async () => {
+      const { project_id: projectId, limit, cursor } = validate(NOTICES_QUERY, c.req.query(), 'query')
+      return c.json(await notices.describe(projectId, limit, cursor), 200, NOT_STORED)
+    }),
+  )
+  app.post('/admin/notices/resend', guard, (c) =>
+    withStore(async () => {
+      const { project_id: projectId, id } = validate(RESEND_BODY, await readJson(c.req.raw), 'body')
+      return c.json(await notices.resend(projectId, id))
+    }),
+  )
+  internalCalls(app, guard, options)
 
   app.notFound((c) => {
     const { method, path } = c.req
@@ -164,17 +163,7 @@ export function createAdminApp(options: AdminOptions): Hono<AdminEnv> {
   return app
 }
 
-/** Lets a request pass only with an internal token. */
-function requireToken(tokens: string | undefined): MiddlewareHandler<AdminEnv> {
-  const internal = new InternalToken(tokens)
-  return async (c, next) => {
-    if (internal.accepts(c.req.header('x-service-internal-token'))) return next()
-    throw new Problem(
-      'unauthenticated',
-      'The header x-service-internal-token must carry the internal token of this deployment.',
-    )
-  }
-}
+const NOT_STORED = { 'cache-control': 'no-store' }
 
 const LOG_LEVEL_BODY = v.object({ level: v.picklist(LOG_LEVELS, `must be one of ${LOG_LEVELS.join(', ')}`) })
 
@@ -186,19 +175,21 @@ const SEARCH_QUERY = v.object({
 })
 const MATCHES = 50
 
-/** Returns which node has a room. Rejects with a `Problem` while the store does not answer. */
-async function whereabouts(
-  source: AdminOptions,
-  projectId: string,
-  roomId: string,
-): Promise<RoomWhereabouts> {
-  const record = await source.findOwner(projectId, roomId).catch((error: unknown) => {
-    throw error instanceof StoreUnavailable ? storeProblem(error) : error
-  })
+const NOTICES_QUERY = v.strictObject({
+  project_id: v.optional(PROJECT_ID, ''),
+  limit: PAGE_LIMIT,
+  cursor: v.exactOptional(v.string()),
+})
+const RESEND_BODY = v.strictObject({ project_id: PROJECT_ID, id: v.exactOptional(v.string()) })
+
+/** Answers `GET /admin/owner`: which node has a room, wherever in the cluster it is. */
+async function owner(c: Context, source: AdminOptions): Promise<Response> {
+  const { project_id, room_id } = validate(OWNER_QUERY, c.req.query(), 'query')
+  const record = await source.findOwner(project_id, room_id)
   const node = source.describeCluster().find(({ node_id: nodeId }) => nodeId === record?.owner)
-  return {
-    project_id: projectId,
-    room_id: roomId,
+  const answer: RoomWhereabouts = {
+    project_id,
+    room_id,
     epoch: record?.epoch ?? null,
     owner: record?.owner
       ? {
@@ -209,18 +200,7 @@ async function whereabouts(
         }
       : null,
   }
-}
-
-/** Answers `GET /admin/owner`: which node has a room, wherever in the cluster it is. */
-async function owner(c: Context, source: AdminOptions): Promise<Response> {
-  const { project_id: projectId, room_id: roomId } = validate(OWNER_QUERY, c.req.query(), 'query')
-  return c.json(await whereabouts(source, projectId, roomId), 200, { 'cache-control': 'no-store' })
-}
-
-/** Answers `GET /admin/search`: what matches a text, at whichever node it is. */
-async function search(c: Context, source: AdminOptions): Promise<Response> {
-  const { q, limit = MATCHES } = validate(SEARCH_QUERY, c.req.query(), 'query')
-  return c.json(await source.searchCluster(q, limit), 200, { 'cache-control': 'no-store' })
+  return c.json(answer, 200, NOT_STORED)
 }
 
 /** The running operations side of a node. */
@@ -232,17 +212,10 @@ interface AdminServer {
   close(): Promise<void>
 }
 
-/** What it is made of. */
-export type AdminServerOptions = Omit<AdminOptions, 'searchCluster'> & ClusterSearchParts
-
 /** Serves the operations side at an address. Rejects when the address cannot be had, or the store cannot be reached. */
-export async function serveAdmin(
-  options: AdminServerOptions,
-  host: string,
-  port: number,
-): Promise<AdminServer> {
-  const search = new ClusterSearch(options)
-  const app = createAdminApp({ ...options, searchCluster: (q, limit) => search.find(q, limit) })
+export async function serveAdmin(options: AdminOptions, host: string, port: number): Promise<AdminServer> {
+  const { search } = options
+  const app = createAdminApp(options)
   await search.start()
   const server = await listen(app.fetch, options.random, host, port).catch(async (error: unknown) => {
     await search.stop()
@@ -261,18 +234,75 @@ export async function serveAdmin(
   }
 }
 
-/** Serves an app at an address that no other worker of this process shares. Rejects when it cannot be had. */
-export const listen = (
-  fetch: Hono<AdminEnv>['fetch'],
-  random: Random,
-  host: string,
-  port: number,
-): Promise<Server> =>
-  new Promise((resolve, reject) => {
-    const server = createHttpServer(fetch, random)
-    server.once('error', reject)
-    server.listen({ port, host, exclusive: true }, () => {
-      server.off('error', reject)
-      resolve(server)
+/** Something that keeps a node from serving. */
+interface Reason {
+  readonly code: 'draining' | 'cordoned' | StoreFailure | 'lease_lost' | 'clock_wrong'
+  readonly detail: string
+}
+
+/** Why a node should get no new clients; empty when it can serve. */
+type Reasons = readonly Reason[]
+
+/** What a node's readiness follows from. */
+interface ReadinessSource {
+  /** Resolves when the store takes writes. */
+  readonly ping: () => Promise<void>
+  readonly draining: () => boolean
+  readonly cordoned: () => boolean
+  readonly leaseValid: () => boolean
+  /** Why the node's clock is wrong; undefined: it is not. */
+  readonly clockWrong: () => string | undefined
+  readonly clock: Clock
+}
+
+/** How long the store may take to answer. */
+const TIMEOUT_MS = 1000
+const DRAINING: Reason = { code: 'draining', detail: 'the node is draining' }
+const CORDONED: Reason = {
+  code: 'cordoned',
+  detail: 'the node is cordoned: it takes no new rooms and sessions',
+}
+const LEASE_LOST: Reason = { code: 'lease_lost', detail: 'the lease of the node has run out' }
+const LATE: Reason = { code: 'store_unreachable', detail: `the store did not answer within ${TIMEOUT_MS} ms` }
+
+/**
+ * What `/readyz` asks: the store takes writes, the lease stands, the clock agrees with the store's, and the node does not drain and is not cordoned. Calls that come
+ * while the store is being asked
+ * share the one question, so that a store that hangs is not asked more and more.
+ */
+export function readiness({
+  ping,
+  draining,
+  cordoned,
+  leaseValid,
+  clockWrong,
+  clock,
+}: ReadinessSource): () => Promise<Reasons> {
+  let asking: Promise<Reasons> | undefined
+  const ask = async (): Promise<Reasons> => {
+    let cancel = (): void => {}
+    const late = new Promise<Reasons>((resolve) => {
+      cancel = clock.schedule(TIMEOUT_MS, () => resolve([LATE]))
     })
-  })
+    const answer = ping().then(
+      () => [],
+      (error: unknown) => [storeReason(error)],
+    )
+    const reasons = await Promise.race([answer, late])
+    cancel()
+    asking = undefined
+    return reasons
+  }
+  return async () => {
+    asking ??= ask()
+    const store = await asking
+    const wrong = clockWrong()
+    return [
+      ...(draining() ? [DRAINING] : []),
+      ...(cordoned() ? [CORDONED] : []),
+      ...store,
+      ...(leaseValid() ? [] : [LEASE_LOST]),
+      ...(wrong === undefined ? [] : [{ code: 'clock_wrong', detail: wrong } as const]),
+    ]
+  }
+}

@@ -6,8 +6,9 @@ import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { roomDescription, sessionDescription } from '../../test/support/descriptions.ts'
 import type { Query, QueueDescription, RoomDescription, SessionDescription } from '../descriptions.ts'
-import { createAdminApp, listen } from './admin.ts'
+import { createAdminApp } from './admin.ts'
 import { createGroupAdminApp } from './group-admin.ts'
+import { listen } from './http.ts'
 
 const TOKEN = 'a token between processes'
 const HEADERS = { 'x-service-internal-token': TOKEN }
@@ -72,12 +73,16 @@ async function group(...workers: readonly Worker[]) {
         describeQueues: () => (queue ? [queue] : []),
         controlUrl: 'http://127.0.0.1:3000',
         findOwner: async () => undefined,
-        searchCluster: async () => ({
-          rooms: [],
-          sessions: [],
-          found: { rooms: 0, sessions: 0 },
-          silent: [],
-        }),
+        search: {
+          find: async () => ({
+            rooms: [],
+            sessions: [],
+            found: { rooms: 0, sessions: 0 },
+            silent: [],
+          }),
+          start: async () => undefined,
+          stop: async () => undefined,
+        },
         drain: () => void drained.push(i + 1),
         setLogLevel: () => undefined,
       })

@@ -4,10 +4,9 @@ import { proxy } from 'hono/proxy'
 import type { Logger } from '../../shared/log.ts'
 import { Problem } from '../../shared/problem.ts'
 import type { Random } from '../../shared/random.ts'
-import type { QueueDescription, RoomDescription, SessionDescription } from '../descriptions.ts'
-import { listen } from './admin.ts'
-import { type AdminEnv, newAdminApp } from './query.ts'
-import type { Runtime } from './runtime.ts'
+import type { QueueDescription } from '../descriptions.ts'
+import { type AdminEnv, listen, newAdminApp } from './http.ts'
+import type { RuntimeAnswer } from './runtime.ts'
 
 /** The operations side of a process whose workers are nodes: what is true of all of them, and each of them by itself below `/worker/<number>`. */
 
@@ -81,7 +80,7 @@ export function createGroupAdminApp({
     return c.json(merge(read), 200, { 'cache-control': 'no-store' })
   }
   app.get('/admin/runtime', (c) =>
-    merged<AnswerOfNode>(c, (runtimes) => mergeRuntimes(name, runtimes, c.req.query())),
+    merged<RuntimeAnswer>(c, (runtimes) => mergeRuntimes(name, runtimes, c.req.query())),
   )
   app.get('/admin/queues', (c) =>
     merged<{ queues: QueueDescription[] }>(c, (all) => ({ queues: all.flatMap(({ queues }) => queues) })),
@@ -129,26 +128,20 @@ export async function serveGroupAdmin(
   }
 }
 
-/** `Runtime` as it arrives. */
-type AnswerOfNode = Omit<Runtime, 'rooms' | 'sessions'> & {
-  readonly rooms: readonly RoomDescription[]
-  readonly sessions: readonly SessionDescription[]
-}
-
 /**
  * Several nodes as one, which have taken the same `query`: its order and limit hold for all together, what counts is added up, and of
  * loads the largest is told.
  */
 function mergeRuntimes(
   name: string,
-  runtimes: readonly AnswerOfNode[],
+  runtimes: readonly RuntimeAnswer[],
   query: Readonly<Record<string, string>>,
-): AnswerOfNode {
+): RuntimeAnswer {
   const limit = query.limit === undefined ? undefined : Number(query.limit)
   const nodes = runtimes.map(({ node }) => node)
-  const sum = (of: (runtime: AnswerOfNode) => number): number =>
+  const sum = (of: (runtime: RuntimeAnswer) => number): number =>
     runtimes.reduce((total, one) => total + of(one), 0)
-  const most = (of: (load: AnswerOfNode['node']['load']) => number): number =>
+  const most = (of: (load: RuntimeAnswer['node']['load']) => number): number =>
     Math.max(...nodes.map(({ load }) => of(load)))
   const rooms = runtimes.flatMap((one) => one.rooms).sort((a, b) => b.member_count - a.member_count)
   const sessions = runtimes.flatMap((one) => one.sessions)

@@ -1,10 +1,10 @@
 import type { Registry } from 'prom-client'
 import { type Metrics, registerMetrics } from '../../shared/metrics.ts'
 import { CLUSTER_METRICS } from '../cluster/metrics.ts'
-import { DIRECTORY_METRICS } from '../directory/metrics.ts'
+import { DIRECTORY_METRICS } from '../directory/directory.ts'
 import { GATEWAY_METRICS } from '../gateway/metrics.ts'
 import { NODE_METRICS } from '../metrics.ts'
-import { NOTICE_METRICS } from '../notices/metrics.ts'
+import { NOTICE_METRICS } from '../notices/notice.ts'
 import { ROOM_METRICS } from '../rooms/metrics.ts'
 
 const ALL = {

@@ -1,5 +1,7 @@
+import { readFileSync } from 'node:fs'
 import { type EventLoopUtilization, performance } from 'node:perf_hooks'
 import { type Clock, untilNext } from '../../shared/clock.ts'
+import { LIMITS } from '../../shared/limits.ts'
 import type { Logger } from '../../shared/log.ts'
 import type { Metrics } from '../../shared/metrics.ts'
 import type { NODE_METRICS } from '../metrics.ts'
@@ -109,25 +111,14 @@ export class OverloadController {
   }
 }
 
-/** Dependencies of LoadMeter. */
-interface LoadMeterParts {
-  readonly clock: Clock
-  readonly metrics: Metrics<typeof NODE_METRICS>
-  readonly log: Pick<Logger, 'warn'>
-  /** Milliseconds for which the inputs that are next have waited. Default: they do not wait. */
-  readonly waitedMs?: () => number
-  /** CPU time that the process has used, milliseconds. */
-  readonly cpuMs?: () => number
-}
-
 /** Measures the load of this process from `start` to `stop`, in intervals of one second. */
 export class LoadMeter {
   readonly #clock: Clock
   readonly #log: Pick<Logger, 'warn'>
   readonly #metrics: Metrics<typeof NODE_METRICS>
-  readonly #overload = new OverloadController()
   readonly #waitedMs: () => number
   readonly #cpuMs: () => number
+  readonly #overload = new OverloadController()
   #intervalStart = 0
   #mark: EventLoopUtilization = performance.eventLoopUtilization()
   #utilisation = 0
@@ -135,15 +126,23 @@ export class LoadMeter {
   #longestMs = 0
   #cancel: (() => void) | undefined
 
-  constructor({ clock, metrics, log, waitedMs = () => 0, cpuMs = processCpuMs }: LoadMeterParts) {
-    this.#clock = clock
-    this.#log = log
-    this.#waitedMs = waitedMs
-    this.#cpuMs = cpuMs
-    this.#metrics = metrics
-    metrics.eventLoopUtilisation.read(() => this.eventLoopUtilisation)
-    metrics.slowdown.read(() => this.slowdown)
-    metrics.overloaded.read(() => Number(this.overloaded))
+  constructor(node: {
+    readonly clock: Clock
+    readonly metrics: Metrics<typeof NODE_METRICS>
+    readonly log: Pick<Logger, 'warn'>
+    /** Milliseconds for which the inputs that are next have waited. Default: they do not wait. */
+    readonly waitedMs?: () => number
+    /** CPU time that the process has used, milliseconds. */
+    readonly cpuMs?: () => number
+  }) {
+    this.#clock = node.clock
+    this.#log = node.log
+    this.#metrics = node.metrics
+    this.#waitedMs = node.waitedMs ?? (() => 0)
+    this.#cpuMs = node.cpuMs ?? processCpuMs
+    node.metrics.eventLoopUtilisation.read(() => this.eventLoopUtilisation)
+    node.metrics.slowdown.read(() => this.slowdown)
+    node.metrics.overloaded.read(() => Number(this.overloaded))
   }
 
   start(): void {
@@ -229,3 +228,35 @@ function processCpuMs(): number {
 }
 
 const round = (value: number, digits: number): number => Number(value.toFixed(digits))
+
+/** File descriptors that a node keeps for Redis, control, operators, its log, and what room code opens. */
+const RESERVED = 300
+
+/** Returns the limit of open files of this process (`ulimit -n`). Undefined: there is none, or the system does not tell. */
+export function openFileLimit(file = '/proc/self/limits'): number | undefined {
+  try {
+    const limit = Number(/^Max open files\s+(\d+)/m.exec(readFileSync(file, 'utf8'))?.[1])
+    return Number.isNaN(limit) ? undefined : limit
+  } catch {
+    return undefined
+  }
+}
+
+/**
+ * Returns the number of clients' connections that `limit` open files allow, at least 1. Warns if that is less than `maxSessions`
+ * (0: no limit) needs: without a bound of its own, such a process would drop connections that nothing counts.
+ */
+export function connectionsWithin(
+  limit: number | undefined,
+  maxSessions: number,
+  log: { readonly warn: (fields: object, text: string) => void },
+): number | undefined {
+  if (limit === undefined) return undefined
+  const needed = maxSessions + LIMITS.maxPendingConnections.value + RESERVED
+  if (maxSessions > 0 && limit < needed)
+    log.warn(
+      { open_files: limit, needed, max_sessions: maxSessions },
+      'ulimit -n is too low for MAX_SESSIONS',
+    )
+  return Math.max(1, limit - RESERVED)
+}

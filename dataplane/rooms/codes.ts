@@ -1,4 +1,4 @@
-import { codeKey, newCode } from '../../shared/join-code.ts'
+import { codeKey, newCode } from '../../shared/ids.ts'
 import type { Random } from '../../shared/random.ts'
 import type { Records } from '../../shared/store/port.ts'
 import { type RoomAddress, roomIdOf } from '../traffic.ts'

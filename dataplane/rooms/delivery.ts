@@ -342,7 +342,7 @@ interface ReplyingRoom {
 }
 
 /** The way to edges. */
-type ReplyEnvironment = Pick<RoomEnvironment, 'metrics' | 'departures' | 'deliver'>
+type ReplyEnvironment = Pick<RoomEnvironment, 'metrics' | 'departures' | 'cluster'>
 
 /** What a room says to edges, under its present epoch. */
 export class Replies {
@@ -377,7 +377,7 @@ export class Replies {
       leaving,
     }: { readonly layers?: EdgeLayers | undefined; readonly leaving?: readonly string[] | undefined } = {},
   ): void {
-    this.#environment.deliver(edge, {
+    this.#environment.cluster.deliver(edge, {
       room: this.#room,
       epoch: this.epoch,
       kind: 'update',
@@ -393,7 +393,7 @@ export class Replies {
   }
 
   send(edge: string, reply: Reply): void {
-    this.#environment.deliver(edge, { room: this.#room, epoch: this.epoch, ...reply } as ToEdge)
+    this.#environment.cluster.deliver(edge, { room: this.#room, epoch: this.epoch, ...reply } as ToEdge)
   }
 
   /** A message without a ref, or a request of an operator, failed. */
@@ -422,7 +422,7 @@ export class Replies {
   /** Sends an answer, and counts the error in it. */
   readonly answer = (edge: string, answer: ToEdge): void => {
     if ('code' in answer) this.countError(answer.code)
-    this.#environment.deliver(edge, answer)
+    this.#environment.cluster.deliver(edge, answer)
   }
 
   countError(code: ErrorCode): void {

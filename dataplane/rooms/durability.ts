@@ -430,11 +430,11 @@ export class FencedLog {
    * be the first to find that the store has lost everything. False: another node has the room.
    */
   async #recall(): Promise<boolean> {
-    const { nodeId, clock, rewritesAllowedAt } = this.#environment
+    const { nodeId, clock, cluster } = this.#environment
     if (!(await this.#records.recall(this.#room.name, nodeId, this.#fence.epoch, this.#recordTtlMs)))
       return false
     for (;;) {
-      const waitMs = rewritesAllowedAt() - clock.monotonic()
+      const waitMs = cluster.nodes.rewritesAllowedAt - clock.monotonic()
       if (waitMs <= 0 || this.#givenUp) return true
       this.#setUnsure(true)
       await sleep(clock, Math.min(waitMs, CHECK_MS))

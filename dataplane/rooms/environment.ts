@@ -6,6 +6,7 @@ import type { Random } from '../../shared/random.ts'
 import type { Listings, Notices, RoomRecords, Wakeups } from '../../shared/store/port.ts'
 import type { Tracer } from '../../shared/tracing/tracer.ts'
 import type { Inbox } from '../inbox.ts'
+import type { NoticeDelivery } from '../notices/delivery.ts'
 import type { ClaimOptions, Place } from '../place.ts'
 import type { RequestAnswer, RoomAddress, RoomRequest, ToEdge } from '../traffic.ts'
 import type { RoomCodes } from './codes.ts'
@@ -85,10 +86,39 @@ export const ROOM_LIMITS: RoomLimits = {
   quarantineTtlMs: 259_200_000,
 }
 
-/** Asks for the ownership of a room (`project/type:key`). */
-type ClaimRoom = (room: string, options: ClaimOptions) => Promise<Place>
+/** The cluster, as the rooms of a node use it (`Ownership`). */
+export interface RoomCluster {
+  /** This node's lease. */
+  readonly lease: {
+    /** Monotonic time until which the node may act for its rooms, in milliseconds. Checked before each turn and each delivery. */
+    readonly validUntil: number
+  }
+  readonly nodes: {
+    /**
+     * Monotonic time in milliseconds from which on this node may write a room again that the store has lost. Until then, a later owner of
+     * the room may report itself.
+     */
+    readonly rewritesAllowedAt: number
+    /** True if a node is known to have ended. */
+    isGone(nodeId: string): boolean
+  }
+  readonly claims: {
+    /** Claims a room (`project/type:key`) for this node. */
+    claim(room: string, options: ClaimOptions): Promise<Place>
+  }
+  readonly requests: {
+    /** Sends a request to another room. */
+    send(room: RoomAddress, request: RoomRequest): Promise<RequestAnswer>
+  }
+  readonly router: {
+    /** Forwards messages for a room that this node does not run. `owner`: the node that runs it; undefined: not known. */
+    redirect(room: RoomAddress, inbox: Inbox, owner: string | undefined): void
+  }
+  /** Sends a message to an edge. */
+  deliver(edge: string, message: ToEdge): void
+}
 
-/** What the rooms of one node are given from outside. The comment of each function ends with what `node.ts` puts there. */
+/** Dependencies of the rooms of one node. */
 export interface RoomDependencies {
   readonly nodeId: string
   readonly clock: Clock
@@ -100,25 +130,11 @@ export interface RoomDependencies {
   readonly listings: Listings
   readonly codes: RoomCodes
   readonly metrics: RoomMetrics
-  /** `Claims.claim`. */
-  readonly claim: ClaimRoom
-  /** Whether this node may act for its rooms at this moment (its lease is valid). Asked before each apply and each emit. `NodeLease.valid`. */
-  readonly mayAct: (now?: number) => boolean
-  /**
-   * From when on a room that the store has lost may be written again, on the monotonic clock: until then a later owner may say so.
-   * `ClusterNodes.rewritesAllowedAt`.
-   */
-  readonly rewritesAllowedAt: () => number
-  /** How busy the node is. `LoadMeter`. */
+  readonly cluster: RoomCluster
+  /** Load of the node. */
   readonly load: NodeLoad
-  /** Notices of a room (`project/type:key`) are written. `NoticeDelivery.deliver`. */
-  readonly deliverNotices: (room: string) => void
-  /** Sends a request to another room. `RoomRequests.send`. */
-  readonly request: (room: RoomAddress, request: RoomRequest) => Promise<RequestAnswer>
-  /** Takes a message to an edge. `Ownership.deliver`. */
-  readonly deliver: (edge: string, message: ToEdge) => void
-  /** Messages for a room that is not here (any more); `owner`: the node that has it, if that is known. `Router.redirect`. */
-  readonly redirect: (room: RoomAddress, inbox: Inbox, owner: string | undefined) => void
+  /** Delivery of written notices to the backend. */
+  readonly noticeDelivery: Pick<NoticeDelivery, 'deliver'>
 }
 
 /** What all rooms of one node share. */
@@ -141,3 +157,7 @@ export interface RoomEnvironment extends RoomDependencies {
   /** Of room logic where there is no room yet. */
   readonly failures: FailureLog
 }
+
+/** True while the node may act for its rooms. `now`: the monotonic time, if the caller has just read it. */
+export const hasLease = ({ clock, cluster }: RoomEnvironment, now = clock.monotonic()): boolean =>
+  now < cluster.lease.validUntil

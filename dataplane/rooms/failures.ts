@@ -1,7 +1,7 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import type { Clock } from '../../shared/clock.ts'
 import type { Json } from '../../shared/json.ts'
-import { Quiet } from '../../shared/quiet.ts'
+import { Quiet } from '../../shared/log.ts'
 import type { Claim } from '../../shared/store/port.ts'
 import { cloneJson, NotJson } from '../../shared/sync/check.ts'
 import { decodeNote, type TurnCause } from '../watchdog/turns.ts'

@@ -17,6 +17,7 @@ async function setup() {
   const timer = setInterval(() => clock.advance(50), 1)
   onTestFinished(() => clearInterval(timer))
   const store = memoryStore({ clock })
+  const nodes = { rewritesAllowedAt: 0 }
   const environment = {
     nodeId: 'node_a',
     clock,
@@ -26,7 +27,7 @@ async function setup() {
     wakeups: store.wakeups,
     limits: { recordTtlMs: TTL_MS },
     metrics: { commitDuration: { observe: () => undefined } },
-    rewritesAllowedAt: () => 0,
+    cluster: { nodes },
   }
   const { fence } = (await store.rooms.claim(ROOM, 'node_a', 0, TTL_MS))!
   const room: RecordedRoom = {
@@ -42,12 +43,13 @@ async function setup() {
   }
   const log = new FencedLog(environment as unknown as RoomEnvironment, room, fence)
   /** The store loses everything. No owner may write a room again before `rewritesAllowedAt`. */
-  const empty = (rewritesAllowedAt: () => number) => {
+  const empty = (rewritesAllowedAt: number) => {
     const { rooms, notices, wakeups } = memoryStore({ clock })
-    Object.assign(environment, { records: rooms, notices, wakeups, rewritesAllowedAt })
+    nodes.rewritesAllowedAt = rewritesAllowedAt
+    Object.assign(environment, { records: rooms, notices, wakeups })
     return rooms
   }
-  return { clock, store, environment, fence, log, empty }
+  return { clock, store, environment, fence, log, nodes, empty }
 }
 
 describe('FencedLog', () => {
@@ -91,7 +93,7 @@ describe('FencedLog', () => {
         const { clock, fence, log, empty } = await setup()
         for (let written = 0; written < writes; written++) await log.append(new Uint8Array(1), [])
         const allowedAt = clock.monotonic() + 5000
-        const rooms = empty(() => allowedAt)
+        const rooms = empty(allowedAt)
         loseAnswerOfRecall(rooms)
         expect(await log.append(new Uint8Array(1), [])).toBe(true)
         expect(clock.monotonic()).toBeGreaterThanOrEqual(allowedAt)
@@ -101,15 +103,14 @@ describe('FencedLog', () => {
     )
 
     it('leaves it to a later owner that recalls it in time, if an earlier owner was the first to recall it', async () => {
-      const { fence, log, empty } = await setup()
+      const { fence, log, nodes, empty } = await setup()
       await log.append(new Uint8Array(1), [])
-      let allowedAt = Number.POSITIVE_INFINITY
-      const rooms = empty(() => allowedAt)
+      const rooms = empty(Number.POSITIVE_INFINITY)
       await rooms.recall(ROOM, 'node_0', fence.epoch - 1, TTL_MS)
       const verified = log.verify()
       await vi.waitUntil(async () => (await rooms.inspect(ROOM))?.epoch === fence.epoch)
       await rooms.recall(ROOM, 'node_b', fence.epoch + 1, TTL_MS)
-      allowedAt = 0
+      nodes.rewritesAllowedAt = 0
       expect(await verified).toBe(false)
       expect(await rooms.inspect(ROOM)).toMatchObject({ epoch: fence.epoch + 1, owner: 'node_b' })
     })

@@ -47,8 +47,6 @@ interface RoomHostOptions
   /** The room types installed. */
   readonly rooms: readonly RoomDefinition[]
   readonly codecs: readonly Codec[]
-  /** Whether a node is known to have ended: no one tells of one that ended before it was known. */
-  readonly edgeGone: (edge: string) => boolean
   /** Default: when this turn of the event loop has read its sockets. */
   readonly defer?: Defer
   readonly limits?: Partial<RoomLimits>
@@ -127,7 +125,7 @@ export class RoomHost {
     this.#refresh = scheduler.timer(() => {
       this.#refresh.at(clock.monotonic() + everyMs)
       for (const room of this.rooms) room.refresh()
-      for (const edge of this.#edges()) if (options.edgeGone(edge)) this.edgeGone(edge)
+      for (const edge of this.#edges()) if (options.cluster.nodes.isGone(edge)) this.edgeGone(edge)
     })
     this.#refresh.at(clock.monotonic() + everyMs)
   }
@@ -251,7 +249,7 @@ export class RoomHost {
   ): Promise<Place> | undefined {
     const definition = this.#types.get(address.roomType)
     const slot = this.#slots.get(address.name)
-    if (this.#closed) this.#environment.redirect(address, inbox, undefined)
+    if (this.#closed) this.#environment.cluster.router.redirect(address, inbox, undefined)
     else if (!definition) this.#unknownType(address, inbox)
     else if (slot) for (const { message, from } of inbox.take()) slot.receive(message, from)
     else return this.#open(address, definition, inbox, seen)
@@ -453,10 +451,10 @@ export class RoomHost {
 
   /** Operators end a room for which there is no code: its record goes without a hook. Never rejects. */
   async #endUnknown(address: RoomAddress, inbox: Inbox, replies: Replies): Promise<void> {
-    const { claim, clock, format, records, wakeups, limits, log, redirect } = this.#environment
+    const { cluster, clock, format, records, wakeups, limits, log } = this.#environment
     const { name } = address
-    const place = await claim(name, { stateVersion: Number.POSITIVE_INFINITY })
-    if (place.at === 'node') redirect(address, inbox, place.nodeId)
+    const place = await cluster.claims.claim(name, { stateVersion: Number.POSITIVE_INFINITY })
+    if (place.at === 'node') cluster.router.redirect(address, inbox, place.nodeId)
     else if (place.at === 'nowhere') refuseAll(inbox, place, replies.answer)
     else {
       const { fence, snapshot, journal } = place.claim

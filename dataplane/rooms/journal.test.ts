@@ -1,6 +1,5 @@
 import { expect, it } from 'vitest'
-import { apply } from '../../shared/sync/apply.ts'
-import { REMOVE, Replace } from '../../shared/sync/delta.ts'
+import { apply, REMOVE, Replace } from '../../shared/sync/delta.ts'
 import { diff } from '../../shared/sync/testing/diff.ts'
 import { JournalFormat, type RoomSnapshot, type Update } from './journal.ts'
 

@@ -13,11 +13,11 @@ import {
   Replace,
   type Splice,
 } from '../../shared/sync/delta.ts'
-import type { Outcome, RefusedRef, RepliedRef, RequestAnswer, RequestCode } from '../traffic.ts'
+import type { Outcome, RefusedRef, RepliedRef, RequestCode } from '../traffic.ts'
 import type { Member } from './definition.ts'
 import type { Grant, MemberGrants } from './layer-grants.ts'
 import type { ChangedLayer, HiddenChange, UpdateLayers } from './layers.ts'
-import { type MembershipRecord, memberFor } from './memberships.ts'
+import type { MembershipRecord } from './memberships.ts'
 import type {
   Ban,
   Outcome as RequestOutcome,
@@ -180,13 +180,13 @@ export class JournalFormat {
   entry(update: Update): Uint8Array {
     const writer = this.#writer.begin()
     writer.raw(NO_HEAD)
-    UPDATE.write(writer, update)
+    write(writer, UPDATE, update)
     return sealed(writer.take())
   }
 
   snapshot(snapshot: RoomSnapshot): Uint8Array {
     const writer = this.#writer.begin()
-    SNAPSHOT.write(writer, snapshot)
+    write(writer, SNAPSHOT, snapshot)
     return sealed(joinParts([writer.take(), ...snapshot.updates]))
   }
 
@@ -194,7 +194,7 @@ export class JournalFormat {
   outcomes(rows: readonly RequestOutcome[]): Uint8Array {
     const writer = this.#writer.begin()
     writer.raw(NO_HEAD)
-    OUTCOMES.write(writer, rows)
+    write(writer, OUTCOMES, rows)
     return sealed(writer.take())
   }
 
@@ -205,7 +205,15 @@ export class JournalFormat {
 
   /** Throws UnreadableRecord or NewerRecord. */
   readEntry(bytes: Uint8Array): Update {
-    return this.#read(bytes, () => read(UPDATE, bytes.subarray(HEAD_BYTES)))
+    return this.#read(bytes, () => {
+      const update = read(UPDATE, bytes.subarray(HEAD_BYTES))
+      for (const { path, at } of update.layers?.hidden ?? [])
+        if (at >= path.length)
+          throw new TypeError(
+            `a hidden value at a path of ${path.length} keys changes its layer at key ${at}`,
+          )
+      return update
+    })
   }
 
   /** Throws UnreadableRecord or NewerRecord. The updates in it are left as they are, for `readEntry`. */
@@ -235,7 +243,7 @@ function read<T>(part: Part<T>, bytes: Uint8Array): T {
   const reader = new MsgpackReader(bytes, { levels: LEVELS })
   const value = reader.value()
   reader.end()
-  return part.read([value].values(), 'a record')
+  return readPart(part, [value].values(), 'a record') as T
 }
 
 /** Writes the head before what is behind it. */
@@ -284,76 +292,99 @@ function splitParts(bytes: Uint8Array): Uint8Array[] {
   return parts
 }
 
-/** A part of a record: how it is written, and how it is read, which throws a TypeError for anything else. */
-interface Part<T> {
-  /** How many values of MessagePack it takes. */
+/** Layout of a part of a record, as data. `of` only names the part's type in memory. */
+type Part<T> = Layout & { readonly of?: T }
+
+type Layout =
+  | { readonly kind: keyof typeof VALUES }
+  | Tuple
+  | { readonly kind: 'list'; readonly part: Layout }
+  /** Nil stands for `nothing`. */
+  | { readonly kind: 'optional'; readonly part: Layout; readonly nothing: null | undefined }
+  /** `failed` for objects with a `code`, else `other`. Their widths differ. */
+  | { readonly kind: 'outcome'; readonly failed: Tuple; readonly other: Tuple }
+
+/** The fields of an object in this order, `width` values of MessagePack: as an array, or inside the array around it. */
+interface Tuple {
+  readonly kind: 'tuple' | 'inline'
+  readonly fields: readonly (readonly [name: string, part: Layout])[]
   readonly width: number
-  write(writer: MsgpackWriter, value: T): void
-  /** `what`: the name of the part. */
-  read(values: Iterator<unknown>, what: string): T
 }
 
-/** A part of one value. */
-const value = <T>(
-  write: (writer: MsgpackWriter, value: T) => void,
-  check: (found: unknown, what: string) => T,
-): Part<T> => ({ width: 1, write, read: (values, what) => check(values.next().value, what) })
+function tuple<T>(parts: { readonly [K in keyof T]-?: Part<T[K]> }): Tuple & { readonly of?: T } {
+  const fields = Object.entries<Layout>(parts)
+  const width = fields.reduce((sum, [, part]) => sum + (part.kind === 'inline' ? part.width : 1), 0)
+  return { kind: 'tuple', fields, width }
+}
 
-/** The fields of an object in this order, each a part. */
-function fields<T>(parts: { readonly [K in keyof T]-?: Part<T[K]> }): Part<T> {
-  const entries = Object.entries(parts) as [keyof T, Part<T[keyof T]>][]
-  return {
-    width: entries.reduce((sum, [, { width }]) => sum + width, 0),
-    write(writer, object) {
-      for (const [name, part] of entries) part.write(writer, object[name])
-    },
-    read(values) {
-      const object: Partial<T> = {}
-      for (const [name, part] of entries) object[name] = part.read(values, String(name))
-      return object as T
-    },
+const listOf = <T>(part: Part<T>): Part<readonly T[]> => ({ kind: 'list', part })
+
+const optional = <T, N extends null | undefined>(part: Part<T>, nothing: N): Part<T | N> => ({
+  kind: 'optional',
+  part,
+  nothing,
+})
+
+function write(writer: MsgpackWriter, layout: Layout, value: unknown): void {
+  switch (layout.kind) {
+    case 'count':
+      writer.number(value as number)
+      break
+    case 'text':
+      writer.string(value as string)
+      break
+    case 'tuple':
+    case 'inline':
+      if (layout.kind === 'tuple') writer.array(layout.width)
+      for (const [name, part] of layout.fields)
+        write(writer, part, (value as { readonly [name: string]: unknown })[name])
+      break
+    case 'list':
+      writer.array((value as readonly unknown[]).length)
+      for (const element of value as readonly unknown[]) write(writer, layout.part, element)
+      break
+    case 'optional':
+      if (value === layout.nothing) writer.nil()
+      else write(writer, layout.part, value)
+      break
+    case 'outcome':
+      write(writer, 'code' in (value as object) ? layout.failed : layout.other, value)
+      break
+    case 'change':
+    case 'delta':
+      writeChange(writer, value as Change)
+      break
+    default:
+      writer.value(value as Json)
   }
 }
 
-/** A part as an array. */
-const array = <T>(part: Part<T>): Part<T> =>
-  value(
-    (writer, object) => {
-      writer.array(part.width)
-      part.write(writer, object)
-    },
-    (found, what) => part.read(list(found, what).values(), what),
-  )
-
-/** Any number of a part of one value. */
-const listOf = <T>(part: Part<T>): Part<readonly T[]> =>
-  value(
-    (writer, elements) => {
-      writer.array(elements.length)
-      for (const element of elements) part.write(writer, element)
-    },
-    (found, what) => list(found, what).map((element) => part.read([element].values(), what)),
-  )
-
-/** One of two parts, as an array: their lengths tell which. */
-function oneOf<B, C>(one: Part<B>, other: Part<C>, isOne: (value: B | C) => boolean): Part<B | C> {
-  const [first, second] = [array(one), array(other)]
-  return value(
-    (writer, written) =>
-      isOne(written) ? first.write(writer, written as B) : second.write(writer, written as C),
-    (found, what) => (list(found, what).length === one.width ? first : second).read([found].values(), what),
-  )
+/** Reads a part from the next of `values`. `what`: the name of the part, for errors. Throws a TypeError for what `write` does not write. */
+function readPart(layout: Layout, values: Iterator<unknown>, what: string): unknown {
+  if (layout.kind === 'inline') return readFields(layout, values)
+  const found: unknown = values.next().value
+  switch (layout.kind) {
+    case 'tuple':
+      return readFields(layout, list(found, what).values())
+    case 'list':
+      return list(found, what).map((element) => readPart(layout.part, [element].values(), what))
+    case 'optional':
+      return found === null ? layout.nothing : readPart(layout.part, [found].values(), what)
+    case 'outcome': {
+      const elements = list(found, what)
+      const { failed, other } = layout
+      return readFields(elements.length === failed.width ? failed : other, elements.values())
+    }
+    default:
+      return VALUES[layout.kind](found, what)
+  }
 }
 
-/** A part that may be missing. */
-const optional = <T, N extends null | undefined>(part: Part<T>, nothing: N): Part<T | N> =>
-  value(
-    (writer, given) => {
-      if (given === nothing) writer.nil()
-      else part.write(writer, given as T)
-    },
-    (found, what) => (found === null ? nothing : part.read([found].values(), what)),
-  )
+function readFields({ fields }: Tuple, values: Iterator<unknown>): unknown {
+  const object: { [name: string]: unknown } = {}
+  for (const [name, part] of fields) object[name] = readPart(part, values, name)
+  return object
+}
 
 const unlike = (what: string, right: string, found: unknown): TypeError =>
   new TypeError(`${what} is ${typeof found}; it must be ${right}`)
@@ -390,12 +421,6 @@ function errorCode(found: unknown, what: string): ErrorCode {
   return Object.hasOwn(ERRORS, code) ? (code as ErrorCode) : 'room_logic_failed'
 }
 
-const requestCode = (found: unknown, what: string): RequestCode => text(found, what) as RequestCode
-
-/** A reason that a newer version knows is for clients to understand. */
-const departureReason = (found: unknown, what: string): DepartureReason =>
-  text(found, what) as DepartureReason
-
 function json(found: unknown): Json {
   checkJson(found)
   return found
@@ -407,148 +432,131 @@ function jsonObject(found: unknown, what: string): JsonObject {
   return json(found) as JsonObject
 }
 
-const writeText = (writer: MsgpackWriter, written: string) => writer.string(written)
-const writeJson = (writer: MsgpackWriter, written: Json) => writer.value(written)
+/** Checks of single values. */
+const VALUES = {
+  text,
+  count,
+  flag,
+  json,
+  object: jsonObject,
+  error_code: errorCode,
+  request_code: (found: unknown, what: string) => text(found, what) as RequestCode,
+  /** A reason that only a newer version knows is for clients to understand. */
+  departure_reason: (found: unknown, what: string) => text(found, what) as DepartureReason,
+  subprotocol,
+  change: changeOf,
+  delta: deltaOf,
+}
 
-const TEXT = value(writeText, text)
-const COUNT = value((writer, written: number) => writer.number(written), count)
-const JSON_VALUE = value(writeJson, json)
-
-const FLAG = value(writeJson, flag)
-const DATA = optional<JsonObject, null>(value(writeJson, jsonObject), null)
-const MEMBER_FIELDS = fields<Member>({ id: TEXT, sub: optional(TEXT, null), connected: FLAG, data: DATA })
+const TEXT: Part<string> = { kind: 'text' }
+const COUNT: Part<number> = { kind: 'count' }
+const FLAG: Part<boolean> = { kind: 'flag' }
+const JSON_VALUE: Part<Json> = { kind: 'json' }
+const DATA = optional<JsonObject, null>({ kind: 'object' }, null)
 const MEMBER: Part<Member> = {
-  ...MEMBER_FIELDS,
-  read: (values, what) => memberFor(MEMBER_FIELDS.read(values, what)),
+  ...tuple<Member>({ id: TEXT, sub: optional(TEXT, null), connected: FLAG, data: DATA }),
+  kind: 'inline',
 }
 const POSITION = { epoch: COUNT, seq: COUNT }
-const REFUSED = { ref: COUNT, code: value(writeText, errorCode), message: TEXT }
+const REFUSED = { ref: COUNT, code: { kind: 'error_code' } as Part<ErrorCode>, message: TEXT }
 const REPLIED = { ref: COUNT, reply: JSON_VALUE }
-const isRefusal = (outcome: Outcome): outcome is RefusedRef => 'code' in outcome
-const MEMBERSHIP = array(
-  fields<MembershipRecord>({
-    member: MEMBER,
-    sessionId: TEXT,
-    subscriptionId: optional(TEXT, undefined),
-    joinRequest: COUNT,
-    edge: TEXT,
-    codec: value(writeText, subprotocol),
-    lastRef: COUNT,
-    outcomes: listOf(oneOf<RefusedRef, RepliedRef>(fields(REFUSED), fields(REPLIED), isRefusal)),
-    forgotten: COUNT,
-  }),
-)
-const EVENT = fields<RoomEvent>({ name: TEXT, data: JSON_VALUE, to: optional(listOf(TEXT), undefined) })
-const DEPARTURE = fields<Departure>({ member: MEMBER, reason: value(writeText, departureReason) })
-const ACK = fields<Ack>({ memberId: TEXT, ref: COUNT, forgotten: COUNT })
-const GRANT = fields<Grant>({ memberId: TEXT, layer: TEXT, shown: FLAG })
-const HIDDEN = array(
-  fields<HiddenChange>({
-    layer: optional(TEXT, null),
-    path: listOf(TEXT),
-    change: value<Change>(writeChange, changeOf),
-    at: COUNT,
-  }),
-)
-const UPDATE_LAYERS = array(
-  fields<UpdateLayers>({
-    checksum: COUNT,
-    sum: COUNT,
-    hidden: listOf({ ...HIDDEN, read: (values, what) => fittingPath(HIDDEN.read(values, what)) }),
-    changed: listOf(array(fields<ChangedLayer>({ layer: TEXT, checksum: COUNT, created: FLAG }))),
-    grants: listOf(array(GRANT)),
-  }),
-)
-const SNAPSHOT_LAYERS = array(
-  fields<SnapshotLayers>({
-    checksum: COUNT,
-    sum: COUNT,
-    grants: listOf(array(fields<MemberGrants>({ memberId: TEXT, layers: listOf(TEXT) }))),
-  }),
-)
-type Failed = Extract<RequestAnswer, { code: RequestCode }>
-type Replied = Extract<RequestAnswer, { reply: Json }>
+const MEMBERSHIP = tuple<MembershipRecord>({
+  member: MEMBER,
+  sessionId: TEXT,
+  subscriptionId: optional(TEXT, undefined),
+  joinRequest: COUNT,
+  edge: TEXT,
+  codec: { kind: 'subprotocol' },
+  lastRef: COUNT,
+  outcomes: listOf<Outcome>({ kind: 'outcome', failed: tuple(REFUSED), other: tuple(REPLIED) }),
+  forgotten: COUNT,
+})
+const EVENT = tuple<RoomEvent>({ name: TEXT, data: JSON_VALUE, to: optional(listOf(TEXT), undefined) })
+const DEPARTURE = tuple<Departure>({ member: MEMBER, reason: { kind: 'departure_reason' } })
+const ACK = tuple<Ack>({ memberId: TEXT, ref: COUNT, forgotten: COUNT })
+const GRANT = tuple<Grant>({ memberId: TEXT, layer: TEXT, shown: FLAG })
+const HIDDEN = tuple<HiddenChange>({
+  layer: optional(TEXT, null),
+  path: listOf(TEXT),
+  change: { kind: 'change' },
+  at: COUNT,
+})
+const UPDATE_LAYERS = tuple<UpdateLayers>({
+  checksum: COUNT,
+  sum: COUNT,
+  hidden: listOf(HIDDEN),
+  changed: listOf(tuple<ChangedLayer>({ layer: TEXT, checksum: COUNT, created: FLAG })),
+  grants: listOf(GRANT),
+})
+const SNAPSHOT_LAYERS = tuple<SnapshotLayers>({
+  checksum: COUNT,
+  sum: COUNT,
+  grants: listOf(tuple<MemberGrants>({ memberId: TEXT, layers: listOf(TEXT) })),
+})
 /** The rows of each table. */
 const ROWS: { readonly [Name in keyof TableRows]: Part<TableRows[Name][number]> } = {
-  timers: fields<RoomTimer>({ id: TEXT, due: COUNT, name: TEXT, data: JSON_VALUE }),
-  tasks: fields<Omit<RoomTask, 'work'>>({
+  timers: tuple<RoomTimer>({ id: TEXT, due: COUNT, name: TEXT, data: JSON_VALUE }),
+  tasks: tuple<Omit<RoomTask, 'work'>>({
     id: TEXT,
     name: TEXT,
     data: JSON_VALUE,
     due: optional(COUNT, undefined),
   }),
-  bans: fields<Ban>({ id: TEXT }),
-  reservations: fields<Reservation>({ id: TEXT, due: COUNT }),
-  outcomes: fields<RequestOutcome>({
+  bans: tuple<Ban>({ id: TEXT }),
+  reservations: tuple<Reservation>({ id: TEXT, due: COUNT }),
+  outcomes: tuple<RequestOutcome>({
     id: TEXT,
     hash: TEXT,
     due: COUNT,
-    answer: oneOf<Failed, Replied>(
-      fields({ code: value(writeText, requestCode), message: TEXT }),
-      fields({ reply: JSON_VALUE, epoch: COUNT, seq: COUNT }),
-      (answer) => 'code' in answer,
-    ),
+    answer: {
+      kind: 'outcome',
+      failed: tuple({ code: { kind: 'request_code' }, message: TEXT }),
+      other: tuple({ reply: JSON_VALUE, epoch: COUNT, seq: COUNT }),
+    },
   }),
 }
-const OUTCOMES = listOf(array(ROWS.outcomes))
+const OUTCOMES = listOf(ROWS.outcomes)
 /** Something of each table, made of its rows. */
 const tables = <T>(partOf: (rows: Part<readonly Row[]>) => Part<unknown>): Part<T> =>
-  array(
-    fields(
-      Object.fromEntries(
-        Object.entries<Part<Row>>(ROWS).map(([name, row]) => [name, partOf(listOf(array(row)))]),
-      ),
-    ),
+  tuple(
+    Object.fromEntries(Object.entries<Part<Row>>(ROWS).map(([name, row]) => [name, partOf(listOf(row))])),
   ) as Part<T>
 const TABLE_ROWS = tables<TableRows>((rows) => rows)
 const TABLES_CHANGES = tables<TablesChanges>((set) =>
-  optional(array(fields<TableChanges<Row>>({ set, removed: listOf(TEXT) })), undefined),
+  optional(tuple<TableChanges<Row>>({ set, removed: listOf(TEXT) }), undefined),
 )
-const UPDATE = array(
-  fields<Update>({
-    ...POSITION,
-    visible: FLAG,
-    checksum: COUNT,
-    delta: optional(value<Delta>(writeChange, deltaOf), undefined),
-    events: listOf(array(EVENT)),
-    joined: listOf(MEMBERSHIP),
-    replaced: listOf(MEMBERSHIP),
-    left: listOf(array(DEPARTURE)),
-    presence: listOf(array(fields<Presence>({ memberId: TEXT, connected: FLAG, sub: optional(TEXT, null) }))),
-    renewed: listOf(array(fields<RenewedData>({ memberId: TEXT, data: DATA }))),
-    acks: listOf(array(ACK)),
-    outcomes: listOf(
-      oneOf(
-        fields<Of<RefusedRef>>({ memberId: TEXT, ...REFUSED }),
-        fields<Of<RepliedRef>>({ memberId: TEXT, ...REPLIED }),
-        isRefusal,
-      ),
-    ),
-    layers: optional(UPDATE_LAYERS, undefined),
-    tables: optional(TABLES_CHANGES, undefined),
+const UPDATE = tuple<Update>({
+  ...POSITION,
+  visible: FLAG,
+  checksum: COUNT,
+  delta: optional<Delta, undefined>({ kind: 'delta' }, undefined),
+  events: listOf(EVENT),
+  joined: listOf(MEMBERSHIP),
+  replaced: listOf(MEMBERSHIP),
+  left: listOf(DEPARTURE),
+  presence: listOf(tuple<Presence>({ memberId: TEXT, connected: FLAG, sub: optional(TEXT, null) })),
+  renewed: listOf(tuple<RenewedData>({ memberId: TEXT, data: DATA })),
+  acks: listOf(ACK),
+  outcomes: listOf<MemberOutcome>({
+    kind: 'outcome',
+    failed: tuple<Of<RefusedRef>>({ memberId: TEXT, ...REFUSED }),
+    other: tuple<Of<RepliedRef>>({ memberId: TEXT, ...REPLIED }),
   }),
-)
-const SNAPSHOT = array(
-  fields<Omit<RoomSnapshot, 'updates'>>({
-    ...POSITION,
-    checksum: COUNT,
-    state: JSON_VALUE,
-    memberships: listOf(MEMBERSHIP),
-    base: array(fields<Position>(POSITION)),
-    layers: optional(SNAPSHOT_LAYERS, undefined),
-    stateVersion: COUNT,
-    tables: TABLE_ROWS,
-    createdAt: COUNT,
-    code: optional(TEXT, undefined),
-  }),
-)
-
-function fittingPath(change: HiddenChange): HiddenChange {
-  if (change.at < change.path.length) return change
-  throw new TypeError(
-    `a hidden value at a path of ${change.path.length} keys changes its layer at key ${change.at}`,
-  )
-}
+  layers: optional(UPDATE_LAYERS, undefined),
+  tables: optional(TABLES_CHANGES, undefined),
+})
+const SNAPSHOT = tuple<Omit<RoomSnapshot, 'updates'>>({
+  ...POSITION,
+  checksum: COUNT,
+  state: JSON_VALUE,
+  memberships: listOf(MEMBERSHIP),
+  base: tuple<Position>(POSITION),
+  layers: optional(SNAPSHOT_LAYERS, undefined),
+  stateVersion: COUNT,
+  tables: TABLE_ROWS,
+  createdAt: COUNT,
+  code: optional(TEXT, undefined),
+})
 
 /**
  * Writes a delta: 0 removes; [1, value] replaces; [2, value] adds; [3, key, change, …] changes an object;

@@ -13,7 +13,8 @@ import {
   patternsOf,
   RIGHT_NAME,
 } from './layer-rules.ts'
-import { flushedOf, hashOf, LiveObject, type LiveTree, type Slot } from './live-tree.ts'
+import { flushedOf, hashOf, LiveObject, type Slot } from './live-object.ts'
+import type { LiveTree } from './live-tree.ts'
 
 type MutableObject = { [key: string]: Json }
 

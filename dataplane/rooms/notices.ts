@@ -105,7 +105,7 @@ export class RoomNotices {
     this.#unwritten -= number
     this.#written += number
     if (this.#isMany && !this.#timer.waiting) this.#countSoon()
-    this.#environment.deliverNotices(this.#address.name)
+    this.#environment.noticeDelivery.deliver(this.#address.name)
   }
 
   /** Repairs the index of rooms with notices. To be called every few minutes. */
@@ -130,11 +130,11 @@ export class RoomNotices {
   async #index(): Promise<void> {
     await this.#count()
     if (this.#counted === 0) return
-    const { notices, deliverNotices } = this.#environment
+    const { notices, noticeDelivery } = this.#environment
     const { name } = this.#address
     // As an owner before the first: this hides no write that is announced.
     await notices.announce(name, { epoch: 0, version: 0 }).then(
-      () => deliverNotices(name),
+      () => noticeDelivery.deliver(name),
       () => {},
     )
   }

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto'
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import * as v from 'valibot'
 import type { Json, JsonObject } from '../../shared/json.ts'
-import { MATCHED, PARTY_CODE } from '../../shared/protocol/queue.ts'
+import { MATCHED, PARTY_CODE } from '../../shared/protocol/messages.ts'
 import type { TypedRoom } from '../../shared/room-types.ts'
 import {
   type AdmitContext,

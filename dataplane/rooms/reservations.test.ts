@@ -1,6 +1,6 @@
 import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
-import { WAKEUP_PARTS } from '../../shared/store/rules.ts'
+import { WAKEUP_PARTS } from '../../shared/store/port.ts'
 import { RoomBench } from '../../test/support/rooms/room-bench.ts'
 import { type Durability, defineRoom } from './definition.ts'
 

@@ -1,6 +1,6 @@
 import type { Json } from '../../shared/json.ts'
 import type { Claim } from '../../shared/store/port.ts'
-import { apply } from '../../shared/sync/apply.ts'
+import { apply } from '../../shared/sync/delta.ts'
 import type { Outcome as MessageOutcome } from '../traffic.ts'
 import {
   type JournalFormat,
@@ -13,8 +13,7 @@ import { Grants } from './layer-grants.ts'
 import { hiddenDelta } from './layers.ts'
 import { LiveTree } from './live-tree.ts'
 import { type MembershipRecord, memberFor } from './memberships.ts'
-import type { Outcome } from './table.ts'
-import { Tables } from './table.ts'
+import { type Outcome, Tables } from './table.ts'
 
 /** A room as it begins on a node: new, or as its record has it, read to the end, so that nothing of it is decoded for the first time later. */
 export interface RestoredRoom extends Omit<RoomSnapshot, 'checksum' | 'state' | 'layers' | 'tables'> {
@@ -179,5 +178,6 @@ interface RestoredMembership extends MembershipRecord {
 
 const open = (membership: MembershipRecord): RestoredMembership => ({
   ...membership,
+  member: memberFor(membership.member),
   outcomes: [...membership.outcomes],
 })

@@ -1,6 +1,6 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
 import type { Clock } from '../../shared/clock.ts'
-import { Quiet } from '../../shared/quiet.ts'
+import { Quiet } from '../../shared/log.ts'
 import { roomNamed } from '../traffic.ts'
 import { fieldsOf, type Suspects } from '../watchdog/suspects.ts'
 import { plainTurn, type Turn, type TurnObserver, type TurnRoom } from '../watchdog/turns.ts'

@@ -8,8 +8,7 @@ import type {
   StateAt,
   Subprotocol,
 } from '../../shared/protocol/messages.ts'
-import { apply } from '../../shared/sync/apply.ts'
-import type { Delta } from '../../shared/sync/delta.ts'
+import { apply, type Delta } from '../../shared/sync/delta.ts'
 import { type Frame, frame, joinFrames } from '../frame.ts'
 import type { Frames } from '../traffic.ts'
 import type { Position, RoomEvent, Update } from './journal.ts'

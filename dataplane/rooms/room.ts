@@ -5,6 +5,7 @@ import { type Arrival, isClose, type RoomAddress, type ToOwner } from '../traffi
 import { encodeNote } from '../watchdog/turns.ts'
 import { RoomAdmission } from './admission.ts'
 import type { RoomDefinition } from './definition.ts'
+import { hasLease } from './environment.ts'
 import { errorText, validate } from './failures.ts'
 import { Inputs } from './inputs.ts'
 import type { Update } from './journal.ts'
@@ -470,7 +471,7 @@ export class Room {
   /** Whether the room may act at this moment; it freezes when its node may not. `now`: the monotonic time, where it was just read. */
   #mayAct(now?: number): boolean {
     if (this.frozen) return false
-    if (this.stream.environment.mayAct(now)) return true
+    if (hasLease(this.stream.environment, now)) return true
     this.freeze()
     return false
   }
@@ -484,7 +485,7 @@ export class Room {
 
   /** Continues after `freeze`, if the node may act. */
   unfreeze(): void {
-    if (!this.frozen || this.#ended || !this.stream.environment.mayAct()) return
+    if (!this.frozen || this.#ended || !hasLease(this.stream.environment)) return
     this.#actsSince = this.stream.environment.clock.monotonic()
     this.stream.resume()
     this.handleInbox()

@@ -100,10 +100,10 @@ export class RoomSlot {
   }
 
   async #claim(creator: string | undefined, seen: Inspection | undefined): Promise<Place> {
-    const { claim, log } = this.environment
+    const { cluster, log } = this.environment
     const { name } = this.address
     try {
-      return await claim(name, {
+      return await cluster.claims.claim(name, {
         creator,
         seen,
         // Taking what is not stored from an owner that lives would end it.
@@ -159,12 +159,12 @@ export class RoomSlot {
   /** All that waits goes to `owner`, or to whichever node has the room by then. */
   #forward(owner: string | undefined): void {
     this.#leave()
-    const { deliver, redirect } = this.environment
+    const { cluster } = this.environment
     const { turnedAway } = this.inbox
     for (const edge of turnedAway)
-      deliver(edge, { room: this.address, epoch: 0, kind: 'redirect', owner: owner ?? null })
+      cluster.deliver(edge, { room: this.address, epoch: 0, kind: 'redirect', owner: owner ?? null })
     turnedAway.clear()
-    if (!this.inbox.empty) redirect(this.address, this.inbox, owner)
+    if (!this.inbox.empty) cluster.router.redirect(this.address, this.inbox, owner)
   }
 
   /** All that waits is answered, or looks for the room again. */

@@ -131,7 +131,7 @@ describe('a store that came back empty, of two that take themselves for the owne
       const { clock, old, heir, ann } = await twoOwners()
       const order = first === 'old' ? [old, heir] : [heir, old]
       wipe(...order)
-      for (const bench of order) bench.rewritesAllowedAt = clock.monotonic() + 500
+      for (const bench of order) bench.nodes.rewritesAllowedAt = clock.monotonic() + 500
       for (const bench of order) {
         bench.host.recheck()
         await bench.settle()

@@ -4,7 +4,7 @@ import { type RoomAddress, roomIdOf } from '../traffic.ts'
 import type { Member, RoomDefinition, RoomLog } from './definition.ts'
 import { Delivery, type Flush, Replies } from './delivery.ts'
 import { FencedLog, RoomDurability, type RoomLife } from './durability.ts'
-import type { RoomEnvironment } from './environment.ts'
+import { hasLease, type RoomEnvironment } from './environment.ts'
 import type { StuckTurns } from './failures.ts'
 import { frozen } from './guarded.ts'
 import { History } from './history.ts'
@@ -539,7 +539,7 @@ export class RoomStream {
   #deliver(): void {
     const flush = this.#underWay
     if (!flush) return
-    this.#withheld = this.#stopped || !this.environment.mayAct()
+    this.#withheld = this.#stopped || !hasLease(this.environment)
     if (this.#withheld) {
       if (!this.#stopped) this.#room.freeze()
       return

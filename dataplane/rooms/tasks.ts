@@ -69,7 +69,7 @@ export class TaskRooms {
 
   #ask({ roomType, key, id, options }: SeatRequest, action: RoomAction, principal: string) {
     const request = { id, hash: 'seats', create: { principal, options }, do: action }
-    return this.#environment.request(roomAddress(this.#projectId, roomType, key), request)
+    return this.#environment.cluster.requests.send(roomAddress(this.#projectId, roomType, key), request)
   }
 }
 

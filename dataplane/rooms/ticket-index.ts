@@ -1,5 +1,5 @@
 import type { Json } from '../../shared/json.ts'
-import { PARTY_CODE } from '../../shared/protocol/queue.ts'
+import { PARTY_CODE } from '../../shared/protocol/messages.ts'
 import type { Matcher, MatchTicket, Unit } from './matcher.ts'
 
 /** Maximum number of waiting tickets of a shard. */

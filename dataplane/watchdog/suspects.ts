@@ -243,12 +243,9 @@ interface SuspectsDeps {
 export class Suspects {
   readonly #deps: SuspectsDeps
   readonly #record: SuspectRecord
-  #list: readonly Suspect[] = []
-  /** The limit of each, milliseconds. */
-  #byCode = new Map<string, number>()
+  /** By code. `limitMs`: absent while a turn runs that takes long. */
+  #suspects = new Map<string, Suspect & { readonly limitMs?: number }>()
   #byType = new Map<string, number>()
-  /** Handlers of which a turn runs for long, with the time since when. */
-  #running = new Map<string, number>()
   /** Whether several handlers did not return: others may not either. */
   #alert = false
   /** Turns of each handler that is no suspect, since the alert began. */
@@ -281,16 +278,17 @@ export class Suspects {
   /** Milliseconds after which a turn is to be cut off; 0: it must not start; undefined: it runs as any other. */
   limitOf(turn: Turn): number | undefined {
     const { limitAllMs } = this.#deps
-    if (this.#list.length === 0) return limitAllMs?.()
+    if (this.#suspects.size === 0) return limitAllMs?.()
     const code = codeOf(turn, this.#deps.hashes)
-    const limit = this.#byCode.get(code) ?? this.#byType.get(roomNamed(turn.room.name).roomType)
+    const suspect = this.#suspects.get(code)
+    const limit = suspect?.limitMs ?? this.#byType.get(roomNamed(turn.room.name).roomType)
     if (limitAllMs && limit !== 0) return limitAllMs()
-    return limit ?? this.#limitOfRunning(code) ?? (this.#alert ? this.#unproven(code) : undefined)
+    return limit ?? this.#limitOfRunning(suspect) ?? (this.#alert ? this.#unproven(code) : undefined)
   }
 
   /** A turn of the handler runs elsewhere for long: it may be slow, or never end. */
-  #limitOfRunning(code: string): number | undefined {
-    const since = this.#running.get(code)
+  #limitOfRunning(suspect: Suspect | undefined): number | undefined {
+    const since = suspect?.runningSince
     if (since === undefined || this.#deps.clock.now() - since < this.#deps.turnLimitMs / 2) return undefined
     return RUNNING_SHARE * this.#deps.turnLimitMs
   }
@@ -323,16 +321,12 @@ export class Suspects {
 
   /** The handlers with a turn that did not end, as operators see them. */
   get problems(): ProblemDescription[] {
-    return this.#list
-      .filter(({ runningSince }) => runningSince === undefined)
-      .map(({ code, until }) => {
-        const limit = this.#byCode.get(code)
-        const fate = limit === 0 ? 'not started' : `cut off after ${limit} ms`
-        return {
-          code: 'suspect',
-          detail: `a turn of ${code} did not end: its turns are ${fate} until ${timestamp(until)}`,
-        }
-      })
+    return [...this.#suspects.values()].flatMap(({ code, until, limitMs }) => {
+      if (limitMs === undefined) return []
+      const fate = limitMs === 0 ? 'not started' : `cut off after ${limitMs} ms`
+      const detail = `a turn of ${code} did not end: its turns are ${fate} until ${timestamp(until)}`
+      return { code: 'suspect', detail }
+    })
   }
 
   /** A turn was cut off, or its code outlived it. Never rejects. */
@@ -372,18 +366,15 @@ export class Suspects {
     const now = clock.now()
     const isHere = ({ code }: { readonly code: string }) =>
       code.startsWith(`${codeType(roomTypeOf(code), hashes)}/`)
-    this.#list = suspects.filter((one) => one.until > now && isHere(one))
-    const stuck = this.#list.filter(({ runningSince }) => runningSince === undefined)
-    const often = tooOften(charges, now)
-    const isRefused = ({ code, mode }: Suspect) =>
-      mode === 'refuse' || isAsynchronous(code) || often.has(code)
-    this.#byCode = new Map(stuck.map((one) => [one.code, isRefused(one) ? 0 : GUARD_MS]))
-    this.#byType = limitsOfTypes(stuck)
-    this.#running = new Map(
-      this.#list.flatMap(({ code, runningSince }) =>
-        runningSince === undefined ? [] : [[code, runningSince]],
-      ),
+    const here = suspects.filter((one) => one.until > now && isHere(one))
+    const stuck = here.filter(({ runningSince }) => runningSince === undefined)
+    const cutOften = tooOften(charges, now)
+    const limitOf = ({ code, mode }: Suspect) =>
+      mode === 'refuse' || isAsynchronous(code) || cutOften.has(code) ? 0 : GUARD_MS
+    this.#suspects = new Map(
+      here.map((one) => [one.code, one.runningSince === undefined ? { ...one, limitMs: limitOf(one) } : one]),
     )
+    this.#byType = limitsOfTypes(stuck)
     this.#alert = stuck.length >= HANDLERS_OF_ALL
     if (!this.#alert) this.#proven.clear()
     this.#blocked = blockedBy(charges.filter(isHere), now)
@@ -404,34 +395,39 @@ const isAsynchronous = (code: string): boolean => ASYNCHRONOUS.includes(code.spl
 
 const ASYNCHRONOUS: readonly string[] = ['load', 'save', 'admit', 'task'] satisfies TurnHook[]
 
+/** Returns the keys that at least `least` of the items have. */
+function often<T>(items: readonly T[], keyOf: (item: T) => string, least: number): string[] {
+  const counts = new Map<string, number>()
+  for (const key of items.map(keyOf)) counts.set(key, (counts.get(key) ?? 0) + 1)
+  return [...counts].flatMap(([key, count]) => (count >= least ? [key] : []))
+}
+
 /** Room types of which several handlers did not return, with the limit of all their code in milliseconds. */
 function limitsOfTypes(suspects: readonly Suspect[]): Map<string, number> {
-  const counts = new Map<string, { all: number; refused: number }>()
-  for (const { code, mode } of suspects) {
-    const roomType = roomTypeOf(code)
-    const count = counts.get(roomType) ?? { all: 0, refused: 0 }
-    counts.set(roomType, count)
-    count.all++
-    if (mode === 'refuse') count.refused++
-  }
-  const limits = new Map<string, number>()
-  for (const [roomType, { all, refused }] of counts)
-    if (all >= HANDLERS_OF_TYPE) limits.set(roomType, refused >= HANDLERS_OF_TYPE ? 0 : GUARD_MS)
-  return limits
+  const roomType = ({ code }: Suspect) => roomTypeOf(code)
+  const refused = suspects.filter(({ mode }) => mode === 'refuse')
+  return new Map([
+    ...often(suspects, roomType, HANDLERS_OF_TYPE).map((type) => [type, GUARD_MS] as const),
+    ...often(refused, roomType, HANDLERS_OF_TYPE).map((type) => [type, 0] as const),
+  ])
 }
 
 /** Handlers that were cut off too often within the last minute. */
-function tooOften(charges: readonly Charge[], now: number): Set<string> {
-  const counts = new Map<string, number>()
-  for (const { code, at } of charges)
-    if (now - at < CUT_WINDOW_MS) counts.set(code, (counts.get(code) ?? 0) + 1)
-  return new Set([...counts].flatMap(([code, count]) => (count >= CUTS ? [code] : [])))
-}
+const tooOften = (charges: readonly Charge[], now: number): Set<string> =>
+  new Set(
+    often(
+      charges.filter(({ at }) => now - at < CUT_WINDOW_MS),
+      ({ code }) => code,
+      CUTS,
+    ),
+  )
 
-function blockedBy(charges: readonly Charge[], now: number): Set<string> {
-  const counts = new Map<string, number>()
-  for (const { by, code, at } of charges)
-    if (!by.endsWith('/') && now - at < CHARGE_WINDOW_MS)
-      counts.set(`${by} ${code}`, (counts.get(`${by} ${code}`) ?? 0) + 1)
-  return new Set([...counts].flatMap(([key, count]) => (count >= CHARGES ? [key] : [])))
-}
+/** Players and handlers, as `project/principal code`, with too many turns that did not end. */
+const blockedBy = (charges: readonly Charge[], now: number): Set<string> =>
+  new Set(
+    often(
+      charges.filter(({ by, at }) => !by.endsWith('/') && now - at < CHARGE_WINDOW_MS),
+      ({ by, code }) => `${by} ${code}`,
+      CHARGES,
+    ),
+  )

@@ -1,10 +1,9 @@
 import { spawnSync } from 'node:child_process'
-import { chmod, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { chmod, cp, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 import { build } from 'esbuild'
-import { bundlePage } from '../../dataplane/ops/page/bundle.ts'
-import { copyAssets } from './assets.ts'
+import { bundlePage } from '../../dataplane/ops/admin-page.ts'
 
 /** `npm run build`: the package in dist/: JavaScript, declarations, assets, and the SDK for browsers in one file. */
 
@@ -45,6 +44,27 @@ async function keepDeclarations(folder: string, entries: readonly string[]): Pro
     if (entry.name.endsWith('.d.ts') && !kept.has(file)) await rm(file)
   }
   return kept.size
+}
+
+/** Not copied: sources that are compiled, pages of the documentation, loaders of TypeScript, and the admin page, which is bundled. */
+const LEFT_OUT = /\.(tsx?|md)$|-from-source\.mjs$|dataplane\/ops\/page\//
+
+/** Folders whose files besides TypeScript (Lua, HTML, CSS, JSON …) go into the package. */
+const FOLDERS = ['shared', 'control', 'dataplane', 'client', 'examples']
+
+/** Copies what the compiler leaves out from `root` to the same places under `target`; resolves with how many files that were. */
+async function copyAssets(root: string, target: string): Promise<number> {
+  let copied = 0
+  for (const folder of FOLDERS) {
+    const entries = await readdir(join(root, folder), { recursive: true, withFileTypes: true })
+    for (const entry of entries) {
+      const file = join(entry.parentPath, entry.name)
+      if (!entry.isFile() || LEFT_OUT.test(file)) continue
+      await cp(file, join(target, file.slice(root.length)))
+      copied += 1
+    }
+  }
+  return copied
 }
 
 /** Returns the commit that is built: `COMMIT`, where there is no repository, such as in an image; else git's word for what is checked out. */

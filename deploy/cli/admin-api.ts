@@ -1,4 +1,4 @@
-import { InternalToken } from '../../shared/internal-token.ts'
+import { InternalToken } from '../../shared/http-server.ts'
 
 /** Addresses and credentials of a deployment. */
 export interface DeploymentConfig {

@@ -86,6 +86,17 @@ const query = (parameters: Readonly<Record<string, string | undefined>>): string
   return given.length === 0 ? '' : `?${new URLSearchParams(given)}`
 }
 
+/** Returns some fields of each item. `heading=field`: the column has another heading. */
+const columns = (items: readonly Row[], ...names: readonly string[]): Row[] =>
+  items.map((item) =>
+    Object.fromEntries(
+      names.map((name) => {
+        const [heading = '', field = heading] = name.split('=')
+        return [heading, item[field]]
+      }),
+    ),
+  )
+
 /** Every item of a list of control, page by page. */
 async function all(api: DeploymentApi, path: string, list: string, parameters: Record<string, string> = {}) {
   const items: Row[] = []
@@ -254,15 +265,8 @@ async function keys({ api, words: [verb, word], options, project: given }: Invoc
   const path = `${project(await given())}/keys`
   if (verb === undefined) {
     const found = await all(api, path, 'keys', { limit: '200' })
-    const row = ({ id, name, status, scopes, created_at: created, retires_at: retires }: Row) => ({
-      id,
-      name,
-      status,
-      scopes,
-      created,
-      retires,
-    })
-    return { json: { keys: found }, rows: found.map(row) }
+    const rows = columns(found, 'id', 'name', 'status', 'scopes', 'created=created_at', 'retires=retires_at')
+    return { json: { keys: found }, rows }
   }
   const json = (answer: object): Result => ({ json: answer })
   if (verb === 'create') {
@@ -293,17 +297,10 @@ async function notices({ api, words: [verb], project: given }: Invocation): Prom
     const path = `/admin/notices${query({ project_id: projectId, limit: '200' })}`
     const like: { pending: Row; dead_letters: Row[] } = { pending: {}, dead_letters: [{}] }
     const found = await api.node('GET', path, like)
-    const row = ({ id, room_id: room, type, at, died_at: died, reason }: Row) => ({
-      notice: id,
-      room,
-      type,
-      at,
-      died,
-      reason,
-    })
     const { pending, dead_letters: dead } = found
+    const rows = columns(dead, 'notice=id', 'room=room_id', 'type', 'at', 'died=died_at', 'reason')
     const waiting = `${pending.notices} notices of ${pending.rooms} rooms wait`
-    return { json: found, text: `${waiting}\n${shown({ json: found, rows: dead.map(row) })}` }
+    return { json: found, text: `${waiting}\n${shown({ json: found, rows })}` }
   }
   if (verb !== 'resend') throw new Mistake(`notices ${verb} does not exist; there is resend`)
   for (let delivered = 0; ; ) {
@@ -361,14 +358,15 @@ const COMMANDS: Readonly<Record<string, AdminCommand>> = {
     help: 'lists the sessions with the text in their id, player, project or rooms',
     run: async (invocation) => {
       const { sessions } = await search(invocation)
-      const row = ({ session_id: session, project_id: of, sub, rooms: joined, node_id: node }: Row) => ({
-        session,
-        project: of,
-        sub,
-        rooms: joined,
-        node,
-      })
-      return { json: { sessions }, rows: sessions.map(row) }
+      const rows = columns(
+        sessions,
+        'session=session_id',
+        'project=project_id',
+        'sub',
+        'rooms',
+        'node=node_id',
+      )
+      return { json: { sessions }, rows }
     },
   },
   room: {
@@ -428,8 +426,7 @@ const COMMANDS: Readonly<Record<string, AdminCommand>> = {
     options: ['project'],
     run: async ({ api, project: given }) => {
       const bans = await all(api, `${project(await given())}/bans`, 'bans', { limit: '200' })
-      const row = ({ sub, until, room_types: types, reason }: Row) => ({ sub, until, types, reason })
-      return { json: { bans }, rows: bans.map(row) }
+      return { json: { bans }, rows: columns(bans, 'sub', 'until', 'types=room_types', 'reason') }
     },
   },
   notices: {

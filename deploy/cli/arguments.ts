@@ -1,3 +1,4 @@
+import { parseArgs } from 'node:util'
 import { TOPICS, variables } from '../../shared/config/variables.ts'
 import { type Command, describeVariables, nearestOf } from '../../shared/config.ts'
 
@@ -34,40 +35,49 @@ export const COMMANDS: Readonly<Record<Command | typeof SCHEMA, string>> = {
 
 const isCommand = (word: string): word is Command => word !== SCHEMA && Object.hasOwn(COMMANDS, word)
 
-const HELP = ['--help', '-h']
-const VERSION = ['--version', '-v']
+const OPTIONS = {
+  help: { type: 'boolean', short: 'h' },
+  version: { type: 'boolean', short: 'v' },
+  workers: { type: 'string' },
+} as const
 
 /** Reads the words behind `roomful`. */
 export function parseArguments(all: readonly string[]): Request {
   if (all[0] === 'admin') return { kind: 'admin', words: all.slice(1) }
   const end = all.indexOf('--')
-  const { words, workers } = takeWorkers(end < 0 ? all : all.slice(0, end))
-  const options = words.filter((word) => word.startsWith('-'))
-  const [command, ...more] = words.filter((word) => !word.startsWith('-'))
-  const unknown = options.find((option) => ![...HELP, ...VERSION].includes(option))
-  if (unknown !== undefined) return mistake(wrongOption(unknown))
-  if (options.some((option) => VERSION.includes(option))) return { kind: 'version' }
-  if (options.length > 0) return help(words.filter((word) => !word.startsWith('-') && word !== SCHEMA))
+  const beside = end < 0 ? undefined : all.slice(end + 1)
+  const { values, positionals, tokens } = parseArgs({
+    args: end < 0 ? [...all] : all.slice(0, end),
+    options: OPTIONS,
+    allowPositionals: true,
+    // Errors of `parseArgs` know nothing of environment variables.
+    strict: false,
+    tokens: true,
+  })
+  const unknown = tokens.find((token) => token.kind === 'option' && !Object.hasOwn(OPTIONS, token.name))
+  if (unknown) return mistake(wrongOption(all[unknown.index]!))
+  const [command, ...more] = positionals
+  // Without a value, the option is true.
+  const workers = typeof values.workers === 'boolean' ? '' : values.workers
+  if (values.version) return { kind: 'version' }
+  if (values.help) return help(positionals.filter((word) => word !== SCHEMA))
   if (command === undefined) return mistake(`a command is missing; there are ${COMMAND_NAMES.join(', ')}`)
-  if (command === SCHEMA && end < 0 && workers === undefined && more.length < 2)
-    return { kind: 'schema', table: more[0] ?? 'rooms' }
-  if (command === SCHEMA) return mistake(`${command} takes the name of a table, and nothing else`)
+  if (command === SCHEMA)
+    return !beside && workers === undefined && more.length < 2
+      ? { kind: 'schema', table: more[0] ?? 'rooms' }
+      : mistake(`${command} takes the name of a table, and nothing else`)
   if (!isCommand(command)) return mistake(`${command} is no command${instead(command, COMMAND_NAMES)}`)
   if (command === 'admin') return mistake('admin comes before its options, as in roomful admin nodes --json')
   if (more.length > 0) return mistake(`${more[0]} is one word too many; ${command} takes none`)
-  if (end >= 0) {
-    const beside = all.slice(end + 1)
-    if (command !== 'dev') return mistake(`-- begins what runs beside roomful dev; ${command} runs alone`)
-    if (beside.length === 0) return mistake('behind -- there is no command, as in roomful dev -- vite')
-    if (workers === undefined) return { kind: 'run', command, beside }
-  }
-  if (workers === undefined) return { kind: 'run', command }
+  if (beside && command !== 'dev')
+    return mistake(`-- begins what runs beside roomful dev; ${command} runs alone`)
+  if (beside?.length === 0) return mistake('behind -- there is no command, as in roomful dev -- vite')
   if (workers === '') return mistake('--workers needs a number, or auto')
-  if (command !== 'control' && command !== 'dataplane')
+  if (workers !== undefined && command !== 'control' && command !== 'dataplane')
     return mistake(
       `${command} runs in one process; --workers is for control and dataplane, which share a Redis`,
     )
-  return { kind: 'run', command, workers }
+  return { kind: 'run', command, ...(workers !== undefined && { workers }), ...(beside && { beside }) }
 }
 
 const COMMAND_NAMES = Object.keys(COMMANDS)
@@ -109,18 +119,6 @@ function wrongOption(option: string): string {
 const instead = (word: string, names: readonly string[]): string => {
   const meant = nearestOf(word, names)
   return meant === undefined ? `; there are ${names.join(', ')}` : `. Did you mean ${meant}?`
-}
-
-/** Takes `--workers N` or `--workers=N` out of the words. Its value is checked as that of the variable. */
-function takeWorkers(all: readonly string[]): {
-  readonly words: readonly string[]
-  readonly workers?: string
-} {
-  const at = all.findIndex((word) => word === '--workers' || word.startsWith('--workers='))
-  if (at < 0) return { words: all }
-  const apart = all[at] === '--workers'
-  const workers = apart ? (all[at + 1] ?? '') : all[at]!.slice('--workers='.length)
-  return { words: all.toSpliced(at, apart ? 2 : 1), workers }
 }
 
 const mistake = (message: string): Request => ({ kind: 'mistake', message })

@@ -8,8 +8,8 @@ import type counter from '../../examples/counter/room.ts'
 import { systemClock } from '../../shared/clock.ts'
 import { parseConfig } from '../../shared/config.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
-import type { RoomsToPlay } from '../playground/rooms.ts'
 import { startDev } from './dev.ts'
+import type { RoomsToPlay } from './dev-routes.ts'
 import type { Service } from './service.ts'
 
 let service: Service

@@ -1,7 +1,7 @@
 import { describe, expect, inject, it, onTestFinished, vi } from 'vitest'
 import { startTyped } from '../../test/support/program.ts'
-import { freePort } from '../../test/support/redis-port.ts'
-import { roomfulProgram } from '../local/programs.ts'
+import { freePort } from '../../test/support/redis-server.ts'
+import { roomfulProgram } from '../local/machine.ts'
 
 /** For the start of several processes on a busy machine. */
 const STARTS_WITHIN_MS = 120_000

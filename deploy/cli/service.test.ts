@@ -1,8 +1,8 @@
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import { createLog } from '../../shared/log.ts'
 import type { UnhandledErrors } from '../../shared/unhandled.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
-import { type Host, live, type Service } from './service.ts'
+import { endWithNpm, type Host, live, type Service } from './service.ts'
 
 /** A process that notes how it was ended instead of ending. */
 function fakeHost() {
@@ -189,5 +189,29 @@ describe('the life of a process', () => {
     const { exited, codes } = setup(async () => service)
     await exited
     expect([codes, done]).toEqual([[0], ['closed']])
+  })
+})
+
+describe('endWithNpm', () => {
+  const running = (env: NodeJS.ProcessEnv) => ({ env, pid: 100, ppid: 50, kill: vi.fn(() => true as const) })
+
+  it('ends a process whose npm is gone, as SIGTERM does, and once', () => {
+    const clock = new FakeClock()
+    const self = running({ npm_lifecycle_event: 'start' })
+    endWithNpm(self, clock)
+    clock.advance(60_000)
+    expect(self.kill).not.toHaveBeenCalled()
+    self.ppid = 1
+    clock.advance(60_000)
+    expect(self.kill.mock.calls).toEqual([[100, 'SIGTERM']])
+  })
+
+  it('leaves a process alone that npm did not start', () => {
+    const clock = new FakeClock()
+    const self = running({})
+    endWithNpm(self, clock)
+    self.ppid = 1
+    clock.advance(60_000)
+    expect(self.kill).not.toHaveBeenCalled()
   })
 })

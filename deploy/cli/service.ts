@@ -3,7 +3,6 @@ import { type Clock, systemClock } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
 import type { UnhandledErrors } from '../../shared/unhandled.ts'
 import { currentBuild } from '../../shared/version.ts'
-import { exitCodeOf, messageOf, reasonOf } from './failure.ts'
 
 /** Something that serves until it is closed. */
 export interface Service {
@@ -158,4 +157,57 @@ function sayReady(name: string, { addresses, announced }: Service, log: Logger):
   log
     .child({}, { level: 'info' })
     .info({ addresses, ...currentBuild() }, `${name} ready: ${places.join(', ')}`)
+}
+
+/** Exit codes of errors that the operator can fix, by name. 2: configuration; 3: another process has taken the name of the node. */
+const EXPECTED: ReadonlyMap<string, number> = new Map([
+  ...['WrongKeyring', 'StoreMisconfigured', 'StoreRefused', 'StoreRejected', 'StoreUnavailable'].map(
+    (name) => [name, 1] as const,
+  ),
+  ['NodeIdInUse', 2],
+  ['PackageMissing', 2],
+  ['NodeReplaced', 3],
+  ['WorkerFailed', 1],
+  ['CommandFailed', 1],
+])
+
+/** Returns the reason of an error that the operator can fix. Then the stack would only hide it. */
+function reasonOf(error: unknown): string | undefined {
+  const { name, cause, code, address, port } = error as NodeJS.ErrnoException & {
+    address?: string
+    port?: number
+  }
+  if (EXPECTED.has(name) || (name === 'RoomDefinitionError' && cause === undefined)) return messageOf(error)
+  if (code === 'EADDRINUSE')
+    return `another process listens on ${address}:${port}; stop that, or choose another port (--help lists the …_PORT variables)`
+  if (code === 'EACCES' && port !== undefined) return `this user may not listen on port ${port}`
+  if (code === 'EADDRNOTAVAIL') return `${address} is no address of this machine`
+  return undefined
+}
+
+/** Returns the exit code for an error. A process whose workers cannot serve ends with the code of the last one. */
+function exitCodeOf(error: unknown): number {
+  const { name, exitCode } = error as Error & { exitCode?: number }
+  return exitCode ?? EXPECTED.get(name) ?? 1
+}
+
+export const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error))
+
+/** The part of `process` that is looked at. */
+type Self = Pick<NodeJS.Process, 'env' | 'pid' | 'ppid' | 'kill'>
+
+const LOOK_MS = 500
+
+/**
+ * Ends a process with the npm that runs it, as SIGTERM does. npm itself ends at SIGTERM without a word to its child, which would go on
+ * and keep its ports. Does nothing for a process that npm did not start.
+ */
+export function endWithNpm(self: Self, clock: Clock): void {
+  if (self.env.npm_lifecycle_event === undefined) return
+  const npm = self.ppid
+  const look = (): void => {
+    if (self.ppid === npm) clock.schedule(LOOK_MS, look)
+    else self.kill(self.pid, 'SIGTERM')
+  }
+  clock.schedule(LOOK_MS, look)
 }

@@ -2,9 +2,7 @@ import { EventEmitter } from 'node:events'
 import { describe, expect, it } from 'vitest'
 import { createLog } from '../../shared/log.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
-import { advertisedUrl } from './group.ts'
-import { mergeExpositions } from './worker-channel.ts'
-import { WorkerFailed, Workers } from './workers.ts'
+import { advertisedUrl, mergeExpositions, WorkerFailed, Workers } from './workers.ts'
 
 /** A worker's process that does nothing but note what it is told. */
 class FakeProcess extends EventEmitter {

@@ -1,18 +1,20 @@
+import cluster from 'node:cluster'
+import { availableParallelism } from 'node:os'
 import { Registry } from 'prom-client'
-import type { Clock } from '../../shared/clock.ts'
-import type { Environment } from '../../shared/config.ts'
-import { type Logger, setLogLevel } from '../../shared/log.ts'
-import type { LogLevel } from '../../shared/log-levels.ts'
+import type { WorkerOptions } from '../../dataplane/node.ts'
+import { type Clock, systemClock } from '../../shared/clock.ts'
+import type { Config, Environment } from '../../shared/config.ts'
+import { type Logger, type LogLevel, setLogLevel } from '../../shared/log.ts'
 import { counter, gauge, processMetrics, registerMetrics } from '../../shared/metrics.ts'
-import { messageOf } from './failure.ts'
-import { type Addresses, mergeExpositions, type Peer, WorkerChannel } from './worker-channel.ts'
+import { systemRandom } from '../../shared/random.ts'
+import { type Host, messageOf, type Service } from './service.ts'
 
 /**
- * Several processes that serve behind one port, and the one that has started them: it accepts connections and hands each to a worker in
- * turn (`node:cluster`), and serves no one itself. A worker has a number from 1 on, which is free again when it has ended.
+ * `WORKERS`: several processes that serve behind one port. The process that starts them accepts connections, passes each to a worker in turn
+ * (`node:cluster`), and serves no client. A worker has a number from 1 on. The number is free again when the worker has ended.
  */
 
-/** What a group of workers counts. */
+/** Metrics of the process that starts workers. */
 export const WORKER_METRICS = {
   workers: gauge('service_workers', 'Workers of the process that accept clients.'),
   wanted: gauge('service_workers_wanted', 'Workers that the process should have.'),
@@ -20,6 +22,110 @@ export const WORKER_METRICS = {
     'service_worker_exits_total',
     'Workers that ended without having been told to, each of which is started again.',
   ),
+}
+
+/** Addresses at which a worker can be reached, by what is there. */
+type Addresses = Readonly<Record<string, string>>
+
+/**
+ * Messages between a worker and its parent, over the channel of Node. Each side may request the metrics of the other, in Prometheus' text
+ * format: the parent those of this worker, the worker those of all. A worker passes a new log level to the parent, which passes it to all
+ * workers.
+ */
+type Message =
+  | { readonly t: 'ready'; readonly addresses: Addresses }
+  | { readonly t: 'metrics.get'; readonly id: number }
+  | { readonly t: 'metrics'; readonly id: number; readonly text: string }
+  | { readonly t: 'log_level'; readonly level: LogLevel }
+
+/** The other side of a channel: `process`, or a child process. */
+interface Peer {
+  send?(message: Message, callback: (error: Error | null) => void): boolean
+  on(event: 'message', listener: (message: Message) => void): unknown
+}
+
+/** Longest time for the other side to answer. */
+const ANSWER_MS = 2000
+
+/** One side of a channel. */
+class Channel {
+  readonly #peer: Peer
+  readonly #clock: Clock
+  readonly #waiting = new Map<number, (text: string) => void>()
+  #lastId = 0
+
+  /** `metrics` returns those of this side. */
+  constructor(
+    peer: Peer,
+    clock: Clock,
+    metrics: () => Promise<string>,
+    on: { readonly logLevel: (level: LogLevel) => void; readonly ready?: (addresses: Addresses) => void },
+  ) {
+    this.#peer = peer
+    this.#clock = clock
+    peer.on('message', (message) => {
+      switch (message.t) {
+        case 'ready':
+          return on.ready?.(message.addresses)
+        case 'log_level':
+          return on.logLevel(message.level)
+        case 'metrics.get':
+          return void metrics().then((text) => this.send({ t: 'metrics', id: message.id, text }))
+        case 'metrics':
+          this.#waiting.get(message.id)?.(message.text)
+          this.#waiting.delete(message.id)
+      }
+    })
+  }
+
+  /** A process that is ending receives no more messages. Its end is noticed elsewhere. */
+  send(message: Message): void {
+    this.#peer.send?.(message, () => undefined)
+  }
+
+  /** The metrics of the other side. Empty if it does not answer within 2 s. */
+  metrics(): Promise<string> {
+    this.#lastId += 1
+    const id = this.#lastId
+    return new Promise((resolve) => {
+      const cancel = this.#clock.schedule(ANSWER_MS, () => {
+        this.#waiting.delete(id)
+        resolve('')
+      })
+      this.#waiting.set(id, (text) => {
+        cancel()
+        resolve(text)
+      })
+      this.send({ t: 'metrics.get', id })
+    })
+  }
+}
+
+/** Merges the metrics of several processes, with all series of a metric together. Each process has a label on its series. */
+export function mergeExpositions(texts: readonly string[]): string {
+  const families = new Map<string, { readonly head: string[]; readonly samples: string[] }>()
+  for (const text of texts) {
+    let family: { readonly head: string[]; readonly samples: string[] } | undefined
+    let known = false
+    for (const line of text.split('\n')) {
+      const [, name] = /^# HELP (\S+)/.exec(line) ?? []
+      if (name !== undefined) {
+        family = families.get(name)
+        known = family !== undefined
+        if (!family) {
+          family = { head: [], samples: [] }
+          families.set(name, family)
+        }
+      }
+      if (line === '' || !family) continue
+      if (!line.startsWith('#')) family.samples.push(line)
+      else if (!known) family.head.push(line)
+    }
+  }
+  return [...families.values()]
+    .flatMap(({ head, samples }) => [...head, ...samples])
+    .map((line) => `${line}\n`)
+    .join('')
 }
 
 /** The process of a worker. */
@@ -30,25 +136,28 @@ interface WorkerProcess extends Peer {
   once(event: 'exit', listener: (code: number | null, signal: NodeJS.Signals | null) => void): unknown
 }
 
-/** What a group is made of. */
-interface WorkersParts {
-  readonly count: number
-  /** Starts a process for the worker of this number. */
-  readonly fork: (number: number) => WorkerProcess
-  readonly clock: Clock
-  readonly log: Logger
+/** How a process ended. One of them is null. */
+interface Ending {
+  readonly code: number | null
+  readonly signal: NodeJS.Signals | null
 }
 
-/** A worker that accepts clients. */
-interface ReadyWorker {
+/** A worker, from its start to its end. */
+interface Worker {
   readonly number: number
-  readonly addresses: Addresses
+  readonly process: WorkerProcess
+  readonly channel: Channel
+  readonly ended: Promise<Ending>
+  /** Undefined until it serves. */
+  addresses: Addresses | undefined
+  /** True after the parent has sent SIGTERM. */
+  leaving: boolean
 }
 
-/** A worker has ended before it could serve, or there is none left that serves. */
+/** A worker ended before it could serve, or no worker is left that serves. */
 export class WorkerFailed extends Error {
   override readonly name = 'WorkerFailed'
-  /** What the worker ended with; 1 where a signal ended it. */
+  /** Exit code of the worker; 1 if a signal ended it. */
   readonly exitCode: number
 
   constructor(number: number, { code, signal }: Ending) {
@@ -57,81 +166,26 @@ export class WorkerFailed extends Error {
   }
 }
 
-/** How a process ended: one of them is null. */
-interface Ending {
-  readonly code: number | null
-  readonly signal: NodeJS.Signals | null
+/** Dependencies of Workers. */
+interface WorkersOptions {
+  readonly count: number
+  /** Starts a process for the worker of this number. */
+  readonly fork: (number: number) => WorkerProcess
+  readonly clock: Clock
+  readonly log: Logger
 }
 
-/** Who has served for so long has not failed at its start. */
+/** The start of a worker that has served this long has not failed. */
 const STABLE_MS = 10_000
-/** The pauses before a worker is started again: none after the first failure, then twice as long each time. */
+/** Pauses before a worker is started again: none after the first failure, then twice as long each time. */
 const FIRST_PAUSE_MS = 500
 const LONGEST_PAUSE_MS = 30_000
 
-/** One worker, from its start to its end. */
-class Worker {
-  readonly number: number
-  readonly channel: WorkerChannel
-  /** Resolves when it serves; rejects with `WorkerFailed` when it ends before. */
-  readonly started: Promise<void>
-  readonly ended: Promise<Ending>
-  addresses: Addresses | undefined
-  /** It was told to end. */
-  leaving = false
-  readonly #process: WorkerProcess
-
-  constructor(
-    number: number,
-    { fork, clock }: WorkersParts,
-    { metrics, onLogLevel }: { metrics: () => Promise<string>; onLogLevel: (level: LogLevel) => void },
-  ) {
-    this.number = number
-    const child = fork(number)
-    this.#process = child
-    this.ended = new Promise((resolve) => {
-      child.once('exit', (code, signal) => resolve({ code, signal }))
-    })
-    // It is told by its end, too.
-    child.on('error', () => undefined)
-    let ready = (_where: Addresses): void => {}
-    this.channel = new WorkerChannel(child, clock, metrics, {
-      onReady: (where) => ready(where),
-      onLogLevel,
-    })
-    this.started = new Promise((resolve, reject) => {
-      ready = (where) => {
-        this.addresses = where
-        resolve()
-      }
-      void this.ended.then((ending) => reject(new WorkerFailed(number, ending)))
-    })
-  }
-
-  get pid(): number | undefined {
-    return this.#process.pid
-  }
-
-  get serves(): boolean {
-    return this.addresses !== undefined && !this.leaving
-  }
-
-  /** Has it drain and end. */
-  leave(): void {
-    this.leaving = true
-    this.#process.kill('SIGTERM')
-  }
-
-  kill(): void {
-    this.#process.kill('SIGKILL')
-  }
-}
-
 /** The workers of a process. */
 export class Workers {
-  /** Resolves when every worker has ended by itself with 0, such as nodes drained over HTTP. Rejects with `WorkerFailed` when none can serve. */
+  /** Resolves when every worker has ended with 0, such as nodes drained over HTTP. Rejects with `WorkerFailed` when none can serve. */
   readonly ended: Promise<void>
-  readonly #parts: WorkersParts
+  readonly #options: WorkersOptions
   readonly #registry = new Registry()
   readonly #counts: ReturnType<typeof registerMetrics<typeof WORKER_METRICS>>
   /** By number. Undefined: that worker is to be started again. */
@@ -143,35 +197,36 @@ export class Workers {
   #replacing = false
   #replaceAgain = false
 
-  constructor(parts: WorkersParts) {
-    this.#parts = parts
+  constructor(options: WorkersOptions) {
+    this.#options = options
     this.ended = new Promise((resolve, reject) => {
       this.#end = resolve
       this.#fail = reject
     })
     this.ended.catch(() => undefined)
     this.#registry.setDefaultLabels({ worker: 'none' })
-    processMetrics(this.#registry, parts.log)
+    processMetrics(this.#registry, options.log)
     this.#counts = registerMetrics(this.#registry, WORKER_METRICS)
-    this.#wanted = parts.count
+    this.#wanted = options.count
     this.#counts.wanted.read(() => this.#wanted)
     this.#counts.workers.read(() => this.ready.length)
   }
 
   /** The workers that accept clients, by their numbers. */
-  get ready(): ReadyWorker[] {
+  get ready(): { readonly number: number; readonly addresses: Addresses }[] {
     return this.#running()
-      .flatMap(({ number, serves, addresses }) => (serves && addresses ? [{ number, addresses }] : []))
+      .flatMap(({ number, leaving, addresses }) => (addresses && !leaving ? [{ number, addresses }] : []))
       .sort((a, b) => a.number - b.number)
   }
 
-  /** Resolves when all serve. Rejects with `WorkerFailed` when one cannot; then no worker is left. */
+  /** Resolves when all serve. Rejects with `WorkerFailed` when one cannot. Then no worker is left. */
   async start(): Promise<void> {
-    const { count } = this.#parts
+    const { count } = this.#options
     try {
-      // The first alone: what keeps it from its work keeps the others from it, and is said once.
-      for (const numbers of [[1], Array.from({ length: count - 1 }, (_, i) => i + 2)])
-        await Promise.all(numbers.map((number) => this.#launch(number)))
+      // The first alone: an error that all would have is then logged once.
+      await this.#launch(1)
+      const others = Array.from({ length: count - 1 }, (_, index) => index + 2)
+      await Promise.all(others.map((number) => this.#launch(number)))
     } catch (error) {
       await this.stop()
       throw error
@@ -184,9 +239,15 @@ export class Workers {
     return mergeExpositions(await Promise.all([this.#registry.metrics(), ...all]))
   }
 
+  /** Sets the level of the logs of this process and of all workers. */
+  readonly setLogLevel = (level: LogLevel): void => {
+    setLogLevel(this.#options.log, level)
+    for (const { channel } of this.#running()) channel.send({ t: 'log_level', level })
+  }
+
   /**
-   * Puts a new process in the place of each worker, one after the other: it serves before the old one drains, so that there are never fewer
-   * than there should be. What they are started with is read again. One that cannot serve ends it, and those not yet replaced stay.
+   * Replaces each worker with a new process, one after the other. The new process serves before the old one drains, so that there are never
+   * fewer workers than wanted. If a new process cannot serve, the workers that are not replaced yet stay.
    */
   replace(): void {
     this.#replaceAgain = this.#replacing
@@ -198,45 +259,63 @@ export class Workers {
     })
   }
 
-  /** Has all workers drain at once; resolves when they have ended. */
+  /** Drains all workers together. Resolves when they have ended. */
   async stop(): Promise<void> {
     this.#stopping = true
-    await Promise.all(
-      this.#running().map((worker) => {
-        worker.leave()
-        return worker.ended
-      }),
-    )
+    await Promise.all(this.#running().map((worker) => this.#drain(worker)))
   }
 
-  /** Ends what is left of them at once. */
+  /** Kills the workers that are left. */
   kill(): void {
-    for (const worker of this.#running()) worker.kill()
+    for (const worker of this.#running()) worker.process.kill('SIGKILL')
   }
 
   #running(): Worker[] {
     return [...this.#workers.values()].filter((worker) => worker !== undefined)
   }
 
-  /** Starts a worker; resolves when it serves. */
+  #drain(worker: Worker): Promise<Ending> {
+    worker.leaving = true
+    worker.process.kill('SIGTERM')
+    return worker.ended
+  }
+
+  /** Starts a worker. Resolves when it serves. Rejects with `WorkerFailed` when it ends before that. */
   async #launch(number: number): Promise<void> {
-    const { metrics, setLogLevel: onLogLevel } = this
-    const worker = new Worker(number, this.#parts, { metrics, onLogLevel })
+    const { fork, clock, log } = this.#options
+    const process = fork(number)
+    const ended = new Promise<Ending>((resolve) => {
+      process.once('exit', (code, signal) => resolve({ code, signal }))
+    })
+    // The event `exit` follows.
+    process.on('error', () => undefined)
+    let started = (): void => {}
+    const serves = new Promise<void>((resolve) => {
+      started = resolve
+    })
+    const ready = (addresses: Addresses): void => {
+      worker.addresses = addresses
+      started()
+    }
+    const channel = new Channel(process, clock, this.metrics, { logLevel: this.setLogLevel, ready })
+    const worker: Worker = { number, process, channel, ended, addresses: undefined, leaving: false }
     this.#workers.set(number, worker)
-    void worker.ended.then(() => this.#workers.delete(number))
-    await worker.started
-    const { clock, log } = this.#parts
-    log.info({ worker: number, pid: worker.pid, addresses: worker.addresses }, `worker ${number} serves`)
+    void ended.then(() => this.#workers.delete(number))
+    const failed = ended.then((ending) => {
+      throw new WorkerFailed(number, ending)
+    })
+    await Promise.race([serves, failed])
+    log.info({ worker: number, pid: process.pid, addresses: worker.addresses }, `worker ${number} serves`)
     const since = clock.monotonic()
-    void worker.ended.then((ending) => {
+    void ended.then((ending) => {
       if (worker.leaving || this.#stopping) return
       this.#over(number, ending, clock.monotonic() - since < STABLE_MS ? 1 : 0)
     })
   }
 
-  /** A worker that has served has ended, and no one had told it to. */
+  /** A worker that has served has ended without a request of this process. */
   #over(number: number, { code, signal }: Ending, failures: number): void {
-    const { log } = this.#parts
+    const { log } = this.#options
     if (code === 0) {
       log.warn({ worker: number }, 'a worker has drained and is not started again, since it was told so')
       this.#wanted -= 1
@@ -249,7 +328,7 @@ export class Workers {
   }
 
   #startAgain(number: number, failures: number): void {
-    const { clock, log } = this.#parts
+    const { clock, log } = this.#options
     this.#workers.set(number, undefined)
     const pause = failures === 0 ? 0 : Math.min(FIRST_PAUSE_MS * 2 ** (failures - 1), LONGEST_PAUSE_MS)
     clock.schedule(pause, () => {
@@ -264,38 +343,147 @@ export class Workers {
   }
 
   async #replaceAll(): Promise<void> {
-    const { log } = this.#parts
+    const { log } = this.#options
     log.info('the workers are replaced, one after the other')
     for (const { number } of this.ready) {
       const old = this.#workers.get(number)
-      if (this.#stopping || !old?.serves) continue
+      if (this.#stopping || !old?.addresses || old.leaving) continue
+      let free = 1
+      while (this.#workers.has(free)) free += 1
       try {
-        await this.#launch(this.#freeNumber())
+        await this.#launch(free)
       } catch (error) {
         log.error(`${messageOf(error)}: the workers that are not replaced yet stay`)
         return
       }
-      old.leave()
-      await old.ended
+      await this.#drain(old)
     }
     log.info('the workers are replaced')
   }
-
-  /** Sets the level of the logs of this process and of all workers. */
-  readonly setLogLevel = (level: LogLevel): void => {
-    setLogLevel(this.#parts.log, level)
-    for (const { channel } of this.#running()) channel.setLogLevel(level)
-  }
-
-  #freeNumber(): number {
-    let number = 1
-    while (this.#workers.has(number)) number += 1
-    return number
-  }
 }
 
-/** The environment of a worker: that of the process, with what each has of its own, and without the files of those variables. */
-export function workerEnvironment(own: Environment): Environment {
-  const files = Object.keys(own).map((name) => [`${name}_FILE`, undefined])
-  return { ...own, ...Object.fromEntries(files), WORKERS: undefined, WORKERS_FILE: undefined }
+/** Variable with the number of a worker. */
+const NUMBER = 'ROOMFUL_WORKER'
+
+/** Starts the workers of this process. Resolves when all serve. Rejects with `WorkerFailed`, and when a port is not available. */
+export async function startGroup(
+  group:
+    | { readonly command: 'control'; readonly config: Config<'control'> }
+    | { readonly command: 'dataplane'; readonly config: Config<'dataplane'> & { readonly nodeId: string } },
+  log: Logger,
+): Promise<Service> {
+  const { command, config } = group
+  let environmentOf = (_number: number): Environment => ({})
+  cluster.setupPrimary({ args: [command] })
+  const workers = new Workers({
+    count: config.workers === 'auto' ? availableParallelism() : (config.workers ?? 1),
+    fork: (number) => {
+      const own = { [NUMBER]: String(number), ...environmentOf(number) }
+      // A file of the parent's environment would contradict these.
+      const files = Object.keys(own).map((name) => [`${name}_FILE`, undefined])
+      const env = { ...own, ...Object.fromEntries(files), WORKERS: undefined, WORKERS_FILE: undefined }
+      return cluster.fork(env).process
+    },
+    clock: systemClock,
+    log,
+  })
+  process.once('exit', () => workers.kill())
+  // While all are waiting to be started again, nothing else keeps the process from ending.
+  const alive = setInterval(() => undefined, 60_000)
+  const service = { ended: workers.ended, reload: () => workers.replace() }
+  if (command === 'control') {
+    await workers.start()
+    const api = workers.ready[0]?.addresses.api ?? ''
+    const close = () => workers.stop().finally(() => clearInterval(alive))
+    return { ...service, addresses: { api }, close }
+  }
+  const { serveGroupAdmin } = await import('../../dataplane/ops/group-admin.ts')
+  const { nodeId, adminUrl, advertiseUrl, adminHost, adminPort } = group.config
+  const parts = {
+    name: nodeId,
+    workers: () => workers.ready,
+    metrics: workers.metrics,
+    random: systemRandom,
+    log,
+  }
+  const admin = await serveGroupAdmin(parts, adminHost, adminPort)
+  environmentOf = (number) => ({
+    NODE_ID: `${nodeId}-${number}`,
+    ADMIN_HOST: '127.0.0.1',
+    ADMIN_PORT: '0',
+    ADMIN_URL: `${(adminUrl ?? admin.url).replace(/\/$/, '')}/worker/${number}`,
+    ...(advertiseUrl !== undefined && { ADVERTISE_URL: advertisedUrl(advertiseUrl, number) }),
+  })
+  const close = () =>
+    workers
+      .stop()
+      .finally(() => admin.close())
+      .finally(() => clearInterval(alive))
+  try {
+    await workers.start()
+  } catch (error) {
+    await close()
+    throw error
+  }
+  const websocket = workers.ready[0]?.addresses.websocket ?? ''
+  return { ...service, addresses: { websocket, admin: admin.url }, close }
+}
+
+/** Returns the address of one worker. A path gets its number as a suffix, as the name of the node does. Without a path, it is added to the port. */
+export function advertisedUrl(ofAll: string, number: number): string {
+  const url = new URL(ofAll)
+  if (url.pathname !== '/') url.pathname = `${url.pathname.replace(/\/$/, '')}-${number}`
+  else url.port = String(Number(url.port || (url.protocol === 'wss:' ? 443 : 80)) + number)
+  return url.href.replace(/(?<=:\d+)\/$/, '')
+}
+
+/** A worker, seen from its process. */
+export class ThisWorker {
+  readonly number: number
+  /** SIGINT of a terminal reaches workers as well. They ignore it: their parent drains them. */
+  readonly host: Host
+  readonly #channel: Channel
+  #registry: Pick<Registry, 'metrics'> | undefined
+  #log: Logger | undefined
+
+  private constructor(number: number, self: NodeJS.Process) {
+    this.number = number
+    const on = (event: string, listener: (...args: unknown[]) => void): NodeJS.Process =>
+      self.on(event, event === 'SIGINT' || event === 'SIGHUP' ? () => undefined : listener)
+    this.host = { on: on as Host['on'], exit: (code) => self.exit(code) }
+    this.#channel = new Channel(
+      self as Peer,
+      systemClock,
+      async () => (await this.#registry?.metrics()) ?? '',
+      { logLevel: (level) => this.#log && setLogLevel(this.#log, level) },
+    )
+  }
+
+  /** Undefined: this process is no worker. */
+  static of(env: Environment): ThisWorker | undefined {
+    const number = Number(env[NUMBER])
+    return cluster.isWorker && number > 0 ? new ThisWorker(number, process) : undefined
+  }
+
+  /** Options of the node of this worker. With ADVERTISE_URL, it also listens on a port of this worker only: WS_PORT plus its number. */
+  sharing({ wsPort, advertiseUrl }: Config<'dataplane'>): WorkerOptions {
+    const worker = String(this.number)
+    const { setLogLevel } = this
+    if (advertiseUrl === undefined) return { worker, setLogLevel }
+    return { worker, setLogLevel, ownPort: wsPort === 0 ? 0 : wsPort + this.number }
+  }
+
+  /** The metrics of all workers. */
+  readonly metricsOfAll = (): Promise<string> => this.#channel.metrics()
+
+  /** Sets the level of the logs of all workers and of their parent. */
+  readonly setLogLevel = (level: LogLevel): void => this.#channel.send({ t: 'log_level', level })
+
+  /** Reports to the parent that a service serves, and answers requests for its metrics from then on. */
+  announce(service: Service, log: Logger): Service {
+    this.#log = log
+    this.#registry = service.registry
+    this.#channel.send({ t: 'ready', addresses: service.addresses })
+    return service
+  }
 }

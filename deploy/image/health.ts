@@ -1,6 +1,12 @@
 import { readFileSync } from 'node:fs'
-import { readSecretFile } from '../../shared/config.ts'
-import { healthUrl, planeOf } from './health-url.ts'
+import { fileURLToPath } from 'node:url'
+import {
+  type Command,
+  type Environment,
+  type ReadFile,
+  readSecretFile,
+  readVariables,
+} from '../../shared/config.ts'
 
 /**
  * The health check of the image: ends with 0 when the plane that is process 1 of the container answers `GET /healthz`, else with 1 and a
@@ -9,15 +15,43 @@ import { healthUrl, planeOf } from './health-url.ts'
 
 const ANSWER_WITHIN_MS = 3000
 
-try {
-  const [word] = process.argv.slice(2)
-  const words = word === undefined ? readFileSync('/proc/1/cmdline', 'utf8').split('\0') : [word]
-  const url = healthUrl(planeOf(words), process.env, readSecretFile)
-  const response = await fetch(url, { signal: AbortSignal.timeout(ANSWER_WITHIN_MS) })
-  await response.arrayBuffer()
-  if (!response.ok) throw new Error(`${url} answered ${response.status}, not 200`)
-} catch (error) {
-  const { message, cause } = error as Error & { cause?: Error }
-  process.stderr.write(`unhealthy: ${message}${cause instanceof Error ? ` (${cause.message})` : ''}\n`)
-  process.exitCode = 1
+/** What a container can run that has a health. */
+type Plane = Extract<Command, 'control' | 'dataplane'>
+
+/** The plane that a command line runs; throws where it runs neither. */
+export function planeOf(words: readonly string[]): Plane {
+  const plane = words.find((word): word is Plane => word === 'control' || word === 'dataplane')
+  if (plane === undefined)
+    throw new Error(`"${words.join(' ').trim()}" runs neither control nor dataplane, so it has no health`)
+  return plane
+}
+
+/** Where a plane that was started with this environment answers for its health, from inside its own container. */
+export function healthUrl(plane: Plane, env: Environment, readFile: ReadFile): string {
+  const { values } = readVariables(plane, env, readFile)
+  const [host = '127.0.0.1', port] =
+    plane === 'control' ? [values.controlHost, values.controlPort] : [values.adminHost, values.adminPort]
+  return `http://${reachable(host)}:${port}/healthz`
+}
+
+/** An address that listens on all is asked on loopback. */
+function reachable(host: string): string {
+  if (host === '0.0.0.0') return '127.0.0.1'
+  if (host === '::') return '[::1]'
+  return host.includes(':') ? `[${host}]` : host
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  try {
+    const [word] = process.argv.slice(2)
+    const words = word === undefined ? readFileSync('/proc/1/cmdline', 'utf8').split('\0') : [word]
+    const url = healthUrl(planeOf(words), process.env, readSecretFile)
+    const response = await fetch(url, { signal: AbortSignal.timeout(ANSWER_WITHIN_MS) })
+    await response.arrayBuffer()
+    if (!response.ok) throw new Error(`${url} answered ${response.status}, not 200`)
+  } catch (error) {
+    const { message, cause } = error as Error & { cause?: Error }
+    process.stderr.write(`unhealthy: ${message}${cause instanceof Error ? ` (${cause.message})` : ''}\n`)
+    process.exitCode = 1
+  }
 }

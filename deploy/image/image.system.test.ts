@@ -16,7 +16,7 @@ import {
   whyNoContainers,
 } from '../../test/support/image/container.ts'
 import { parseStages, readImage } from '../../test/support/image/dockerfile.ts'
-import { freePort } from '../../test/support/redis-port.ts'
+import { freePort } from '../../test/support/redis-server.ts'
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
 const { text, stages, final } = readImage()

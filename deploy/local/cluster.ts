@@ -8,14 +8,11 @@ import { ControlClient, OwnProject } from '../../examples/backend/control-client
 import { ownersOf } from '../../examples/backend/nodes.ts'
 import { systemClock } from '../../shared/clock.ts'
 import { createLog } from '../../shared/log.ts'
-import { systemRandom } from '../../shared/random.ts'
 import { DEV_TOKEN_SECONDS, devRoutes } from '../cli/dev-routes.ts'
-import { endWithNpm } from '../cli/npm-parent.ts'
-import { banner, command, Prompt } from './console.ts'
+import { endWithNpm } from '../cli/service.ts'
+import { banner, command, News, Prompt } from './console.ts'
 import { LocalCluster } from './local-cluster.ts'
-import { News } from './news.ts'
 import { ClusterError } from './processes.ts'
-import { roomfulProgram } from './programs.ts'
 
 /** `npm run cluster`: a whole deployment on this machine, and a prompt to break it. */
 
@@ -62,7 +59,7 @@ if (words?.help) process.stdout.write(HELP)
 else if (words)
   await run({ nodes: Number(words.nodes), controls: Number(words.controls), freePorts: words['free-ports'] })
 
-async function run(size: { nodes: number; controls: number; freePorts: boolean }): Promise<void> {
+async function run(words: { nodes: number; controls: number; freePorts: boolean }): Promise<void> {
   const prompt = new Prompt()
   const tell = (text: string): void => prompt.tell(text)
   let cluster: LocalCluster | undefined
@@ -100,17 +97,18 @@ async function run(size: { nodes: number; controls: number; freePorts: boolean }
 
   try {
     cluster = await LocalCluster.prepare({
-      options: { ...size, balancer: 'auto', advertise: true },
+      nodes: words.nodes,
+      controls: words.controls,
+      documentedPorts: !words.freePorts,
+      balancer: 'auto',
+      advertise: true,
       env: process.env,
-      roomful: roomfulProgram().words,
-      clock: systemClock,
-      random: systemRandom,
       tell,
     })
     const running = cluster
     tell(`starting ${[...running.children.keys()].join(', ')}; logs are in ${running.folder}`)
     await running.start()
-    const watch = new News({ nodes: running.nodes, clock: systemClock, tell })
+    const watch = new News({ look: () => running.look(), clock: systemClock, tell })
     const act = (line: string): Promise<void> => command(line, running, watch, tell)
     games = await startGames(running, act)
     if (stoppingSince !== undefined) return
@@ -128,29 +126,26 @@ async function run(size: { nodes: number; controls: number; freePorts: boolean }
  * Starts the example games, their backend and the playground in this process, playing on `cluster`; resolves when they can be opened in a
  * browser. `act` does what a line at the prompt does.
  */
-function startGames(
-  { folder, ports, secrets, addresses, children, nodes, roomsDir, controlUrl }: LocalCluster,
-  act: (line: string) => Promise<void>,
-): Promise<Backend> {
+function startGames(cluster: LocalCluster, act: (line: string) => Promise<void>): Promise<Backend> {
+  const { folder, ports, secrets, addresses, children, wsUrl, controlUrl } = cluster
   const file = createWriteStream(join(folder, 'games.log'), { flags: 'a' })
   const log = createLog(
     { logLevel: 'info', logFormat: 'json' },
     {},
     { write: (line) => void file.write(line) },
   )
-  const wsUrl = `ws://${HOST}:${ports.websocket}`
   const project = new OwnProject(new ControlClient(controlUrl, secrets.operatorToken))
   let rooms: Promise<RoomDefinition[]> | undefined
   const before = devRoutes({
     issue: (sub) => project.issueToken({ sub, ttl_seconds: DEV_TOKEN_SECONDS }),
     rooms: () => {
-      rooms ??= loadRooms(roomsDir)
+      rooms ??= loadRooms(cluster.roomsDir)
       return rooms
     },
     wsUrl: () => wsUrl,
     end: async (how, roomId) => {
       const { project_id: projectId } = await project.credentials()
-      const owner = ownersOf(await nodes.look()).get(`${projectId} ${roomId}`)?.owner
+      const owner = ownersOf(await cluster.look()).get(`${projectId} ${roomId}`)?.owner
       const child = owner === undefined ? undefined : children.get(owner)
       if (!child) return `no node runs ${roomId} at this moment`
       await act(`${how} ${owner}`)

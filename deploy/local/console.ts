@@ -1,7 +1,8 @@
 import { createInterface, type Interface } from 'node:readline'
 import { type NodeView, ownersOf } from '../../examples/backend/nodes.ts'
+import type { Clock } from '../../shared/clock.ts'
+import { leaseKey } from '../../shared/node-registry.ts'
 import type { LocalCluster } from './local-cluster.ts'
-import type { News } from './news.ts'
 import { type Child, type ChildState, describeExit } from './processes.ts'
 
 const HELP = `  kill 2        ends node-2 immediately, like a machine that loses power (SIGKILL)
@@ -47,7 +48,7 @@ export async function command(
       ['down', 'kill'],
       ['up', 'start'],
     ]).get(target)
-    if (!cluster.child('redis'))
+    if (!cluster.children.has('redis'))
       return tell('this Redis was given by REDIS_URL and is not started or ended here')
     if (verb === undefined) return tell('redis takes one word: redis down, or redis up')
     return command(`${verb} redis`, cluster, news, tell)
@@ -58,7 +59,7 @@ export async function command(
       `${word} is no command; there are ${Object.keys(VERBS).join(', ')}, redis, status, help and quit`,
     )
   const name = /^\d+$/.test(target) ? `node-${target}` : target
-  const child = cluster.child(name)
+  const child = cluster.children.get(name)
   if (!child || more.length > 0) {
     const wrong = child || target === '' ? `${word} takes one process` : `there is no ${target}`
     return tell(
@@ -83,7 +84,7 @@ const MOST_ROOMS = 20
 
 /** Every process and every room, a line each. */
 async function status(cluster: LocalCluster): Promise<string> {
-  const views = await cluster.nodes.look()
+  const views = await cluster.look()
   const owned = [...ownersOf(views).values()].sort((a, b) => a.room.room_id.localeCompare(b.room.room_id))
   const processes = [...cluster.children.values()].map(async (child) => {
     const { name, pid = '–' } = child
@@ -109,10 +110,11 @@ async function status(cluster: LocalCluster): Promise<string> {
   return all.map((line) => `  ${line}`.trimEnd()).join('\n')
 }
 
-async function lease(cluster: LocalCluster, name: string): Promise<string> {
-  const left = await cluster.redis.leaseLeft(name)
-  if (left === undefined) return 'unknown'
-  return left === 0 ? 'none' : `${(left / 1000).toFixed(1)} s`
+/** Time until the lease of a node expires. */
+async function lease({ redis, keyPrefix }: LocalCluster, name: string): Promise<string> {
+  const leftMs = await redis.pttl(keyPrefix + leaseKey(name)).catch(() => undefined)
+  if (leftMs === undefined) return 'unknown'
+  return leftMs > 0 ? `${(leftMs / 1000).toFixed(1)} s` : 'none'
 }
 
 function stateOf({ name, state, exit }: Child, view: NodeView | undefined): string {
@@ -140,7 +142,7 @@ export function banner(cluster: LocalCluster): string {
       `${at('http', admin)}/admin#token=${encodeURIComponent(secrets.internalToken)}`,
       `node-${index + 1}`,
     ]),
-    ['redis', `${protocol}//${host}`, cluster.child('redis') ? 'for this run' : 'given by REDIS_URL'],
+    ['redis', `${protocol}//${host}`, cluster.children.has('redis') ? 'for this run' : 'given by REDIS_URL'],
     ['operator token', secrets.operatorToken, 'for the control API; CONTROL_API_TOKENS sets it'],
     ['internal token', secrets.internalToken, 'for the admin endpoints; INTERNAL_TOKEN sets it'],
     ['logs', folder, 'one file a process'],
@@ -192,5 +194,71 @@ export class Prompt {
     this.#lines = undefined
     lines?.close()
     if (lines && this.#isTerminal) process.stdout.write('\n')
+  }
+}
+
+interface NewsOptions {
+  readonly look: () => Promise<readonly NodeView[]>
+  readonly clock: Clock
+  readonly tell: (line: string) => void
+}
+
+const LOOK_EVERY_MS = 150
+/** Above this many rooms that move the same way together, they are counted instead of named. */
+const MOST_NAMED = 3
+
+/** Watches which node owns which room, and tells each change in a line. */
+export class News {
+  readonly #options: NewsOptions
+  readonly #places = new Map<string, { readonly owner: string; readonly epoch: number }>()
+  #fault: { readonly name: string; readonly at: number } | undefined
+  #cancel = (): void => {}
+  #stopped = false
+
+  constructor(options: NewsOptions) {
+    this.#options = options
+  }
+
+  /** Looks from now on, until `stop`. */
+  async start(): Promise<void> {
+    const { look, clock, tell } = this.#options
+    const views = await look()
+    if (this.#stopped) return
+    for (const line of this.#changes(views)) tell(line)
+    this.#cancel = clock.schedule(LOOK_EVERY_MS, () => void this.start())
+  }
+
+  stop(): void {
+    this.#stopped = true
+    this.#cancel()
+  }
+
+  /** A fault was made in the process `name`: the moves of its rooms are timed from now. */
+  fault(name: string): void {
+    this.#fault = { name, at: this.#options.clock.monotonic() }
+  }
+
+  #changes(views: readonly NodeView[]): string[] {
+    /** Rooms by what happened to them. */
+    const moves = new Map<string, string[]>()
+    for (const [id, { owner, room }] of ownersOf(views)) {
+      const before = this.#places.get(id)
+      // A node that has lost a room may not know it yet.
+      if (before && before.epoch >= room.epoch) continue
+      this.#places.set(id, { owner, epoch: room.epoch })
+      if (before?.owner === owner) continue
+      const way = before
+        ? `went from ${before.owner} to ${owner}${this.#since(before.owner)}`
+        : `opened on ${owner}`
+      moves.set(way, [...(moves.get(way) ?? []), `room ${room.room_id} ${way} (epoch ${room.epoch})`])
+    }
+    return [...moves].flatMap(([way, lines]) =>
+      lines.length > MOST_NAMED ? [`${lines.length} rooms ${way}`] : lines,
+    )
+  }
+
+  #since(name: string): string {
+    if (this.#fault?.name !== name) return ''
+    return `, ${((this.#options.clock.monotonic() - this.#fault.at) / 1000).toFixed(1)} s later`
   }
 }

@@ -1,42 +1,75 @@
+import { once } from 'node:events'
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { connect, createServer, type Server } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
-import { type NodeAddress, Nodes } from '../../examples/backend/nodes.ts'
-import type { Clock } from '../../shared/clock.ts'
+import { Redis } from 'ioredis'
+import { type NodeAddress, Nodes, type NodeView } from '../../examples/backend/nodes.ts'
+import { systemClock } from '../../shared/clock.ts'
 import { randomToken } from '../../shared/ids.ts'
-import type { Random } from '../../shared/random.ts'
+import { systemRandom } from '../../shared/random.ts'
 import { haproxyAt } from '../balancer/configuration.ts'
-import { startForwarder } from './forwarder.ts'
-import { choosePorts, type Ports } from './ports.ts'
+import { findProgram, freePort, isFree, roomfulProgram } from './machine.ts'
 import { type Child, Children, ClusterError, describeExit, type Exit } from './processes.ts'
-import { findProgram } from './programs.ts'
-import { RedisView } from './redis.ts'
 
-/** Size of a cluster, and what stands before it. */
+/** Size of a cluster, what is in front of it, and the environment of its processes. */
 export interface ClusterOptions {
   readonly nodes: number
   readonly controls: number
   /** `auto`: haproxy where it is installed, else a forwarder. `none`: clients connect to the nodes. `outside`: the caller starts one. */
   readonly balancer: 'auto' | 'none' | 'outside'
-  /** Take ports that are free instead of the documented ones. */
-  readonly freePorts: boolean
+  /** Use the documented ports where they are free. Default: any free ports. */
+  readonly documentedPorts?: boolean
   /** Give each node an address (ADVERTISE_URL), so that clients go to the node of their rooms. */
-  readonly advertise: boolean
+  readonly advertise?: boolean
+  /**
+   * Variables of all processes. Without REDIS_URL, the cluster starts a Redis that keeps its data on disk. ROOMS_DIR is by default the
+   * folder of the examples.
+   */
+  readonly env: NodeJS.ProcessEnv
+  /** Returns more variables of one process, such as `node-1`, for its next start. They replace those of the cluster. */
+  readonly envOf?: (name: string) => NodeJS.ProcessEnv
+  /** Returns the words behind `node` of one process for its next start. Default: the command line of roomful with this command. */
+  readonly programOf?: (name: string, command: 'control' | 'dataplane') => readonly string[]
+  /** Address at which nodes find the control API, if it is not at an address of this cluster. */
+  readonly controlUrl?: string | undefined
+  /** Whether processes of roomful take messages of this process. */
+  readonly ipc?: boolean
+  /** Folder of the logs and of the data of Redis. Default: a new one. */
+  readonly folder?: string
+  /** Called with a line about each process that has ended. `asked`: this process ended it. */
+  readonly tell?: (line: string, asked: boolean) => void
 }
 
-interface LocalClusterParts {
-  readonly options: ClusterOptions
-  readonly env: NodeJS.ProcessEnv
-  /** The words behind `node` that run the command line of roomful. */
-  readonly roomful: readonly string[]
-  /** Where nodes find the control API, if not at an address of this cluster. */
-  readonly controlUrl?: string | undefined
-  readonly clock: Clock
-  readonly random: Random
-  /** Called with a line about each process that has ended. `asked`: this process wanted it. */
-  readonly tell: (line: string, asked: boolean) => void
+/** Ports of a cluster. All are on 127.0.0.1. */
+export interface Ports {
+  readonly games: number
+  /** The control API, behind the load balancer. */
+  readonly api: number
+  /** The websocket, behind the load balancer. */
+  readonly websocket: number
+  /** Health and metrics of haproxy itself. */
+  readonly balancer: number
+  readonly redis: number
+  readonly controls: readonly number[]
+  readonly nodes: readonly { readonly websocket: number; readonly admin: number }[]
+}
+
+/** Secrets of one run. They are random unless INTERNAL_TOKEN and CONTROL_API_TOKENS are set. If these are lists, the first is used. */
+interface Secrets {
+  readonly internalToken: string
+  readonly keyringSecret: string
+  readonly operatorToken: string
+}
+
+/** A node of a cluster. */
+interface LocalNode {
+  readonly child: Child
+  /** Address of the websocket at this node, not at the load balancer. */
+  readonly wsUrl: string
+  readonly adminUrl: string
 }
 
 const HOST = '127.0.0.1'
@@ -46,37 +79,42 @@ const HEARTBEAT_SECONDS = '2'
 /** Time for a process to end in order when everything ends, and for the load balancer to find control. */
 const PATIENCE_MS = 8000
 
-/** Redis, control processes, nodes and a load balancer, on this machine. */
+/**
+ * Redis, control processes, nodes and a load balancer, as processes of this machine. They end with this process, however it ends. A process
+ * is found by its name (`node-1`, `control-1`, `redis`, `haproxy`) and can be killed, paused, ended and started again.
+ */
 export class LocalCluster {
   /** Folder of the logs and of the data of Redis. */
   readonly folder: string
   readonly ports: Ports
   readonly secrets: Secrets
-  readonly nodes: Nodes
-  readonly redis: RedisView
+  readonly nodes: readonly LocalNode[]
   readonly redisUrl: string
+  /** Connection to Redis. Its commands fail within seconds while Redis is down, and work again afterwards. */
+  readonly redis: Redis
   /** Precedes every key of the run in Redis. */
   readonly keyPrefix: string
   /** Folder of the room types of the nodes. */
   readonly roomsDir: string
   /** Kind of load balancer. */
   readonly balancer: 'haproxy' | 'forwarder' | 'none' | 'outside'
+  /** Address of the websocket: that of the load balancer, or of the first node. */
+  readonly wsUrl: string
   /** Address of the control API: that of the load balancer, or of the first control process. */
   readonly controlUrl: string
-  readonly #parts: LocalClusterParts
   readonly #children: Children
+  readonly #runtimes: Nodes
   #ending = false
 
-  private constructor(parts: LocalClusterParts, { folder, ports, redis, haproxy }: Machine) {
-    const { env, clock, random, options, tell } = parts
-    const { balancer } = options
-    this.#parts = parts
-    this.roomsDir = env.ROOMS_DIR ?? EXAMPLES
+  private constructor(options: ClusterOptions, { folder, ports, redis, haproxy }: Machine) {
+    const { env, balancer, tell = () => undefined } = options
     this.folder = folder
+    this.roomsDir = env.ROOMS_DIR ?? EXAMPLES
     this.ports = ports
     this.balancer = balancer === 'auto' ? (haproxy ? 'haproxy' : 'forwarder') : balancer
-    const apiPort = balancer === 'none' ? ports.controls[0] : ports.api
-    this.controlUrl = parts.controlUrl ?? `http://${HOST}:${apiPort}`
+    const isDirect = balancer === 'none'
+    this.wsUrl = `ws://${here(isDirect ? ports.nodes[0]!.websocket : ports.websocket)}`
+    this.controlUrl = options.controlUrl ?? `http://${here(isDirect ? ports.controls[0]! : ports.api)}`
     const onExit = ({ name, logFile }: Child, exit: Exit, asked: boolean): void => {
       const how = describeExit(exit)
       if (this.#ending) return
@@ -85,44 +123,33 @@ export class LocalCluster {
         asked,
       )
     }
-    this.#children = new Children({ folder, clock, onExit })
+    this.#children = new Children({ folder, onExit })
     this.secrets = {
-      internalToken: env.INTERNAL_TOKEN?.split(',')[0] || randomToken(random, 32),
-      keyringSecret: randomToken(random, 43),
-      operatorToken: env.CONTROL_API_TOKENS?.split(',')[0] || randomToken(random, 32),
+      internalToken: env.INTERNAL_TOKEN?.split(',')[0] || randomToken(systemRandom, 32),
+      keyringSecret: randomToken(systemRandom, 43),
+      operatorToken: env.CONTROL_API_TOKENS?.split(',')[0] || randomToken(systemRandom, 32),
     }
     this.redisUrl = env.REDIS_URL ?? `redis://${here(ports.redis)}`
     // The keys of this run are sealed under a secret of this run: it must not find those of an earlier run.
-    this.keyPrefix = `roomful-local-${randomToken(random, 8)}:`
-    this.redis = new RedisView(this.redisUrl, this.keyPrefix)
-    const { internalToken, keyringSecret, operatorToken } = this.secrets
-    this.nodes = new Nodes({ addresses: this.addresses, internal_token: internalToken, clock })
-
+    this.keyPrefix = `roomful-local-${randomToken(systemRandom, 8)}:`
+    this.redis = openRedis(this.redisUrl)
     if (redis !== undefined)
-      this.#children.add('redis', { program: redis, args: this.#redisWords(), env, ready: /Ready to accept/ })
-    const add = (name: string, command: string, own: NodeJS.ProcessEnv): void => {
-      const said: NodeJS.ProcessEnv = {
-        REDIS_URL: this.redisUrl,
-        KEY_PREFIX: this.keyPrefix,
-        INTERNAL_TOKEN: internalToken,
-        LOG_FORMAT: 'json',
-        ...own,
-      }
-      const all: NodeJS.ProcessEnv = { ...env, ...said }
-      // A file that the person at the terminal names for one of these would contradict it; npm is none of the processes' business.
-      for (const variable of Object.keys(said)) delete all[`${variable}_FILE`]
-      delete all.npm_lifecycle_event
-      this.#children.addRoomful(name, [...parts.roomful, command], all)
-    }
+      this.#children.add('redis', {
+        program: redis,
+        args: redisWords(ports.redis, folder),
+        env,
+        ready: /Ready to accept/,
+      })
     for (const [index, port] of ports.controls.entries())
-      add(`control-${index + 1}`, 'control', {
+      this.#add(options, `control-${index + 1}`, 'control', {
         CONTROL_HOST: HOST,
         CONTROL_PORT: String(port),
-        CONTROL_API_TOKENS: operatorToken,
-        KEYRING_SECRET: keyringSecret,
+        CONTROL_API_TOKENS: this.secrets.operatorToken,
+        KEYRING_SECRET: this.secrets.keyringSecret,
       })
-    for (const [index, { websocket, admin }] of ports.nodes.entries())
-      add(`node-${index + 1}`, 'dataplane', {
+    this.nodes = ports.nodes.map(({ websocket, admin }, index) => {
+      const wsUrl = `ws://${here(websocket)}`
+      const child = this.#add(options, `node-${index + 1}`, 'dataplane', {
         NODE_ID: `node-${index + 1}`,
         ROOMS_DIR: this.roomsDir,
         WS_HOST: HOST,
@@ -131,15 +158,23 @@ export class LocalCluster {
         ADMIN_PORT: String(admin),
         CONTROL_URL: this.controlUrl,
         HEARTBEAT_SECONDS: env.HEARTBEAT_SECONDS ?? HEARTBEAT_SECONDS,
-        ...(options.advertise && { ADVERTISE_URL: `ws://${here(websocket)}` }),
+        ...(options.advertise && { ADVERTISE_URL: wsUrl }),
       })
+      return { child, wsUrl, adminUrl: `http://${here(admin)}` }
+    })
+    const { internalToken } = this.secrets
+    this.#runtimes = new Nodes({
+      addresses: this.addresses,
+      internal_token: internalToken,
+      clock: systemClock,
+    })
     if (haproxy !== undefined)
       this.#children.add('haproxy', { program: haproxy, args: ['-db', '-f', this.#haproxyFile], env })
   }
 
-  /** Looks at what this machine has, and prepares everything; only the reaper runs yet. Rejects with a ClusterError. */
-  static async prepare(parts: LocalClusterParts): Promise<LocalCluster> {
-    const { options, env } = parts
+  /** Finds the programs and ports of this machine, and prepares everything. Only the reaper runs yet. Rejects with a ClusterError. */
+  static async prepare(options: ClusterOptions): Promise<LocalCluster> {
+    const { env } = options
     const redis = env.REDIS_URL ? undefined : findProgram(['redis-server', 'valkey-server'], env.PATH)
     if (!env.REDIS_URL && redis === undefined)
       throw new ClusterError(
@@ -148,30 +183,29 @@ export class LocalCluster {
     if (env.REDIS_URL && !/^rediss?:\/\//.test(env.REDIS_URL))
       throw new ClusterError('REDIS_URL must name one Redis here: redis://… or rediss://…')
     const haproxy = options.balancer === 'auto' ? findProgram(['haproxy'], env.PATH) : undefined
-    const folder = await mkdtemp(join(tmpdir(), 'roomful-cluster-'))
-    await mkdir(join(folder, 'redis'))
-    const ports = await choosePorts(options, parts.random)
-    return new LocalCluster(parts, { folder, ports, redis, haproxy })
+    const folder = options.folder ?? (await mkdtemp(join(tmpdir(), 'roomful-cluster-')))
+    await mkdir(join(folder, 'redis'), { recursive: true })
+    return new LocalCluster(options, { folder, ports: await choosePorts(options), redis, haproxy })
   }
 
   /** Starts everything; resolves when it serves. Rejects when a part does not. */
   async start(): Promise<void> {
     await this.children.get('redis')?.start()
-    await this.redis.reach().catch((error: Error) => {
+    const answer = this.redis.connect().then(() => this.redis.ping())
+    await answer.catch((error: Error) => {
       throw new ClusterError(`the Redis at ${new URL(this.redisUrl).host} does not answer: ${error.message}`)
     })
     const processes = [...this.children.values()].filter(({ name }) => /^(control|node)-/.test(name))
     await Promise.all(processes.map((child) => child.start()))
     const { websocket, api, nodes, controls } = this.ports
     if (this.balancer === 'haproxy') await this.#startHaproxy()
-    else if (this.balancer === 'forwarder')
-      await Promise.all([
-        startForwarder(
-          websocket,
-          nodes.map((node) => node.websocket),
-        ),
-        startForwarder(api, controls),
-      ])
+    else if (this.balancer === 'forwarder') {
+      await startForwarder(
+        websocket,
+        nodes.map((node) => node.websocket),
+      )
+      await startForwarder(api, controls)
+    }
   }
 
   /** Every process by its name, in the order of their start. */
@@ -179,9 +213,21 @@ export class LocalCluster {
     return this.#children.all
   }
 
-  /** The node, control process, `redis` or `haproxy` of this name. */
-  child(name: string): Child | undefined {
-    return this.children.get(name)
+  /** The process of this name. Throws if there is none. */
+  child(name: string): Child {
+    const child = this.children.get(name)
+    if (!child) throw new Error(`there is no ${name}; there are ${[...this.children.keys()].join(', ')}`)
+    return child
+  }
+
+  /** Names and admin addresses of the nodes. */
+  get addresses(): readonly NodeAddress[] {
+    return this.nodes.map(({ child, adminUrl }) => ({ admin_url: adminUrl, node_id: child.name }))
+  }
+
+  /** The last report of each node about its rooms, within 0.25 s. */
+  look(): Promise<NodeView[]> {
+    return this.#runtimes.look()
   }
 
   /** Ends everything in order: first the load balancer, then nodes, which save their rooms, control, and Redis. */
@@ -192,8 +238,8 @@ export class LocalCluster {
       await Promise.all(
         all.filter(({ name }) => group.test(name)).map((child) => child.endWithin(PATIENCE_MS)),
       )
-    if (!this.children.has('redis')) await this.redis.clear().catch(() => undefined)
-    this.redis.close()
+    if (!this.children.has('redis')) await this.#clear().catch(() => undefined)
+    this.redis.disconnect()
     await this.children.get('redis')?.endWithin(PATIENCE_MS)
     await this.#children.close()
     await rm(join(this.folder, 'redis'), { recursive: true, force: true })
@@ -205,36 +251,46 @@ export class LocalCluster {
     this.#children.abandon()
   }
 
+  #add(
+    options: ClusterOptions,
+    name: string,
+    command: 'control' | 'dataplane',
+    own: NodeJS.ProcessEnv,
+  ): Child {
+    const { env, envOf, programOf, ipc = false } = options
+    return this.#children.addRoomful(name, () => {
+      const set: NodeJS.ProcessEnv = {
+        REDIS_URL: this.redisUrl,
+        KEY_PREFIX: this.keyPrefix,
+        INTERNAL_TOKEN: this.secrets.internalToken,
+        LOG_FORMAT: 'json',
+        ...own,
+        ...envOf?.(name),
+      }
+      const all: NodeJS.ProcessEnv = { ...env, ...set }
+      // A file that the environment names for one of these would contradict it.
+      for (const variable of Object.keys(set)) delete all[`${variable}_FILE`]
+      // The processes end with this process. They need not watch npm.
+      delete all.npm_lifecycle_event
+      const words = programOf?.(name, command) ?? [...roomfulProgram().words, command]
+      return { words, env: all, ipc }
+    })
+  }
+
+  /** Removes every key of the cluster from a Redis that runs on after it. */
+  async #clear(): Promise<void> {
+    for await (const keys of this.redis.scanStream({ match: `${this.keyPrefix}*`, count: 1000 }))
+      if (keys.length > 0) await this.redis.unlink(keys)
+  }
+
   get #haproxyFile(): string {
     return join(this.folder, 'haproxy.cfg')
-  }
-
-  /** Admin address of each node. */
-  get addresses(): readonly NodeAddress[] {
-    return this.ports.nodes.map(({ admin }, index) => ({
-      admin_url: `http://${HOST}:${admin}`,
-      node_id: `node-${index + 1}`,
-    }))
-  }
-
-  /** Everything is kept on disk, so that a Redis that comes back has it. */
-  #redisWords(): string[] {
-    const settings = {
-      port: String(this.ports.redis),
-      bind: HOST,
-      dir: join(this.folder, 'redis'),
-      appendonly: 'yes',
-      save: '',
-      'maxmemory-policy': 'noeviction',
-    }
-    return Object.entries(settings).flatMap(([name, value]) => [`--${name}`, value])
   }
 
   /** Resolves when control answers through haproxy, which runs the configuration for production at these ports. */
   async #startHaproxy(): Promise<void> {
     const { websocket, api, balancer, nodes, controls } = this.ports
-    const { clock } = this.#parts
-    const haproxy = this.children.get('haproxy')!
+    const haproxy = this.child('haproxy')
     const text = await readFile(new URL('../balancer/haproxy.cfg', import.meta.url), 'utf8')
     const placed = haproxyAt(text, {
       websocket: here(websocket),
@@ -245,11 +301,11 @@ export class LocalCluster {
     })
     await writeFile(this.#haproxyFile, placed)
     await haproxy.start()
-    const deadline = clock.monotonic() + PATIENCE_MS
+    const deadline = systemClock.monotonic() + PATIENCE_MS
     while (!(await fetch(`http://${here(api)}/readyz`).catch(() => undefined))?.ok) {
       if (haproxy.exit)
         throw new ClusterError(`haproxy ended (${describeExit(haproxy.exit)}); ${haproxy.logFile} says why`)
-      if (clock.monotonic() > deadline)
+      if (systemClock.monotonic() > deadline)
         throw new ClusterError(`haproxy does not reach control; the logs in ${this.folder} say why`)
       await setTimeout(50)
     }
@@ -265,11 +321,83 @@ interface Machine {
   readonly haproxy: string | undefined
 }
 
-/** Secrets of one run, made up unless INTERNAL_TOKEN and CONTROL_API_TOKENS are set; of several, the first. */
-interface Secrets {
-  readonly internalToken: string
-  readonly keyringSecret: string
-  readonly operatorToken: string
+const here = (port: number): string => `${HOST}:${port}`
+
+/**
+ * Chooses the ports. `documentedPorts`: the documented ports, with a free port in the place of each that another process listens on. If
+ * another process takes such a port before it is used, the start of its process fails with a message.
+ */
+async function choosePorts({ nodes, controls, documentedPorts }: ClusterOptions): Promise<Ports> {
+  const choose = async (documented: number): Promise<number> =>
+    documentedPorts && (await isFree(documented)) ? documented : freePort(systemRandom)
+  const numbers = (count: number): number[] => Array.from({ length: count }, (_, index) => index + 1)
+  return {
+    games: await choose(8080),
+    api: await choose(3000),
+    websocket: await choose(4000),
+    balancer: await choose(8404),
+    redis: await choose(6390),
+    controls: await Promise.all(numbers(controls).map((n) => choose(3000 + n))),
+    nodes: await Promise.all(
+      numbers(nodes).map(async (n) => ({ websocket: await choose(4000 + n), admin: await choose(9100 + n) })),
+    ),
+  }
 }
 
-const here = (port: number): string => `${HOST}:${port}`
+/** Settings of Redis. Everything is kept on disk, so that a Redis that is started again has it. */
+function redisWords(port: number, folder: string): string[] {
+  const settings = {
+    port: String(port),
+    bind: HOST,
+    dir: join(folder, 'redis'),
+    appendonly: 'yes',
+    save: '',
+    'maxmemory-policy': 'noeviction',
+  }
+  return Object.entries(settings).flatMap(([name, value]) => [`--${name}`, value])
+}
+
+/** Longest time until Redis answers. On a busy machine a first answer takes more than a second. */
+const ANSWER_MS = 3000
+
+function openRedis(url: string): Redis {
+  const redis = new Redis(url, {
+    lazyConnect: true,
+    enableOfflineQueue: false,
+    maxRetriesPerRequest: 0,
+    connectTimeout: ANSWER_MS,
+    commandTimeout: ANSWER_MS,
+    retryStrategy: () => 250,
+  })
+  redis.on('error', () => undefined)
+  return redis
+}
+
+/**
+ * One address for servers of this machine where haproxy is not installed, for development only. Each connection goes to the next of `ports`
+ * that accepts it. There are no health checks: a client that reaches a paused or draining node tries again and reaches another. Resolves
+ * when it listens. Rejects when another process has the port.
+ */
+export async function startForwarder(port: number, ports: readonly number[]): Promise<Server> {
+  let turn = 0
+  const server = createServer({ noDelay: true }, (client) => {
+    const first = turn++ % ports.length
+    const order = [...ports.slice(first), ...ports.slice(0, first)]
+    client.on('error', () => client.destroy())
+    const forward = ([next, ...others]: readonly number[]): void => {
+      if (next === undefined || client.destroyed) return void client.destroy()
+      let connected = false
+      const server = connect({ host: HOST, port: next, noDelay: true }, () => {
+        connected = true
+        client.pipe(server).pipe(client)
+      })
+      client.once('close', () => server.destroy())
+      server.on('error', () => server.destroy())
+      server.once('close', () => (connected ? client.destroy() : forward(others)))
+    }
+    forward(order)
+  })
+  server.listen(port, HOST)
+  await once(server, 'listening')
+  return server.unref()
+}

@@ -1,5 +1,4 @@
 import { expect, it } from 'vitest'
-import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { Child, type Exit } from './processes.ts'
 
 it('runs on where nothing it prints can be kept', async () => {
@@ -7,12 +6,13 @@ it('runs on where nothing it prints can be kept', async () => {
   const child = new Child({
     name: 'talker',
     program: process.execPath,
-    args: ['-e', "console.log('ready'); setInterval(() => console.log('more'), 5)"],
-    env: process.env,
+    run: () => ({
+      words: ['-e', "console.log('ready'); setInterval(() => console.log('more'), 5)"],
+      env: process.env,
+    }),
     ready: /ready/,
     logFile: '/no such folder/talker.log',
     reaper: { watch: () => undefined, release: () => undefined },
-    clock: new FakeClock(),
     onExit: (_child, exit, asked) => ends.push([exit, asked]),
   })
   await child.start()

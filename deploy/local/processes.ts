@@ -1,9 +1,10 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { createWriteStream } from 'node:fs'
+import { createWriteStream, type WriteStream } from 'node:fs'
 import { join } from 'node:path'
+import { finished } from 'node:stream/promises'
 import { fileURLToPath } from 'node:url'
-import type { Clock } from '../../shared/clock.ts'
+import { systemClock } from '../../shared/clock.ts'
 
 /** Something on this machine keeps a part of the cluster from running. The message says what, and what would help. */
 export class ClusterError extends Error {}
@@ -17,19 +18,24 @@ export interface Exit {
   readonly signal: NodeJS.Signals | null
 }
 
+/** What a process of roomful runs: the words behind `node`, and its environment. */
+export interface RoomfulRun {
+  readonly words: readonly string[]
+  readonly env: NodeJS.ProcessEnv
+  /** Whether it takes messages of this process. */
+  readonly ipc?: boolean
+}
+
 interface ChildOptions {
   readonly name: string
   readonly program: string
-  readonly args: readonly string[]
-  readonly env: NodeJS.ProcessEnv
+  /** Called before each start. */
+  readonly run: () => RoomfulRun
   /** Matches its output once it serves; absent: it serves once it runs. */
   readonly ready?: RegExp
-  /** Whether it takes messages of this process. */
-  readonly ipc?: boolean
   /** File of its output. */
   readonly logFile: string
   readonly reaper: Pick<Reaper, 'watch' | 'release'>
-  readonly clock: Clock
   /** Called at the end of every run. `asked`: this process wanted it to end. */
   readonly onExit: (child: Child, exit: Exit, asked: boolean) => void
 }
@@ -85,19 +91,25 @@ export class Child {
   /** Starts it; resolves when it serves. Rejects when it ends before that or takes longer than a minute. */
   async start(): Promise<void> {
     if (this.#state !== 'ended') throw new Error(`${this.name} is running`)
-    const { program, args, env, ipc, reaper, onExit } = this.#options
+    const { program, run, reaper, onExit } = this.#options
+    const { words, env, ipc } = run()
     this.#state = 'starting'
     this.#exit = undefined
     this.#asked = false
     const stdio: ('ignore' | 'pipe' | 'ipc')[] = ['ignore', 'pipe', 'pipe', ...(ipc ? ['ipc' as const] : [])]
     // A process group for each: Ctrl-C at the terminal is for the cluster, which ends its processes in order.
-    const child = spawn(program, args, { env, stdio, detached: true })
+    const child = spawn(program, words, { env, stdio, detached: true })
     this.#process = child
-    const ready = this.#listen(child)
+    const file = createWriteStream(this.logFile, { flags: 'a' })
+    // A removed folder or a full disk: the process is worth more than its output.
+    file.on('error', () => undefined)
+    const ready = this.#listen(child, file)
     this.#ended = new Promise((resolve) => {
       // A program that cannot be run is closed with a negative code.
       child.once('error', () => undefined)
-      child.once('close', (code: number | null, signal: NodeJS.Signals | null) => {
+      child.once('close', async (code: number | null, signal: NodeJS.Signals | null) => {
+        // Code that waits for the end reads the whole output.
+        await finished(file.end()).catch(() => undefined)
         if (child.pid !== undefined) reaper.release(child.pid)
         this.#process = undefined
         this.#state = 'ended'
@@ -109,7 +121,7 @@ export class Child {
     if (child.pid !== undefined) reaper.watch(child.pid)
     let cancel = (): void => {}
     const late = new Promise<'late'>((resolve) => {
-      cancel = this.#options.clock.schedule(START_MS, () => resolve('late'))
+      cancel = systemClock.schedule(START_MS, () => resolve('late'))
     })
     const outcome = await Promise.race([ready, this.#ended, late])
     cancel()
@@ -152,7 +164,7 @@ export class Child {
   /** Ends it in order, and kills it when it has not ended after `withinMs`. */
   async endWithin(withinMs: number): Promise<void> {
     this.end()
-    const cancel = this.#options.clock.schedule(withinMs, () => void this.kill())
+    const cancel = systemClock.schedule(withinMs, () => void this.kill())
     await this.#ended
     cancel()
   }
@@ -170,12 +182,8 @@ export class Child {
   }
 
   /** Writes its output to its file; resolves when the output says that it serves. */
-  #listen(child: ChildProcess): Promise<void> {
-    const { logFile, ready } = this.#options
-    const file = createWriteStream(logFile, { flags: 'a' })
-    // A removed folder or a full disk: the process is worth more than its output.
-    file.on('error', () => undefined)
-    child.once('close', () => file.end())
+  #listen(child: ChildProcess, file: WriteStream): Promise<void> {
+    const { ready } = this.#options
     return new Promise((resolve) => {
       let heard = ''
       let looking = ready !== undefined
@@ -207,7 +215,6 @@ export function describeExit({ code, signal }: Exit): string {
 interface ChildrenOptions {
   /** Folder of their logs, a file each. */
   readonly folder: string
-  readonly clock: Clock
   readonly onExit?: ChildOptions['onExit']
 }
 
@@ -222,32 +229,35 @@ export class Children {
     this.#options = options
   }
 
-  get folder(): string {
-    return this.#options.folder
-  }
-
-  /** Prepares a process, in the place of the one that had this name; it does not run yet. */
+  /** Prepares a program, in the place of the one that had this name; it does not run yet. */
   add(
     name: string,
-    how: Pick<ChildOptions, 'program' | 'args' | 'env' | 'ready' | 'ipc'>,
-    onExit = this.#options.onExit ?? (() => undefined),
+    how: {
+      readonly program: string
+      readonly args: readonly string[]
+      readonly env: NodeJS.ProcessEnv
+      readonly ready?: RegExp
+    },
   ): Child {
-    const { folder, clock } = this.#options
-    const logFile = join(folder, `${name}.log`)
-    const child = new Child({ ...how, name, logFile, reaper: this.#reaper, clock, onExit })
-    this.all.set(name, child)
-    return child
+    const { program, args: words, env, ready } = how
+    return this.#add({ name, program, run: () => ({ words, env }), ...(ready && { ready }) })
   }
 
-  /** Prepares a process of roomful: the words behind `node`. */
-  addRoomful(
-    name: string,
-    words: readonly string[],
-    env: NodeJS.ProcessEnv,
-    more: { readonly ipc?: boolean; readonly onExit?: ChildOptions['onExit'] } = {},
-  ): Child {
-    const how = { program: process.execPath, args: words, env, ready: READY, ipc: more.ipc ?? false }
-    return this.add(name, how, more.onExit)
+  /** Prepares a process of roomful. `run` is called before each start of it. */
+  addRoomful(name: string, run: () => RoomfulRun): Child {
+    return this.#add({ name, program: process.execPath, run, ready: READY })
+  }
+
+  #add(how: Pick<ChildOptions, 'name' | 'program' | 'run' | 'ready'>): Child {
+    const { folder, onExit = () => undefined } = this.#options
+    const child = new Child({
+      ...how,
+      logFile: join(folder, `${how.name}.log`),
+      reaper: this.#reaper,
+      onExit,
+    })
+    this.all.set(how.name, child)
+    return child
   }
 
   /** Kills every process, without waiting for anything. */

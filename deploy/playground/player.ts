@@ -8,8 +8,8 @@ import {
   type WebSocketLike,
 } from '../../client/index.ts'
 import type { Json, JsonObject } from '../../shared/json.ts'
+import { ReadingCodec, type ReadMessage } from '../../shared/protocol/codec.ts'
 import { MsgpackClientCodec } from '../../shared/protocol/msgpack-client-codec.ts'
-import { ReadingCodec, type ReadMessage } from '../../shared/protocol/reading-codec.ts'
 import { toOperations } from '../../shared/sync/delta.ts'
 
 /** A line of the log of a player. */

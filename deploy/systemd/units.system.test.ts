@@ -7,7 +7,7 @@ import { describe, expect, it } from 'vitest'
 import { parseConfig } from '../../shared/config.ts'
 import { mayInstall, programOr } from '../../test/support/debian-package.ts'
 import { newFolder } from '../../test/support/run-folder.ts'
-import { findProgram } from '../local/programs.ts'
+import { findProgram } from '../local/machine.ts'
 
 const run = promisify(execFile)
 const folder = fileURLToPath(new URL('.', import.meta.url))

@@ -1,8 +1,6 @@
-import { FIND } from './find.ts'
 import { HIDE } from './hide.ts'
-import { KEEP } from './keep.ts'
-import { MOVE } from './move.ts'
-import { PLAY } from './play.ts'
+import { KEEP, MOVE } from './keep.ts'
+import { FIND, PLAY } from './play.ts'
 import { ADDRESS, HOSTS, type Scenario, STARTS, type Step } from './script.ts'
 import { SMALL } from './small.ts'
 

@@ -8,7 +8,6 @@ import { Bot } from './bot.ts'
 import { Camera } from './camera.ts'
 import { Controls } from './controls.ts'
 import { Effects } from './effects.ts'
-import { Feed } from './feed.ts'
 import type { Point } from './move.ts'
 import { NodesPanel } from './nodes-panel.ts'
 import { type Figure, Painter, RADIUS } from './paint.ts'
@@ -25,6 +24,28 @@ const MOST_BOTS = 12
 const MOST_BLOWS = 6
 
 const distance = (a: Point, b: Point): number => Math.hypot(a.x - b.x, a.y - b.y)
+
+const SHOWN_MS = 4500
+const FADE_MS = 700
+/** Knockouts that are shown together. */
+const MOST_SHOWN = 4
+
+/** List of the latest knockouts, also for screen readers. */
+class Feed {
+  readonly #list: HTMLElement
+
+  constructor(list: HTMLElement) {
+    this.#list = list
+  }
+
+  add(text: string): void {
+    const line = create('li', { text })
+    this.#list.append(line)
+    while (this.#list.children.length > MOST_SHOWN) this.#list.firstChild?.remove()
+    setTimeout(() => line.classList.add('gone'), SHOWN_MS)
+    setTimeout(() => line.remove(), SHOWN_MS + FADE_MS)
+  }
+}
 
 /** The arena as one player sees it: interpolated other players, and the predicted own player. */
 class ArenaView {

@@ -1,16 +1,58 @@
+import { createHmac, timingSafeEqual } from 'node:crypto'
 import { type Context, Hono } from 'hono'
 import { bodyLimit } from 'hono/body-limit'
 import * as v from 'valibot'
 import type { Logger } from '../../shared/log.ts'
-import { namesThisMachine } from '../../shared/this-machine.ts'
-import type { Bundles } from './bundle.ts'
-import type { OwnProject } from './control-client.ts'
-import { ControlError, type TraceHeaders } from './control-client.ts'
-import { asset, frontModule, GAMES, pageModule, roomSource, roomTypesOf } from './games.ts'
-import type { Nodes } from './nodes.ts'
-import { type ClusterView, clusterView } from './nodes.ts'
-import type { Players } from './players.ts'
-import { sourcePage } from './source-page.ts'
+import { namesThisMachine } from '../../shared/origins.ts'
+import { ControlError, type OwnProject, type TraceHeaders } from './control-client.ts'
+import { type ClusterView, clusterView, type Nodes } from './nodes.ts'
+import {
+  asset,
+  type Bundles,
+  frontModule,
+  GAMES,
+  pageModule,
+  roomSource,
+  roomTypesOf,
+  sourcePage,
+} from './pages.ts'
+
+/** A player of this backend. There are no accounts: each browser tab is a player. */
+export interface Player {
+  /** Player id, used as `sub` of the token: an optional name, `~`, and random characters. */
+  player_id: string
+  /** Signature of the player id. With it, the same tab can log in as the same player again. */
+  ticket: string
+}
+
+/** Issues and verifies player ids. */
+export class Players {
+  readonly #secret: Uint8Array
+  readonly #newId: () => string
+
+  /** `secret` signs tickets; `newId` returns the random part of an id. */
+  constructor(secret: Uint8Array, newId: () => string) {
+    this.#secret = secret
+    this.#newId = newId
+  }
+
+  /** Creates a player; other players see `name` (letters, digits, spaces, 1–20). */
+  welcome(name: string | undefined): Player {
+    const playerId = `${name ?? ''}~${this.#newId()}`
+    return { player_id: playerId, ticket: this.#sign(playerId).toString('base64url') }
+  }
+
+  /** Returns true if this backend issued `ticket` for `player_id`. */
+  knows({ player_id: playerId, ticket }: Player): boolean {
+    const signature = Buffer.from(ticket, 'base64url')
+    const expected = this.#sign(playerId)
+    return signature.length === expected.length && timingSafeEqual(signature, expected)
+  }
+
+  #sign(playerId: string): Buffer {
+    return createHmac('sha256', this.#secret).update(playerId).digest()
+  }
+}
 
 const TOKEN_TTL_SECONDS = 300
 

@@ -6,11 +6,10 @@ import { isLoopback } from '../../shared/config.ts'
 import { randomToken } from '../../shared/ids.ts'
 import type { Logger } from '../../shared/log.ts'
 import { systemRandom } from '../../shared/random.ts'
-import { createApp } from './app.ts'
-import { Bundles } from './bundle.ts'
+import { createApp, Players } from './app.ts'
 import { ControlClient, ControlError, OwnProject } from './control-client.ts'
 import { Nodes, type NodesOptions } from './nodes.ts'
-import { Players } from './players.ts'
+import { Bundles } from './pages.ts'
 
 export interface BackendOptions {
   /** Address to listen on. */

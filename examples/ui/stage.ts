@@ -119,7 +119,7 @@ export async function startGame<R extends TypedRoom>(
     }
     const room = await join()
     showRoom(room)
-    const key = room.id.slice(game.length + 1)
+    const { key } = room
     putInAddress(key)
     bar.showRoom(room.code ?? nameOfRoom(key))
     const count = () => bar.showCount(room.members.length)

@@ -3,18 +3,10 @@ import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
 import { html, raw } from 'hono/html'
+import { hasBegun, type Judgement, judgementsOf, outcomeOf, timingTable, totalText } from '../judge.ts'
 import { SHOWN_FIGURES, serverValue } from '../metrics.ts'
-import {
-  lengthOf,
-  type RunResult,
-  type Second,
-  STATISTICS,
-  statisticTitle,
-  TIMINGS,
-  timed,
-} from '../result.ts'
+import { lengthOf, type RunResult, type Second, TIMINGS } from '../result.ts'
 import { clock, count, duration, figureText, inUnit, NONE } from '../text.ts'
-import { hasBegun, type Judgement, judgementsOf, outcomeOf, totalText } from './outcome.ts'
 
 type Html = ReturnType<typeof html>
 type Content = Html | string
@@ -190,11 +182,7 @@ export function reportPage(result: RunResult): string {
     incidents: incidents.map(({ at }) => at),
     charts,
   }
-  const times = timed(result.timings).map(({ name, values }) => [
-    name,
-    count(values.count),
-    ...STATISTICS.map((statistic) => duration(values[statistic])),
-  ])
+  const [timingTitles = [], ...times] = timingTable(result)
   const given = Object.entries(options).map(([name, value]) => [`--${name}`, value])
   const setup = Object.entries({ target, ...machine, ...Object.fromEntries(given) })
   const groups = [...new Set(charts.map(({ group }) => group))]
@@ -222,7 +210,7 @@ ${section(
 )}
 ${section('Checks', judgements(result, 'check'))}
 ${section('Limits', judgements(result, 'limit'))}
-${section('Timings', table(['', 'count', ...STATISTICS.map(statisticTitle)], times))}
+${section('Timings', table(timingTitles, times))}
 ${incidents.length === 0 ? '' : html`<section><h2>Events</h2><ol>${incidents.map(({ at, text }) => html`<li>${clock(at)} ${text}</li>`)}</ol></section>`}
 ${groups.map((name) =>
   section(

@@ -1,18 +1,19 @@
 import type { Scenario } from '../scenario.ts'
-import { bans } from './bans.ts'
-import { bigRoom } from './big-room.ts'
-import { calls } from './calls.ts'
-import { churn } from './churn.ts'
-import { connectStorm } from './connect-storm.ts'
-import { commits, hop, rooms, sessions } from './costs.ts'
-import { faults } from './faults.ts'
+import { bans, calls } from './backends.ts'
 import { lobby } from './lobby.ts'
 import { matchmaking } from './matchmaking.ts'
-import { nodeKill, rollingRestart } from './node-by-node.ts'
-import { resumeStorm } from './resume-storm.ts'
-import { revoke } from './revoke.ts'
-import { slowConsumers } from './slow-consumers.ts'
-import { steady } from './steady.ts'
+import { commits, faults, hop, rooms, sessions } from './measurements.ts'
+import {
+  bigRoom,
+  churn,
+  connectStorm,
+  nodeKill,
+  resumeStorm,
+  revoke,
+  rollingRestart,
+  slowConsumers,
+  steady,
+} from './play.ts'
 
 /** Every scenario, in the order of the help. */
 export const SCENARIOS: readonly Scenario[] = [

@@ -1,8 +1,12 @@
-import type { LobbyFindings } from '../clients/lobby.ts'
+import { type Client, type Room, RoomfulError } from '../../client/index.ts'
+import { sleep } from '../../shared/clock.ts'
 import * as option from '../option-kinds.ts'
-import type { Check } from '../result.ts'
+import { type Check, checkOf } from '../result.ts'
+import type { LobbyRoom } from '../rooms/lobby.ts'
 import { defineScenario, type RunContext } from '../scenario.ts'
-import { cpuDuring } from './cpu.ts'
+
+type Rooms = { 'load-lobby': LobbyRoom }
+type Row = Awaited<ReturnType<Client<Rooms>['rooms']>>[number]
 
 const SEATS = 4
 /** Rooms that players who come together may take, as a multiple of those that fit them. */
@@ -10,11 +14,19 @@ const SPREAD = 1.2
 /** Row changes per second while lists are watched. */
 const CHANGES = 100
 const QUERIES = 100
+/** Lists a second. The service allows 10 to each player. */
+const QUERIES_PER_CLIENT = 5
 /** Rooms that are opened each second. */
 const OPENED = 250
+/** A client is a member of so many rooms, which is the limit of the service. */
+const ROOMS_PER_CLIENT = 16
 const ENDING = 50
+const LEVELS = 100
+/** Rows in a list. */
+const SHOWN = 20
+const GHOST_MS = 2000
+const RETRY_MS = 1000
 const QUERY_MS = 'service_directory_query_duration_seconds'
-const MAX_EXAMPLES = 5
 
 /** The front door of a game. */
 export const lobby = defineScenario({
@@ -30,51 +42,144 @@ export const lobby = defineScenario({
     seconds: option.seconds('how long each state is watched', 20),
     calm: option.seconds('time in which rows reach the lists, and empty rooms end', 5),
   },
-  service: 'local',
   local: { direct: true, env: { MAX_ROOMS: '100000' } },
 
-  async run(ctx, { rooms, maps, watchers, burst, bursts, seconds, calm }) {
-    const players = ctx.lobby
-    await ctx.phase('open', rooms / OPENED, () => players.open({ rooms, maps, perSecond: OPENED }))
-    await ctx.pass(calm)
-    const changing = () => players.change({ perSecond: CHANGES, seconds, maps })
-    const idle = await ctx.phase('idle', seconds, () => cpuDuring(ctx, () => ctx.pass(seconds)))
-    await ctx.phase('queries', seconds, async () => {
-      const before = await durations(ctx)
-      const cpu = await cpuDuring(ctx, () => players.query({ seconds, perSecond: QUERIES, maps }))
-      const slowest = p99(before, await durations(ctx))
-      ctx.figure({ name: 'time of a query in the list, p99', value: slowest, unit: 'ms', goal: { value: 1 } })
-      ctx.figure({
-        name: 'CPU of a query with its answer',
-        value: (1000 * (cpu - idle)) / QUERIES,
-        unit: 'ms',
+  async run(ctx, { rooms: count, maps, watchers, burst, bursts, seconds, calm }) {
+    const { sdk, clock, local } = ctx
+    const findings = new LobbyFindings()
+    const connect = (count: number) => sdk.connect<Rooms>(Array.from({ length: count }))
+    const listed = (rows: readonly Row[]): number => findings.list(rows, clock.monotonic())
+    /** Another query for each number. */
+    const where = (number: number) => ({
+      map: `m${number % maps}`,
+      level: { max: LEVELS - (Math.floor(number / maps) % LEVELS) },
+    })
+    const cpuDuring = async (work: () => Promise<unknown>) =>
+      (await ctx.local.usageDuring(work)).cpu(local.nodes)
+
+    const rooms: Room<LobbyRoom>[] = []
+    await ctx.phase('open', count / OPENED, async () => {
+      const hosts = await connect(Math.ceil(count / ROOMS_PER_CLIENT))
+      await sdk.repeat(count, OPENED, async (number) => {
+        rooms.push(await create(ctx, hosts[number % hosts.length]!, `m${number % maps}`))
       })
     })
-    const alone = await ctx.phase('rows change', seconds, () => cpuDuring(ctx, changing))
-    await ctx.phase('watchers', watchers / 200, () => players.watch({ count: watchers, maps }))
     await ctx.pass(calm)
-    const { lists } = players.findings
-    const watched = await ctx.phase('watched', seconds, () => cpuDuring(ctx, changing))
+    let changed = 0
+    /** Changes rows of the rooms that lists begin with, the oldest of each map. */
+    const changing = () =>
+      sdk.repeat(CHANGES * seconds, CHANGES, async () => {
+        const shown = Math.min(rooms.length, maps * SHOWN)
+        changed += 1
+        // Another level than in the round before.
+        await rooms[changed % shown]!.send('level', (changed + Math.floor(changed / shown)) % LEVELS)
+      })
+    const idle = await ctx.phase('idle', seconds, () => cpuDuring(() => ctx.pass(seconds)))
+    await ctx.phase('queries', seconds, async () => {
+      const before = await durations(ctx)
+      const cpu = await cpuDuring(async () => {
+        const clients = await connect(QUERIES / QUERIES_PER_CLIENT)
+        await sdk.repeat(seconds * QUERIES, QUERIES, async (number) => {
+          listed(await clients[number % clients.length]!.rooms('load-lobby', { where: where(number) }))
+        })
+      })
+      const slowest = p99(before, await durations(ctx))
+      ctx.figure({ name: 'time of a query in the list, p99', value: slowest, unit: 'ms', goal: { value: 1 } })
+      const value = (1000 * (cpu - idle)) / QUERIES
+      ctx.figure({ name: 'CPU of a query with its answer', value, unit: 'ms' })
+    })
+    const alone = await ctx.phase('rows change', seconds, () => cpuDuring(changing))
+    await ctx.phase('watchers', watchers / 200, async () => {
+      const clients = await connect(watchers)
+      clients.forEach((client, i) => {
+        client.watchRooms('load-lobby', { where: where(i) }, listed)
+      })
+    })
+    await ctx.pass(calm)
+    const { lists } = findings
+    const watched = await ctx.phase('watched', seconds, () => cpuDuring(changing))
     const value = 100 * (watched - alone)
     ctx.figure({ name: 'CPU of the watchers, of one core', value, unit: '%', goal: { value: 10 } })
-    const told = (players.findings.lists - lists) / seconds
-    ctx.figure({ name: 'lists that the watchers received', value: told, unit: '/s' })
-    await ctx.phase('rooms end', 2, () => players.end({ count: Math.min(ENDING, rooms), perSecond: 50 }))
+    const received = (findings.lists - lists) / seconds
+    ctx.figure({ name: 'lists that the watchers received', value: received, unit: '/s' })
+
+    await ctx.phase('rooms end', 2, () =>
+      sdk.ramp(rooms.splice(0, ENDING), 50, async (room) => {
+        const gone = new Promise<void>((resolve) => {
+          room.onLeave(() => resolve())
+        })
+        await room.send('end', null)
+        await sdk.unlessInterrupted(gone)
+        findings.endedAt.set(room.id, clock.monotonic())
+      }),
+    )
     await ctx.pass(calm)
     const used: number[] = []
     for (let i = 1; i <= bursts; i++)
       await ctx.phase(`burst ${i}`, calm, async () => {
         const map = `burst-${i}`
-        used.push(await players.burst({ count: burst, map }))
+        const clients = await connect(burst)
+        const joining = clients.map((client) =>
+          client.joinOrCreate('load-lobby', { map }, { where: { map } }),
+        )
+        const found = await sdk.unlessInterrupted(Promise.allSettled(joining))
+        used.push(new Set(found.flatMap((each) => findings.roomOf(each) ?? [])).size)
+        for (const client of clients) client.close()
         await ctx.pass(calm)
-        ctx.check(empty(map, await players.count({ map })))
+        const query = { where: { map }, full: true, limit: 100 }
+        for (const client of await connect(1)) {
+          ctx.check(empty(map, listed(await client.rooms('load-lobby', query))))
+          client.close()
+        }
       })
     const most = Math.max(0, ...used)
     ctx.figure({ name: 'rooms of a burst', value: most, unit: '', goal: { value: mostRooms(burst) } })
-    for (const check of lobbyChecks(players.findings, used, burst)) ctx.check(check)
-    players.close()
+    for (const check of lobbyChecks(findings, used, burst)) ctx.check(check)
   },
 })
+
+/** Opens a room. A node that is asked for too many rooms at once refuses some. */
+async function create({ clock }: RunContext, host: Client<Rooms>, map: string): Promise<Room<LobbyRoom>> {
+  for (;;) {
+    try {
+      return await host.create('load-lobby', { map })
+    } catch (error) {
+      if (!(error instanceof RoomfulError && error.retryable)) throw error
+      await sleep(clock, RETRY_MS)
+    }
+  }
+}
+
+/** What players of the lobby have seen. */
+export class LobbyFindings {
+  /** By room id: when it ended, on the monotonic clock. */
+  readonly endedAt = new Map<string, number>()
+  /** Number of lists that were received, by queries and watches. */
+  lists = 0
+  /** Rows of rooms that had ended more than 2 s before. */
+  readonly ghosts: string[] = []
+  /** Codes of calls that failed. */
+  readonly refused: string[] = []
+
+  /** A list has arrived. Returns the number of its rows. */
+  list(rows: readonly { readonly roomId: string }[], now: number): number {
+    this.lists += 1
+    for (const { roomId } of rows) {
+      const endedAt = this.endedAt.get(roomId)
+      if (endedAt !== undefined && now - endedAt > GHOST_MS)
+        this.ghosts.push(`${roomId} was listed ${Math.round(now - endedAt)} ms after its end`)
+    }
+    return rows.length
+  }
+
+  /** The room that a player has found. */
+  roomOf(found: PromiseSettledResult<{ readonly id: string }>): string | undefined {
+    if (found.status === 'fulfilled') return found.value.id
+    if (!(found.reason instanceof RoomfulError)) throw found.reason
+    this.refused.push(found.reason.code)
+    return undefined
+  }
+}
 
 /** By upper bound in seconds, the number of queries of all nodes that took at most so long. */
 async function durations({ local }: RunContext): Promise<ReadonlyMap<number, number>> {
@@ -95,42 +200,40 @@ export function p99(before: ReadonlyMap<number, number>, after: ReadonlyMap<numb
 
 const mostRooms = (players: number): number => Math.floor(Math.ceil(players / SEATS) * SPREAD)
 
-const empty = (map: string, rooms: number): Check => ({
-  name: `rooms that are left of ${map}`,
-  meaning: 'A room whose players have left ends, and is in no list.',
-  violations: rooms,
-  note: `${rooms} listed`,
-  examples: [],
-})
+const empty = (map: string, rooms: number): Check =>
+  checkOf(
+    `rooms that are left of ${map}`,
+    'A room whose players have left ends, and is in no list.',
+    `${rooms} listed`,
+    [],
+    rooms,
+  )
 
 /** The promises that hold for lists and for `joinOrCreate`. */
 export function lobbyChecks(
-  { lists, ghosts, refused }: LobbyFindings,
+  { lists, ghosts, refused }: Pick<LobbyFindings, 'lists' | 'ghosts' | 'refused'>,
   used: readonly number[],
   burst: number,
 ): Check[] {
   const scattered = used.filter((rooms) => rooms > mostRooms(burst))
   return [
-    {
-      name: 'ended rooms in lists',
-      meaning: 'A room that has ended leaves every list within two seconds.',
-      violations: ghosts.length,
-      note: `${lists} lists`,
-      examples: ghosts.slice(0, MAX_EXAMPLES),
-    },
-    {
-      name: 'refused players',
-      meaning: 'joinOrCreate finds a room for every player.',
-      violations: refused.length,
-      note: `${used.length * burst} calls`,
-      examples: refused.slice(0, MAX_EXAMPLES),
-    },
-    {
-      name: 'scattered players',
-      meaning: 'Players who come together share as few rooms as fit them, and at most a fifth more.',
-      violations: scattered.length,
-      note: `${used.join(', ')} rooms for ${burst} players each`,
-      examples: scattered.slice(0, MAX_EXAMPLES).map((rooms) => `${rooms} rooms`),
-    },
+    checkOf(
+      'ended rooms in lists',
+      'A room that has ended leaves every list within two seconds.',
+      `${lists} lists`,
+      ghosts,
+    ),
+    checkOf(
+      'refused players',
+      'joinOrCreate finds a room for every player.',
+      `${used.length * burst} calls`,
+      refused,
+    ),
+    checkOf(
+      'scattered players',
+      'Players who come together share as few rooms as fit them, and at most a fifth more.',
+      `${used.join(', ')} rooms for ${burst} players each`,
+      scattered.map((rooms) => `${rooms} rooms`),
+    ),
   ]
 }

@@ -1,5 +1,5 @@
 import type * as v from 'valibot'
-import { LOG_LEVELS } from '../log-levels.ts'
+import { LOG_LEVELS } from '../log.ts'
 import {
   flag,
   host,

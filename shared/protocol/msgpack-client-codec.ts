@@ -1,9 +1,9 @@
 import type { Json } from '../json.ts'
-import { DeltaMismatch } from '../sync/apply.ts'
 import {
   ArrayDelta,
   type Change,
   type Delta,
+  DeltaMismatch,
   ObjectDelta,
   REMOVE,
   Replace,

@@ -1,9 +1,9 @@
 import { describe, expect, test } from 'vitest'
 import type { Json } from '../json.ts'
-import { apply } from '../sync/apply.ts'
 import { Checksum } from '../sync/checksum.ts'
+import { apply, DeltaMismatch } from '../sync/delta.ts'
 import { diff } from '../sync/testing/diff.ts'
-import type { ClientCodec, Codec, LayerEncoder, RoomEncoder } from './codec.ts'
+import { type ClientCodec, type Codec, type LayerEncoder, ReadingCodec, type RoomEncoder } from './codec.ts'
 import { JsonCodec } from './json-codec.ts'
 import {
   CLIENT_MESSAGES,
@@ -15,7 +15,6 @@ import {
 } from './messages.ts'
 import { MsgpackClientCodec } from './msgpack-client-codec.ts'
 import { MsgpackCodec } from './msgpack-codec.ts'
-import { ReadingCodec } from './reading-codec.ts'
 import { JsonClientCodec } from './testing/json-client-codec.ts'
 import { type Vectors, vectors } from './testing/vectors.ts'
 
@@ -119,5 +118,34 @@ describe('the stream of one room', () => {
           expect(message, step.about).toMatchObject({ checksum: new Checksum().of(state) })
       }
     }
+  })
+})
+
+const codec = () => new MsgpackClientCodec(vectors.address.room_id)
+
+test.each(vectors.frames)('a client reads $about', ({ msgpack, json }) => {
+  expect(codec().decode(bytes(msgpack))).toEqual(json ?? { t: 'unknown' })
+})
+
+describe('a patch that is applied', () => {
+  const applied = vectors.patches.filter((patch) => patch.applied)
+  test.each(applied)('$about', ({ msgpack, keys, state, keys_after, state_after }) => {
+    const frame = codec().decode(bytes(msgpack))
+    if (frame.t !== 'state.patch') throw new Error(frame.t)
+    const table = [...keys]
+    const delta = frame.read(table)
+    const next = delta ? apply(state, delta) : state
+    expect(next).toEqual(state_after)
+    expect(table).toEqual(keys_after)
+    expect(new Checksum().of(next)).toBe(frame.checksum)
+  })
+})
+
+describe('a patch that cannot be applied', () => {
+  const misfits = vectors.patches.filter((patch) => !patch.applied)
+  test.each(misfits)('$about', ({ msgpack, keys, state }) => {
+    const frame = codec().decode(bytes(msgpack))
+    if (frame.t !== 'state.patch') throw new Error(frame.t)
+    expect(() => apply(state, frame.read([...keys])!)).toThrow(DeltaMismatch)
   })
 })

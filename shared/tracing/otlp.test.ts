@@ -2,12 +2,11 @@ import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
-import { until } from '../../test/support/redis-admin.ts'
-import { freePort } from '../../test/support/redis-port.ts'
+import { freePort, until } from '../../test/support/redis-server.ts'
 import { recordingLog } from '../../test/support/redis-store.ts'
 import { TraceCollector } from '../../test/support/trace-collector.ts'
 import { type Clock, systemClock } from '../clock.ts'
-import { openTracing } from './open.ts'
+import { openTracing } from './tracer.ts'
 
 let collector: TraceCollector
 

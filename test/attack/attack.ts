@@ -1,6 +1,9 @@
+import { type ChildProcess, fork } from 'node:child_process'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { RawClient } from './raw-client.ts'
-import { enter, greet, type Target, tokenFor } from './target.ts'
+import { Redis } from 'ioredis'
+import { LocalCluster } from '../../deploy/local/local-cluster.ts'
+import { callControl, metricOf } from '../support/calls.ts'
+import { RawClient } from '../support/raw-client.ts'
 
 /** What an attack came to. */
 export interface Outcome {
@@ -68,4 +71,172 @@ export async function newcomer(target: Target, url: string, sub: string): Promis
   const player = await enter(target, url, token).catch(() => undefined)
   player?.client.cut()
   return player ? performance.now() - began : Number.POSITIVE_INFINITY
+}
+
+/** A service under attack, as plain data: the attacker is a process of its own. */
+export interface Target {
+  /** The websocket of the load balancer. */
+  readonly frontUrl: string
+  /** The websockets of its nodes, without a load balancer. */
+  readonly wsUrls: readonly string[]
+  /** The admin side of each node, in the same order. */
+  readonly adminUrls: readonly string[]
+  /** The process ids of the nodes, in the same order. */
+  readonly nodePids: readonly number[]
+  readonly controlUrl: string
+  readonly operatorToken: string
+  readonly redisUrl: string
+  readonly projectId: string
+}
+
+/** The limits of `welcome`. */
+interface Limits {
+  readonly messages_per_second: number
+  readonly message_burst: number
+}
+
+/** A client that is welcome. */
+export interface Player {
+  readonly client: RawClient
+  readonly limits: Limits
+}
+
+/** Calls the control API as an operator; the answer's body. Throws what it answers when that is no success. */
+export const call = (
+  { controlUrl, operatorToken }: Pick<Target, 'controlUrl' | 'operatorToken'>,
+  path: string,
+  body: object,
+): Promise<Record<string, string>> =>
+  callControl(controlUrl, 'POST', path, body, { authorization: `Bearer ${operatorToken}` })
+
+/** A token of the target's project. */
+export async function tokenFor(target: Target, claims: object = {}): Promise<string> {
+  const { projectId } = target
+  return (await call(target, '/tokens', { project_id: projectId, ttl_seconds: 3600, ...claims })).token!
+}
+
+/** Connects and says hello. Undefined: the server would not have it. */
+export async function enter(target: Target, url: string, token: string): Promise<Player | undefined> {
+  return greet(await RawClient.open(url), { t: 'hello', project_id: target.projectId, token })
+}
+
+/** Says `hello` on a fresh connection. Undefined: the server would not have it. */
+export async function greet(client: RawClient, hello: object): Promise<Player | undefined> {
+  const welcome = await client.ask(hello, ({ t }) => t === 'welcome')
+  return welcome && { client, limits: welcome.limits as Limits }
+}
+
+/** Takes a seat. False: the join was refused. */
+export async function join({ client }: Player, roomType: string, key: string, ref = 1): Promise<boolean> {
+  const answer = await client.ask(
+    { t: 'join', request_id: ref, room_type: roomType, options: { key } },
+    (told) => (told.t === 'joined' || told.t === 'error') && told.request_id === ref,
+  )
+  return answer?.t === 'joined'
+}
+
+/** The sum of a metric over all series and all nodes. */
+export async function metric({ adminUrls }: Target, name: string): Promise<number> {
+  const values = await Promise.all(adminUrls.map((url) => metricOf(url, name)))
+  return values.reduce((sum, value) => sum + value, 0)
+}
+
+/** How many commands the store has been given since it started, and how many keys it has. */
+export async function storeFigures({ redisUrl }: Target): Promise<{ commands: number; keys: number }> {
+  const redis = new Redis(redisUrl)
+  try {
+    const info = await redis.info('stats')
+    return { commands: Number(/total_commands_processed:(\d+)/.exec(info)?.[1]), keys: await redis.dbsize() }
+  } finally {
+    redis.disconnect()
+  }
+}
+
+/** Options of `startService`. */
+interface ServiceOptions {
+  readonly nodes: number
+  readonly roomsDir: string
+  /** Variables of its processes. */
+  readonly env?: NodeJS.ProcessEnv
+  /** Called with a line about each process that ended without a request of this process. */
+  readonly onEnd: (line: string) => void
+}
+
+/** Starts Redis, control and nodes on this machine with their default limits, and makes a project. The caller closes the cluster. */
+export async function startService({ nodes, roomsDir, env, onEnd }: ServiceOptions) {
+  const cluster = await LocalCluster.prepare({
+    nodes,
+    controls: 1,
+    balancer: 'auto',
+    env: {
+      ...process.env,
+      NODE_ENV: 'production',
+      ROOMS_DIR: roomsDir,
+      HEARTBEAT_SECONDS: '10',
+      LOG_LEVEL: 'error',
+      ...env,
+    },
+    tell: (line, asked) => void (asked || onEnd(line)),
+  })
+  try {
+    await cluster.start()
+    const { secrets } = cluster
+    const access = { controlUrl: cluster.controlUrl, operatorToken: secrets.operatorToken }
+    const { id: projectId } = await call(access, '/projects', { name: 'under attack' })
+    const target: Target = {
+      ...access,
+      frontUrl: cluster.wsUrl,
+      wsUrls: cluster.nodes.map(({ wsUrl }) => wsUrl),
+      adminUrls: cluster.nodes.map(({ adminUrl }) => adminUrl),
+      nodePids: cluster.nodes.map(({ child }) => child.pid ?? 0),
+      redisUrl: cluster.redisUrl,
+      projectId: projectId!,
+    }
+    return { cluster, target }
+  } catch (error) {
+    await cluster.close()
+    throw error
+  }
+}
+
+/** Time that an order may take beyond its seconds. After it, the process counts as hanging. */
+const SPARE_SECONDS = 60
+
+/** Another process of this script that carries out orders, so that their work does not slow down the measurements of this process. */
+export class OtherProcess<Order extends { readonly seconds: number }, Outcome> {
+  readonly #child: ChildProcess
+
+  /** Starts the process. `script` calls `carryOutOrders` where `process.send` is defined. */
+  constructor(script: string) {
+    this.#child = fork(script, { execArgv: ['--import', 'tsx'] })
+  }
+
+  /** Resolves with the outcome of an order. Rejects when the process ends, or takes a minute longer than the order says. */
+  carryOut(order: Order): Promise<Outcome> {
+    const child = this.#child
+    return new Promise((resolve, reject) => {
+      const broken = (): void =>
+        reject(new Error(`the other process did not finish ${JSON.stringify(order).slice(0, 200)}`))
+      const timer = setTimeout(broken, (order.seconds + SPARE_SECONDS) * 1000)
+      child.once('exit', broken)
+      child.once('message', (outcome: Outcome) => {
+        clearTimeout(timer)
+        child.off('exit', broken)
+        resolve(outcome)
+      })
+      child.send(order)
+    })
+  }
+
+  end(): void {
+    this.#child.kill('SIGKILL')
+  }
+}
+
+/** Carries out the orders of the parent process, and ends with it. */
+export function carryOutOrders<Order, Outcome>(carryOut: (order: Order) => Promise<Outcome>): void {
+  process.on('message', (order: Order) => {
+    void carryOut(order).then((outcome) => process.send?.(outcome))
+  })
+  process.once('disconnect', () => process.exit(0))
 }

@@ -3,13 +3,26 @@ import { randomBytes, randomInt } from 'node:crypto'
 import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { encode } from '@msgpack/msgpack'
-import { CLOSE } from '../../shared/protocol/close-codes.ts'
-import { type Attack, breathe, crowds, forSeconds, newcomer, Tally } from './attack.ts'
+import { CLOSE } from '../../shared/protocol/error-codes.ts'
+import { OPCODE, RawClient } from '../support/raw-client.ts'
+import {
+  type Attack,
+  breathe,
+  crowds,
+  enter,
+  forSeconds,
+  join,
+  metric,
+  newcomer,
+  type Player,
+  storeFigures,
+  Tally,
+  type Target,
+  tokenFor,
+} from './attack.ts'
 import { BACKEND_ATTACKS } from './backend-attacks.ts'
-import { OPCODE, RawClient } from './raw-client.ts'
 import { HOARD_BYTES } from './rooms/hoard.ts'
 import { TREASURE_BYTES } from './rooms/vault.ts'
-import { enter, join, metric, type Player, storeFigures, type Target, tokenFor } from './target.ts'
 
 /** What a client that breaks the protocol may be closed with: the service's codes, and those of the websocket protocol itself. */
 const RIGHTFUL: readonly number[] = [

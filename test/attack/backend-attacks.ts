@@ -2,10 +2,23 @@ import { once } from 'node:events'
 import { createServer, request as httpRequest } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { CLOSE } from '../../shared/protocol/close-codes.ts'
-import { type Attack, breathe, crowds, forSeconds, newcomer, Tally } from './attack.ts'
-import { RawClient } from './raw-client.ts'
-import { call, enter, greet, join, type Player, type Target, tokenFor } from './target.ts'
+import { CLOSE } from '../../shared/protocol/error-codes.ts'
+import { RawClient } from '../support/raw-client.ts'
+import {
+  type Attack,
+  breathe,
+  call,
+  crowds,
+  enter,
+  forSeconds,
+  greet,
+  join,
+  newcomer,
+  type Player,
+  Tally,
+  type Target,
+  tokenFor,
+} from './attack.ts'
 
 /** A request of an attacker. The path goes out as it is, with its dots. */
 interface Try {

@@ -1,4 +1,4 @@
-import { enter, join, type Player, type Target, tokenFor } from './target.ts'
+import { enter, join, type Player, type Target, tokenFor } from './attack.ts'
 
 /** How often a bystander asks, and how often it acts. */
 const PING_MS = 25

@@ -5,12 +5,16 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo } from 'node:net'
 import { parseArgs } from 'node:util'
 import type { LocalCluster } from '../../deploy/local/local-cluster.ts'
-import type { Attack, Outcome } from './attack.ts'
+import {
+  type Attack,
+  carryOutOrders,
+  OtherProcess,
+  type Outcome,
+  startService,
+  type Target,
+} from './attack.ts'
 import { ATTACKS } from './attacks.ts'
 import { Bystanders, type Experience } from './bystanders.ts'
-import { carryOutOrders, OtherProcess } from './other-process.ts'
-import { startService } from './service.ts'
-import type { Target } from './target.ts'
 
 const HELP = `npm run attack -- [options]
 

@@ -8,9 +8,8 @@ import { controlMetrics } from '../../control/metrics.ts'
 import type { GatewayOptions } from '../../dataplane/gateway/context.ts'
 import { createAdminApp } from '../../dataplane/ops/admin.ts'
 import { devRoutes } from '../../deploy/cli/dev-routes.ts'
-import { codeKey } from '../../shared/join-code.ts'
-import type { ClientMessage, ServerMessage } from '../../shared/protocol/messages.ts'
-import { CLIENT_MESSAGES } from '../../shared/protocol/messages.ts'
+import { codeKey } from '../../shared/ids.ts'
+import { CLIENT_MESSAGES, type ClientMessage, type ServerMessage } from '../../shared/protocol/messages.ts'
 import { systemRandom } from '../../shared/random.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { noTracer } from '../../shared/tracing/tracer.ts'
@@ -207,7 +206,11 @@ describe('the admin side of a node', () => {
       describeQueues: () => [],
       controlUrl: 'http://127.0.0.1:3000',
       findOwner: async () => ({ epoch: 1, version: 1, owner: null }),
-      searchCluster: async () => ({ rooms: [], sessions: [], found: { rooms: 0, sessions: 0 }, silent: [] }),
+      search: {
+        find: async () => ({ rooms: [], sessions: [], found: { rooms: 0, sessions: 0 }, silent: [] }),
+        start: async () => undefined,
+        stop: async () => undefined,
+      },
       drain: () => {
         drained += 1
       },

@@ -1,6 +1,5 @@
 import { PROBLEMS, type ProblemCode } from '../../shared/problem.ts'
-import { CLOSE, type CloseName } from '../../shared/protocol/close-codes.ts'
-import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
+import { CLOSE, type CloseName, type ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { ClientMessage } from '../../shared/protocol/messages.ts'
 
 /**

@@ -1,8 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { connect, RoomfulError } from 'roomful/client'
-import { type Target, tokenFor } from '../attack/target.ts'
+import { type Target, tokenFor } from '../attack/attack.ts'
 import { type Fault, type Hook, type Kind, waysOf } from './faults.ts'
-import { playerSocket } from './player-socket.ts'
+import { playerSocket } from './honest-players.ts'
 
 /** An order to trigger one kind of fault in some hooks. */
 export interface Order {

@@ -1,8 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { type Client, connect, type Room } from 'roomful/client'
+import { type Client, connect, type Room, type WebSocketConstructor } from 'roomful/client'
+import { WebSocket } from 'ws'
+import { type Target, tokenFor } from '../attack/attack.ts'
 import { percentile } from '../attack/bystanders.ts'
-import { type Target, tokenFor } from '../attack/target.ts'
-import { playerSocket } from './player-socket.ts'
 import type { Applied, honest } from './rooms/honest.ts'
 
 const PLAYERS = 6
@@ -193,5 +193,26 @@ class HonestPlayer {
       this.#client?.close()
       await this.enter().catch(() => sleep(AGAIN_MS))
     }
+  }
+}
+
+/** WebSocket class of one client of the SDK. Its first connection goes to `firstUrl`, every later one to the load balancer. */
+export function playerSocket(firstUrl: string, frontUrl: string) {
+  let next = firstUrl
+  const open = new Set<WebSocket>()
+  class PlayerSocket extends WebSocket {
+    constructor(_url: string, protocols: string[]) {
+      super(next, protocols)
+      next = frontUrl
+      open.add(this)
+      this.once('close', () => open.delete(this))
+    }
+  }
+  return {
+    WebSocket: PlayerSocket as unknown as WebSocketConstructor,
+    /** Ends the connection as a dead network does. */
+    cut: () => {
+      for (const socket of open) socket.terminate()
+    },
   }
 }

@@ -1,13 +1,10 @@
 import { writeFile } from 'node:fs/promises'
 import { parseArgs } from 'node:util'
-import { carryOutOrders, OtherProcess } from '../attack/other-process.ts'
-import { metric } from '../attack/target.ts'
+import { carryOutOrders, metric, OtherProcess } from '../attack/attack.ts'
 import { attack, type Order, type Outcome } from './attacker.ts'
-import { FaultLog, type Rerun } from './fault-log.ts'
-import { HOOKS, type Hook, hooksOf, KINDS, type Kind } from './faults.ts'
+import { FaultLog, HOOKS, type Hook, hooksOf, KINDS, type Kind, type Rerun } from './faults.ts'
 import { type Experience, HonestPlayers } from './honest-players.ts'
-import { startCluster, startDev } from './service.ts'
-import { type ProcessEnd, Supervisor } from './supervisor.ts'
+import { type ProcessEnd, Supervisor, startCluster, startDev } from './service.ts'
 
 const HELP = `npm run bad-rooms -- [options]
 

@@ -2,14 +2,12 @@ import { execFileSync } from 'node:child_process'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { freePort } from '../../deploy/local/ports.ts'
-import { type Child, Children } from '../../deploy/local/processes.ts'
-import { roomfulProgram } from '../../deploy/local/programs.ts'
-import { systemClock } from '../../shared/clock.ts'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { freePort, roomfulProgram } from '../../deploy/local/machine.ts'
+import { type Child, Children, describeExit } from '../../deploy/local/processes.ts'
 import { randomToken } from '../../shared/ids.ts'
 import { systemRandom } from '../../shared/random.ts'
-import { startService } from '../attack/service.ts'
-import { call, type Target } from '../attack/target.ts'
+import { call, startService, type Target } from '../attack/attack.ts'
 
 const HOST = '127.0.0.1'
 const ROOMS = `${import.meta.dirname}/rooms`
@@ -18,7 +16,7 @@ const NODES = 3
 const HEAP_MIB = 256
 
 /** A running service whose room code is bad. */
-export interface BadService {
+interface BadService {
   readonly target: Target
   /** The processes that run room code. */
   readonly processes: readonly Child[]
@@ -60,7 +58,7 @@ export async function startCluster(): Promise<BadService> {
   })
   return {
     target,
-    processes: target.wsUrls.map((_, index) => cluster.child(`node-${index + 1}`)!),
+    processes: cluster.nodes.map(({ child }) => child),
     folder: cluster.folder,
     faultLog,
     close: async (keep) => {
@@ -77,8 +75,8 @@ export async function startDev(): Promise<BadService> {
   const port = () => freePort(systemRandom)
   const [websocket, admin, control] = [await port(), await port(), await port()]
   const operatorToken = randomToken(systemRandom, 32)
-  const children = new Children({ folder, clock: systemClock })
-  const child = children.addRoomful('dev', [...roomfulProgram().words, 'dev'], {
+  const children = new Children({ folder })
+  const devEnv = {
     ...process.env,
     ...env,
     // npm is none of its business.
@@ -90,7 +88,8 @@ export async function startDev(): Promise<BadService> {
     CONTROL_API_TOKENS: operatorToken,
     LOG_LEVEL: 'error',
     LOG_FORMAT: 'json',
-  })
+  }
+  const child = children.addRoomful('dev', () => ({ words: [...roomfulProgram().words, 'dev'], env: devEnv }))
   const close = async (keep: boolean): Promise<void> => {
     await children.close()
     if (!keep) await remove(folder)
@@ -113,5 +112,105 @@ export async function startDev(): Promise<BadService> {
   } catch (error) {
     await close(true)
     throw error
+  }
+}
+
+/** Pause before an ended process is started again, as in the systemd units. */
+const RESTART_MS = 1000
+const LOOK_MS = 500
+/** A node that has not answered `/readyz` after this is not live. */
+const READY_MS = 2000
+/** Time that ended processes have until all of them are ready. */
+const RECOVERY_MS = 20_000
+
+/** The end of one process, which no one asked for. */
+export interface ProcessEnd {
+  /** Milliseconds since 1970. */
+  readonly at: number
+  readonly node: string
+  readonly pid: number
+  /** `exit code 1`, or a signal. */
+  readonly how: string
+}
+
+/** Starts ended processes again, counts their ends, and looks whether all of them are ready. */
+export class Supervisor {
+  readonly ends: ProcessEnd[] = []
+  readonly #adminUrls: readonly string[]
+  readonly #looks: { readonly at: number; readonly live: boolean }[] = []
+  readonly #restart: boolean
+  readonly #onEnd: (end: ProcessEnd) => void
+  readonly #over = new AbortController()
+
+  constructor(parts: {
+    readonly processes: readonly Child[]
+    readonly adminUrls: readonly string[]
+    /** False: an ended process stays ended. */
+    readonly restart: boolean
+    readonly onEnd: (end: ProcessEnd) => void
+  }) {
+    this.#adminUrls = parts.adminUrls
+    this.#restart = parts.restart
+    this.#onEnd = parts.onEnd
+    for (const child of parts.processes) void this.#keep(child)
+    void this.#look()
+  }
+
+  /**
+   * The share of the looks after the second end that found all processes ready, from 0 to 1. They begin when all are ready again, at most
+   * 20 s after that end. With fewer ends, the last one counts instead.
+   */
+  get liveAfterwards(): number {
+    const from = this.ends[1]?.at ?? this.ends.at(-1)?.at ?? 0
+    const later = this.#looks.filter(({ at }) => at > from)
+    const first = later.findIndex(({ at, live }) => live || at > from + RECOVERY_MS)
+    const afterwards = first < 0 ? [] : later.slice(first)
+    return afterwards.filter(({ live }) => live).length / Math.max(1, afterwards.length)
+  }
+
+  /** Waits until all processes are ready, at most 20 s, and stops to start them again. */
+  async stop(): Promise<void> {
+    const deadline = Date.now() + RECOVERY_MS
+    while (this.#restart && !(await this.#isLive()) && Date.now() < deadline) await sleep(LOOK_MS)
+    this.#looks.push({ at: Date.now(), live: await this.#isLive() })
+    this.#over.abort()
+  }
+
+  async #keep(child: Child): Promise<void> {
+    let { pid = 0 } = child
+    for (;;) {
+      const exit = await child.ended
+      if (this.#over.signal.aborted) return
+      const end = { at: Date.now(), node: child.name, pid, how: describeExit(exit) }
+      this.ends.push(end)
+      this.#onEnd(end)
+      if (!this.#restart) return
+      await sleep(RESTART_MS)
+      if (this.#over.signal.aborted) return
+      const starting = child.start()
+      pid = child.pid ?? 0
+      // One that ends before it is ready has ended, as the loop sees.
+      await starting.catch(() => undefined)
+    }
+  }
+
+  async #look(): Promise<void> {
+    while (!this.#over.signal.aborted) {
+      const at = Date.now()
+      this.#looks.push({ at, live: await this.#isLive() })
+      await sleep(LOOK_MS)
+    }
+  }
+
+  async #isLive(): Promise<boolean> {
+    const ready = await Promise.all(
+      this.#adminUrls.map((url) =>
+        fetch(`${url}/readyz`, { signal: AbortSignal.timeout(READY_MS) }).then(
+          ({ status }) => status === 200,
+          () => false,
+        ),
+      ),
+    )
+    return ready.every(Boolean)
   }
 }

@@ -5,9 +5,8 @@ import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { check } from './checker/check.ts'
 import type { History } from './checker/history.ts'
-import { type ChaosOptions, runChaos } from './harness/chaos.ts'
+import { type ChaosOptions, runChaos, runSeeds, type SeedOutcome } from './harness/chaos.ts'
 import { commandFor, report, summary } from './harness/report.ts'
-import { runSeeds, type SeedOutcome } from './harness/seeds.ts'
 
 const HELP = `npm run chaos -- [options]
 

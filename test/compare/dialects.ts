@@ -2,10 +2,10 @@ import { encode } from '@msgpack/msgpack'
 import type { WebSocket } from 'ws'
 import { ControlIssuer, type Credentials } from '../../loadtest/issuer.ts'
 import type { Json } from '../../shared/json.ts'
+import { ReadingCodec } from '../../shared/protocol/codec.ts'
 import { SERVER_OPCODES } from '../../shared/protocol/messages.ts'
 import { MsgpackClientCodec } from '../../shared/protocol/msgpack-client-codec.ts'
-import { ReadingCodec } from '../../shared/protocol/reading-codec.ts'
-import { apply } from '../../shared/sync/apply.ts'
+import { apply } from '../../shared/sync/delta.ts'
 import { type Dialect, dial, type Endpoint, type Joined } from './generator.ts'
 import { type Listening, mapOf, place, somewhere } from './servers/served.ts'
 
@@ -73,8 +73,13 @@ async function welcomed({ port, credentials }: Endpoint, client: number) {
   const { projectId: project_id, token } = credentials[client]!
   const socket = dial(port, '/', own.subprotocol)
   socket.once('open', () => socket.send(own.encode({ t: 'hello', project_id, token })))
-  await joined(socket, (bytes) => own.decode(bytes).t === 'welcome')
-  return { own, socket: socket.removeAllListeners('message') }
+  let session = { project_id, session_id: '', resume_token: '' }
+  await joined(socket, (bytes) => {
+    const message = own.decode(bytes)
+    if (message.t === 'welcome') session = { ...session, ...message }
+    return message.t === 'welcome'
+  })
+  return { own, session, socket: socket.removeAllListeners('message') }
 }
 
 /** The server tells a client within this time that its room is at another node. */
@@ -111,26 +116,19 @@ async function rerouted(
 }
 
 const roomful: Dialect = {
-  async join({ port, credentials, direct }, client, key) {
-    const own = new MsgpackClientCodec()
-    const { projectId: project_id, token } = credentials[client]!
-    const socket = dial(port, '/', own.subprotocol)
-    socket.once('open', () => socket.send(own.encode({ t: 'hello', project_id, token })))
-    let session = { project_id, session_id: '', resume_token: '' }
+  async join(endpoint, client, key) {
+    const { own, session, socket } = await welcomed(endpoint, client)
+    socket.send(own.encode({ t: 'join', request_id: 1, room_type: 'arena', options: { key } }))
     let room = { room_id: '', member_id: '', epoch: 0, seq: 0 }
     const here = await joined(socket, (bytes) => {
       const message = own.decode(bytes)
       if (message.t === 'error') throw new Error(`${message.code}: ${message.message}`)
-      if (message.t === 'welcome') {
-        session = { ...session, ...message }
-        socket.send(own.encode({ t: 'join', request_id: 1, room_type: 'arena', options: { key } }))
-      }
       if (message.t === 'joined') room = { ...room, member_id: message.member_id }
       if (message.t !== 'state.snapshot') return false
       room = { ...message, member_id: room.member_id }
       return true
     })
-    return direct ? rerouted(here, own, session, room) : here
+    return endpoint.direct ? rerouted(here, own, session, room) : here
   },
   async watch(endpoint, client, map) {
     const { own, socket } = await welcomed(endpoint, client)

@@ -136,15 +136,14 @@ export class Clients {
     const numbers = Array.from({ length: count }, (_, number) => number).slice(this.#clients.length)
     const isFirst = (number: number): boolean => number % perRoom === 0
     const direct = this.#endpoints.some((endpoint) => endpoint.direct)
-    const joinAll = async (waiting: number[]): Promise<void> => {
-      const next = async (): Promise<void> => {
-        for (let number = waiting.shift(); number !== undefined; number = waiting.shift())
-          await this.#join(number, perRoom, number < recorded)
-      }
-      await Promise.all(Array.from({ length: CONNECTING[direct ? 'rerouted' : 'known'] }, next))
-    }
-    await joinAll(numbers.filter(isFirst))
-    await joinAll(numbers.filter((number) => !isFirst(number)))
+    const atOnce = CONNECTING[direct ? 'rerouted' : 'known']
+    const join = (number: number) => this.#join(number, perRoom, number < recorded)
+    await each(numbers.filter(isFirst), atOnce, join)
+    await each(
+      numbers.filter((number) => !isFirst(number)),
+      atOnce,
+      join,
+    )
     // The order of sending: the members of a room are spread over time, so that every flush has a change.
     this.#clients.sort((a, b) => a.seat - b.seat || a.room - b.room)
   }

@@ -1,11 +1,10 @@
 import { pathToFileURL } from 'node:url'
 import { parseArgs } from 'node:util'
 import WebSocket from 'ws'
-import type { Case } from './case.ts'
+import { type Case, Control, Stage, type Target } from './case.ts'
 import { cases } from './cases/index.ts'
 import { type ClientRun, NoCluster, runClient } from './client/command.ts'
 import { FAULTS } from './client/faults.ts'
-import { Control, Stage, type Target } from './stage.ts'
 
 const USAGE = `Usage: npm run conformance -- ws://127.0.0.1:4000 [options]
 

@@ -51,8 +51,8 @@ const NO_EDGE: LocalEdge = {
 export interface Mutation {
   /** Puts something in the way of what a node says to the store. */
   readonly store?: (store: Store) => Store
-  /** Instead of asking the lease. */
-  readonly mayAct?: () => boolean
+  /** Lease that the rooms check instead of the node's. */
+  readonly lease?: { readonly validUntil: number }
 }
 
 /** What a node is made of. */
@@ -120,18 +120,24 @@ export class ModelNode {
       records: store.rooms,
       wakeups: store.wakeups,
       notices: store.notices,
-      deliverNotices: () => undefined,
+      noticeDelivery: { deliver: () => undefined },
       listings: store.listings,
       codes: new RoomCodes(store.records, common.random),
       metrics,
-      claim: (room, options) => ownership.claims.claim(room, options),
-      mayAct: mutation?.mayAct ?? (() => ownership.lease.valid()),
+      cluster: {
+        lease: mutation?.lease ?? ownership.lease,
+        nodes: {
+          get rewritesAllowedAt() {
+            return ownership.nodes.rewritesAllowedAt
+          },
+          isGone: () => false,
+        },
+        claims: ownership.claims,
+        requests: { send: async () => ({ code: 'timeout', message: 'the model has no requests' }) },
+        router: ownership.router,
+        deliver: (edge, message) => ownership.deliver(edge, message),
+      },
       load: { slowdown: 1, overloaded: false },
-      rewritesAllowedAt: () => ownership.nodes.rewritesAllowedAt,
-      request: async () => ({ code: 'timeout', message: 'the model has no requests' }),
-      deliver: (edge, message) => ownership.deliver(edge, message),
-      edgeGone: () => false,
-      redirect: (room, inbox, owner) => ownership.router.redirect(room, inbox, owner),
       defer: parts.defer,
       limits: { recordTtlMs, ...parts.limits },
     })

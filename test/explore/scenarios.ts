@@ -262,7 +262,7 @@ export const MUTATIONS = {
     })),
   },
   /** A node that never asks whether its lease still stands. */
-  trusting: { mayAct: () => true },
+  trusting: { lease: { validUntil: Number.POSITIVE_INFINITY } },
   /** A record that repeats a write whose answer was lost, on top of whatever stands by now. */
   repeating: {
     store: rooms((inner) => ({

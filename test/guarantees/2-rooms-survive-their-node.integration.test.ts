@@ -1,7 +1,7 @@
 import { beforeAll, describe, expect, it } from 'vitest'
 import { type Login, type NodeProcess, sharedCluster } from '../support/cluster.ts'
 import { expectIntact } from '../support/cluster-player.ts'
-import { until } from '../support/redis-admin.ts'
+import { until } from '../support/redis-server.ts'
 
 /** What members may notice of a killed owner, with the default lease. */
 const PAUSE_MS = 2000

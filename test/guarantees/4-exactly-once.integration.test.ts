@@ -5,11 +5,10 @@ import { text } from 'node:stream/consumers'
 import { roomful } from 'roomful/server'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { sharedCluster } from '../support/cluster.ts'
-import type { Player } from '../support/cluster-player.ts'
-import { expectIntact } from '../support/cluster-player.ts'
+import { expectIntact, type Player } from '../support/cluster-player.ts'
 import bank from '../support/cluster-rooms/bank.ts'
 import { FaultyLink } from '../support/faulty-link.ts'
-import { until } from '../support/redis-admin.ts'
+import { until } from '../support/redis-server.ts'
 
 const BANK = 'bank:one'
 

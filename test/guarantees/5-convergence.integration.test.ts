@@ -1,9 +1,8 @@
 import { beforeAll, describe, expect, it } from 'vitest'
 import { Checksum } from '../../shared/sync/checksum.ts'
 import { type LocalNode, type Login, sharedCluster } from '../support/cluster.ts'
-import type { Player } from '../support/cluster-player.ts'
-import { agreed, expectIntact, isPatch } from '../support/cluster-player.ts'
-import { until } from '../support/redis-admin.ts'
+import { agreed, expectIntact, isPatch, type Player } from '../support/cluster-player.ts'
+import { until } from '../support/redis-server.ts'
 
 describe('guarantee 5: convergence', () => {
   const cluster = sharedCluster()

@@ -1,9 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it, type TestContext } from 'vitest'
-import type { LocalNode } from '../support/cluster.ts'
-import { type ClusterOptions, type Login, TestCluster } from '../support/cluster.ts'
-import type { Player } from '../support/cluster-player.ts'
-import { expectIntact } from '../support/cluster-player.ts'
-import { asAdmin, until } from '../support/redis-admin.ts'
+import { type ClusterOptions, type LocalNode, type Login, TestCluster } from '../support/cluster.ts'
+import { expectIntact, type Player } from '../support/cluster-player.ts'
+import { asAdmin, until } from '../support/redis-server.ts'
 
 const ROOMS = ['one', 'two', 'three'].map((key) => `ledger-journal:${key}`)
 const OUTAGE_MS = 5000

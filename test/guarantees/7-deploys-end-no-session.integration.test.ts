@@ -2,9 +2,8 @@ import { once } from 'node:events'
 import { describe, expect, it } from 'vitest'
 import { WebSocket } from 'ws'
 import { type NodeProcess, sharedCluster } from '../support/cluster.ts'
-import type { Player } from '../support/cluster-player.ts'
-import { expectIntact } from '../support/cluster-player.ts'
-import { until } from '../support/redis-admin.ts'
+import { expectIntact, type Player } from '../support/cluster-player.ts'
+import { until } from '../support/redis-server.ts'
 
 /** Shows in a pause when a player waits until a lease has expired. In a store that is younger than a lease, nodes claim no rooms. */
 const LEASE_MS = 10_000

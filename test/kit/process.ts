@@ -3,7 +3,7 @@ import { type Duplex, duplexPair } from 'node:stream'
 import { pino } from 'pino'
 import type { RoomDescription } from '../../dataplane/descriptions.ts'
 import { type NodeOptions, startNode } from '../../dataplane/node.ts'
-import type { RoomCallsSource } from '../../dataplane/ops/rooms.ts'
+import type { InternalCallsSource } from '../../dataplane/ops/internal.ts'
 import type { Clock } from '../../shared/clock.ts'
 import type { Store } from '../../shared/store/port.ts'
 import type { TestTime } from './time.ts'
@@ -35,7 +35,7 @@ export class TestProcess {
   readonly #subscriptions: Promise<() => Promise<void>>[] = []
   #accept: (socket: Duplex) => void = () => {}
   #describe: (roomId: string) => RoomDescription | undefined = () => undefined
-  #request: RoomCallsSource['requestRoom'] | undefined
+  #request: InternalCallsSource['requestRoom'] | undefined
   #drain: () => Promise<void> = async () => undefined
   #alive = true
   #killed: () => void = () => undefined
@@ -101,8 +101,8 @@ export class TestProcess {
 
   /** Sends a request to a room, as control does. */
   request(
-    ...request: Parameters<RoomCallsSource['requestRoom']>
-  ): ReturnType<RoomCallsSource['requestRoom']> {
+    ...request: Parameters<InternalCallsSource['requestRoom']>
+  ): ReturnType<InternalCallsSource['requestRoom']> {
     return this.#request!(...request)
   }
 

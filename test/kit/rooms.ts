@@ -20,7 +20,7 @@ import {
 import type { RoomDefinition } from '../../dataplane/rooms/definition.ts'
 import type { RequestAnswer, RoomRequest } from '../../dataplane/traffic.ts'
 import type { CallArguments } from '../../server/backend.ts'
-import { RoomfulError } from '../../server/errors.ts'
+import { RoomfulError } from '../../server/control.ts'
 import { type Notice, type NoticeOf, readNotice } from '../../server/notices.ts'
 import { timestamp } from '../../shared/clock.ts'
 import type { Json, JsonObject } from '../../shared/json.ts'

@@ -1,4 +1,4 @@
-import type { PostNotice } from '../../dataplane/notices/webhook.ts'
+import type { PostNotice } from '../../dataplane/notices/notice.ts'
 import type { RoomDefinition } from '../../dataplane/rooms/definition.ts'
 import type { Json } from '../../shared/json.ts'
 import type { ServerMessage } from '../../shared/protocol/messages.ts'

@@ -1,17 +1,15 @@
 import { pino } from 'pino'
 import type { RoomDescription } from '../../dataplane/descriptions.ts'
 import { type NodeOptions, type RunningNode, startNode } from '../../dataplane/node.ts'
-import type { PostNotice } from '../../dataplane/notices/webhook.ts'
+import type { PostNotice } from '../../dataplane/notices/notice.ts'
 import { createAdminApp } from '../../dataplane/ops/admin.ts'
 import type { RoomDefinition } from '../../dataplane/rooms/definition.ts'
 import { type Clock, sleep } from '../../shared/clock.ts'
 import type { ServerMessage } from '../../shared/protocol/messages.ts'
 import type { Random } from '../../shared/random.ts'
 import type { Store } from '../../shared/store/port.ts'
-import { bankRoom } from '../chaos/bank-room.ts'
 import { LEASE_MS } from '../chaos/harness/run.ts'
 import type { SystemNode } from '../chaos/harness/system.ts'
-import { lobbyRoom } from '../chaos/lobby-room.ts'
 import {
   overriding,
   readStoreLines,
@@ -19,8 +17,8 @@ import {
   type StoreLine,
   StoreRecorder,
 } from '../chaos/node/recording-store.ts'
-import { chaosQueue, matchRoom } from '../chaos/queue-room.ts'
 import { chaosRoom } from '../chaos/room-logic.ts'
+import { bankRoom, chaosQueue, lobbyRoom, matchRoom } from '../chaos/rooms.ts'
 import { INTERNAL_TOKEN } from './control.ts'
 import {
   type Conditions,
@@ -141,10 +139,7 @@ export class SimNode implements SystemNode {
       listen: async (gateway, admin) => {
         this.#accept = gateway.listenInProcess()
         const { operations = (answer) => answer } = mutation
-        const app = createAdminApp({
-          ...admin,
-          searchCluster: async () => ({ rooms: [], sessions: [] }) as never,
-        })
+        const app = createAdminApp(admin)
         this.#operations = operations(async (request) => app.fetch(request))
         const { describe = (rooms) => rooms } = mutation
         this.#describe = () => describe(admin.describeRooms({ include_state: true }).items)

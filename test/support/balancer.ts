@@ -4,9 +4,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { haproxyAt, nginxAt, type Places } from '../../deploy/balancer/configuration.ts'
 import { Children } from '../../deploy/local/processes.ts'
-import { systemClock } from '../../shared/clock.ts'
 import { programOr } from './debian-package.ts'
-import { until } from './redis-admin.ts'
+import { until } from './redis-server.ts'
 import { processTree } from './run-folder.ts'
 import { type Certificate, fetchTrusting } from './tls.ts'
 
@@ -89,7 +88,7 @@ export async function startBalancer(
   const folder = await mkdtemp(join(tmpdir(), `roomful-${kind}-`))
   const file = await writeConfiguration(folder, kind, places, options)
   const program = programOr(kind)
-  const children = new Children({ folder, clock: systemClock })
+  const children = new Children({ folder })
   const args = WORDS[kind](file, folder)
   const balancers = Array.from({ length: processes }, (_, index) =>
     children.add(`${kind}-${index + 1}`, { program, args, env: process.env }),

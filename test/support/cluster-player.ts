@@ -9,7 +9,7 @@ import { SERVER_OPCODES } from '../../shared/protocol/messages.ts'
 import { MsgpackClientCodec } from '../../shared/protocol/msgpack-client-codec.ts'
 import type { TestCluster } from './cluster.ts'
 import type { ledgerRoom } from './cluster-room.ts'
-import { until } from './redis-admin.ts'
+import { until } from './redis-server.ts'
 
 type LedgerRoom = ReturnType<typeof ledgerRoom>
 

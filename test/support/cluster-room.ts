@@ -2,7 +2,7 @@ import { defineRoom } from 'roomful'
 import * as v from 'valibot'
 
 /** How a ledger is kept. */
-export type Kept = 'journal' | 'snapshot' | 'none'
+type Kept = 'journal' | 'snapshot' | 'none'
 
 /** What a ledger says of one member. */
 interface Account {

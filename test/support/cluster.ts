@@ -6,8 +6,7 @@ import type { RoomDescription } from '../../dataplane/descriptions.ts'
 import { type NodeOptions, type RunningNode, startNode } from '../../dataplane/node.ts'
 import { JournalFormat } from '../../dataplane/rooms/journal.ts'
 import { type RestoredRoom, restore } from '../../dataplane/rooms/restore.ts'
-import { type Child, Children } from '../../deploy/local/processes.ts'
-import { roomfulProgram } from '../../deploy/local/programs.ts'
+import { LocalCluster } from '../../deploy/local/local-cluster.ts'
 import { systemClock } from '../../shared/clock.ts'
 import { nodeName, randomToken } from '../../shared/ids.ts'
 import { systemRandom } from '../../shared/random.ts'
@@ -17,17 +16,17 @@ import { callControl, loginAt, metricOf, runtimeOf } from './calls.ts'
 import { Player, type PlayerOptions } from './cluster-player.ts'
 import { ledgerRoom } from './cluster-room.ts'
 import { FaultyLink } from './faulty-link.ts'
-import { asAdmin, until } from './redis-admin.ts'
-import { type RedisServer, startRedis, startRedisWith } from './redis-server.ts'
-import { newFolder, runEnvironment } from './run-folder.ts'
+import { asAdmin, type RedisServer, startRedis, startRedisWith, until } from './redis-server.ts'
+import { runEnvironment } from './run-folder.ts'
 
 /** What a test may choose. */
 export interface ClusterOptions {
   /**
    * `shared` (default): the Redis of the run, under a prefix of this cluster's own. `disk`: a Redis of its own that keeps its data across
-   * `stop` and `start`. `memory`: one of its own that loses it. With `url`: one that the test has started.
+   * `stop` and `start`. `memory`: one of its own that loses it. With `url`: one that the test has started. `none`: a store in the memory of
+   * this process, for local nodes only.
    */
-  readonly redis?: 'shared' | 'disk' | 'memory' | { readonly url: string }
+  readonly redis?: 'shared' | 'disk' | 'memory' | 'none' | { readonly url: string }
   /** `together` (default): control's data is in the same Redis. `apart`: it survives whatever happens to that. */
   readonly control?: 'together' | 'apart'
   /** Of every node, in milliseconds; default 1000. */
@@ -55,8 +54,8 @@ export class TestCluster {
   readonly #nodes: ClusterNode[] = []
   readonly #players: Player[] = []
   #started = 0
-  /** The processes of nodes, if there were any. */
-  #children: Children | undefined
+  /** Nodes that are processes: a cluster for each call of `processes`. */
+  readonly #processes: LocalCluster[] = []
 
   private constructor(
     redis: RedisServer | undefined,
@@ -75,13 +74,13 @@ export class TestCluster {
   static async start(options: ClusterOptions = {}): Promise<TestCluster> {
     const redis = await startRedisFor(options)
     const given = typeof options.redis === 'object' ? options.redis.url : undefined
-    const redisUrl = given ?? redis?.url ?? inject('redisUrl')
+    const inMemory = options.redis === 'none'
+    const redisUrl = inMemory ? '' : (given ?? redis?.url ?? inject('redisUrl'))
     const keyPrefix = `test-${randomToken(systemRandom, 12)}:`
     const parts = { clock: systemClock, random: systemRandom, log: pino({ level: 'silent' }) }
-    const own = await openStore({ redisUrl, keyPrefix, ...parts })
-    const controlStore = await openStore(
-      options.control === 'apart' ? parts : { redisUrl, keyPrefix, ...parts },
-    )
+    const open = () => openStore(inMemory ? parts : { redisUrl, keyPrefix, ...parts })
+    const own = await open()
+    const controlStore = inMemory ? own : await (options.control === 'apart' ? openStore(parts) : open())
     const control = await startControl({
       config: {
         controlPort: 0,
@@ -96,6 +95,7 @@ export class TestCluster {
       controlUrl: control.url,
       internalToken: INTERNAL_TOKEN,
       leaseMs: options.leaseMs ?? 1000,
+      ...(inMemory && { store: own }),
     }
     return new TestCluster(redis, place, control, { own, control: controlStore })
   }
@@ -122,15 +122,32 @@ export class TestCluster {
     return this.#add(await Promise.all(Array.from({ length: count }, start)))
   }
 
-  /** Starts nodes as processes. */
-  async processes(count: number, env: Readonly<Record<string, string>> = {}): Promise<NodeProcess[]> {
-    this.#children ??= new Children({
-      folder: await newFolder(),
-      clock: systemClock,
+  /** Starts nodes as processes; resolves once they serve. */
+  async processes(count: number, env: NodeJS.ProcessEnv = {}): Promise<NodeProcess[]> {
+    const places = Array.from({ length: count }, () => this.#nextPlace())
+    const started = await LocalCluster.prepare({
+      nodes: count,
+      controls: 0,
+      balancer: 'none',
+      controlUrl: this.control.url,
+      // That of the run: those of nodes may be several servers, or out of order.
+      env: {
+        ...runEnvironment(),
+        REDIS_URL: inject('redisUrl'),
+        INTERNAL_TOKEN,
+        ROOMS_DIR,
+        DRAIN_SECONDS: '1',
+      },
+      envOf: (name) => {
+        const { nodeId, redisUrl, keyPrefix, leaseMs } = places[Number(name.replace('node-', '')) - 1]!
+        const place = { NODE_ID: nodeId, REDIS_URL: redisUrl, KEY_PREFIX: keyPrefix }
+        return { ...place, NODE_LEASE_MS: String(leaseMs), HEARTBEAT_SECONDS: '10', ...env }
+      },
     })
-    const children = this.#children
-    const start = () => startNodeProcess(this.#nextPlace(), children, env)
-    return this.#add(await Promise.all(Array.from({ length: count }, start)))
+    this.#processes.push(started)
+    await started.start()
+    const nodes = started.nodes.map((node, index) => nodeProcess({ ...node, nodeId: places[index]!.nodeId }))
+    return this.#add(nodes)
   }
 
   /** Calls the control API; throws what it answers when that is not a success. */
@@ -254,13 +271,13 @@ export class TestCluster {
   async reset(): Promise<void> {
     for (const player of this.#players.splice(0)) player.close()
     await Promise.all(this.#nodes.splice(0).map((node) => node.close()))
+    await Promise.all(this.#processes.splice(0).map((processes) => processes.close()))
   }
 
   async close(): Promise<void> {
     await this.reset()
-    await this.#children?.close()
     await this.control.close()
-    await this.#controlStore.close()
+    if (this.#controlStore !== this.store) await this.#controlStore.close()
     await this.store.close()
     await this.#redis?.close()
   }
@@ -299,7 +316,7 @@ export function sharedCluster({
 }
 
 function startRedisFor({ redis = 'shared' }: ClusterOptions): Promise<RedisServer> | undefined {
-  if (redis === 'shared' || typeof redis === 'object') return undefined
+  if (redis === 'shared' || redis === 'none' || typeof redis === 'object') return undefined
   return redis === 'memory' ? startRedis() : startRedisWith({ settings: { appendonly: 'yes' } })
 }
 
@@ -311,6 +328,8 @@ interface NodePlace {
   readonly controlUrl: string
   readonly internalToken: string
   readonly leaseMs: number
+  /** The store of all local nodes. Undefined: each opens one at `redisUrl`. */
+  readonly store?: Store
 }
 
 /** Any node of a test's cluster. */
@@ -362,8 +381,8 @@ async function startLocalNode(
     random: systemRandom,
     log: pino({ level: process.env.TEST_LOG_LEVEL ?? 'silent' }).child({ node_id: nodeId }),
   }
-  const link = await FaultyLink.open(redisUrl)
-  const store = await openStore({ redisUrl: link.url, keyPrefix, ...parts })
+  const link = place.store ? undefined : await FaultyLink.open(redisUrl)
+  const store = place.store ?? (await openStore({ redisUrl: link!.url, keyPrefix, ...parts }))
   const running = await startNode({
     nodeId,
     wsPort: 0,
@@ -391,51 +410,31 @@ async function startLocalNode(
     },
     running,
     store,
-    link,
+    get link() {
+      if (!link) throw new Error('a store in memory has no link')
+      return link
+    },
     drain,
     async close() {
-      link.hold(false)
+      link?.hold(false)
       await drain()
-      await store.close()
-      await link.close()
+      if (store !== place.store) await store.close()
+      await link?.close()
     },
   }
 }
 
-/** Starts a node as a process among `children`; resolves once it serves. */
-async function startNodeProcess(
-  place: NodePlace,
-  children: Children,
-  env: Readonly<Record<string, string>> = {},
-): Promise<NodeProcess> {
-  const child = children.addRoomful(place.nodeId, [...roomfulProgram().words, 'dataplane'], {
-    ...runEnvironment(),
-    REDIS_URL: place.redisUrl,
-    KEY_PREFIX: place.keyPrefix,
-    CONTROL_URL: place.controlUrl,
-    INTERNAL_TOKEN: place.internalToken,
-    NODE_ID: place.nodeId,
-    NODE_LEASE_MS: String(place.leaseMs),
-    WS_PORT: '0',
-    ADMIN_PORT: '0',
-    DRAIN_SECONDS: '1',
-    ROOMS_DIR,
-    LOG_FORMAT: 'json',
-    ...env,
-  })
-  await child.start()
-  const { ws_url: wsUrl = '', admin_url: adminUrl = '' } = child.said?.groups ?? {}
-  return nodeProcess(child, { wsUrl, adminUrl })
-}
-
-/** A node that runs. */
-export function nodeProcess(
-  child: Child,
-  places: { readonly wsUrl: string; readonly adminUrl: string },
-): NodeProcess {
+/** A process of `LocalCluster` under the id of its node. */
+export function nodeProcess({
+  nodeId,
+  child,
+  wsUrl,
+  adminUrl,
+}: LocalCluster['nodes'][number] & { readonly nodeId: string }): NodeProcess {
   return {
-    nodeId: child.name,
-    ...places,
+    nodeId,
+    wsUrl,
+    adminUrl,
     get open() {
       return child.state === 'ready'
     },

@@ -1,6 +1,6 @@
 import { spawnSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
-import { findProgram } from '../../deploy/local/programs.ts'
+import { findProgram } from '../../deploy/local/machine.ts'
 
 /**
  * The path of a program the tests run: from PATH, else out of Debian's `debian_package`, which is installed where that asks no one (as root, on

@@ -2,16 +2,12 @@ import { inject } from 'vitest'
 import type { RoomDescription } from '../../dataplane/descriptions.ts'
 import type { Places } from '../../deploy/balancer/configuration.ts'
 import { LocalCluster } from '../../deploy/local/local-cluster.ts'
-import { roomfulProgram } from '../../deploy/local/programs.ts'
-import { systemClock } from '../../shared/clock.ts'
-import { systemRandom } from '../../shared/random.ts'
 import { type Balancer, type BalancerKind, startBalancer } from './balancer.ts'
 import { runtimeOf } from './calls.ts'
-import type { Login } from './cluster.ts'
-import { type NodeProcess, nodeProcess } from './cluster.ts'
+import { type Login, type NodeProcess, nodeProcess } from './cluster.ts'
 import { Player } from './cluster-player.ts'
 import { type Answer, call, type Request } from './control-api.ts'
-import { freePort } from './redis-port.ts'
+import { freePort } from './redis-server.ts'
 import { runEnvironment } from './run-folder.ts'
 import { type Certificate, fetchTrusting } from './tls.ts'
 
@@ -59,14 +55,9 @@ export class Deployment {
     this.internalToken = cluster.secrets.internalToken
     this.controls = cluster.ports.controls.map((port, index) => ({
       url: `http://${at(port)}`,
-      kill: () => void cluster.child(`control-${index + 1}`)!.kill(),
+      kill: () => void cluster.child(`control-${index + 1}`).kill(),
     }))
-    this.nodes = cluster.ports.nodes.map(({ websocket, admin }, index) =>
-      nodeProcess(cluster.child(`node-${index + 1}`)!, {
-        wsUrl: `ws://${at(websocket)}`,
-        adminUrl: `http://${at(admin)}`,
-      }),
-    )
+    this.nodes = cluster.nodes.map((node) => nodeProcess({ ...node, nodeId: node.child.name }))
   }
 
   /** Resolves once everything serves. */
@@ -74,7 +65,9 @@ export class Deployment {
     const { controls = 2, nodes = 3, balancer, balancerProcesses, certificate } = options
     const tls = certificate && { websocket: at(await freePort()), control: at(await freePort()) }
     const cluster = await LocalCluster.prepare({
-      options: { nodes, controls, balancer: 'outside', freePorts: true, advertise: false },
+      nodes,
+      controls,
+      balancer: 'outside',
       env: {
         ...runEnvironment(),
         REDIS_URL: inject('redisUrl'),
@@ -86,11 +79,7 @@ export class Deployment {
         ...(certificate && { NODE_EXTRA_CA_CERTS: certificate.certFile }),
         ...options.nodeEnv,
       },
-      roomful: roomfulProgram().words,
       controlUrl: tls && `https://${tls.control}`,
-      clock: systemClock,
-      random: systemRandom,
-      tell: () => undefined,
     })
     const deployment = new Deployment(cluster, tls, options)
     try {
@@ -113,7 +102,7 @@ export class Deployment {
 
   /** The process ids of the nodes. */
   get nodePids(): readonly number[] {
-    return this.nodes.map(({ nodeId }) => this.#cluster.child(nodeId)!.pid!)
+    return this.nodes.map(({ nodeId }) => this.#cluster.child(nodeId).pid!)
   }
 
   /** Where everything is. */

@@ -1,7 +1,6 @@
 import { join } from 'node:path'
 import type { TestProject } from 'vitest/node'
-import { redisAnswers } from './redis-port.ts'
-import { type RedisServer, startRedis } from './redis-server.ts'
+import { type RedisServer, redisAnswers, startRedis } from './redis-server.ts'
 import { openRunFolder } from './run-folder.ts'
 
 declare module 'vitest' {

@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { WebSocket } from 'ws'
+import { RawClient } from './raw-client.ts'
 
 /** What one process of clients is to do. */
 interface CrowdWish {
@@ -82,31 +82,26 @@ const AT_ONCE = 25
 async function beIdle({ projectId, token, roomId, members, wsUrl, sockets }: CrowdWish): Promise<void> {
   const report = { welcome: 0, lost: 0, heard: 0 }
   const [roomType, key] = roomId.split(':')
-  /** Resolves with true once the client is welcome (and joined, where it is to be a member), with false when it is sent away before. */
-  const connectOne = (index: number): Promise<boolean> => {
-    let isIn = false
-    return new Promise((resolve) => {
-      const enter = (): void => {
-        isIn = true
-        report.welcome += 1
-        resolve(true)
-      }
-      const socket = new WebSocket(wsUrl, ['roomful.v1.json'], { perMessageDeflate: false })
-      socket.once('open', () => socket.send(JSON.stringify({ t: 'hello', project_id: projectId, token })))
-      socket.on('message', (data) => {
-        const { t } = JSON.parse(String(data)) as { t: string }
-        if (t === 'welcome' && index < members)
-          socket.send(JSON.stringify({ t: 'join', request_id: 1, room_type: roomType, options: { key } }))
-        else if (t === 'welcome' || t === 'joined') enter()
-        else if (t === 'error') socket.close()
-        if (t === 'event') report.heard += 1
-      })
-      socket.on('error', () => undefined)
-      socket.once('close', () => {
-        if (isIn) report.lost += 1
-        resolve(false)
-      })
+  /** Resolves with true once the client is welcome, and joined where it is to be a member. False: the server refused it. */
+  const connectOne = async (index: number): Promise<boolean> => {
+    const client = await RawClient.open(wsUrl).catch(() => undefined)
+    let isIn = await client?.ask({ t: 'hello', project_id: projectId, token }, ({ t }) => t === 'welcome')
+    if (isIn && index < members) {
+      const join = { t: 'join', request_id: 1, room_type: roomType, options: { key } }
+      isIn = await client?.ask(join, ({ t }) => t === 'joined')
+    }
+    if (!client || !isIn) {
+      client?.cut()
+      return false
+    }
+    report.welcome += 1
+    client.onMessage = ({ t }) => {
+      if (t === 'event') report.heard += 1
+    }
+    void client.closed.then(() => {
+      report.lost += 1
     })
+    return true
   }
   let next = 0
   // Each is tried until it is in: on a busy machine, a handshake may take longer than it may.

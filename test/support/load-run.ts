@@ -1,6 +1,3 @@
-import { readFile } from 'node:fs/promises'
-import { join } from 'node:path'
-import { fileURLToPath } from 'node:url'
 import type { ServerSecond } from '../../loadtest/metrics.ts'
 import {
   type Counts,
@@ -10,51 +7,9 @@ import {
   type Second,
 } from '../../loadtest/result.ts'
 import type { Random } from '../../shared/random.ts'
-import { type Program, startScript } from './program.ts'
-import { newFolder } from './run-folder.ts'
-
-const SCRIPT = fileURLToPath(new URL('../../loadtest/run.ts', import.meta.url))
-
-/** `npm run loadtest`, while it runs. */
-interface LoadRun {
-  readonly program: Program
-  /** Resolves at its end. */
-  readonly outcome: Promise<LoadOutcome>
-}
-
-/** What came of it. */
-export interface LoadOutcome {
-  readonly exit_code: number | null
-  /** All it has said. */
-  readonly output: string
-  /** Its report; rejects when it has written none. */
-  readonly report: () => RunResult
-}
-
-/** Starts the command of the load test with these words, as a user would, and takes its report away. */
-export async function startLoad(
-  words: readonly string[],
-  env: Record<string, string> = {},
-): Promise<LoadRun> {
-  const folder = await newFolder()
-  const program = startScript(SCRIPT, [...words, '--out', folder], env)
-  const outcome = program.ended.then(async (exitCode) => {
-    const output = program.output()
-    const text = await readFile(join(folder, 'report.json'), 'utf8').catch(() => undefined)
-    return {
-      exit_code: exitCode,
-      output,
-      report: () => {
-        if (text === undefined) throw new Error(`it has written no report: ${output}`)
-        return JSON.parse(text) as RunResult
-      },
-    }
-  })
-  return { program, outcome }
-}
 
 /** The result of a run that never was, for tests of what is shown of one: a ramp, a time of load in which a node restarts, an end. */
-export interface Wish {
+interface Wish {
   readonly seconds: number
   readonly nodes: number
   readonly clients: number

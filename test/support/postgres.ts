@@ -1,9 +1,9 @@
 import { execFileSync, spawn, spawnSync } from 'node:child_process'
 import { chownSync, existsSync, mkdtempSync, readdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
-import { findProgram } from '../../deploy/local/programs.ts'
+import { findProgram } from '../../deploy/local/machine.ts'
 import { installPackages, mayInstall } from './debian-package.ts'
-import { freePort } from './redis-port.ts'
+import { freePort } from './redis-server.ts'
 
 /** A Postgres server that belongs to one test file. */
 export interface PostgresServer {

@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { onTestFinished } from 'vitest'
-import { roomfulProgram } from '../../deploy/local/programs.ts'
+import { roomfulProgram } from '../../deploy/local/machine.ts'
 import { processTree, runEnvironment } from './run-folder.ts'
 
 /** The command line, running. */
@@ -34,10 +34,6 @@ export const startProgram = (words: string[], env: Record<string, string> = {}):
 /** As `startProgram`, with any script. */
 export const startScript = (script: string, words: string[], env: Record<string, string> = {}): Program =>
   startCommand(process.execPath, ['--import', 'tsx', script, ...words], env)
-
-/** As `startProgram`, with the text of a module, which finds its words behind `process.argv[0]`. */
-export const startEvaluated = (text: string, words: string[]): Program =>
-  startCommand(process.execPath, ['--import', 'tsx', '--input-type=module', '-e', text, ...words])
 
 /** As `startProgram`, with what is typed into a shell in this folder. `end` ends it, and all that it has started. */
 export function startTyped(line: string, folder: string, env: Record<string, string> = {}) {

@@ -9,9 +9,8 @@
  */
 import { connect, createServer, type Socket } from 'node:net'
 import { Redis } from 'ioredis'
-import { runScript, SCRIPTS } from '../../shared/store/redis/scripts.ts'
-import { asAdmin, until } from './redis-admin.ts'
-import { startRedisWith } from './redis-server.ts'
+import { runScript, SCRIPTS } from '../../shared/store/redis/clients.ts'
+import { asAdmin, startRedisWith, until } from './redis-server.ts'
 
 const ROOMS = 50
 const LOAD_MS = 400

@@ -3,12 +3,12 @@ import { readFileSync, rmSync } from 'node:fs'
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { Redis } from 'ioredis'
 import type { ContainerRuntimeClient, StartedTestContainer } from 'testcontainers'
+import { freePort as claimPort } from '../../deploy/local/machine.ts'
 import { Child } from '../../deploy/local/processes.ts'
-import { systemClock } from '../../shared/clock.ts'
+import { systemRandom } from '../../shared/random.ts'
 import { installPackages, mayInstall } from './debian-package.ts'
-import { asAdmin } from './redis-admin.ts'
-import { freePort, redisAnswers } from './redis-port.ts'
 
 /** A real Redis server that belongs to one test (or, from the global setup, to one run). It keeps nothing on disk. */
 export interface RedisServer {
@@ -104,15 +104,13 @@ class RedisProcess implements RedisServer {
     this.#child = new Child({
       name: 'redis',
       program,
-      args: this.#args,
-      env: process.env,
+      run: () => ({ words: this.#args, env: process.env }),
       ready: options.sentinel ? /Sentinel ID is/ : /Ready to accept connections/,
       logFile: join(folder, 'redis.log'),
       reaper: {
         watch: () => void process.once('exit', this.#onExit),
         release: () => void process.off('exit', this.#onExit),
       },
-      clock: systemClock,
       onExit: () => undefined,
     })
   }
@@ -263,4 +261,58 @@ export async function addRedisUser(
   )
   await asAdmin(url, (redis) => redis.call('ACL', 'SETUSER', name, 'reset', ...rules))
   return asRedisUser(url, name)
+}
+
+/** Runs `work` with a connection to the Redis at `url` that is closed afterwards; a command waits at most 2 s. */
+export async function asAdmin<T>(url: string, work: (redis: Redis) => Promise<T>): Promise<T> {
+  const redis = new Redis(url, { commandTimeout: 2000, retryStrategy: () => 50, maxRetriesPerRequest: 3 })
+  redis.on('error', () => undefined)
+  try {
+    return await work(redis)
+  } finally {
+    redis.disconnect()
+  }
+}
+
+/** Resolves once `holds` gives true; asks every 20 ms, also when it rejects, and rejects with `what` after `timeoutMs`. */
+export async function until(what: string, holds: () => Promise<boolean>, timeoutMs = 60_000): Promise<void> {
+  const end = performance.now() + timeoutMs
+  let reason = ''
+  while (performance.now() < end) {
+    try {
+      if (await holds()) return
+    } catch (error) {
+      reason = `: ${(error as Error).message}`
+    }
+    await new Promise((resolve) => setTimeout(resolve, 20))
+  }
+  throw new Error(`${what} did not happen within ${timeoutMs} ms${reason}`)
+}
+
+/** A port of this machine on which no process listens, and which no other test gets as long as this process runs. */
+export const freePort = (): Promise<number> => claimPort(systemRandom)
+
+/** Resolves once the Redis at `url` answers; rejects, with the last reason, when it does not within `timeoutMs`. */
+export async function redisAnswers(url: string, timeoutMs: number): Promise<void> {
+  const redis = new Redis(url, { retryStrategy: () => 50, maxRetriesPerRequest: null })
+  let reason = 'no answer'
+  redis.on('error', (error: NodeJS.ErrnoException) => {
+    reason = error.message || error.code || error.name
+  })
+  let timer: NodeJS.Timeout | undefined
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(
+      () =>
+        reject(
+          new Error(`the Redis at ${new URL(url).host} did not answer within ${timeoutMs} ms: ${reason}`),
+        ),
+      timeoutMs,
+    )
+  })
+  try {
+    await Promise.race([redis.ping(), late])
+  } finally {
+    clearTimeout(timer)
+    redis.disconnect()
+  }
 }

@@ -1,6 +1,4 @@
-import { asAdmin, until } from './redis-admin.ts'
-import { freePort } from './redis-port.ts'
-import { type RedisServer, startRedisWith } from './redis-server.ts'
+import { asAdmin, freePort, type RedisServer, startRedisWith, until } from './redis-server.ts'
 
 const SLOTS = 16384
 /** After this long without an answer a node is taken for failing, milliseconds. */

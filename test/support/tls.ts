@@ -30,7 +30,7 @@ export async function makeCertificate(): Promise<Certificate> {
 }
 
 /** What is understood of the options of `fetch`. */
-export interface Asked {
+interface Asked {
   readonly method?: string
   readonly headers?: Readonly<Record<string, string>>
   readonly body?: string

@@ -1,7 +1,7 @@
 import { createServer, type IncomingHttpHeaders, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { gunzipSync } from 'node:zlib'
-import { until } from './redis-admin.ts'
+import { until } from './redis-server.ts'
 
 type Word = string | number | boolean | undefined
 

@@ -1,12 +1,10 @@
 import { render } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
-import { drain } from './actions.ts'
-import { ActionDialog } from './dialog.tsx'
-import { duration, fragmentOf } from './format.ts'
-import { Lists } from './lists.tsx'
-import { AdminModel, focusOn, ModelContext, useModel } from './model.ts'
-import { DrainProgress, Glance, Nodes, Problems } from './overview.tsx'
-import { RoomPanel } from './room.tsx'
+import { Act, ActionDialog, drain } from './actions.tsx'
+import { Lists, Nodes } from './lists.tsx'
+import { AdminModel, focusOn, fragmentOf, ModelContext, pageOf, useModel } from './model.ts'
+import { Figure, RoomPanel } from './room.tsx'
+import { bytes, count, counted, duration, percent, timeOfDay } from './table.tsx'
 
 /** The page of GET /admin. Whatever comes from the node goes into the page as text, never as markup. */
 const root = document.getElementById('page')!
@@ -21,7 +19,7 @@ const model = new AdminModel(() => {
   )
 })
 
-/** The widths at which a room covers the lists, as in narrow.css. */
+/** The widths at which a room covers the lists, as in main.css. */
 const narrow = matchMedia('(max-width: 860px)')
 
 function Page() {
@@ -78,7 +76,7 @@ function Header() {
       <p id="status" class={`pill ${status.mood}`} role="status">
         {status.word}
       </p>
-      {node && (
+      {heard && node && (
         <>
           <p id="about" class="soft">
             {`version ${node.version} (${node.commit}), room code ${node.rooms_hash}, up ${duration(api.age(node.started_at))}${skew}`}
@@ -92,14 +90,7 @@ function Header() {
             >
               {node.cordoned ? 'Uncordon' : 'Cordon'}
             </button>
-            <button
-              type="button"
-              class="danger"
-              disabled={node.draining}
-              onClick={() => model.act(drain(model))}
-            >
-              Drain…
-            </button>
+            <Act label="Drain…" look="danger" disabled={node.draining} action={drain(heard)} />
             <button type="button" onClick={() => model.lock('')}>
               Forget tokens
             </button>
@@ -137,6 +128,81 @@ function Gate({ why }: { why: string }) {
         </button>
       </form>
     </main>
+  )
+}
+
+/** The figures of the node. */
+function Glance() {
+  const { node, totals } = useModel().heard!.runtime
+  const { event_loop_utilisation: share, event_loop_delay_ms: delay, rss_bytes: memory } = node.load
+  return (
+    <dl id="glance" class="card">
+      <Figure label="Rooms" value={count(totals.rooms)} />
+      <Figure label="Members" value={count(totals.members)} />
+      <Figure label="Sessions" value={count(totals.sessions)} />
+      <Figure label="Event loop" value={percent(share)} />
+      <Figure label="Longest delay" value={`${Math.round(delay)} ms`} />
+      <Figure label="Memory" value={bytes(memory)} />
+    </dl>
+  )
+}
+
+/** Problems of this node now, and nodes that died or are overloaded. */
+function Problems() {
+  const { runtime, nodes } = useModel().heard!
+  const others = nodes
+    .filter((node) => !node.self && (!node.alive || node.overloaded))
+    .map((node) => ({
+      code: node.alive ? 'overloaded' : 'gone',
+      detail: `${node.node_id} ${node.alive ? 'is overloaded' : 'has ended or died'}`,
+    }))
+  const problems = [...runtime.problems, ...others]
+  if (problems.length === 0) return null
+  return (
+    <section id="problems" class="card" aria-labelledby="problems-title">
+      <h2 id="problems-title">What is wrong now</h2>
+      <ul>
+        {problems.map(({ code, detail }) => (
+          <li key={`${code} ${detail}`}>
+            <span class="tag">{code}</span> {detail}
+          </li>
+        ))}
+      </ul>
+    </section>
+  )
+}
+
+/** Progress of the drain, and where to continue when the process has ended. */
+function DrainProgress() {
+  const { drain, heard, status } = useModel()
+  if (!drain || !heard) return null
+  const { node, totals } = heard.runtime
+  const ended = status.word === 'ended'
+  const others = heard.nodes.filter((other) => other.alive && !other.self && pageOf(other))
+  const moved = (noun: 'room' | 'session') => {
+    const left = totals[`${noun}s`]
+    const all = Math.max(drain[`${noun}s`], left)
+    return `${count(all - left)} of ${counted(all, noun)} moved`
+  }
+  return (
+    <section id="drain-progress" class="card" aria-labelledby="drain-title">
+      <h2 id="drain-title">{`${node.node_id} ${ended ? 'has drained and ended' : 'is draining'}`}</h2>
+      <p class="soft">
+        {ended
+          ? `When it last answered, at ${timeOfDay(heard.at)}, it still had ${counted(totals.rooms, 'room')} and ${counted(totals.sessions, 'session')}.`
+          : `${moved('room')}, ${moved('session')} in ${duration(Date.now() - drain.at)}; then its process ends.`}
+      </p>
+      {ended && others.length > 0 && (
+        <p>
+          Continue at{' '}
+          {others.map((other) => (
+            <a key={other.node_id} href={pageOf(other)} class="mono">
+              {other.node_id}
+            </a>
+          ))}
+        </p>
+      )}
+    </section>
   )
 }
 

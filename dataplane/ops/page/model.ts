@@ -2,11 +2,10 @@ import { createContext } from 'preact'
 import { useContext } from 'preact/hooks'
 import type { ClusterNodeDescription, RoomDescription } from '../../descriptions.ts'
 import type { RoomWhereabouts } from '../admin.ts'
-import type { ClusterMatches } from '../cluster-search.ts'
-import type { Action } from './actions.ts'
-import { Api, Refused, type Runtime } from './api.ts'
-import { Control } from './control.ts'
-import { duration, fragmentOf, nameOf, type RoomName, roomOfFragment, timeOfDay } from './format.ts'
+import type { ClusterMatches, RuntimeAnswer } from '../runtime.ts'
+import type { Action } from './actions.tsx'
+import { Api, Control, Refused } from './api.ts'
+import { duration, timeOfDay } from './table.tsx'
 
 const EVERY_MS = 1000
 const FIRST_RETRY_MS = 500
@@ -19,6 +18,46 @@ const FIRST_LIMIT = 50
 /** Largest `limit` that the node accepts. */
 const MOST_LISTED = 1000
 
+/** Names of a room in the calls of nodes. */
+export interface RoomName {
+  readonly project_id: string
+  readonly room_id: string
+}
+
+/** A room as `project/type:key`, unique in the cluster. */
+export const nameOf = (room: RoomName): string => `${room.project_id}/${room.room_id}`
+
+/** The part of the address behind `#` that opens a room. */
+export const fragmentOf = (room: RoomName): string => `room=${encodeURIComponent(nameOf(room))}`
+
+/** The room that `fragmentOf` is for; undefined for anything else. */
+function roomOfFragment(fragment: string): RoomName | undefined {
+  const [, name] = /^#room=(.+)$/.exec(fragment) ?? []
+  if (name === undefined) return undefined
+  let text: string
+  try {
+    text = decodeURIComponent(name)
+  } catch {
+    return undefined
+  }
+  const slash = text.indexOf('/')
+  const room = { project_id: text.slice(0, slash), room_id: text.slice(slash + 1) }
+  return slash > 0 && /^[^:]+:./.test(room.room_id) ? room : undefined
+}
+
+/** Address of the page of a node, with a room open. Undefined: the node has no address that a browser can open. */
+export function pageOf(
+  { admin_url: adminUrl }: { readonly admin_url?: string },
+  room?: RoomName,
+): string | undefined {
+  if (adminUrl === undefined || !URL.canParse(adminUrl)) return undefined
+  const url = new URL(adminUrl)
+  url.pathname = `${url.pathname.replace(/\/$/, '')}/admin`
+  if (!/^https?:$/.test(url.protocol) || /^(0\.0\.0\.0|\[::\])$/.test(url.hostname)) return undefined
+  if (room) url.hash = fragmentOf(room)
+  return url.href
+}
+
 export type Tab = 'rooms' | 'sessions' | 'listed' | 'queues' | 'notices' | 'projects'
 
 /** The open room: at this node, or elsewhere. */
@@ -27,15 +66,30 @@ type RoomAnswer = { readonly here: RoomDescription } | { readonly there: RoomWhe
 /** A search at all nodes. */
 type ClusterSearch = 'asking' | { readonly error: string } | ClusterMatches
 
+/** Choices of the operator that change what the page shows, and nothing that it asks. */
+interface Choices {
+  tab: Tab
+  /** Id of the project of the tabs that show one. It changes only when the operator chooses another. Empty: no project is known yet. */
+  project: string
+  /** The room type whose list is shown. Undefined: the first one. */
+  listedType: string | undefined
+  /** What the operator is asked to confirm. */
+  action: Action | undefined
+}
+
 /** State of the page: the last answer of the node, and what the operator has chosen. */
-export class AdminModel {
+export class AdminModel implements Choices {
   readonly api = new Api()
   readonly control = new Control()
   readonly #show: () => void
   /** Why the page asks for the token; undefined: it has one that the node has not rejected. */
   locked: string | undefined
   heard:
-    | { readonly runtime: Runtime; readonly nodes: readonly ClusterNodeDescription[]; readonly at: number }
+    | {
+        readonly runtime: RuntimeAnswer
+        readonly nodes: readonly ClusterNodeDescription[]
+        readonly at: number
+      }
     | undefined
   /** Text of the banner. */
   failure = ''
@@ -45,11 +99,8 @@ export class AdminModel {
   }
   search = ''
   tab: Tab = 'rooms'
-  /** Id of the project of the tabs that show one. It changes only when the operator chooses another. Empty: no project is known yet. */
   project = ''
-  /** The room type whose list is shown. Undefined: the first one. */
   listedType: string | undefined
-  /** What the operator is asked to confirm. */
   action: Action | undefined
   /** What the last action has done. */
   done = ''
@@ -101,13 +152,9 @@ export class AdminModel {
     this.#turn++
     this.api.forgetToken()
     this.control.forget()
-    this.action = undefined
-    this.done = ''
-    this.found = undefined
+    this.action = this.found = this.heard = this.drain = undefined
+    this.done = this.failure = ''
     this.locked = why
-    this.heard = undefined
-    this.failure = ''
-    this.drain = undefined
     this.status = { word: 'locked', mood: '' }
     document.title = 'roomful node'
     this.#show()
@@ -128,31 +175,15 @@ export class AdminModel {
     this.refresh()
   }
 
-  choose(tab: Tab): void {
-    this.tab = tab
-    this.#show()
-  }
-
   /** Projects that have rooms or sessions in the lists of the page. */
   get projectsHere(): string[] {
     const { rooms, sessions } = this.heard!.runtime
     return [...new Set([...rooms, ...sessions].map(({ project_id: id }) => id))]
   }
 
-  chooseProject(project: string): void {
-    this.project = project
-    this.#show()
-  }
-
-  chooseListedType(roomType: string): void {
-    this.listedType = roomType
-    this.#show()
-  }
-
-  /** Asks the operator to confirm an action; undefined: no longer. */
-  act(action: Action | undefined): void {
-    this.action = action
-    if (action) this.done = ''
+  choose(choices: Partial<Choices>): void {
+    Object.assign(this, choices)
+    if (choices.action) this.done = ''
     this.#show()
   }
 
@@ -169,15 +200,16 @@ export class AdminModel {
 
   /** Gives the focus to the search. */
   focusSearch(): void {
-    if (this.tab !== 'rooms' && this.tab !== 'sessions') this.choose('rooms')
+    if (this.tab !== 'rooms' && this.tab !== 'sessions') this.choose({ tab: 'rooms' })
     focusOn('search')
   }
 
   /** Opens a room; `opener` gets the focus back when it is closed. */
-  open({ project_id: projectId, room_id: roomId }: RoomName, opener?: HTMLElement): void {
+  open({ project_id, room_id }: RoomName, opener?: HTMLElement): void {
+    const room = { project_id, room_id }
     this.#opener = opener
-    this.#openRoom({ project_id: projectId, room_id: roomId })
-    history.replaceState(null, '', `#${fragmentOf({ project_id: projectId, room_id: roomId })}`)
+    this.#openRoom(room)
+    history.replaceState(null, '', `#${fragmentOf(room)}`)
     focusOn('room-title')
   }
 
@@ -240,7 +272,7 @@ export class AdminModel {
     try {
       const query = { q: this.search.trim(), limit: String(this.#limit) }
       const [runtime, { nodes }, answer] = await Promise.all([
-        this.api.ask<Runtime>('admin/runtime', query),
+        this.api.ask<RuntimeAnswer>('admin/runtime', query),
         this.api.ask<{ nodes: readonly ClusterNodeDescription[] }>('admin/cluster'),
         this.room && this.#askFor(this.room),
       ])
@@ -260,12 +292,16 @@ export class AdminModel {
 
   async #askFor(room: RoomName): Promise<RoomAnswer> {
     const query = { room_id: room.room_id, include_state: '1' }
-    const { rooms } = await this.api.ask<Runtime>('admin/runtime', query)
+    const { rooms } = await this.api.ask<RuntimeAnswer>('admin/runtime', query)
     const here = rooms.find(({ project_id: projectId }) => projectId === room.project_id)
     return here ? { here } : { there: await this.api.ask<RoomWhereabouts>('admin/owner', { ...room }) }
   }
 
-  #hear(runtime: Runtime, nodes: readonly ClusterNodeDescription[], answer: RoomAnswer | undefined): void {
+  #hear(
+    runtime: RuntimeAnswer,
+    nodes: readonly ClusterNodeDescription[],
+    answer: RoomAnswer | undefined,
+  ): void {
     const { node } = runtime
     const before = this.heard?.runtime ?? runtime
     const restarted = before.node.started_at !== node.started_at
@@ -291,12 +327,12 @@ export class AdminModel {
       this.lock('The node does not accept this token. Is INTERNAL_TOKEN set there, and is it this one?')
       return
     }
-    if (!(error instanceof Refused) && this.drain) this.status = { word: 'ended', mood: '' }
+    const answered = error instanceof Refused
+    if (!answered && this.drain) this.status = { word: 'ended', mood: '' }
     else {
-      const answered = error instanceof Refused
       this.status = { word: answered ? 'failing' : 'no answer', mood: 'bad' }
       const what = answered
-        ? `The node answers ${error.status}: ${error.message}.`
+        ? `The node answers ${error.status}: ${error.message}`
         : 'The node does not answer.'
       const { at } = this.heard ?? {}
       const old = at ? ` What you see is from ${timeOfDay(at)}, ${duration(Date.now() - at)} ago.` : ''

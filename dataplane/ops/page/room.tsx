@@ -1,9 +1,8 @@
 import type { MemberDescription, RoomDescription, RoomEventDescription } from '../../descriptions.ts'
 import type { RoomWhereabouts } from '../admin.ts'
-import { ban, closeRoom, endSession, kick } from './actions.ts'
-import { count, counted, pageOf, type RoomName, timeOfDay } from './format.ts'
-import { useModel } from './model.ts'
-import { Figure } from './overview.tsx'
+import { Act, ban, closeRoom, endSession, kick } from './actions.tsx'
+import { pageOf, type RoomName, useModel } from './model.ts'
+import { count, counted, timeOfDay } from './table.tsx'
 import { Tree } from './tree.tsx'
 
 const MOST_MEMBERS = 100
@@ -23,6 +22,14 @@ export function OpenRoom({ room }: { room: RoomName }) {
   )
 }
 
+/** A figure with its name. */
+export const Figure = ({ label, value }: { label: string; value: string }) => (
+  <div>
+    <dt>{label}</dt>
+    <dd>{value}</dd>
+  </div>
+)
+
 /** The open room beside the lists: its members, state and last events, or where else it is. Its name is in the page's address. */
 export function RoomPanel({ room }: { room: RoomName }) {
   const model = useModel()
@@ -40,9 +47,7 @@ export function RoomPanel({ room }: { room: RoomName }) {
       <div class="room-head">
         <p class="mono soft">{room.project_id}</p>
         {answer && ('here' in answer || answer.there.epoch !== null) && (
-          <button type="button" class="danger" onClick={() => model.act(closeRoom(model, room))}>
-            Close the room…
-          </button>
+          <Act label="Close the room…" look="danger" action={closeRoom(room)} />
         )}
       </div>
       {answer === undefined ? (
@@ -105,32 +110,17 @@ function Here({ room }: { room: RoomDescription }) {
 }
 
 function MemberActions({ room, member }: { room: RoomDescription; member: MemberDescription }) {
-  const model = useModel()
-  const { sub, session_id: sessionId } = member
-  const { project_id: projectId } = room
+  const { sub, session_id } = member
+  const { project_id } = room
   return (
     <span class="acts">
       {sub !== null && (
         <>
-          <button type="button" class="act" onClick={() => model.act(kick(model, room, sub))}>
-            Kick…
-          </button>
-          <button
-            type="button"
-            class="act"
-            onClick={() => model.act(ban(model, { project_id: projectId, sub }, room.room_type))}
-          >
-            Ban…
-          </button>
+          <Act label="Kick…" action={kick(room, sub)} />
+          <Act label="Ban…" action={ban({ project_id, sub }, room.room_type)} />
         </>
       )}
-      <button
-        type="button"
-        class="act"
-        onClick={() => model.act(endSession(model, { project_id: projectId, session_id: sessionId }))}
-      >
-        End session…
-      </button>
+      <Act label="End session…" action={endSession({ project_id, session_id })} />
     </span>
   )
 }

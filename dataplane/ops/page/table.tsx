@@ -1,14 +1,82 @@
 import type { ComponentChildren } from 'preact'
 import { useRef, useState } from 'preact/hooks'
 
-/** A column of a table: its heading, what it sorts by, and its cells. */
+/** Tables, and figures as texts. */
+
+const COUNT = new Intl.NumberFormat('en')
+const TIME = new Intl.DateTimeFormat('en-GB', { hour: '2-digit', minute: '2-digit', second: '2-digit' })
+
+/** 12345 as 12,345. */
+export const count = (number: number): string => COUNT.format(number)
+
+/** "1 room", "2 rooms". */
+export const counted = (number: number, noun: string): string =>
+  `${count(number)} ${noun}${number === 1 ? '' : 's'}`
+
+export const percent = (share: number): string => `${Math.round(share * 100)} %`
+
+export function bytes(size: number): string {
+  if (size < 1024) return `${size} B`
+  if (size < 1024 ** 2) return `${(size / 1024).toFixed(1)} KB`
+  return size < 1024 ** 3 ? `${(size / 1024 ** 2).toFixed(0)} MB` : `${(size / 1024 ** 3).toFixed(2)} GB`
+}
+
+/** A number of milliseconds, in the two largest units. */
+export function duration(ms: number): string {
+  const seconds = Math.max(0, Math.round(ms / 1000))
+  if (seconds < 60) return `${seconds} s`
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min`
+  if (seconds < 86_400) return `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min`
+  return `${Math.floor(seconds / 86_400)} d ${Math.floor((seconds % 86_400) / 3600)} h`
+}
+
+/** The time of day of milliseconds since 1970. */
+export const timeOfDay = (ms: number): string => TIME.format(ms)
+
+/** A column of a table. */
 export interface Column<T> {
+  /** Heading. */
   readonly label: string
-  /** Absent: the table is not sorted by it. */
+  /** What the table sorts by. Absent: the column does not sort it. */
   readonly key?: (item: T) => string | number
   /** `number`: at the right; the first click puts the largest first. */
-  readonly look?: 'number' | 'soft' | 'rooms' | 'wide'
+  readonly look?: 'number' | 'soft' | 'rooms' | 'wide' | undefined
   readonly cell: (item: T) => ComponentChildren
+}
+
+/** Names of the properties of `T` whose values are of type `V`. */
+type PropertiesOf<T, V> = { [K in keyof T]-?: T[K] extends V ? K : never }[keyof T]
+
+/** Returns a column of texts. */
+export const text = <T,>(
+  label: string,
+  name: PropertiesOf<T, string | null | undefined>,
+  look?: Column<T>['look'],
+): Column<T> => {
+  const of = (item: T) => item[name] as string | null | undefined
+  return { label, key: (item) => of(item) ?? '', look, cell: (item) => of(item) ?? '–' }
+}
+
+/** Returns a column of numbers. `say`: what a cell says instead of the number. */
+export const number = <T,>(
+  label: string,
+  name: PropertiesOf<T, number | null>,
+  say?: Column<T>['cell'],
+): Column<T> => {
+  const key = (item: T) => (item[name] as number | null) ?? -1
+  return { label, key, look: 'number', cell: say ?? ((item) => count(key(item))) }
+}
+
+/** Returns a column of the ages of RFC 3339 times. The newest comes first, or with `oldestFirst` the oldest. */
+export const age = <T,>(
+  label: string,
+  name: PropertiesOf<T, string | null>,
+  say: (since: string, item: T) => ComponentChildren,
+  oldestFirst = false,
+): Column<T> => {
+  const of = (item: T) => item[name] as string | null
+  const key = (item: T) => Date.parse(of(item) ?? '9999-01-01') * (oldestFirst ? -1 : 1)
+  return { label, key, look: 'number', cell: (item) => (of(item) === null ? '–' : say(of(item)!, item)) }
 }
 
 interface TableProps<T> {
@@ -63,6 +131,7 @@ export function Table<T>({ id, name, columns, items, keyOf, by, rowClass }: Tabl
               key={one.label}
               {...spoken('columnheader')}
               scope="col"
+              data-label={one.label}
               class={one.look === 'number' ? 'number' : undefined}
               aria-sort={one === column ? (descends ? 'descending' : 'ascending') : undefined}
             >

@@ -1,7 +1,6 @@
 import type { TargetedKeyboardEvent } from 'preact'
 import { Component, createRef } from 'preact'
 import type { Json, JsonArray, JsonObject } from '../../../shared/json.ts'
-import { count } from './format.ts'
 
 /** Children of a value that are shown at first, and added by each click on "more". */
 const PAGE = 100
@@ -9,6 +8,9 @@ const PAGE = 100
 const SMALL = 10
 const UNFOLDED_LEVELS = 4
 const LONGEST_TEXT = 300
+
+/** 12345 as 12,345. */
+const count = (number: number): string => number.toLocaleString('en')
 
 /** A line of the tree: a value, or a placeholder for children that are not shown. */
 interface Row {

@@ -1,7 +1,6 @@
 import type { Json } from '../../json.ts'
-import { DeltaMismatch } from '../../sync/apply.ts'
 import { checkJson } from '../../sync/check.ts'
-import type { Delta, Operation } from '../../sync/delta.ts'
+import { type Delta, DeltaMismatch, type Operation } from '../../sync/delta.ts'
 import { diff } from '../../sync/testing/diff.ts'
 import type { ClientCodec, DecodedMessage, Payload } from '../codec.ts'
 import { ProtocolError } from '../error-codes.ts'

@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest'
 import { FakeClock } from '../../../test/kit/fake-clock.ts'
-import { REMOVED_ROW_MS } from '../rules.ts'
+import { REMOVED_ROW_MS } from '../port.ts'
 import { describeStore } from '../testing/conformance.ts'
-import { ExpiringMap } from './expiring-map.ts'
 import { memoryStore } from './memory.ts'
+import { ExpiringMap } from './records.ts'
 
 describeStore('the memory store', async () => {
   const clock = new FakeClock()

@@ -3,17 +3,16 @@ import {
   type Bus,
   type Fence,
   type Locks,
+  requireLockTimes,
   type Store,
   StoreUnavailable,
   type StoreVitals,
   type Wakeup,
   type Wakeups,
+  wakeupPart,
 } from '../port.ts'
-import { requireLockTimes, wakeupPart } from '../rules.ts'
-import { MemoryListings } from './listings.ts'
-import { MemoryNotices } from './notices.ts'
 import { MemoryRecords } from './records.ts'
-import { MemoryRooms } from './rooms.ts'
+import { MemoryListings, MemoryNotices, MemoryRooms } from './rooms.ts'
 
 /** A store for one process: everything is gone when it ends. Lifetimes follow `clock.monotonic()`, epochs `clock.now()`. */
 export function memoryStore({ clock }: { clock: Clock }): Store {

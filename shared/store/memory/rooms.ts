@@ -1,27 +1,31 @@
 import type { Clock } from '../../clock.ts'
-import type {
-  Claim,
-  CountedRoom,
-  Fence,
-  Quarantine,
-  Release,
-  Reservation,
-  RoomOwner,
-  RoomQuota,
-  RoomRecords,
-  StoredRoom,
-} from '../port.ts'
 import {
+  type Claim,
+  type CountedRoom,
   ENDED_ROOM_MS,
   EPOCH_OUTLIVES_MS,
+  type Fence,
+  type ListedRoom,
+  type ListingChanges,
+  type Listings,
+  type Notices,
+  noticePart,
+  type Quarantine,
+  REMOVED_ROW_MS,
+  type Release,
+  type Reservation,
+  type RoomOwner,
+  type RoomQuota,
+  type RoomRecords,
   requireLimit,
   requireOwner,
   requireRoomTtl,
   requireTtl,
   STUCK_NOTES_KEPT,
-} from '../rules.ts'
-import { ExpiringMap } from './expiring-map.ts'
-import type { MemoryNotices } from './notices.ts'
+  type StoredRoom,
+  type TakenNotices,
+} from '../port.ts'
+import { ExpiringMap } from './records.ts'
 
 interface RoomRecord {
   readonly epoch: number
@@ -368,3 +372,217 @@ const byUntil = (a: CountedRoom, b: CountedRoom): number =>
     : a.until < b.until
       ? -1
       : 1
+
+/** A room in the index. */
+type Indexed = Omit<TakenNotices, 'room'>
+
+/** `Notices` in this process' memory, by `clock.now()`. */
+export class MemoryNotices implements Notices {
+  readonly #clock: Clock
+  readonly #requireOpen: () => void
+  readonly #index = new Map<string, Indexed>()
+  /** By room, the oldest notice first. */
+  readonly #lists = new Map<string, Uint8Array[]>()
+
+  constructor(clock: Clock, requireOpen: () => void) {
+    this.#clock = clock
+    this.#requireOpen = requireOpen
+  }
+
+  /** Adds what the owner of a room writes. A notice that the room has already is not added again. */
+  add(room: string, notices: readonly Uint8Array[]): void {
+    if (notices.length === 0) return
+    const list = this.#lists.get(room) ?? []
+    for (const notice of notices) if (indexOf(list, notice) < 0) list.push(new Uint8Array(notice))
+    this.#lists.set(room, list)
+  }
+
+  async announce(room: string, fence: Fence): Promise<void> {
+    this.#requireOpen()
+    const indexed = this.#index.get(room)
+    const { announced = 0, failures = 0, until = this.#now } = indexed ?? {}
+    const isOld = indexed && indexed.fence.epoch > fence.epoch
+    this.#index.set(room, {
+      fence: isOld ? indexed.fence : { ...fence },
+      announced: announced + 1,
+      failures,
+      until,
+    })
+  }
+
+  async take(part: number, { limit, leaseMs }: { limit: number; leaseMs: number }): Promise<TakenNotices[]> {
+    this.#requireOpen()
+    requireLimit(limit)
+    requireTtl(leaseMs)
+    const due = this.#part(part).filter(({ until }) => until <= this.#now)
+    return due.slice(0, limit).map((taken) => this.#lease(taken, leaseMs, taken.failures))
+  }
+
+  async putOff(taken: TakenNotices, delayMs: number, failures: number): Promise<TakenNotices | undefined> {
+    this.#requireOpen()
+    const indexed = this.#index.get(taken.room)
+    if (indexed?.until !== taken.until) return undefined
+    return this.#lease({ ...indexed, room: taken.room }, delayMs, failures)
+  }
+
+  async done({ room, until, announced }: TakenNotices): Promise<boolean> {
+    this.#requireOpen()
+    const indexed = this.#index.get(room)
+    if (indexed?.until !== until || indexed.announced !== announced) return false
+    return this.#index.delete(room)
+  }
+
+  async oldest(room: string): Promise<Uint8Array | undefined> {
+    this.#requireOpen()
+    return this.#lists.get(room)?.[0]?.slice()
+  }
+
+  async count(room: string): Promise<number> {
+    this.#requireOpen()
+    return this.#lists.get(room)?.length ?? 0
+  }
+
+  async remove(room: string, notice: Uint8Array): Promise<void> {
+    this.#requireOpen()
+    const list = this.#lists.get(room) ?? []
+    const at = indexOf(list, notice)
+    if (at >= 0) list.splice(at, 1)
+    if (list.length === 0) this.#lists.delete(room)
+  }
+
+  async rooms(part: number, limit: number, skip = 0): Promise<string[]> {
+    this.#requireOpen()
+    requireLimit(limit)
+    return this.#part(part)
+      .slice(skip, skip + limit)
+      .map(({ room }) => room)
+  }
+
+  async drop(room: string): Promise<void> {
+    this.#requireOpen()
+    this.#lists.delete(room)
+    this.#index.delete(room)
+  }
+
+  get #now(): number {
+    return Math.floor(this.#clock.now())
+  }
+
+  #part(part: number): TakenNotices[] {
+    return [...this.#index]
+      .filter(([room]) => noticePart(room) === part)
+      .map(([room, indexed]) => ({ room, ...indexed }))
+      .sort((one, other) => one.until - other.until)
+  }
+
+  #lease(taken: TakenNotices, leaseMs: number, failures: number): TakenNotices {
+    const { room, ...indexed } = { ...taken, failures, until: this.#now + leaseMs }
+    this.#index.set(room, indexed)
+    return { room, ...indexed }
+  }
+}
+
+const indexOf = (list: readonly Uint8Array[], notice: Uint8Array): number =>
+  list.findIndex((one) => Buffer.compare(one, notice) === 0)
+
+interface Row extends ListedRoom {
+  /** Number of the change that wrote the row. */
+  readonly change: number
+  /** Monotonic milliseconds. */
+  readonly expiresAt: number
+}
+
+interface List {
+  /** Time at which the list was made: it differs from that of a list of the same name in an earlier store. */
+  readonly generation: number
+  /** Number of changes so far. */
+  changes: number
+  /** Rows by room id, in the order of their changes. */
+  readonly rows: Map<string, Row>
+  purgedAt: number
+}
+
+/** Milliseconds between two purges of a list that no one reads. */
+const PURGE_MS = 1000
+
+/** `Listings` in this process' memory, by `clock.monotonic()`. */
+export class MemoryListings implements Listings {
+  readonly #clock: Clock
+  readonly #requireOpen: () => void
+  readonly #lists = new Map<string, List>()
+
+  constructor(clock: Clock, requireOpen: () => void) {
+    this.#clock = clock
+    this.#requireOpen = requireOpen
+  }
+
+  async write(
+    name: string,
+    room: ListedRoom,
+    ttlMs: number,
+    by = Number.POSITIVE_INFINITY,
+  ): Promise<boolean> {
+    this.#requireOpen()
+    requireRoomTtl(ttlMs)
+    if (this.#clock.now() > by) return false
+    const now = this.#clock.monotonic()
+    let list = this.#lists.get(name)
+    if (!list) {
+      list = { generation: this.#clock.now(), changes: 0, rows: new Map(), purgedAt: now }
+      this.#lists.set(name, list)
+    }
+    if (now - list.purgedAt >= PURGE_MS) this.#purge(list)
+    const last = list.rows.get(room.roomId)
+    if (last && (last.epoch > room.epoch || (last.epoch === room.epoch && last.version > room.version)))
+      return false
+    put(list, room, now + (room.value ? ttlMs : REMOVED_ROW_MS))
+    return true
+  }
+
+  async changes(name: string, cursor: string, limit: number): Promise<ListingChanges> {
+    this.#requireOpen()
+    requireLimit(limit)
+    const list = this.#lists.get(name)
+    if (list) this.#purge(list)
+    if (!list || list.rows.size === 0) {
+      this.#lists.delete(name)
+      return { cursor: '', rooms: [], restarted: true, more: false }
+    }
+    const now = this.#clock.monotonic()
+    let [generation, after, since] = cursor.split(':').map(Number) as [number, number, number]
+    const restarted = generation !== list.generation || now - since >= REMOVED_ROW_MS
+    if (restarted) [generation, after, since] = [list.generation, 0, now]
+    const rows = [...list.rows.values()].filter(({ change }) => change > after)
+    const more = rows.length > limit
+    const page = rows.slice(0, limit)
+    return {
+      cursor: `${generation}:${page.at(-1)?.change ?? after}:${more ? since : now}`,
+      rooms: page.map(({ roomId, epoch, version, value }) => ({
+        roomId,
+        epoch,
+        version,
+        value: value?.slice(),
+      })),
+      restarted,
+      more,
+    }
+  }
+
+  /** An expired row loses its value; an expired row without a value goes. */
+  #purge(list: List): void {
+    const now = this.#clock.monotonic()
+    list.purgedAt = now
+    for (const row of [...list.rows.values()]) {
+      if (row.expiresAt > now) continue
+      if (row.value) put(list, { ...row, value: undefined }, now + REMOVED_ROW_MS)
+      else list.rows.delete(row.roomId)
+    }
+  }
+}
+
+function put(list: List, { roomId, epoch, version, value }: ListedRoom, expiresAt: number): void {
+  // Deleted first, so that the map stays in the order of changes.
+  list.rows.delete(roomId)
+  const change = ++list.changes
+  list.rows.set(roomId, { roomId, epoch, version, value: value?.slice(), change, expiresAt })
+}

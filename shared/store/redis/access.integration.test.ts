@@ -3,10 +3,10 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
-import { asAdmin } from '../../../test/support/redis-admin.ts'
-import { freePort } from '../../../test/support/redis-port.ts'
 import {
   addRedisUser,
+  asAdmin,
+  freePort,
   REDIS_USERS,
   type RedisServer,
   startRedis,
@@ -18,8 +18,7 @@ import { randomToken } from '../../ids.ts'
 import { encodeNodeInfo, leaseKey, NODES, type NodeInfo, readLiveNodes } from '../../node-registry.ts'
 import { playerKey } from '../../players.ts'
 import { systemRandom } from '../../random.ts'
-import { StoreRefused, StoreRejected } from '../port.ts'
-import { noticePart } from '../rules.ts'
+import { noticePart, StoreRefused, StoreRejected } from '../port.ts'
 import { describeStore } from '../testing/conformance.ts'
 import { bytes, LONG_MS } from '../testing/harness.ts'
 import { redisStore } from './redis.ts'

@@ -1,6 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest'
-import { asAdmin } from '../../../test/support/redis-admin.ts'
-import { startRedis } from '../../../test/support/redis-server.ts'
+import { asAdmin, startRedis } from '../../../test/support/redis-server.ts'
 import { type RedisCluster, startRedisCluster } from '../../../test/support/redis-shapes.ts'
 import {
   listening,

@@ -10,13 +10,12 @@ import {
   storeUnderTest,
   unavailableAfter,
 } from '../../../test/support/redis-store.ts'
-import { type Store, StoreUnavailable } from '../port.ts'
-import { EPOCH_OUTLIVES_MS, REMOVED_ROW_MS } from '../rules.ts'
+import { EPOCH_OUTLIVES_MS, REMOVED_ROW_MS, type Store, StoreUnavailable } from '../port.ts'
 import { describeStore } from '../testing/conformance.ts'
 import { bytes, everyByte, LONG_MS, text } from '../testing/harness.ts'
+import { SCRIPTS } from './clients.ts'
 import { type RedisStoreOptions, redisStore } from './redis.ts'
 import { RedisRooms } from './rooms.ts'
-import { SCRIPTS } from './scripts.ts'
 import type { Server } from './servers.ts'
 
 describeStore('the Redis store', () => storeUnderTest({ url: inject('redisUrl'), keyPrefix: freshPrefix() }))

@@ -2,20 +2,24 @@ import type { Logger } from 'pino'
 import { type Clock, sleep, systemClock } from '../../clock.ts'
 import { randomToken } from '../../ids.ts'
 import { type Random, systemRandom } from '../../random.ts'
-import { type Fence, type Store, StoreUnavailable, type Wakeup, type Wakeups } from '../port.ts'
-import { wakeupPart } from '../rules.ts'
+import { type Fence, type Store, StoreUnavailable, type Wakeup, type Wakeups, wakeupPart } from '../port.ts'
 import { parseAddress, type RedisAddress } from './address.ts'
 import { type BusMode, Probe, RedisBus } from './bus.ts'
 import { Clients, SentinelWatch } from './clients.ts'
 import { ClusterServers, nameOf } from './cluster.ts'
 import { Observers } from './connection.ts'
-import { RedisListings } from './listings.ts'
-import { RedisLocks } from './locks.ts'
-import { RedisNotices } from './notices.ts'
-import { RedisRecords } from './records.ts'
-import { RedisRooms } from './rooms.ts'
-import { checkServer, hasShards } from './server-check.ts'
-import { callScript, nameAt, RedisVitals, Server, type Servers, SingleServer } from './servers.ts'
+import { RedisListings, RedisLocks, RedisRecords } from './records.ts'
+import { RedisNotices, RedisRooms } from './rooms.ts'
+import {
+  callScript,
+  checkServer,
+  hasShards,
+  nameAt,
+  RedisVitals,
+  Server,
+  type Servers,
+  SingleServer,
+} from './servers.ts'
 
 /** What a Redis store needs to know. */
 export interface RedisStoreOptions {

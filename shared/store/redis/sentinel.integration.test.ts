@@ -1,6 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest'
-import { asAdmin, until } from '../../../test/support/redis-admin.ts'
-import { startRedisWith } from '../../../test/support/redis-server.ts'
+import { asAdmin, startRedisWith, until } from '../../../test/support/redis-server.ts'
 import { type RedisSentinel, startRedisSentinel } from '../../../test/support/redis-shapes.ts'
 import {
   listening,

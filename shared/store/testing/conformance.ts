@@ -1,11 +1,9 @@
 import { describe, expect, it, vi } from 'vitest'
 import { type Locks, StoreUnavailable } from '../port.ts'
 import { bytes, everyByte, LONG_MS, type OpenStore, opened, SHORT_MS, text } from './harness.ts'
-import { describeListings } from './listings.ts'
-import { describeNotices } from './notices.ts'
+import { describeListings, describeNotices, describeWakeups } from './lists.ts'
 import { describeRecords } from './records.ts'
 import { describeRooms } from './rooms.ts'
-import { describeWakeups } from './wakeups.ts'
 
 export type { OpenStore, StoreUnderTest } from './harness.ts'
 

@@ -1,5 +1,5 @@
 import { OUTCOME_MS } from '../../../dataplane/rooms/outcomes.ts'
-import type { BankState } from '../bank-room.ts'
+import type { BankState } from '../rooms.ts'
 import type {
   BackendHistory,
   BackendRecord,

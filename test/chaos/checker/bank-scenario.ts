@@ -1,4 +1,4 @@
-import type { BankState } from '../bank-room.ts'
+import type { BankState } from '../rooms.ts'
 import type { BackendHistory, BackendRecord, Fault, FaultKind, History, StoreRecord } from './history.ts'
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] }

@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from 'node:util'
-import { closeAdvice } from '../../../shared/protocol/close-codes.ts'
+import { closeAdvice } from '../../../shared/protocol/error-codes.ts'
 import { type ChaosState, visibleTo } from '../room-logic.ts'
 import { checkBackends } from './backend-rules.ts'
 import type { ClientRecord, History, Violation, ViolationName } from './history.ts'

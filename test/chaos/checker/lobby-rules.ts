@@ -1,4 +1,4 @@
-import type { LobbyState } from '../lobby-room.ts'
+import type { LobbyState } from '../rooms.ts'
 import type { Expected, History, ListedRow, Lobby, LobbyRecord, Violation } from './history.ts'
 import { DETECTED_LEASES, type Ownerships } from './ownership.ts'
 

@@ -1,4 +1,4 @@
-import { CLOSE } from '../../../shared/protocol/close-codes.ts'
+import { CLOSE } from '../../../shared/protocol/error-codes.ts'
 import type {
   ClientRecord,
   Durability,

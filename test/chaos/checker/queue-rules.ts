@@ -1,4 +1,4 @@
-import { LEVELS, MATCH_PLAYERS, PARTY_SIZE, partyOf, playerOf } from '../queue-room.ts'
+import { LEVELS, MATCH_PLAYERS, PARTY_SIZE, partyOf, playerOf } from '../rooms.ts'
 import type {
   History,
   Queue,

@@ -1,5 +1,5 @@
 import type { Json } from '../../../shared/json.ts'
-import { CLOSE } from '../../../shared/protocol/close-codes.ts'
+import { CLOSE } from '../../../shared/protocol/error-codes.ts'
 import { Checksum } from '../../../shared/sync/checksum.ts'
 import {
   type ChaosState,

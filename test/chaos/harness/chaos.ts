@@ -1,8 +1,9 @@
+import { type ChildProcess, spawn } from 'node:child_process'
 import { mkdir, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { check } from '../checker/check.ts'
 import type { Fault, History, Violation } from '../checker/history.ts'
-import type { ExcusedShare } from '../checker/ownership.ts'
+import { describeExcused, type ExcusedShare, sumOf } from '../checker/ownership.ts'
 import { watchStalls } from '../node/clocks.ts'
 import { Cluster } from './cluster.ts'
 import { LEASE_MS, Run, type RunOptions } from './run.ts'
@@ -58,5 +59,119 @@ async function watched(run: Run, { say }: RunOptions): Promise<History> {
   } finally {
     clearInterval(progress)
     unwatch()
+  }
+}
+
+/** A run that is so much longer than its faults hangs. */
+const MOST_SECONDS_MORE = 180
+
+/** What the process of one seed tells its parent when its run is over. */
+export interface SeedOutcome {
+  readonly held: boolean
+  readonly summary: string
+  /** Absent where the run itself failed. */
+  readonly excused?: ExcusedShare
+}
+
+interface SeedsOptions {
+  readonly seeds: readonly number[]
+  /** How many run at once. */
+  readonly parallel: number
+  readonly seconds: number
+  /** The command that runs one seed, but for its seed and folder. */
+  readonly command: readonly string[]
+  /** Gets a folder for each seed that failed: the whole report, the history and all logs. */
+  readonly folder: string
+  /** Keep also what held. */
+  readonly keep: boolean
+  /** Whether to end with the first seed that fails. */
+  readonly stop_at_failure: boolean
+  readonly say: (line: string) => void
+}
+
+/** Runs many seeds, each in a process of its own, so that none takes another with it. Gives the seeds that did not hold. */
+export async function runSeeds(options: SeedsOptions): Promise<number[]> {
+  const { seeds, parallel, say, stop_at_failure: stopAtFailure } = options
+  const waiting = [...seeds]
+  const failed: number[] = []
+  const excused: ExcusedShare[] = []
+  const begun = performance.now()
+  let done = 0
+  const work = async () => {
+    for (;;) {
+      const seed = stopAtFailure && failed.length > 0 ? undefined : waiting.shift()
+      if (seed === undefined) return
+      const begunSeed = performance.now()
+      const { held, summary, excused: share } = await runSeed(seed, options)
+      if (share) excused.push(share)
+      done += 1
+      if (!held) failed.push(seed)
+      const minutes = ((performance.now() - begun) / 60_000).toFixed(1)
+      const took = Math.round((performance.now() - begunSeed) / 1000)
+      say(
+        `[${done}/${seeds.length}, ${failed.length} failed, ${minutes} min] seed ${seed}: ${summary} (${took} s)`,
+      )
+    }
+  }
+  await Promise.all(Array.from({ length: parallel }, work))
+  failed.sort((a, b) => a - b)
+  say(
+    `${done} of ${seeds.length} seeds ran, ${done - failed.length} held, ${failed.length} failed${failed.length > 0 ? `: ${failed.join(', ')}; see ${options.folder}` : ''}`,
+  )
+  for (const line of describeExcused(sumOf(excused))) say(line)
+  return failed
+}
+
+async function runSeed(seed: number, { command, folder, keep, seconds }: SeedsOptions): Promise<SeedOutcome> {
+  const own = join(folder, `seed-${seed}`)
+  // What an earlier run of the seed has left there would be read as part of this one.
+  await rm(own, { recursive: true, force: true })
+  await mkdir(own, { recursive: true })
+  const [program = '', ...args] = command
+  // A process group: what hangs is ended with everything that it has started.
+  const child = spawn(program, [...args, '--seed', String(seed), '--folder', own], {
+    stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
+    detached: true,
+  })
+  const end = () => endGroup(child)
+  process.once('exit', end)
+  let output = ''
+  for (const stream of [child.stdout, child.stderr])
+    stream?.on('data', (chunk: Buffer) => {
+      output += chunk
+    })
+  let outcome: SeedOutcome | undefined
+  child.on('message', (message) => {
+    outcome = message as SeedOutcome
+  })
+  let hangs = false
+  const watchdog = setTimeout(
+    () => {
+      hangs = true
+      end()
+    },
+    (seconds + MOST_SECONDS_MORE) * 1000,
+  )
+  const code = await new Promise<number | null>((resolve, reject) => {
+    child.once('error', reject)
+    child.once('close', resolve)
+  })
+  clearTimeout(watchdog)
+  process.off('exit', end)
+  // Whatever of it is left.
+  end()
+  const last = output.trim().split('\n').at(-1)
+  outcome ??= { held: false, summary: hangs ? 'HANGS' : `ENDED with ${code}: ${last}` }
+  if (outcome.held && !keep) await rm(own, { recursive: true, force: true })
+  else await writeFile(join(own, 'report.txt'), output)
+  return outcome
+}
+
+function endGroup({ pid }: ChildProcess): void {
+  if (pid === undefined) return
+  try {
+    process.kill(-pid, 'SIGKILL')
+  } catch {
+    // It is gone.
   }
 }

@@ -5,18 +5,17 @@ import { setTimeout as pause } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { Redis } from 'ioredis'
 import { pino } from 'pino'
-import { type Child, Children } from '../../../deploy/local/processes.ts'
-import { systemClock } from '../../../shared/clock.ts'
+import { LocalCluster } from '../../../deploy/local/local-cluster.ts'
+import type { Child } from '../../../deploy/local/processes.ts'
 import type { Store } from '../../../shared/store/port.ts'
 import { redisStore } from '../../../shared/store/redis/redis.ts'
 import { callControl, loginAt, runtimeOf } from '../../support/calls.ts'
 import { FaultyLink } from '../../support/faulty-link.ts'
-import { freePort } from '../../support/redis-port.ts'
 import { type RedisServer, startRedis } from '../../support/redis-server.ts'
 import { runEnvironment } from '../../support/run-folder.ts'
 import { machineClock, machineNow } from '../node/clocks.ts'
 import { historyOf, readStoreLines, type StoreHistory, storeLinesIn } from '../node/recording-store.ts'
-import { NoticeReceiver } from './notice-receiver.ts'
+import { NoticeReceiver } from './backends.ts'
 import type { Door } from './player.ts'
 import {
   type OwnedRoom,
@@ -28,8 +27,6 @@ import {
   type SystemNode,
 } from './system.ts'
 
-const INTERNAL_TOKEN = 'internal-token-of-the-chaos-runs'
-const KEY_PREFIX = 'chaos:'
 const DAY_SECONDS = 86_400
 const ASK_WITHIN_MS = 2000
 const START_ATTEMPTS = 10
@@ -47,11 +44,21 @@ export interface ClusterOptions {
 
 /** A place for a node: one process after the other, all behind the same faulty link. */
 interface Slot {
+  /** Process of the cluster. */
+  readonly name: string
   readonly link: FaultyLink
-  /** 0: any. */
-  readonly ws_port: number
   lives: number
-  process: NodeProcess | undefined
+  node: NodeLife | undefined
+}
+
+/** What a cluster has that is not a process of `LocalCluster`. */
+interface Surroundings {
+  /** Redis of the nodes. */
+  readonly redis: RedisServer
+  /** Redis of control, which is never broken: projects and keys. */
+  readonly controlRedis: RedisServer
+  readonly notices: NoticeReceiver
+  readonly slots: readonly Slot[]
 }
 
 /** Redis, control and the nodes of a run: real processes. */
@@ -59,45 +66,37 @@ export class Cluster implements System {
   readonly clock = machineClock
   readonly dial = undefined
   readonly store: StoreSwitch
-  readonly #redis: RedisServer
+  readonly control: SystemControl
   readonly #options: ClusterOptions
-  readonly control: ControlProcess
-  readonly #slots: Slot[]
-  /** Every process there was. */
-  readonly #processes: NodeProcess[] = []
-  readonly #children: Children
+  readonly #processes: LocalCluster
+  readonly #around: Surroundings
+  /** Every life there was. */
+  readonly #lives: NodeLife[] = []
   #closed = false
 
-  private constructor(
-    options: ClusterOptions,
-    redis: RedisServer,
-    children: Children,
-    control: ControlProcess,
-    slots: Slot[],
-  ) {
+  private constructor(options: ClusterOptions, processes: LocalCluster, around: Surroundings) {
     this.#options = options
-    this.#children = children
-    this.#redis = redis
-    this.store = storeSwitch(redis)
-    this.control = control
-    this.#slots = slots
+    this.#processes = processes
+    this.#around = around
+    this.store = storeSwitch(around.redis)
+    const control = processes.child('control-1')
+    this.control = {
+      url: processes.controlUrl,
+      notices: around.notices,
+      kill: () => control.kill(),
+      start: () => control.start(),
+    }
   }
 
   static async start(options: ClusterOptions): Promise<Cluster> {
     const redis = await startRedis()
-    const children = new Children({ folder: options.folder, clock: systemClock })
-    const control = await ControlProcess.prepare(children, redis.url)
     const slots: Slot[] = []
-    for (let i = 0; i < options.nodes; i++)
-      slots.push({
-        link: await FaultyLink.open(redis.url),
-        ws_port: options.direct ? await freePort() : 0,
-        lives: 0,
-        process: undefined,
-      })
-    const cluster = new Cluster(options, redis, children, control, slots)
+    for (let i = 1; i <= options.nodes; i++)
+      slots.push({ name: `node-${i}`, link: await FaultyLink.open(redis.url), lives: 0, node: undefined })
+    const around = { redis, controlRedis: await startRedis(), notices: await NoticeReceiver.open(), slots }
+    const cluster = new Cluster(options, await prepare(options, around), around)
     try {
-      await control.start()
+      await cluster.control.start()
       await Promise.all(slots.map((_, i) => cluster.startNode(i)))
       return cluster
     } catch (error) {
@@ -131,38 +130,17 @@ export class Cluster implements System {
   async #startNode(slotNumber: number): Promise<void> {
     const slot = this.#slot(slotNumber)
     slot.lives += 1
-    const node = new NodeProcess(this.#children, {
-      node: `node${slotNumber + 1}.${slot.lives}`,
-      unfenced: this.#options.unfenced,
-      env: {
-        REDIS_URL: slot.link.url,
-        KEY_PREFIX,
-        CONTROL_URL: this.control.url,
-        INTERNAL_TOKEN,
-        NOTIFY_URL: this.control.notices.url,
-        NOTIFY_SECRET: this.control.notices.secret,
-        // A node has to be told; these bring their own room types.
-        ROOMS_DIR: this.#options.folder,
-        WS_PORT: String(slot.ws_port),
-        ...(slot.ws_port > 0 && { ADVERTISE_URL: `ws://127.0.0.1:${slot.ws_port}` }),
-        ADMIN_PORT: '0',
-        NODE_LEASE_MS: String(this.#options.lease_ms),
-        DRAIN_SECONDS: '5',
-        HEARTBEAT_SECONDS: '2',
-        LOG_LEVEL: process.env.CHAOS_LOG_LEVEL ?? 'info',
-        LOG_FORMAT: 'json',
-      },
-    })
-    // Its log goes to the folder of the run.
-    await node.child.start()
-    if (this.#closed) void node.child.kill()
-    this.#processes.push(node)
-    slot.process = node
+    const life = lifeOf(slot)
+    const node = new NodeLife(life, this.#processes.child(slot.name), historyFile(this.#options, life))
+    await node.start()
+    if (this.#closed) void node.kill()
+    this.#lives.push(node)
+    slot.node = node
   }
 
-  node(slotNumber: number): NodeProcess | undefined {
-    const { process } = this.#slot(slotNumber)
-    return process?.alive ? process : undefined
+  node(slotNumber: number): NodeLife | undefined {
+    const { node } = this.#slot(slotNumber)
+    return node?.alive ? node : undefined
   }
 
   link(slotNumber: number): FaultyLink {
@@ -170,17 +148,14 @@ export class Cluster implements System {
   }
 
   doors(): Door[] {
-    return this.#slots.flatMap(({ process }) =>
-      process?.alive ? [{ node: process.node, url: process.child.said?.groups?.ws_url ?? '' }] : [],
-    )
+    return this.#living.map(({ node, wsUrl }) => ({ node, url: wsUrl }))
   }
 
   async owners(): Promise<OwnedRoom[]> {
-    const living = this.#slots.flatMap(({ process }) => (process?.alive ? [process] : []))
+    const { internalToken } = this.#processes.secrets
     const answers = await Promise.all(
-      living.map(async ({ node, child }) => {
-        const url = child.said?.groups?.admin_url ?? ''
-        const { rooms } = await runtimeOf(url, INTERNAL_TOKEN, ASK_WITHIN_MS)
+      this.#living.map(async ({ node, adminUrl }) => {
+        const { rooms } = await runtimeOf(adminUrl, internalToken, ASK_WITHIN_MS)
         return rooms.map((room) => ownedRoom(room, node))
       }),
     )
@@ -188,36 +163,94 @@ export class Cluster implements System {
   }
 
   async killNodes(): Promise<void> {
-    await Promise.all(this.#processes.map(({ child }) => child.kill()))
+    await Promise.all(this.#lives.map((life) => life.kill()))
   }
 
   history(): SystemHistory {
-    return historyOf(this.#processes.map((life) => ({ node: life.node, ...life.history() })))
+    return historyOf(this.#lives.map((life) => ({ node: life.node, ...life.history() })))
   }
 
   openStore(): Promise<Store> {
-    return redisStore({ url: this.#redis.url, keyPrefix: KEY_PREFIX, log: pino({ level: 'silent' }) })
+    const { keyPrefix } = this.#processes
+    return redisStore({ url: this.#around.redis.url, keyPrefix, log: pino({ level: 'silent' }) })
   }
 
   async close(): Promise<void> {
-    this.#closed = true
-    await this.#children.close()
-    for (const { link } of this.#slots) await link.close()
-    await this.control.close()
-    await this.#redis.close()
+    this.abandon()
+    await this.#processes.close()
+    const { redis, controlRedis, notices, slots } = this.#around
+    for (const { link } of slots) await link.close()
+    notices.close()
+    await Promise.all([controlRedis.close(), redis.close()])
   }
 
-  /** Ends every process at once, for a run that is interrupted. */
+  /** Ends every process immediately, for a run that is interrupted. */
   abandon(): void {
     this.#closed = true
-    this.#children.abandon()
+    this.#processes.abandon()
+  }
+
+  get #living(): NodeLife[] {
+    return this.#around.slots.flatMap(({ node }) => (node?.alive ? [node] : []))
   }
 
   #slot(slotNumber: number): Slot {
-    const slot = this.#slots[slotNumber]
+    const slot = this.#around.slots[slotNumber]
     if (!slot) throw new Error(`there is no node ${slotNumber}`)
     return slot
   }
+}
+
+const MAIN = fileURLToPath(new URL('../node/main.ts', import.meta.url))
+const CONTROL = fileURLToPath(new URL('../node/control.ts', import.meta.url))
+
+/** Name of the present life of a slot's node. */
+const lifeOf = ({ name, lives }: Slot): string => `${name.replace('-', '')}.${lives}`
+
+const historyFile = ({ folder }: ClusterOptions, life: string): string => join(folder, `${life}.store`)
+
+/** Prepares the processes. Each life of a node has a name and a history of its own; the log of a process has all of its lives. */
+function prepare(
+  options: ClusterOptions,
+  { redis, controlRedis, notices, slots }: Surroundings,
+): Promise<LocalCluster> {
+  const { nodes, direct, folder, unfenced } = options
+  const slotOf = (name: string): Slot => slots.find((slot) => slot.name === name)!
+  return LocalCluster.prepare({
+    nodes,
+    controls: 1,
+    balancer: 'none',
+    advertise: direct,
+    ipc: true,
+    folder,
+    env: {
+      ...runEnvironment(),
+      REDIS_URL: redis.url,
+      // A node needs a folder; these nodes bring their own room types.
+      ROOMS_DIR: folder,
+      NODE_LEASE_MS: String(options.lease_ms),
+      DRAIN_SECONDS: '5',
+      LOG_LEVEL: process.env.CHAOS_LOG_LEVEL ?? 'info',
+    },
+    envOf: (name) =>
+      name === 'control-1'
+        ? { CONTROL_API_TOKENS: 'none' }
+        : {
+            NODE_ID: lifeOf(slotOf(name)),
+            REDIS_URL: slotOf(name).link.url,
+            NOTIFY_URL: notices.url,
+            NOTIFY_SECRET: notices.secret,
+            ADMIN_PORT: '0',
+            ...(!direct && { WS_PORT: '0' }),
+          },
+    programOf: (name, command) => {
+      const words =
+        command === 'control'
+          ? [CONTROL, controlRedis.url]
+          : [MAIN, historyFile(options, lifeOf(slotOf(name))), ...(unfenced ? ['--unfenced'] : [])]
+      return ['--import', 'tsx', ...words]
+    },
+  })
 }
 
 const storeSwitch = (redis: RedisServer): StoreSwitch => ({
@@ -257,101 +290,57 @@ async function ask<T>({ url }: RedisServer, work: (client: Redis) => Promise<T>)
   }
 }
 
-/** Control as a process, with a Redis of its own that is never broken. */
-class ControlProcess implements SystemControl {
-  readonly url: string
-  readonly notices: NoticeReceiver
+/** One life of a node, with what it did to the store. */
+class NodeLife implements SystemNode {
+  readonly node: string
+  /** Addresses, from its start on. */
+  wsUrl = ''
+  adminUrl = ''
   readonly #child: Child
-  readonly #redis: RedisServer
-
-  private constructor(child: Child, redis: RedisServer, notices: NoticeReceiver, port: number) {
-    this.url = `http://127.0.0.1:${port}`
-    this.notices = notices
-    this.#child = child
-    this.#redis = redis
-  }
-
-  /** `nodesRedisUrl`: where the nodes are, and the records of players. */
-  static async prepare(children: Children, nodesRedisUrl: string): Promise<ControlProcess> {
-    const redis = await startRedis()
-    const port = await freePort()
-    const words = ['--import', 'tsx', CONTROL, redis.url]
-    const child = children.addRoomful('control', words, {
-      ...runEnvironment(),
-      REDIS_URL: nodesRedisUrl,
-      KEY_PREFIX,
-      INTERNAL_TOKEN,
-      CONTROL_PORT: String(port),
-      LOG_FORMAT: 'json',
-    })
-    return new ControlProcess(child, redis, await NoticeReceiver.open(), port)
-  }
-
-  kill(): Promise<void> {
-    return this.#child.kill()
-  }
-
-  start(): Promise<void> {
-    return this.#child.start()
-  }
-
-  async close(): Promise<void> {
-    await this.#child.kill()
-    this.notices.close()
-    await this.#redis.close()
-  }
-}
-
-const MAIN = fileURLToPath(new URL('../node/main.ts', import.meta.url))
-const CONTROL = fileURLToPath(new URL('../node/control.ts', import.meta.url))
-
-interface NodeProcessOptions {
-  /** Its name, of this one life. */
-  readonly node: string
-  readonly unfenced: boolean
-  readonly env: Readonly<Record<string, string>>
-}
-
-/** One life of a node: a process of its own, with what it did to the store. */
-export class NodeProcess implements SystemNode {
-  readonly node: string
-  readonly child: Child
   readonly #history: string
   #endedAt: number | undefined
 
-  constructor(children: Children, { node, unfenced, env }: NodeProcessOptions) {
+  constructor(node: string, child: Child, history: string) {
     this.node = node
-    this.#history = join(children.folder, `${node}.store`)
-    const words = ['--import', 'tsx', MAIN, this.#history, ...(unfenced ? ['--unfenced'] : [])]
-    const onExit = () => {
-      this.#endedAt = machineNow()
-    }
-    const own = { ...runEnvironment(), ...env, NODE_ID: node }
-    this.child = children.addRoomful(node, words, own, { ipc: true, onExit })
+    this.#child = child
+    this.#history = history
   }
 
+  /** Resolves when it serves. Rejects when it ends before. */
+  async start(): Promise<void> {
+    const starting = this.#child.start()
+    void this.#child.ended.then(() => {
+      this.#endedAt = machineNow()
+    })
+    await starting
+    const { ws_url: wsUrl = '', admin_url: adminUrl = '' } = this.#child.said?.groups ?? {}
+    this.wsUrl = wsUrl
+    this.adminUrl = adminUrl
+  }
+
+  /** The process may have another life since. */
   get alive(): boolean {
     return this.#endedAt === undefined
   }
 
   async kill(): Promise<void> {
-    await this.child.kill()
+    if (this.alive) await this.#child.kill()
   }
 
   async endWithin(ms: number): Promise<void> {
-    await this.child.endWithin(ms)
+    if (this.alive) await this.#child.endWithin(ms)
   }
 
   pause(): void {
-    this.child.pause()
+    if (this.alive) this.#child.pause()
   }
 
   resume(): void {
-    this.child.resume()
+    if (this.alive) this.#child.resume()
   }
 
   jump(ms: number): void {
-    this.child.send({ jumpMs: ms })
+    if (this.alive) this.#child.send({ jumpMs: ms })
   }
 
   /** Everything it asked of the store's room records, and when it could not get on. */

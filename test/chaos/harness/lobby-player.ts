@@ -9,7 +9,7 @@ import {
 } from 'roomful/client'
 import { type Clock, sleep } from '../../../shared/clock.ts'
 import type { Expected, FoundBy, ListedRow, LobbyRecord } from '../checker/history.ts'
-import type { lobbyRoom } from '../lobby-room.ts'
+import type { lobbyRoom } from '../rooms.ts'
 import type { Door } from './player.ts'
 import { ANY_NODE, marked, Network } from './sdk-player.ts'
 
@@ -17,7 +17,7 @@ type Without<T, K extends PropertyKey> = T extends unknown ? Omit<T, K> : never
 type Lobby = typeof lobbyRoom
 
 /** What lobby players tell each other outside of the service. */
-export interface Board {
+interface Board {
   readonly subs: readonly string[]
   /** The latest codes, oldest first. */
   readonly codes: Expected[]

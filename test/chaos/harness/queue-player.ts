@@ -2,10 +2,10 @@ import type { Duplex } from 'node:stream'
 import { type Client, connect, type Room, RoomfulError } from 'roomful/client'
 import { type Queues, type QueueTicket, withQueues } from 'roomful/client/queue'
 import { type Clock, sleep } from '../../../shared/clock.ts'
-import { MATCHED } from '../../../shared/protocol/queue.ts'
+import { MATCHED } from '../../../shared/protocol/messages.ts'
 import { systemRandom } from '../../../shared/random.ts'
 import type { QueueRecord, WaitingTicket } from '../checker/history.ts'
-import { type chaosQueue, LEVELS, type matchRoom, PARTY_SIZE, ticketName } from '../queue-room.ts'
+import { type chaosQueue, LEVELS, type matchRoom, PARTY_SIZE, ticketName } from '../rooms.ts'
 import type { Door } from './player.ts'
 import { ANY_NODE, Network } from './sdk-player.ts'
 
@@ -15,7 +15,7 @@ type QueueClient = Client<Rooms> & Queues<Rooms>
 type Match = Room<typeof matchRoom>
 
 /** What players of the queue say to each other outside of the service. */
-export interface QueueBoard {
+interface QueueBoard {
   /** Number of the last party. */
   parties: number
   /** A party that lacks its other player. */

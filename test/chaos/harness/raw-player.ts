@@ -1,7 +1,7 @@
 import WebSocket from 'ws'
 import type { Clock } from '../../../shared/clock.ts'
 import type { Json, JsonObject } from '../../../shared/json.ts'
-import { closeAdvice } from '../../../shared/protocol/close-codes.ts'
+import { closeAdvice } from '../../../shared/protocol/error-codes.ts'
 import type { ClientMessage, ServerMessage } from '../../../shared/protocol/messages.ts'
 import { applyOperations } from '../../../shared/protocol/testing/json-client-codec.ts'
 import { Checksum } from '../../../shared/sync/checksum.ts'

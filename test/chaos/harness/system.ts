@@ -3,7 +3,7 @@ import type { RoomDescription } from '../../../dataplane/descriptions.ts'
 import type { Clock } from '../../../shared/clock.ts'
 import type { Store } from '../../../shared/store/port.ts'
 import type { End, Fault, History, LobbyRoom } from '../checker/history.ts'
-import type { Notices } from './notice-receiver.ts'
+import type { Notices } from './backends.ts'
 import type { Door } from './player.ts'
 
 /** A deployment that a run plays on and breaks: real processes over a real Redis, or a simulated world. */

@@ -14,7 +14,6 @@ import type {
   StoredRecord,
   Write,
 } from '../../../shared/store/port.ts'
-import type { BankState } from '../bank-room.ts'
 import type {
   Content,
   Fault,
@@ -25,6 +24,7 @@ import type {
   TaskBegin,
 } from '../checker/history.ts'
 import type { AppliedOp, ChaosState } from '../room-logic.ts'
+import type { BankState } from '../rooms.ts'
 import type { Stall } from './clocks.ts'
 
 /**

@@ -1,8 +1,7 @@
 import assert from 'node:assert/strict'
-import { CLOSE, Topic } from '../case.ts'
+import { CLOSE, type Stage, Topic } from '../case.ts'
 import type { ClientMessage, Codec } from '../messages.ts'
 import { type Peer, SUBPROTOCOL } from '../peer.ts'
-import type { Stage } from '../stage.ts'
 
 const topic = new Topic('handshake')
 export const handshake = topic.cases

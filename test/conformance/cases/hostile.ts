@@ -1,12 +1,11 @@
 import assert from 'node:assert/strict'
 import { connect } from 'node:net'
 import { SeededRandom } from '../../kit/seeded-random.ts'
-import { CLOSE, counted, Topic } from '../case.ts'
+import { CLOSE, counted, type Stage, Topic } from '../case.ts'
 import { encodeMsgpack } from '../codecs.ts'
 import { type ClientMessage, CODECS, type Codec, type Json } from '../messages.ts'
 import type { Peer } from '../peer.ts'
 import type { RoomView } from '../room-view.ts'
-import type { Stage } from '../stage.ts'
 
 const topic = new Topic('hostile')
 export const hostile = topic.cases

@@ -1,9 +1,8 @@
 import assert from 'node:assert/strict'
-import { CLOSE, counted, Topic } from '../case.ts'
+import { CLOSE, counted, type Stage, Topic } from '../case.ts'
 import type { Codec, Json } from '../messages.ts'
 import type { Peer } from '../peer.ts'
 import { canonical, type RoomView } from '../room-view.ts'
-import type { Stage } from '../stage.ts'
 
 const topic = new Topic('messages')
 export const messages = topic.cases

@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict'
-import { CLOSE, counted, pair, Topic } from '../case.ts'
+import { CLOSE, counted, pair, type Stage, Topic } from '../case.ts'
 import type { Peer } from '../peer.ts'
-import type { Stage } from '../stage.ts'
 
 const topic = new Topic('sessions')
 export const sessions = topic.cases

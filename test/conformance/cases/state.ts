@@ -1,10 +1,9 @@
 import assert from 'node:assert/strict'
 import { SeededRandom } from '../../kit/seeded-random.ts'
-import { Topic } from '../case.ts'
+import { type Stage, Topic } from '../case.ts'
 import type { Codec, Json } from '../messages.ts'
 import type { Peer } from '../peer.ts'
 import { canonical, type RoomView } from '../room-view.ts'
-import type { Stage } from '../stage.ts'
 
 const topic = new Topic('state')
 export const state = topic.cases

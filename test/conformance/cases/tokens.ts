@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict'
-import { CLOSE, Topic } from '../case.ts'
+import { CLOSE, type Stage, Topic } from '../case.ts'
 import type { Peer } from '../peer.ts'
-import type { Stage } from '../stage.ts'
 
 const topic = new Topic('tokens')
 export const tokens = topic.cases

@@ -93,7 +93,7 @@ const AGAIN_MS = 1900
 /** So many positions of a room are remembered. */
 const MOST_POSITIONS = 20_000
 
-export type Reason = SaidAs<'state.resync'>['reason']
+type Reason = SaidAs<'state.resync'>['reason']
 
 interface Position {
   readonly epoch: number

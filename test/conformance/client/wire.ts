@@ -17,7 +17,7 @@ interface Frame {
 }
 
 /** What a wire needs of the proxy. */
-export interface WireParts {
+interface WireParts {
   readonly client: WebSocket
   readonly node: WebSocket
   readonly line: Line

@@ -1,8 +1,22 @@
 import { expect } from 'vitest'
+import type { WebSocketConstructor, WebSocketLike } from '../../../client/connection.ts'
 import { type Client, type ConnectOptions, connect, type Room } from '../../../client/index.ts'
+import { type Clock, timestamp } from '../../../shared/clock.ts'
+import type { Json } from '../../../shared/json.ts'
+import type { Payload, RoomEncoder } from '../../../shared/protocol/codec.ts'
+import type { ErrorCode } from '../../../shared/protocol/error-codes.ts'
+import type {
+  ClientMessage,
+  DepartureReason,
+  Limits,
+  MemberInfo,
+  PlainMessage,
+} from '../../../shared/protocol/messages.ts'
+import { MsgpackCodec } from '../../../shared/protocol/msgpack-codec.ts'
+import { Checksum } from '../../../shared/sync/checksum.ts'
+import { diff } from '../../../shared/sync/testing/diff.ts'
 import { FakeClock } from '../../kit/fake-clock.ts'
 import { SeededRandom } from '../../kit/seeded-random.ts'
-import { type ScriptedRoom, ScriptedServer } from './scripted-server.ts'
 
 /** Time passes in steps of this. */
 const STEP_MS = 25
@@ -94,4 +108,340 @@ export function unsignedToken(sub: string | undefined = 'alice'): string {
   const payload = Buffer.concat([Buffer.from(JSON.stringify(claims)), Buffer.alloc(64, 255)])
   const footer = Buffer.from(JSON.stringify({ kid: 'key_1' })).toString('base64url')
   return `v4.public.${payload.toString('base64url')}.${footer}`
+}
+
+type Of<T extends ClientMessage['t']> = Extract<ClientMessage, { t: T }>
+
+/**
+ * The far end of a client under test. By itself it lets everyone in, resumes, seats, and answers pings; it acks nothing. A test
+ * switches that off with `on…` and sends what it likes with `send` and `deliver`.
+ */
+class ScriptedServer {
+  readonly WebSocket: WebSocketConstructor
+  readonly sockets: FakeSocket[] = []
+  /** Everything clients have said, on any socket. */
+  readonly heard: ClientMessage[] = []
+  /** How many frames clients have sent. */
+  frames = 0
+  readonly rooms = new Map<string, ScriptedRoom>()
+  readonly clock: Clock
+  limits: Limits = { max_message_bytes: 1024, messages_per_second: 100, message_burst: 1000, max_rooms: 16 }
+  heartbeatSeconds = 10
+  /** Code of each room that is joined. */
+  code: string | undefined
+  /** For how long each token is valid. */
+  tokenSeconds = 3600
+  /** What happens to a new socket. */
+  onDial = (socket: FakeSocket): void => queueMicrotask(() => socket.accept())
+  onHello = (_hello: Of<'hello'>): void => this.welcome()
+  onJoin = (join: Of<'join'>): void => this.seat(join)
+  onLeave = ({ room_id: roomId }: Of<'leave'>): void => this.deliver(this.room(roomId).ownLeft('left'))
+  onToken = (socket: FakeSocket): void => this.send({ t: 'token', token_seconds: this.tokenSeconds }, socket)
+  onPing = ({ at }: Of<'ping'>, socket: FakeSocket): void =>
+    this.send({ t: 'pong', at, server_time: timestamp(this.clock.now()) }, socket)
+  readonly #codec = new MsgpackCodec()
+  #welcomes = 0
+  #members = 0
+  #hello: Of<'hello'> | undefined
+
+  constructor(clock: Clock) {
+    this.clock = clock
+    const server = this
+    this.WebSocket = class extends FakeSocket {
+      constructor(url: string, protocols: string[]) {
+        super(
+          {
+            dialled: (socket) => {
+              server.sockets.push(socket)
+              server.onDial(socket)
+            },
+            sent: (socket, payload) => {
+              server.frames++
+              for (const bytes of server.#codec.unbatch(payload) ?? [payload]) {
+                const message = server.#codec.decode(bytes)
+                socket.said.push(message)
+                server.#hear(message, socket)
+              }
+            },
+          },
+          url,
+          protocols,
+        )
+      }
+    }
+  }
+
+  /** The newest socket. */
+  get socket(): FakeSocket {
+    return this.sockets.at(-1)!
+  }
+
+  /** What clients have said of one kind. */
+  all<T extends ClientMessage['t']>(t: T): Of<T>[] {
+    return this.heard.filter((message): message is Of<T> => message.t === t)
+  }
+
+  /** The refs of the messages heard, in order. */
+  get messageRefs(): (number | undefined)[] {
+    return this.all('message').map(({ ref }) => ref)
+  }
+
+  send(message: PlainMessage, socket = this.socket): void {
+    if ('room_id' in message && message.room_id !== undefined)
+      socket.deliver(this.#codec.address(message.room_id))
+    socket.deliver(this.#codec.encode(message))
+  }
+
+  /** Delivers payloads of rooms, each behind the frame that says which room it is about. */
+  deliver(...payloads: Payload[]): void {
+    this.deliverTo(this.socket, ...payloads)
+  }
+
+  deliverTo(socket: FakeSocket, ...payloads: Payload[]): void {
+    for (const payload of payloads) {
+      const roomId = [...this.rooms.values()].find((room) => room.made.has(payload))?.roomId
+      if (roomId !== undefined) socket.deliver(this.#codec.address(roomId))
+      socket.deliver(payload)
+    }
+  }
+
+  ack(room: ScriptedRoom, ref: number): void {
+    this.send({ t: 'ack', room_id: room.roomId, ref })
+  }
+
+  refuse(
+    code: ErrorCode,
+    {
+      retryable = false,
+      ...about
+    }: { request_id?: number; room_id?: string; ref?: number; retryable?: boolean } = {},
+  ) {
+    this.send({ t: 'error', ...about, code, message: `refused: ${code}`, retryable })
+  }
+
+  /** Answers the last hello. */
+  welcome({ resumed }: { resumed?: boolean } = {}): void {
+    this.#welcomes += 1
+    const hello = this.#hello!
+    const resume = 'resume' in hello ? hello.resume : undefined
+    this.send({
+      t: 'welcome',
+      session_id: resume?.session_id ?? `ses_${this.#welcomes}`,
+      resume_token: `resume_${this.#welcomes}`,
+      resumed: resumed ?? resume !== undefined,
+      resume_ttl_seconds: 60,
+      heartbeat_seconds: this.heartbeatSeconds,
+      token_seconds: this.tokenSeconds,
+      node_id: 'node_1',
+      server_time: timestamp(this.clock.now()),
+      limits: this.limits,
+    })
+  }
+
+  room(roomId: string): ScriptedRoom {
+    const room = this.rooms.get(roomId) ?? new ScriptedRoom(roomId, { players: {} })
+    this.rooms.set(roomId, room)
+    return room
+  }
+
+  /** Gives a joiner a seat: `joined`, and the snapshot behind it. */
+  seat({ request_id, room_type: roomType, options }: Of<'join'>, socket = this.socket): void {
+    const room = this.room(`${roomType}:${options.key ?? 'default'}`)
+    this.#members += 1
+    const memberId = `mem_${this.#members}`
+    room.members = [...room.members, { member_id: memberId, sub: 'alice', connected: true }]
+    room.own = memberId
+    const code = this.code === undefined ? {} : { code: this.code }
+    this.send({ t: 'joined', request_id, room_id: room.roomId, member_id: memberId, ...code }, socket)
+    this.deliverTo(socket, room.snapshot())
+  }
+
+  #hear(message: ClientMessage, socket: FakeSocket): void {
+    this.heard.push(message)
+    if (message.t === 'hello') {
+      this.#hello = message
+      this.onHello(message)
+    } else if (message.t === 'join') this.onJoin(message)
+    else if (message.t === 'leave') this.onLeave(message)
+    else if (message.t === 'token') this.onToken(socket)
+    else if (message.t === 'ping') this.onPing(message, socket)
+  }
+}
+
+/** A room as its owner encodes it, one frame at a time and in any order a test likes. */
+class ScriptedRoom {
+  readonly roomId: string
+  epoch = 1000
+  seq = 7
+  state: Json
+  /** Id of the member that the client is. */
+  own = ''
+  members: MemberInfo[] = [{ member_id: 'mem_bob', sub: 'bob', connected: true }]
+  /** Every payload that was made here. */
+  readonly made = new WeakSet<Payload>()
+  readonly #codec = new MsgpackCodec()
+  readonly #encoder: RoomEncoder = this.#codec.roomEncoder()
+
+  constructor(roomId: string, state: Json) {
+    this.roomId = roomId
+    this.state = state
+  }
+
+  /** The next flush: the state becomes `next`. */
+  patch(next: Json): Payload {
+    const delta = diff(this.state, next)
+    this.state = next
+    this.seq += 1
+    return this.#made(this.#encoder.patch(this.#at(), delta))
+  }
+
+  /** The next flush, whose checksum is another than that of the state. */
+  wrongPatch(next: Json): Payload {
+    const delta = diff(this.state, next)
+    this.state = next
+    this.seq += 1
+    return this.#made(this.#encoder.patch({ ...this.#at(), checksum: this.#at().checksum ^ 1 }, delta))
+  }
+
+  snapshot(): Payload {
+    return this.#made(
+      this.#encoder.whole('state.snapshot', { ...this.#at(), state: this.state }, this.members),
+    )
+  }
+
+  resync(): Payload {
+    return this.#made(this.#encoder.whole('state.resync', { ...this.#at(), state: this.state }, this.members))
+  }
+
+  wrongResync(): Payload {
+    return this.#made(
+      this.#encoder.whole('state.resync', { ...this.#at(), checksum: 1, state: this.state }, this.members),
+    )
+  }
+
+  /** An event of the flush `seq`, by default the last one. */
+  event(name: string, data: Json, seq = this.seq): Payload {
+    const at = { room_id: this.roomId, epoch: this.epoch, seq }
+    return this.#made(this.#codec.encode({ t: 'event', ...at, name, data }))
+  }
+
+  /** An event that is a flush of its own. */
+  eventFlush(name: string, data: Json): Payload {
+    this.seq += 1
+    return this.event(name, data)
+  }
+
+  came(memberId: string, sub: string | null, seq = this.seq): Payload {
+    this.members = [...this.members, { member_id: memberId, sub, connected: true }]
+    return this.#member(seq, { member_id: memberId, sub, status: 'joined' })
+  }
+
+  presence(memberId: string, connected: boolean, seq = this.seq): Payload {
+    const { sub = null } = this.members.find((member) => member.member_id === memberId) ?? {}
+    return this.#member(seq, { member_id: memberId, sub, status: connected ? 'connected' : 'disconnected' })
+  }
+
+  went(memberId: string, reason: DepartureReason = 'left', seq = this.seq): Payload {
+    this.members = this.members.filter((member) => member.member_id !== memberId)
+    return this.#member(seq, { member_id: memberId, sub: null, status: 'left', reason })
+  }
+
+  /** The seat of the client has ended. */
+  ownLeft(reason: DepartureReason): Payload {
+    return this.went(this.own, reason)
+  }
+
+  #member(
+    seq: number,
+    change: Omit<Extract<PlainMessage, { t: 'member' }>, 't' | 'room_id' | 'epoch' | 'seq'>,
+  ): Payload {
+    const at = { room_id: this.roomId, epoch: this.epoch, seq }
+    return this.#made(this.#codec.encode({ t: 'member', ...at, ...change }))
+  }
+
+  #made(payload: Payload): Payload {
+    this.made.add(payload)
+    return payload
+  }
+
+  #at() {
+    const { roomId, epoch, seq } = this
+    return { room_id: roomId, epoch, seq, checksum: new Checksum().of(this.state) }
+  }
+}
+
+/** What a socket reports to the server at its other end. */
+interface FarEnd {
+  /** The client has made a socket. */
+  dialled(socket: FakeSocket): void
+  /** The client has sent these bytes. */
+  sent(socket: FakeSocket, payload: Uint8Array): void
+}
+
+/** A WebSocket without a network: what one end does, the other end sees at once. */
+class FakeSocket implements WebSocketLike {
+  binaryType = 'blob'
+  onopen: unknown = null
+  onmessage: unknown = null
+  onclose: unknown = null
+  onerror: unknown = null
+  readonly url: string
+  readonly protocols: readonly string[]
+  /** What the client has sent on it. */
+  readonly said: ClientMessage[] = []
+  /** The client has closed it. */
+  closed = false
+  readonly #farEnd: FarEnd
+  #open = false
+  #over = false
+
+  constructor(farEnd: FarEnd, url: string, protocols: readonly string[]) {
+    this.#farEnd = farEnd
+    this.url = url
+    this.protocols = protocols
+    farEnd.dialled(this)
+  }
+
+  /** Whether frames can pass. */
+  get open(): boolean {
+    return this.#open
+  }
+
+  send(data: Uint8Array<ArrayBuffer>): void {
+    if (!this.#open && !this.#over) throw new Error('InvalidStateError: the socket is still connecting')
+    if (this.#open) this.#farEnd.sent(this, data.slice())
+  }
+
+  close(): void {
+    if (this.#over) return
+    this.closed = true
+    this.end(1005)
+  }
+
+  /** The server accepts. */
+  accept(): void {
+    if (this.#over) return
+    this.#open = true
+    call(this.onopen, {})
+  }
+
+  /** The server sends a frame. */
+  deliver(payload: Uint8Array | string): void {
+    if (!this.#open) return
+    const data = typeof payload === 'string' ? payload : payload.slice().buffer
+    call(this.onmessage, { data })
+  }
+
+  /** The connection ends at the server's side, or breaks (1006) with this `error` event. */
+  end(code: number, reason = '', error: object = {}): void {
+    if (this.#over) return
+    this.#open = false
+    this.#over = true
+    if (code === 1006) call(this.onerror, error)
+    call(this.onclose, { code, reason })
+  }
+}
+
+function call(handler: unknown, event: object): void {
+  if (typeof handler === 'function') handler(event)
 }

@@ -1,41 +1,28 @@
-import { once } from 'node:events'
 import { expect } from 'vitest'
-import { WebSocket } from 'ws'
-import { CLOSE, type CloseName } from '../../../shared/protocol/close-codes.ts'
+import { CLOSE, type CloseName } from '../../../shared/protocol/error-codes.ts'
 import type { ClientMessage, ServerMessage } from '../../../shared/protocol/messages.ts'
+import { RawClient, upgraded } from '../raw-client.ts'
 
 type Received<T extends ServerMessage['t']> = Extract<ServerMessage, { t: T }>
 
-/** A bare websocket client that speaks `roomful.v1.json` and notes what it gets. */
-export class TestClient {
-  readonly ws: WebSocket
+/** A `RawClient` that keeps what it receives, for tests that wait for one message after the other. */
+export class TestClient extends RawClient {
   /** Everything received, oldest first. */
   readonly received: ServerMessage[] = []
-  readonly closed: Promise<{ code: number; reason: string }>
   readonly #waiting: {
     matches: (message: ServerMessage) => boolean
     resolve: (message: ServerMessage) => void
   }[] = []
   #read = 0
 
-  private constructor(ws: WebSocket) {
-    this.ws = ws
-    ws.on('message', (data) => this.#receive(JSON.parse(String(data)) as ServerMessage))
-    ws.on('error', () => {})
-    // Not with `once`, which rejects at an error: a test that does not wait for the end would fail by that.
-    this.closed = new Promise((resolve) => {
-      ws.once('close', (code, reason) => resolve({ code, reason: String(reason) }))
-    })
-  }
+  override readonly onMessage = (message: object): void => this.#receive(message as ServerMessage)
 
   /** Resolves when the websocket is open. */
-  static async open(url: string, protocols: string[] = [], options = {}): Promise<TestClient> {
-    const client = new TestClient(new WebSocket(url, protocols, { perMessageDeflate: false, ...options }))
-    await once(client.ws, 'open')
-    return client
+  static override async open(url: string, protocols: string[] = [], options = {}): Promise<TestClient> {
+    return new TestClient(await upgraded(url, protocols, options))
   }
 
-  send(...messages: ClientMessage[]): void {
+  override send(...messages: ClientMessage[]): void {
     for (const message of messages) this.ws.send(JSON.stringify(message))
   }
 

@@ -1,5 +1,4 @@
-import type { RoomQuery } from '../../../dataplane/directory/query.ts'
-import type { StoredRow } from '../../../dataplane/directory/row.ts'
+import type { RoomQuery, StoredRow } from '../../../dataplane/directory/rows.ts'
 
 /** The row of `arena:<key>`. */
 export const listedRow = (key: string, changes: Partial<StoredRow> = {}): StoredRow => ({

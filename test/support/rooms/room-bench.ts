@@ -29,6 +29,7 @@ import type { Json, JsonObject } from '../../../shared/json.ts'
 import type { Logger } from '../../../shared/log.ts'
 import { registerMetrics } from '../../../shared/metrics.ts'
 import { leaseKey } from '../../../shared/node-registry.ts'
+import { ReadingCodec, type ReadMessage } from '../../../shared/protocol/codec.ts'
 import { JsonCodec } from '../../../shared/protocol/json-codec.ts'
 import type {
   MemberInfo,
@@ -38,7 +39,6 @@ import type {
 } from '../../../shared/protocol/messages.ts'
 import { MsgpackClientCodec } from '../../../shared/protocol/msgpack-client-codec.ts'
 import { MsgpackCodec } from '../../../shared/protocol/msgpack-codec.ts'
-import { ReadingCodec, type ReadMessage } from '../../../shared/protocol/reading-codec.ts'
 import { memoryStore } from '../../../shared/store/memory/memory.ts'
 import {
   type Claim,
@@ -47,9 +47,8 @@ import {
   type Store,
   StoreUnavailable,
 } from '../../../shared/store/port.ts'
-import { apply } from '../../../shared/sync/apply.ts'
 import { Checksum } from '../../../shared/sync/checksum.ts'
-import type { Operation } from '../../../shared/sync/delta.ts'
+import { apply, type Operation } from '../../../shared/sync/delta.ts'
 import { noTracer, type Tracer } from '../../../shared/tracing/tracer.ts'
 import { FakeClock } from '../../kit/fake-clock.ts'
 import { SeededRandom } from '../../kit/seeded-random.ts'
@@ -92,11 +91,12 @@ export class RoomBench {
   /** Rooms whose notices were written. */
   readonly written: string[] = []
   readonly nodeId: string
-  mayAct = true
+  /** The node's lease. It does not expire. */
+  readonly lease = { validUntil: Number.POSITIVE_INFINITY }
+  /** Rooms that the store has lost may be written again immediately. */
+  readonly nodes = { rewritesAllowedAt: Number.NEGATIVE_INFINITY, isGone: () => false }
   slowdown = 1
   overloaded = false
-  /** Default: at once. */
-  rewritesAllowedAt = Number.NEGATIVE_INFINITY
   readonly #rooms: readonly RoomDefinition[]
   readonly #options: BenchOptions
   readonly #store: Store
@@ -136,21 +136,22 @@ export class RoomBench {
       records: this.store.store.rooms,
       wakeups: this.store.store.wakeups,
       notices: this.store.store.notices,
-      deliverNotices: (room) => this.written.push(room),
+      noticeDelivery: { deliver: (room) => this.written.push(room) },
       listings: this.store.store.listings,
       codes: new RoomCodes(this.store.store.records, random),
       clock: this.clock,
       random,
       log: options.log ?? log,
       metrics: this.#metrics(),
-      claim: (room, asked) => this.claims.claim(room, asked),
-      mayAct: () => this.mayAct,
+      cluster: {
+        lease: this.lease,
+        nodes: this.nodes,
+        claims: this.claims,
+        requests: { send: options.request ?? ((room, request) => this.#request(room, request)) },
+        router: { redirect: (room, inbox, owner) => this.#redirect(room, inbox, owner) },
+        deliver: (_, message) => this.#receive(message),
+      },
       load: this,
-      rewritesAllowedAt: () => this.rewritesAllowedAt,
-      request: options.request ?? ((room, request) => this.#request(room, request)),
-      deliver: (_, message) => this.#receive(message),
-      edgeGone: () => false,
-      redirect: (room, inbox, owner) => this.#redirect(room, inbox, owner),
       defer: (callback) => this.#deferred.push(callback),
       ...(options.limits ? { limits: options.limits } : {}),
       ...(options.revealFailures ? { revealFailures: true } : {}),
@@ -158,6 +159,15 @@ export class RoomBench {
       ...(options.suspects ? { suspects: options.suspects } : {}),
       ...(options.tracer ? { tracer: options.tracer } : {}),
     })
+  }
+
+  /** False: the lease has expired, so the rooms must not act. */
+  get mayAct(): boolean {
+    return this.lease.validUntil > this.clock.monotonic()
+  }
+
+  set mayAct(mayAct: boolean) {
+    this.lease.validUntil = mayAct ? Number.POSITIVE_INFINITY : Number.NEGATIVE_INFINITY
   }
 
   /** Whether a node lives (`live`). */

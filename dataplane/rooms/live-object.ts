@@ -1,0 +1,492 @@
+import { inspect } from 'node:util'
+import type { Json } from '../../shared/json.ts'
+import { checkKey, NotJson } from '../../shared/sync/check.ts'
+import { hashContainer, hashEntry, hashKey, hashScalar } from '../../shared/sync/checksum.ts'
+import {
+  type Change,
+  type Delta,
+  ObjectDelta,
+  pointerPart,
+  REMOVE,
+  Replace,
+} from '../../shared/sync/delta.ts'
+import { RoomLogicError } from './failures.ts'
+import { Entries } from './guarded.ts'
+import type { LiveTree, Step } from './live-tree.ts'
+
+export type Scalar = null | boolean | number | string
+/** What an entry of the live tree holds. */
+export type Slot = Scalar | Live
+/** What an entry held before a write, or at the last flush; undefined: there was no such entry. */
+export type Before = Slot | undefined
+type MutableObject = { [key: string]: Json }
+
+/** A view answers this key with its container; anything else has no such key. */
+export const CONTAINER = Symbol('container')
+/** Stands in for an entry that was deleted, until its turn is over: an undone turn leaves the order of keys as it was. */
+export const DELETED: unique symbol = Symbol('deleted')
+/** Under this key the root lies in its holder. */
+export const ROOT = 'state'
+/** Of an array or object besides what is in it; in truth 1 to 5. */
+const CONTAINER_BYTES = 3
+
+/** What objects and arrays have in common. A container is the handler of the Proxy that is its view. */
+export abstract class Live {
+  readonly tree: LiveTree
+  /** Undefined: taken out of the tree. */
+  parent: Live | undefined
+  /** Of an element of an array: where it was at the last flush, or when it came. */
+  key: string | number = ''
+  /** Of the key of an object's entry, once it was needed. */
+  keyHash: number | undefined
+  /** Of the entries as of the last flush. */
+  sum = 0
+  /** With all that is in it. */
+  bytes = CONTAINER_BYTES
+  /** Whether the object around it has its entry marked. */
+  placeMarked = false
+  #view: object | undefined
+
+  constructor(tree: LiveTree) {
+    this.tree = tree
+  }
+
+  abstract get isArray(): boolean
+  abstract readonly target: object
+  /** As of the last flush. Undefined: the container came since then. */
+  abstract flushed: Json | undefined
+
+  get view(): object {
+    this.#view ??= new Proxy(this.target, this as ProxyHandler<object>)
+    return this.#view
+  }
+
+  /** How many containers there are around it. */
+  get depth(): number {
+    let depth = 0
+    for (let { parent } = this; parent; parent = parent.parent) depth++
+    return depth
+  }
+
+  /** The size of something in it has changed. */
+  protected grow(bytes: number): void {
+    if (bytes === 0) return
+    this.bytes += bytes
+    for (let { parent } = this; parent; parent = parent.parent) parent.bytes += bytes
+  }
+
+  /** An entry of a container that is being made. */
+  abstract add(slot: Slot, key: string | number): void
+
+  abstract undo(kind: Step['kind'], key: string | number, before: unknown): void
+
+  /** Something in this entry will change. */
+  abstract touch(entry: Live): void
+
+  /** What has changed since the last flush. The flushed counterpart is brought up to date. */
+  abstract flush(): Change | undefined
+
+  /** As `flush`, in the place of a container of the same kind that was there at the last flush and is in the tree no longer. */
+  abstract supersede(before: Live): Change | undefined
+
+  /** Makes the flushed counterpart of a new container. */
+  abstract settle(): Json
+
+  abstract plain(): Json
+
+  [inspect.custom](): Json {
+    return this.plain()
+  }
+
+  getOwnPropertyDescriptor(target: object, key: string | symbol): PropertyDescriptor | undefined {
+    this.tree.requireOpen()
+    const found = Reflect.getOwnPropertyDescriptor(target, key)
+    if (found?.value === DELETED) return undefined
+    if (typeof found?.value === 'object') found.value = viewOf(found.value)
+    return found
+  }
+
+  defineProperty(): never {
+    throw new RoomLogicError('state has plain properties only: assign to them, do not define them')
+  }
+
+  preventExtensions(): never {
+    throw new RoomLogicError('state cannot be frozen, sealed or closed to new properties')
+  }
+
+  setPrototypeOf(): never {
+    throw new RoomLogicError('state has no prototype of its own: it is plain JSON')
+  }
+}
+
+export class LiveObject extends Live {
+  readonly target = new Entries() as Record<string, Slot>
+  flushed: MutableObject | undefined
+  first: Mark | undefined
+  last: Mark | undefined
+
+  get isArray(): false {
+    return false
+  }
+
+  get(target: Record<string, Slot>, key: string | symbol): unknown {
+    this.tree.requireOpen()
+    const slot = target[key as string] as Slot | undefined | typeof DELETED
+    if (typeof slot === 'object') return viewOf(slot)
+    if (slot === undefined) return key === CONTAINER ? this : undefined
+    return slot === DELETED ? Reflect.get(Entries.prototype, key) : slot
+  }
+
+  has(target: Record<string, Slot>, key: string | symbol): boolean {
+    this.tree.requireOpen()
+    return key in ((target[key as string] as unknown) === DELETED ? Entries.prototype : target)
+  }
+
+  set(_: Record<string, Slot>, key: string | symbol, value: unknown): true {
+    this.tree.requireOpen()
+    this.write(key as string, value)
+    return true
+  }
+
+  deleteProperty(_: Record<string, Slot>, key: string | symbol): true {
+    this.tree.requireOpen()
+    const before = this.own(key as string)
+    if (before === undefined) return true
+    this.tree.log('written', this, key as string, before)
+    this.#mark(key as string, before)
+    this.#exchange(key as string, before, DELETED)
+    this.tree.deleted(this, key as string)
+    return true
+  }
+
+  ownKeys(target: Record<string, Slot>): (string | symbol)[] {
+    this.tree.requireOpen()
+    const keys = Reflect.ownKeys(target)
+    return this.tree.hasDeleted ? keys.filter((key) => (target[key as string] as unknown) !== DELETED) : keys
+  }
+
+  /** The entry as it is. */
+  own(key: string): Before {
+    const slot = this.target[key] as Slot | undefined | typeof DELETED
+    // What objects inherit are functions.
+    if (slot === DELETED || typeof slot === 'function') return undefined
+    return slot
+  }
+
+  write(key: string, value: unknown): void {
+    const before = this.own(key)
+    if (before === value ? before !== undefined : isViewOf(value, before)) return
+    if (typeof value === 'number' && typeof before === 'number' && Number.isFinite(value)) {
+      // Most writes are of this kind.
+      this.tree.log('written', this, key, before)
+      this.#mark(key, before)
+      this.target[key] = value
+      this.grow(bytesOf(value) - bytesOf(before))
+      return
+    }
+    if (before === undefined) this.#checkKey(key)
+    const slot = this.tree.copied(value, this, key, before)
+    if (before === undefined && (this.target[key] as unknown) === DELETED) {
+      // As in any object, it comes to the end.
+      this.tree.log('ordered', this, key, Object.keys(this.target))
+      delete this.target[key]
+    }
+    this.tree.log('written', this, key, before)
+    this.#mark(key, before)
+    this.#exchange(key, before, slot)
+  }
+
+  undo(kind: Step['kind'], key: string, before: unknown): void {
+    if (kind === 'ordered') {
+      for (const name of before as string[]) {
+        const slot = name === key ? DELETED : this.target[name]!
+        delete this.target[name]
+        this.target[name] = slot as Slot
+      }
+    } else {
+      this.#exchange(key, this.own(key), before as Before)
+    }
+  }
+
+  add(slot: Slot, key: string): void {
+    this.target[key] = slot
+    this.bytes += bytesOf(key) + bytesOf(slot)
+  }
+
+  touch(entry: Live): void {
+    this.#mark(entry.key as string, entry)
+  }
+
+  flush(): Change | undefined {
+    if (this.flushed === undefined || this.first === undefined) return undefined
+    let marks = 0
+    for (let mark: Mark | undefined = this.first; mark; mark = mark.next) marks++
+    // No longer than they have to be: an array that grows begins with room for 17.
+    const keys = new Array<string>(marks)
+    const changes = new Array<Change>(marks)
+    let changed = 0
+    for (let mark: Mark | undefined = this.first; mark; mark = mark.next) {
+      const change = this.#flushEntry(mark.key, mark.before)
+      if (!change) continue
+      keys[changed] = mark.key
+      changes[changed++] = change
+    }
+    if (changed === 0) return undefined
+    // To set a length costs as much as an entry.
+    if (changed < marks) keys.length = changes.length = changed
+    return new ObjectDelta(keys, changes)
+  }
+
+  supersede(before: LiveObject): Change | undefined {
+    const flushed = before.flushed!
+    this.flushed = flushed
+    this.sum = before.sum
+    before.flushed = undefined
+    const replaced = new Map<string, Live>()
+    for (let mark = before.first; mark; mark = mark.next) if (mark.before) replaced.set(mark.key, mark.before)
+    const keys: string[] = []
+    const changes: Change[] = []
+    for (const key of new Set([...Object.keys(flushed), ...Object.keys(this.target)])) {
+      const held = replaced.get(key) ?? before.target[key]
+      const change = this.#flushEntry(key, isContainer(known(flushed, key)) ? (held as Live) : undefined)
+      if (!change) continue
+      keys.push(key)
+      changes.push(change)
+    }
+    return changes.length > 0 ? new ObjectDelta(keys, changes) : undefined
+  }
+
+  /** `before`: the container that the entry held at the last flush. */
+  #flushEntry(key: string, before: Live | undefined): Change | undefined {
+    const flushed = this.flushed!
+    if (before?.parent === this) {
+      const hash = hashOf(before)
+      const change = before.flush()
+      if (change) {
+        before.keyHash ??= hashKey(key)
+        this.sum =
+          (this.sum + hashEntry(before.keyHash, hashOf(before)) - hashEntry(before.keyHash, hash)) | 0
+      }
+      return change
+    }
+    const now = this.own(key)
+    const last = known(flushed, key)
+    // It came back, or has two marks.
+    if (isContainer(now) ? now.flushed !== undefined && now.flushed === last : now === last) return undefined
+    const name = hashKey(key)
+    if (last !== undefined) this.sum -= hashEntry(name, hashOf(before ?? (last as Scalar)))
+    let change: Change | undefined = REMOVE
+    if (now === undefined) delete flushed[key]
+    else {
+      change = changeOf(before ?? (last as Scalar | undefined), now, true)
+      flushed[key] = flushedOf(now)
+      this.sum += hashEntry(name, hashOf(now))
+    }
+    this.sum |= 0
+    return change
+  }
+
+  settle(): MutableObject {
+    const { target } = this
+    const flushed: MutableObject = {}
+    let sum = 0
+    for (const key of Object.keys(target)) {
+      const slot = target[key]!
+      flushed[key] = settledOf(slot)
+      sum = (sum + hashEntry(hashKey(key), hashOf(slot))) | 0
+    }
+    this.sum = sum
+    this.flushed = flushed
+    return flushed
+  }
+
+  plain(): Json {
+    const copy: MutableObject = {}
+    for (const key of Object.keys(this.target)) {
+      const slot = this.own(key)
+      if (slot !== undefined) copy[key] = plainOf(slot)
+    }
+    return copy
+  }
+
+  #checkKey(key: string | symbol): void {
+    if (typeof key === 'symbol') throw notJson(this, undefined, 'has a symbol as a key; keys are strings')
+    try {
+      checkKey(key, [])
+    } catch (error) {
+      throw error instanceof NotJson ? notJson(this, undefined, error.found) : error
+    }
+  }
+
+  /** The entry holds `before`, and will change. */
+  #mark(key: string, before: Before): void {
+    const { first, flushed } = this
+    if (flushed === undefined) return
+    // What is not there since the last flush was marked when it came.
+    if (!isContainer(before)) {
+      if (before !== known(flushed, key)) return
+      this.tree.mark(this, key, undefined)
+    } else {
+      if (before.placeMarked || before.flushed === undefined) return
+      before.placeMarked = true
+      this.tree.mark(this, key, before)
+    }
+    if (first === undefined) this.parent?.touch(this)
+  }
+
+  /** The entry becomes `after`; undefined: it was not there before the turn, and DELETED: it was. */
+  #exchange(key: string, before: Before, after: Before | typeof DELETED): void {
+    let bytes = 0
+    if (before === undefined) bytes += bytesOf(key)
+    else {
+      bytes -= bytesOf(before)
+      if (typeof before === 'object' && before?.parent === this) before.parent = undefined
+    }
+    if (after === undefined) delete this.target[key]
+    else this.target[key] = after as Slot
+    if (after === undefined || after === DELETED) bytes -= bytesOf(key)
+    else {
+      bytes += bytesOf(after)
+      if (typeof after === 'object' && after !== null) after.parent = this
+    }
+    this.grow(bytes)
+  }
+}
+
+/** An entry of an object that may have changed since the last flush, in a list with the others of its object. */
+interface Mark {
+  container: LiveObject
+  key: string
+  /** The container that it held at the last flush; undefined: it held none. */
+  before: Live | undefined
+  previous: Mark | undefined
+  next: Mark | undefined
+}
+
+/** More marks than these are dropped with their flush; others are used again by the next. */
+const KEPT_MARKS = 1000
+
+/**
+ * The marks of one state since its last flush. Each object has its own as a list, in the order in which they came; all are used again
+ * from flush to flush, so that a write allocates nothing. They are undone from the last on.
+ */
+export class Marks {
+  #marks: Mark[] = []
+  #count = 0
+
+  get count(): number {
+    return this.#count
+  }
+
+  /** The entry `key` of `container` may change, which held the container `before`, or none. */
+  add(container: LiveObject, key: string, before: Live | undefined): void {
+    const previous = container.last
+    let mark = this.#marks[this.#count]
+    if (mark === undefined) {
+      mark = { container, key, before, previous, next: undefined }
+      this.#marks.push(mark)
+    } else {
+      mark.container = container
+      mark.key = key
+      mark.before = before
+      mark.previous = previous
+      mark.next = undefined
+    }
+    this.#count++
+    if (previous) previous.next = mark
+    else container.first = mark
+    container.last = mark
+  }
+
+  /** Only the first `count` stay. */
+  undoTo(count: number): void {
+    while (this.#count > count) {
+      const { container, before, previous } = this.#marks[--this.#count]!
+      container.last = previous
+      if (previous) previous.next = undefined
+      else container.first = undefined
+      if (before) before.placeMarked = false
+    }
+  }
+
+  /** None is left, neither of objects that are out of the state. */
+  clear(): void {
+    for (let i = 0; i < this.#count; i++) {
+      const { container, before } = this.#marks[i]!
+      container.first = undefined
+      container.last = undefined
+      if (before) before.placeMarked = false
+    }
+    if (this.#marks.length > KEPT_MARKS) this.#marks = []
+    this.#count = 0
+  }
+}
+
+/** The container of a view. */
+export const containerOf = (value: unknown): Live | undefined =>
+  typeof value === 'object' && value !== null
+    ? (value as { readonly [CONTAINER]?: Live })[CONTAINER]
+    : undefined
+
+export const isContainer = <T>(value: T): value is Exclude<T, Scalar | undefined> =>
+  typeof value === 'object' && value !== null
+
+export const viewOf = (slot: Before): unknown => (isContainer(slot) ? slot.view : slot)
+
+export const isViewOf = (value: unknown, slot: Before): boolean =>
+  isContainer(slot) && containerOf(value) === slot
+
+/** An entry of the flushed tree. What objects inherit are functions, and what is behind __proto__, which is refused. */
+function known(flushed: MutableObject, key: string): Json | undefined {
+  const value: unknown = flushed[key]
+  return typeof value === 'function' ? undefined : (value as Json)
+}
+
+/** The hash of an entry's value: of a container, as of the last flush. */
+export const hashOf = (slot: Slot): number =>
+  typeof slot === 'object' && slot !== null ? hashContainer(slot.isArray, slot.sum) : hashScalar(slot)
+
+export const plainOf = (slot: Slot): Json => (typeof slot === 'object' && slot !== null ? slot.plain() : slot)
+
+export const settledOf = (slot: Slot): Json =>
+  typeof slot === 'object' && slot !== null ? slot.settle() : slot
+
+export const flushedOf = (slot: Slot): Json =>
+  typeof slot === 'object' && slot !== null ? slot.flushed! : slot
+
+/**
+ * What has become of an entry; if that is a container, it has its flushed counterpart then. `free`: what was there before is nowhere in the
+ * tree any more, so that a container of its kind can go on from what that was.
+ */
+export function changeOf(before: Before, now: Slot, free: boolean): Delta | undefined {
+  if (typeof now !== 'object' || now === null)
+    return now === before ? undefined : new Replace(now, before === undefined)
+  if (now === before) return now.flush() as Delta | undefined
+  if (now.flushed === undefined) {
+    if (free && isContainer(before) && before.isArray === now.isArray && before.flushed)
+      return now.supersede(before) as Delta | undefined
+    now.settle()
+  }
+  return new Replace(now.plain(), before === undefined)
+}
+
+export function notJson(parent: Live, key: string | number | undefined, found: string, below = ''): NotJson {
+  const path = key === undefined ? [] : [key]
+  for (let at: Live = parent; at.parent; at = at.parent) {
+    // The holder of the root has no place in the path.
+    if (!at.parent.parent && at.key === ROOT && !at.parent.isArray) break
+    path.unshift(at.parent.isArray ? (at.parent.target as readonly Slot[]).indexOf(at as Slot) : at.key)
+  }
+  const own = parent.parent === undefined && key === ROOT ? [] : path
+  return new NotJson(own.map(pointerPart).join('') + below, found)
+}
+
+/** The size of what an entry holds, or of a key. */
+export function bytesOf(value: Slot): number {
+  if (typeof value === 'string') {
+    const length = Buffer.byteLength(value)
+    return length + (length < 32 ? 1 : length < 256 ? 2 : 5)
+  }
+  if (typeof value === 'number') return Number.isInteger(value) ? (value >= -32 && value < 128 ? 1 : 5) : 9
+  return typeof value === 'object' && value !== null ? value.bytes : 1
+}

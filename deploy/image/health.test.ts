@@ -1,0 +1,39 @@
+import { describe, expect, it } from 'vitest'
+import { healthUrl, planeOf } from './health.ts'
+
+const noFile = (path: string): string => {
+  throw new Error(`${path} is not there`)
+}
+
+describe('the plane of a container', () => {
+  it.each([
+    [['node', '/app/dist/deploy/cli/roomful.js', 'dataplane', ''], 'dataplane'],
+    [['/sbin/docker-init', '--', 'node', '/app/dist/deploy/cli/roomful.js', 'control'], 'control'],
+  ])('is that of its first process: %j', (words, plane) => {
+    expect(planeOf(words)).toBe(plane)
+  })
+
+  it('is none where something else runs', () => {
+    expect(() => planeOf(['sleep', 'infinity'])).toThrow(
+      '"sleep infinity" runs neither control nor dataplane',
+    )
+  })
+})
+
+describe('where a plane is asked for its health', () => {
+  it.each([
+    ['control', {}, 'http://127.0.0.1:3000/healthz'],
+    ['control', { CONTROL_HOST: '0.0.0.0', CONTROL_PORT: '8000' }, 'http://127.0.0.1:8000/healthz'],
+    ['dataplane', { ADMIN_HOST: '::', WS_PORT: '1' }, 'http://[::1]:9100/healthz'],
+    ['dataplane', { ADMIN_HOST: 'fd00::1', ADMIN_PORT: '9000' }, 'http://[fd00::1]:9000/healthz'],
+    ['dataplane', { ADMIN_HOST: '10.0.0.1' }, 'http://10.0.0.1:9100/healthz'],
+  ] as const)('%s with %j: %s', (plane, env, url) => {
+    expect(healthUrl(plane, env, noFile)).toBe(url)
+  })
+
+  it('is found when the port comes from a file', () => {
+    expect(healthUrl('control', { CONTROL_PORT_FILE: '/run/port' }, () => '3100')).toBe(
+      'http://127.0.0.1:3100/healthz',
+    )
+  })
+})

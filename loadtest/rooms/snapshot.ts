@@ -1,3 +1,0 @@
-import { countingRoom } from './load.ts'
-
-export default countingRoom('load-snapshot', 'snapshot')

@@ -1,0 +1,21 @@
+import { describe, expect, it } from 'vitest'
+import { newCode, normalizeCode } from './ids.ts'
+
+describe('The code of a room', () => {
+  it('has six characters of Crockford’s base32, from six random bytes', () => {
+    const random = { bytes: () => Uint8Array.of(0, 31, 18, 32 + 10, 255, 24), float: () => 0 }
+    expect(newCode(random)).toBe('0ZJAZR')
+  })
+
+  it.each([
+    ['k7qx2m', 'K7QX2M'],
+    ['  K7Q-x2m ', 'K7QX2M'],
+    ['oO0iIl', '000111'],
+  ])('is read from %s, whatever its case and look-alikes', (typed, code) => {
+    expect(normalizeCode(typed)).toBe(code)
+  })
+
+  it.each(['', 'K7QX2', 'K7QX2MM', 'K7QXUM', 'K7QX2é', 'K7QX{}'])('is not %j', (typed) => {
+    expect(normalizeCode(typed)).toBeUndefined()
+  })
+})

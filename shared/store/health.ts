@@ -1,0 +1,313 @@
+import { Counter, Gauge, type Registry } from 'prom-client'
+import { type Clock, untilNext } from '../clock.ts'
+import { randomToken } from '../ids.ts'
+import type { Logger } from '../log.ts'
+import { counter, gauge, histogram, OPEN, registerMetrics } from '../metrics.ts'
+import type { Random } from '../random.ts'
+import { type Store, type StoreServer, StoreUnavailable, type StoreVitals } from './port.ts'
+
+/** What a process watches of its store: the clock, the data, and the metrics of both. */
+
+/** How often the clocks are compared, milliseconds. */
+const EVERY_MS = 10_000
+/** Above this difference, tokens of short lives and lists of times go wrong: it is logged, and there is an alert. */
+const LOGGED_MS = 5000
+/** Above this difference, a process refuses good tokens, or issues tokens that others refuse. */
+export const CLOCK_WRONG_MS = 30_000
+
+/** Gauge of the difference, of both planes. */
+export const CLOCK_OFFSET = gauge(
+  'service_clock_offset_seconds',
+  'How far the clock of the process is ahead of the store’s; negative: behind.',
+)
+
+/** Difference between the clock of this process and that of the store, which all processes share. Measured every 10 s. */
+export class ClockOffset {
+  readonly #store: Pick<Store, 'time'>
+  readonly #clock: Clock
+  readonly #log: Logger
+  #ms = 0
+  #told: 'agrees' | 'differs' | 'wrong' = 'agrees'
+  #cancel = () => {}
+  #stopped = false
+
+  constructor({ store, clock, log }: { store: Pick<Store, 'time'>; clock: Clock; log: Logger }) {
+    this.#store = store
+    this.#clock = clock
+    this.#log = log
+  }
+
+  /** Starts to measure. */
+  start(): void {
+    void this.measure().then(() => {
+      if (this.#stopped) return
+      this.#cancel = this.#clock.schedule(untilNext(this.#clock, EVERY_MS), () => this.start())
+    })
+  }
+
+  stop(): void {
+    this.#stopped = true
+    this.#cancel()
+  }
+
+  /** Milliseconds by which this clock is ahead at least; negative: behind. 0 before the first answer. */
+  get ms(): number {
+    return this.#ms
+  }
+
+  /** Why the process must not serve; undefined: its clock is good enough. */
+  get wrong(): string | undefined {
+    const seconds = Math.round(Math.abs(this.#ms) / 1000)
+    if (Math.abs(this.#ms) <= CLOCK_WRONG_MS) return undefined
+    return `the clock of this process is ${seconds} s ${this.#ms > 0 ? 'ahead of' : 'behind'} the store's: ${REMEDY}`
+  }
+
+  /** Asks the store once. Never rejects: without an answer the last difference stays. */
+  async measure(): Promise<void> {
+    const sentAt = this.#clock.monotonic()
+    let storeTime: number
+    try {
+      storeTime = await this.#store.time()
+    } catch {
+      return
+    }
+    // The store read its clock at some moment of the round trip.
+    const halfMs = (this.#clock.monotonic() - sentAt) / 2
+    const ahead = this.#clock.now() - (storeTime + halfMs)
+    this.#ms = Math.sign(ahead) * Math.max(0, Math.abs(ahead) - halfMs)
+    const wrong = Math.abs(this.#ms) > CLOCK_WRONG_MS
+    const state = wrong ? 'wrong' : Math.abs(this.#ms) > LOGGED_MS ? 'differs' : 'agrees'
+    if (state === this.#told) return
+    this.#told = state
+    const fields = { offset_ms: Math.round(this.#ms) }
+    if (state === 'wrong') this.#log.error(fields, `clock is wrong, the process is not ready: ${REMEDY}`)
+    else if (state === 'differs') this.#log.warn(fields, `clock differs from the store's: ${REMEDY}`)
+    else this.#log.info(fields, "clock agrees with the store's again")
+  }
+}
+
+const REMEDY = 'set both by NTP'
+
+/** Dependencies of StoreDataWatch. */
+interface StoreDataWatchParts {
+  readonly store: Pick<Store, 'records' | 'onReturn'>
+  /** Key of the mark. It lies in the slot of the data that this plane cannot do without. */
+  readonly key: string
+  readonly clock: Clock
+  readonly random: Random
+  readonly log: Logger
+}
+
+/** Milliseconds between two looks at a store that was there all the time: FLUSHALL ends no connection. */
+const LOOK_MS = 10_000
+/** Milliseconds for which a loss is reported. */
+const REPORTED_MS = 3_600_000
+
+/**
+ * Notices that the store no longer holds the data that this process knew. The first process of a deployment writes a random mark that never
+ * expires. A process that finds no mark, or another one, reports a loss; it then goes by the new mark. A restored backup has the earlier mark.
+ */
+export class StoreDataWatch {
+  readonly #parts: StoreDataWatchParts
+  /** Every mark that this process has found, the present one last. */
+  #marks: string[] = []
+  #lostAt: number | undefined
+  #cancel: () => void = () => undefined
+  #forgetReturn: () => void = () => undefined
+  #stopped = false
+
+  constructor(parts: StoreDataWatchParts) {
+    this.#parts = parts
+  }
+
+  /** True for an hour after a loss, unless the earlier data is back. */
+  get lost(): boolean {
+    return this.#lostAt !== undefined && this.#parts.clock.monotonic() - this.#lostAt < REPORTED_MS
+  }
+
+  /** Looks at the store, and resolves with whether its data is lost. Never rejects. */
+  async checkLost(): Promise<boolean> {
+    await this.#look()
+    return this.lost
+  }
+
+  /** Resolves after the first look. Looks again every 10 s, and each time the store can be reached again. Never rejects. */
+  async start(): Promise<void> {
+    this.#forgetReturn = this.#parts.store.onReturn(() => void this.#look())
+    await this.#turn()
+  }
+
+  stop(): void {
+    this.#stopped = true
+    this.#cancel()
+    this.#forgetReturn()
+  }
+
+  async #turn(): Promise<void> {
+    await this.#look()
+    const { clock } = this.#parts
+    if (!this.#stopped) this.#cancel = clock.schedule(untilNext(clock, LOOK_MS), () => void this.#turn())
+  }
+
+  async #look(): Promise<void> {
+    const { log } = this.#parts
+    try {
+      this.#found(await this.#mark())
+    } catch (error) {
+      // Whoever needs the store reports the failure.
+      if (!(error instanceof StoreUnavailable))
+        log.warn({ err: error }, 'the mark of the store cannot be read')
+    }
+  }
+
+  async #mark(): Promise<string> {
+    const { store, key, random } = this.#parts
+    for (;;) {
+      const [record] = await store.records.read([key])
+      if (record) return new TextDecoder().decode(record.value)
+      const value = new TextEncoder().encode(randomToken(random, 16))
+      // Another process may be faster; then its mark is the one.
+      await store.records.write([{ put: key, value, ifVersion: 0 }])
+    }
+  }
+
+  #found(mark: string): void {
+    const { clock, log } = this.#parts
+    const known = this.#marks.indexOf(mark)
+    if (known === -1) {
+      this.#marks.push(mark)
+      if (this.#marks.length === 1) return
+      this.#lostAt = clock.monotonic()
+      log.error('the store lost its data')
+    } else if (known < this.#marks.length - 1) {
+      this.#marks = this.#marks.slice(0, known + 1)
+      this.#lostAt = undefined
+      log.warn('the store has its earlier data again')
+    }
+  }
+}
+
+/** For how long what servers said of themselves is told again, milliseconds. */
+const FRESH_MS = 5000
+
+const STORE_METRICS = {
+  storeUp: gauge('service_store_up', '1 while the store can be reached.'),
+  storeReturns: counter(
+    'service_store_returns_total',
+    'How often the store could be reached again after it could not.',
+  ),
+  dataLost: gauge(
+    'service_store_data_lost',
+    '1 for an hour after this process found the store without the data that it had, unless that data is back.',
+  ),
+  commandDuration: histogram(
+    'service_store_command_duration_seconds',
+    'Time from a command to the answer of the store.',
+  ),
+  commandFailures: counter(
+    'service_store_command_failures_total',
+    'Commands that the store refused, or gave no answer to in time.',
+    { failure: ['store_unreachable', 'store_full', 'store_refused'] },
+  ),
+  commands: counter('service_store_commands_total', 'Commands that the store has answered, by operation.', {
+    operation: OPEN,
+  }),
+  clockOffset: CLOCK_OFFSET,
+}
+
+/** Registers what a process sees of its store. A scrape asks the store nothing. */
+export function storeMetrics(
+  registry: Registry,
+  store: Pick<Store, 'vitals' | 'onReturn'>,
+  {
+    clockOffset,
+    dataWatch,
+  }: { readonly clockOffset: Pick<ClockOffset, 'ms'>; readonly dataWatch: Pick<StoreDataWatch, 'lost'> },
+): void {
+  const metrics = registerMetrics(registry, STORE_METRICS)
+  metrics.clockOffset.read(() => clockOffset.ms / 1000)
+  metrics.storeUp.read(() => Number(store.vitals.reachable))
+  metrics.dataLost.read(() => Number(dataWatch.lost))
+  store.onReturn(() => metrics.storeReturns.inc())
+  store.vitals.observe({
+    answered(operation, seconds) {
+      metrics.commandDuration.observe(seconds)
+      metrics.commands.inc({ operation })
+    },
+    failed: (_operation, _seconds, failure) => metrics.commandFailures.inc({ failure }),
+  })
+}
+
+/**
+ * Registers what the servers of the store say of themselves. They are asked at a scrape, at most every 5 s; while they do not answer
+ * there are no series.
+ */
+export function storeServerMetrics(registry: Registry, vitals: StoreVitals, clock: Clock): void {
+  const ask = remembered(() => askServers(vitals), clock)
+  const register = (
+    Kind: typeof Gauge | typeof Counter,
+    name: string,
+    help: string,
+    read: (server: StoreServer) => number,
+  ) =>
+    new Kind({
+      name,
+      help,
+      labelNames: ['server'],
+      registers: [registry],
+      async collect() {
+        const servers = await ask()
+        this.reset()
+        for (const server of servers) this.inc({ server: server.name }, read(server))
+      },
+    })
+  register(
+    Gauge,
+    'service_redis_used_memory_bytes',
+    'Memory that a Redis server uses for data.',
+    (server) => server.usedMemoryBytes,
+  )
+  register(
+    Gauge,
+    'service_redis_max_memory_bytes',
+    'Memory that a Redis server may use for data (maxmemory); 0: no limit but the machine’s.',
+    (server) => server.maxMemoryBytes,
+  )
+  register(
+    Gauge,
+    'service_redis_clients',
+    'Connections to a Redis server.',
+    (server) => server.connectedClients,
+  )
+  register(
+    Counter,
+    'service_redis_commands_total',
+    'Commands that a Redis server has run, for all of its clients.',
+    (server) => server.commandsProcessed,
+  )
+  register(
+    Counter,
+    'service_redis_evicted_keys_total',
+    'Keys that a Redis server has thrown away because its memory was full: data that is lost.',
+    (server) => server.evictedKeys,
+  )
+}
+
+/** Never rejects: a scrape has to succeed while the store is away, and soon. */
+async function askServers(vitals: StoreVitals): Promise<readonly StoreServer[]> {
+  if (!vitals.reachable) return []
+  return vitals.servers().catch(() => [])
+}
+
+/** `ask`, but what it gave is given again until it is old. */
+function remembered<T>(ask: () => Promise<T>, clock: Clock): () => Promise<T> {
+  let askedAt = Number.NEGATIVE_INFINITY
+  let answer: Promise<T> | undefined
+  return () => {
+    const now = clock.monotonic()
+    if (answer && now - askedAt < FRESH_MS) return answer
+    askedAt = now
+    answer = ask()
+    return answer
+  }
+}

@@ -1,0 +1,462 @@
+import { describe, expect, it } from 'vitest'
+import {
+  type Fence,
+  type ListedRoom,
+  type Listings,
+  NOTICE_PARTS,
+  noticePart,
+  type Store,
+  type TakenNotices,
+  WAKEUP_PARTS,
+  wakeupPart,
+} from '../port.ts'
+import { bytes, everyByte, LONG_MS, type OpenStore, opened, SHORT_MS, text } from './harness.ts'
+
+const LIST = 'prj_1/duel'
+
+const row = (key: string, epoch: number, version: number, value?: string): ListedRoom => ({
+  roomId: `duel:${key}`,
+  epoch,
+  version,
+  value: value === undefined ? undefined : bytes(value),
+})
+
+/** A reader's copy of a list, kept as nodes keep theirs. */
+class Copy {
+  readonly #listings: Listings
+  readonly #limit: number
+  readonly rows = new Map<string, string | undefined>()
+  cursor = ''
+  restarts = 0
+
+  constructor(listings: Listings, limit = 100) {
+    this.#listings = listings
+    this.#limit = limit
+  }
+
+  /** Reads until there is no more; returns each change as `key=value`. */
+  async read(): Promise<string[]> {
+    const changes: string[] = []
+    for (;;) {
+      const { cursor, rooms, restarted, more } = await this.#listings.changes(LIST, this.cursor, this.#limit)
+      if (restarted) {
+        this.restarts++
+        this.rows.clear()
+      }
+      expect(rooms.length).toBeLessThanOrEqual(this.#limit)
+      for (const { roomId, value } of rooms) {
+        const key = roomId.slice('duel:'.length)
+        changes.push(`${key}=${text(value) ?? 'gone'}`)
+        if (value) this.rows.set(key, text(value))
+        else this.rows.delete(key)
+      }
+      this.cursor = cursor
+      if (!more) return changes
+    }
+  }
+}
+
+export function describeListings(open: OpenStore): void {
+  describe('listings', () => {
+    it('returns each changed room once, the oldest change first, and only changes since the cursor', async () => {
+      const { listings } = (await opened(open)).store
+      const copy = new Copy(listings)
+      expect(await copy.read()).toEqual([])
+      for (const [key, value] of [
+        ['a', '1'],
+        ['b', '1'],
+        ['c', '1'],
+      ] as const)
+        expect(await listings.write(LIST, row(key, 5, 1, value), LONG_MS)).toBe(true)
+      await listings.write(LIST, row('a', 5, 2, '2'), LONG_MS)
+      expect(await copy.read()).toEqual(['b=1', 'c=1', 'a=2'])
+      const before = copy.restarts
+      expect(await copy.read()).toEqual([])
+      await listings.write(LIST, row('b', 5, 2), LONG_MS)
+      await listings.write(LIST, row('c', 5, 2, '2'), LONG_MS)
+      expect(await copy.read()).toEqual(['b=gone', 'c=2'])
+      expect(copy.restarts).toBe(before)
+      expect(Object.fromEntries(copy.rows)).toEqual({ a: '2', c: '2' })
+    })
+
+    it('keeps lists apart, and carries every byte value and the empty value, and shares no buffer', async () => {
+      const { listings } = (await opened(open)).store
+      const value = everyByte()
+      const writing = listings.write(LIST, { ...row('a', 1, 1), value }, LONG_MS)
+      value.fill(0)
+      await writing
+      await listings.write(LIST, row('ü {x}', 1_764_000_000_000, 2, ''), LONG_MS)
+      await listings.write('prj_2/duel', row('other', 1, 1, 'x'), LONG_MS)
+      const { rooms } = await listings.changes(LIST, '', 10)
+      expect(rooms).toEqual([
+        { roomId: 'duel:a', epoch: 1, version: 1, value: everyByte() },
+        { roomId: 'duel:ü {x}', epoch: 1_764_000_000_000, version: 2, value: new Uint8Array() },
+      ])
+      rooms[0]!.value!.fill(0)
+      expect((await listings.changes(LIST, '', 1)).rooms[0]!.value).toEqual(everyByte())
+    })
+
+    it('refuses a write of an earlier owner, and an earlier write of the same owner, also after the row was removed', async () => {
+      const { listings } = (await opened(open)).store
+      const write = (epoch: number, version: number, value?: string) =>
+        listings.write(LIST, row('a', epoch, version, value), LONG_MS)
+      const copy = new Copy(listings)
+      expect(await write(7, 3, 'seven')).toBe(true)
+      expect([
+        await write(6, 9, 'six'),
+        await write(6, 9),
+        await write(7, 2),
+        await write(7, 2, 'two'),
+      ]).toEqual([false, false, false, false])
+      expect(await copy.read()).toEqual(['a=seven'])
+      // A write whose answer was lost comes again.
+      expect(await write(7, 3, 'seven')).toBe(true)
+      expect(await write(7, 4)).toBe(true)
+      expect([await write(7, 3, 'seven'), await write(6, 10, 'six')]).toEqual([false, false])
+      expect(await copy.read()).toEqual(['a=gone'])
+      expect(await write(8, 1, 'eight')).toBe(true)
+      expect(await copy.read()).toEqual(['a=eight'])
+    })
+
+    it('writes nothing after the time by which a row has to be written', async () => {
+      const { store } = await opened(open)
+      const room = { roomId: 'arena:a', epoch: 1, version: 1, value: bytes('late') }
+      const now = await store.time()
+      expect(await store.listings.write(LIST, room, LONG_MS, now - 1000)).toBe(false)
+      expect((await store.listings.changes(LIST, '', 9)).rooms).toEqual([])
+      expect(await store.listings.write(LIST, room, LONG_MS, now + 60_000)).toBe(true)
+    })
+
+    it('takes the removal of a room that was never listed', async () => {
+      const { listings } = (await opened(open)).store
+      expect(await listings.write(LIST, row('a', 7, 1), LONG_MS)).toBe(true)
+      expect(await listings.write(LIST, row('a', 6, 1, 'late'), LONG_MS)).toBe(false)
+      const copy = new Copy(listings)
+      await copy.read()
+      expect(copy.rows.size).toBe(0)
+    })
+
+    it('reads a long list in pages, and misses nothing that changes in between', async () => {
+      const { listings } = (await opened(open)).store
+      for (let n = 0; n < 7; n++) await listings.write(LIST, row(`${n}`, 5, 1, 'old'), LONG_MS)
+      const first = await listings.changes(LIST, '', 3)
+      expect([first.rooms.length, first.restarted, first.more]).toEqual([3, true, true])
+      await listings.write(LIST, row('0', 5, 2, 'new'), LONG_MS)
+      await listings.write(LIST, row('5', 5, 2), LONG_MS)
+      const copy = new Copy(listings, 3)
+      copy.cursor = first.cursor
+      expect(await copy.read()).toEqual(['3=old', '4=old', '6=old', '0=new', '5=gone'])
+      expect(copy.restarts).toBe(0)
+      const whole = new Copy(listings, 7)
+      expect(await whole.read()).toHaveLength(7)
+      expect(await listings.changes(LIST, '', 7)).toMatchObject({ more: false })
+    })
+
+    it('ends a row after its lifetime, which readers see as a change; a write prolongs it', async () => {
+      const { store, elapse } = await opened(open)
+      const { listings } = store
+      await listings.write(LIST, row('long', 5, 1, 'x'), Number.POSITIVE_INFINITY)
+      await listings.write(LIST, row('again', 5, 1, 'x'), SHORT_MS)
+      await listings.write(LIST, row('again', 5, 2, 'x'), LONG_MS)
+      await listings.write(LIST, row('short', 5, 1, 'x'), SHORT_MS)
+      const copy = new Copy(listings)
+      await copy.read()
+      await elapse(SHORT_MS, async () => (await copy.read()).includes('short=gone'))
+      expect([[...copy.rows.keys()].sort(), copy.restarts]).toEqual([['again', 'long'], 1])
+      const late = new Copy(listings)
+      await late.read()
+      expect([...late.rows.keys()].sort()).toEqual(['again', 'long'])
+      // It is still known which write was the last.
+      expect(await listings.write(LIST, row('short', 4, 9, 'x'), LONG_MS)).toBe(false)
+    })
+
+    it('begins anew for a cursor of another list or of none', async () => {
+      const { listings } = (await opened(open)).store
+      await listings.write('prj_2/duel', row('x', 1, 1, 'x'), LONG_MS)
+      const other = await listings.changes('prj_2/duel', '', 10)
+      const before = await listings.changes(LIST, other.cursor, 10)
+      expect(before).toMatchObject({ rooms: [], restarted: true, more: false })
+      await listings.write(LIST, row('a', 1, 1, 'x'), LONG_MS)
+      for (const cursor of ['', before.cursor])
+        expect(await listings.changes(LIST, cursor, 10)).toMatchObject({
+          rooms: [{ roomId: 'duel:a' }],
+          restarted: true,
+        })
+    })
+
+    it('refuses a lifetime and a limit that are none', async () => {
+      const { listings } = (await opened(open)).store
+      await expect(listings.write(LIST, row('a', 1, 1, 'x'), 0)).rejects.toThrow('ttlMs is 0')
+      await expect(listings.changes(LIST, '', 0)).rejects.toThrow('limit is 0')
+    })
+  })
+}
+
+const ROOM = 'prj_a/arena:lobby {1}'
+const ROOMS = [ROOM, 'p/duel:a', 'p/duel:b', 'p/duel:c', 'q/x:{tag}', 'p/duel:ü']
+const AT: Fence = { epoch: 7, version: 3 }
+
+async function owned({ rooms }: Store): Promise<Fence> {
+  return (await rooms.claim(ROOM, 'node_a', 0, LONG_MS))!.fence
+}
+
+const next = ({ epoch, version }: Fence): Fence => ({ epoch, version: version + 1 })
+
+/** All notices of the room, the oldest first, which are removed. */
+async function drained({ notices }: Store): Promise<(string | undefined)[]> {
+  const texts: (string | undefined)[] = []
+  for (;;) {
+    const notice = await notices.oldest(ROOM)
+    if (!notice) return texts
+    texts.push(text(notice))
+    await notices.remove(ROOM, notice)
+  }
+}
+
+/** Takes all rooms that are due, of all parts, by name. */
+async function taken({ notices }: Store, limit = 100): Promise<TakenNotices[]> {
+  const rooms: TakenNotices[] = []
+  for (let part = 0; part < NOTICE_PARTS; part++)
+    rooms.push(...(await notices.take(part, { limit, leaseMs: LONG_MS })))
+  return rooms.sort((one, other) => (one.room < other.room ? -1 : 1))
+}
+
+const take = async (store: Store, leaseMs = LONG_MS): Promise<TakenNotices | undefined> =>
+  (await store.notices.take(noticePart(ROOM), { limit: 1, leaseMs }))[0]
+
+export function describeNotices(open: OpenStore): void {
+  describe('notices', () => {
+    it('are written with an entry, with a snapshot and with the end of the room, in this order', async () => {
+      const { store } = await opened(open)
+      const fence = await owned(store)
+      const { rooms, notices } = store
+      expect(await notices.oldest(ROOM)).toBeUndefined()
+      expect(await rooms.commit(ROOM, fence, bytes('e'), LONG_MS, [bytes('9'), bytes('8')])).toBe(true)
+      expect(await rooms.commit(ROOM, next(fence), bytes('f'), LONG_MS)).toBe(true)
+      const third = next(next(fence))
+      expect(await rooms.snapshot(ROOM, third, bytes('s'), LONG_MS, 1, [bytes('7')])).toBe(true)
+      const last = { forget: true, ttlMs: LONG_MS, notices: [bytes('6')] }
+      expect(await rooms.release(ROOM, next(third), last)).toBe(true)
+      expect(await notices.count(ROOM)).toBe(4)
+      expect(await drained(store)).toEqual(['9', '8', '7', '6'])
+      expect(await notices.count(ROOM)).toBe(0)
+    })
+
+    it('are not written by a writer that is fenced', async () => {
+      const { store } = await opened(open)
+      const fence = await owned(store)
+      const { rooms } = store
+      const late = next(fence)
+      expect(await rooms.commit(ROOM, late, bytes('e'), LONG_MS, [bytes('1')])).toBe(false)
+      expect(await rooms.snapshot(ROOM, late, bytes('s'), LONG_MS, 1, [bytes('2')])).toBe(false)
+      expect(await rooms.release(ROOM, late, { forget: true, notices: [bytes('3')] })).toBe(false)
+      expect(await store.notices.count(ROOM)).toBe(0)
+    })
+
+    it('outlive the end of the room and its next owner, and keep every byte', async () => {
+      const { store, elapse } = await opened(open)
+      const fence = await owned(store)
+      await store.rooms.commit(ROOM, fence, bytes('e'), SHORT_MS, [everyByte()])
+      await store.rooms.release(ROOM, next(fence), { forget: true, ttlMs: SHORT_MS })
+      await elapse(SHORT_MS, async () => (await store.rooms.inspect(ROOM)) === undefined)
+      expect((await store.rooms.claim(ROOM, 'node_b', 0, LONG_MS))!.journal).toEqual([])
+      expect(await store.notices.oldest(ROOM)).toEqual(everyByte())
+    })
+
+    it('keep their place when the owner writes them again', async () => {
+      const { store } = await opened(open)
+      const fence = await owned(store)
+      await store.rooms.commit(ROOM, fence, bytes('e'), LONG_MS, [bytes('2'), bytes('1')])
+      const again = [bytes('2'), bytes('1'), bytes('0')]
+      await store.rooms.snapshot(ROOM, next(fence), bytes('s'), LONG_MS, 1, again)
+      expect(await drained(store)).toEqual(['2', '1', '0'])
+    })
+
+    it('lease each announced room to one node, and no other room', async () => {
+      const { store } = await opened(open)
+      const { notices } = store
+      for (const room of ROOMS) await notices.announce(room, AT)
+      const rooms = await taken(store)
+      expect(rooms).toMatchObject(
+        [...ROOMS].sort().map((room) => ({ room, fence: AT, announced: 1, failures: 0 })),
+      )
+      expect(await taken(store)).toEqual([])
+      const parts = Array.from({ length: NOTICE_PARTS }, (_, part) => notices.rooms(part, 10))
+      expect((await Promise.all(parts)).flat().sort()).toEqual([...ROOMS].sort())
+    })
+
+    it('lease a room again when the lease has expired, and not before, also after an announcement', async () => {
+      const { store, elapse } = await opened(open)
+      await store.notices.announce(ROOM, AT)
+      const first = (await take(store, SHORT_MS))!
+      await store.notices.announce(ROOM, next(AT))
+      let second: TakenNotices | undefined
+      await elapse(SHORT_MS, async () => {
+        second = await take(store)
+        return second !== undefined
+      })
+      expect(second).toMatchObject({ fence: next(AT), announced: 2 })
+      expect(await store.notices.putOff(first, 1, 1)).toBeUndefined()
+      expect(await store.notices.done({ ...first, announced: 2 })).toBe(false)
+      expect(await store.notices.done(second!)).toBe(true)
+      expect(await store.notices.done(second!)).toBe(false)
+    })
+
+    it('make the next delivery due when the holder of the lease says, and count its failures', async () => {
+      const { store, elapse } = await opened(open)
+      await store.notices.announce(ROOM, AT)
+      const put = await store.notices.putOff((await take(store))!, SHORT_MS, 4)
+      expect(put).toMatchObject({ room: ROOM, failures: 4 })
+      let again: TakenNotices | undefined
+      await elapse(SHORT_MS, async () => {
+        again = await take(store)
+        return again !== undefined
+      })
+      expect(again).toMatchObject({ fence: AT, announced: 1, failures: 4 })
+      await store.notices.putOff(again!, 0, 0)
+      expect(await take(store)).toMatchObject({ failures: 0 })
+    })
+
+    it('keep a room in the index if there was an announcement that its holder does not know', async () => {
+      const { store } = await opened(open)
+      await store.notices.announce(ROOM, AT)
+      const held = (await take(store))!
+      await store.notices.announce(ROOM, next(AT))
+      expect(await store.notices.done(held)).toBe(false)
+      await store.notices.putOff(held, 0, 0)
+      const again = (await take(store))!
+      expect(again.fence).toEqual(next(AT))
+      expect(await store.notices.done(again)).toBe(true)
+      expect(await taken(store)).toEqual([])
+    })
+
+    it('remember the fence of the latest owner, whatever an earlier one announces', async () => {
+      const { store } = await opened(open)
+      await store.notices.announce(ROOM, { epoch: 8, version: 1 })
+      await store.notices.announce(ROOM, { epoch: 7, version: 9 })
+      expect(await take(store)).toMatchObject({ fence: { epoch: 8, version: 1 }, announced: 2 })
+    })
+
+    it('list the rooms of a part, and drop all of a room', async () => {
+      const { store } = await opened(open)
+      const { notices, rooms } = store
+      const fence = await owned(store)
+      await notices.announce(ROOM, fence)
+      await rooms.commit(ROOM, fence, bytes('e'), LONG_MS, [bytes('1'), bytes('2')])
+      const part = noticePart(ROOM)
+      const names = Array.from({ length: 40 }, (_, i) => `p/duel:${i}`).filter(
+        (room) => noticePart(room) === part,
+      )
+      for (const room of names) await notices.announce(room, AT)
+      const pages = [await notices.rooms(part, 2), await notices.rooms(part, 100, 2)]
+      expect(pages[0]).toHaveLength(2)
+      expect(new Set(pages.flat())).toEqual(new Set([ROOM, ...names]))
+      await notices.drop(ROOM)
+      expect([await notices.count(ROOM), await notices.rooms(part, 100, names.length)]).toEqual([0, []])
+      const leased = await notices.take(part, { limit: 100, leaseMs: LONG_MS })
+      expect(new Set(leased.map(({ room }) => room))).toEqual(new Set(names))
+    })
+
+    it('lease at most so many rooms of a part, those that are due first', async () => {
+      const { store, elapse } = await opened(open)
+      const { notices } = store
+      const rooms = Array.from({ length: 40 }, (_, i) => `p/duel:${i}`).filter(
+        (room) => noticePart(room) === 0,
+      )
+      const [last, ...others] = rooms as [string, ...string[]]
+      for (const room of rooms) await notices.announce(room, AT)
+      for (const one of await notices.take(0, { limit: 99, leaseMs: LONG_MS }))
+        await notices.putOff(one, one.room === last ? SHORT_MS : 0, 1)
+      await elapse(SHORT_MS, async () => {
+        const due = await notices.take(0, { limit: 99, leaseMs: LONG_MS })
+        for (const one of due) await notices.putOff(one, 0, 1)
+        return due.some(({ room }) => room === last)
+      })
+      const first = await notices.take(0, { limit: 2, leaseMs: LONG_MS })
+      expect(first).toHaveLength(2)
+      expect(others.length).toBeGreaterThan(2)
+      expect(await notices.take(0, { limit: 99, leaseMs: LONG_MS })).toHaveLength(rooms.length - 2)
+    })
+  })
+}
+
+const at = (epoch: number, version = 1): Fence => ({ epoch, version })
+const SLEEPING = ['p/clock:a', 'p/clock:b', 'p/clock:c', 'p/clock:d', 'q/x:{tag}', 'p/clock:ü']
+
+/** Rooms whose time has come, of all parts, by name. */
+async function due({ wakeups }: Store, { limit = 100, againMs = LONG_MS } = {}): Promise<string[]> {
+  const rooms: string[] = []
+  for (let part = 0; part < WAKEUP_PARTS; part++)
+    for (const { room, fence } of await wakeups.take(part, { limit, againMs }))
+      rooms.push(`${room} ${fence.epoch}`)
+  return rooms.sort()
+}
+
+export function describeWakeups(open: OpenStore): void {
+  describe('wakeups', () => {
+    it('gives every room whose time has come, once, and no other', async () => {
+      const { store } = await opened(open)
+      const now = await store.time()
+      for (const room of SLEEPING) await store.wakeups.set(room, at(7), now - 5)
+      await store.wakeups.set('p/clock:later', at(7), now + LONG_MS)
+      await store.wakeups.set('p/clock:far', at(7), now + 400 * 86_400_000)
+      expect(await due(store)).toEqual(SLEEPING.map((room) => `${room} 7`).sort())
+      expect(await due(store)).toEqual([])
+    })
+
+    it('gives a room when its time comes by the clock of the store, and again after a while unless its owner says otherwise', async () => {
+      const { store, elapse } = await opened(open)
+      await store.wakeups.set('p/clock:a', at(7), (await store.time()) + SHORT_MS)
+      const gives = async () => (await due(store, { againMs: SHORT_MS })).length === 1
+      await elapse(SHORT_MS, gives)
+      await elapse(SHORT_MS, gives)
+      await store.wakeups.set('p/clock:a', at(7, 2), (await store.time()) + LONG_MS)
+      expect(await due(store)).toEqual([])
+    })
+
+    it('gives at most so many of a part, the earliest first', async () => {
+      const { store } = await opened(open)
+      const now = await store.time()
+      for (let i = 0; i < 40; i++) await store.wakeups.set(`p/clock:${i}`, at(7), now - 100 + i)
+      const first = await store.wakeups.take(0, { limit: 2, againMs: LONG_MS })
+      const second = await store.wakeups.take(0, { limit: 2, againMs: LONG_MS })
+      const numbers = [...first, ...second].map(({ room }) => Number(room.split(':')[1]))
+      expect(numbers).toHaveLength(4)
+      expect(numbers).toEqual([...numbers].sort((one, other) => one - other))
+    })
+
+    it('puts a room off under the fence that it was taken with, unless its owner has said something since', async () => {
+      const { store } = await opened(open)
+      const { wakeups } = store
+      const now = await store.time()
+      const room = 'p/clock:a'
+      await wakeups.set(room, at(7, 2), now - 1)
+      const [wakeup] = await wakeups.take(wakeupPart(room), { limit: 1, againMs: 0 })
+      expect(wakeup).toEqual({ room, fence: at(7, 2) })
+      await wakeups.set(room, wakeup!.fence, now + LONG_MS)
+      expect(await due(store)).toEqual([])
+      await wakeups.set(room, at(7, 3), now - 1)
+      await wakeups.set(room, wakeup!.fence, now + LONG_MS)
+      expect(await due(store)).toEqual([`${room} 7`])
+    })
+
+    it('forgets a room that is not to be woken', async () => {
+      const { store } = await opened(open)
+      await store.wakeups.set('p/clock:a', at(7), (await store.time()) - 1)
+      await store.wakeups.set('p/clock:a', at(7, 2), undefined)
+      await store.wakeups.set('p/clock:b', at(7), undefined)
+      expect(await due(store)).toEqual([])
+    })
+
+    it('is not told otherwise by an earlier owner, nor by what an owner said before', async () => {
+      const { store } = await opened(open)
+      const past = (await store.time()) - 1
+      await store.wakeups.set('p/clock:a', at(7, 3), past)
+      await store.wakeups.set('p/clock:a', at(6, 9), undefined)
+      await store.wakeups.set('p/clock:a', at(7, 2), past + LONG_MS)
+      expect(await due(store, { againMs: 0 })).toEqual(['p/clock:a 7'])
+      await store.wakeups.set('p/clock:a', at(8, 0), undefined)
+      expect(await due(store)).toEqual([])
+    })
+  })
+}
