@@ -24,7 +24,7 @@ export interface Fault extends Mutation {
 }
 
 /** Time by which commits are late, milliseconds. */
-const HASTE_MS = 20
+const HASTE_MS = 300
 
 const inRooms =
   (change: (rooms: RoomRecords) => Partial<RoomRecords>) =>
