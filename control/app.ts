@@ -4,7 +4,7 @@ import type { Registry } from 'prom-client'
 import { requestIdOf } from '../shared/ids.ts'
 import type { LogLevel } from '../shared/log.ts'
 import { Quiet } from '../shared/log.ts'
-import { PROBLEMS, Problem, problemResponse, storeProblem } from '../shared/problem.ts'
+import { PROBLEMS, Problem, problemResponse, storeProblem, strayProblem } from '../shared/problem.ts'
 import { type Rate, RateLimits } from '../shared/rate-limit.ts'
 import { type Store, StoreUnavailable } from '../shared/store/port.ts'
 import { noSpan, type Span, type Tracer } from '../shared/tracing/tracer.ts'
@@ -21,7 +21,7 @@ import { internalRoutes, keyRoutes, tokenRoutes } from './routes/keys.ts'
 import { playerRoutes, projectRoutes } from './routes/projects.ts'
 import { roomRoutes } from './routes/rooms.ts'
 
-/** What the API is made of. */
+/** Dependencies of the API. */
 export interface ControlDeps
   extends Pick<Services, 'keyring' | 'clock' | 'random' | 'metrics' | 'log' | 'requireKeyId' | 'dataLost'> {
   readonly store: Store
@@ -85,7 +85,7 @@ export function createControlApp(deps: ControlDeps): Hono<ControlEnv> {
     else c.get('span').fail(problem.code, PROBLEMS[problem.code].title)
     return problemResponse(problem, c.get('requestId'))
   })
-  app.notFound((c) => problemResponse(strayProblem(app, c.req.path), c.get('requestId')))
+  app.notFound((c) => problemResponse(strayProblem(app.routes, c.req.path), c.get('requestId')))
 
   projectRoutes(endpoints, services)
   keyRoutes(endpoints, services)
@@ -134,7 +134,7 @@ function observe(app: Hono<ControlEnv>, deps: ControlDeps): void {
   })
 }
 
-/** What the caller is told of an error. What is not the caller's business goes to the log only. */
+/** Returns the problem that the caller gets for an error. Internal details go to the log only. */
 function asProblem(
   error: Error,
   { log, metrics, storeFailures }: ControlDeps & { readonly storeFailures: Quiet },
@@ -156,28 +156,6 @@ function asProblem(
   return new Problem(
     'internal_error',
     'The service failed at this request; its log knows more under the request_id.',
-  )
-}
-
-/** Why nothing answers at this path: there is nothing, or it takes other methods. */
-function strayProblem(app: Hono<ControlEnv>, path: string): Problem {
-  const methods = new Set(
-    app.routes
-      .filter((route) => route.method !== 'ALL' && fits(route.path, path))
-      .map((route) => route.method),
-  )
-  if (methods.size === 0) return new Problem('not_found', `There is nothing at ${path.slice(0, 200)}.`)
-  if (methods.has('GET')) methods.add('HEAD')
-  const allow = [...methods].sort().join(', ')
-  return new Problem('method_not_allowed', `This path takes ${allow}.`, { headers: { allow } })
-}
-
-function fits(pattern: string, path: string): boolean {
-  const expected = pattern.split('/')
-  const given = path.split('/')
-  return (
-    expected.length === given.length &&
-    expected.every((part, at) => (part.startsWith(':') ? given[at] !== '' : part === given[at]))
   )
 }
 

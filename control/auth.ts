@@ -1,13 +1,13 @@
 import { createHash, timingSafeEqual } from 'node:crypto'
 import type { MiddlewareHandler } from 'hono'
 import type { Clock } from '../shared/clock.ts'
-import { isLoopback } from '../shared/config.ts'
 import { InternalToken } from '../shared/http-server.ts'
+import { isLoopback } from '../shared/origins.ts'
 import { Problem } from '../shared/problem.ts'
 import { type KeyRecord, type Keys, keyStatus, looksLikeSecret } from './keys.ts'
 import type { ProjectRecord, Projects } from './projects.ts'
 
-/** Who makes a request. `id` names the caller in logs, limits and idempotency, and gives nothing away. */
+/** The caller of a request. `id` names it in logs, limits and idempotency, and reveals no secret. */
 export type Caller =
   | { readonly kind: 'operator'; readonly id: string }
   | {
@@ -111,7 +111,7 @@ const unauthenticated = (detail: string): Problem =>
     headers: { 'www-authenticate': 'Bearer realm="roomful control"' },
   })
 
-/** Who may use a control API that asks no one for a credential. */
+/** Callers of a control API that needs no credential. */
 export type OpenTo = 'this machine' | 'everyone'
 
 /**

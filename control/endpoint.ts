@@ -17,12 +17,12 @@ import type { Projects } from './projects.ts'
 import type { Idempotency, RecordsEnvironment } from './records.ts'
 import { ProblemDocument } from './schemas.ts'
 
-/** What middleware leaves for handlers. */
+/** Values that middleware sets for handlers. */
 export interface ControlEnv {
   Variables: { requestId: string; callerId: string | undefined; span: Span }
 }
 
-/** Who may call: an operator; an operator or a key; nodes with the internal token. */
+/** Allowed callers: an operator; an operator or a key; nodes with the internal token. */
 export type Access = 'operator' | 'caller' | 'internal'
 
 /** One call of the API: what it takes, gives and refuses. Requests are validated by, and the API description made from, this. */
@@ -43,7 +43,7 @@ export interface Endpoint<Body, Query> {
     readonly description: string
     readonly schema: v.GenericSchema
   }
-  /** The refusals of its own; those that any call may give are added. */
+  /** Problems of this endpoint; those of every call are added. */
   readonly problems: readonly ProblemCode[]
 }
 
@@ -59,7 +59,7 @@ export interface Call<Body, Query> {
   readonly span: Span
 }
 
-/** What the calls of the API work with. */
+/** Dependencies of the calls of the API. */
 export interface Services extends Pick<RecordsEnvironment, 'keyring' | 'clock' | 'random'> {
   readonly projects: Projects
   readonly keys: Keys

@@ -13,10 +13,9 @@ import type { Store } from '../shared/store/port.ts'
 import { importVerifyKey, isSigned, issueToken, readToken } from '../shared/tokens.ts'
 import { FakeClock } from '../test/kit/fake-clock.ts'
 import { Keyring, UnwrapSecretKeyFactory, WrongKeyring, wrapSecretKeyFactory } from './keyring.ts'
-import { Keys } from './keys.ts'
+import { Keys, resealAll } from './keys.ts'
 import { Projects } from './projects.ts'
 import type { RecordsEnvironment } from './records.ts'
-import { resealAll } from './reseal.ts'
 
 describe('Keyring', () => {
   const clock = new FakeClock()

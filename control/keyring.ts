@@ -263,7 +263,7 @@ export class Keyring {
 
 const isWrapped = (secretKey: string): boolean => secretKey.startsWith('k4.secret-wrap.')
 
-/** What the store says its keys are sealed under. */
+/** Reads from the store under which secret its keys are sealed. */
 async function readMark(records: Records): Promise<{ mark: string; version: number } | undefined> {
   const [record] = await records.read([RECORD])
   return record && { mark: new TextDecoder().decode(record.value), version: record.version }
@@ -293,7 +293,7 @@ class KeyringSecret {
     this.boxKey = this.#subkey('texts')
   }
 
-  /** What private keys are wrapped with. */
+  /** Returns the key that wraps private keys. */
   wrappingKey(): Promise<WrappingKey> {
     this.#wrapping ??= protocol.ImportWrappingKey(this.#subkey('paserk wrapping key'), { extractable: true })
     return this.#wrapping

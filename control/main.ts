@@ -3,16 +3,11 @@ import type { AddressInfo } from 'node:net'
 import type { Logger } from 'pino'
 import { Registry } from 'prom-client'
 import type { Clock } from '../shared/clock.ts'
-import {
-  type Defaults,
-  defaultConfig,
-  isLoopback,
-  type LogConfig,
-  type StoreConfig,
-} from '../shared/config.ts'
+import { type Defaults, defaultConfig, type LogConfig, type StoreConfig } from '../shared/config.ts'
 import { createHttpServer } from '../shared/http-server.ts'
 import { type LogLevel, setLogLevel } from '../shared/log.ts'
 import { processMetrics } from '../shared/metrics.ts'
+import { isLoopback } from '../shared/origins.ts'
 import type { Random } from '../shared/random.ts'
 import type { Rate } from '../shared/rate-limit.ts'
 import { ClockOffset, StoreDataWatch, storeMetrics, storeServerMetrics } from '../shared/store/health.ts'
@@ -27,11 +22,11 @@ import { Nodes } from './nodes.ts'
 /** How a control process runs: whatever of its configuration is not as the defaults say. */
 export interface ControlOptions
   extends Partial<Omit<Defaults<'control'>, 'workers' | keyof StoreConfig | keyof LogConfig>> {
-  /** How often one caller may ask for tokens; default 2,000 a second, 5,000 at once. */
+  /** Rate of tokens for one caller. Default: 2,000 per second, with bursts of 5,000. */
   readonly tokenRate?: Rate
 }
 
-/** Of a control process that is one of several behind one port. */
+/** Options of a control process that is one of several behind one port. */
 export interface ControlWorker {
   /** Its number, which is the label `worker` of its metrics. */
   readonly worker: string
@@ -41,7 +36,7 @@ export interface ControlWorker {
   readonly setLogLevel: (level: LogLevel) => void
 }
 
-/** What a control process works with. The store stays its owner's to close. */
+/** Dependencies of a control process. It does not close the store. */
 export interface ControlParts {
   readonly config: ControlOptions
   readonly store: Store
@@ -56,7 +51,7 @@ export interface ControlParts {
 
 /** A control process that serves. */
 export interface RunningControl {
-  /** Where it answers, such as `http://127.0.0.1:3000`. */
+  /** Address of the API, such as `http://127.0.0.1:3000`. */
   readonly url: string
   readonly registry: Registry
   /** Deals with errors that nothing has handled. */

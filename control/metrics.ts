@@ -54,7 +54,7 @@ const METRICS = {
   ),
 }
 
-/** What a control process counts with. */
+/** Metrics of a control process. */
 export type ControlMetrics = Metrics<typeof METRICS>
 
 /** Registers the metrics of a control process. */

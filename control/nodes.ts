@@ -16,7 +16,7 @@ interface NodesParts {
   readonly clock: Clock
   readonly random: Random
   readonly log: Logger
-  /** What nodes accept (`INTERNAL_TOKEN`). */
+  /** Token that nodes accept (`INTERNAL_TOKEN`). */
   readonly internalToken: string | undefined
   /** How long a node may take to accept a connection, and to answer; default 2 s and 12 s. A node answers within 10 s. */
   readonly connectMs?: number

@@ -6,7 +6,7 @@ import type { Bus, Records, StoredRecord, Write } from '../shared/store/port.ts'
 import { invalid } from '../shared/validate.ts'
 import type { Keyring } from './keyring.ts'
 
-/** What the projects, keys and players of a deployment are kept with. */
+/** Dependencies of the projects, keys and players of a deployment. */
 export interface RecordsEnvironment {
   readonly records: Records
   readonly bus: Bus
@@ -39,7 +39,7 @@ export class CreationOrder {
   }
 }
 
-/** What a member of such a set looks like. */
+/** Pattern of a member of such a set. */
 export const MEMBER_PATTERN = /^\d{15}\.\d{6}:[\w-]+$/
 
 /** The start and the length of a page. */
@@ -67,7 +67,7 @@ export async function readPage<T>(
 /** The id inside a member. */
 const idOf = (member: string): string => member.slice(member.indexOf(':') + 1)
 
-/** How many entries of an index are read or removed at once. */
+/** Number of entries of an index that one call reads or removes. */
 const BATCH = 500
 
 /** Removes the entries of an index whose ids `fits` accepts, with the record of each if `keyOf` gives its store key. In batches. */
@@ -90,7 +90,7 @@ export async function removeFromIndex(
   }
 }
 
-/** What a request would do, and what it answers once that is done. */
+/** The writes of a request, and its answer after them. */
 export interface Plan<Answer> {
   readonly writes: readonly Write[]
   readonly answer: Answer
@@ -102,7 +102,7 @@ export interface Outcome<Answer> {
   readonly replayed: boolean
 }
 
-/** What makes a request the same as another. */
+/** Identity of a request: requests with the same one are repetitions. */
 export interface RequestIdentity {
   readonly caller: { readonly id: string }
   readonly path: string

@@ -95,7 +95,7 @@ const Sub = v.pipe(
   v.check(isNameable, 'must not be . or .., which no path can name'),
 )
 
-/** What of a path names a player. */
+/** The part of a path that names a player. */
 export const SubPath = v.object({ sub: Sub })
 
 export const Nothing = v.strictObject({})
@@ -307,7 +307,7 @@ export const RoomQuery = v.object({
   include_layers: flag('1: with the hidden layers. Takes an operator token.'),
 })
 
-/** Where a committed turn is among those of its room. */
+/** Position of a committed turn among those of its room. */
 const turn = {
   epoch: described(v.number(), 'Number that grows each time a node opens the room.'),
   seq: described(v.number(), 'Number of the committed update.'),

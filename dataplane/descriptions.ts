@@ -64,11 +64,11 @@ export interface RoomEventDescription {
   readonly seq: number
   /** When its update began; null: before this node had the room. */
   readonly at: string | null
-  /** Of the event; for who came or went, the member id. */
+  /** Name of the event. For `joined` and `left`: the member id. */
   readonly name: string
   /** The member ids it was for; null: everyone. */
   readonly to: readonly string[] | null
-  /** What the event carried, or `{sub}` and `{sub, reason}`; absent where it is too long. */
+  /** Data of the event, or `{sub}` and `{sub, reason}`. Absent if it is too long. */
   readonly data?: Json
   /** The beginning of the data as JSON, where that is too long. */
   readonly cut?: string

@@ -1,7 +1,8 @@
 import childProcess, { execSync } from 'node:child_process'
 import crypto, { pbkdf2Sync } from 'node:crypto'
+import { createContext, runInContext } from 'node:vm'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
-import { forbidCalls } from './forbidden-calls.ts'
+import { closeBuiltins, forbidCalls } from './forbidden-calls.ts'
 
 describe('Calls that are forbidden in room code', () => {
   const ended: unknown[][] = []
@@ -70,5 +71,36 @@ describe('Calls that are forbidden in room code', () => {
     allow()
     expect(process).toEqual(original)
     expect(execSync('echo done').toString()).toBe('done\n')
+  })
+})
+
+describe('JavaScript built-ins that are closed', () => {
+  // Another realm, as nothing can open them again.
+  let realm: object
+  beforeEach(() => {
+    realm = createContext({})
+    closeBuiltins(runInContext('[Object, Array, Function, String, Number, Boolean]', realm))
+  })
+  const run = (code: string): unknown => runInContext(`'use strict'; ${code}`, realm)
+
+  it.each([
+    'Object.values({})["constructor"].count = 1',
+    '[...[]]["__proto__"].count = 1',
+    '({ ...{} })["constructor"]["prototype"].count = 1',
+    '({})["hasOwnProperty"].call = 1',
+    '"text"["constructor"].count = 1',
+    '(1)["toFixed"].count = 1',
+    '[]["constructor"]["from"].count = 1',
+    '[]["filter"]["constructor"].count = 1',
+  ])('take no property from code that was led to them: %s', (code) => {
+    expect(() => run(code)).toThrow('object is not extensible')
+  })
+
+  it('serve code as before', () => {
+    expect(
+      run(
+        'const a = { b: [1] }; a.toString = () => "a"; a.constructor = 1; class B extends Array {}; B.of(1).c = 1; String(a)',
+      ),
+    ).toBe('a')
   })
 })

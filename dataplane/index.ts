@@ -4,52 +4,51 @@
  */
 import type { NodeOptions, RunningNode } from './node.ts'
 
+export type {
+  RoomCalls,
+  RoomEvents,
+  RoomMessages,
+  RoomOptions,
+  RoomState,
+  VisibleState,
+} from '../shared/room-types.ts'
 export type { NodeOptions, RunningNode } from './node.ts'
-export {
-  type Admission,
-  type AdmitContext,
-  type ContextOf,
-  type Draft,
-  type DraftJson,
-  type Durability,
-  defineRoom,
-  type HandlerResult,
-  type LayerRule,
-  type LayerRules,
-  type ListedRoomFacts,
-  type ListingSpec,
-  type Member,
-  type MessageContext,
-  type MessageInput,
-  type MessageRate,
-  type MessageSpecs,
-  type Migration,
-  type OutgoingEvent,
-  type Recipients,
-  type RoomCalls,
-  type RoomContext,
-  type RoomDefinition,
-  type RoomEvents,
-  type RoomInput,
-  type RoomLog,
-  type RoomMessages,
-  type RoomOptions,
-  type RoomSave,
-  type RoomSpec,
-  type RoomState,
-  type SavedAs,
-  type StartedTask,
-  type StartTask,
-  type TaskOutcome,
-  type TaskRun,
-  type TaskSpecs,
-  type TimerInput,
-  type TimerSpecs,
-  type TurnContext,
-  type VisibleState,
-} from './rooms/definition.ts'
+export { type Durability, defineRoom, type RoomDefinition, type RoomSpec } from './rooms/definition.ts'
 export { RoomDefinitionError } from './rooms/definition-check.ts'
-export { defineQueue, type QueueSpec, type QueueTypes } from './rooms/queue.ts'
+export type {
+  Admission,
+  AdmitContext,
+  ContextOf,
+  Draft,
+  DraftJson,
+  HandlerResult,
+  ListedRoomFacts,
+  ListingSpec,
+  Member,
+  MessageContext,
+  MessageInput,
+  MessageRate,
+  MessageSpecs,
+  Migration,
+  OutgoingEvent,
+  Recipients,
+  RoomContext,
+  RoomInput,
+  RoomLog,
+  RoomSave,
+  SavedAs,
+  StartedTask,
+  StartTask,
+  TaskOutcome,
+  TaskRun,
+  TaskSpecs,
+  TimerInput,
+  TimerSpecs,
+  TurnContext,
+} from './rooms/definition-types.ts'
+export type { LayerRule, LayerRules } from './rooms/layer-rules.ts'
+export { defineQueue, type QueueTypes } from './rooms/queue.ts'
+export type { QueueSpec } from './rooms/tickets.ts'
 
 /**
  * Starts a node, a server process that runs rooms, inside this process. Options that are not given have their default values. Environment

@@ -6,7 +6,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 import { WebSocket } from 'ws'
 import type { ClientMessage } from '../shared/protocol/messages.ts'
 import { MsgpackClientCodec } from '../shared/protocol/msgpack-client-codec.ts'
-import { startService, type TestService } from '../test/support/service.ts'
+import { startService, type TestService } from '../test/support/cluster.ts'
 import { defineRoom } from './index.ts'
 
 const INPUTS = 60

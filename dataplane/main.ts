@@ -9,12 +9,11 @@ import type { UnhandledErrors } from '../shared/unhandled.ts'
 import { forbidCalls } from './forbidden-calls.ts'
 import { type NodeOptions, startNode } from './node.ts'
 import { connectionsWithin, openFileLimit } from './ops/overload.ts'
-import { roomsHash } from './rooms/code-hash.ts'
 import type { RoomDefinition } from './rooms/definition.ts'
-import { developRooms, loadRooms } from './rooms/loader.ts'
+import { developRooms, loadRooms, roomsHash } from './rooms/loader.ts'
 import { startWatchdog } from './watchdog/watchdog.ts'
 
-export { closeBuiltins } from './builtins.ts'
+export { closeBuiltins } from './forbidden-calls.ts'
 
 /** Options of `startDataplane`. By default there are no traces, and the process is no worker. */
 export interface DataplaneOptions

@@ -24,7 +24,6 @@ import { noTracer, type Tracer } from '../shared/tracing/tracer.ts'
 import { UnhandledErrors } from '../shared/unhandled.ts'
 import { currentBuild } from '../shared/version.ts'
 import { NodeLinks } from './cluster/links.ts'
-import { OwnerlessRooms } from './cluster/ownerless.ts'
 import { Ownership } from './cluster/ownership.ts'
 import { Directory, type DirectoryEnvironment } from './directory/directory.ts'
 import { ClusterPlacing } from './directory/placing.ts'
@@ -38,9 +37,9 @@ import { type AdminOptions, readiness, serveAdmin } from './ops/admin.ts'
 import { nodeMetrics } from './ops/metrics.ts'
 import { LoadMeter } from './ops/overload.ts'
 import { ClusterSearch } from './ops/runtime.ts'
-import { RoomCodes } from './rooms/codes.ts'
 import type { RoomDefinition } from './rooms/definition.ts'
 import { RoomHost } from './rooms/host.ts'
+import { RoomCodes } from './rooms/listing.ts'
 import type { RoomCode } from './rooms/room-code.ts'
 import { roomNamed } from './traffic.ts'
 import { Suspects } from './watchdog/suspects.ts'
@@ -378,7 +377,6 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     return closing
   }
 
-  const ownerless = new OwnerlessRooms(store, ownership.nodes)
   const found: Pick<AdminOptions, 'describeRooms' | 'describeSessions' | 'describeCluster'> = {
     describeRooms: (query) => host.describe(query),
     describeSessions: (query) => gateway.describeSessions(query),
@@ -445,7 +443,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       const found = await store.rooms.inspect(`${projectId}/${roomId}`)
       return found && { epoch: found.epoch, owner: found.owner && nodeName(found.owner) }
     },
-    ownerlessRooms: (projectId, limit, after) => ownerless.page(projectId, limit, after),
+    ownerlessRooms: (projectId, limit, after) => ownership.ownerless(projectId, limit, after),
     notices: deadLetters,
     listedRooms: async (list, query, after) => directory.rooms(list, readQuery(query), () => true, after),
     describeRoom: (projectId, roomId, shown) =>

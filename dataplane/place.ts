@@ -27,6 +27,13 @@ export interface ClaimOptions {
   readonly askedBy?: () => readonly string[]
 }
 
+/** What a claim has to know of a room type (`RoomDefinition`). */
+export interface ClaimedType {
+  readonly version: number
+  readonly durability: string
+  readonly load?: unknown
+}
+
 /** Answer of the store about the owner of a room. */
 export interface Inspection {
   /** Undefined: the store has no record of the room. */
@@ -37,10 +44,20 @@ export interface Inspection {
 
 /** Location of a room: this node, which has claimed it, another node, or no node. */
 export type Place<W extends Why = Why> =
-  /** `from`: the dead node that owned the room before. */
-  | { readonly at: 'here'; readonly claim: Claim; readonly from?: string }
-  | { readonly at: 'node'; readonly nodeId: string }
+  | Claimed
+  /** `opens`: the node does not have the room, and is to open it. */
+  | { readonly at: 'node'; readonly nodeId: string; readonly opens?: true }
   | Nowhere<W>
+
+/** This node has claimed the room. */
+export interface Claimed {
+  readonly at: 'here'
+  readonly claim: Claim
+  /** True: the room may be made if there is none. It is counted for its creator. */
+  readonly mayMake: boolean
+  /** The dead node that owned the room before. */
+  readonly from?: string
+}
 
 /** No node has the room, or can have it now. */
 export interface Nowhere<W extends Why = Why> {

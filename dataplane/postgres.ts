@@ -10,7 +10,7 @@
  *     })
  * @module roomful/postgres
  */
-import type { Migration, SavedAs } from './rooms/definition.ts'
+import type { Migration, SavedAs } from './rooms/definition-types.ts'
 
 /** Result of a statement. */
 export interface PostgresResult {

@@ -11,7 +11,7 @@ import { parse } from 'yaml'
 import { parseConfig } from '../shared/config.ts'
 import { type ComposeService, composeVariables, readCompose } from '../test/support/compose.ts'
 import { programOr } from '../test/support/debian-package.ts'
-import { readImage } from '../test/support/image/dockerfile.ts'
+import { readImage } from '../test/support/image/container.ts'
 import { freePort, redisAnswers } from '../test/support/redis-server.ts'
 import { newFolder } from '../test/support/run-folder.ts'
 

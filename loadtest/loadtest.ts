@@ -88,13 +88,16 @@ const allPercentiles = (histograms: Histograms): Second['timings'] =>
 
 /** Runs a scenario, and records what its clients and the service do: in each second, in each phase, and in total. */
 export class LoadTest implements RunContext {
+  readonly runs: number
+  readonly roomType: string
+  readonly clock: Clock
+  readonly issuer: Issuer
+  readonly clients: Everywhere
   readonly sdk: SdkClients
   readonly #threads: Threads
   readonly #deps: LoadTestOptions
   readonly #scraper: Scraper
   readonly #start: number
-  /** Rejects when the run is interrupted. */
-  readonly #interruption: Promise<never>
   readonly #readLoop = watchLoop()
   readonly #totals = noCounts()
   readonly #timings: Histograms = {}
@@ -119,18 +122,23 @@ export class LoadTest implements RunContext {
   #cancelTick = () => {}
 
   constructor(deps: LoadTestOptions) {
-    const { target, clock, signal } = deps
+    const { options, target, clock, signal } = deps
     this.#deps = deps
     this.#start = clock.monotonic()
     this.#scraper = new Scraper(target.metrics, clock)
-    this.#interruption = new Promise((_, reject) => {
+    const interrupted = new Promise<never>((_, reject) => {
       signal.addEventListener('abort', () => reject(signal.reason))
       if (signal.aborted) reject(signal.reason)
     })
-    this.#interruption.catch(() => undefined)
+    interrupted.catch(() => undefined)
     const { wsUrls, issuer } = target
-    this.#threads = new Threads(this.#interruption)
-    this.sdk = new SdkClients({ wsUrls, issuer, clock, interrupted: this.#interruption })
+    this.runs = options.runs
+    this.roomType = options.roomType
+    this.clock = clock
+    this.issuer = issuer
+    this.#threads = new Threads(interrupted)
+    this.clients = this.#threads.interruptible
+    this.sdk = new SdkClients({ wsUrls, issuer, clock, interrupted })
   }
 
   /** Resolves with the result, also of a run that failed or was interrupted. Called once. */
@@ -171,26 +179,6 @@ export class LoadTest implements RunContext {
   }
 
   // The context of the scenario.
-
-  get runs(): number {
-    return this.#deps.options.runs
-  }
-
-  get clock(): Clock {
-    return this.#deps.clock
-  }
-
-  get issuer(): Issuer {
-    return this.#deps.target.issuer
-  }
-
-  get clients(): Everywhere {
-    return this.#threads.interruptible
-  }
-
-  get roomType(): string {
-    return this.#deps.options.roomType
-  }
 
   get local(): LocalService {
     const { local } = this.#deps.target

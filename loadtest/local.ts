@@ -147,21 +147,23 @@ export class LocalService {
 
   /** The sum of a metric of a node over its labels. */
   async metric(node: string, name: string): Promise<number> {
-    const { url = '' } = this.metrics.find((source) => source.name === node) ?? {}
-    return parseMetrics(await (await fetch(`${url}/metrics`)).text()).get(name) ?? 0
+    return parseMetrics(await this.#metricsOf(node)).get(name) ?? 0
   }
 
   /** A histogram of a node: by upper bound, the number of values up to it. */
   async buckets(node: string, name: string): Promise<ReadonlyMap<number, number>> {
-    const { url = '' } = this.metrics.find((source) => source.name === node) ?? {}
-    const text = await (await fetch(`${url}/metrics`)).text()
     const series = new RegExp(`^${name}_bucket\\{.*le="([^"]+)".*\\} (\\d+)`, 'gm')
     return new Map(
-      [...text.matchAll(series)].map(([, bound, count]) => [
+      [...(await this.#metricsOf(node)).matchAll(series)].map(([, bound, count]) => [
         bound === '+Inf' ? Number.POSITIVE_INFINITY : Number(bound),
         Number(count),
       ]),
     )
+  }
+
+  async #metricsOf(node: string): Promise<string> {
+    const { url = '' } = this.metrics.find((source) => source.name === node) ?? {}
+    return (await fetch(`${url}/metrics`)).text()
   }
 
   /** Memory of a node after a garbage collection, in bytes: heap and buffers in use, and resident. */

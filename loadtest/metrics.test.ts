@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { systemClock } from '../shared/clock.ts'
 import { FakeClock } from '../test/kit/fake-clock.ts'
-import { startService, type TestService } from '../test/support/service.ts'
+import { startService, type TestService } from '../test/support/cluster.ts'
 import { parseMetrics, Scraper, secondOf } from './metrics.ts'
 
 describe('metrics as text', () => {

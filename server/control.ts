@@ -56,7 +56,7 @@ export interface BackendOptions {
   readonly timeoutMs?: number
 }
 
-/** What calls are made with besides the options. */
+/** Dependencies of the calls, in addition to the options. */
 export interface BackendParts {
   readonly fetch: typeof fetch
   readonly random: Random

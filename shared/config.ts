@@ -15,6 +15,7 @@ import {
   variables,
 } from './config/variables.ts'
 import { LIMITS } from './limits.ts'
+import { isLoopback } from './origins.ts'
 
 export type { Command, Config, Defaults, Environment } from './config/variables.ts'
 
@@ -338,13 +339,6 @@ function reachableHost({ controlHost, wsHost, adminHost }: Values) {
     if (host !== undefined && !isLoopback(host)) return { name, host }
   return undefined
 }
-
-/** Whether a listening address can only be reached from this machine. */
-export const isLoopback = (host: string): boolean =>
-  host === 'localhost' ||
-  host.endsWith('.localhost') ||
-  /^127(\.\d{1,3}){3}$/.test(host) ||
-  /^(::ffff:127(\.\d{1,3}){3}|::1|(0{1,4}:){7}0{0,3}1)$/i.test(host)
 
 /** What is left of a lease must do for the watchdog to tell the store which turn it was. */
 const longestTurn = (leaseMs: number): number => Math.floor(0.4 * leaseMs)

@@ -1,6 +1,4 @@
-import { isLoopback } from './config.ts'
-
-/** Origins of web pages, as `scheme://host[:port]`. */
+/** Origins of web pages, as `scheme://host[:port]`, and addresses of this machine. */
 
 const FORM = /^([a-z][a-z0-9+.-]*):\/\/[^/\s,?#@]+$/i
 
@@ -19,6 +17,13 @@ export function normalOrigin(text: string): string | undefined {
 /** Returns whether an origin, as a browser sends it, is one of `allowed`, which are in the form of `normalOrigin`. `*` stands for one label. */
 export const isAllowedOrigin = (origin: string, allowed: ReadonlySet<string>): boolean =>
   allowed.has(origin) || allowed.has(origin.replace(/^([^:]+:\/\/)[^./:]+\./, '$1*.'))
+
+/** Whether a listening address can only be reached from this machine. */
+export const isLoopback = (host: string): boolean =>
+  host === 'localhost' ||
+  host.endsWith('.localhost') ||
+  /^127(\.\d{1,3}){3}$/.test(host) ||
+  /^(::ffff:127(\.\d{1,3}){3}|::1|(0{1,4}:){7}0{0,3}1)$/i.test(host)
 
 /** Returns true if a `host` header names this machine: `localhost:8080`, `127.0.0.1`, `[::1]`. A page elsewhere may have given its own name this address. */
 export const namesThisMachine = (host: string): boolean => isHere(`http://${host}`)

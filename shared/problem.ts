@@ -136,3 +136,26 @@ export function storeProblem(error: StoreUnavailable): Problem {
     headers: { 'retry-after': '1' },
   })
 }
+
+/** Returns the problem of a request that no route answers: there is nothing at its path, or the path takes other methods. */
+export function strayProblem(
+  routes: readonly { readonly method: string; readonly path: string }[],
+  path: string,
+): Problem {
+  const fitting = routes.filter((route) => route.method !== 'ALL' && fits(route.path, path))
+  if (fitting.length === 0) return new Problem('not_found', `There is nothing at ${path.slice(0, 200)}.`)
+  const methods = new Set(fitting.map(({ method }) => method))
+  if (methods.has('GET')) methods.add('HEAD')
+  const allow = [...methods].sort().join(', ')
+  return new Problem('method_not_allowed', `This path takes ${allow}.`, { headers: { allow } })
+}
+
+/** Tells whether a path fits the pattern of a route, such as `/projects/:id`. */
+function fits(pattern: string, path: string): boolean {
+  const expected = pattern.split('/')
+  const given = path.split('/')
+  return (
+    expected.length === given.length &&
+    expected.every((part, at) => (part.startsWith(':') ? given[at] !== '' : part === given[at]))
+  )
+}

@@ -11,13 +11,19 @@ import { promisify } from 'node:util'
 import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { WebSocket } from 'ws'
 import type { Places } from '../deploy/balancer/configuration.ts'
-import { BALANCERS, startBalancer, switchedOn } from './support/balancer.ts'
+import {
+  BALANCERS,
+  type Certificate,
+  fetchTrusting,
+  makeCertificate,
+  startBalancer,
+  switchedOn,
+} from './support/balancer.ts'
 import type { Login } from './support/cluster.ts'
 import { Deployment } from './support/deployment.ts'
 import { codeOf, ROOT } from './support/pages/pages.ts'
 import { freePort, until } from './support/redis-server.ts'
 import { newFolder } from './support/run-folder.ts'
-import { type Certificate, fetchTrusting, makeCertificate } from './support/tls.ts'
 
 /** The configurations of deploy/balancer with TLS switched on as they say, run for real. */
 

@@ -2,8 +2,8 @@ import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vites
 import type { Case } from './conformance/case.ts'
 import { cases } from './conformance/cases/index.ts'
 import { runSuite } from './conformance/run.ts'
+import { startService, type TestService } from './support/cluster.ts'
 import { runScript } from './support/program.ts'
-import { startService, type TestService } from './support/service.ts'
 
 /** The protocol page, held against the real service by clients that were written from the page alone. */
 

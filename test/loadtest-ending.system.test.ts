@@ -8,10 +8,10 @@ import { Redis } from 'ioredis'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { loadRooms } from '../dataplane/rooms/loader.ts'
 import type { RunResult } from '../loadtest/result.ts'
+import { startService, type TestService } from './support/cluster.ts'
 import { FAULTS, faultyFront } from './support/faulty-front.ts'
 import { type Program, startCommand, startScript } from './support/program.ts'
 import { newFolder, processTree, stillThere } from './support/run-folder.ts'
-import { startService, type TestService } from './support/service.ts'
 
 /** How the command ends: exit codes, signals, and reports that cannot be written. */
 

@@ -14,6 +14,7 @@ import { parseRun } from '../loadtest/options.ts'
 import { SCENARIOS } from '../loadtest/scenarios/index.ts'
 import { variables } from '../shared/config/variables.ts'
 import { CLOSE } from '../shared/protocol/error-codes.ts'
+import { startService, type TestService } from './support/cluster.ts'
 import {
   type Block,
   blocksOf,
@@ -27,7 +28,6 @@ import {
 import { startTyped } from './support/program.ts'
 import { freePort } from './support/redis-server.ts'
 import { newFolder } from './support/run-folder.ts'
-import { startService, type TestService } from './support/service.ts'
 
 /** What the README and the guides show is what runs. */
 

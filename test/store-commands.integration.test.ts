@@ -41,7 +41,7 @@ beforeAll(async () => {
     if (writes.every((step) => 'index' in step && ofSession(step.index))) commands.push('place')
     return write(writes)
   })
-  for (const name of ['inspect', 'reserve', 'claim', 'commit', 'snapshot'] as const) {
+  for (const name of ['inspect', 'open', 'reserve', 'claim', 'commit', 'snapshot'] as const) {
     const method = rooms[name].bind(rooms) as (...args: unknown[]) => Promise<never>
     vi.spyOn(rooms, name).mockImplementation((...args: unknown[]) => {
       commands.push(name)
@@ -75,7 +75,7 @@ async function join(durability: 'journal' | 'none') {
 
 it('the store gets no more commands than these from clients that come, come back and go', async () => {
   await join('none')
-  const newRoom = { write: 2, inspect: 1, reserve: 1, claim: 1 }
+  const newRoom = { write: 2, open: 1, reserve: 1 }
   expect(await asked(newRoom), 'into a new room').toEqual(newRoom)
 
   const { client, welcome, position } = await join('none')
@@ -95,7 +95,8 @@ it('the store gets no more commands than these from clients that come, come back
 it('the store gets one command for each flush of a journal, whatever is in it', async () => {
   const { client, position } = await join('journal')
   await client.roundTrip()
-  commands = []
+  const newRoom = { write: 2, open: 1, reserve: 1, snapshot: 1 }
+  expect(await asked(newRoom), 'into a new room').toEqual(newRoom)
   for (let ref = 1; ref <= 50; ref++)
     client.send({ t: 'message', room_id: position.room_id, type: 'add', data: {}, ref, settled: 0 })
   const { seq } = await client.next('state.patch', ({ ops }) => JSON.stringify(ops).includes('50'))

@@ -2,9 +2,8 @@ import { connect, type Room } from 'roomful/client'
 import { afterAll, beforeAll, expect, it } from 'vitest'
 import { type Login, type NodeProcess, sharedCluster } from './support/cluster.ts'
 import { doorsSocket } from './support/cluster-player.ts'
-import type { looper } from './support/stuck-rooms/looper.ts'
+import type { looper } from './support/cluster-rooms/looper.ts'
 
-const ROOMS_DIR = `${import.meta.dirname}/support/stuck-rooms`
 /** What members of other rooms may notice, as after a `kill -9`. */
 const PAUSE_MS = 2000
 const FAILED = { code: 'room_logic_failed', message: "the room's logic failed" }
@@ -16,7 +15,7 @@ let nodes: NodeProcess[]
 let login: Login
 const clients: { close(): void }[] = []
 beforeAll(async () => {
-  nodes = await cluster.processes(4, { ROOMS_DIR })
+  nodes = await cluster.processes(4)
   login = await cluster.login()
 })
 afterAll(() => {

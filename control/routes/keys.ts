@@ -144,7 +144,7 @@ export function keyRoutes(
     },
   )
 
-  /** The rotation stands and its secret is told only now: a bus that fails must not cost the caller the answer. Nodes re-check keys anyway. */
+  /** The rotation is stored, and only this answer has the secret. So a failure of the bus must not cost the caller the answer. Nodes check keys again anyway. */
   async function announceRotation(projectId: string, keyId: string): Promise<void> {
     try {
       const old = await keys.find(projectId, keyId)

@@ -52,6 +52,7 @@ function parts(quota: RoomQuota = { maxRooms: 0, maxLasting: 0, perMinute: 0 }) 
       {
         lease: { valid: () => view.mayAct },
         nodes: {
+          isAlive: () => false,
           judge: async (other) => {
             view.judged++
             return view.alive.has(other) ? 'alive' : 'dead'
@@ -200,23 +201,45 @@ describe('a claim', () => {
 
   it('takes no room for absent by the word of a store that has lost its data since it was asked', async () => {
     const { claims, store, live, view, elapse, watch } = parts()
-    const inspect = store.rooms.inspect.bind(store.rooms)
-    let answer = (): void => {}
-    store.rooms.inspect = (room) =>
-      new Promise((resolve) => {
-        answer = () => resolve(inspect(room))
-      })
+    let answer = (_: undefined): void => {}
+    vi.spyOn(store.rooms, 'open').mockReturnValueOnce(new Promise((resolve) => (answer = resolve)))
     const found = watch(claims('node_c').claim(ROOM, {}))
     await elapse(100)
     view.allowed_at = Number.POSITIVE_INFINITY
-    store.rooms.inspect = inspect
-    answer()
+    answer(undefined)
     await elapse(1000)
     live('node_a')
     view.allowed_at = 0
     await claims('node_a').claim(ROOM, { creator: 'sub:ada' })
     await elapse(200)
     expect(found.result).toEqual({ at: 'node', nodeId: 'node_a' })
+  })
+
+  it('takes a free room with the command that asks for its owner, unless claims are not allowed when it is sent', async () => {
+    const { claims, store, view, elapse, watch } = parts()
+    const [open, claim] = [vi.spyOn(store.rooms, 'open'), vi.spyOn(store.rooms, 'claim')]
+    const inspect = vi.spyOn(store.rooms, 'inspect')
+    const { fence } = claimOf(await claims('node_a').claim(ROOM, { creator: 'sub:ada' }))
+    await store.rooms.release(ROOM, fence, { forget: false, ttlMs: 60_000 })
+    claimOf(await claims('node_b').claim(ROOM, {}))
+    expect([open.mock.calls.length, inspect.mock.calls.length]).toEqual([2, 0])
+    // It has waited for the connection, and the store may be another one.
+    const send = store.rooms.open.bind(store.rooms)
+    open.mockImplementationOnce(async (...asked) => {
+      view.allowed_at = Number.POSITIVE_INFINITY
+      return send(...asked)
+    })
+    claim.mockClear()
+    const late = watch(claims('node_a').claim('prj_a/arena:two', { creator: 'sub:ada' }))
+    await elapse(1000)
+    expect([late, await store.rooms.inspect('prj_a/arena:two'), claim.mock.calls]).toEqual([
+      {},
+      undefined,
+      [],
+    ])
+    view.allowed_at = 0
+    await elapse(200)
+    expect(late.result).toMatchObject({ at: 'here' })
   })
 
   it('is not needed to learn that a room is nowhere, but as much time', async () => {

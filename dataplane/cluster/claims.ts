@@ -19,11 +19,10 @@ import {
   unavailableText,
 } from '../place.ts'
 import { roomAttributes, roomNamed } from '../traffic.ts'
-import type { ClusterEnvironment } from './environment.ts'
 import type { NodeLease } from './lease.ts'
 import type { ClaimOutcome } from './metrics.ts'
 import type { ClusterNodes } from './nodes.ts'
-import type { Ownership } from './ownership.ts'
+import type { ClusterEnvironment, Ownership } from './ownership.ts'
 
 interface ClaimsEnvironment
   extends Pick<
@@ -36,7 +35,7 @@ interface ClaimsEnvironment
 /** The ownership that claims are made for. */
 interface Claimant extends Pick<Ownership, 'takenOver'> {
   readonly lease: Pick<NodeLease, 'valid'>
-  readonly nodes: Pick<ClusterNodes, 'judge' | 'claimsAllowedAt'>
+  readonly nodes: Pick<ClusterNodes, 'isAlive' | 'judge' | 'claimsAllowedAt'>
 }
 
 /** Reasons for which a claim ends without a room. */
@@ -64,9 +63,9 @@ export class Claims {
   }
 
   /**
-   * Claims `project/type:key`; with a `creator` also when it is nowhere yet, with `byLease` only from owners without a lease. What this
-   * node is said to own, but does not run, is free. Nowhere as `unavailable`: the store does not answer, or nothing may be claimed yet and that
-   * lasts. Never rejects.
+   * Claims `project/type:key`. With a `creator`, also a room that is nowhere; with `byLease`, only from owners without a lease. A room whose
+   * record names this node is free: the node does not run it. The place is `unavailable` if the store does not answer, or if claims are not
+   * allowed for 10 s. Never rejects.
    */
   async claim(room: string, options: ClaimOptions): Promise<ClaimPlace> {
     const { clock, log, metrics } = this.#environment
@@ -132,22 +131,26 @@ export class Claims {
     this.#environment.tracer.span('room.take_over', { links, beganAt, attributes }).end()
   }
 
-  async #claim(
-    room: string,
-    { creator, byLease = false, stateVersion = 1, seen }: ClaimOptions,
-    began: number,
-  ): Promise<ClaimPlace> {
+  async #claim(room: string, options: ClaimOptions, began: number): Promise<ClaimPlace> {
     const { nodeId } = this.#environment
     const { nodes } = this.#ownership
+    const { creator, byLease = false, stateVersion = 1 } = options
+    let { seen } = options
     let found: RoomOwner | undefined
     for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
       if (!(await this.#allowed(began))) return storeIsSilent(room)
-      const known = attempt === 0 && seen && this.#isReliable(seen) ? seen : await this.inspect(room, began)
-      found = known.record
+      if (attempt === 0 && !seen) {
+        const opened = await this.#open(room, stateVersion, creator)
+        if ('at' in opened) return opened
+        seen = opened
+      }
+      found = (seen && this.#isReliable(seen) ? seen : await this.inspect(room, began)).record
+      seen = undefined
       if (!found && creator === undefined) return ABSENT
       const previous = found?.owner ?? nodeId
       const orphan = previous !== nodeId
-      if (orphan && (await nodes.judge(previous, byLease)) === 'alive')
+      // Wrong about a node that has just died: its edges ask again when that is known.
+      if (orphan && (nodes.isAlive(previous) || (await nodes.judge(previous, byLease)) === 'alive'))
         return { at: 'node', nodeId: previous }
       if ((found?.stateVersion ?? 1) > stateVersion)
         return nowhere(
@@ -156,10 +159,10 @@ export class Claims {
         )
       if (orphan) {
         const claim = await this.#recover(room, found!)
-        if (claim) return { at: 'here', claim, from: previous }
+        if (claim) return { at: 'here', claim, mayMake: creator !== undefined, from: previous }
       } else if (creator === undefined) {
         const claim = await this.#compareAndSet(room, found)
-        if (claim) return { at: 'here', claim }
+        if (claim) return { at: 'here', claim, mayMake: false }
       } else {
         // The two are independent, and refusals are rare: neither waits for the other.
         const [refused, claim] = await Promise.all([
@@ -168,12 +171,32 @@ export class Claims {
         ])
         if (claim && refused) await this.#giveBack(room, claim)
         if (refused) return refused
-        if (claim) return { at: 'here', claim }
+        if (claim) return { at: 'here', claim, mayMake: true }
       }
       // Another node was faster: it owns the room now, or has released it again.
     }
     const owner = found?.owner
     return owner && owner !== nodeId ? { at: 'node', nodeId: owner } : storeIsSilent(room)
+  }
+
+  /** Asks for the owner of a room, and claims the room with the same command if it is free. Returns the answer if it is not. */
+  async #open(
+    room: string,
+    stateVersion: number,
+    creator: string | undefined,
+  ): Promise<ClaimPlace | Inspection> {
+    const { store, nodeId, clock, recordTtlMs: ttlMs } = this.#environment
+    const { lease, nodes } = this.#ownership
+    const askedAt = clock.monotonic()
+    const mayClaim = (): boolean => lease.valid() && clock.monotonic() >= nodes.claimsAllowedAt
+    // The two are independent. A room that is not made is counted already.
+    const [refused, found] = await Promise.all([
+      creator === undefined ? undefined : this.#reserve(room, creator),
+      store.rooms.open(room, { owner: nodeId, ttlMs, stateVersion, creator }, mayClaim),
+    ])
+    if (!found || !('fence' in found)) return { record: found, askedAt }
+    if (refused) await this.#giveBack(room, found)
+    return refused ?? { at: 'here', claim: found, mayMake: creator !== undefined }
   }
 
   #compareAndSet(room: string, found: RoomOwner | undefined, creator?: string): Promise<Claim | undefined> {

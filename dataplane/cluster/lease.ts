@@ -3,8 +3,7 @@ import { nodeName } from '../../shared/ids.ts'
 import { Quiet } from '../../shared/log.ts'
 import { decodeNodeInfo, encodeNodeInfo, leaseKey, NODES } from '../../shared/node-registry.ts'
 import { type Store, StoreUnavailable } from '../../shared/store/port.ts'
-import type { ClusterEnvironment } from './environment.ts'
-import type { Ownership } from './ownership.ts'
+import type { ClusterEnvironment, Ownership } from './ownership.ts'
 
 interface LeaseEnvironment
   extends Pick<ClusterEnvironment, 'nodeId' | 'clock' | 'log' | 'metrics' | 'leaseMs' | 'onReplaced'> {

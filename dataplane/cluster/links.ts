@@ -10,8 +10,7 @@ import {
   PIECE_BYTES,
   UnknownVersion,
 } from './envelope.ts'
-import type { ClusterEnvironment } from './environment.ts'
-import type { Ownership } from './ownership.ts'
+import type { ClusterEnvironment, Ownership } from './ownership.ts'
 
 /** The channel that a node listens on for the others. */
 export const nodeChannel = (nodeId: string): string => `node:${nodeId}`

@@ -3,9 +3,8 @@ import { nodeName } from '../../shared/ids.ts'
 import { decodeNodeInfo, leaseKey, NODES, type NodeInfo } from '../../shared/node-registry.ts'
 import type { Store } from '../../shared/store/port.ts'
 import type { ClusterNodeDescription } from '../descriptions.ts'
-import type { ClusterEnvironment } from './environment.ts'
 import { nodeChannel } from './links.ts'
-import type { Ownership } from './ownership.ts'
+import type { ClusterEnvironment, Ownership } from './ownership.ts'
 
 interface NodesEnvironment
   extends Pick<ClusterEnvironment, 'nodeId' | 'clock' | 'log' | 'metrics' | 'leaseMs'> {

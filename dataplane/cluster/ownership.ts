@@ -1,23 +1,134 @@
-import { sleep } from '../../shared/clock.ts'
+import { type Clock, sleep } from '../../shared/clock.ts'
+import type { Logger } from '../../shared/log.ts'
 import type { NodeInfo } from '../../shared/node-registry.ts'
+import type { Random } from '../../shared/random.ts'
+import type { CountedRoom, RoomQuota, Store } from '../../shared/store/port.ts'
+import type { Tracer } from '../../shared/tracing/tracer.ts'
+import type { Inbox } from '../inbox.ts'
+import type { Claimed, ClaimedType, Nowhere } from '../place.ts'
 import {
   type RequestAnswer,
   type RoomAddress,
+  type RoomRequest,
   roomIdOf,
   roomNamed,
   type Shown,
   type ToEdge,
+  type ToOwner,
 } from '../traffic.ts'
 import { Claims } from './claims.ts'
 import type { PeerMessage } from './envelope.ts'
-import type { ClusterEnvironment } from './environment.ts'
-import { handOver } from './hand-over.ts'
 import { NodeLease } from './lease.ts'
+import type { NodeLinks } from './links.ts'
+import type { ClusterMetrics } from './metrics.ts'
 import { ClusterNodes } from './nodes.ts'
 import { type PlacementReason, place, type RoomToRun, takesSessions } from './placement.ts'
 import { RoomRequests } from './requests.ts'
 import { Router } from './router.ts'
 import { RoomWaker } from './waker.ts'
+
+/** A room of this node that is to go on elsewhere. */
+export interface LeavingRoom {
+  readonly address: RoomAddress
+  /** Of its state, as its type counts. */
+  readonly stateVersion: number
+  /** The node with most of its members' sockets. */
+  readonly mostlyAt: string | undefined
+  /** Saves the room and releases it. Resolves with true if the node `successor` can claim it. */
+  handOver(successor?: string): Promise<boolean>
+}
+
+/** The rooms of a node (`RoomHost`), as far as the cluster has to do with them. */
+export interface LocalRooms {
+  readonly size: number
+  /** Rooms that run here, and those that are about to. */
+  readonly claimed: number
+  /** The version of each room type that there is code for. */
+  readonly versions: Readonly<Record<string, number>>
+  readonly rooms: readonly LeavingRoom[]
+  /** Whether a room (`project/type:key`) runs here, or is about to. */
+  has(name: string): boolean
+  /** Whether this node opens rooms for others. */
+  readonly accepts: boolean
+  /** False: no such room runs here, or is about to. */
+  receive(message: ToOwner, from: string): boolean
+  /** Returns the room type, or the answer to messages of a type that is not installed. */
+  typeOf(roomType: string): ClaimedType | Nowhere
+  /** Runs a room that this node has claimed, for the messages in the inbox. Of a type that is not installed it is ended. */
+  run(room: RoomAddress, inbox: Inbox, claimed: Claimed): void
+  /** A room whose time has come runs here, or is about to; false: it does not. */
+  wake(name: string): boolean
+  /** Each room reads its record: another node may have taken it over, or the store may have lost it. */
+  recheck(): void
+  /** One room (`project/type:key`) does: another node says that it has it. */
+  verify(name: string): void
+  /** A node is gone, and with it the sockets of the members there. */
+  edgeGone(nodeId: string): void
+  /** Messages to a node may be lost: the rooms here ask it to attach its members again. */
+  edgeMissed(nodeId: string): void
+  /** Resolves to the stored answer of a room that has ended, if the request has come before. */
+  endedAnswer(room: RoomAddress, request: RoomRequest): Promise<RequestAnswer | undefined>
+  /** A room that no node runs, as its record has it. */
+  recorded(room: RoomAddress, shown: Shown): Promise<RequestAnswer | undefined>
+  /** From now on no room is opened here. */
+  refuseMore(): void
+}
+
+/** The sockets of a node (`Gateway`), as the cluster uses them. */
+export interface LocalEdge {
+  /** An owner has something for members here. */
+  receive(message: ToEdge): void
+  /** Members of the room ask its owner again what they have missed. */
+  reattach(room: RoomAddress): void
+  /** Whether it has members in a room (`project/type:key`). */
+  subscribes(room: string): boolean
+  /** The session was resumed at another node. */
+  sessionTaken(sessionId: string, ended: boolean): Promise<void>
+  /** The store was away, and messages over it may be lost. */
+  storeReturned(): void
+}
+
+/** Dependencies of `Ownership` and of all its parts. */
+export interface ClusterEnvironment {
+  readonly nodeId: string
+  readonly store: Store
+  readonly links: Pick<NodeLinks, 'start' | 'send' | 'greet' | 'forget' | 'close'>
+  /** Both are made after ownership, and exist once it is started. */
+  readonly rooms: () => LocalRooms
+  readonly edge: () => LocalEdge
+  readonly clock: Clock
+  readonly random: Random
+  readonly log: Logger
+  readonly metrics: ClusterMetrics
+  readonly tracer: Tracer
+  /** How long others take this node for alive after the last renewal of its lease, in milliseconds. */
+  readonly leaseMs: number
+  /** How long a room's record outlives its last write, in milliseconds. */
+  readonly recordTtlMs: number
+  /** How many rooms may be made. */
+  readonly quota: RoomQuota
+  /** Maximum number of rooms of this node. 0: no limit. */
+  readonly maxRooms: number
+  /** How many messages wait for one room while its owner is looked for. */
+  readonly maxWaitingMessages: number
+  /** Called when a message came while `maxWaitingMessages` were waiting. */
+  readonly backlogFull: (roomType: string) => void
+  /** Describes this node for the other nodes. */
+  readonly info: () => Omit<NodeInfo, 'node_id' | 'draining' | 'cordoned' | 'rooms' | 'room_types'>
+  /** Another process has the name of this node: the lease is never valid again, and this process is to end at once. */
+  readonly onReplaced: (replaced: Error) => void
+}
+
+/** One page of rooms without owner. */
+export interface OwnerlessPage {
+  readonly rooms: readonly CountedRoom[]
+  /** The next page begins behind it; undefined: there is none. */
+  readonly next: CountedRoom | undefined
+}
+
+/** Rooms that are looked at together, and at most for one page: most rooms of a project have an owner. */
+const BATCH = 100
+const MOST_LOOKED_AT = 2000
 
 /** How long rooms may take to be handed over; those left are saved for the first node that asks for them. */
 const HAND_OVER_MS = 5000
@@ -114,7 +225,7 @@ export class Ownership {
           })
         break
       case 'host':
-        if (!this.#draining && !this.#cordoned) void rooms().open(message.room)
+        if (!this.#draining && !this.#cordoned) void this.router.open(message.room)
     }
   }
 
@@ -145,6 +256,37 @@ export class Ownership {
       return this.requests.send(room, { id: 'describe', hash: '', do: { op: 'describe', ...shown } })
     const answer = await this.#environment.rooms().recorded(room, shown)
     return answer ?? { code: 'room_not_found', message: `there is no room ${roomIdOf(room)}` }
+  }
+
+  /**
+   * A page of the rooms of a project that no living node has: those that sleep, wait for a timer, or whose owner has died. At most `limit`,
+   * those first that expire first, behind `after` when given. A page may have fewer, or none, and still a next one. Rejects with
+   * `StoreUnavailable`.
+   */
+  async ownerless(projectId: string, limit: number, after?: CountedRoom): Promise<OwnerlessPage> {
+    const { store } = this.#environment
+    const now = await store.time()
+    const rooms: CountedRoom[] = []
+    let last = after
+    for (let looked = 0; looked < MOST_LOOKED_AT; looked += BATCH) {
+      const batch = await store.rooms.counted(projectId, { limit: BATCH, ...(last && { after: last }) })
+      const ownerless = await Promise.all(
+        batch.map(({ roomId, until }) => until > now && this.#isOwnerless(`${projectId}/${roomId}`)),
+      )
+      for (const [n, room] of batch.entries()) {
+        if (rooms.length === limit) return { rooms, next: last }
+        if (ownerless[n]) rooms.push(room)
+        last = room
+      }
+      if (batch.length < BATCH) return { rooms, next: undefined }
+    }
+    return { rooms, next: last }
+  }
+
+  async #isOwnerless(name: string): Promise<boolean> {
+    const found = await this.#environment.store.rooms.inspect(name)
+    if (!found) return false
+    return found.owner === null || (await this.nodes.judge(found.owner)) === 'dead'
   }
 
   /** Whether clients could be sent to some other node. */
@@ -260,4 +402,32 @@ export class Ownership {
   takenOver(room: string, from: string): void {
     this.deliver(from, { room: roomNamed(room), epoch: 0, kind: 'redirect', owner: this.#environment.nodeId })
   }
+}
+
+interface HandOverEnvironment extends Pick<ClusterEnvironment, 'clock'> {
+  readonly links: Pick<NodeLinks, 'send'>
+  readonly metrics: Pick<ClusterMetrics, 'handOverDuration'>
+}
+
+/** Rooms on their way at once: each is without an owner for a few round trips to the store only, and the store is not flooded. */
+const AT_ONCE = 8
+
+/** Hands every room over to a living node, a few at a time; one that no node can take is saved for the first that asks for it. */
+export async function handOver(
+  rooms: readonly LeavingRoom[],
+  { links, clock, metrics }: HandOverEnvironment,
+  ownership: Pick<Ownership, 'place'>,
+): Promise<void> {
+  const waiting = [...rooms]
+  const work = async (): Promise<void> => {
+    for (let room = waiting.shift(); room; room = waiting.shift()) {
+      const { address, stateVersion, mostlyAt } = room
+      const nodeId = ownership.place('hand_over', { roomType: address.roomType, stateVersion }, mostlyAt)
+      const began = clock.monotonic()
+      if ((await room.handOver(nodeId)) && nodeId !== undefined)
+        links.send(nodeId, { to: 'host', room: address })
+      metrics.handOverDuration.observe((clock.monotonic() - began) / 1000)
+    }
+  }
+  await Promise.all(Array.from({ length: AT_ONCE }, work))
 }

@@ -1,6 +1,6 @@
 import { randomToken } from '../../shared/ids.ts'
 import type { RequestAnswer, RequestMessage, RoomAddress, RoomRequest, ToEdge } from '../traffic.ts'
-import type { ClusterEnvironment, LocalRooms } from './environment.ts'
+import type { ClusterEnvironment, LocalRooms } from './ownership.ts'
 import type { Router } from './router.ts'
 
 interface RequestsEnvironment extends Pick<ClusterEnvironment, 'clock' | 'random'> {

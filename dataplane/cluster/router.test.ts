@@ -2,6 +2,7 @@ import { beforeEach, describe, expect, it } from 'vitest'
 import type { RoomOwner } from '../../shared/store/port.ts'
 import { HERE, ROOM, RouterBench, THERE } from '../../test/support/cluster/router-bench.ts'
 import { Inbox } from '../inbox.ts'
+import { nowhere } from '../place.ts'
 import { type Arrival, roomAddress, type ToEdge, type ToOwner } from '../traffic.ts'
 
 const NAME = ROOM.name
@@ -141,6 +142,50 @@ describe('Router', () => {
       ])
     })
 
+    it('is claimed for a join without an inspect, if it would be made here', async () => {
+      bench.types.set(HERE, { [ROOM.roomType]: 1 })
+      router.send(join())
+      router.send(message(1))
+      await records.settled()
+      expect([records.asked, bench.claimed]).toMatchObject([[], [{ creator: 'token', seen: undefined }]])
+      expect(host.opened).toMatchObject([[{ message: join() }, { message: message(1) }]])
+    })
+
+    it('is refused to the first join only, if that may not make it, and claimed again for the next', async () => {
+      bench.types.set(HERE, { [ROOM.roomType]: 1 })
+      bench.place = nowhere('project_full', 'the project has 1 rooms')
+      router.send(join('mem_a', 1))
+      router.send(join('mem_b', 2))
+      router.send(join('mem_c', 3))
+      await records.settled()
+      const refused = delivered.map(({ message }) => 'member_id' in message && message.member_id)
+      expect(refused).toEqual(['mem_a', 'mem_b', 'mem_c'])
+      expect(bench.claimed).toHaveLength(3)
+    })
+
+    it('gets an inspect, if the join may not make it or another node would', async () => {
+      bench.types.set(HERE, { [ROOM.roomType]: 1 })
+      router.send({ ...join(), create: false } as ToOwner)
+      await records.answer(undefined)
+      bench.chosen = THERE
+      host.running.clear()
+      router.send(join())
+      await records.answer(undefined)
+      expect([records.asked, bench.claimed]).toMatchObject([[NAME, NAME], [{ creator: undefined }]])
+    })
+
+    it('goes on to its owner, if the claim finds one', async () => {
+      bench.types.set(HERE, { [ROOM.roomType]: 1 })
+      bench.place = { at: 'node', nodeId: THERE }
+      router.send(join())
+      await records.settled()
+      router.send(message(1))
+      expect(sent.map(({ to, message: { to: role } }) => [to, role])).toEqual([
+        [THERE, 'owner'],
+        [THERE, 'owner'],
+      ])
+    })
+
     it('is opened at the node that placement chooses, which then has what follows', async () => {
       bench.chosen = THERE
       router.send(join())
@@ -211,7 +256,9 @@ describe('Router', () => {
       async (edge) => {
         bench.types.set(HERE, types)
         bench.chosen = undefined
+        bench.place = nowhere('newer', 'the code of its room type is too old here')
         router.send(join(), edge)
+        await records.settled()
         await records.answer(newer)
         expect(delivered).toMatchObject([{ edge, message: refused }])
         expect([host.opened, sent]).toEqual([[], []])
@@ -401,6 +448,16 @@ describe('Router', () => {
     router.forget(ROOM)
     router.send(join())
     expect(records.asked).toHaveLength(2)
+  })
+
+  it('opens a room for no message once, and messages wait for it', async () => {
+    const opened = router.open(ROOM)
+    router.send(message(1))
+    expect(await router.open(ROOM)).toBeUndefined()
+    expect(await opened).toMatchObject({ at: 'here' })
+    expect([host.opened, records.asked]).toEqual([[[{ message: message(1), from: HERE }]], []])
+    expect(await router.open(ROOM)).toBeUndefined()
+    expect(bench.claimed).toHaveLength(1)
   })
 
   describe('what the rooms of this node have no place for', () => {

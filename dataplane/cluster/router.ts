@@ -1,21 +1,23 @@
 import { Inbox } from '../inbox.ts'
 import {
   ABSENT,
+  firstMaker,
   type Inspection,
   makerOf,
   type Nowhere,
   nowhere,
+  type Place,
+  refusalOf,
   refuseAll,
   unavailable,
   unavailableText,
 } from '../place.ts'
-import { type Arrival, isClose, type RoomAddress, type ToEdge, type ToOwner } from '../traffic.ts'
+import { type Arrival, isClose, type RoomAddress, type ToEdge, type ToOwner, traceOf } from '../traffic.ts'
 import type { Claims } from './claims.ts'
-import type { ClusterEnvironment, LocalEdge, LocalRooms } from './environment.ts'
 import type { NodeLinks } from './links.ts'
 import type { ClusterMetrics } from './metrics.ts'
 import type { ClusterNodes } from './nodes.ts'
-import type { Ownership } from './ownership.ts'
+import type { ClusterEnvironment, LocalEdge, LocalRooms, Ownership } from './ownership.ts'
 import { canRun, type RoomToRun } from './placement.ts'
 
 /** So long after a store has begun without its data owners may still write their rooms again. */
@@ -23,7 +25,7 @@ const ROOMS_REWRITTEN_MS = 15_000
 
 export interface RouterEnvironment
   extends Pick<ClusterEnvironment, 'nodeId' | 'clock' | 'log' | 'maxWaitingMessages' | 'backlogFull'> {
-  readonly rooms: () => Pick<LocalRooms, 'has' | 'accepts' | 'receive' | 'open'>
+  readonly rooms: () => Pick<LocalRooms, 'has' | 'accepts' | 'receive' | 'typeOf' | 'run'>
   readonly edge: () => Pick<LocalEdge, 'subscribes'>
   readonly links: Pick<NodeLinks, 'send'>
   readonly metrics: Pick<ClusterMetrics, 'roomTraffic'>
@@ -31,7 +33,7 @@ export interface RouterEnvironment
 
 /** The ownership that routes by what it knows of rooms and nodes. */
 export interface RoutingOwnership extends Pick<Ownership, 'place' | 'deliver'> {
-  readonly claims: Pick<Claims, 'inspect'>
+  readonly claims: Pick<Claims, 'inspect' | 'claim'>
   readonly nodes: Pick<ClusterNodes, 'judge' | 'isAlive' | 'isGone' | 'nodes' | 'get' | 'storeIsBehind'>
 }
 
@@ -100,14 +102,32 @@ export class Router {
   redirect(room: RoomAddress, inbox: Inbox, owner: string | undefined): void {
     const { nodeId, rooms, links, edge } = this.#environment
     const { nodes } = this.#ownership
-    if (owner !== undefined || !rooms().accepts) this.#sendBack(room, inbox, owner ?? null)
+    if (owner !== undefined || !rooms().accepts || inbox.empty) this.#sendBack(room, inbox, owner ?? null)
     if (inbox.empty) return
     const isReachable = owner !== undefined && owner !== nodeId && !nodes.isGone(owner)
     const route = this.#routes.get(room.name)
     if (isReachable && edge().subscribes(room.name)) this.#routeOf(room).owner = owner
-    if (route?.inbox) for (const arrival of inbox.take()) this.#wait(route.inbox, arrival)
-    else if (isReachable) for (const { message } of inbox.take()) links.send(owner, { to: 'owner', message })
+    if (route?.inbox) {
+      for (const arrival of inbox.take()) this.#wait(route.inbox, arrival)
+      for (const edge of inbox.turnedAway) route.inbox.turnedAway.add(edge)
+    } else if (isReachable)
+      for (const { message } of inbox.take()) links.send(owner, { to: 'owner', message })
     else this.#look(this.#routeOf(room), inbox)
+  }
+
+  /**
+   * Opens a room here for no message: its time has come, or another node hands it over. Resolves with its place. Undefined: it runs here, or
+   * is being looked for, or this node takes no rooms. Never rejects.
+   */
+  async open(room: RoomAddress): Promise<Place | undefined> {
+    const { rooms, maxWaitingMessages } = this.#environment
+    if (!rooms().accepts || rooms().has(room.name) || this.#routes.get(room.name)?.inbox) return undefined
+    const route = this.#routeOf(room)
+    const inbox = new Inbox(maxWaitingMessages)
+    route.inbox = inbox
+    const place = await this.#claim(room, inbox)
+    this.#arrive(route, inbox, place)
+    return place
   }
 
   /** The node that has a room, as far as is known here; undefined: it would have to be found out. */
@@ -157,9 +177,16 @@ export class Router {
       .map(({ room }) => room)
   }
 
-  /** What has no place is asked again by its edge. */
+  /** What has no place is answered, or sent again by its edge when it is known where. */
   #wait(inbox: Inbox, arrival: Arrival): void {
-    if (!inbox.add(arrival)) this.#environment.backlogFull(arrival.message.room.roomType)
+    if (inbox.add(arrival)) return
+    const { message, from } = arrival
+    const { room } = message
+    this.#environment.backlogFull(room.roomType)
+    const text = unavailableText(room, 'it is being looked for, and too much waits for it')
+    const answer = refusalOf(arrival, nowhere('busy', text))
+    if (answer) this.#ownership.deliver(from, answer)
+    else inbox.turnedAway.add(from)
   }
 
   #routeOf(room: RoomAddress): Route {
@@ -186,76 +213,116 @@ export class Router {
     route.looks = now - route.lookedAt < 1000 ? route.looks + 1 : 1
     route.lookedAt = now
     route.inbox = inbox
-    const find = (): void => {
-      this.#find(route, inbox).catch((error: unknown) => {
-        this.#environment.log.warn(
-          { err: error, room: route.room.name },
-          'the owner of a room could not be found',
-        )
-        this.#nowhere(route, inbox, unavailable(route.room, 'the store does not answer'))
+    const find = async (): Promise<void> => {
+      const place = await this.#locate(route.room, inbox).catch((err: unknown) => {
+        this.#environment.log.warn({ err, room: route.room.name }, 'the owner of a room could not be found')
+        return unavailable(route.room, 'the store does not answer')
       })
+      this.#arrive(route, inbox, place)
     }
-    if (route.looks <= QUICK_LOOKS) find()
-    else clock.schedule(Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** (route.looks - QUICK_LOOKS)), find)
+    if (route.looks <= QUICK_LOOKS) void find()
+    else
+      clock.schedule(
+        Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** (route.looks - QUICK_LOOKS)),
+        () => void find(),
+      )
   }
 
-  async #find(route: Route, inbox: Inbox): Promise<void> {
+  /** Where the room is. A room without a living owner is claimed if it is to be here. */
+  async #locate(room: RoomAddress, inbox: Inbox): Promise<Place> {
     const { nodeId, rooms } = this.#environment
     const { claims, nodes } = this.#ownership
-    const name = route.room.name
-    const seen = await claims.inspect(name)
+    if (this.#makes(room, inbox)) {
+      const place = await this.#claim(room, inbox)
+      // Another node may have the code for its state.
+      if (place.at !== 'nowhere' || place.why !== 'newer') return place
+    }
+    const seen = await claims.inspect(room.name)
     const { record: found } = seen
     const owner = found?.owner ?? null
     // A node that is alive only as far as is known is asked all the same: when it is gone, its edge asks again.
     const elsewhere =
       owner !== null && owner !== nodeId && (nodes.isAlive(owner) || (await nodes.judge(owner)) === 'alive')
-    const joined = (): boolean => inbox.arrivals.some(({ message }) => makerOf(message) !== undefined)
+    if (elsewhere) return { at: 'node', nodeId: owner }
+    const joins = (): boolean => inbox.arrivals.some(({ message }) => makerOf(message) !== undefined)
     // Its owner may not have written it again.
-    const mayBeLost = !found && !joined() && (await nodes.storeIsBehind(ROOMS_REWRITTEN_MS))
+    const mayBeLost = !found && !joins() && (await nodes.storeIsBehind(ROOMS_REWRITTEN_MS))
+    if (!found && !joins()) return mayBeLost ? unavailable(room, 'the store has lost data') : ABSENT
     const waiting = inbox.arrivals
-    const joins = joined()
     // Ending a room needs no code for it, and takes no space.
     const ends = waiting.length > 0 && waiting.every(({ message }) => isClose(message))
     const asked = waiting.some(({ from }) => from !== nodeId)
-    if (rooms().has(name)) this.#found(route, inbox, nodeId, 'owner', seen)
-    else if (elsewhere) this.#found(route, inbox, owner, 'owner', seen)
-    else if (mayBeLost && !joins)
-      this.#nowhere(route, inbox, unavailable(route.room, 'the store has lost data'))
-    else if (!found && !joins) this.#nowhere(route, inbox, ABSENT)
-    else {
-      const needs = { roomType: route.room.roomType, stateVersion: found?.stateVersion ?? 1 }
-      // A node that was asked by another does not pass it on: the two might do so forever.
-      const mine = asked || (owner === nodeId && rooms().accepts)
-      const other = (): string | undefined =>
-        asked ? undefined : this.#ownership.place(owner === null ? 'create' : 'take_over', needs)
-      const fits = mine && this.#isNewEnough(nodeId, needs)
-      const target = fits ? nodeId : (other() ?? (ends && rooms().accepts ? nodeId : undefined))
-      const old = needs.stateVersion > 1 && !nodes.nodes().some((node) => canRun(node, needs))
-      if (target === undefined && old) this.#tooOld(route, inbox, needs.stateVersion)
-      else if (target === undefined)
-        this.#nowhere(route, inbox, nowhere('no_node', 'no node can take another room at the moment'))
-      else this.#found(route, inbox, target, 'opener', seen)
-    }
+    const needs = { roomType: room.roomType, stateVersion: found?.stateVersion ?? 1 }
+    // A node that was asked by another does not pass it on: the two might do so forever.
+    const mine = asked || (owner === nodeId && rooms().accepts)
+    const other = (): string | undefined =>
+      asked ? undefined : this.#ownership.place(owner === null ? 'create' : 'take_over', needs)
+    const fits = mine && this.#isNewEnough(nodeId, needs)
+    const target = fits ? nodeId : (other() ?? (ends && rooms().accepts ? nodeId : undefined))
+    if (target === nodeId) return this.#claim(room, inbox, seen)
+    if (target !== undefined) return { at: 'node', nodeId: target, opens: true }
+    if (needs.stateVersion > 1 && !nodes.nodes().some((node) => canRun(node, needs)))
+      return this.#tooOld(room, needs.stateVersion)
+    return nowhere('no_node', 'no node can take another room at the moment')
   }
 
-  /** What has waited goes to `owner`, which has the room or is to open it. */
-  #found(route: Route, inbox: Inbox, owner: string, to: 'owner' | 'opener', seen: Inspection): void {
-    const { nodeId, rooms, links } = this.#environment
-    this.#endSearch(route)
-    route.owner = owner
-    if (owner === nodeId) {
-      void rooms().open(route.room, inbox, seen)
+  /** True: this node makes the room if it is nowhere. Then the claim asks for the owner. */
+  #makes({ roomType }: RoomAddress, { arrivals }: Inbox): boolean {
+    const { nodeId, rooms } = this.#environment
+    const makers = arrivals.flatMap(({ message }) => makerOf(message) ?? [])
+    if (!rooms().accepts || makers.every(({ create }) => create === false)) return false
+    const needs = { roomType, stateVersion: 1 }
+    const self = this.#ownership.nodes.get(nodeId)
+    if (!self || !canRun(self, needs)) return false
+    // A node that was asked by another does not pass it on.
+    const asked = arrivals.some(({ from }) => from !== nodeId)
+    return asked || this.#ownership.place('create', needs) === nodeId
+  }
+
+  /** `seen`: what the store has said about the room. Never rejects. */
+  async #claim(room: RoomAddress, inbox: Inbox, seen?: Inspection): Promise<Place> {
+    const type = this.#environment.rooms().typeOf(room.roomType)
+    const isUnknown = 'at' in type
+    // Operators end rooms for which there is no code.
+    if (isUnknown && !inbox.arrivals.some(({ message }) => isClose(message))) return type
+    const first = isUnknown ? undefined : firstMaker(inbox)
+    // Only the owner of a room can find out whether `load` brings it.
+    const maker = first?.create === false && !isUnknown && !type.load ? undefined : first
+    const place = await this.#ownership.claims.claim(room.name, {
+      creator: maker?.principal,
+      seen,
+      // Taking what is not stored from an owner that lives would end it.
+      byLease: !isUnknown && type.durability === 'none',
+      stateVersion: isUnknown ? Number.POSITIVE_INFINITY : type.version,
+      // More may come while the room is claimed.
+      askedBy: () => inbox.arrivals.flatMap(({ message }) => traceOf(message) ?? []),
+    })
+    return place.at === 'nowhere' && maker ? { ...place, maker: maker.member_id } : place
+  }
+
+  /** The search is over: what has waited goes to the room, or is answered. What has no answer looks for the room again. */
+  #arrive(route: Route, inbox: Inbox, place: Place): void {
+    const { nodeId, rooms, edge, links } = this.#environment
+    const { room } = route
+    route.inbox = undefined
+    // Other nodes' members are no reason to remember where a room is, and neither are those who have left.
+    if (!edge().subscribes(room.name)) this.#routes.delete(room.name)
+    if (place.at === 'here') {
+      route.owner = nodeId
+      rooms().run(room, inbox, place)
       return
     }
-    for (const { message } of inbox.remove(({ from }) => from === nodeId)) links.send(owner, { to, message })
-    this.#sendBack(route.room, inbox, owner)
-  }
-
-  /** Answers the messages that have waited. Those without an answer look for the room again. */
-  #nowhere(route: Route, inbox: Inbox, place: Nowhere): void {
-    this.#endSearch(route)
-    refuseAll(inbox, place, (edge, message) => this.#ownership.deliver(edge, message))
-    if (!inbox.empty) this.redirect(route.room, inbox, undefined)
+    if (place.at === 'node') route.owner = place.nodeId
+    if (place.at === 'node' && place.opens) {
+      for (const { message } of inbox.remove(({ from }) => from === nodeId))
+        links.send(place.nodeId, { to: 'opener', message })
+      this.#sendBack(room, inbox, place.nodeId)
+    } else if (place.at === 'node') {
+      this.redirect(room, inbox, place.nodeId)
+    } else {
+      refuseAll(inbox, place, (edge, message) => this.#ownership.deliver(edge, message))
+      this.redirect(room, inbox, undefined)
+    }
   }
 
   /** Whether a node's code is not older than the state of a room. */
@@ -266,31 +333,25 @@ export class Router {
   }
 
   /** The node that could run it has ended, or was rolled back. */
-  #tooOld(route: Route, inbox: Inbox, stateVersion: number): void {
+  #tooOld(room: RoomAddress, stateVersion: number): Nowhere {
     this.#environment.log.warn(
-      { room: route.room.name, state_version: stateVersion },
+      { room: room.name, state_version: stateVersion },
       'no node has code for the state of a room: finish the upgrade',
     )
     const reason = `its state has version ${stateVersion}, and no node has code for that`
-    this.#nowhere(route, inbox, nowhere('newer', unavailableText(route.room, reason)))
-  }
-
-  /** The search is over. */
-  #endSearch(route: Route): void {
-    const { name } = route.room
-    route.inbox = undefined
-    // Other nodes' members are no reason to remember where a room is, and neither are those who have left.
-    if (!this.#environment.edge().subscribes(name)) this.#routes.delete(name)
+    return nowhere('newer', unavailableText(room, reason))
   }
 
   /**
-   * Does not forward the messages of other nodes. Each of these nodes gets one `redirect`, and its edge then asks the owner again for
-   * everything that it has open in the room.
+   * Does not forward the messages of other nodes. Each of these nodes gets one `redirect`, and so does each edge with messages that had no
+   * place. The edge then asks the owner again for everything that it has open in the room.
    */
   #sendBack(room: RoomAddress, inbox: Inbox, owner: string | null): void {
     const { nodeId } = this.#environment
     const foreign = inbox.remove(({ from }) => from !== nodeId)
-    for (const edge of new Set(foreign.map(({ from }) => from))) this.#redirect(room, edge, owner)
+    const edges = new Set([...inbox.turnedAway, ...foreign.map(({ from }) => from)])
+    inbox.turnedAway.clear()
+    for (const edge of edges) this.#redirect(room, edge, owner)
   }
 
   #redirect(room: RoomAddress, edge: string, owner: string | null): void {

@@ -68,6 +68,7 @@ function waking(bench: RoomBench, { leaseMs = LEASE_MS, maxRooms = 0, others = {
       cordoned: false,
       lease: { valid: () => bench.mayAct },
       claims: bench.claims,
+      router: bench.router,
       nodes: {
         nodes: () => [nodeInfo(nodeId, { room_types: host.versions }), ...infos],
         judge: (other) => bench.judge(other),
@@ -170,7 +171,7 @@ describe('a room with a timer that no node runs', () => {
   it('is left alone by the wakers of nodes that cannot have it', async () => {
     const { bench, ann } = await started([30_000])
     const other = bench.successor()
-    const opened = vi.spyOn(other.host, 'open')
+    const opened = vi.spyOn(other.router, 'open')
     const { results } = waking(other)
     // The owner lives, and is late.
     bench.mayAct = false

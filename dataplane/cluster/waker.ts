@@ -1,17 +1,17 @@
 import { type Store, StoreUnavailable, WAKEUP_PARTS, type Wakeup } from '../../shared/store/port.ts'
 import { roomNamed } from '../traffic.ts'
 import type { Claims } from './claims.ts'
-import type { ClusterEnvironment, LocalRooms } from './environment.ts'
 import type { NodeLease } from './lease.ts'
 import type { ClusterMetrics, WakeupResult } from './metrics.ts'
 import type { ClusterNodes } from './nodes.ts'
-import type { Ownership } from './ownership.ts'
+import type { ClusterEnvironment, LocalRooms, Ownership } from './ownership.ts'
 import { canRun } from './placement.ts'
+import type { Router } from './router.ts'
 
 interface WakerEnvironment
   extends Pick<ClusterEnvironment, 'nodeId' | 'clock' | 'random' | 'log' | 'leaseMs' | 'maxRooms'> {
   readonly store: Pick<Store, 'wakeups'>
-  readonly rooms: () => Pick<LocalRooms, 'accepts' | 'claimed' | 'open' | 'wake'>
+  readonly rooms: () => Pick<LocalRooms, 'accepts' | 'claimed' | 'wake'>
   readonly metrics: Pick<ClusterMetrics, 'roomWakeups'>
 }
 
@@ -20,6 +20,7 @@ interface WakingOwnership extends Pick<Ownership, 'cordoned' | 'openElsewhere'> 
   readonly lease: Pick<NodeLease, 'valid'>
   readonly claims: Pick<Claims, 'inspect'>
   readonly nodes: Pick<ClusterNodes, 'nodes' | 'judge'>
+  readonly router: Pick<Router, 'open'>
 }
 
 /** So many rooms of each part of the store are opened at a time. */
@@ -107,11 +108,10 @@ export class RoomWaker {
 
   async #result({ room, fence }: Wakeup): Promise<WakeupResult> {
     const { nodeId, store, clock } = this.#environment
-    const { claims, nodes } = this.#ownership
+    const { claims, nodes, router } = this.#ownership
     const rooms = this.#environment.rooms()
     if (rooms.wake(room)) return 'running'
-    const seen = await claims.inspect(room)
-    const { record: found } = seen
+    const { record: found } = await claims.inspect(room)
     const owner = found?.owner ?? nodeId
     // What members here say meanwhile must not wait for a claim that cannot be had.
     if (owner !== nodeId && (await nodes.judge(owner)) === 'alive') return 'elsewhere'
@@ -124,7 +124,7 @@ export class RoomWaker {
     }
     if (found && !able.some((node) => node.node_id === nodeId))
       return this.#ownership.openElsewhere(address, stateVersion) ? 'elsewhere' : 'unavailable'
-    const place = found && (await rooms.open(address, undefined, seen))
+    const place = found && (await router.open(address))
     // An owner that has made the room again since has said so under a later fence.
     if (!found || (place?.at === 'nowhere' && place.why === 'absent')) {
       await store.wakeups.set(room, fence, undefined)

@@ -9,8 +9,7 @@ import { type Listings, StoreUnavailable } from '../../shared/store/port.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { DIRECTORY_METRICS, Directory, KEPT_MS, POLL_MS } from './directory.ts'
-import type { RoomQuery } from './rows.ts'
-import { encodeRow, type StoredRow } from './rows.ts'
+import { encodeRow, type RoomQuery, type StoredRow } from './rows.ts'
 
 const DUELS = { projectId: 'prj_1', roomType: 'duel' }
 const NODE = 'node_a~1'

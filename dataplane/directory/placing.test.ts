@@ -7,11 +7,9 @@ import { StoreUnavailable } from '../../shared/store/port.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { TestRecords } from '../../test/support/test-records.ts'
-import type { RoomList } from './directory.ts'
-import { DIRECTORY_METRICS } from './directory.ts'
+import { DIRECTORY_METRICS, type RoomList } from './directory.ts'
 import { ClusterPlacing, type PlacedRoom, type PlaceRequest, Placer } from './placing.ts'
-import type { StoredRow } from './rows.ts'
-import { InvalidQuery, type RoomQuery, rowMatcher } from './rows.ts'
+import { InvalidQuery, type RoomQuery, rowMatcher, type StoredRow } from './rows.ts'
 
 const SEATS = 4
 /** From a change of a room until the copies of all nodes have it: a row is written once a second, and copies poll twice a second. */

@@ -1,7 +1,7 @@
 import type { ClientMessage, ResumePosition } from '../../shared/protocol/messages.ts'
 import { StoreUnavailable } from '../../shared/store/port.ts'
 import type { TokenClaims } from '../../shared/tokens.ts'
-import { ProjectCounts } from '../project-counts.ts'
+import { ProjectCounts } from '../metrics.ts'
 import { type Authenticator, type Rejection, tryAgain } from './authentication.ts'
 import type { Connection } from './connection.ts'
 import type { GatewayContext } from './context.ts'

@@ -1,7 +1,7 @@
 import { timestamp } from '../../shared/clock.ts'
 import { StoreUnavailable } from '../../shared/store/port.ts'
 import { type Found, type Query, type SessionDescription, select, textFinder } from '../descriptions.ts'
-import { ProjectCounts } from '../project-counts.ts'
+import { ProjectCounts } from '../metrics.ts'
 import type { GatewayContext } from './context.ts'
 import type { Edge } from './edge.ts'
 import { type KeyName, keyName } from './key-cache.ts'

@@ -19,7 +19,7 @@ const LEASE_MS = 15_000
 const LOOK_MS = 5000
 const FIRST_RETRY_MS = 1000
 const LONGEST_RETRY_MS = 300_000
-/** How often the delivery looks again at once for a write that a room has announced, and the time between. A longer wait counts as a failure. */
+/** Number of quick reads for a write that a room has announced, and the time between them. A longer wait counts as a failure. */
 const LOOKS = 10
 const LOOK_AGAIN_MS = 50
 /** The longest delay while an announced write is awaited: it comes within milliseconds, or never. */

@@ -73,7 +73,7 @@ export const NOTICE_METRICS = {
 /** Sends one notice. Resolves to the HTTP status of the answer. Rejects if there is no answer within 10 s, or when `signal` aborts. */
 export type PostNotice = (notice: StoredNotice, signal: AbortSignal) => Promise<number>
 
-/** What the delivery of notices and the dead letters work with. */
+/** Dependencies of the delivery of notices and of the dead letters. */
 export interface NoticeEnvironment {
   readonly store: Pick<Store, 'notices' | 'rooms' | 'records'>
   readonly clock: Clock
@@ -83,7 +83,7 @@ export interface NoticeEnvironment {
   readonly post: PostNotice
 }
 
-/** Where notices go. */
+/** The backend that receives notices. */
 interface WebhookOptions {
   readonly url: string
   /** Values of `NOTIFY_SECRET`: `whsec_` and the key in base64. The notice is signed with each. */

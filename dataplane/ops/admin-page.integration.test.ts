@@ -15,8 +15,13 @@ import {
   unlock,
 } from '../../test/support/admin-page.ts'
 import { launchChromium } from '../../test/support/chromium.ts'
-import { type LocalNode, type Login, TestCluster } from '../../test/support/cluster.ts'
-import { startService, type TestService } from '../../test/support/service.ts'
+import {
+  type LocalNode,
+  type Login,
+  startService,
+  TestCluster,
+  type TestService,
+} from '../../test/support/cluster.ts'
 
 const HOSTILE = '<img src=x onerror=alert(1)>'
 const LONG = 'a-name-as-long-as-they-get-with-no-place-to-break-it-anywhere'

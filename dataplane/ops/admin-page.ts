@@ -40,7 +40,7 @@ export async function loadPage(
   },
 ): Promise<Page> {
   const built = new URL('page.json', folder)
-  const { script, style }: PageParts = existsSync(built)
+  const { script, style }: Awaited<ReturnType<typeof bundlePage>> = existsSync(built)
     ? JSON.parse(await readFile(built, 'utf8'))
     : await bundlePage(folder)
   const policy = [
@@ -84,17 +84,11 @@ export async function loadPage(
 
 const hash = (text: string): string => `sha256-${createHash('sha256').update(text).digest('base64')}`
 
-/** Script and style of a page in one piece. */
-export interface PageParts {
-  readonly script: string
-  readonly style: string
-}
-
 /**
- * Makes a page from `main.tsx` and `main.css` of a folder, which takes esbuild: the build does so once, a process that runs from the sources when
- * it is asked.
+ * Makes script and style of a page from `main.tsx` and `main.css` of a folder. This needs esbuild: the build does it once, and a process that runs
+ * from the sources does it at the first request.
  */
-export async function bundlePage(folder: URL): Promise<PageParts> {
+export async function bundlePage(folder: URL): Promise<{ readonly script: string; readonly style: string }> {
   const { build } = await import('esbuild')
   const { outputFiles } = await build({
     entryPoints: ['main.tsx', 'main.css'].map((file) => fileURLToPath(new URL(file, folder))),

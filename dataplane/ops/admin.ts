@@ -5,7 +5,7 @@ import * as v from 'valibot'
 import type { Clock } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
 import { LOG_LEVELS, type LogLevel } from '../../shared/log.ts'
-import { Problem, problemResponse, storeReason } from '../../shared/problem.ts'
+import { Problem, problemResponse, storeReason, strayProblem } from '../../shared/problem.ts'
 import type { StoreFailure } from '../../shared/store/port.ts'
 import { readJson, validate } from '../../shared/validate.ts'
 import type { ClusterNodeDescription, QueueDescription } from '../descriptions.ts'
@@ -38,18 +38,18 @@ interface RoomOwner {
 export interface RoomWhereabouts {
   readonly project_id: string
   readonly room_id: string
-  /** Of its last owner; null: the store knows of no such room. */
+  /** Epoch of the room's last owner. Null: the store has no such room. */
   readonly epoch: number | null
   /** Null: no node has the room now; the next join opens it. */
   readonly owner: RoomOwner | null
 }
 
-/** What the operations side of a node needs to know of it; plain functions, so that it knows nothing of gateway and rooms. */
+/** Dependencies of a node's operations side: plain functions, so that it does not import gateway and rooms. */
 export interface AdminOptions extends RuntimeSource, InternalCallsSource {
   readonly describeCluster: () => readonly ClusterNodeDescription[]
   readonly search: Pick<ClusterSearch, 'find' | 'start' | 'stop'>
   readonly log: Logger
-  /** Who owns a room, as recorded; undefined: there is no record of it. Rejects when the store cannot be reached. */
+  /** Returns the recorded owner of a room. Undefined: the room has no record. Rejects with `StoreUnavailable`. */
   readonly findOwner: (
     projectId: string,
     roomId: string,
@@ -62,7 +62,7 @@ export interface AdminOptions extends RuntimeSource, InternalCallsSource {
   readonly registry: Registry
   /** Why the node should get no new clients; empty when it can serve. */
   readonly ready: () => Promise<Reasons>
-  /** Starts to drain the node, as SIGTERM does; returns at once. */
+  /** Starts the drain of the node, as SIGTERM does. Returns before it ends. */
   readonly drain: () => void
   /** Cordons or uncordons the node. Resolves when the other nodes can read it. */
   readonly setCordoned: (cordoned: boolean) => Promise<void>
@@ -146,20 +146,7 @@ export function createAdminApp(options: AdminOptions): Hono<AdminEnv> {
   )
   internalCalls(app, guard, options)
 
-  app.notFound((c) => {
-    const { method, path } = c.req
-    const methods = app.routes.flatMap((route) =>
-      route.method !== 'ALL' && route.path === path ? route.method : [],
-    )
-    const allow = [...new Set(methods)].join(', ')
-    const problem =
-      allow === ''
-        ? new Problem('not_found', `There is nothing at ${path.slice(0, 200)}.`)
-        : new Problem('method_not_allowed', `${method} does not exist here; ${allow} does.`, {
-            headers: { allow },
-          })
-    return problemResponse(problem, c.get('requestId'))
-  })
+  app.notFound((c) => problemResponse(strayProblem(app.routes, c.req.path), c.get('requestId')))
   return app
 }
 
@@ -243,7 +230,7 @@ interface Reason {
 /** Why a node should get no new clients; empty when it can serve. */
 type Reasons = readonly Reason[]
 
-/** What a node's readiness follows from. */
+/** Dependencies of the readiness of a node. */
 interface ReadinessSource {
   /** Resolves when the store takes writes. */
   readonly ping: () => Promise<void>

@@ -10,7 +10,7 @@ import type { RuntimeAnswer } from './runtime.ts'
 
 /** The operations side of a process whose workers are nodes: what is true of all of them, and each of them by itself below `/worker/<number>`. */
 
-/** What it shows. */
+/** Dependencies of the operations side of a group. */
 export interface GroupAdminOptions {
   /** The name that those of the workers begin with. */
   readonly name: string
@@ -55,7 +55,7 @@ export function createGroupAdminApp({
   const headersOf = (c: Context<AdminEnv>) => ({ ...c.req.header(), 'x-request-id': c.get('requestId') })
   const forward = (c: Context<AdminEnv>, worker: Worker, path: string) =>
     proxy(urlAt(worker, c, path), { ...c.req, headers: headersOf(c) })
-  /** What each of them answers to this request, without its body: that could be read only once. */
+  /** Sends this request to all workers, without its body, which could be read only once. Returns the answers that arrive. */
   const all = async (c: Context<AdminEnv>): Promise<Response[]> => {
     const request = { method: c.req.method, headers: { ...headersOf(c), 'content-length': undefined } }
     const answers = await Promise.allSettled(
@@ -66,7 +66,7 @@ export function createGroupAdminApp({
 
   app.get('/metrics', async (c) => c.body(await metrics(), 200, { 'content-type': METRICS_TYPE }))
   app.get('/healthz', (c) => c.json({ status: 'alive' }))
-  // One that is ready is enough: the others are being replaced, or say the same.
+  // One ready worker is enough: the others are being replaced, or give the same answer.
   app.get('/readyz', async (c) => {
     const answers = await all(c)
     return answers.find(({ ok }) => ok) ?? answers[0] ?? none()
@@ -102,7 +102,7 @@ export function createGroupAdminApp({
       `There is no worker ${c.req.param('number')} that serves; there are ${there.join(', ')}.`,
     )
   })
-  // What any of them knows: the page, the cluster, who owns a room, what is found in it.
+  // Any worker can answer: the page, the cluster, the owner of a room, a search.
   app.all('*', (c) => {
     const [first] = workers()
     return first ? forward(c, first, c.req.path) : none()

@@ -9,9 +9,9 @@ import { MAX } from '../../shared/protocol/messages.ts'
 import type { Random } from '../../shared/random.ts'
 import { StoreUnavailable } from '../../shared/store/port.ts'
 
-/** What the apps of the operations side share: parameters of calls, ids of requests, the internal token, errors, and listening. */
+/** Shared by the apps of the operations side: parameters of calls, ids of requests, the internal token, errors, and listening. */
 
-/** What a room is asked for by. Other ids are not those of rooms: no client could name them. */
+/** Id of a room. Clients cannot name rooms with other ids. */
 export const ROOM_ID = v.pipe(
   v.string(),
   v.regex(
@@ -21,9 +21,9 @@ export const ROOM_ID = v.pipe(
 )
 export const PROJECT_ID = v.pipe(v.string(), v.minLength(1, 'must not be empty'))
 
-/** What is searched for has so many characters at most. */
+/** Maximum length of the text of a search. */
 export const LONGEST_TEXT = 200
-/** What is searched for. */
+/** Text of a search. */
 export const SEARCH_TEXT = v.pipe(
   v.string(),
   v.maxLength(LONGEST_TEXT, `must be ${LONGEST_TEXT} characters or fewer`),

@@ -11,13 +11,19 @@ import type { CountedRoom } from '../../shared/store/port.ts'
 import { MAX_SUB_LENGTH } from '../../shared/tokens.ts'
 import { invalid, MAX_BODY_BYTES, readJson, requireJson, validate } from '../../shared/validate.ts'
 import type { RoomList } from '../directory/directory.ts'
-import type { Position } from '../directory/rows.ts'
-import { DEFAULT_LIMIT, InvalidQuery, MAX_LIMIT, type StoredRow, takenSeats } from '../directory/rows.ts'
+import {
+  DEFAULT_LIMIT,
+  InvalidQuery,
+  MAX_LIMIT,
+  type Position,
+  type StoredRow,
+  takenSeats,
+} from '../directory/rows.ts'
 import type { DeadLetters } from '../notices/dead-letters.ts'
 import type { RequestAnswer, RequestCode, RoomRequest, Shown } from '../traffic.ts'
 import { type AdminEnv, countUpTo, PAGE_LIMIT, PROJECT_ID, ROOM_ID, withStore } from './http.ts'
 
-/** What the calls under `/internal` need to know of the node. */
+/** Dependencies of the calls under `/internal`. */
 export interface InternalCallsSource {
   /** Rooms of a project that no living node has, page by page. Rejects with `StoreUnavailable`. */
   readonly ownerlessRooms: (

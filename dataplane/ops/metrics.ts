@@ -16,7 +16,7 @@ const ALL = {
   ...NODE_METRICS,
 }
 
-/** What all parts of a node count with. */
+/** Metrics of all parts of a node. */
 type NodeMetrics = Metrics<typeof ALL>
 
 /** Registers the metrics of a node. Counters of `roomTypes`, those installed, are there from the start. */

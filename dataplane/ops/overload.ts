@@ -17,7 +17,7 @@ export interface Load {
 }
 
 const PROBE_MS = 20
-/** Of a node that has little to do: each look wakes the process. */
+/** Interval of an idle node: each probe wakes the process. */
 const IDLE_PROBE_MS = 200
 /** Little is up to this share of a core, with timers no later than so many milliseconds. */
 const IDLE_SHARE = 0.2
@@ -32,7 +32,7 @@ const BEHIND_MS = 40
 const MORE_AFTER_MS = 200
 /** For the first step that drops inputs: slower rooms get the time to help. */
 const OVERLOADED_AFTER_MS = 1000
-/** What one look counts at most: one block of the event loop, however long, is no reason for anything. */
+/** Maximum time that one probe counts: a single block of the event loop, however long, changes nothing. */
 const LOOK_MS = 100
 /** A process that had less of a core than this while it was late was kept from it by others: that says nothing of what it is asked for. */
 const OWN_SHARE = 0.4
@@ -40,7 +40,7 @@ const OWN_SHARE = 0.4
 const FULL_SHARE = 0.93
 const LESS_AFTER_MS = 300
 
-/** What a node does so that it keeps up. */
+/** Measures of a node against overload. */
 interface Relief {
   /** How many times as long as asked for the intervals of flushes and ticks are. */
   readonly slowdown: number
@@ -58,7 +58,7 @@ const STEPS: readonly Relief[] = [
   ...[3.5, 5, 7, 10].map((slowdown) => ({ slowdown, inputIntervalMs: 1000 })),
 ]
 
-/** What the event loop was like when it was looked at. */
+/** State of the event loop at one probe. */
 interface Look {
   /** How far it is behind, milliseconds. */
   readonly lagMs: number
@@ -69,8 +69,8 @@ interface Look {
 }
 
 /**
- * What a node does so that its event loop keeps up. Adds up the time in which the loop is behind, less that in which it is not: a burst, a
- * garbage collection or one slow turn changes nothing, and what stands does.
+ * Chooses the measures of a node whose event loop is behind. It adds the time in which the loop is behind, and subtracts the time in which it
+ * is not. So a burst, a garbage collection or one slow turn changes nothing, and a lasting delay does.
  */
 export class OverloadController {
   #step = 0
@@ -244,7 +244,7 @@ export function openFileLimit(file = '/proc/self/limits'): number | undefined {
 
 /**
  * Returns the number of clients' connections that `limit` open files allow, at least 1. Warns if that is less than `maxSessions`
- * (0: no limit) needs: without a bound of its own, such a process would drop connections that nothing counts.
+ * (0: no limit) needs: without this bound, such a process would drop connections that nothing counts.
  */
 export function connectionsWithin(
   limit: number | undefined,

@@ -50,7 +50,7 @@ interface NodeDescription {
   readonly load: Load
 }
 
-/** Where the answer comes from. */
+/** Dependencies of `GET /admin/runtime`. */
 export interface RuntimeSource {
   /** Problems of the node now. */
   readonly problems: () => Promise<readonly ProblemDescription[]>
@@ -135,7 +135,7 @@ const SLICE = 32_768
 /**
  * Answers with JSON that is put together piece by piece. What does not fit into one slice is made as it is sent, a slice in each turn of the
  * event loop, and only as fast as it is read: whatever else the node does goes on in between. `pieces` is not asked for more once the reader
- * has gone. Throws what the first of them throws. When a later one does, the answer has begun: its connection breaks, and `onBreak` is told.
+ * has gone. Throws what the first of them throws. When a later one throws, the answer has begun: its connection breaks, and `onBreak` gets the error.
  */
 export function answerInSlices(
   c: Context,
@@ -209,7 +209,7 @@ const MATCHES = v.object({
 type Question = v.InferOutput<typeof QUESTION>
 type NodeMatches = v.InferOutput<typeof MATCHES>
 
-/** What a search over the cluster asks of the node. */
+/** Dependencies of ClusterSearch. */
 interface ClusterSource extends CallsEnvironment, Pick<RuntimeSource, 'describeRooms' | 'describeSessions'> {
   readonly describeCluster: () => readonly ClusterNodeDescription[]
 }
@@ -236,8 +236,8 @@ export interface ClusterMatches {
 const PATIENCE_MS = 1500
 
 /**
- * Looks for rooms and sessions by any text in their names, ids and players, at every node at once. The store has no list of rooms to ask, and
- * each node has all of its own in memory; so each looks through those, once for a question, and tells no more than the limit.
+ * Searches the rooms and sessions of all nodes for a text in their names, ids and players. The store has no list of rooms, and each node has
+ * its rooms in memory. So each node searches these once for a question, and answers with no more than the limit.
  */
 export class ClusterSearch {
   readonly #source: ClusterSource
@@ -259,7 +259,7 @@ export class ClusterSearch {
     return this.#calls.stop()
   }
 
-  /** What matches `q` anywhere, `limit` rooms and as many sessions at most. Resolves within 1.5 s; never rejects. */
+  /** Returns the matches of `q` at all nodes, at most `limit` rooms and as many sessions. Resolves within 1.5 s; never rejects. */
   async find(q: string, limit: number): Promise<ClusterMatches> {
     const nodes = this.#source.describeCluster().filter(({ alive }) => alive)
     const others = nodes.filter(({ self }) => !self).map(({ node_id: nodeId }) => nodeId)
@@ -289,7 +289,7 @@ export class ClusterSearch {
     }
   }
 
-  /** What this node has. */
+  /** Returns the matches at this node. */
   #look(q: string, limit: number): NodeMatches {
     const rooms = this.#source.describeRooms({ q, limit, include_state: false })
     const sessions = this.#source.describeSessions({ q, limit })

@@ -3,15 +3,16 @@ import type { Span } from '../../shared/tracing/tracer.ts'
 import type { Maker } from '../place.ts'
 import { type JoinRequest, playerOf, roomAttributes, type ToOwner } from '../traffic.ts'
 import type { TurnRoom } from '../watchdog/turns.ts'
-import type { Member, RoomDefinition } from './definition.ts'
+import type { RoomDefinition } from './definition.ts'
+import type { Member } from './definition-types.ts'
 import { FAILED, kindOf, parseOptions, RoomLogicError } from './failures.ts'
 import type { Inputs, Refusal } from './inputs.ts'
 import { Membership, memberFor } from './memberships.ts'
-import { seatName } from './reservations.ts'
 import type { Room } from './room.ts'
 import { isPromise, type RoomCode, type RoomTurn } from './room-code.ts'
 import type { Timer } from './scheduler.ts'
 import type { RoomStream } from './stream.ts'
+import { seatName } from './table.ts'
 
 /** What became of a join that was to be admitted. */
 type Verdict =

@@ -1,8 +1,9 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec'
+import { type JsonSchema, toJsonSchema } from '@valibot/to-json-schema'
 import { closest, distance } from 'fastest-levenshtein'
-import { Boundary } from './boundary.ts'
-import { jsonSchemaOf, sampleOf } from './json-schema.ts'
+import type { GenericSchema } from 'valibot'
 import { type LayerRules, problemsOfLayers, problemsOfPatterns } from './layer-rules.ts'
+import { Boundary } from './room-code.ts'
 
 /** Error that `defineRoom` throws for a definition with mistakes. The message lists each mistake with its value and the correct form. */
 export class RoomDefinitionError extends Error {
@@ -364,4 +365,21 @@ function show(value: unknown): string {
   if (typeof value === 'function') return isAsync(value) ? 'an async function' : 'a function'
   if (typeof value === 'number' || value === undefined) return String(value)
   return (JSON.stringify(value) ?? typeof value).slice(0, 80)
+}
+
+/** Returns the JSON Schema of what a schema accepts. Undefined: its library is not valibot. */
+export function jsonSchemaOf(schema: StandardSchemaV1): JsonSchema | undefined {
+  const { vendor } = schema['~standard']
+  if (vendor !== 'valibot') return undefined
+  return toJsonSchema(schema as GenericSchema, { errorMode: 'ignore', typeMode: 'input' })
+}
+
+/** Returns a value with all keys that a JSON Schema names. Records, and parts that it does not describe, are objects without entries. */
+export function sampleOf(schema: JsonSchema | boolean | undefined): unknown {
+  if (typeof schema !== 'object') return {}
+  const { anyOf, properties, type } = schema
+  if (anyOf) return Object.assign({}, ...anyOf.map(sampleOf))
+  if (properties)
+    return Object.fromEntries(Object.entries(properties).map(([key, value]) => [key, sampleOf(value)]))
+  return type === undefined || type === 'object' ? {} : null
 }

@@ -2,17 +2,10 @@ import { pino } from 'pino'
 import * as v from 'valibot'
 import { describe, expect, expectTypeOf, it } from 'vitest'
 import type { Json, JsonObject } from '../../shared/json.ts'
+import type { RoomEvents, RoomMessages, RoomOptions, RoomState } from '../../shared/room-types.ts'
 import { RoomBench } from '../../test/support/rooms/room-bench.ts'
-import {
-  defineRoom,
-  isRoomDefinition,
-  type Member,
-  type RoomEvents,
-  type RoomMessages,
-  type RoomOptions,
-  type RoomState,
-  type TaskOutcome,
-} from './definition.ts'
+import { defineRoom, isRoomDefinition } from './definition.ts'
+import type { Member, TaskOutcome } from './definition-types.ts'
 
 interface State {
   readonly players: Readonly<Record<string, { readonly x: number }>>

@@ -1,9 +1,16 @@
-import { afterEach, expect, it, vi } from 'vitest'
+import * as v from 'valibot'
+import { afterEach, describe, expect, it, vi } from 'vitest'
 import type { Codec, RoomEncoder } from '../../shared/protocol/codec.ts'
 import { JsonCodec } from '../../shared/protocol/json-codec.ts'
+import type { Subprotocol } from '../../shared/protocol/messages.ts'
 import { MsgpackCodec } from '../../shared/protocol/msgpack-codec.ts'
-import { counter } from '../../test/support/rooms/counter-room.ts'
-import { RoomBench } from '../../test/support/rooms/room-bench.ts'
+import { Replace } from '../../shared/sync/delta.ts'
+import { counter, counting } from '../../test/support/rooms/counter-room.ts'
+import { RoomBench, roomWith, TestMember } from '../../test/support/rooms/room-bench.ts'
+import { type Durability, defineRoom } from './definition.ts'
+import { History, HistoryBudget } from './history.ts'
+import { JournalFormat, type Update } from './journal.ts'
+import { RoomFrames } from './room-frames.ts'
 
 afterEach(() => vi.restoreAllMocks())
 
@@ -68,5 +75,339 @@ it('what a flush has for everyone is encoded once for each subprotocol, however 
     'roomful.v1.msgpack event': 10,
     'roomful.v1.json member': 10,
     'roomful.v1.msgpack member': 10,
+  })
+})
+
+describe('replies', () => {
+  /** Sells tickets, each with a number of its own. */
+  const office = (durability: Durability = 'journal') =>
+    defineRoom({
+      type: 'office',
+      durability,
+      sync: { rate: 0 },
+      create: () => ({ sold: 0, notes: [] as string[] }),
+      messages: {
+        buy: {
+          data: v.object({ bytes: v.optional(v.number(), 0) }),
+          reply: v.object({ ticket: v.number(), text: v.optional(v.string(), '') }),
+          handle(state, { data }, ctx) {
+            state.sold++
+            ctx.emit('sold', state.sold)
+            ctx.reply({ ticket: state.sold, text: 'x'.repeat(data.bytes) })
+          },
+        },
+        wrong: {
+          data: v.null(),
+          reply: v.number(),
+          handle(state, _input, ctx) {
+            state.sold = 1000
+            ctx.reply('many' as never)
+          },
+        },
+        twice: {
+          data: v.null(),
+          reply: v.number(),
+          handle(state, _input, ctx) {
+            state.sold = 1000
+            ctx.reply(1)
+            ctx.reply(2)
+          },
+        },
+        silent: {
+          data: v.null(),
+          reply: v.number(),
+          handle(state) {
+            state.sold = 1000
+          },
+        },
+        undeclared: {
+          data: v.null(),
+          handle(state, _input, ctx) {
+            state.sold = 1000
+            ctx.reply(1 as never)
+          },
+        },
+        leave: {
+          data: v.null(),
+          reply: v.string(),
+          handle(_state, { member }, ctx) {
+            ctx.reply('bye')
+            ctx.kick(member)
+          },
+        },
+        ask: { data: v.string(), reply: v.string() },
+        note: {
+          data: v.string(),
+          handle: (state, { data, member }) => {
+            state.notes.push(`${member.id} ${data}`)
+          },
+        },
+      },
+      onMessage(_state, input, ctx) {
+        ctx.reply(`${input.data}?`)
+      },
+    })
+
+  /** A message of `ann`, as its edge sends it. */
+  const say = (
+    bench: RoomBench,
+    type: string,
+    data: never | object | string | null,
+    ref?: number,
+    settled = 0,
+  ) =>
+    bench.send('office', 'ann', { kind: 'message', type, data: data as never, settled, ...(ref && { ref }) })
+
+  const ticket = (ref: number, number = ref, text = '') => ({ ref, reply: { ticket: number, text } })
+  const range = (from: number, to: number) => Array.from({ length: to - from + 1 }, (_, i) => from + i)
+
+  describe('a message type with a handler of its own', () => {
+    it('is handled there, and the others by onMessage', async () => {
+      const { bench, ann } = await roomWith(office(), ['ann'])
+      say(bench, 'note', 'hi', 1)
+      say(bench, 'ask', 'who', 2)
+      await bench.settle()
+      expect(ann.state).toEqual({ sold: 0, notes: ['ann hi'] })
+      expect(ann.replies).toEqual([{ ref: 2, reply: 'who?' }])
+    })
+  })
+
+  describe('a reply', () => {
+    it('waits for the commit of a journal, also when others ask meanwhile', async () => {
+      const { bench, ann } = await roomWith(office(), ['ann'])
+      bench.store.mood = 'slow'
+      say(bench, 'buy', {}, 1)
+      await bench.settle()
+      say(bench, 'buy', {}, 1)
+      const attached = await bench.resume('office', ann)
+      expect([ann.replies, attached.outcomes]).toEqual([[], undefined])
+      bench.store.let()
+      await bench.settle()
+      expect(ann.replies).toEqual([ticket(1)])
+    })
+
+    it('is kept until its client has said that it knows it', async () => {
+      const { bench, ann } = await roomWith(office(), ['ann'])
+      for (const ref of [1, 2]) say(bench, 'buy', {}, ref)
+      await bench.settle()
+      expect((await bench.resume('office', ann, 0, 'node_a', 1)).outcomes).toEqual([ticket(2)])
+      expect((await bench.resume('office', ann, 0, 'node_a', 2)).outcomes).toBeUndefined()
+    })
+
+    it('comes to a member whom its own message removes', async () => {
+      const { bench, ann } = await roomWith(office(), ['ann'])
+      say(bench, 'leave', null, 1)
+      await bench.settle()
+      expect([ann.replies, ann.heard.at(-1)]).toEqual([[{ ref: 1, reply: 'bye' }], '-ann kicked'])
+    })
+
+    it.each([
+      ['wrong', 'the reply has the wrong shape'],
+      ['twice', 'ctx.reply was called twice'],
+      ['silent', 'its handler gave none'],
+      ['undeclared', 'declares no reply'],
+    ])('%s: the turn has not taken place, and the error says why', async (type, text) => {
+      const bench = new RoomBench([office()], { revealFailures: true })
+      const ann = await bench.join('office', 'ann')
+      say(bench, type, null, 1)
+      await bench.settle()
+      expect(ann.state).toMatchObject({ sold: 0 })
+      expect(ann.errors).toEqual([
+        { code: 'room_logic_failed', message: expect.stringContaining(text), ref: 1 },
+      ])
+    })
+
+    it('has at most 4 KiB', async () => {
+      const { bench, ann } = await roomWith(office(), ['ann'])
+      say(bench, 'buy', { bytes: 4096 - '{"ticket":1,"text":""}'.length }, 1)
+      say(bench, 'buy', { bytes: 4097 - '{"ticket":2,"text":""}'.length }, 2)
+      await bench.settle()
+      expect([ann.replies.length, ann.errors.map(({ code }) => code)]).toEqual([1, ['room_logic_failed']])
+    })
+  })
+
+  describe('of replies that a client may not know', () => {
+    it('there are 32 at most that are not committed, whatever it says', async () => {
+      const { bench, ann } = await roomWith(office(), ['ann'])
+      for (const ref of range(1, 33)) say(bench, 'buy', {}, ref)
+      await bench.settle()
+      expect(ann.replies.map(({ ref }) => ref)).toEqual(range(1, 32))
+      expect(ann.errors).toEqual([expect.objectContaining({ ref: 33, code: 'too_many_requests' })])
+    })
+
+    it('the oldest are forgotten, where it never does, and never taken for applied without one', async () => {
+      const { bench, ann } = await roomWith(office(), ['ann'])
+      for (const ref of range(1, 40)) {
+        say(bench, 'buy', {}, ref)
+        await bench.settle()
+      }
+      expect([ann.replies.length, ann.acked]).toEqual([40, 40])
+      const answer = await bench.resume('office', ann)
+      expect(answer).toMatchObject({ ack: 40, forgotten: 8 })
+      expect(answer.outcomes?.map(({ ref }) => ref)).toEqual(range(9, 40))
+    })
+  })
+})
+
+describe('history', () => {
+  const MSGPACK = 'roomful.v1.msgpack'
+  const BASE = { epoch: 7, seq: 0 }
+
+  const update = (seq: number): Update => ({
+    epoch: 7,
+    seq,
+    visible: true,
+    checksum: 1,
+    delta: new Replace(seq, false),
+    events: [{ name: 'moved', data: seq, to: undefined }],
+    joined: [],
+    replaced: [],
+    left: [],
+    presence: [],
+    renewed: [],
+    acks: [],
+    outcomes: [],
+    tables: undefined,
+    layers: undefined,
+  })
+
+  const codecs = new Map<Subprotocol, Codec>([[MSGPACK, new MsgpackCodec()]])
+
+  const emptyHistory = (frames: RoomFrames) => {
+    const budget = new HistoryBudget(Number.POSITIVE_INFINITY, { inc: () => undefined })
+    return new History({ entries: 10, bytes: 10_000 }, budget, frames, new JournalFormat(), BASE)
+  }
+
+  it('replays the frames that were sent, as many as it may keep', () => {
+    const frames = new RoomFrames('arena:a', codecs)
+    const history = emptyHistory(frames)
+    const sent: Buffer[] = []
+    for (let seq = 1; seq <= 11; seq++) {
+      const made = frames.update(update(seq), [MSGPACK])
+      history.add(update(seq), undefined, made)
+      sent.push(Buffer.concat([made.patch[MSGPACK]!, made.rest![MSGPACK]!]))
+    }
+    const missed = history.replay({ epoch: 7, seq: 1 }, 7, 'mem_1', MSGPACK)
+    expect(missed?.missed.map((each) => Buffer.from(each[MSGPACK]!))).toEqual(sent.slice(1))
+    expect(history.replay(BASE, 7, 'mem_1', MSGPACK)).toBeUndefined()
+  })
+
+  /**
+   * An idle room keeps a few hundred bytes of history. As slices of the 8 KiB blocks that Node takes small buffers from they would keep a
+   * whole block for each room.
+   */
+  it('keeps no more memory than its frames have bytes', () => {
+    const frames = new RoomFrames('arena:a', codecs)
+    const history = emptyHistory(frames)
+    const { patch } = frames.update(update(1), [MSGPACK])
+    history.add(update(1), undefined, { patch, rest: undefined })
+    const [kept] = history.replay(BASE, 7, 'mem_1', MSGPACK)!.missed
+    expect(kept![MSGPACK]!.buffer.byteLength).toBe(patch[MSGPACK]!.length)
+  })
+
+  describe('the histories of all rooms of a node', () => {
+    it('stay within their bound: who was away from a quiet room gets its whole state, who was away from a busy one what they missed', async () => {
+      const bench = new RoomBench([counting('journal')], { limits: { historyBytes: 6000 } })
+      const rooms = [
+        { key: 'quiet', member: await bench.join('counter', 'ann', { key: 'quiet' }) },
+        { key: 'busy', member: await bench.join('counter', 'bob', { key: 'busy' }) },
+      ]
+      for (const { key, member } of rooms) {
+        bench.send('counter', member.memberId, { kind: 'detach' }, key)
+        for (let ref = 1; ref <= 12; ref++) {
+          await bench.say('counter', member.memberId, 'inc', null, ref, key)
+          expect(bench.host.historyBytes).toBeLessThanOrEqual(6000)
+        }
+      }
+      expect(bench.counts.history_dropped).toBeGreaterThan(3)
+      for (const { key, member } of rooms) {
+        const { codec, epoch, seq, sessionId } = member
+        const asked = {
+          ask: 1,
+          edge: 'node_a',
+          turn: 0,
+          session_id: sessionId,
+          codec,
+          epoch,
+          seq,
+          settled: 0,
+          through: 0,
+        }
+        bench.send('counter', member.memberId, { kind: 'attach', ...asked }, key)
+        await bench.settle()
+        expect([member.state, member.faults]).toEqual([{ count: 12 }, []])
+      }
+      expect(bench.sentOf('attached').map(({ resumed }) => resumed)).toEqual([false, true])
+      expect(bench.counts['resync resume']).toBe(1)
+      await bench.host.close()
+      expect(bench.host.historyBytes).toBe(0)
+    })
+  })
+
+  /** Whoever holds a seat names the seq to resume from: one from before its join would bring events and values that are gone since. */
+  describe('a resume from before the own join', () => {
+    const secrets = defineRoom({
+      type: 'secrets',
+      messages: { say: { data: v.string() } },
+      sync: { rate: 0 },
+      create: () => ({ said: '' }),
+      onMessage(state, { data }, ctx) {
+        state.said = data
+        ctx.emit('said', data)
+      },
+    })
+    const told = async (bench: RoomBench) => {
+      await bench.join('secrets', 'ann')
+      await bench.say('secrets', 'ann', 'say', 'before', 1)
+      await bench.say('secrets', 'ann', 'say', 'now', 2)
+      const bob = await bench.join('secrets', 'bob')
+      const joinedAt = bob.seq
+      await bench.say('secrets', 'ann', 'say', 'after', 3)
+      return { bob, joinedAt }
+    }
+    const textOf = ({ received }: { readonly received: readonly Uint8Array[] }) =>
+      received.map((payload) => Buffer.from(payload).toString('latin1')).join()
+
+    it.each(['at the same owner', 'at the next owner'])(
+      'brings the whole state and nothing older, %s',
+      async (where) => {
+        const bench = new RoomBench([secrets])
+        const { bob, joinedAt } = await told(bench)
+        const { epoch } = bob
+        let owner = bench
+        if (where === 'at the next owner') {
+          owner = bench.successor([...bench.members.values()])
+          await bench.host.close()
+        }
+        for (let seq = joinedAt - 1; seq > 0; seq--) {
+          bob.received.length = 0
+          Object.assign(bob, { seq, epoch })
+          const { resumed } = await owner.resume('secrets', bob)
+          expect(resumed, `seq ${seq}, joined at ${joinedAt}`).toBe(false)
+          expect(textOf(bob)).not.toContain('before')
+          expect(textOf(bob)).not.toContain('now')
+          expect(bob.state).toEqual({ said: 'after' })
+        }
+        Object.assign(bob, { seq: joinedAt, epoch })
+        expect(await owner.resume('secrets', bob)).toMatchObject({ resumed: true })
+      },
+    )
+
+    it('is no replay either for who has left and joined again', async () => {
+      const bench = new RoomBench([secrets])
+      const { bob, joinedAt } = await told(bench)
+      bench.send('secrets', 'bob', { kind: 'leave', reason: 'left', request_id: 9 })
+      await bench.say('secrets', 'ann', 'say', 'unheard', 4)
+      await bench.say('secrets', 'ann', 'say', 'later', 5)
+      // The same session and another seat, as an edge asks for it.
+      const again = new TestMember('bob_again', bob.codec)
+      Object.assign(again, { sessionId: bob.sessionId })
+      bench.members.set('bob_again', again)
+      await bench.join('secrets', 'bob_again')
+      Object.assign(again, { seq: joinedAt })
+      again.received.length = 0
+      expect(await bench.resume('secrets', again)).toMatchObject({ resumed: false })
+      expect(textOf(again)).not.toContain('unheard')
+    })
   })
 })

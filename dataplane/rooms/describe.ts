@@ -1,6 +1,6 @@
 import { type Clock, timestamp } from '../../shared/clock.ts'
 import { nodeName } from '../../shared/ids.ts'
-import type { Json } from '../../shared/json.ts'
+import type { Json, JsonObject } from '../../shared/json.ts'
 import type { DecodedMessage } from '../../shared/protocol/codec.ts'
 import { MsgpackClientCodec } from '../../shared/protocol/msgpack-client-codec.ts'
 import {
@@ -13,13 +13,19 @@ import {
   textFinder,
 } from '../descriptions.ts'
 import { payloadsOf } from '../frame.ts'
+import type { Shown } from '../traffic.ts'
+import type { RoomDefinition } from './definition.ts'
+import type { Member } from './definition-types.ts'
 import type { RoomEnvironment } from './environment.ts'
 import type { History, KeptUpdate } from './history.ts'
 import type { JournalFormat, RoomEvent } from './journal.ts'
 import type { Grants } from './layer-grants.ts'
 import type { Membership } from './memberships.ts'
+import type { RestoredRoom } from './restore.ts'
 import type { Room } from './room.ts'
+import { LiveState } from './state.ts'
 import type { RoomStream } from './stream.ts'
+import type { Reservation } from './table.ts'
 
 /** Rates over less time than this say little. */
 const SHORTEST_MS = 900
@@ -203,4 +209,33 @@ function told(kind: Described['kind'], name: string, data: Json, to?: readonly s
     to: to ?? null,
     ...(text.length <= LONGEST_DATA ? { data } : { cut: text.slice(0, LONGEST_DATA) }),
   }
+}
+
+/** The part of a room that its backends see. */
+interface ViewedRoom {
+  readonly members: Iterable<Member>
+  readonly reservations: readonly Reservation[]
+  readonly state: Pick<LiveState, 'flushed' | 'base'> | undefined
+}
+
+/** Returns members, reservations and, if asked, the state of a room: that which all members see, or with `layers` all of it. */
+export function viewOf({ members, reservations, state }: ViewedRoom, shown: Shown): JsonObject {
+  const value: Json | undefined = state && (shown.layers ? state.flushed : state.base)
+  return {
+    members: [...members].map(({ id, sub, connected, data }) => ({ member_id: id, sub, connected, data })),
+    reservations: reservations.map(({ id, due }) => ({ sub: id, expires_at: timestamp(due) })),
+    ...(shown.state && value !== undefined && { state: value }),
+  }
+}
+
+/** The same of a record that no node runs. `definition` undefined: its hidden parts are not known, so that only all of the state can be shown. */
+export function recordedView(
+  { memberships, tables, tree }: RestoredRoom,
+  definition: RoomDefinition | undefined,
+  shown: Shown,
+): JsonObject {
+  const known = definition !== undefined || shown.layers
+  const state = known ? new LiveState(tree, Number.POSITIVE_INFINITY, definition?.layers) : undefined
+  const members = memberships.map(({ member }) => member)
+  return viewOf({ members, reservations: tables.reservations.rows, state }, shown)
 }

@@ -7,14 +7,12 @@ import type { Listings, Notices, RoomRecords, Wakeups } from '../../shared/store
 import type { Tracer } from '../../shared/tracing/tracer.ts'
 import type { Inbox } from '../inbox.ts'
 import type { NoticeDelivery } from '../notices/delivery.ts'
-import type { ClaimOptions, Place } from '../place.ts'
 import type { RequestAnswer, RoomAddress, RoomRequest, ToEdge } from '../traffic.ts'
-import type { RoomCodes } from './codes.ts'
-import type { OutcomeLimits } from './deduplication.ts'
-import type { Departures } from './departures.ts'
 import type { FailureLog } from './failures.ts'
 import type { HistoryBudget, HistoryLimits } from './history.ts'
 import type { JournalFormat } from './journal.ts'
+import type { RoomCodes } from './listing.ts'
+import type { Departures, OutcomeLimits } from './memberships.ts'
 import type { RoomMetrics } from './metrics.ts'
 import type { RoomCode } from './room-code.ts'
 import type { LoopShare, NodeLoad, Scheduler } from './scheduler.ts'
@@ -101,10 +99,6 @@ export interface RoomCluster {
     readonly rewritesAllowedAt: number
     /** True if a node is known to have ended. */
     isGone(nodeId: string): boolean
-  }
-  readonly claims: {
-    /** Claims a room (`project/type:key`) for this node. */
-    claim(room: string, options: ClaimOptions): Promise<Place>
   }
   readonly requests: {
     /** Sends a request to another room. */

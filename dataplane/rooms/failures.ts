@@ -5,7 +5,8 @@ import { Quiet } from '../../shared/log.ts'
 import type { Claim } from '../../shared/store/port.ts'
 import { cloneJson, NotJson } from '../../shared/sync/check.ts'
 import { decodeNote, type TurnCause } from '../watchdog/turns.ts'
-import type { RoomDefinition, RoomLog } from './definition.ts'
+import type { RoomDefinition } from './definition.ts'
+import type { RoomLog } from './definition-types.ts'
 import { guarded } from './guarded.ts'
 
 /** Room logic did what it may not; the text says what, and what would be right. */

@@ -3,15 +3,8 @@ import type { Clock } from '../../shared/clock.ts'
 import type { Json } from '../../shared/json.ts'
 import type { Random } from '../../shared/random.ts'
 import { MAX_SUB_LENGTH } from '../../shared/tokens.ts'
-import type {
-  Member,
-  MessageType,
-  Pair,
-  Recipients,
-  RoomDefinition,
-  RoomLog,
-  TurnContext,
-} from './definition.ts'
+import type { MessageType, RoomDefinition } from './definition.ts'
+import type { Member, Pair, Recipients, RoomLog, TurnContext } from './definition-types.ts'
 import type { RoomEnvironment } from './environment.ts'
 import { bounded, jsonCopy, MAX_REPLY_BYTES, RoomLogicError, RoomLogicRefused, validate } from './failures.ts'
 import type { RoomEvent } from './journal.ts'
@@ -19,10 +12,9 @@ import type { Grant, Grants } from './layer-grants.ts'
 import { isLayerName, namesOf, ownerOf, ownLayer, RIGHT_NAME } from './layer-rules.ts'
 import type { Memberships } from './memberships.ts'
 import { type Notice, noticeOf } from './notices.ts'
-import { reserve, seatName } from './reservations.ts'
 import type { RoomStream } from './stream.ts'
-import { retryTask, type Work } from './tasks.ts'
-import { timerOf } from './timers.ts'
+import { reserve, seatName } from './table.ts'
+import { retryTask, timerOf, type Work } from './timers-and-tasks.ts'
 
 /** Maximum number of players that one room bans. */
 const MAX_BANS = 1000

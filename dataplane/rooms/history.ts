@@ -3,6 +3,7 @@ import { type Frame, joinFrames } from '../frame.ts'
 import type { Frames } from '../traffic.ts'
 import type { JournalFormat, LostEpochs, Position, RoomEvent, RoomSnapshot, Update } from './journal.ts'
 import type { Grant } from './layer-grants.ts'
+import type { RoomMetrics } from './metrics.ts'
 import { type RoomFrames, replayedLayers, type UpdateFrames } from './room-frames.ts'
 
 /** How much history a room keeps for resumes. */
@@ -261,14 +262,15 @@ const size = (frames: Frames | undefined): number =>
  */
 export class HistoryBudget {
   readonly #mostBytes: number
-  readonly #onDropped: (entries: number) => void
+  readonly #dropped: Pick<RoomMetrics['historyDropped'], 'inc'>
   /** What each history holds, the least recently used first. */
   readonly #held = new Map<History, number>()
   #bytes = 0
 
-  constructor(mostBytes: number, onDropped: (entries: number) => void) {
+  /** `dropped`: counts updates that are dropped because of the bound. */
+  constructor(mostBytes: number, dropped: Pick<RoomMetrics['historyDropped'], 'inc'>) {
     this.#mostBytes = mostBytes
-    this.#onDropped = onDropped
+    this.#dropped = dropped
   }
 
   /** Of all histories together. */
@@ -291,7 +293,7 @@ export class HistoryBudget {
       }
       if (oldest.bytes === 0) this.#held.delete(oldest)
     }
-    if (dropped > 0) this.#onDropped(dropped)
+    if (dropped > 0) this.#dropped.inc(dropped)
   }
 
   /** Its room is no longer here. */

@@ -1,11 +1,12 @@
 import { timestamp } from '../../shared/clock.ts'
 import { nearestOf } from '../../shared/config.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
+import type { Claim } from '../../shared/store/port.ts'
 import { noTracer } from '../../shared/tracing/tracer.ts'
 import type { Found, QueueDescription, RoomDescription, RoomQuery } from '../descriptions.ts'
-import { Inbox } from '../inbox.ts'
-import { ABSENT, type Inspection, nowhere, type Place, refuseAll, unavailable } from '../place.ts'
-import { ProjectCounts } from '../project-counts.ts'
+import type { Inbox } from '../inbox.ts'
+import { ProjectCounts } from '../metrics.ts'
+import { ABSENT, type Claimed, type Nowhere, nowhere, refuseAll, unavailable } from '../place.ts'
 import {
   isClose,
   type RequestAnswer,
@@ -17,21 +18,20 @@ import {
 } from '../traffic.ts'
 import { fieldsOf, type Suspects } from '../watchdog/suspects.ts'
 import { noObserver, type TurnObserver } from '../watchdog/turns.ts'
-import { roomsHash } from './code-hash.ts'
 import { type RoomDefinition, type RoomListingRules, roomTypes } from './definition.ts'
 import { Replies } from './delivery.ts'
-import { Departures } from './departures.ts'
-import { RoomDescriptions } from './describe.ts'
+import { RoomDescriptions, recordedView } from './describe.ts'
 import { ROOM_LIMITS, type RoomDependencies, type RoomEnvironment, type RoomLimits } from './environment.ts'
 import { FailureLog } from './failures.ts'
 import { HistoryBudget } from './history.ts'
 import { JournalFormat } from './journal.ts'
+import { roomsHash } from './loader.ts'
+import { Departures } from './memberships.ts'
 import { outcomesIn, unlist } from './open.ts'
-import { answerLeft, outcomesLeft, outcomesToLeave } from './outcomes.ts'
+import { answerLeft, outcomesLeft, outcomesToLeave } from './request-turns.ts'
 import { restore } from './restore.ts'
 import type { Room } from './room.ts'
 import { noSuspects, RoomCode } from './room-code.ts'
-import { recordedView } from './room-view.ts'
 import { type Defer, LoopShare, Scheduler } from './scheduler.ts'
 import { NO_EPOCH, RoomSlot, type SlotState } from './slot.ts'
 import type { RoomStream } from './stream.ts'
@@ -99,7 +99,7 @@ export class RoomHost {
       loopShare,
       codecs: new Map(options.codecs.map((codec) => [codec.subprotocol, codec])),
       format: new JournalFormat(),
-      historyBudget: new HistoryBudget(limits.historyBytes, (updates) => metrics.historyDropped.inc(updates)),
+      historyBudget: new HistoryBudget(limits.historyBytes, metrics.historyDropped),
       newer: new Set(),
       departures: new Departures(clock, limits.detachedMs),
       failures: new FailureLog(clock, log, revealFailures),
@@ -237,34 +237,25 @@ export class RoomHost {
     return farewell !== undefined
   }
 
-  /**
-   * Claims a room that no living node owns, and runs it for what waits in the inbox: a join makes a new one, others only find one that was.
-   * `seen`: what the store has said about it. Resolves with what came of the claim, once that has happened; undefined: there was no reason for
-   * one.
-   */
-  open(
-    address: RoomAddress,
-    inbox = new Inbox(this.#environment.limits.waitingMessages),
-    seen?: Inspection,
-  ): Promise<Place> | undefined {
-    const definition = this.#types.get(address.roomType)
-    const slot = this.#slots.get(address.name)
-    if (this.#closed) this.#environment.cluster.router.redirect(address, inbox, undefined)
-    else if (!definition) this.#unknownType(address, inbox)
-    else if (slot) for (const { message, from } of inbox.take()) slot.receive(message, from)
-    else return this.#open(address, definition, inbox, seen)
-    return undefined
+  /** Returns the definition of a room type, or the answer to messages of a type that is not installed. */
+  typeOf(roomType: string): RoomDefinition | Nowhere {
+    const definition = this.#types.get(roomType)
+    if (definition) return definition
+    const nearest = nearestOf(roomType, [...this.#types.keys()])
+    const meant = nearest === undefined ? '' : `; did you mean ${JSON.stringify(nearest)}?`
+    return nowhere('unknown_type', `no room type ${JSON.stringify(roomType)} is installed${meant}`)
   }
 
-  #open(
-    address: RoomAddress,
-    definition: RoomDefinition,
-    inbox: Inbox,
-    seen: Inspection | undefined,
-  ): Promise<Place> {
-    const slot = new RoomSlot(this.#environment, address, definition, inbox, this)
+  /** Runs a room that this node has claimed, for the messages in the inbox. Of a type that is not installed it is ended. */
+  run(address: RoomAddress, inbox: Inbox, { claim, mayMake }: Claimed): void {
+    const type = this.typeOf(address.roomType)
+    if ('at' in type) {
+      void this.#endUnknown(address, inbox, claim, type)
+      return
+    }
+    const slot = new RoomSlot(this.#environment, address, type, inbox, this)
     this.#slots.set(address.name, slot)
-    return slot.open(seen)
+    slot.begin(claim, mayMake)
   }
 
   /** A room runs. */
@@ -410,18 +401,6 @@ export class RoomHost {
     )
   }
 
-  #unknownType(address: RoomAddress, inbox: Inbox): void {
-    const replies = new Replies(address, NO_EPOCH, this.#environment)
-    const ends = inbox.remove(({ message }) => isClose(message))
-    const { roomType } = address
-    const nearest = nearestOf(roomType, [...this.#types.keys()])
-    const meant = nearest === undefined ? '' : `; did you mean ${JSON.stringify(nearest)}?`
-    const text = `no room type ${JSON.stringify(roomType)} is installed${meant}`
-    refuseAll(inbox, nowhere('unknown_type', text), replies.answer)
-    for (const end of ends) inbox.add(end)
-    if (ends.length > 0) void this.#endUnknown(address, inbox, replies)
-  }
-
   /** What a room that has ended answers to a request that comes again. Undefined: nothing. Rejects with `StoreUnavailable`. */
   async endedAnswer({ name }: RoomAddress, request: RoomRequest): Promise<RequestAnswer | undefined> {
     const { clock, format, records } = this.#environment
@@ -450,31 +429,30 @@ export class RoomHost {
   }
 
   /** Operators end a room for which there is no code: its record goes without a hook. Never rejects. */
-  async #endUnknown(address: RoomAddress, inbox: Inbox, replies: Replies): Promise<void> {
-    const { cluster, clock, format, records, wakeups, limits, log } = this.#environment
+  async #endUnknown(address: RoomAddress, inbox: Inbox, claim: Claim, refusal: Nowhere): Promise<void> {
+    const { clock, format, records, wakeups, limits, log } = this.#environment
     const { name } = address
-    const place = await cluster.claims.claim(name, { stateVersion: Number.POSITIVE_INFINITY })
-    if (place.at === 'node') cluster.router.redirect(address, inbox, place.nodeId)
-    else if (place.at === 'nowhere') refuseAll(inbox, place, replies.answer)
-    else {
-      const { fence, snapshot, journal } = place.claim
-      try {
-        await wakeups.set(name, fence, undefined)
-        const outcomes = outcomesToLeave(outcomesIn(place.claim, format), format, clock.now())
-        const release = { forget: true, ttlMs: limits.recordTtlMs, ...(outcomes && { outcomes }) }
-        await records.release(name, fence, release)
-        unlist(this.#environment, address, fence.epoch)
-        if (!snapshot && journal.length === 0) refuseAll(inbox, ABSENT, replies.answer)
-        for (const { message, from } of inbox.take())
-          replies.send(from, {
-            kind: 'answer',
-            member_id: message.member_id,
-            answer: { reply: { ended: true }, epoch: fence.epoch, seq: 0 },
-          })
-      } catch (error) {
-        log.warn({ err: error, room: name }, 'a room could not be ended')
-        refuseAll(inbox, unavailable(address, 'the store does not answer'), replies.answer)
-      }
+    const replies = new Replies(address, NO_EPOCH, this.#environment)
+    const ends = inbox.remove(({ message }) => isClose(message))
+    refuseAll(inbox, refusal, replies.answer)
+    for (const end of ends) inbox.add(end)
+    const { fence, snapshot, journal } = claim
+    try {
+      await wakeups.set(name, fence, undefined)
+      const outcomes = outcomesToLeave(outcomesIn(claim, format), format, clock.now())
+      const release = { forget: true, ttlMs: limits.recordTtlMs, ...(outcomes && { outcomes }) }
+      await records.release(name, fence, release)
+      unlist(this.#environment, address, fence.epoch)
+      if (!snapshot && journal.length === 0) refuseAll(inbox, ABSENT, replies.answer)
+      for (const { message, from } of inbox.take())
+        replies.send(from, {
+          kind: 'answer',
+          member_id: message.member_id,
+          answer: { reply: { ended: true }, epoch: fence.epoch, seq: 0 },
+        })
+    } catch (error) {
+      log.warn({ err: error, room: name }, 'a room could not be ended')
+      refuseAll(inbox, unavailable(address, 'the store does not answer'), replies.answer)
     }
   }
 }

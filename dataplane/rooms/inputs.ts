@@ -3,18 +3,8 @@ import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import { type DepartureReason, MAX } from '../../shared/protocol/messages.ts'
 import type { RefusedRange, ToOwner } from '../traffic.ts'
 import type { TurnHook } from '../watchdog/turns.ts'
-import type {
-  CallInput,
-  CallType,
-  Hook as Handler,
-  Member,
-  MessageInput,
-  MessageType,
-  Recipients,
-  RoomDefinition,
-  TaskOutcome,
-  TaskType,
-} from './definition.ts'
+import type { CallType, Hook as Handler, MessageType, RoomDefinition, TaskType } from './definition.ts'
+import type { CallInput, Member, MessageInput, Recipients, TaskOutcome } from './definition-types.ts'
 import {
   errorText,
   FAILED,
@@ -34,14 +24,21 @@ import {
 } from './handler-context.ts'
 import type { RoomEvent } from './journal.ts'
 import type { Membership } from './memberships.ts'
-import { seatName } from './reservations.ts'
 import type { Room } from './room.ts'
 import type { RoomTurn } from './room-code.ts'
-import type { LiveState } from './state.ts'
+import { type LiveState, StateTooLarge } from './state.ts'
 import type { ClaimedRoom, RoomStream } from './stream.ts'
-import type { Tables } from './table.ts'
-import { checkedResult, MOVED, RENEW_MS, type RoomTask, STUCK, TaskRooms, type Work } from './tasks.ts'
-import type { RoomTimer } from './timers.ts'
+import { seatName, type Tables } from './table.ts'
+import {
+  checkedResult,
+  MOVED,
+  RENEW_MS,
+  type RoomTask,
+  type RoomTimer,
+  STUCK,
+  TaskRooms,
+  type Work,
+} from './timers-and-tasks.ts'
 
 /** Reason why a message or a join was not applied. */
 export interface Refusal {
@@ -560,6 +557,8 @@ class Handlers {
       return context.end()
     } catch (error) {
       this.#tables.rollback()
+      if (error instanceof StateTooLarge)
+        context.metrics.limitsReached.inc({ room_type: definition.type, limit: 'state' })
       throw this.#state.undo(name, error, definition)
     } finally {
       context.end()

@@ -14,7 +14,7 @@ import {
   type Splice,
 } from '../../shared/sync/delta.ts'
 import type { Outcome, RefusedRef, RepliedRef, RequestCode } from '../traffic.ts'
-import type { Member } from './definition.ts'
+import type { Member } from './definition-types.ts'
 import type { Grant, MemberGrants } from './layer-grants.ts'
 import type { ChangedLayer, HiddenChange, UpdateLayers } from './layers.ts'
 import type { MembershipRecord } from './memberships.ts'
@@ -27,8 +27,7 @@ import type {
   TableRows,
   TablesChanges,
 } from './table.ts'
-import type { RoomTask } from './tasks.ts'
-import type { RoomTimer } from './timers.ts'
+import type { RoomTask, RoomTimer } from './timers-and-tasks.ts'
 
 /** A place in a room's history: after the update `seq`, as seen under `epoch`. */
 export interface Position {

@@ -436,7 +436,7 @@ describe('the row of a room', () => {
     await bench.host.rooms[0]!.handOver('node_b')
     expect(await listed(bench)).toMatchObject([{ version: 1, row: { node_id: 'node_a' } }])
     const heir = bench.successor([ann])
-    await heir.host.open(heir.address('duel'))
+    await heir.router.open(heir.address('duel'))
     await heir.settle()
     expect(await listed(heir)).toMatchObject([{ version: 1, row: { node_id: 'node_b' } }])
   })

@@ -19,7 +19,7 @@ import {
   settledOf,
   viewOf,
 } from './live-object.ts'
-import type { Step } from './live-tree.ts'
+import type { Step } from './state.ts'
 
 const NO_MARKS: ReadonlyMap<number, Slot> = new Map()
 

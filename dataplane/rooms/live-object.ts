@@ -12,7 +12,7 @@ import {
 } from '../../shared/sync/delta.ts'
 import { RoomLogicError } from './failures.ts'
 import { Entries } from './guarded.ts'
-import type { LiveTree, Step } from './live-tree.ts'
+import type { LiveTree, Step } from './state.ts'
 
 export type Scalar = null | boolean | number | string
 /** What an entry of the live tree holds. */

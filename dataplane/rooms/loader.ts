@@ -1,14 +1,14 @@
-import { existsSync, type FSWatcher, statSync, watch } from 'node:fs'
-import { readdir, stat } from 'node:fs/promises'
-import { dirname, join, resolve } from 'node:path'
+import { createHash, randomUUID } from 'node:crypto'
+import { existsSync, type FSWatcher, readFileSync, statSync, watch } from 'node:fs'
+import { readdir, readFile, stat } from 'node:fs/promises'
+import module, { createRequire } from 'node:module'
+import { dirname, join, relative, resolve, sep } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { type Clock, systemClock } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
-import { codeHash } from './code-hash.ts'
 import { isRoomDefinition, type RoomDefinition } from './definition.ts'
 import { RoomDefinitionError } from './definition-check.ts'
 import { errorText } from './failures.ts'
-import { endCompiler, importTypeScript } from './typescript.ts'
 
 /** Files with another dot in their name (`arena.test.ts`, `vite.config.ts`, `types.d.ts`) are something else. */
 const MODULE = /^[^.]+\.(ts|js|mjs)$/
@@ -71,17 +71,14 @@ function refuseSecond(rooms: ReadonlyMap<string, RoomDefinition>, file: string, 
 
 /** Returns the room type of a module, without the cache of an earlier import. Undefined: the module has none. */
 export const reloadRoom = (file: string): Promise<RoomDefinition | undefined> =>
-  roomIn(file, importTypeScript)
+  roomIn(file, importTypeScript(file))
 
 /** Returns the room type of a module. Undefined: the module has none. */
 const loadRoom = (file: string): Promise<RoomDefinition | undefined> =>
-  roomIn(file, file.endsWith('.ts') ? importTypeScript : importPlain)
+  roomIn(file, file.endsWith('.ts') ? importTypeScript(file) : importPlain(file))
 
-async function roomIn(
-  file: string,
-  importModule: (file: string) => Promise<unknown>,
-): Promise<RoomDefinition | undefined> {
-  const definition = defaultOf(await importModule(file).catch((error: unknown) => cannotLoad(file, error)))
+async function roomIn(file: string, imported: Promise<unknown>): Promise<RoomDefinition | undefined> {
+  const definition = defaultOf(await imported.catch((error: unknown) => cannotLoad(file, error)))
   return isRoomDefinition(definition)
     ? Object.freeze({ ...definition, codeHash: await codeHash(file) })
     : undefined
@@ -278,3 +275,124 @@ class DevelopedRooms {
 }
 
 const isFolder = (path: string): boolean => statSync(path, { throwIfNoEntry: false })?.isDirectory() ?? false
+
+/** The relative path in `from './x.ts'`, `import './x.ts'`, `import('./x.ts')` and `require('./x')`. */
+const IMPORTED = /\b(?:from|import|require)\s*\(?\s*['"](\.{1,2}\/[^'"\n]+)['"]/g
+/** Endings that an import may leave out. */
+const ENDINGS = ['', '.ts', '.tsx', '.js', '.mjs', '.cjs', '.json', '/index.ts', '/index.js']
+
+/**
+ * Returns a hash of the code of a room type: of its file and of every file that it imports by a relative path, by their contents and their
+ * paths from that file. Packages do not count. 12 hexadecimal digits.
+ */
+export async function codeHash(file: string): Promise<string> {
+  const hash = createHash('sha256')
+  for (const path of [...(await filesOf(file))].sort())
+    hash
+      .update(`${relative(dirname(file), path)}\0`)
+      .update(await readFile(path))
+      .update('\0')
+  return hash.digest('hex').slice(0, 12)
+}
+
+/** Returns one hash of the code of all room types of a node; `unknown` if one of them was not loaded from a file. */
+export function roomsHash(definitions: Iterable<Pick<RoomDefinition, 'type' | 'codeHash'>>): string {
+  const lines: string[] = []
+  for (const { type, codeHash } of definitions) {
+    if (codeHash === undefined) return 'unknown'
+    lines.push(`${type} ${codeHash}\n`)
+  }
+  return createHash('sha256').update(lines.sort().join('')).digest('hex').slice(0, 12)
+}
+
+/** Returns the files that a module consists of, itself first. */
+async function filesOf(file: string): Promise<Set<string>> {
+  const files = new Set([file])
+  for (const path of files) {
+    if (path.endsWith('.json')) continue
+    for (const [, imported] of (await readFile(path, 'utf8')).matchAll(IMPORTED)) {
+      const found = await resolved(resolve(dirname(path), imported!))
+      if (found !== undefined) files.add(found)
+    }
+  }
+  return files
+}
+
+/** Returns the file that an import of `path` finds. TypeScript may name `x.ts` as `x.js`. */
+async function resolved(path: string): Promise<string | undefined> {
+  for (const candidate of [...ENDINGS.map((ending) => path + ending), path.replace(/js$/, 'ts')])
+    if ((await stat(candidate).catch(() => undefined))?.isFile()) return candidate
+  return undefined
+}
+
+/**
+ * Imports a module that is TypeScript, or imports some, without the cache of an earlier import. The package tsx is loaded only for this. The
+ * stacks of the module's errors name its files and lines. Rejects with what the module throws, and if tsx is not installed.
+ */
+export async function importTypeScript(file: string): Promise<unknown> {
+  const tsx = await loadTsx()
+  const folder = dirname(file)
+  forgetCommonJs(folder)
+  const namespace = randomUUID()
+  const tsconfig = nearest(folder, 'tsconfig.json')
+  // Without this option, tsx takes the tsconfig.json of the working directory.
+  const esm = tsx.esm.register({ namespace, ...(tsconfig !== undefined && { tsconfig }) })
+  const cjs = tsx.cjs.register({ namespace })
+  // On Node 20 an import of CommonJS becomes a `data:` URL: a stack then has the whole source instead of file and line.
+  if (isCommonJs(file)) return { default: cjs.require(file, import.meta.url) }
+  return esm.import(pathToFileURL(file).href, import.meta.url)
+}
+
+/**
+ * Ends the process in which the compiler of tsx runs; the next import starts another. Where Node has no synchronous hooks (20, and 22 before
+ * 22.15), tsx compiles in the thread of the hooks, and its compiler stays. To be called when nothing is being imported.
+ */
+export function endCompiler(): void {
+  if ('registerHooks' in module) return
+  const compiler = createRequire(import.meta.resolve('tsx/esm/api')).resolve('esbuild')
+  module.register(END_IN_HOOKS, { parentURL: import.meta.url, data: pathToFileURL(compiler).href })
+}
+
+const END_IN_HOOKS =
+  'data:text/javascript,export const initialize = async (compiler) => (await import(compiler)).stop()'
+
+/** Loads tsx. In this thread its compiler is to run only while it compiles. Otherwise esbuild keeps a thread with a process. */
+async function loadTsx() {
+  const { ESBUILD_WORKER_THREADS: before } = process.env
+  process.env.ESBUILD_WORKER_THREADS = '0'
+  try {
+    const [esm, cjs] = await Promise.all([import('tsx/esm/api'), import('tsx/cjs/api')])
+    return { esm, cjs }
+  } catch (cause) {
+    throw new Error('it is TypeScript, or imports some: npm install tsx, or build it to JavaScript', {
+      cause,
+    })
+  } finally {
+    if (before === undefined) delete process.env.ESBUILD_WORKER_THREADS
+    else process.env.ESBUILD_WORKER_THREADS = before
+  }
+}
+
+/** Returns true if Node takes a file as CommonJS, by its name and its package. */
+function isCommonJs(file: string): boolean {
+  if (file.endsWith('.mjs')) return false
+  const description = nearest(dirname(file), 'package.json')
+  if (description === undefined) return true
+  const { type } = JSON.parse(readFileSync(description, 'utf8')) as { type?: unknown }
+  return type !== 'module'
+}
+
+/** ES modules are imported again each time. A CommonJS module would be remembered. */
+function forgetCommonJs(folder: string): void {
+  const { cache } = createRequire(import.meta.url)
+  for (const path of Object.keys(cache))
+    if (path.startsWith(folder + sep) && !path.includes(`${sep}node_modules${sep}`)) delete cache[path]
+}
+
+/** Returns the path of the nearest file of this name, in `folder` or above. */
+function nearest(folder: string, name: string): string | undefined {
+  const file = join(folder, name)
+  if (existsSync(file)) return file
+  const above = dirname(folder)
+  return above === folder ? undefined : nearest(above, name)
+}

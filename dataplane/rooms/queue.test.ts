@@ -5,7 +5,8 @@ import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { type BenchOptions, RoomBench, type TestMember } from '../../test/support/rooms/room-bench.ts'
 import { type RequestAnswer, type RoomAddress, type RoomRequest, roomIdOf } from '../traffic.ts'
 import { defineRoom, roomTypes } from './definition.ts'
-import { defineQueue, type QueueSpec } from './queue.ts'
+import { defineQueue } from './queue.ts'
+import type { QueueSpec } from './tickets.ts'
 
 const duel = (rules: { durability?: 'none' | 'journal'; maxMembers?: number } = {}) =>
   defineRoom({ type: 'duel', maxMembers: 2, ...rules, create: () => ({}) })

@@ -4,23 +4,24 @@ import * as v from 'valibot'
 import type { Json, JsonObject } from '../../shared/json.ts'
 import { MATCHED, PARTY_CODE } from '../../shared/protocol/messages.ts'
 import type { TypedRoom } from '../../shared/room-types.ts'
-import {
-  type AdmitContext,
-  defineRoom,
-  type Member,
-  type Pair,
-  type QueueFigures,
-  type RoomDefinition,
-  type RoomLog,
-  type TurnContext,
-} from './definition.ts'
+import { defineRoom, type QueueFigures, type RoomDefinition } from './definition.ts'
 import { checkQueueSpec } from './definition-check.ts'
+import type { AdmitContext, Member, Pair, RoomLog, TurnContext } from './definition-types.ts'
 import { errorText, jsonCopy, RoomLogicError, validateInput } from './failures.ts'
 import { frozen, guarded } from './guarded.ts'
-import { Matcher, type MatchTicket, type Unit } from './matcher.ts'
 import type { RoomMetrics } from './metrics.ts'
-import type { SeatRequest, TaskRooms } from './tasks.ts'
-import { type IndexedTicket, sizeOfParty, TicketIndex, type TicketRow } from './ticket-index.ts'
+import {
+  type IndexedTicket,
+  type Matcher,
+  type MatchRules,
+  type MatchTicket,
+  type QueueSpec,
+  sizeOfParty,
+  TicketIndex,
+  type TicketRow,
+  type Unit,
+} from './tickets.ts'
+import type { SeatRequest, TaskRooms } from './timers-and-tasks.ts'
 
 /** Maximum number of waiting tickets of a queue: all shards are one room. */
 const MAX_TICKETS = 20_000
@@ -42,47 +43,6 @@ const LOOKS_PER_SECOND = 10
 const COMPARISONS = 16_384
 
 type In<S extends StandardSchemaV1> = StandardSchemaV1.InferInput<S>
-type Out<S extends StandardSchemaV1> = StandardSchemaV1.InferOutput<S>
-
-/** Argument of `defineQueue`. */
-export interface QueueSpec<Type extends string, Ticket extends StandardSchemaV1, Name extends string> {
-  /** Name of the queue, as for room types: a queue and a room type cannot have the same name. */
-  readonly type: Type
-  /** Name of the room type of the matches. Its durability must not be `none`. */
-  readonly room: Name
-  /**
-   * Number of players of a match, 1 to 100. With `min` and `max`, a match has `max` players. After the oldest ticket has waited for
-   * `waitSeconds`, a match of at least `min` players is made.
-   */
-  readonly players:
-    | number
-    | {
-        /** Minimum number of players. */
-        readonly min: number
-        /** Maximum number of players. */
-        readonly max: number
-        /** Time in seconds after which the oldest ticket is content with `min` players. */
-        readonly waitSeconds: number
-      }
-  /** Schema of a ticket's data, at most 512 bytes of JSON. */
-  readonly ticket: Ticket
-  /**
-   * Returns a number by which tickets are compared: a ticket is compared with the 32 tickets whose numbers are nearest. Default: with the 32
-   * tickets that are next in age.
-   */
-  readonly near?: (ticket: Out<Ticket>) => number
-  /**
-   * Returns true if two tickets can be in the same match. `a` is the older ticket, and `waitedMs` the time that it has waited. Called for each
-   * pair of tickets of a match, except two of the same party. If it throws, the pair is skipped and the error is logged. Default: all fit.
-   */
-  readonly fits?: (a: Out<Ticket>, b: Out<Ticket>, about: { readonly waitedMs: number }) => boolean
-  /** Returns the join options of the new room, at most 512 bytes of JSON. All players of the match join with them. Default: none. */
-  readonly options?: (tickets: readonly Out<Ticket>[]) => JsonObject
-  /** Returns the name of the ticket's shard, for example its region. Tickets of different shards never meet. Default: one shard. */
-  readonly shard?: (ticket: Out<Ticket>) => string
-  /** Seconds for which a disconnected player keeps the ticket. Default: `SESSION_RESUME_TTL` of the server (60 s). */
-  readonly reconnectSeconds?: number
-}
 
 /** Rules of a queue whose types are not known. */
 type AnyQueueSpec = QueueSpec<string, StandardSchemaV1<unknown, Json>, string>
@@ -227,8 +187,7 @@ const IMPOSSIBLE: ReadonlySet<string> = new Set(['invalid_options', 'invalid_req
 /** The hooks of a queue. Between turns, its rooms keep an index of the tickets in memory; the state is what counts. */
 class Queue {
   readonly #spec: AnyQueueSpec
-  readonly #players: { readonly min: number; readonly max: number }
-  readonly #waitMs: number
+  readonly #rules: MatchRules<Json>
   /** By the logger of the room, which all contexts of the room share. */
   readonly #indexes = new WeakMap<RoomLog, TicketIndex>()
   /** Matches and failures of each room, in the same way. */
@@ -236,8 +195,8 @@ class Queue {
 
   constructor(spec: AnyQueueSpec, min: number, max: number) {
     this.#spec = spec
-    this.#players = { min, max }
-    this.#waitMs = typeof spec.players === 'number' ? 0 : spec.players.waitSeconds * 1000
+    const waitMs = typeof spec.players === 'number' ? 0 : spec.players.waitSeconds * 1000
+    this.#rules = { ...spec, matchSize: { min, max }, waitMs }
   }
 
   /** Schema of the join options. */
@@ -252,8 +211,11 @@ class Queue {
           const [unknown] = Object.keys(others).filter((name) => name !== 'key')
           if (unknown !== undefined) return problem('is no option of a queue', unknown)
           const size = PARTY_CODE.exec(String(party))?.[1]
-          if (party !== undefined && !(Number(size) <= this.#players.max))
-            return problem(`must be a code of client.party, of at most ${this.#players.max} players`, 'party')
+          if (party !== undefined && !(Number(size) <= this.#rules.matchSize.max))
+            return problem(
+              `must be a code of client.party, of at most ${this.#rules.matchSize.max} players`,
+              'party',
+            )
           if (seen !== undefined && typeof seen !== 'string')
             return problem('must be the id of a room', 'seen')
           const valid = validateInput(this.#spec.ticket, ticket)
@@ -319,15 +281,14 @@ class Queue {
       ...(given && { given }),
       ...(party && { party }),
     }
-    if (ctx.stateShare > MAX_STATE_SHARE || index.isFull(this.#shardOf(ticket, ctx, index)))
-      ctx.refuse('queue_full')
+    if (ctx.stateShare > MAX_STATE_SHARE || index.isFull(ticket)) ctx.refuse('queue_full')
     if (party) {
       const members = index.partyOf(party).size + 1
       if (members > sizeOfParty(party)) ctx.refuse('party_full')
       state.parties[party] ??= { since: ctx.now }
     }
     state.tickets[player] = row
-    const unit = this.#add(player, row, ctx, index)
+    const unit = this.#add(player, row, index)
     if (unit && index.orders < MAX_ORDERS) {
       const match = unit.matcher.arrived(unit.id, ctx.now)
       if (match) this.#order(state, ctx, index, match, unit.matcher)
@@ -504,40 +465,15 @@ class Queue {
         `options returned ${sizeOf(options)} bytes of JSON; it may return ${MAX_DATA_BYTES}`,
       )
     } catch (error) {
-      this.#failed(ctx, index, 'options', error)
+      this.#failed(ctx, index, 'options', error, 1)
       return undefined
     }
   }
 
-  #shardOf(ticket: Json, ctx: QueueContext, index: TicketIndex): string {
-    try {
-      return String(this.#spec.shard?.(ticket) ?? '')
-    } catch (error) {
-      this.#failed(ctx, index, 'shard', error)
-      return ''
-    }
-  }
-
   /** Adds a ticket to the index. Returns its unit, if that can be matched now. */
-  #add(player: string, row: TicketRow, ctx: QueueContext, index: TicketIndex) {
+  #add(player: string, row: TicketRow, index: TicketIndex) {
     const ticket = { id: player, ticket: frozen(guarded(plain(row.ticket))) as Json, since: row.since }
-    return index.add(
-      ticket,
-      row,
-      () => this.#shardOf(ticket.ticket, ctx, index),
-      () => this.#matcher(ctx, index),
-    )
-  }
-
-  #matcher(ctx: QueueContext, index: TicketIndex): Matcher<Json> {
-    const { near, fits } = this.#spec
-    return new Matcher({
-      players: this.#players,
-      waitMs: this.#waitMs,
-      near,
-      fits,
-      failed: (rule, error) => this.#failed(ctx, index, rule, error),
-    })
+    return index.add(ticket, row)
   }
 
   /** Removes a waiting ticket. Its party is incomplete from now on. */
@@ -559,8 +495,9 @@ class Queue {
     index: TicketIndex,
     rule: 'near' | 'fits' | 'options' | 'shard',
     error: unknown,
+    count: number,
   ): void {
-    this.#countFailure(ctx, rule)
+    this.#countFailure(ctx, rule, count)
     if (!index.mayLog(rule, ctx.now)) return
     ctx.log.error({ rule, error: errorText(error) }, 'a rule of the queue failed')
   }
@@ -568,9 +505,10 @@ class Queue {
   #countFailure(
     { metrics, log }: QueueContext,
     reason: 'room' | 'near' | 'fits' | 'options' | 'shard',
+    count = 1,
   ): void {
-    metrics.queueFailures.inc({ room_type: this.#spec.type, reason })
-    this.#countsOf(log).failures++
+    metrics.queueFailures.inc({ room_type: this.#spec.type, reason }, count)
+    this.#countsOf(log).failures += count
   }
 
   /** A handler with the index of its room. */
@@ -585,7 +523,12 @@ class Queue {
   ) {
     return (state: QueueState, subject: Subject, ctx: QueueContext, options?: Options): void => {
       const index = this.#index(state, ctx)
-      run(state, subject, ctx, index, options as Options)
+      try {
+        run(state, subject, ctx, index, options as Options)
+      } finally {
+        for (const [rule, { error, count }] of index.failures) this.#failed(ctx, index, rule, error, count)
+        index.failures.clear()
+      }
       if (index.changes !== state.changes) state.changes = index.changes
     }
   }
@@ -593,10 +536,10 @@ class Queue {
   #index(state: QueueState, ctx: QueueContext): TicketIndex {
     const known = this.#indexes.get(ctx.log)
     if (known?.changes === state.changes) return known
-    const index = new TicketIndex()
+    const index = new TicketIndex(this.#rules)
     this.#indexes.set(ctx.log, index)
     const tickets = Object.entries(plain(state.tickets))
-    for (const [player, row] of tickets) this.#add(player, row, ctx, index)
+    for (const [player, row] of tickets) this.#add(player, row, index)
     for (const [player, { at }] of Object.entries(plain(state.matched))) index.expires(player, at)
     index.orders = Object.keys(state.orders).length
     index.changes = state.changes

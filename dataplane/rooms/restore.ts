@@ -11,8 +11,8 @@ import {
 } from './journal.ts'
 import { Grants } from './layer-grants.ts'
 import { hiddenDelta } from './layers.ts'
-import { LiveTree } from './live-tree.ts'
 import { type MembershipRecord, memberFor } from './memberships.ts'
+import { LiveTree } from './state.ts'
 import { type Outcome, Tables } from './table.ts'
 
 /** A room as it begins on a node: new, or as its record has it, read to the end, so that nothing of it is decoded for the first time later. */

@@ -2,9 +2,8 @@ import { pino } from 'pino'
 import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
 import type { Json } from '../../shared/json.ts'
-import { counter } from '../../test/support/rooms/counter-room.ts'
-import type { TestMember } from '../../test/support/rooms/room-bench.ts'
-import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
+import { counter, counting } from '../../test/support/rooms/counter-room.ts'
+import { RoomBench, roomWith, type TestMember } from '../../test/support/rooms/room-bench.ts'
 import { defineRoom } from './definition.ts'
 
 describe('a message', () => {
@@ -237,5 +236,415 @@ describe('an edge whose messages may be lost', () => {
     expect(ann).toMatchObject({ state: { count: 1 }, acked: 1, faults: [] })
     await bench.advance(140_000, 1000)
     expect(bench.describe('counter')?.members).toMatchObject([{ member_id: 'ann', connected: true }])
+  })
+})
+
+describe('sleep', () => {
+  const DAY_MS = 24 * 3_600_000
+
+  const board = (durability: 'journal' | 'snapshot' = 'journal', options: { version?: number } = {}) =>
+    defineRoom({
+      type: 'board',
+      idleSeconds: 10,
+      onIdle: 'sleep',
+      sleepDays: 7,
+      durability,
+      ...options,
+      sync: { rate: 0 },
+      timers: { remind: { data: v.null(), handle() {} } },
+      messages: { add: { data: v.string() }, end: { data: v.null() }, remindIn: { data: v.number() } },
+      create: (): { notes: string[] } => ({ notes: [] }),
+      onMessage(state, input, ctx) {
+        if (input.type === 'end') ctx.close()
+        else if (input.type === 'remindIn') ctx.after(input.data, 'remind', null)
+        else state.notes.push(input.data)
+      },
+    })
+
+  /** More than any other room outlives its last write: the ten minutes of `ROOM_ORPHAN_TTL`. */
+  const LONG_MS = DAY_MS
+
+  /** The room after ann has left a note and gone. */
+  async function left(options?: ConstructorParameters<typeof RoomBench>[1], room = board()) {
+    const bench = new RoomBench([room], options)
+    await bench.join('board', 'ann')
+    await bench.say('board', 'ann', 'add', 'milk', 1)
+    bench.send('board', 'ann', { kind: 'leave', reason: 'left', request_id: 2 })
+    await bench.settle()
+    return bench
+  }
+
+  describe('a room that sleeps when it is idle', () => {
+    it.each(['journal', 'snapshot'] as const)(
+      'is given up whole, and goes on from there when it is joined a day later (%s)',
+      async (durability) => {
+        const bench = await left({}, board(durability))
+        await bench.advance(11_000, 500)
+        expect([bench.host.size, bench.counts.asleep]).toEqual([0, 1])
+        bench.clock.advance(LONG_MS)
+        const heir = bench.successor()
+        const bob = await heir.join('board', 'bob')
+        expect(bob.state).toEqual({ notes: ['milk'] })
+      },
+    )
+
+    it('counts as one of its project until it has ended', async () => {
+      const bench = await left({ quota: { maxRooms: 1 } })
+      await bench.advance(11_000, 500)
+      bench.clock.advance(LONG_MS)
+      const bob = await bench.join('board', 'bob', { key: 'other' })
+      expect(bob.errors.map(({ code }) => code)).toEqual(['project_full'])
+      const ann = await bench.join('board', 'ann')
+      expect(ann.state).toEqual({ notes: ['milk'] })
+      await bench.say('board', 'ann', 'end', null, 1)
+      const cat = await bench.join('board', 'cat', { key: 'other' })
+      expect(cat.state).toEqual({ notes: [] })
+    })
+
+    it('rests as well when its owner died with it', async () => {
+      const bench = await left()
+      bench.store.mood = 'deaf'
+      bench.clock.advance(LONG_MS)
+      const heir = bench.successor()
+      expect((await heir.join('board', 'bob')).state).toEqual({ notes: ['milk'] })
+    })
+
+    it('opens again for who joins while it is being saved', async () => {
+      const bench = await left()
+      bench.store.mood = 'slow'
+      await bench.advance(10_500, 500)
+      const bob = await bench.join('board', 'bob')
+      expect([bob.state, bench.store.held]).toEqual([null, 1])
+      bench.store.mood = 'fine'
+      while (bench.store.held > 0) {
+        bench.store.let()
+        await bench.settle()
+      }
+      expect(bob.state).toEqual({ notes: ['milk'] })
+    })
+
+    it('is deleted sleepDays after it fell asleep, and counts no more', async () => {
+      const bench = await left({ quota: { maxRooms: 1 } })
+      await bench.advance(11_000, 500)
+      const other = (name: string) => bench.join('board', name, { key: 'other' })
+      bench.clock.advance(7 * DAY_MS - 60_000)
+      expect((await other('bob')).errors.map(({ code }) => code)).toEqual(['project_full'])
+      bench.clock.advance(120_000)
+      expect((await other('cat')).state).toEqual({ notes: [] })
+      await bench.say('board', 'cat', 'end', null, 1, 'other')
+      expect((await bench.join('board', 'dan')).state).toEqual({ notes: [] })
+    })
+
+    it('is deleted sleepDays after its owner died with a member in it', async () => {
+      const bench = await left({ quota: { maxRooms: 1 } })
+      await bench.join('board', 'bob')
+      bench.store.mood = 'deaf'
+      bench.clock.advance(7 * DAY_MS + 60_000)
+      expect((await bench.successor().join('board', 'cat')).state).toEqual({ notes: [] })
+    })
+
+    it('is deleted sleepDays after its next timer is due, where that is later', async () => {
+      const bench = new RoomBench([board()])
+      await bench.join('board', 'ann')
+      await bench.say('board', 'ann', 'add', 'milk', 1)
+      await bench.say('board', 'ann', 'remindIn', 30 * DAY_MS, 2)
+      bench.send('board', 'ann', { kind: 'leave', reason: 'left', request_id: 3 })
+      await bench.advance(11_000, 500)
+      expect(bench.counts.asleep).toBe(1)
+      bench.clock.advance(37 * DAY_MS - 60_000)
+      const { rooms } = bench.store.store
+      expect(await rooms.counted('prj_test', { limit: 1 })).toHaveLength(1)
+      const claim = (await bench.claimed('board'))!
+      expect(claim.snapshot).toBeDefined()
+      await rooms.release('prj_test/board:a', claim.fence, { forget: false })
+      bench.clock.advance(120_000)
+      expect(await rooms.counted('prj_test', { limit: 1 })).toEqual([])
+      expect((await bench.claimed('board'))!.snapshot).toBeUndefined()
+    })
+
+    // Seen: a room that could not be opened kept its record for ROOM_ORPHAN_TTL only.
+    it('lives on when a node cannot open it', async () => {
+      const bench = await left()
+      await bench.advance(11_000, 500)
+      const newer = new RoomBench(
+        [
+          defineRoom({
+            type: 'board',
+            version: 2,
+            migrate: {
+              1: () => {
+                throw new Error('a mistake')
+              },
+            },
+            create: () => ({ notes: [] }),
+          }),
+        ],
+        { clock: bench.clock, store: bench.store.store, nodeId: 'node_b' },
+      )
+      const bob = await newer.join('board', 'bob')
+      expect(bob.errors.map(({ code }) => code)).toEqual(['room_unavailable'])
+      bench.clock.advance(LONG_MS)
+      expect((await bench.join('board', 'cat')).state).toEqual({ notes: ['milk'] })
+    })
+
+    it('counts for the player who has made it, who may make so many', async () => {
+      const bench = new RoomBench([board()], { quota: { maxLasting: 2 } })
+      const make = (key: string, member = key) => bench.join('board', member, { key, sub: 'ann' })
+      await make('one')
+      await make('two')
+      await bench.settle()
+      expect((await make('three')).errors.map(({ code }) => code)).toEqual(['too_many_rooms'])
+      expect((await bench.join('board', 'bob', { key: 'three', sub: 'bob' })).state).toEqual({ notes: [] })
+      for (const key of ['one', 'two'])
+        bench.send('board', key, { kind: 'leave', reason: 'left', request_id: 2 }, key)
+      await bench.advance(11_000, 500)
+      bench.clock.advance(LONG_MS)
+      expect((await make('four')).errors.map(({ code }) => code)).toEqual(['too_many_rooms'])
+      // A room that is there can be joined, by whom and however often.
+      expect((await bench.join('board', 'cat', { key: 'two', sub: 'cat' })).state).toEqual({ notes: [] })
+      await bench.say('board', 'cat', 'end', null, 1, 'two')
+      expect((await make('four', 'again')).state).toEqual({ notes: [] })
+    })
+  })
+
+  describe('A room that an operator ends', () => {
+    let asked = 0
+    const ended = async (bench: RoomBench) => {
+      const request = { id: `operator/${++asked}`, hash: '', do: { op: 'close' } } as const
+      bench.send('board', `request_${asked}`, { kind: 'request', request })
+      await bench.settle()
+      return bench.sentOf('answer').map(({ answer }) => ('code' in answer ? answer.code : answer.reply))
+    }
+
+    it('ends while members are in it, who leave with reason closed', async () => {
+      const bench = new RoomBench([board()])
+      const ann = await bench.join('board', 'ann')
+      expect(await ended(bench)).toEqual([{ ended: true }])
+      expect([ann.heard.at(-1), bench.host.size]).toEqual(['-ann closed', 0])
+      expect((await bench.join('board', 'bob')).state).toEqual({ notes: [] })
+    })
+
+    it('ends while it sleeps, and counts no more', async () => {
+      const bench = await left()
+      await bench.advance(11_000, 500)
+      expect(await ended(bench)).toEqual([{ ended: true }])
+      expect(await bench.store.store.rooms.counted('prj_test', { limit: 1 })).toEqual([])
+      expect(await ended(bench)).toEqual([{ ended: true }, 'room_not_found'])
+    })
+
+    it('ends without a hook where there is no code for its type', async () => {
+      const bench = await left()
+      await bench.advance(11_000, 500)
+      const other = new RoomBench([], { clock: bench.clock, store: bench.store.store, nodeId: 'node_b' })
+      expect(await ended(other)).toEqual([{ ended: true }])
+      expect(await ended(other)).toEqual([{ ended: true }, 'room_not_found'])
+      expect((await bench.join('board', 'bob')).state).toEqual({ notes: [] })
+    })
+  })
+})
+
+describe('timing', () => {
+  const clockwork = (sync: number, tick?: number) =>
+    defineRoom({
+      type: 'clockwork',
+      messages: { poke: { data: v.null() } },
+      sync: { rate: sync },
+      durability: 'none',
+      create: () => ({ pokes: 0, ticks: 0 }),
+      onMessage(state) {
+        state.pokes++
+      },
+      ...(tick === undefined
+        ? {}
+        : {
+            tick: { rate: tick },
+            onTick(state: { ticks: number }) {
+              state.ticks++
+            },
+          }),
+    })
+
+  describe('a room that ticks', () => {
+    it('ticks as often as it says, for a long time, without drifting', async () => {
+      const { bench, ann } = await roomWith(clockwork(0, 30), ['ann'])
+      await bench.advance(60_000, 7)
+      const { ticks } = ann.state as { ticks: number }
+      expect(Math.abs(ticks - 1800)).toBeLessThanOrEqual(1)
+    })
+
+    it('does not make up for the ticks of a pause', async () => {
+      const { bench, ann } = await roomWith(clockwork(0, 30), ['ann'])
+      await bench.advance(1000)
+      const before = (ann.state as { ticks: number }).ticks
+      // The process was stopped: the clock has moved on, and nothing ran.
+      bench.clock.pause(10_000)
+      await bench.advance(1000)
+      expect((ann.state as { ticks: number }).ticks - before).toBeLessThanOrEqual(32)
+    })
+
+    it('tells members of a tick in the same slot when it flushes at the same rate', async () => {
+      const { bench, ann } = await roomWith(clockwork(20, 20), ['ann'])
+      await bench.advance(1000, 1)
+      // One flush for each tick, and one for the join.
+      expect((ann.state as { ticks: number }).ticks).toBe(20)
+      expect(ann.seq).toBe(21)
+    })
+  })
+
+  describe('a room that flushes 20 times a second', () => {
+    it('tells the first change at once, and whatever follows in a slot with its next', async () => {
+      const { bench, ann } = await roomWith(clockwork(20), ['ann'])
+      await bench.advance(1000)
+      await bench.say('clockwork', 'ann', 'poke', null)
+      expect([ann.state, ann.seq]).toMatchObject([{ pokes: 1 }, 2])
+      for (let i = 0; i < 200; i++) {
+        bench.message('clockwork', 'ann', 'poke', null)
+        await bench.advance(5)
+      }
+      await bench.advance(50)
+      expect(ann.state).toMatchObject({ pokes: 201 })
+      expect(ann.seq).toBeGreaterThanOrEqual(21)
+      expect(ann.seq).toBeLessThanOrEqual(23)
+    })
+
+    it('costs nothing while nothing happens', async () => {
+      const { bench } = await roomWith(clockwork(20), ['ann'])
+      await bench.advance(1000)
+      const sent = bench.sent.length
+      // The refresh of records is all that waits, for all rooms together.
+      expect(bench.clock.pending).toBeLessThanOrEqual(2)
+      await bench.advance(10_000)
+      expect(bench.sent.length).toBe(sent)
+    })
+
+    it('shares its moments with some of its neighbours, and not with most', async () => {
+      const bench = new RoomBench([clockwork(20, 20)])
+      for (let i = 0; i < 20; i++) await bench.join('clockwork', `m${i}`, { key: `room-${i}` })
+      await bench.advance(1000, 1)
+      const sent = bench.sent.length
+      const busy = new Set<number>()
+      for (let i = 0; i < 50; i++) {
+        const before = bench.sent.length
+        await bench.advance(1, 1)
+        if (bench.sent.length > before) busy.add(i)
+      }
+      expect(bench.sent.length - sent).toBe(20)
+      expect(busy.size).toBeGreaterThan(3)
+      expect(busy.size).toBeLessThanOrEqual(6)
+    })
+  })
+
+  describe('messages that come at once and take long', () => {
+    it('are handled one in a turn of the event loop, in order, and let those of another room through', async () => {
+      const handled: string[] = []
+      const slow = defineRoom({
+        type: 'slow',
+        messages: { work: { data: v.object({ name: v.string(), ms: v.number() }) } },
+        create: () => ({ done: 0 }),
+        onMessage(state, { data }) {
+          bench.clock.pause(data.ms)
+          handled.push(data.name)
+          state.done++
+        },
+      })
+      const bench = new RoomBench([slow])
+      const ann = await bench.join('slow', 'ann', { key: 'one' })
+      await bench.join('slow', 'bob', { key: 'two' })
+      for (let n = 1; n <= 8; n++)
+        bench.message('slow', 'ann', 'work', { name: `ann ${n}`, ms: 50 }, n, 'one')
+      bench.message('slow', 'bob', 'work', { name: 'bob', ms: 0 }, 1, 'two')
+      expect(handled).toEqual(['ann 1'])
+      await bench.settle()
+      expect(handled.filter((name) => name !== 'bob')).toEqual(
+        Array.from({ length: 8 }, (_, i) => `ann ${i + 1}`),
+      )
+      expect(handled.indexOf('bob')).toBeLessThan(4)
+      await bench.advance(1000)
+      expect([ann.acked, ann.state]).toEqual([8, { done: 8 }])
+    })
+  })
+})
+
+describe('handing over', () => {
+  /** Closes a host whose store is slow; what it does only once the store has answered. */
+  async function closeSlowly(bench: RoomBench) {
+    let closed = false
+    const closing = bench.host.close().then(() => {
+      closed = true
+    })
+    await bench.settle()
+    expect(closed).toBe(false)
+    return async () => {
+      while (bench.store.held > 0) {
+        bench.store.let()
+        await bench.settle()
+      }
+      await closing
+    }
+  }
+
+  it.each(['journal', 'snapshot'] as const)(
+    'saves a %s room, and the next owner goes on from there without a resync',
+    async (durability) => {
+      const { bench, ann } = await roomWith(counting(durability), ['ann'])
+      const bob = await bench.join('counter', 'bob', { codec: 'roomful.v1.json' })
+      await bench.say('counter', 'ann', 'inc', null, 1)
+      bench.detach('counter', bob, true)
+      bench.message('counter', 'ann', 'inc', null, 2)
+      await bench.host.close()
+      expect([bench.host.size, ann.acked]).toEqual([0, 2])
+      expect(await bench.store.store.rooms.inspect('prj_test/counter:a')).toMatchObject({ owner: null })
+
+      const heir = bench.successor([ann, bob])
+      for (const member of [ann, bob]) heir.attach('counter', member)
+      // What was sent while no one owned the room is sent again.
+      heir.message('counter', 'ann', 'inc', null, 2)
+      await heir.say('counter', 'ann', 'inc', null, 3)
+      expect([ann.state, bob.state, ann.acked]).toEqual([{ count: 3 }, { count: 3 }, 3])
+      expect([ann.faults, bob.faults, ann.resyncs, bob.resyncs]).toEqual([[], [], 0, 0])
+      expect(bob.heard).toEqual(['counted 1', 'counted 2', 'counted 3'])
+    },
+  )
+
+  it('stops waiting for a store that does not answer', async () => {
+    const { bench } = await roomWith(counting('journal'), ['ann'])
+    bench.store.mood = 'deaf'
+    bench.message('counter', 'ann', 'inc', null, 1)
+    const closed = bench.host.close(2000)
+    await bench.advance(4000, 50)
+    await closed
+    expect(bench.host.size).toBe(0)
+  })
+
+  // The last flush of a room that ends is still being committed when its node is told to go. A node that did not wait for it let go of
+  // the store first: the record stayed, and the next join found a room that had ended.
+  it('waits for a room that is ending to be out of the store', async () => {
+    const { bench, ann } = await roomWith(counting('journal'), ['ann'])
+    bench.store.mood = 'slow'
+    bench.message('counter', 'ann', 'inc', null, 1)
+    bench.send('counter', 'ann', { kind: 'leave', reason: 'left', request_id: 2 })
+    await bench.advance(31_000, 1000)
+    const answer = await closeSlowly(bench)
+    await answer()
+    expect(ann.inRoom).toBe(false)
+    expect(await bench.store.store.rooms.inspect('prj_test/counter:a')).toMatchObject({ owner: null })
+  })
+
+  it('waits for rooms that are being handed over, and takes what waited in them to the next owner', async () => {
+    const { bench } = await roomWith(counting('journal'), ['ann'])
+    bench.mayAct = false
+    bench.message('counter', 'ann', 'inc', null, 1)
+    await bench.join('counter', 'bob')
+    bench.store.mood = 'slow'
+    const taken: string[] = []
+    void bench.host.rooms[0]!.handOver('node_b').then((isFree) => isFree && taken.push('node_b'))
+    const answer = await closeSlowly(bench)
+    expect(taken).toEqual([])
+    await answer()
+    expect(taken).toEqual(['node_b'])
+    expect(bench.redirected.map(({ message }) => message)).toMatchObject([
+      { kind: 'message', ref: 1 },
+      { kind: 'join', member_id: 'bob' },
+    ])
   })
 })

@@ -11,11 +11,11 @@ import { Inputs } from './inputs.ts'
 import type { Update } from './journal.ts'
 import { areSameRules } from './layer-rules.ts'
 import { REPAIR_MS } from './listing.ts'
-import { migrate } from './migration.ts'
 import { RequestTurns } from './request-turns.ts'
 import type { RoomTurn } from './room-code.ts'
 import { TickTimer, type Timer } from './scheduler.ts'
 import type { RoomSlot } from './slot.ts'
+import { migrate } from './state.ts'
 import { type ClaimedRoom, RoomStream } from './stream.ts'
 
 /** How a room ended on this node: for good, released for another owner, saved until it is joined, or lost to another owner. */

@@ -1,7 +1,8 @@
 import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
 import { type RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
-import { defineRoom, type SavedAs } from './definition.ts'
+import { defineRoom } from './definition.ts'
+import type { SavedAs } from './definition-types.ts'
 
 interface State {
   readonly notes: string[]

@@ -1,16 +1,7 @@
+import type { Claim } from '../../shared/store/port.ts'
 import type { Inbox } from '../inbox.ts'
-import {
-  firstMaker,
-  type Inspection,
-  type Maker,
-  type Nowhere,
-  nowhere,
-  type Place,
-  refuseAll,
-  unavailable,
-  unavailableText,
-} from '../place.ts'
-import { type RoomAddress, roomIdOf, type ToOwner, traceOf } from '../traffic.ts'
+import { type Nowhere, nowhere, refuseAll, unavailableText } from '../place.ts'
+import { type RoomAddress, roomIdOf, type ToOwner } from '../traffic.ts'
 import type { RoomDefinition } from './definition.ts'
 import { Replies } from './delivery.ts'
 import type { RoomEnvironment } from './environment.ts'
@@ -23,7 +14,7 @@ import type { ClaimedRoom } from './stream.ts'
 export const NO_EPOCH = { epoch: 0 }
 
 /**
- * State of a room name at the node that owns it, or is about to. `opening`: messages wait while the room is claimed and restored or made.
+ * State of a room name at the node that owns it. `opening`: messages wait while the room is restored or made.
  * `running`: they are handled. `frozen`: they wait, since the node's lease has run out or the store is silent. `leaving`: they wait for the next
  * owner. `gone`: nothing of it is left here.
  */
@@ -79,57 +70,27 @@ export class RoomSlot {
     if (!this.replies.turnAway(arrival, nowhere('busy', text))) this.inbox.turnedAway.add(from)
   }
 
-  /**
-   * Claims the room and runs it: a join makes a new one, other messages and joins with `create: false` only find one that was. `seen`: what the store has said about it.
-   * Resolves with the result of the claim. Never rejects.
-   */
-  async open(seen: Inspection | undefined): Promise<Place> {
-    const first = firstMaker(this.inbox)
-    // Only the owner of a room can find out whether `load` brings it.
-    const maker = first?.create === false && !this.definition.load ? undefined : first
-    const place = await this.#claim(maker?.principal, seen)
+  /** Restores the room that this node has claimed, or makes it, and runs it. */
+  begin(claim: Claim, mayMake: boolean): void {
     // No one waits for what follows: a mistake in it harms this room, and not the node.
-    this.#begin(place, maker).catch((error) => {
+    this.#begin(claim, mayMake).catch((error) => {
       this.environment.log.error(
         { err: error, room: this.address.name },
         'a room could not be opened, or not for everyone who waited',
       )
       this.#leave()
     })
-    return place
   }
 
-  async #claim(creator: string | undefined, seen: Inspection | undefined): Promise<Place> {
-    const { cluster, log } = this.environment
-    const { name } = this.address
-    try {
-      return await cluster.claims.claim(name, {
-        creator,
-        seen,
-        // Taking what is not stored from an owner that lives would end it.
-        byLease: this.definition.durability === 'none',
-        stateVersion: this.definition.version,
-        // More may come while the room is asked for.
-        askedBy: () => this.inbox.arrivals.flatMap(({ message }) => traceOf(message) ?? []),
-      })
-    } catch (error) {
-      log.warn({ err: error, room: name }, 'a room could not be claimed')
-      return unavailable(this.address, 'the store does not answer')
-    }
-  }
-
-  /** `maker`: the join that the room was claimed for. */
-  async #begin(place: Place, maker: Maker | undefined): Promise<void> {
-    if (place.at === 'node') this.#forward(place.nodeId)
-    else if (place.at === 'nowhere') this.#refuse(maker ? { ...place, maker: maker.member_id } : place)
-    else if (!this.#host.accepts) {
-      await giveBack(this, place.claim, false)
+  async #begin(claim: Claim, mayMake: boolean): Promise<void> {
+    if (!this.#host.accepts) {
+      await giveBack(this, claim, false)
       this.#forward(undefined)
-    } else {
-      const opened = await openRoom(this, place.claim, maker !== undefined)
-      if (opened.at === 'nowhere') this.#refuse(opened)
-      else if (opened.at === 'unknown') this.#forward(undefined)
+      return
     }
+    const opened = await openRoom(this, claim, mayMake)
+    if (opened.at === 'nowhere') this.#refuse(opened)
+    else if (opened.at === 'unknown') this.#forward(undefined)
   }
 
   /** Runs the room under its claim. False: this node takes no more rooms. */
@@ -159,12 +120,7 @@ export class RoomSlot {
   /** All that waits goes to `owner`, or to whichever node has the room by then. */
   #forward(owner: string | undefined): void {
     this.#leave()
-    const { cluster } = this.environment
-    const { turnedAway } = this.inbox
-    for (const edge of turnedAway)
-      cluster.deliver(edge, { room: this.address, epoch: 0, kind: 'redirect', owner: owner ?? null })
-    turnedAway.clear()
-    if (!this.inbox.empty) cluster.router.redirect(this.address, this.inbox, owner)
+    this.environment.cluster.router.redirect(this.address, this.inbox, owner)
   }
 
   /** All that waits is answered, or looks for the room again. */

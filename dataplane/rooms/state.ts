@@ -1,13 +1,31 @@
 import type { Json } from '../../shared/json.ts'
-import { NotJson } from '../../shared/sync/check.ts'
-import type { Delta } from '../../shared/sync/delta.ts'
+import { checkContainer, checkKey, checkScalar, NotJson } from '../../shared/sync/check.ts'
+import type { Delta, ObjectDelta } from '../../shared/sync/delta.ts'
 import { isOwnFrame } from '../own-frames.ts'
 import type { RoomDefinition } from './definition.ts'
-import { RoomLogicError } from './failures.ts'
+import type { RoomEnvironment } from './environment.ts'
+import { kindOf, RoomLogicError } from './failures.ts'
 import { frozen, guarded } from './guarded.ts'
 import { type LayerRules, problemsOfPatterns } from './layer-rules.ts'
 import { Layers } from './layers.ts'
-import { LiveTree } from './live-tree.ts'
+import { LiveArray } from './live-array.ts'
+import {
+  type Before,
+  bytesOf,
+  containerOf,
+  DELETED,
+  hashOf,
+  Live,
+  LiveObject,
+  Marks,
+  notJson,
+  plainOf,
+  ROOT,
+  type Scalar,
+  type Slot,
+  viewOf,
+} from './live-object.ts'
+import type { CodeRoom } from './room-code.ts'
 
 /** From this part of its limit on the size of a state is told of in the log. */
 const WARNED_AT = 0.8
@@ -19,28 +37,15 @@ export class LiveState {
   /** What of it is hidden; undefined: nothing ever is. */
   readonly layers: Layers | undefined
   readonly #limit: number
-  readonly #onLarge: (bytes: number) => void
-  readonly #onRefused: () => void
   readonly #tree: LiveTree
   /** Before the turn. */
   #bytes = 0
   #present: Json | undefined
-  #told = false
+  #warned = false
 
-  /**
-   * `limit`: bytes. `onLarge`: the state comes near that, and has not since it was below half of it. `onRefused`: a turn failed since the
-   * state would have grown beyond it. `rules`: what of it is hidden.
-   */
-  constructor(
-    tree: LiveTree,
-    limit: number,
-    onLarge: (bytes: number) => void,
-    onRefused: () => void,
-    rules?: LayerRules,
-  ) {
+  /** `limit`: bytes. `rules`: what of the state is hidden. */
+  constructor(tree: LiveTree, limit: number, rules?: LayerRules) {
     this.#limit = limit
-    this.#onLarge = onLarge
-    this.#onRefused = onRefused
     this.#tree = tree
     this.layers = rules && new Layers(rules, tree)
   }
@@ -96,10 +101,7 @@ export class LiveState {
   commit(instead: unknown): void {
     if (instead !== undefined) this.#tree.replace(instead)
     const { bytes } = this.#tree
-    if (bytes > this.#limit && bytes > this.#bytes) {
-      this.#onRefused()
-      requireSize(bytes, this.#limit)
-    }
+    if (bytes > this.#bytes) requireSize(bytes, this.#limit)
     this.layers?.check()
     if (this.#tree.commit()) this.#present = undefined
   }
@@ -107,19 +109,24 @@ export class LiveState {
   /** The turn, which is called `name`, has failed: the state is as before. Returns what to throw for what it threw. */
   undo(name: string, thrown: unknown, definition: RoomDefinition): unknown {
     this.#tree.undo()
-    return thrown instanceof NotJson ? notJson(name, thrown, definition) : thrown
+    return thrown instanceof NotJson ? stateError(name, thrown, definition) : thrown
   }
 
   /** The difference between the present state and that of the last flush, which becomes the last; undefined: there is none. */
   flush(): Delta | undefined {
-    const delta = this.#tree.flush()
+    return this.#tree.flush()
+  }
+
+  /**
+   * Size of the state in bytes if it has come near the limit, to be logged. Undefined: it has not, or this was returned before and the
+   * state has not been below half of the limit since then.
+   */
+  nearLimit(): number | undefined {
     const { bytes } = this.#tree
-    if (bytes < FORGOTTEN_AT * this.#limit) this.#told = false
-    if (!this.#told && bytes >= WARNED_AT * this.#limit) {
-      this.#told = true
-      this.#onLarge(bytes)
-    }
-    return delta
+    if (bytes < FORGOTTEN_AT * this.#limit) this.#warned = false
+    if (this.#warned || bytes < WARNED_AT * this.#limit) return undefined
+    this.#warned = true
+    return bytes
   }
 }
 
@@ -148,7 +155,7 @@ export function treeOf(
     if (layers) new Layers(layers, tree).checkAll()
     return tree
   } catch (error) {
-    throw error instanceof NotJson ? notJson(name, error, definition) : error
+    throw error instanceof NotJson ? stateError(name, error, definition) : error
   }
 }
 
@@ -156,7 +163,7 @@ export function treeOf(
  * Returns the error for a state that is not JSON. Its stack starts where room code wrote the value, or, if roomful found the value only in
  * what `name` returned, where the room type is defined.
  */
-function notJson(
+function stateError(
   name: string,
   { message, stack = '' }: NotJson,
   { definedAt }: RoomDefinition,
@@ -171,10 +178,351 @@ function notJson(
 const framesOf = (stack: string): string[] =>
   stack.split('\n').filter((line) => /^ +at /.test(line) && !isOwnFrame(line))
 
-/** Throws a RoomLogicError for a state of more than `limit` bytes. */
+/** A state has more bytes than it may have. */
+export class StateTooLarge extends RoomLogicError {}
+
+/** Throws StateTooLarge for a state of more than `limit` bytes. */
 function requireSize(bytes: number, limit: number): void {
   if (bytes <= limit) return
-  throw new RoomLogicError(
+  throw new StateTooLarge(
     `the state would have ${bytes} bytes; it may have ${limit} (MAX_ROOM_STATE_BYTES): keep less in it`,
   )
+}
+
+/** The state of a room could not be brought to the version of its code; the room stays as it is. The text is for players. */
+export class CannotMigrate extends Error {
+  override readonly name = 'CannotMigrate'
+}
+
+/** The state of a room is of a newer version than the code here. */
+export class NewerState extends Error {
+  override readonly name = 'NewerState'
+
+  constructor(roomType: string, stateVersion: number, version: number) {
+    super(
+      `the state has version ${stateVersion}, and the code of room type ${roomType} here is for version ${version}`,
+    )
+  }
+}
+
+/**
+ * Brings a state of version `from` to that of the definition, one `migrate` after the other, as one turn: all of it, or nothing. Throws
+ * CannotMigrate, and NewerState where there is no way back.
+ */
+export function migrate(
+  state: LiveState,
+  from: number,
+  definition: RoomDefinition,
+  { code, failures, metrics }: Pick<RoomEnvironment, 'code' | 'failures' | 'metrics'>,
+  room: CodeRoom,
+): void {
+  const { type, version } = definition
+  if (from === version) return
+  if (from > version) throw new NewerState(type, from, version)
+  try {
+    code.run({ room, hook: 'migrate', subject: '', ref: from, type: '', principal: '' }, () =>
+      migrateState(state, from, definition),
+    )
+    metrics.roomMigrations.inc({ room_type: type, outcome: 'migrated' })
+  } catch (error) {
+    metrics.roomMigrations.inc({ room_type: type, outcome: 'failed' })
+    if (error instanceof StateTooLarge) metrics.limitsReached.inc({ room_type: type, limit: 'state' })
+    const { message } = failures.explain(`migrate of ${type} from version ${from} to ${version}`, error)
+    throw new CannotMigrate(
+      `its state of version ${from} could not be brought to version ${version}: ${message}`,
+    )
+  }
+}
+
+function migrateState(state: LiveState, from: number, definition: RoomDefinition): void {
+  const { migrate, version } = definition
+  // The functions get a copy of the state, so that a failure half way changes nothing.
+  let next: unknown = state.plain()
+  for (let step = from; step < version; step++) {
+    const made = migrate[step]!(next)
+    if (typeof (made as { then?: unknown } | undefined)?.then === 'function')
+      throw new RoomLogicError(`migrate.${step} returned a promise; it must return the state, or change it`)
+    // An arrow function that assigns, such as `(state) => (state.rounds = 3)`, returns what it assigns.
+    if (made !== undefined && Object(made) !== made && Object(next) === next)
+      throw new RoomLogicError(
+        `migrate.${step} returned ${kindOf(made)} for a state that is an object; return the whole next state, or nothing after changing it`,
+      )
+    if (made !== undefined) next = made
+  }
+  state.begin()
+  try {
+    state.commit(next)
+  } catch (error) {
+    throw state.undo('migrate', error, definition)
+  }
+}
+
+/** A longer log of a turn is dropped after it, and a shorter one is written over by the next. */
+const KEPT_LOG = 1000
+
+/** How a step of a turn is undone. */
+export interface Step {
+  kind: 'written' | 'marked' | 'ordered' | 'linked' | 'spliced'
+  container: Live
+  key: string | number
+  before: unknown
+}
+
+/**
+ * The state of a room as two trees. The *live* one is what turns read and write, through views: one Proxy for each container, made when it
+ * is first asked for. The *flushed* one is plain JSON as of the last flush, and stands still between flushes.
+ *
+ * A write is logged, to be undone, and marks its entry as changed where it holds what it held at the last flush; the containers around it
+ * are marked as well. A flush visits the marked entries only: it makes the delta, brings the flushed tree up to date, and keeps the
+ * sum of each container's entry hashes (docs/protocol.md) by taking the old entry's out and the new one's in.
+ *
+ * What is put in is copied in, so nothing outside refers to either tree. Only an array or object put in the place of another takes over
+ * those parts that were in that already: elements that a `filter` left stay what they are.
+ */
+export class LiveTree {
+  /** A turn may have put another root in the place of the flushed one. */
+  #checksum = 0
+  readonly #holder: LiveObject
+  #log: Step[] = []
+  #steps = 0
+  readonly #marks = new Marks()
+  /** How many there were before the turn. */
+  #marked = 0
+  /** Pairs of container and key. */
+  #deleted: [LiveObject, string][] = []
+  #open = false
+
+  /** Copies, checks, measures and hashes what it begins with, each once: what `create` returned, or a record holds. Throws NotJson. */
+  constructor(state: unknown) {
+    this.#holder = new LiveObject(this)
+    this.#holder.target[ROOT] = this.copied(state, this.#holder, ROOT)
+    this.#holder.settle()
+    this.#checksum = hashOf(this.#root) >>> 0
+  }
+
+  /** Begins a turn: until it ends, views can be used. Returns the state for handlers: a view, or a scalar. */
+  begin(): unknown {
+    this.#open = true
+    this.#marked = this.#marks.count
+    return viewOf(this.#root)
+  }
+
+  /** Puts another state in the place of the present one. Throws NotJson. */
+  replace(state: unknown): void {
+    this.#holder.write(ROOT, state)
+  }
+
+  /** Ends the turn: what it did stands. Returns whether it wrote anything. */
+  commit(): boolean {
+    const wrote = this.#steps > 0
+    for (const [container, key] of this.#deleted)
+      if ((container.target[key] as unknown) === DELETED) delete container.target[key]
+    this.#end()
+    return wrote
+  }
+
+  /** Ends the turn: all is as before. */
+  undo(): void {
+    this.#undoTo(0)
+    this.#marks.undoTo(this.#marked)
+    this.#end()
+  }
+
+  /** Whether anything was written since the last flush. */
+  get dirty(): boolean {
+    return this.#holder.first !== undefined
+  }
+
+  /** About what the live state takes as MessagePack, a fifth more or less where values are small. */
+  get bytes(): number {
+    return bytesOf(this.#root)
+  }
+
+  /** As of the last flush. To be read at once: the next flush changes it. */
+  get flushed(): Json {
+    return this.#holder.flushed![ROOT]!
+  }
+
+  /** Of the state as of the last flush; 0 … 2^32 - 1. */
+  get checksum(): number {
+    return this.#checksum
+  }
+
+  /** The root, where that is an object. */
+  get object(): LiveObject | undefined {
+    const root = this.#root
+    return root instanceof LiveObject ? root : undefined
+  }
+
+  /**
+   * Calls `visit` for the entries that the present turn has written of objects which lie in at most `levels` others, and in no array:
+   * with the path, and with what is there now. Those that were deleted, or are in something that was taken out, are left out.
+   */
+  written(levels: number, visit: (path: readonly string[], slot: Slot) => void): void {
+    for (let i = 0; i < this.#steps; i++) {
+      const { kind, container, key } = this.#log[i]!
+      if (kind !== 'written' || !(container instanceof LiveObject) || container.depth > levels) continue
+      const slot = container.own(key as string)
+      const path = slot !== undefined && this.#pathOf(container, key as string)
+      if (path) visit(path, slot)
+    }
+  }
+
+  /** The keys that lead to an entry of an object; undefined: it is in an array, or not in the tree. */
+  #pathOf(container: LiveObject, key: string): string[] | undefined {
+    if (container === this.#holder) return []
+    const path = [key]
+    for (let at: Live = container; at !== this.#root; at = at.parent) {
+      if (!at.parent || at.parent.isArray) return undefined
+      path.unshift(at.key as string)
+    }
+    return path
+  }
+
+  /** A copy of the live state. */
+  plain(): Json {
+    return plainOf(this.#root)
+  }
+
+  /** What has changed since the last flush; the flushed state is brought up to date. */
+  flush(): Delta | undefined {
+    const change = this.#holder.flush()
+    this.#marks.clear()
+    this.#checksum = hashOf(this.#root) >>> 0
+    return change && ((change as ObjectDelta).changes[0] as Delta)
+  }
+
+  get #root(): Slot {
+    return this.#holder.target[ROOT]!
+  }
+
+  #end(): void {
+    if (this.#log.length > KEPT_LOG) this.#log = []
+    this.#steps = 0
+    if (this.#deleted.length > 0) this.#deleted = []
+    this.#open = false
+  }
+
+  // What follows is for containers.
+
+  requireOpen(): void {
+    if (!this.#open)
+      throw new RoomLogicError(
+        'state_outside_turn: the state of a room was used outside of a handler; read from it what is needed later, before the handler returns',
+      )
+  }
+
+  /** Whether an entry may stand for one that was deleted. */
+  get hasDeleted(): boolean {
+    return this.#deleted.length > 0
+  }
+
+  deleted(container: LiveObject, key: string): void {
+    this.#deleted.push([container, key])
+  }
+
+  /** Writes down what is needed to undo a step. */
+  log(kind: Step['kind'], container: Live, key: string | number, before: unknown): void {
+    const step = this.#log[this.#steps]
+    if (step === undefined) this.#log.push({ kind, container, key, before })
+    else {
+      step.kind = kind
+      step.container = container
+      step.key = key
+      step.before = before
+    }
+    this.#steps++
+  }
+
+  /** An entry of an object in the flushed tree may change. */
+  mark(container: LiveObject, key: string, before: Live | undefined): void {
+    this.#marks.add(container, key, before)
+  }
+
+  #undoTo(steps: number): void {
+    while (this.#steps > steps) {
+      const { kind, container, key, before } = this.#log[--this.#steps]!
+      if (kind === 'linked') container.parent = before as Live
+      else container.undo(kind, key, before)
+    }
+  }
+
+  /**
+   * What a value becomes as an entry of `parent`: itself, or a copy. What is in `place` now, which it is put in the place of, gives it its
+   * parts. Throws NotJson.
+   */
+  copied(value: unknown, parent: Live, key: string | number, place?: Before): Slot {
+    const steps = this.#steps
+    try {
+      if (typeof value !== 'object' || value === null) {
+        checkScalar(value, [])
+        return value as Scalar
+      }
+      const copy = this.#copy(value, place, parent.depth + 1, [])
+      copy.parent = parent
+      copy.key = key
+      return copy
+    } catch (error) {
+      this.#undoTo(steps)
+      throw error instanceof NotJson ? notJson(parent, key, error.found, error.path) : error
+    }
+  }
+
+  #copy(value: object, place: Before, level: number, path: (string | number)[]): Live {
+    const source = (value instanceof Live ? value : this.#ownOf(value))?.target ?? value
+    checkContainer(source, level, path)
+    if (Array.isArray(source)) {
+      const copy = new LiveArray(this)
+      const old = place instanceof LiveArray ? place : undefined
+      for (let i = 0; i < source.length; i++)
+        copy.add(this.#part(source[i], copy, i, old, undefined, level, path), i)
+      return copy
+    }
+    const from = source as { readonly [key: string]: unknown }
+    const copy = new LiveObject(this)
+    const old = place instanceof LiveObject ? place : undefined
+    for (const key of Object.keys(from)) {
+      if (from[key] === DELETED) continue
+      checkKey(key, path)
+      copy.add(this.#part(from[key], copy, key, old, old?.own(key), level, path), key)
+    }
+    return copy
+  }
+
+  /** One entry of a copy which takes the place of `old`, where `place` is this entry. */
+  #part(
+    value: unknown,
+    copy: Live,
+    key: string | number,
+    old: Live | undefined,
+    place: Before,
+    level: number,
+    path: (string | number)[],
+  ): Slot {
+    path.push(key)
+    let part: Slot
+    if (typeof value !== 'object' || value === null) {
+      checkScalar(value, path)
+      part = value as Scalar
+    } else {
+      const own = old && (value instanceof Live ? value : this.#ownOf(value))
+      if (own !== undefined && own.parent === old && (place === own || typeof key === 'number')) {
+        this.log('linked', own, key, old)
+        own.parent = copy
+        part = own
+      } else {
+        part = this.#copy(value, place, level + 1, path)
+        part.parent = copy
+        part.key = key
+      }
+    }
+    path.pop()
+    return part
+  }
+
+  /** The container of a view of this tree. */
+  #ownOf(value: object): Live | undefined {
+    const container = containerOf(value)
+    return container?.tree === this ? container : undefined
+  }
 }

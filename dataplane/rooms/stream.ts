@@ -1,8 +1,9 @@
 import type { Fence } from '../../shared/store/port.ts'
 import type { Delta } from '../../shared/sync/delta.ts'
 import { type RoomAddress, roomIdOf } from '../traffic.ts'
-import type { Member, RoomDefinition, RoomLog } from './definition.ts'
-import { Delivery, type Flush, Replies } from './delivery.ts'
+import type { RoomDefinition } from './definition.ts'
+import type { Member, RoomLog } from './definition-types.ts'
+import { changesOf, Delivery, type Flush, Pending, Replies } from './delivery.ts'
 import { FencedLog, RoomDurability, type RoomLife } from './durability.ts'
 import { hasLease, type RoomEnvironment } from './environment.ts'
 import type { StuckTurns } from './failures.ts'
@@ -13,17 +14,15 @@ import type { Grants } from './layer-grants.ts'
 import type { Layers, UpdateLayers } from './layers.ts'
 import { RoomListing } from './listing.ts'
 import { Membership, type MembershipRecord, Memberships } from './memberships.ts'
-import { migrate } from './migration.ts'
 import { RoomNotices } from './notices.ts'
-import { OUTCOME_MS, outcomesToLeave } from './outcomes.ts'
-import { changesOf, Pending } from './pending.ts'
+import { OUTCOME_MS, outcomesToLeave } from './request-turns.ts'
 import type { RestoredRoom } from './restore.ts'
 import type { Room } from './room.ts'
 import type { RoomTurn } from './room-code.ts'
 import { RoomFrames } from './room-frames.ts'
 import { type CommittedRoom, RoomSaves } from './saves.ts'
 import { FixedRate, type Timer } from './scheduler.ts'
-import { LiveState } from './state.ts'
+import { LiveState, migrate } from './state.ts'
 import type { Tables } from './table.ts'
 
 /** A room as its node has claimed it. */
@@ -110,7 +109,7 @@ export class RoomStream {
   #ended = false
 
   constructor({ environment, address, definition, fence, log, begin }: ClaimedRoom, room: Room) {
-    const { clock, format, historyBudget, limits, metrics, scheduler } = environment
+    const { clock, format, historyBudget, limits, scheduler } = environment
     const { seq, tree } = begin
     this.environment = environment
     this.address = address
@@ -128,18 +127,7 @@ export class RoomStream {
     const owner = { name: address.name, epoch: fence.epoch }
     const turn = { room: owner, hook: 'migrate', subject: '', ref: 0, type: '', principal: '' } as const
     // The functions of its layers run.
-    this.state = environment.code.run(
-      turn,
-      () =>
-        new LiveState(
-          tree,
-          limits.stateBytes,
-          (bytes) =>
-            log.warn({ bytes, limit: limits.stateBytes }, 'the state of the room comes near its limit'),
-          () => metrics.limitsReached.inc({ room_type: address.roomType, limit: 'state' }),
-          definition.layers,
-        ),
-    )
+    this.state = environment.code.run(turn, () => new LiveState(tree, limits.stateBytes, definition.layers))
     this.tables = begin.tables
     this.notices = new RoomNotices(environment, address, definition)
     this.#seq = seq
@@ -437,6 +425,11 @@ export class RoomStream {
     const { events, joins, leaves, changed, acked, since } = this.#pending
     const { memberships } = this
     const whole = this.state.flush()
+    const bytes = this.state.nearLimit()
+    if (bytes !== undefined) {
+      const limit = this.environment.limits.stateBytes
+      this.log.warn({ bytes, limit }, 'the state of the room comes near its limit')
+    }
     const layers = this.state.layers && this.#layersOf(this.state.layers, whole)
     const delta = layers ? layers.base : whole
     const codeChanged = this.#codeChanged

@@ -1,6 +1,6 @@
 import type { RequestAnswer } from '../traffic.ts'
-import type { RoomTask } from './tasks.ts'
-import type { RoomTimer } from './timers.ts'
+import type { Member } from './definition-types.ts'
+import type { RoomTask, RoomTimer } from './timers-and-tasks.ts'
 
 /** A row of a table. */
 export interface Row {
@@ -20,10 +20,17 @@ export interface TableChanges<R extends Row> {
 
 /** Writes to the tables of a room. */
 interface WriteLog {
-  /** One function for each write that can be undone, the oldest first. */
-  readonly undo: (() => void)[]
+  /** What is put back if the turn fails, the oldest write first. */
+  readonly undo: Undo[]
   /** True if something was written since the last flush. */
   changed: boolean
+}
+
+/** The entry that a table had before a write. Undefined: none. */
+interface Undo {
+  readonly table: Table<Row>
+  readonly id: string
+  readonly was: Entry<Row> | undefined
 }
 
 interface Entry<R extends Row> {
@@ -104,14 +111,15 @@ export class Table<R extends Row> {
 
   #write(id: string, entry: Entry<R> | undefined): void {
     const was = this.#entries.get(id)
-    this.#log.undo.push(() => this.#put(id, was))
+    this.#log.undo.push({ table: this as unknown as Table<Row>, id, was })
     this.#log.changed = true
     this.#before ??= new Map()
     if (!this.#before.has(id)) this.#before.set(id, was)
-    this.#put(id, entry)
+    this.put(id, entry)
   }
 
-  #put(id: string, entry: Entry<R> | undefined): void {
+  /** For `Tables` only: puts an entry back, as in `Undo`. */
+  put(id: string, entry: Entry<R> | undefined): void {
     const was = this.#entries.get(id)
     this.#entries.delete(id)
     if (was?.row.due !== undefined) this.#queue.splice(this.#indexOf(was), 1)
@@ -211,7 +219,7 @@ export class Tables {
 
   /** Undoes all writes since `commit`: a turn has failed. */
   rollback(): void {
-    for (const undo of this.#log.undo.splice(0).reverse()) undo()
+    for (const { table, id, was } of this.#log.undo.splice(0).reverse()) table.put(id, was)
   }
 
   /** True if something was written since `commit`. */
@@ -265,4 +273,31 @@ export class Tables {
     for (const name of NAMES) for (const row of rowsOf(name)) this[name].set(row as never)
     this.flush()
   }
+}
+
+/** Maximum number of reservations of a room. */
+const MAX_RESERVATIONS = 1000
+
+/** Name of a player in the reservations of a room: its `sub`. A token without `sub` counts by its session. */
+export const seatName = (sub: string | null, sessionId: string): string => sub ?? `session:${sessionId}`
+
+/**
+ * Keeps a seat for each player in `subs` until `due` (milliseconds since 1970), or none of them. Members need none. A reservation that a
+ * player has already can become longer, not shorter. Returns false if the room has too few free seats, or has banned one of the players.
+ */
+export function reserve(
+  subs: readonly string[],
+  due: number,
+  maxMembers: number,
+  members: readonly Member[],
+  { bans, reservations }: Tables,
+): boolean {
+  const absent = new Set(subs)
+  for (const { sub } of members) if (sub !== null) absent.delete(sub)
+  const fresh = [...absent].filter((sub) => !reservations.has(sub))
+  const free = Math.min(maxMembers - members.length, MAX_RESERVATIONS) - reservations.size
+  if (fresh.length > 0 && fresh.length > free) return false
+  for (const sub of absent) if (bans.has(sub)) return false
+  for (const sub of absent) if (due > (reservations.get(sub)?.due ?? 0)) reservations.set({ id: sub, due })
+  return true
 }

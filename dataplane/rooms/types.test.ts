@@ -2,14 +2,9 @@ import * as v from 'valibot'
 import { describe, expectTypeOf, it } from 'vitest'
 import type { Room } from '../../client/index.ts'
 import type { Json } from '../../shared/json.ts'
-import {
-  type ContextOf,
-  type Draft,
-  defineRoom,
-  type RoomContext,
-  type RoomState,
-  type TaskOutcome,
-} from './definition.ts'
+import type { RoomState } from '../../shared/room-types.ts'
+import { defineRoom } from './definition.ts'
+import type { ContextOf, Draft, RoomContext, TaskOutcome } from './definition-types.ts'
 
 const duel = defineRoom({
   type: 'duel',

@@ -5,7 +5,7 @@ import type { Turn } from './turns.ts'
 /** The name on `globalThis` of the function that says where the thread of the rooms is: see `RoomCode.where`. */
 export const WHERE = Symbol.for('roomful.where')
 
-/** Where a thread is that stands still. */
+/** Position of a thread that stands still. */
 export interface Location {
   /** The turn that started the code; undefined: it is no room code. */
   readonly turn: Turn | undefined

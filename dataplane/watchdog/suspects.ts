@@ -31,7 +31,7 @@ interface Charge {
   readonly at: number
 }
 
-/** What all nodes share about turns that do not end: one record in the store. */
+/** The record in the store that all nodes share about turns that do not end. */
 export interface SharedSuspects {
   readonly suspects: readonly Suspect[]
   readonly charges: readonly Charge[]
@@ -42,7 +42,7 @@ export interface SharedSuspects {
 export const NO_SUSPECTS: SharedSuspects = { suspects: [], charges: [], counts: {} }
 
 const KEY = '{nodes}:suspects'
-/** Where a change of the record is announced to every node. */
+/** Channel on which changes of the record are announced to every node. */
 const CHANNEL = 'suspects'
 /** A node reads the record again after so long, in case it has missed a change. */
 const READ_MS = 5000
@@ -356,7 +356,7 @@ export class Suspects {
       this.#take(shared)
       if (withoutGone(shared, now) !== shared) await this.#change((latest) => withoutGone(latest, now))
     } catch {
-      // What is known stays known.
+      // Keep the last list.
     }
     if (!this.#stopped) this.#readLater()
   }

@@ -28,7 +28,7 @@ export interface TurnRoom {
   readonly epoch: number
 }
 
-/** What a call of room code is about, as far as the room's next owner has to know. */
+/** Cause of a call of room code, as far as the room's next owner has to know it. */
 export interface TurnCause {
   readonly hook: TurnHook
   /** Id of the member, the timer, the task or the request; of a join, the session; empty: none. */

@@ -12,11 +12,11 @@ import { endRoomCode, type Location, locate } from './locate.ts'
 import { fieldsOf, type Mode, SuspectRecord, withoutRunning, withRunning, withStuck } from './suspects.ts'
 import { countedMs, encodeNote, StandstillMeter, type Turn, TurnReader } from './turns.ts'
 
-/** What the thread is given. */
+/** Settings of the thread. */
 export interface WatchdogSettings extends StoreConfig, LogConfig {
   readonly turn: SharedArrayBuffer
   readonly limitMs: number
-  /** Of the time in which the process has no CPU time, so much counts towards the limits: 0–1. */
+  /** Share of the time without CPU time that counts towards the limits: 0–1. */
   readonly idleShare: number
   /**
    * In development, every turn is cut off after so many milliseconds, and one that takes longer than `limitMs` is only logged. Absent: it ends
@@ -72,7 +72,7 @@ let cpuMs = 0
 const loopLimitMs = settings.beatMs + 2 * limitMs
 /** The turn that is noted, and its number. */
 let noted: { readonly sequence: number; readonly turn: Turn } | undefined
-/** Where the turn is that has reached half of the limit. */
+/** Position of the turn that has reached half of the limit. */
 let looking: Promise<Location | undefined> = Promise.resolve(undefined)
 /** Whether a turn is being cut off again. */
 let cutting = false
@@ -120,7 +120,8 @@ function returned(turn: Turn): void {
 }
 
 /**
- * Where a turn is. A pause of the debugger can swallow the end of a guarded turn. One that its boundary does not end blocks in a native call.
+ * Returns the position of the turn. A pause of the debugger can swallow the end of a guarded turn. If its boundary does not end a turn, the turn
+ * blocks in a native call.
  */
 const look = async (): Promise<Location | undefined> =>
   turns.turn.guarded && ends ? undefined : locate(LOCATE_MS)

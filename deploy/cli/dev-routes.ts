@@ -1,11 +1,10 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { loadPage, type Page } from '../../dataplane/ops/admin-page.ts'
 import type { RoomDefinition } from '../../dataplane/rooms/definition.ts'
-import { jsonSchemaOf } from '../../dataplane/rooms/json-schema.ts'
-import { isLoopback } from '../../shared/config.ts'
+import { jsonSchemaOf } from '../../dataplane/rooms/definition-check.ts'
 import { isWellFormed, type Json } from '../../shared/json.ts'
 import type { Logger } from '../../shared/log.ts'
-import { isOriginHere, namesThisMachine } from '../../shared/origins.ts'
+import { isLoopback, isOriginHere, namesThisMachine } from '../../shared/origins.ts'
 
 /** The part of JSON Schema that forms are made of. */
 export interface JsonSchema {

@@ -203,7 +203,7 @@ const PROGRESS_EVERY_MS = 5000
 async function rekey(config: Config<'rekey'>, log: Logger): Promise<void> {
   const [{ Keyring }, { resealAll }] = await Promise.all([
     import('../../control/keyring.ts'),
-    import('../../control/reseal.ts'),
+    import('../../control/keys.ts'),
   ])
   const store = await openStore({ ...config, log, ...system })
   try {

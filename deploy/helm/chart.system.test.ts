@@ -12,7 +12,7 @@ import {
   validateManifest,
   whyNoHelmEngine,
 } from '../../test/support/helm/chart.ts'
-import { readImage } from '../../test/support/image/dockerfile.ts'
+import { readImage } from '../../test/support/image/container.ts'
 
 const CHART = fileURLToPath(new URL('roomful', import.meta.url))
 const read = (path: string): string => readFileSync(new URL(path, import.meta.url), 'utf8')

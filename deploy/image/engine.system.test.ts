@@ -11,7 +11,7 @@ import {
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { loginAt } from '../../test/support/calls.ts'
 import { readCompose } from '../../test/support/compose.ts'
-import { readImage } from '../../test/support/image/dockerfile.ts'
+import { readImage } from '../../test/support/image/container.ts'
 
 /** The image as an engine builds and runs it. Where none answers, image.system.test.ts does the same by hand. */
 

@@ -13,9 +13,10 @@ import {
   Container,
   contextFiles,
   ignoredBy,
+  parseStages,
+  readImage,
   whyNoContainers,
 } from '../../test/support/image/container.ts'
-import { parseStages, readImage } from '../../test/support/image/dockerfile.ts'
 import { freePort } from '../../test/support/redis-server.ts'
 
 const root = fileURLToPath(new URL('../..', import.meta.url))

@@ -49,7 +49,8 @@ export const calls = defineScenario({
     const called = await ctx.phase('open', (projects * rooms) / OPENED_PER_SECOND, () =>
       CalledRooms.open(ctx, projects, rooms),
     )
-    const chains = { helper: await ctx.local.proxies('helper'), http: await ctx.local.proxies('http') }
+    const [helper, http] = await Promise.all(PROXY_KINDS.map((kind) => ctx.local.proxies(kind)))
+    const chains = { helper: helper!, http: http! }
     // Code and caches for the first calls are not part of their cost.
     const warm = { perSecond, seconds: Math.min(seconds, WARM_SECONDS) }
     await ctx.phase('warm', 4 * warm.seconds, async () => {

@@ -4,7 +4,7 @@ import { expect, inject, it } from 'vitest'
 import { freshPrefix } from '../../test/support/redis-store.ts'
 import { systemClock } from '../clock.ts'
 import { memoryStore } from './memory/memory.ts'
-import type { Fence, RoomRecords, Store, Write } from './port.ts'
+import type { Claim, Fence, RoomRecords, Store, Write } from './port.ts'
 import { redisStore } from './redis/redis.ts'
 
 const LONG_MS = 600_000
@@ -34,6 +34,7 @@ type Operation =
       readonly maxLasting: number
     }
   | { readonly kind: 'claim'; readonly aim: Aim; readonly owner: string }
+  | { readonly kind: 'open'; readonly room: string; readonly owner: string; readonly creator?: string }
   | { readonly kind: 'commit' | 'snapshot' | 'noteStuck'; readonly aim: Aim; readonly value: Uint8Array }
   | { readonly kind: 'release'; readonly aim: Aim; readonly forget: boolean }
   | { readonly kind: 'refresh'; readonly aim: Aim; readonly lasting: boolean }
@@ -85,6 +86,15 @@ const roomOperation: fc.Arbitrary<Operation> = fc.oneof(
     maxLasting: fc.nat({ max: 1 }),
   }),
   fc.record({ kind: kind('claim'), aim, owner: fc.constantFrom('node_a', 'node_b') }),
+  fc.record(
+    {
+      kind: kind('open'),
+      room: fc.constantFrom('p/a:x', 'p/a:y'),
+      owner: fc.constantFrom('node_a', 'node_b'),
+      creator: fc.constant('someone'),
+    },
+    { requiredKeys: ['kind', 'room', 'owner'] },
+  ),
   fc.record({
     kind: fc.constantFrom('commit' as const, 'snapshot' as const, 'noteStuck' as const),
     aim,
@@ -130,6 +140,8 @@ class Run {
         )
       case 'claim':
         return this.#claim(operation.aim, operation.owner)
+      case 'open':
+        return this.#open(operation)
       default:
         return this.#fenced(rooms, operation)
     }
@@ -139,7 +151,18 @@ class Run {
     const fences = this.#fences.get(room) ?? []
     const expected = fences.at(-1 - claimsBack)?.epoch ?? 0
     const claim = await this.#store.rooms.claim(room, owner, expected, LONG_MS, 'someone')
-    if (!claim) return undefined
+    return claim && this.#claimed(room, claim)
+  }
+
+  async #open({ room, ...opening }: Extract<Operation, { kind: 'open' }>): Promise<unknown> {
+    const asked = { ...opening, ttlMs: LONG_MS, stateVersion: 1 }
+    const found = await this.#store.rooms.open(room, asked, () => true)
+    if (!found || 'fence' in found) return found && this.#claimed(room, found)
+    return { ...found, epoch: this.#ordinal(room, found.epoch) }
+  }
+
+  #claimed(room: string, claim: Claim): object {
+    const fences = this.#fences.get(room) ?? []
     expect(claim.fence.epoch).toBeGreaterThan(fences.at(-1)?.epoch ?? 0)
     this.#fences.set(room, [...fences, claim.fence])
     const { over, stuck } = claim
@@ -153,7 +176,10 @@ class Run {
 
   async #fenced(
     rooms: RoomRecords,
-    operation: Exclude<Operation, { kind: 'write' | 'read' | 'page' | 'inspect' | 'reserve' | 'claim' }>,
+    operation: Exclude<
+      Operation,
+      { kind: 'write' | 'read' | 'page' | 'inspect' | 'reserve' | 'claim' | 'open' }
+    >,
   ): Promise<boolean> {
     const { room, claimsBack, offBy } = operation.aim
     const fences = this.#fences.get(room) ?? []

@@ -188,6 +188,16 @@ export interface Claim {
   readonly outcomes?: Uint8Array | undefined
 }
 
+/** Who opens a room, and for how long the record lives at least (milliseconds). */
+export interface Opening {
+  readonly owner: string
+  readonly ttlMs: number
+  /** The latest version of the room type's state that `owner` has code for. */
+  readonly stateVersion: number
+  /** On whose account the room is made if there is none. Absent: it is not made. */
+  readonly creator?: string | undefined
+}
+
 /** What the store has of a room, whoever owns it. */
 export type StoredRoom = Pick<Claim, 'snapshot' | 'journal' | 'outcomes'>
 
@@ -285,6 +295,13 @@ export interface RoomRecords {
     ttlMs: number,
     creator?: string,
   ): Promise<Claim | undefined>
+  /**
+   * Asks who owns a room, and claims it with the same command if it is free: if its last owner has released it, if its record names `owner`,
+   * or if there is no record and it has a `creator`. Undefined: there is no record. A record of a state with a version above `stateVersion`
+   * is not claimed. `mayClaim`: called at the moment at which the command is sent, and again for each repetition; false: the room is not
+   * claimed. A command that has waited for its connection could otherwise claim a room that a store without its data does not know.
+   */
+  open(room: string, opening: Opening, mayClaim: () => boolean): Promise<Claim | RoomOwner | undefined>
   /**
    * Says that `owner` had the room under `epoch`, in a store that has lost it: there is a record of it then, with nothing in it, until the
    * room is claimed over that epoch. Of several that say so the highest epoch stands, whatever the order. False: the room has a record that

@@ -1,3 +1,4 @@
+import { existsSync, readFileSync } from 'node:fs'
 import { pino } from 'pino'
 import { Registry } from 'prom-client'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
@@ -533,5 +534,21 @@ describe('a message', () => {
       expect(test.owner.of('message').length - forwarded).toBe(passed ? 1 : 0)
       client.ws.terminate()
     })
+  })
+})
+
+describe('docs/security.md', () => {
+  const page = readFileSync(new URL('../../docs/security.md', import.meta.url), 'utf8')
+  const [threats = ''] = page.split('\n## Threats, answers, tests\n')[1]!.split('\n## ')
+  const rows = threats.split('\n').filter((line) => line.startsWith('| ') && !line.startsWith('| threat '))
+
+  it('names tests that exist for every threat', () => {
+    expect(rows.length).toBeGreaterThan(30)
+    for (const row of rows) {
+      const [, , tests = ''] = row.split(' | ')
+      const paths = [...tests.matchAll(/`([\w./-]+\.test\.ts)`/g)].map(([, path]) => path!)
+      expect(paths, row).not.toEqual([])
+      for (const path of paths) expect(existsSync(new URL(`../../${path}`, import.meta.url)), path).toBe(true)
+    }
   })
 })

@@ -42,6 +42,7 @@ describe('a mistake in it is found', () => {
     ['repeating', 'owned', 'chain'],
     ['hopeful', 'owned', 'committed'],
     // With all faults, the explorer gets to this one last.
+    ['early', 'asked', 'members'],
     ['grabbing', 'opened', 'chain', { faults: ['slow'] }],
     // What the next owner does not know of its timers it does not have in its history either.
     ['refiring', 'timed', 'timers', { known: ['chain'] }],

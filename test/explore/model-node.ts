@@ -1,14 +1,13 @@
 import { pino } from 'pino'
 import { Registry } from 'prom-client'
 import type { PeerMessage } from '../../dataplane/cluster/envelope.ts'
-import type { LocalEdge } from '../../dataplane/cluster/environment.ts'
 import { NodeIdInUse } from '../../dataplane/cluster/lease.ts'
 import { CLUSTER_METRICS } from '../../dataplane/cluster/metrics.ts'
-import { Ownership } from '../../dataplane/cluster/ownership.ts'
-import { RoomCodes } from '../../dataplane/rooms/codes.ts'
+import { type LocalEdge, Ownership } from '../../dataplane/cluster/ownership.ts'
 import type { RoomDefinition } from '../../dataplane/rooms/definition.ts'
 import type { RoomLimits } from '../../dataplane/rooms/environment.ts'
 import { RoomHost } from '../../dataplane/rooms/host.ts'
+import { RoomCodes } from '../../dataplane/rooms/listing.ts'
 import { ROOM_METRICS } from '../../dataplane/rooms/metrics.ts'
 import type { RoomAddress, ToEdge, ToOwner } from '../../dataplane/traffic.ts'
 import type { Clock } from '../../shared/clock.ts'
@@ -17,10 +16,12 @@ import { JsonCodec } from '../../shared/protocol/json-codec.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import type {
   Bus,
+  Claim,
   LeaseRenewal,
   Listings,
   Notices,
   Records,
+  RoomOwner,
   RoomRecords,
   Store,
   Wakeups,
@@ -132,7 +133,6 @@ export class ModelNode {
           },
           isGone: () => false,
         },
-        claims: ownership.claims,
         requests: { send: async () => ({ code: 'timeout', message: 'the model has no requests' }) },
         router: ownership.router,
         deliver: (edge, message) => ownership.deliver(edge, message),
@@ -377,10 +377,15 @@ export class SimStore {
   }
 
   /**
-   * The store as one process reaches it. Locks are always free: they are for efficiency only, and what must hold has to hold without
+   * The store as one process reaches it. `reaches`: whether it has a connection. Locks are always free: they are for efficiency only, and what must hold has to hold without
    * them. Nothing is ever published; `listeners` says who listens.
    */
-  port(process: string, onReturn: Store['onReturn'], listeners: Bus['listeners']): Store {
+  port(
+    process: string,
+    reaches: () => boolean,
+    onReturn: Store['onReturn'],
+    listeners: Bus['listeners'],
+  ): Store {
     const call =
       (name: string, target: (raw: Store) => Call) =>
       (...args: unknown[]): Promise<unknown> =>
@@ -414,6 +419,14 @@ export class SimStore {
           'quarantine',
         ]),
         reserve: async (...asked) => this.#raw.rooms.reserve(...asked),
+        open: (room, opening, mayClaim) => {
+          const [raw, may] = [this.#raw, mayClaim()]
+          // One that reaches a store without its data has waited for a connection, and is sent by it.
+          const maySend = () => (raw === this.#raw ? may : reaches() && mayClaim())
+          return this.#ask(process, 'rooms.open', [room, opening], () =>
+            this.#raw.rooms.open(room, opening, maySend),
+          ) as Promise<Claim | RoomOwner | undefined>
+        },
       },
       notices: group<Notices>('notices', (raw) => raw.notices, [
         'announce',
@@ -454,7 +467,8 @@ export class SimStore {
         sentAt: this.#now(),
         perform: async () => {
           const result = await perform()
-          if (writes && result !== false && result !== undefined) this.#changed(name, args)
+          const isRead = name === 'rooms.open' && !('fence' in ((result ?? {}) as object))
+          if (writes && !isRead && result !== false && result !== undefined) this.#changed(name, args)
           return result
         },
         answer,

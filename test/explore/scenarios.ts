@@ -2,9 +2,15 @@ import * as v from 'valibot'
 import { defineRoom } from '../../dataplane/rooms/definition.ts'
 import { JournalFormat } from '../../dataplane/rooms/journal.ts'
 import { restore } from '../../dataplane/rooms/restore.ts'
-import type { RoomTimer } from '../../dataplane/rooms/timers.ts'
+import type { RoomTimer } from '../../dataplane/rooms/timers-and-tasks.ts'
 import { roomAddress } from '../../dataplane/traffic.ts'
-import { type RoomRecords, type Store, StoreUnavailable } from '../../shared/store/port.ts'
+import {
+  type Claim,
+  type RoomOwner,
+  type RoomRecords,
+  type Store,
+  StoreUnavailable,
+} from '../../shared/store/port.ts'
 import { type Explorable, FAULTS } from './explorer.ts'
 import type { Promised, Violation } from './ledger.ts'
 import type { Mutation } from './model-node.ts'
@@ -149,6 +155,18 @@ export const SCENARIOS: Readonly<Record<string, WorldParts>> = {
     // What the memory of its owner still has, and only that, can be saved.
     faults: ['lost', 'refused', 'late', 'drop', 'reorder'],
   },
+  /** B asks for the room of A, and the store loses everything before the command arrives. */
+  asked: {
+    ...common,
+    edges: [ann, bob],
+    before: [join(0), say(0, 0)],
+    script: [
+      join(1, 0),
+      { at: 100, what: 'the store comes back empty', run: (world) => world.wipe({ A: 1200, B: 300 }) },
+      say(0, 5000),
+    ],
+    faults: ['late', 'slow'],
+  },
 }
 
 /** A world of one scenario, ready to be explored. Promises that are `known` to be broken do not end a run. */
@@ -235,20 +253,37 @@ const rooms =
   (change: (rooms: RoomRecords) => Partial<RoomRecords>) =>
   (store: Store): Store => ({ ...store, rooms: { ...store.rooms, ...change(store.rooms) } })
 
+/** A claim of a room that has another owner. */
+const grabbed = ({ epoch, version }: RoomOwner): Claim => ({
+  fence: { epoch, version },
+  snapshot: undefined,
+  journal: [],
+  over: epoch,
+  stuck: [],
+})
+
 /** What the store holds of a room whose journal says nothing of the rows of a table that were set, or that are gone. */
-const forgetting = (what: 'set' | 'removed', table: 'timers' | 'reservations') =>
-  rooms((inner) => ({
+const forgetting = (what: 'set' | 'removed', table: 'timers' | 'reservations') => {
+  const format = new JournalFormat()
+  const forgotten = (claim: Claim): Claim => {
+    const journal = claim.journal.map((entry) => {
+      const update = format.readEntry(entry)
+      const changes = { set: [], removed: [], ...update.tables?.[table], [what]: [] }
+      return format.entry({ ...update, tables: update.tables && { ...update.tables, [table]: changes } })
+    })
+    return { ...claim, journal }
+  }
+  return rooms((inner) => ({
     claim: async (...asked) => {
       const claim = await inner.claim(...asked)
-      const format = new JournalFormat()
-      const journal = claim?.journal.map((entry) => {
-        const update = format.readEntry(entry)
-        const changes = { set: [], removed: [], ...update.tables?.[table], [what]: [] }
-        return format.entry({ ...update, tables: update.tables && { ...update.tables, [table]: changes } })
-      })
-      return claim && journal && { ...claim, journal }
+      return claim && forgotten(claim)
+    },
+    open: async (...asked) => {
+      const found = await inner.open(...asked)
+      return found && 'fence' in found ? forgotten(found) : found
     },
   }))
+}
 
 /** Ways to build ownership wrong, each of which has to be found. They live here only, around the real parts. */
 export const MUTATIONS = {
@@ -295,15 +330,20 @@ export const MUTATIONS = {
     store: rooms((inner) => ({
       claim: async (room, owner, expectedEpoch, ttlMs) => {
         const claim = await inner.claim(room, owner, expectedEpoch, ttlMs)
-        if (claim) return claim
-        const { epoch, version } = (await inner.inspect(room))!
-        return {
-          fence: { epoch, version },
-          snapshot: undefined,
-          journal: [],
-          over: expectedEpoch,
-          stuck: [],
-        }
+        return claim ?? grabbed((await inner.inspect(room))!)
+      },
+      open: async (...asked) => {
+        const found = await inner.open(...asked)
+        return found && 'owner' in found ? grabbed(found) : found
+      },
+    })),
+  },
+  /** A claim that is decided before it waits for the connection: the store may have lost the room until it is sent. */
+  early: {
+    store: rooms((inner) => ({
+      open: async (room, opening, mayClaim) => {
+        const may = mayClaim()
+        return inner.open(room, opening, () => may)
       },
     })),
   },

@@ -357,6 +357,7 @@ export class World {
       clock: process.clock,
       store: this.#store.port(
         id,
+        () => process.cutUntil === undefined,
         (callback) => {
           process.onReturn.add(callback)
           return () => process.onReturn.delete(callback)

@@ -2,7 +2,7 @@ import type { PostNotice } from '../../dataplane/notices/notice.ts'
 import type { RoomDefinition } from '../../dataplane/rooms/definition.ts'
 import type { Json } from '../../shared/json.ts'
 import type { ServerMessage } from '../../shared/protocol/messages.ts'
-import type { Fence, Listings, Records, RoomRecords, Store } from '../../shared/store/port.ts'
+import type { Claim, Fence, Listings, Records, RoomRecords, Store } from '../../shared/store/port.ts'
 import { check } from '../chaos/checker/check.ts'
 import type { ViolationName } from '../chaos/checker/history.ts'
 import { PLANTED } from '../chaos/checker/planted.ts'
@@ -30,6 +30,19 @@ const inRooms =
   (change: (rooms: RoomRecords) => Partial<RoomRecords>) =>
   (store: Store): Store =>
     overriding(store, { rooms: overriding(store.rooms, change(store.rooms)) })
+
+/** Changes what a new owner gets of a room. */
+const inClaims = (change: (claim: Claim) => Claim) =>
+  inRooms((rooms) => ({
+    claim: async (...asked) => {
+      const claim = await rooms.claim(...asked)
+      return claim && change(claim)
+    },
+    open: async (...asked) => {
+      const found = await rooms.open(...asked)
+      return found && 'fence' in found ? change(found) : found
+    },
+  }))
 
 const inRecords =
   (change: (records: Records) => Partial<Records>) =>
@@ -170,22 +183,17 @@ export const FAULTS = {
   },
   amnesiac: {
     what: 'A new owner gets nothing of what the store has of a room',
-    store: inRooms((rooms) => ({
-      claim: async (...asked) => {
-        const claim = await rooms.claim(...asked)
-        return claim && { ...claim, fence: { ...claim.fence, version: 0 }, snapshot: undefined, journal: [] }
-      },
+    store: inClaims((claim) => ({
+      ...claim,
+      fence: { ...claim.fence, version: 0 },
+      snapshot: undefined,
+      journal: [],
     })),
     breaks: ['room_lost'],
   },
   shortened: {
     what: 'A new owner does not read the last entries of a journal',
-    store: inRooms((rooms) => ({
-      claim: async (...asked) => {
-        const claim = await rooms.claim(...asked)
-        return claim && { ...claim, journal: claim.journal.slice(0, -3) }
-      },
-    })),
+    store: inClaims((claim) => ({ ...claim, journal: claim.journal.slice(0, -3) })),
     players: { backends: 2 },
     breaks: ['acked_lost', 'rollback', 'call_lost'],
   },
@@ -395,6 +403,12 @@ export const FAULTS = {
         claim: async (room, owner, _, ttlMs) => {
           claimed.add(room)
           return rooms.claim(room, owner, (await rooms.inspect(room))?.epoch ?? 0, ttlMs)
+        },
+        open: async (room, opening, mayClaim) => {
+          const found = await rooms.open(room, opening, mayClaim)
+          if (!found || 'fence' in found || claimed.has(room)) return found
+          claimed.add(room)
+          return rooms.claim(room, opening.owner, found.epoch, opening.ttlMs)
         },
         commit: async (room, fence, ...rest) => rooms.commit(room, await now(room, fence), ...rest),
         snapshot: async (room, fence, ...rest) => rooms.snapshot(room, await now(room, fence), ...rest),

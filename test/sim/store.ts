@@ -149,6 +149,8 @@ export class StoreConnection {
   #commands: Lanes
   #messages: Lanes
   #connected = false
+  /** From the loss of the connection until the process knows that it has another one. */
+  #away = false
   #closed = false
 
   constructor(options: ConnectionOptions) {
@@ -176,7 +178,17 @@ export class StoreConnection {
     return {
       kind: 'memory',
       records: commands('records', ({ records }) => records),
-      rooms: commands('rooms', ({ rooms }) => rooms),
+      rooms: {
+        ...commands('rooms', ({ rooms }) => rooms),
+        open: (room, opening, mayClaim) => {
+          let may = false
+          const lanes = (): Lanes => {
+            may = !this.#away && mayClaim()
+            return this.#commands
+          }
+          return this.#call('rooms.open', lanes, () => server.data.rooms.open(room, opening, () => may))
+        },
+      },
       wakeups: commands('wakeups', ({ wakeups }) => wakeups),
       notices: commands('notices', ({ notices }) => notices),
       listings: commands('listings', ({ listings }) => listings),
@@ -205,6 +217,7 @@ export class StoreConnection {
   lose(): void {
     if (!this.#connected) return
     this.#connected = false
+    this.#away = true
     for (const { there, back } of [this.#commands, this.#messages]) {
       there.cut()
       back.cut()
@@ -324,6 +337,9 @@ export class StoreConnection {
       for (const callback of this.#returns) gate.pass(callback)
       for (const { onGap } of this.#subscriptions) gate.pass(onGap)
     }
+    gate.pass(() => {
+      this.#away = false
+    })
     for (const send of [...this.#waiting]) send()
   }
 

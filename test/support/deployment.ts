@@ -2,14 +2,19 @@ import { inject } from 'vitest'
 import type { RoomDescription } from '../../dataplane/descriptions.ts'
 import type { Places } from '../../deploy/balancer/configuration.ts'
 import { LocalCluster } from '../../deploy/local/local-cluster.ts'
-import { type Balancer, type BalancerKind, startBalancer } from './balancer.ts'
+import {
+  type Balancer,
+  type BalancerKind,
+  type Certificate,
+  fetchTrusting,
+  startBalancer,
+} from './balancer.ts'
 import { runtimeOf } from './calls.ts'
 import { type Login, type NodeProcess, nodeProcess } from './cluster.ts'
 import { Player } from './cluster-player.ts'
 import { type Answer, call, type Request } from './control-api.ts'
 import { freePort } from './redis-server.ts'
 import { runEnvironment } from './run-folder.ts'
-import { type Certificate, fetchTrusting } from './tls.ts'
 
 /** What a test may choose. */
 interface DeploymentOptions {

@@ -10,6 +10,7 @@ import {
   type Listings,
   type Notices,
   noticePart,
+  type Opening,
   type Quarantine,
   REMOVED_ROW_MS,
   type Release,
@@ -81,6 +82,10 @@ export class MemoryRooms implements RoomRecords {
 
   async inspect(room: string): Promise<RoomOwner | undefined> {
     this.#requireOpen()
+    return this.#ownerOf(room)
+  }
+
+  #ownerOf(room: string): RoomOwner | undefined {
     const record = this.#rooms.get(room)
     if (record) {
       const { epoch, version, owner, stateVersion, recalled } = record
@@ -153,6 +158,18 @@ export class MemoryRooms implements RoomRecords {
       })),
       outcomes: this.#outcomes.get(room)?.slice(),
     }
+  }
+
+  async open(
+    room: string,
+    { owner, ttlMs, stateVersion, creator }: Opening,
+    mayClaim: () => boolean,
+  ): Promise<Claim | RoomOwner | undefined> {
+    this.#requireOpen()
+    const found = this.#ownerOf(room)
+    const isFree = found ? found.owner === null || found.owner === owner : creator !== undefined
+    if (!isFree || (found?.stateVersion ?? 1) > stateVersion || !mayClaim()) return found
+    return this.claim(room, owner, found?.epoch ?? 0, ttlMs, creator)
   }
 
   async read(room: string): Promise<StoredRoom> {

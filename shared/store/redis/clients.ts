@@ -202,6 +202,7 @@ const NAMES = [
   'reserve',
   'count',
   'claim',
+  'open',
   'recall',
   'note_stuck',
   'commit',
@@ -226,7 +227,7 @@ const read = (name: string): string => readFileSync(new URL(`./lua/${name}.lua`,
 
 /** What a connection for commands has to know of the scripts: each with what all share before it. */
 export const SCRIPTS: Record<string, { lua: string }> = Object.fromEntries(
-  NAMES.map((name) => [`roomful_${name}`, { lua: ['prelude', 'fence', name].map(read).join('\n') }]),
+  NAMES.map((name) => [`roomful_${name}`, { lua: ['prelude', 'fence', 'owner', name].map(read).join('\n') }]),
 )
 
 /**

@@ -132,6 +132,10 @@ export class ClusterServers implements Servers {
     this.#onMoved.push(callback)
   }
 
+  get away(): boolean {
+    return this.#outage.lasts
+  }
+
   onReturn(callback: () => void): () => void {
     return this.#outage.onEnd(callback)
   }

@@ -150,6 +150,7 @@ describe('several stores on one Redis', () => {
     const make = (room: string) => other.rooms.reserve(room, 'ada', quota, LONG_MS)
     const ending = new RedisRooms(
       {
+        away: false,
         run: async (operation, _, send) => {
           const answer = await send(redis, {} as Server)
           if (operation === 'release') expect(await make('p/a:k')).toBe('reserved')
@@ -314,6 +315,24 @@ describe('a Redis store that loses its server', () => {
     await server.restart()
     await vi.waitFor(() => store.ping(), { timeout: 60_000 })
     expect(returns).toBe(2)
+  })
+
+  it('decides whether a room may be claimed when it sends the command, after it has told of the return', async () => {
+    const server = await ownServer()
+    const store = await openStore({ url: server.url, commandTimeoutMs: 10_000 })
+    let returned = false
+    store.onReturn(() => {
+      returned = true
+    })
+    const opening = { owner: 'node_a', ttlMs: LONG_MS, stateVersion: 1, creator: 'ada' }
+    await server.stop()
+    await vi.waitFor(() => expect(store.vitals.reachable).toBe(false), { timeout: 60_000 })
+    const careful = store.rooms.open('p/a:one', opening, () => !returned)
+    const early = store.rooms.open('p/a:two', opening, () => true)
+    await server.start()
+    expect(await careful).toBeUndefined()
+    expect(await early).toMatchObject({ over: 0 })
+    expect(await store.rooms.inspect('p/a:one')).toBeUndefined()
   })
 
   it('asks a server once for how long it has been running, while the connection to it stands', async () => {

@@ -7,6 +7,7 @@ import {
   type Fence,
   type Notices,
   noticePart,
+  type Opening,
   type Quarantine,
   type Release,
   type Reservation,
@@ -21,6 +22,7 @@ import {
   type StoredRoom,
   type TakenNotices,
 } from '../port.ts'
+import { runScript } from './clients.ts'
 import { incoming, outgoing } from './connection.ts'
 import { callScript, type Servers } from './servers.ts'
 
@@ -39,6 +41,7 @@ type ClaimReply = [
   journal: Buffer[],
   stuck: [epoch: Buffer, age_ms: Buffer, note: Buffer][],
   outcomes: Buffer | null,
+  over: Buffer,
 ]
 
 /**
@@ -53,10 +56,10 @@ type ClaimReply = [
  * the same account. A count that was missed there is made good by the next refresh, or expires.
  */
 export class RedisRooms implements RoomRecords {
-  readonly #servers: Pick<Servers, 'run'>
+  readonly #servers: Pick<Servers, 'run' | 'away'>
   readonly #prefix: string
 
-  constructor(servers: Pick<Servers, 'run'>, prefix: string) {
+  constructor(servers: Pick<Servers, 'run' | 'away'>, prefix: string) {
     this.#servers = servers
     this.#prefix = prefix
   }
@@ -64,15 +67,7 @@ export class RedisRooms implements RoomRecords {
   async inspect(room: string): Promise<RoomOwner | undefined> {
     const { record, epoch } = this.#keys(room)
     const reply = await callScript(this.#servers, 'inspect', [record, epoch], [])
-    if (reply === null) return undefined
-    const [at, version, owner, stateVersion, recalled] = reply as InspectReply
-    return {
-      epoch: Number(at),
-      version: Number(version),
-      owner: owner.toString() || null,
-      ...(stateVersion?.length && { stateVersion: Number(stateVersion) }),
-      ...(recalled && { recalled: true }),
-    }
+    return reply === null ? undefined : ownerIn(reply as InspectReply)
   }
 
   async reserve(room: string, principal: string, quota: RoomQuota, ttlMs: number): Promise<Reservation> {
@@ -97,28 +92,48 @@ export class RedisRooms implements RoomRecords {
     ttlMs: number,
     creator?: string,
   ): Promise<Claim | undefined> {
+    const [keys, args] = this.#claiming(room, owner, ttlMs, creator)
+    const reply = await callScript(this.#servers, 'claim', keys, [String(expectedEpoch), ...args])
+    return reply === null ? undefined : claimIn(reply as ClaimReply)
+  }
+
+  async open(
+    room: string,
+    { owner, ttlMs, stateVersion, creator }: Opening,
+    mayClaim: () => boolean,
+  ): Promise<Claim | RoomOwner | undefined> {
+    const [keys, args] = this.#claiming(room, owner, ttlMs, creator)
+    const servers = this.#servers
+    const reply = await servers.run('open', keys[0]!, (redis) => {
+      // At the moment of sending, and for each repetition: a command that has waited for the connection may reach a server without its data.
+      const may = !servers.away && mayClaim() ? '1' : ''
+      return runScript(redis, 'open', keys, [
+        may,
+        ...args,
+        String(Math.min(stateVersion, Number.MAX_SAFE_INTEGER)),
+      ])
+    })
+    if (reply === null) return undefined
+    const [first] = reply as [InspectReply] | ClaimReply
+    return Array.isArray(first) ? ownerIn(first) : claimIn(reply as ClaimReply)
+  }
+
+  /** Keys and arguments that scripts share which make an owner. */
+  #claiming(
+    room: string,
+    owner: string,
+    ttlMs: number,
+    creator: string | undefined,
+  ): [keys: string[], args: string[]] {
     requireOwner(owner)
     requireTtl(ttlMs)
     const { record, epoch, snapshot, journal, stuck, outcomes } = this.#keys(room)
-    const keys = [record, epoch, snapshot, journal, stuck, outcomes]
     const lifetimes = [String(ttlMs), String(ttlMs + EPOCH_OUTLIVES_MS)]
     const account = creator === undefined ? '' : accountOf(creator)
-    const args = [String(expectedEpoch), owner, ...lifetimes, account]
-    const reply = await callScript(this.#servers, 'claim', keys, args)
-    if (reply === null) return undefined
-    const [at, version, last, entries, notes, left] = reply as ClaimReply
-    return {
-      fence: { epoch: Number(at), version: Number(version) },
-      snapshot: last === null ? undefined : incoming(last),
-      journal: entries.map(incoming),
-      over: expectedEpoch,
-      stuck: notes.map(([of, age, note]) => ({
-        epoch: Number(of),
-        ageMs: Number(age),
-        note: incoming(note),
-      })),
-      ...(left !== null && { outcomes: incoming(left) }),
-    }
+    return [
+      [record, epoch, snapshot, journal, stuck, outcomes],
+      [owner, ...lifetimes, account],
+    ]
   }
 
   async read(room: string): Promise<StoredRoom> {
@@ -318,6 +333,27 @@ export class RedisRooms implements RoomRecords {
       stuck: `${stem}:stuck`,
       outcomes: `${stem}:outcomes`,
     }
+  }
+}
+
+function ownerIn([at, version, owner, stateVersion, recalled]: InspectReply): RoomOwner {
+  return {
+    epoch: Number(at),
+    version: Number(version),
+    owner: owner.toString() || null,
+    ...(stateVersion?.length && { stateVersion: Number(stateVersion) }),
+    ...(recalled && { recalled: true }),
+  }
+}
+
+function claimIn([at, version, last, entries, notes, left, over]: ClaimReply): Claim {
+  return {
+    fence: { epoch: Number(at), version: Number(version) },
+    snapshot: last === null ? undefined : incoming(last),
+    journal: entries.map(incoming),
+    over: Number(over),
+    stuck: notes.map(([of, age, note]) => ({ epoch: Number(of), ageMs: Number(age), note: incoming(note) })),
+    ...(left !== null && { outcomes: incoming(left) }),
   }
 }
 

@@ -3,7 +3,7 @@ import type { Logger } from 'pino'
 import type { Clock } from '../../clock.ts'
 import { StoreMisconfigured, type StoreObserver, type StoreServer, type StoreVitals } from '../port.ts'
 import type { RedisAddress } from './address.ts'
-import { MessageReader } from './bus.ts'
+import { MessageReader } from './bus-stream.ts'
 import { runScript, type ScriptName } from './clients.ts'
 import { Connection, type ConnectionOptions, type Observers } from './connection.ts'
 
@@ -130,6 +130,8 @@ export interface Servers {
   onServer(callback: (server: Server) => void): void
   /** Calls back when keys may be at another server than before. */
   onMoved(callback: () => void): void
+  /** True from the loss of a connection until `onReturn` has called back. */
+  readonly away: boolean
   /** Calls back each time all servers can be reached again after one could not; the returned function ends that. */
   onReturn(callback: () => void): () => void
   /** Resolves once every server can be reached; rejects with `StoreUnavailable` after `timeoutMs`. */
@@ -162,8 +164,9 @@ export class Outage {
 
   end(): void {
     if (!this.#lasts) return
+    // Before this turn of the event loop ends: commands that waited for the connection are sent right after.
+    for (const callback of this.#callbacks) callback()
     this.#lasts = false
-    for (const callback of this.#callbacks) queueMicrotask(callback)
   }
 
   onEnd(callback: () => void): () => void {
@@ -212,6 +215,10 @@ export class SingleServer implements Servers {
 
   /** Nothing moves within one server. */
   onMoved(_callback: () => void): void {}
+
+  get away(): boolean {
+    return this.#outage.lasts
+  }
 
   onReturn(callback: () => void): () => void {
     return this.#outage.onEnd(callback)

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import type { Claim, Fence, RoomQuota, RoomRecords } from '../port.ts'
+import type { Claim, Fence, Opening, RoomQuota, RoomRecords } from '../port.ts'
 import { bytes, everyByte, LONG_MS, type OpenStore, opened, SHORT_MS, text } from './harness.ts'
 
 const ROOM = 'prj_a/arena:lobby {1}'
@@ -124,6 +124,60 @@ export function describeRooms(open: OpenStore): void {
       expect((await contend(epoch)).filter((claim) => claim !== undefined)).toHaveLength(1)
       expect(await rooms.claim(ROOM, 'node_late', epoch, LONG_MS)).toBeUndefined()
       expect(await rooms.claim(ROOM, 'node_unaware', 0, LONG_MS)).toBeUndefined()
+    })
+
+    describe('open', () => {
+      const may = () => true
+      const opening = (owner: string, more: Partial<Opening> = {}): Opening => ({
+        owner,
+        ttlMs: LONG_MS,
+        stateVersion: 1,
+        ...more,
+      })
+
+      it('claims a room without a record for a creator, and else returns nothing', async () => {
+        const { rooms } = (await opened(open)).store
+        expect(await rooms.open(ROOM, opening('node_a'), may)).toBeUndefined()
+        expect(await rooms.open(ROOM, opening('node_a', { creator: 'ada' }), () => false)).toBeUndefined()
+        expect(await rooms.inspect(ROOM)).toBeUndefined()
+        const claim = await rooms.open(ROOM, opening('node_a', { creator: 'ada' }), may)
+        expect(claim).toMatchObject({ journal: [], over: 0 })
+        expect(await rooms.inspect(ROOM)).toEqual({ ...(claim as Claim).fence, owner: 'node_a' })
+      })
+
+      it('claims what was released and what names the claimant, and returns the record of another owner', async () => {
+        const { rooms } = (await opened(open)).store
+        const { fence } = await claimed(rooms, 'node_a', 0)
+        await rooms.commit(ROOM, fence, bytes('one'), LONG_MS)
+        const current = advanced(fence, 1)
+        const asked = await rooms.open(ROOM, opening('node_b', { creator: 'ada' }), may)
+        expect(asked).toEqual({ ...current, owner: 'node_a' })
+        const again = (await rooms.open(ROOM, opening('node_a'), may)) as Claim
+        expect([again.over, contents(again)]).toEqual([fence.epoch, [undefined, ['one']]])
+        await rooms.release(ROOM, again.fence, { forget: false, ttlMs: LONG_MS })
+        const released = { ...again.fence, owner: null }
+        expect(await rooms.open(ROOM, opening('node_b'), () => false)).toEqual(released)
+        expect(await rooms.open(ROOM, opening('node_b'), may)).toMatchObject({ over: again.fence.epoch })
+      })
+
+      it('leaves a room whose state is of a newer version', async () => {
+        const { rooms } = (await opened(open)).store
+        const { fence } = await claimed(rooms, 'node_a', 0)
+        await rooms.snapshot(ROOM, fence, bytes('state'), LONG_MS, 3)
+        await rooms.release(ROOM, advanced(fence, 1), { forget: false, ttlMs: LONG_MS })
+        const asked = await rooms.open(ROOM, opening('node_b', { stateVersion: 2 }), may)
+        expect(asked).toMatchObject({ owner: null, stateVersion: 3 })
+        expect(await rooms.open(ROOM, opening('node_b', { stateVersion: 3 }), may)).toHaveProperty('fence')
+      })
+
+      it('gives a free room to one of many that open it', async () => {
+        const { rooms } = (await opened(open)).store
+        const owners = Array.from({ length: 20 }, (_, n) => `node_${n}`)
+        const found = await Promise.all(
+          owners.map((owner) => rooms.open(ROOM, opening(owner, { creator: 'ada' }), may)),
+        )
+        expect(found.filter((one) => one && 'fence' in one)).toHaveLength(1)
+      })
     })
 
     it('recalls a lost room for its last owner, whatever the order', async () => {

@@ -2,7 +2,7 @@ import { createHmac } from 'node:crypto'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { text } from 'node:stream/consumers'
-import { type Client, connect, type Room, RoomfulError } from 'roomful/client'
+import { type Client, connect, type Room } from 'roomful/client'
 import { RoomfulError as RoomfulErrorOfServer } from 'roomful/server'
 import { Backend } from '../../../server/backend.ts'
 import { sleep } from '../../../shared/clock.ts'
@@ -12,11 +12,11 @@ import { callControl } from '../../support/calls.ts'
 import type { BackendHistory, BackendRecord } from '../checker/history.ts'
 import { REFUSALS, type Refusal } from '../room-logic.ts'
 import type { bankRoom } from '../rooms.ts'
-import { ANY_NODE, Network } from './sdk-player.ts'
+import type { Without } from './player.ts'
+import { ANY_NODE, actUntil, Network } from './sdk-player.ts'
 import type { OwnedRoom, System, SystemControl } from './system.ts'
 
 type Bank = ReturnType<typeof bankRoom>
-type Without<T, K extends PropertyKey> = T extends unknown ? Omit<T, K> : never
 type Note = (note: Without<BackendRecord, 'at'>) => void
 
 /** A run ends with this timeout behind it, so calls that wait for a lost room give up earlier than by default. */
@@ -327,7 +327,12 @@ class Guest {
   }
 
   start(): void {
-    void this.#live()
+    void actUntil(
+      () => this.#closed,
+      this.#parts.system.clock,
+      () => CONNECT_AGAIN_MS,
+      () => this.#act(),
+    )
   }
 
   /** From now on, it stays where it is. */
@@ -340,19 +345,11 @@ class Guest {
     this.#client?.close()
   }
 
-  async #live(): Promise<void> {
-    const { system, random } = this.#parts
-    while (!this.#closed) {
-      try {
-        const client = await this.#connected()
-        if (this.#room?.status === 'left') this.#room = undefined
-        if (!this.#room) await this.#join(client)
-        else if (!this.#resting && random.float() < 0.02) await this.#room.leave()
-      } catch (error) {
-        if (!(error instanceof RoomfulError)) throw error
-      }
-      await sleep(system.clock, CONNECT_AGAIN_MS)
-    }
+  async #act(): Promise<void> {
+    const client = await this.#connected()
+    if (this.#room?.status === 'left') this.#room = undefined
+    if (!this.#room) await this.#join(client)
+    else if (!this.#resting && this.#parts.random.float() < 0.02) await this.#room.leave()
   }
 
   async #connected(): Promise<Client> {

@@ -1,4 +1,3 @@
-import type { Duplex } from 'node:stream'
 import {
   type Client,
   connect,
@@ -7,13 +6,12 @@ import {
   RoomfulError,
   type Unsubscribe,
 } from 'roomful/client'
-import { type Clock, sleep } from '../../../shared/clock.ts'
+import { sleep } from '../../../shared/clock.ts'
 import type { Expected, FoundBy, ListedRow, LobbyRecord } from '../checker/history.ts'
 import type { lobbyRoom } from '../rooms.ts'
-import type { Door } from './player.ts'
-import { ANY_NODE, marked, Network } from './sdk-player.ts'
+import type { ClientParts, Without } from './player.ts'
+import { ANY_NODE, actUntil, marked, Network } from './sdk-player.ts'
 
-type Without<T, K extends PropertyKey> = T extends unknown ? Omit<T, K> : never
 type Lobby = typeof lobbyRoom
 
 /** What lobby players tell each other outside of the service. */
@@ -25,17 +23,9 @@ interface Board {
   readonly reservations: Map<string, Expected>
 }
 
-interface LobbyPlayerParts {
-  /** Also the `sub` of the player. */
-  readonly name: string
-  readonly project_id: string
-  readonly token: string
+/** The name is also the `sub` of the player. */
+interface LobbyPlayerParts extends ClientParts {
   readonly note: (note: Without<LobbyRecord, 'at' | 'client'>) => void
-  readonly doors: () => readonly Door[]
-  /** A number in [0, 1). */
-  readonly random: () => number
-  readonly clock: Clock
-  readonly dial: ((door: Door) => Duplex) | undefined
   readonly board: Board
 }
 
@@ -85,7 +75,14 @@ export class LobbyPlayer {
   }
 
   start(): void {
-    void this.#live()
+    const { clock, random } = this.#parts
+    const act = async (): Promise<void> => this.#act(await this.#connected())
+    void actUntil(
+      () => this.#closed,
+      clock,
+      () => 100 + 400 * random(),
+      act,
+    )
     void this.#query()
   }
 
@@ -98,19 +95,6 @@ export class LobbyPlayer {
     this.#closed = true
     this.#unwatch()
     this.#client?.close()
-  }
-
-  async #live(): Promise<void> {
-    const { clock, random } = this.#parts
-    while (!this.#closed) {
-      try {
-        await this.#act(await this.#connected())
-      } catch (error) {
-        // The connection or the room is lost. It tries again.
-        if (!(error instanceof RoomfulError)) throw error
-      }
-      await sleep(clock, 100 + 400 * random())
-    }
   }
 
   async #query(): Promise<void> {

@@ -10,23 +10,28 @@ export interface Door {
 }
 
 /** `Omit` for each member of a union. */
-type Without<T, K extends PropertyKey> = T extends unknown ? Omit<T, K> : never
+/** `Omit` of each member of a union. */
+export type Without<T, K extends PropertyKey> = T extends unknown ? Omit<T, K> : never
 
 /** What a client writes down; who and when are added. */
 export type Note = Without<ClientRecord, 'at' | 'client'>
 
 /** What every player needs. */
-export interface PlayerParts {
-  readonly name: string
+export interface PlayerParts extends ClientParts {
   readonly room_type: string
   readonly key: string
-  readonly project_id: string
-  readonly token: string
   readonly note: (note: Note) => void
-  /** The nodes there are at this moment. */
-  readonly doors: () => readonly Door[]
   /** Whether it goes to the node of its room when it is told to. */
   readonly reroutes: boolean
+}
+
+/** What any client of a run is given. */
+export interface ClientParts {
+  readonly name: string
+  readonly project_id: string
+  readonly token: string
+  /** The nodes there are at this moment. */
+  readonly doors: () => readonly Door[]
   /** A number in [0, 1). */
   readonly random: () => number
   readonly clock: Clock

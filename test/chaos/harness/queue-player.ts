@@ -1,15 +1,12 @@
-import type { Duplex } from 'node:stream'
 import { type Client, connect, type Room, RoomfulError } from 'roomful/client'
 import { type Queues, type QueueTicket, withQueues } from 'roomful/client/queue'
-import { type Clock, sleep } from '../../../shared/clock.ts'
 import { MATCHED } from '../../../shared/protocol/messages.ts'
 import { systemRandom } from '../../../shared/random.ts'
 import type { QueueRecord, WaitingTicket } from '../checker/history.ts'
 import { type chaosQueue, LEVELS, type matchRoom, PARTY_SIZE, ticketName } from '../rooms.ts'
-import type { Door } from './player.ts'
-import { ANY_NODE, Network } from './sdk-player.ts'
+import type { ClientParts, Without } from './player.ts'
+import { ANY_NODE, actUntil, Network } from './sdk-player.ts'
 
-type Without<T, K extends PropertyKey> = T extends unknown ? Omit<T, K> : never
 type Rooms = { 'chaos-queue': typeof chaosQueue; 'chaos-match': typeof matchRoom }
 type QueueClient = Client<Rooms> & Queues<Rooms>
 type Match = Room<typeof matchRoom>
@@ -31,17 +28,9 @@ interface Invitation {
   readonly level: number
 }
 
-interface QueuePlayerParts {
-  /** Also the `sub` of the player. */
-  readonly name: string
-  readonly project_id: string
-  readonly token: string
+/** The name is also the `sub` of the player. */
+interface QueuePlayerParts extends ClientParts {
   readonly note: (note: Without<QueueRecord, 'at' | 'client'>) => void
-  readonly doors: () => readonly Door[]
-  /** A number in [0, 1). */
-  readonly random: () => number
-  readonly clock: Clock
-  readonly dial: ((door: Door) => Duplex) | undefined
   readonly board: QueueBoard
 }
 
@@ -94,7 +83,14 @@ export class QueuePlayer {
   }
 
   start(): void {
-    void this.#live()
+    const { clock, random } = this.#parts
+    const act = async (): Promise<void> => this.#act(await this.#connected())
+    void actUntil(
+      () => this.#closed,
+      clock,
+      () => 50 + 250 * random(),
+      act,
+    )
   }
 
   /** From now on, the player has one more ticket, unless it waits. */
@@ -106,19 +102,6 @@ export class QueuePlayer {
   close(): void {
     this.#closed = true
     this.#client?.close()
-  }
-
-  async #live(): Promise<void> {
-    const { clock, random } = this.#parts
-    while (!this.#closed) {
-      try {
-        await this.#act(await this.#connected())
-      } catch (error) {
-        // The connection is lost. It tries again.
-        if (!(error instanceof RoomfulError)) throw error
-      }
-      await sleep(clock, 50 + 250 * random())
-    }
   }
 
   async #act(client: QueueClient): Promise<void> {

@@ -1,6 +1,7 @@
 import type { Duplex } from 'node:stream'
 import { type Client, type ConnectOptions, connect, type Room, RoomfulError } from 'roomful/client'
 import { WebSocket } from 'ws'
+import { type Clock, sleep } from '../../../shared/clock.ts'
 import type { Json } from '../../../shared/json.ts'
 import { systemRandom } from '../../../shared/random.ts'
 import { type End, playerIn } from '../checker/history.ts'
@@ -206,6 +207,23 @@ const UNKNOWN = ['resume_failed', 'client_closed', 'not_in_room', 'seat_lost', '
 
 /** The address that the SDK is given: each connection goes to a node drawn at random. */
 export const ANY_NODE = 'ws://127.0.0.1:9/any-node'
+
+/** Calls `act` until `isOver`, with a pause after each call. An error of the SDK ends one call: a connection or a room is lost. */
+export async function actUntil(
+  isOver: () => boolean,
+  clock: Clock,
+  pauseMs: () => number,
+  act: () => Promise<unknown>,
+): Promise<void> {
+  while (!isOver()) {
+    try {
+      await act()
+    } catch (error) {
+      if (!(error instanceof RoomfulError)) throw error
+    }
+    await sleep(clock, pauseMs())
+  }
+}
 
 /** Calls `note` with the marks of a frame that has some. */
 export const marked =

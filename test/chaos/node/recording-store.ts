@@ -139,6 +139,8 @@ export class StoreRecorder {
     return overriding(rooms, {
       claim: (room, ...rest) =>
         this.#record('claim', room, { epoch: 0, version: 0 }, {}, () => rooms.claim(room, ...rest)),
+      open: (room, ...rest) =>
+        this.#record('claim', room, { epoch: 0, version: 0 }, {}, () => rooms.open(room, ...rest)),
       commit: (room, fence, entry, ttlMs, notices) =>
         this.#record('commit', room, fence, { content: this.#entry(entry), ...noticed(notices) }, () =>
           rooms.commit(room, fence, entry, ttlMs, notices),
@@ -186,7 +188,7 @@ export class StoreRecorder {
     return { seq, checksum, visible: undefined, applied, ...reserved, ...calls }
   }
 
-  async #record<T extends boolean | Claim | undefined>(
+  async #record<T extends boolean | Claim | RoomOwner | undefined>(
     kind: StoreRecord['kind'],
     room: string,
     { epoch, version }: Fence,
@@ -199,8 +201,8 @@ export class StoreRecorder {
     this.#write({ call, kind, node: this.#node, room, began, epoch, version, ...details })
     try {
       const answer = await work()
-      const fence = typeof answer === 'object' ? answer.fence : undefined
-      const ok = answer !== undefined && answer !== false
+      const fence = typeof answer === 'object' && 'fence' in answer ? answer.fence : undefined
+      const ok = answer === true || fence !== undefined
       this.#write({ answer: call, ended: this.#now(), ok, ...(fence && { fence }) })
       return answer
     } catch (error) {

@@ -1,9 +1,11 @@
 import { pino } from 'pino'
 import { Registry } from 'prom-client'
+import type { Claims } from '../../../dataplane/cluster/claims.ts'
 import type { PeerMessage } from '../../../dataplane/cluster/envelope.ts'
 import { CLUSTER_METRICS } from '../../../dataplane/cluster/metrics.ts'
 import { Router, type RouterEnvironment, type RoutingOwnership } from '../../../dataplane/cluster/router.ts'
 import type { Inbox } from '../../../dataplane/inbox.ts'
+import type { ClaimedType, ClaimOptions, Place } from '../../../dataplane/place.ts'
 import {
   type Arrival,
   type RoomAddress,
@@ -48,8 +50,22 @@ export class RouterBench {
   readonly types = new Map<string, Readonly<Record<string, number>>>()
   /** What it was asked for. */
   readonly reasons: string[] = []
+  /** What comes of a claim. */
+  place: Place = {
+    at: 'here',
+    claim: { fence: { epoch: 8, version: 0 }, snapshot: undefined, journal: [], over: 7, stuck: [] },
+    mayMake: true,
+  }
+  /** What rooms were claimed with. */
+  readonly claimed: ClaimOptions[] = []
   readonly #ownership: RoutingOwnership = {
-    claims: { inspect: async (room) => ({ record: await this.records.ask(room), askedAt: 0 }) },
+    claims: {
+      inspect: async (room) => ({ record: await this.records.ask(room), askedAt: 0 }),
+      claim: async (_, options) => {
+        this.claimed.push(options)
+        return this.place as Awaited<ReturnType<Claims['claim']>>
+      },
+    },
     nodes: {
       judge: async (nodeId) => {
         this.judged.push(nodeId)
@@ -103,17 +119,19 @@ export class Questions<T> {
 
   async answer(value: T): Promise<void> {
     this.#answers.shift()!.resolve(value)
-    await settled()
+    await this.settled()
   }
 
   async fail(): Promise<void> {
     this.#answers.shift()!.reject(new Error('the store is silent'))
-    await settled()
+    await this.settled()
+  }
+
+  /** Everything that promises lead to has happened. */
+  settled(): Promise<void> {
+    return new Promise((resolve) => setImmediate(resolve))
   }
 }
-
-/** Everything that promises lead to by themselves has happened. */
-const settled = () => new Promise((resolve) => setImmediate(resolve))
 
 /** The rooms of this node: what was taken to them, and what they were told to open. */
 class TestRooms implements ReturnType<RouterEnvironment['rooms']> {
@@ -132,7 +150,11 @@ class TestRooms implements ReturnType<RouterEnvironment['rooms']> {
     return true
   }
 
-  open(room: RoomAddress, inbox: Inbox): undefined {
+  typeOf(): ClaimedType {
+    return { version: 1, durability: 'journal' }
+  }
+
+  run(room: RoomAddress, inbox: Inbox): void {
     this.running.add(room.name)
     this.opened.push([...inbox.take()])
   }

@@ -3,12 +3,12 @@ import { Registry } from 'prom-client'
 import { applyPatch } from 'rfc6902'
 import { Claims } from '../../../dataplane/cluster/claims.ts'
 import { CLUSTER_METRICS } from '../../../dataplane/cluster/metrics.ts'
+import { Router } from '../../../dataplane/cluster/router.ts'
 import { type Frame, payloadsOf } from '../../../dataplane/frame.ts'
-import { Inbox } from '../../../dataplane/inbox.ts'
-import { RoomCodes } from '../../../dataplane/rooms/codes.ts'
 import type { RoomDefinition } from '../../../dataplane/rooms/definition.ts'
 import { ROOM_LIMITS, type RoomLimits } from '../../../dataplane/rooms/environment.ts'
 import { RoomHost } from '../../../dataplane/rooms/host.ts'
+import { RoomCodes } from '../../../dataplane/rooms/listing.ts'
 import { ROOM_METRICS, type RoomMetrics } from '../../../dataplane/rooms/metrics.ts'
 import {
   type Arrival,
@@ -52,6 +52,7 @@ import { apply, type Operation } from '../../../shared/sync/delta.ts'
 import { noTracer, type Tracer } from '../../../shared/tracing/tracer.ts'
 import { FakeClock } from '../../kit/fake-clock.ts'
 import { SeededRandom } from '../../kit/seeded-random.ts'
+import { nodeInfo } from '../descriptions.ts'
 
 /** Where all members have their sockets, whichever node owns the room. */
 const EDGE = 'node_a'
@@ -82,6 +83,7 @@ export class RoomBench {
   readonly store: TestStore
   readonly claims: Claims
   readonly host: RoomHost
+  readonly router: Router
   readonly members = new Map<string, TestMember>()
   readonly sent: ToEdge[] = []
   /** What this node has no place for. */
@@ -124,8 +126,44 @@ export class RoomBench {
       },
       {
         lease: { valid: () => true },
-        nodes: { judge: (nodeId) => this.judge(nodeId), claimsAllowedAt: Number.NEGATIVE_INFINITY },
+        nodes: {
+          isAlive: () => false,
+          judge: (nodeId) => this.judge(nodeId),
+          claimsAllowedAt: Number.NEGATIVE_INFINITY,
+        },
         takenOver: () => {},
+      },
+    )
+    this.router = new Router(
+      {
+        nodeId: this.nodeId,
+        clock: this.clock,
+        log,
+        rooms: () => this.host,
+        edge: () => ({ subscribes: () => false }),
+        links: {
+          send: (_, message) => {
+            if (message.to === 'owner') this.redirected.push({ message: message.message, from: EDGE })
+          },
+        },
+        metrics: registerMetrics(new Registry(), CLUSTER_METRICS),
+        maxWaitingMessages: options.limits?.waitingMessages ?? ROOM_LIMITS.waitingMessages,
+        backlogFull: () => {
+          this.counts.backlog_full = (this.counts.backlog_full ?? 0) + 1
+        },
+      },
+      {
+        claims: this.claims,
+        nodes: {
+          isAlive: () => false,
+          isGone: () => false,
+          judge: (nodeId) => this.judge(nodeId),
+          storeIsBehind: async () => false,
+          nodes: () => [nodeInfo(this.nodeId)],
+          get: (nodeId) => nodeInfo(nodeId),
+        },
+        place: () => this.nodeId,
+        deliver: (_, message) => this.#receive(message),
       },
     )
     const random = new SeededRandom(options.seed ?? 7)
@@ -146,9 +184,13 @@ export class RoomBench {
       cluster: {
         lease: this.lease,
         nodes: this.nodes,
-        claims: this.claims,
         requests: { send: options.request ?? ((room, request) => this.#request(room, request)) },
-        router: { redirect: (room, inbox, owner) => this.#redirect(room, inbox, owner) },
+        router: {
+          redirect: (room, inbox, owner) => {
+            if (owner === undefined && this.host.accepts) this.router.redirect(room, inbox, undefined)
+            else this.redirected.push(...inbox.take())
+          },
+        },
         deliver: (_, message) => this.#receive(message),
       },
       load: this,
@@ -238,11 +280,7 @@ export class RoomBench {
   }
 
   send(type: string, memberId: string, message: Without<ToOwner>, key?: string, from = EDGE): void {
-    const sent = { room: this.address(type, key), member_id: memberId, ...message } as ToOwner
-    if (this.host.receive(sent, from)) return
-    const inbox = new Inbox(this.#options.limits?.waitingMessages ?? ROOM_LIMITS.waitingMessages)
-    inbox.add({ message: sent, from })
-    this.#redirect(sent.room, inbox, undefined)
+    this.router.send({ room: this.address(type, key), member_id: memberId, ...message } as ToOwner, from)
   }
 
   /** Asks for a membership and lets everything settle. */
@@ -395,12 +433,6 @@ export class RoomBench {
   /** The messages of one kind that were sent, oldest first. */
   sentOf<K extends ToEdge['kind']>(kind: K): Extract<ToEdge, { kind: K }>[] {
     return this.sent.filter((message) => message.kind === kind) as Extract<ToEdge, { kind: K }>[]
-  }
-
-  /** Stands where the router stands: a room that no one is known to have is opened here. */
-  #redirect(room: RoomAddress, inbox: Inbox, owner: string | undefined): void {
-    if (owner === undefined && this.host.accepts) void this.host.open(room, inbox)
-    else this.redirected.push(...inbox.take())
   }
 
   /** Sends a request to a room of this bench, as a backend's node would. Resolves with the answer. */
@@ -768,6 +800,11 @@ export class TestStore {
         read: (...args) => rooms.read(...args),
         reserve: (...args) => rooms.reserve(...args),
         claim: (...args) => rooms.claim(...args),
+        open: async (...args) => {
+          if (this.mood === 'silent' || this.mood === 'deaf')
+            throw new StoreUnavailable(`the test store is ${this.mood}`)
+          return rooms.open(...args)
+        },
         recall: (...args) => rooms.recall(...args),
         noteStuck: (...args) => rooms.noteStuck(...args),
         removeNote: (...args) => rooms.removeNote(...args),

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { type RoomAddress, roomAddress } from '../traffic.ts'
 import type { PeerMessage } from './envelope.ts'
-import { handOver, type LeavingRoom } from './hand-over.ts'
+import { handOver, type LeavingRoom } from './ownership.ts'
 
 /** A room that is saved when the test says so. */
 class TestRoom implements LeavingRoom {

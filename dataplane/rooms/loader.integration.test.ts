@@ -1,10 +1,10 @@
 import { execFile } from 'node:child_process'
-import { mkdir, mkdtemp, readFile, symlink, writeFile } from 'node:fs/promises'
+import { mkdir, mkdtemp, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
-import { transform } from 'esbuild'
+import { build } from 'esbuild'
 import { beforeAll, describe, expect, it } from 'vitest'
 
 const run = promisify(execFile)
@@ -13,7 +13,7 @@ const NODE_MODULES = fileURLToPath(new URL('../../node_modules', import.meta.url
 /** Imports what it is given, ends the compiler, and prints the stacks of what the modules throw and the child processes. */
 const PROGRAM = `
 import { execFileSync } from 'node:child_process'
-import { endCompiler, importTypeScript } from './typescript.mjs'
+import { endCompiler, importTypeScript } from './loader.mjs'
 const children = () =>
   execFileSync('ps', ['-A', '-o', 'ppid=,args='], { encoding: 'utf8' })
     .split('\\n')
@@ -53,8 +53,14 @@ const FOLDERS = { CommonJS: '{}', 'ES modules': '{ "type": "module" }' }
 beforeAll(async () => {
   const folder = await mkdtemp(join(tmpdir(), 'roomful-typescript-'))
   const files: Record<string, string> = { 'main.mjs': PROGRAM }
-  const source = await readFile(new URL('./typescript.ts', import.meta.url), 'utf8')
-  files['typescript.mjs'] = (await transform(source, { loader: 'ts' })).code
+  await build({
+    entryPoints: [fileURLToPath(new URL('./loader.ts', import.meta.url))],
+    outfile: join(folder, 'loader.mjs'),
+    bundle: true,
+    format: 'esm',
+    platform: 'node',
+    packages: 'external',
+  })
   for (const [name, description] of Object.entries(FOLDERS)) {
     files[`${name}/package.json`] = description
     files[`${name}/room.ts`] = MODULE

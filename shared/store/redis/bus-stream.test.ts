@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { MessageReader, publication, publicationHead } from './bus.ts'
+import { MessageReader, publication, publicationHead } from './bus-stream.ts'
 
 /** Values as a server with RESP3 sends them: messages among answers of all kinds, and what looks like one of them. */
 const MESSAGES = ['x', '', 'a\r\n>3\r\n$7\r\nmessage\r\n', 'ü'.repeat(200)]

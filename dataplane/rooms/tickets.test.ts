@@ -1,17 +1,10 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { Matcher, type MatchRules, NEIGHBOURS, type Unit } from './matcher.ts'
+import { Matcher, type MatchRules, NEIGHBOURS, type RuleFailures, type Unit } from './tickets.ts'
 
-const rulesOf = (given: Partial<MatchRules<number>> = {}): MatchRules<number> => ({
-  players: { min: 2, max: 2 },
-  waitMs: 0,
-  near: undefined,
-  fits: undefined,
-  failed: (_rule, error) => {
-    throw error
-  },
-  ...given,
-})
+/** A matcher of two players, where `given` does not say otherwise. */
+const matcherOf = (given: Partial<MatchRules<number>> = {}, failures: RuleFailures = new Map()) =>
+  new Matcher({ matchSize: { min: 2, max: 2 }, waitMs: 0, ...given }, failures)
 
 const unitOf = (id: string, since: number, ...tickets: number[]): Unit<number> => ({
   id,
@@ -36,7 +29,7 @@ function round(matcher: Matcher<number>, now: number): string[][] {
 
 describe('Matcher', () => {
   it('matches the oldest ticket first, with the oldest ticket that fits', () => {
-    const matcher = new Matcher(rulesOf({ fits: within }))
+    const matcher = matcherOf({ fits: within })
     for (const [id, since, ticket] of [
       ['young', 30, 0],
       ['old', 10, 0],
@@ -48,7 +41,7 @@ describe('Matcher', () => {
   })
 
   it('matches a ticket that arrives with the oldest ticket that fits, and leaves the others', () => {
-    const matcher = new Matcher(rulesOf({ near: (elo) => elo, fits: within }))
+    const matcher = matcherOf({ near: (elo) => elo, fits: within })
     matcher.add(unitOf('old', 10, 100))
     matcher.add(unitOf('nearer', 20, 119))
     matcher.add(unitOf('new', 30, 110))
@@ -61,25 +54,25 @@ describe('Matcher', () => {
     ['number', () => 1],
     ['undefined', () => undefined],
   ])('counts a result of fits as failed that is %s', async (what, fits) => {
-    const errors: string[] = []
-    const matcher = new Matcher(rulesOf({ fits, failed: (rule, error) => errors.push(`${rule}: ${error}`) }))
+    const failures: RuleFailures = new Map()
+    const matcher = matcherOf({ fits: fits as never }, failures)
     matcher.add(unitOf('a', 10, 0))
     matcher.add(unitOf('b', 20, 0))
     expect(round(matcher, 100)).toEqual([])
-    expect(errors).toEqual([`fits: TypeError: fits returned ${what}; it must return true or false`])
+    expect([...failures]).toEqual([
+      ['fits', { count: 1, error: new TypeError(`fits returned ${what}; it must return true or false`) }],
+    ])
     await new Promise((resolve) => setImmediate(resolve))
   })
 
   it('passes the older ticket first, with the time that it has waited', () => {
     const calls: unknown[] = []
-    const matcher = new Matcher(
-      rulesOf({
-        fits: (a, b, { waitedMs }) => {
-          calls.push([a, b, waitedMs])
-          return false
-        },
-      }),
-    )
+    const matcher = matcherOf({
+      fits: (a, b, { waitedMs }) => {
+        calls.push([a, b, waitedMs])
+        return false
+      },
+    })
     matcher.add(unitOf('b', 200, 2))
     matcher.add(unitOf('a', 100, 1))
     round(matcher, 1000)
@@ -87,47 +80,39 @@ describe('Matcher', () => {
   })
 
   it('skips a pair for which fits throws, reports the error and matches the others', () => {
-    const errors: unknown[] = []
+    const failures: RuleFailures = new Map()
     const bad = new Error('no rank')
-    const matcher = new Matcher(
-      rulesOf({
-        fits(a, b) {
-          if (a + b === 3) throw bad
-          return true
-        },
-        failed: (rule, error) => errors.push([rule, error]),
-      }),
-    )
+    const fits = (a: number, b: number) => {
+      if (a + b === 3) throw bad
+      return true
+    }
+    const matcher = matcherOf({ fits }, failures)
     for (const ticket of [1, 2, 4]) matcher.add(unitOf(`t${ticket}`, ticket, ticket))
     expect(round(matcher, 10)).toEqual([['t1', 't4']])
-    expect(errors).toEqual([['fits', bad]])
+    expect([...failures]).toEqual([['fits', { count: 1, error: bad }]])
   })
 
   it('keeps a ticket for which near throws or returns no number', () => {
-    const errors: string[] = []
-    const matcher = new Matcher(
-      rulesOf({
-        near(ticket) {
-          if (ticket === 1) throw new Error('no elo')
-          return ticket === 2 ? Number.NaN : 0
-        },
-        failed: (rule) => errors.push(rule),
-      }),
-    )
+    const failures: RuleFailures = new Map()
+    const near = (ticket: number) => {
+      if (ticket === 1) throw new Error('no elo')
+      return ticket === 2 ? Number.NaN : 0
+    }
+    const matcher = matcherOf({ near }, failures)
     for (const ticket of [1, 2]) matcher.add(unitOf(`t${ticket}`, ticket, ticket))
     expect(round(matcher, 10)).toEqual([['t1', 't2']])
-    expect(errors).toEqual(['near', 'near'])
+    expect([...failures]).toEqual([['near', { count: 2, error: new Error('no elo') }]])
   })
 
   it('waits for the maximum of players until the oldest ticket has waited long enough', () => {
-    const matcher = new Matcher(rulesOf({ players: { min: 2, max: 4 }, waitMs: 10_000 }))
+    const matcher = matcherOf({ matchSize: { min: 2, max: 4 }, waitMs: 10_000 })
     for (const id of ['a', 'b', 'c']) matcher.add(unitOf(id, 0, 0))
     expect(round(matcher, 9_999)).toEqual([])
     expect(round(matcher, 11_000)).toEqual([['a', 'b', 'c']])
   })
 
   it('fills a match with parties that fit beside each other', () => {
-    const matcher = new Matcher(rulesOf({ players: { min: 4, max: 4 } }))
+    const matcher = matcherOf({ matchSize: { min: 4, max: 4 } })
     matcher.add(unitOf('pair', 0, 1, 1))
     matcher.add(unitOf('single', 1, 1))
     matcher.add(unitOf('other pair', 2, 1, 1))
@@ -135,22 +120,22 @@ describe('Matcher', () => {
   })
 
   it('matches a party that fills the match without others', () => {
-    const matcher = new Matcher(rulesOf())
+    const matcher = matcherOf()
     matcher.add(unitOf('pair', 0, 1, 900))
     expect(idsOf(matcher.arrived('pair', 0))).toEqual(['pair'])
   })
 
   it('finds the same matches, whatever happened before its owner', () => {
     const units = Array.from({ length: 100 }, (_, i) => unitOf(`t${i}`, i % 7, (i * 37) % 101))
-    const rules = rulesOf({ near: (elo) => elo, fits: within })
-    const [one, other] = [new Matcher(rules), new Matcher(rules)]
+    const rules = { near: (elo: number) => elo, fits: within }
+    const [one, other] = [matcherOf(rules), matcherOf(rules)]
     for (const unit of units) one.add(unit)
     for (const unit of units.toReversed()) other.add(unit)
     expect(round(one, 100)).toEqual(round(other, 100))
   })
 
   it('starts a round at most once a second', () => {
-    const matcher = new Matcher(rulesOf({ fits: () => false }))
+    const matcher = matcherOf({ fits: () => false })
     for (const id of ['a', 'b']) matcher.add(unitOf(id, 0, 0))
     round(matcher, 5000)
     const before = matcher.comparisons
@@ -162,15 +147,13 @@ describe('Matcher', () => {
 
   it('does bounded work in each call, and compares each of 5,000 tickets with at most its neighbours in a round', () => {
     let calls = 0
-    const matcher = new Matcher(
-      rulesOf({
-        near: (elo) => elo,
-        fits: () => {
-          calls++
-          return false
-        },
-      }),
-    )
+    const matcher = matcherOf({
+      near: (elo) => elo,
+      fits: () => {
+        calls++
+        return false
+      },
+    })
     for (let i = 0; i < 5000; i++) matcher.add(unitOf(`t${i}`, i, (i * 7919) % 5003))
     let most = 0
     for (let i = 0; i < 1000; i++) {
@@ -196,14 +179,12 @@ describe('Matcher', () => {
         fc.boolean(),
         (given, min, more, sorted) => {
           const max = Math.max(min + more, 3)
-          const players = { min, max }
-          const rules = rulesOf({
-            players,
+          const matcher = matcherOf({
+            matchSize: { min, max },
             waitMs: 30,
             fits: within,
-            near: sorted ? (elo) => elo : undefined,
+            ...(sorted && { near: (elo) => elo }),
           })
-          const matcher = new Matcher(rules)
           const now = 60
           const units = new Map<string, Unit<number>>()
           const matches: Unit<number>[][] = []
@@ -243,7 +224,7 @@ describe('Matcher', () => {
         fc.array(fc.integer({ min: 0, max: 200 }), { maxLength: NEIGHBOURS }),
         fc.boolean(),
         (elos, sorted) => {
-          const matcher = new Matcher(rulesOf({ fits: within, near: sorted ? (elo) => elo : undefined }))
+          const matcher = matcherOf({ fits: within, ...(sorted && { near: (elo: number) => elo }) })
           elos.forEach((elo, i) => {
             matcher.add(unitOf(`u${i}`, i, elo))
           })

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest'
-import { ProjectCounts } from './project-counts.ts'
+import { ProjectCounts } from './metrics.ts'
 
 it('has a series for each of the 50 largest projects, and one for the sum of the others', () => {
   const counts = new ProjectCounts()

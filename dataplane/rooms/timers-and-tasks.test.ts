@@ -1,0 +1,680 @@
+import * as v from 'valibot'
+import { describe, expect, it } from 'vitest'
+import { type BenchOptions, type RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
+import { type Durability, defineRoom } from './definition.ts'
+
+const DAY_MS = 86_400_000
+const note = v.object({ note: v.string() })
+
+/** Sets timers as its members say, and writes down when which fired. */
+const clockwork = (durability: Durability = 'journal', { sync = 0 } = {}) =>
+  defineRoom({
+    type: 'clockwork',
+    durability,
+    sync: { rate: sync },
+    idleSeconds: 10,
+    create: () => ({ diary: [] as string[] }),
+    messages: {
+      after: {
+        data: v.object({
+          ms: v.any(),
+          note: v.any(),
+          id: v.optional(v.any()),
+          timer: v.optional(v.any(), 'rings'),
+        }),
+        handle(state, { data: { ms, note, id, timer } }, ctx) {
+          state.diary.push(
+            `set ${ctx.after(ms, timer, { note }, id === undefined ? {} : { id }).slice(0, 4)}`,
+          )
+        },
+      },
+      many: {
+        data: v.number(),
+        handle(_state, { data }, ctx) {
+          for (let i = 0; i < data; i++) ctx.after(1000, 'rings', { note: `${i}` })
+        },
+      },
+      cancel: {
+        data: v.any(),
+        handle: (state, { data }, ctx) => void state.diary.push(`cancelled ${ctx.cancel(data)}`),
+      },
+      setAndThrow: {
+        data: v.null(),
+        handle(_state, _input, ctx) {
+          ctx.cancel('a')
+          ctx.after(5, 'rings', { note: 'never' })
+          throw new Error('after all not')
+        },
+      },
+      swap: {
+        data: v.null(),
+        handle(state, _input, ctx) {
+          state.diary.push(`${ctx.cancel('a')} ${ctx.cancel('a')}`)
+          ctx.after(50, 'rings', { note: 'other' }, { id: 'a' })
+          state.diary.push(`${ctx.cancel('a')}`)
+          ctx.after(60, 'rings', { note: 'third' }, { id: 'a' })
+        },
+      },
+      end: { data: v.null(), handle: (_state, _input, ctx) => ctx.close() },
+    },
+    timers: {
+      rings: {
+        data: note,
+        handle(state, { data }, ctx) {
+          state.diary.push(`${data.note} at ${ctx.now}`)
+          ctx.emit('rang', data.note)
+          if (data.note === 'again') ctx.after(1000, 'rings', { note: 'again' }, { id: 'a' })
+        },
+      },
+      breaks: {
+        data: note,
+        handle(state, _input, ctx) {
+          state.diary.push('half')
+          ctx.after(0, 'rings', { note: 'of a broken turn' })
+          throw new Error('out of order')
+        },
+      },
+    },
+  })
+
+const started = async (options?: BenchOptions, room = clockwork()) => {
+  const { bench, ann } = await roomWith(room, ['ann'], options)
+  let ref = 0
+  return {
+    bench,
+    ann,
+    say: (type: string, data: unknown) => bench.say('clockwork', 'ann', type, data as never, ++ref),
+    diary: () => (ann.state as { diary: string[] }).diary,
+    now: bench.clock.now(),
+  }
+}
+
+describe('a timer', () => {
+  it('fires once, at its time, as a turn like any other', async () => {
+    const { bench, ann, say, diary, now } = await started()
+    await say('after', { ms: 20_000, note: 'ding', id: 'turn' })
+    await bench.advance(19_995)
+    expect(diary()).toEqual(['set turn'])
+    await bench.advance(5)
+    expect(diary()).toEqual(['set turn', `ding at ${now + 20_000}`])
+    expect(ann.heard.at(-1)).toBe('rang "ding"')
+    await bench.advance(60_000, 1000)
+    expect([diary().length, ann.faults]).toEqual([2, []])
+  })
+
+  it('fires in the order of due times, and those of one time in the order they were set', async () => {
+    const { bench, say, diary } = await started()
+    for (const [ms, note] of [
+      [30, 'd'],
+      [10, 'a'],
+      [20, 'b'],
+      [20, 'c'],
+    ] as const)
+      await say('after', { ms, note })
+    await bench.advance(40)
+    expect(
+      diary()
+        .slice(4)
+        .map((line) => line[0]),
+    ).toEqual(['a', 'b', 'c', 'd'])
+  })
+
+  it('that is due at once, or was in the past, fires in the next turn', async () => {
+    const { say, diary, now } = await started()
+    await say('after', { ms: 0, note: 'now' })
+    await say('after', { ms: -5000, note: 'past' })
+    expect(diary()).toEqual(['set tmr_', `now at ${now}`, 'set tmr_', `past at ${now}`])
+  })
+
+  it('waits for months', async () => {
+    const { bench, say, diary } = await started({ limits: { recordTtlMs: 900 * DAY_MS } })
+    await say('after', { ms: 60 * DAY_MS, note: 'spring' })
+    await bench.advance(60 * DAY_MS - 1000, DAY_MS / 2)
+    expect(diary().length).toBe(1)
+    await bench.advance(1000)
+    expect(diary().length).toBe(2)
+  })
+
+  it('is replaced by another of its id, and gone once it is cancelled', async () => {
+    const { bench, say, diary, now } = await started()
+    await say('after', { ms: 20, note: 'first', id: 'a' })
+    await say('after', { ms: 30, note: 'second', id: 'a' })
+    await say('after', { ms: 30, note: 'never', id: 'b' })
+    await say('cancel', 'b')
+    await say('cancel', 'b')
+    await bench.advance(100)
+    expect(diary().slice(3)).toEqual(['cancelled true', 'cancelled false', `second at ${now + 30}`])
+  })
+
+  it('is set, replaced and cancelled within one turn as between turns', async () => {
+    const { bench, say, diary, now } = await started()
+    await say('after', { ms: 20, note: 'first', id: 'a' })
+    await say('swap', null)
+    await bench.advance(100)
+    expect(diary().slice(1)).toEqual(['true false', 'true', `third at ${now + 60}`])
+  })
+
+  it('is neither set nor cancelled by a turn that fails', async () => {
+    const { bench, say, diary, now } = await started()
+    await say('after', { ms: 20, note: 'stays', id: 'a' })
+    await say('setAndThrow', null)
+    await bench.advance(100)
+    expect(diary().slice(1)).toEqual([`stays at ${now + 20}`])
+  })
+
+  it('whose handler throws has fired: nothing of it has happened, it is counted and not repeated', async () => {
+    const { bench, ann, say, diary } = await started()
+    await say('after', { ms: 20, note: 'x', timer: 'breaks', id: 'a' })
+    await bench.advance(1000)
+    expect([diary(), ann.heard.filter((line) => line.startsWith('rang'))]).toEqual([['set a'], []])
+    expect([bench.counts.fired, bench.counts['error room_logic_failed']]).toEqual([1, 1])
+    await say('cancel', 'a')
+    expect(diary().at(-1)).toBe('cancelled false')
+  })
+
+  it('leaves room between its turns when it always sets itself again', async () => {
+    const { bench, say, diary } = await started()
+    await say('after', { ms: 10, note: 'again' })
+    await bench.advance(3010, 10)
+    expect(diary().length).toBe(5)
+  })
+
+  it.each([
+    ['a delay that is no number', { ms: 'soon', note: 'x' }, 'got "soon" as its delay'],
+    ['a delay without an end', { ms: null, note: 'x' }, 'got null as its delay'],
+    ['a delay beyond all clocks', { ms: 1e300, note: 'x' }, 'got 1e+300 as its delay'],
+    [
+      'an unknown name',
+      { ms: 1, note: 'x', timer: 'sings' },
+      '"sings", which is not among the room\'s timers: there are rings, breaks',
+    ],
+    ['data of another shape', { ms: 1, note: 3 }, 'the data of the timer "rings": note'],
+    ['data that is too large', { ms: 1, note: 'x'.repeat(5000) }, 'has 5011 bytes of JSON; it may have 4096'],
+    ['an id that is no text', { ms: 1, note: 'x', id: 7 }, 'got the id 7'],
+    ['an id that is too long', { ms: 1, note: 'x', id: 'x'.repeat(97) }, 'a text of 1 to 96 bytes'],
+  ])('with %s is an error that says what would be right', async (_, data, text) => {
+    const { ann, say } = await started({ revealFailures: true })
+    await say('after', data)
+    expect(ann.errors.at(-1)).toMatchObject({
+      code: 'room_logic_failed',
+      message: expect.stringContaining(text),
+    })
+  })
+
+  it('is one of at most so many of its room, however they are set', async () => {
+    const { bench, ann, say, diary } = await started({ revealFailures: true })
+    await say('many', 10_000)
+    expect(ann.errors.at(-1)?.message).toContain('the room has 1000 timers, as many as it may have')
+    await say('many', 999)
+    await say('after', { ms: 1000, note: 'last', id: 'last' })
+    await say('after', { ms: 1000, note: 'replaced', id: 'last' })
+    await say('after', { ms: 1000, note: 'over' })
+    expect(ann.errors.length).toBe(2)
+    expect(bench.counts['limit timers']).toBe(2)
+    await bench.advance(1000, 100)
+    expect(bench.counts.fired).toBe(1000)
+    expect(diary().at(-1)).toContain('replaced')
+  })
+})
+
+describe('the timers of a room', () => {
+  it.each(['journal', 'snapshot'] as const)('go on at its next owner (%s), each once', async (durability) => {
+    const { bench, ann, say, diary, now } = await started({}, clockwork(durability))
+    await say('after', { ms: 20, note: 'before', id: 'a' })
+    await say('after', { ms: 5000, note: 'after', id: 'b' })
+    await say('after', { ms: 6000, note: 'cancelled', id: 'c' })
+    await bench.advance(2000)
+    await say('cancel', 'c')
+    await bench.advance(durability === 'snapshot' ? 1000 : 0)
+    // It has ended without a word.
+    bench.mayAct = false
+    await bench.die()
+    const next = bench.successor([ann])
+    await next.resume('clockwork', ann)
+    await next.advance(10_000)
+    expect(diary().slice(3)).toEqual([`before at ${now + 20}`, 'cancelled true', `after at ${now + 5000}`])
+    expect(ann.faults).toEqual([])
+  })
+
+  it('go with it when it is handed over, also where it is not stored', async () => {
+    const { bench, ann, say, diary, now } = await started({}, clockwork('none'))
+    await say('after', { ms: 5000, note: 'there', id: 'b' })
+    const next = bench.successor([ann])
+    await bench.host.rooms[0]!.handOver('node_b')
+    await next.resume('clockwork', ann)
+    await next.advance(10_000)
+    expect(diary().at(-1)).toBe(`there at ${now + 5000}`)
+  })
+
+  it('fire late where none could act at their time, such as while the store was away', async () => {
+    const { bench, say, diary, now } = await started()
+    await say('after', { ms: 1000, note: 'late' })
+    bench.store.mood = 'deaf'
+    bench.message('clockwork', 'ann', 'cancel', 'nothing', 2)
+    await bench.advance(5000)
+    bench.store.mood = 'fine'
+    await bench.advance(2000)
+    const [fired] = diary().filter((line) => line.startsWith('late'))
+    expect(Number(fired?.split(' ').at(-1))).toBeGreaterThanOrEqual(now + 5000)
+    expect(bench.counts.fired).toBe(1)
+  })
+
+  it('keep it from ending while it is empty, and no longer', async () => {
+    const { bench, say } = await started()
+    await say('after', { ms: 30_000, note: 'last words' })
+    bench.send('clockwork', 'ann', { kind: 'leave', request_id: 50, reason: 'left' })
+    await bench.advance(29_000, 100)
+    expect(bench.host.size).toBe(1)
+    await bench.advance(10_500, 100)
+    expect(bench.host.size).toBe(1)
+    await bench.advance(1000, 100)
+    expect(bench.host.size).toBe(0)
+  })
+
+  it('end with it when it closes itself', async () => {
+    const { bench, say } = await started()
+    await say('after', { ms: 1000, note: 'never' })
+    await say('end', null)
+    await bench.advance(2000, 100)
+    expect([bench.host.size, bench.counts.fired ?? 0]).toEqual([0, 0])
+  })
+})
+
+it('a timer set by the last update before an owner ended is there, whatever its flush had in it', async () => {
+  const { bench, ann, say } = await started({}, clockwork('journal', { sync: 20 }))
+  await say('after', { ms: 5000, note: 'x', id: 'a' })
+  await bench.advance(100)
+  await bench.die()
+  bench.mayAct = false
+  const next: RoomBench = bench.successor([ann])
+  await next.resume('clockwork', ann)
+  await next.advance(6000)
+  expect(next.counts.fired).toBe(1)
+})
+
+describe('tasks', () => {
+  /** Asks for questions, whose answers the test gives. */
+  function quiz(durability: Durability = 'journal', sync = 0) {
+    const asked: { answer: (value: unknown) => void; fail: (error: unknown) => void }[] = []
+    let throws = false
+    const definition = defineRoom({
+      type: 'quiz',
+      durability,
+      sync: { rate: sync },
+      idleSeconds: 3600,
+      create: () => ({ got: [] as unknown[], asked: 0 }),
+      messages: {
+        ask: {
+          data: v.any(),
+          handle(state, { data }, ctx) {
+            state.asked++
+            const name = data === 'unknown' ? (data as 'question') : 'question'
+            const begin = () =>
+              new Promise<never>((answer, fail) => asked.push({ answer: answer as never, fail }))
+            ctx.task(data === 'begun' ? (begin() as never) : begin, name)
+            if (data === 'throw') throw new Error('after all not')
+          },
+        },
+        askBadly: {
+          data: v.null(),
+          handle(_state, _input, ctx) {
+            ctx.task(() => {
+              throw new Error('no network')
+            }, 'question')
+          },
+        },
+        breakHandler: {
+          data: v.null(),
+          handle() {
+            throws = true
+          },
+        },
+      },
+      tasks: {
+        question: {
+          result: v.object({ text: v.string() }),
+          handle(state, outcome) {
+            state.got.push(outcome as never)
+            if (throws) throw new Error('cannot read')
+          },
+        },
+      },
+    })
+    return { asked, definition }
+  }
+
+  async function started(options?: BenchOptions, durability?: Durability, sync?: number) {
+    const { asked, definition } = quiz(durability, sync)
+    const { bench, ann } = await roomWith(definition, ['ann'], options)
+    let ref = 0
+    return {
+      bench,
+      ann,
+      asked,
+      say: (type: string, data: unknown = null) => bench.say('quiz', 'ann', type, data as never, ++ref),
+      got: () => (ann.state as { got: unknown[] }).got,
+    }
+  }
+
+  describe('a task of onDispose', () => {
+    it('is an error, since its outcome could not come', async () => {
+      const thrown: unknown[] = []
+      const ending = defineRoom({
+        type: 'ending',
+        create: () => ({}),
+        messages: { end: { data: v.null(), handle: (_state, _input, ctx) => ctx.close() } },
+        tasks: { report: { result: v.null(), handle: () => {} } },
+        onDispose(_state, ctx) {
+          try {
+            ctx.task(async () => null, 'report')
+          } catch (error) {
+            thrown.push((error as Error).message)
+          }
+        },
+      })
+      const { bench } = await roomWith(ending, ['ann'])
+      await bench.say('ending', 'ann', 'end', null)
+      await bench.settle()
+      expect(thrown).toEqual([
+        expect.stringContaining('was called in onDispose: the room ends with this turn'),
+      ])
+    })
+  })
+
+  describe('a task', () => {
+    it('ends in a turn of its own, with what it resolves to, or with why it does not', async () => {
+      const { bench, ann, asked, say, got } = await started()
+      for (let i = 0; i < 3; i++) await say('ask')
+      asked[0]!.answer({ text: 'why?' })
+      await bench.settle()
+      asked[1]!.fail(new Error('the database is away'))
+      await bench.settle()
+      asked[2]!.answer({ text: 3 })
+      await bench.settle()
+      await say('askBadly')
+      expect(got()).toEqual([
+        { ok: true, value: { text: 'why?' } },
+        { ok: false, error: 'the database is away' },
+        { ok: false, error: expect.stringContaining('text:') },
+        { ok: false, error: 'no network' },
+      ])
+      expect([ann.errors, ann.faults]).toEqual([[], []])
+    })
+
+    it('begins once the update of its turn is committed, and not before', async () => {
+      const { bench, asked, say } = await started()
+      bench.store.mood = 'deaf'
+      await say('ask')
+      await bench.advance(2000)
+      expect(asked).toHaveLength(0)
+      bench.store.mood = 'fine'
+      await bench.advance(2000)
+      expect(asked).toHaveLength(1)
+      await say('ask', 'throw')
+      expect(asked).toHaveLength(1)
+    })
+
+    it('begins in rooms that keep nothing as well, with the update of its turn', async () => {
+      const { bench, asked, got } = await started({}, 'none', 20)
+      bench.message('quiz', 'ann', 'ask', null)
+      await bench.settle()
+      await bench.advance(60)
+      asked[0]!.answer({ text: 'why?' })
+      await bench.advance(60)
+      expect(got()).toHaveLength(1)
+    })
+
+    it('has ended also where its handler throws: that is counted, and not repeated', async () => {
+      const { bench, asked, say, got } = await started({ limits: { tasks: 1 } })
+      await say('breakHandler')
+      await say('ask')
+      asked[0]!.answer({ text: 'why?' })
+      await bench.settle()
+      expect([got(), bench.counts['error room_logic_failed']]).toEqual([[], 1])
+      await say('ask')
+      expect(asked).toHaveLength(2)
+    })
+
+    it.each([
+      [
+        'begun',
+        /ctx.task got a promise, whose work has begun already; .*ctx.task\(\(\) => work\(\), "question"\)/,
+      ],
+      ['unknown', /names the task "unknown", which is not among the room's tasks: there are question/],
+    ])('is refused with an error that says what would be right: %s', async (data, text) => {
+      const { ann, say } = await started({ revealFailures: true })
+      await say('ask', data)
+      expect(ann.errors).toMatchObject([{ code: 'room_logic_failed', message: expect.stringMatching(text) }])
+    })
+  })
+
+  describe('a task whose owner is gone', () => {
+    it.each(['dies', 'hands over'])(
+      'is told to have moved at the next, once, and not begun again (%s)',
+      async (how) => {
+        const { bench, ann, asked, say, got } = await started()
+        await say('ask')
+        await say('ask')
+        asked[0]!.answer({ text: 'why?' })
+        await bench.settle()
+        const next = bench.successor([ann])
+        if (how === 'dies') {
+          bench.mayAct = false
+          await bench.die()
+        } else await bench.host.rooms[0]!.handOver('node_b')
+        await next.resume('quiz', ann)
+        await next.settle()
+        // Too late: its room is another node's.
+        asked[1]!.answer({ text: 'who?' })
+        await bench.settle()
+        const told = [
+          { ok: true, value: { text: 'why?' } },
+          { ok: false, error: 'moved' },
+        ]
+        expect([got(), asked.length, ann.faults]).toEqual([told, 2, []])
+        const third = next.successor([ann], { nodeId: 'node_c' })
+        next.mayAct = false
+        await third.resume('quiz', ann)
+        await third.settle()
+        expect(got()).toEqual(told)
+      },
+    )
+
+    it('is told so also where its turn was committed and the node ended before it could begin', async () => {
+      const { bench, ann, asked, got } = await started()
+      bench.store.mood = 'silent'
+      bench.message('quiz', 'ann', 'ask', null, 1)
+      await bench.settle()
+      bench.mayAct = false
+      await bench.die()
+      const next = bench.successor([ann])
+      await next.resume('quiz', ann)
+      await next.settle()
+      expect([got(), asked.length]).toEqual([[{ ok: false, error: 'moved' }], 0])
+    })
+  })
+})
+
+describe('A task with retry', () => {
+  /** Pays orders at a bank, whose answers the test gives. */
+  function shop(durability: Durability = 'journal') {
+    const runs: {
+      id: string
+      data: unknown
+      answer: (value: string) => void
+      fail: (error: Error) => void
+    }[] = []
+    const definition = defineRoom({
+      type: 'shop',
+      durability,
+      sync: { rate: 0 },
+      create: () => ({ told: [] as unknown[] }),
+      messages: {
+        pay: {
+          data: v.object({ gold: v.any(), id: v.optional(v.any()) }),
+          handle(_state, { data: { gold, id } }, ctx) {
+            ctx.task('pay', { gold }, { ...(id !== undefined && { id }) })
+          },
+        },
+        work: { handle: (_state, _input, ctx) => ctx.task((async () => 'paid') as never, 'pay' as never) },
+        look: { handle: (_state, _input, ctx) => ctx.task('look' as never, {} as never) },
+      },
+      tasks: {
+        pay: {
+          retry: true,
+          data: v.object({ gold: v.number() }),
+          result: v.string(),
+          run: (data, { id }) =>
+            new Promise<string>((answer, fail) =>
+              runs.push({ id, data: structuredClone(data), answer, fail }),
+            ),
+          handle(state, outcome) {
+            state.told.push(structuredClone(outcome))
+          },
+        },
+        look: { result: v.null(), handle: () => {} },
+      },
+    })
+    return { runs, definition }
+  }
+
+  async function opened(options?: BenchOptions, durability?: Durability) {
+    const { runs, definition } = shop(durability)
+    const { bench, ann } = await roomWith(definition, ['ann'], options)
+    let ref = 0
+    return {
+      bench,
+      ann,
+      runs,
+      say: (type: string, data: unknown = null) => bench.say('shop', 'ann', type, data as never, ++ref),
+      told: () => (ann.state as { told: unknown[] }).told,
+    }
+  }
+
+  it('runs after the commit with its data and id, and its handler gets both with the outcome', async () => {
+    const { bench, runs, say, told } = await opened()
+    bench.store.mood = 'deaf'
+    await say('pay', { gold: 5, id: 'order_1' })
+    expect(runs).toHaveLength(0)
+    bench.store.mood = 'fine'
+    await bench.advance(2000)
+    await say('pay', { gold: 6 })
+    runs[0]!.answer('paid')
+    runs[1]!.fail(new Error('no money'))
+    await bench.settle()
+    expect(runs.map(({ id, data }) => [id, data])).toEqual([
+      ['order_1', { gold: 5 }],
+      [expect.stringMatching(/^tsk_/), { gold: 6 }],
+    ])
+    expect(told()).toEqual([
+      { ok: true, value: 'paid', id: 'order_1', data: { gold: 5 } },
+      { ok: false, error: 'no money', id: runs[1]!.id, data: { gold: 6 } },
+    ])
+  })
+
+  it.each([
+    ['journal', 'dies'],
+    ['journal', 'hands over'],
+    ['snapshot', 'dies'],
+    ['none', 'hands over'],
+  ] as const)('runs again under the next owner with the same id (%s, owner %s)', async (durability, how) => {
+    const { bench, ann, runs, say, told } = await opened({}, durability)
+    await say('pay', { gold: 5, id: 'order_1' })
+    const next = bench.successor([ann])
+    if (how === 'dies') {
+      bench.mayAct = false
+      await bench.die()
+    } else await bench.host.rooms[0]!.handOver('node_b')
+    await next.resume('shop', ann)
+    await next.settle()
+    expect(runs.map(({ id }) => id)).toEqual(['order_1', 'order_1'])
+    runs[0]!.answer('paid too late')
+    await bench.settle()
+    runs[1]!.answer('paid')
+    await next.settle()
+    expect(told()).toEqual([{ ok: true, value: 'paid', id: 'order_1', data: { gold: 5 } }])
+    // A snapshot room writes the end of the task with its next snapshot.
+    await next.advance(1000)
+    const third = next.successor([ann], { nodeId: 'node_c' })
+    next.mayAct = false
+    await third.resume('shop', ann)
+    await third.settle()
+    expect(runs).toHaveLength(2)
+  })
+
+  it('keeps its empty room running, and a wakeup in the store, until it has ended', async () => {
+    const { bench, runs, say } = await opened()
+    await say('pay', { gold: 5 })
+    bench.send('shop', 'ann', { kind: 'leave', reason: 'left' })
+    await bench.advance(300_000, 1000)
+    expect([bench.host.size, runs.length]).toEqual([1, 1])
+    const due = async () => {
+      const { wakeups } = bench.store.store
+      const parts = Array.from({ length: 4 }, (_, part) => wakeups.take(part, { limit: 9, againMs: 0 }))
+      return (await Promise.all(parts)).flat().map(({ room }) => room)
+    }
+    bench.mayAct = false
+    await bench.advance(31_000, 1000)
+    expect(await due()).toEqual(['prj_test/shop:a'])
+    bench.mayAct = true
+    bench.host.recheck()
+    runs[0]!.answer('paid')
+    await bench.advance(40_000, 1000)
+    expect([bench.host.size, await due()]).toEqual([0, []])
+  })
+
+  it('does not run again when its run did not return under the last owner', async () => {
+    const { bench, ann, runs, say, told } = await opened()
+    await say('pay', { gold: 5, id: 'order_1' })
+    const { records } = { records: bench.store.store.rooms }
+    const note = { hook: 'task', subject: 'order_1', ref: 0, type: 'pay', principal: '' }
+    const { epoch } = (await records.inspect('prj_test/shop:a'))!
+    await records.noteStuck('prj_test/shop:a', epoch, new TextEncoder().encode(JSON.stringify(note)), 60_000)
+    bench.mayAct = false
+    await bench.die()
+    const next = bench.successor([ann])
+    await next.resume('shop', ann)
+    await next.settle()
+    expect([runs.length, told()]).toEqual([
+      1,
+      [{ ok: false, error: 'run did not return', id: 'order_1', data: { gold: 5 } }],
+    ])
+  })
+
+  it.each([
+    ['pay', { gold: 'much' }, /the data of the task "pay": gold: /],
+    ['pay', { gold: 1, id: '' }, /ctx.task got the id ""; it must be a text of 1 to 96 bytes/],
+    ['work', null, /ctx.task got work for the task "pay", which has retry and its own run/],
+    ['look', null, /ctx.task got data for the task "look", which has no retry/],
+  ])('is refused with an error that says what would be right: %s %j', async (type, data, text) => {
+    const { ann, say } = await opened({ revealFailures: true })
+    await say(type, data)
+    expect(ann.errors).toMatchObject([{ code: 'room_logic_failed', message: expect.stringMatching(text) }])
+  })
+
+  it('is refused while a task with its id has not ended', async () => {
+    const { bench, ann, runs, say } = await opened({ revealFailures: true })
+    await say('pay', { gold: 5, id: 'order_1' })
+    await say('pay', { gold: 5, id: 'order_1' })
+    expect(ann.errors).toMatchObject([
+      { message: expect.stringContaining('the id "order_1", which a task has') },
+    ])
+    runs[0]!.answer('paid')
+    await bench.settle()
+    await say('pay', { gold: 5, id: 'order_1' })
+    expect(runs).toHaveLength(2)
+  })
+
+  it('must declare data and run, which no other task may have', () => {
+    const tasksOf = (task: object) => () =>
+      defineRoom({ type: 'bad', create: () => ({}), tasks: { pay: task } } as never)
+    const handle = () => {}
+    expect(tasksOf({ result: v.null(), retry: true, handle })).toThrow(
+      /tasks.pay.data is undefined.*tasks.pay.run is/,
+    )
+    expect(tasksOf({ result: v.null(), run: () => null, handle })).toThrow(/data or run without retry/)
+    expect(tasksOf({ result: v.null(), retry: false, handle })).toThrow(
+      /tasks.pay.retry is false; it must be true/,
+    )
+  })
+})
