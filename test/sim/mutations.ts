@@ -177,6 +177,10 @@ export const FAULTS = {
           clock.schedule(HASTE_MS, () => void rooms.commit(...write).catch(() => undefined))
           return true
         },
+        snapshot: async (...write) => {
+          clock.schedule(HASTE_MS, () => void rooms.snapshot(...write).catch(() => undefined))
+          return true
+        },
       }))(store),
     players: { queue: 6, backends: 2 },
     breaks: ['uncommitted_update', 'shown_early', 'acked_early', 'match_early', 'call_answered_early'],
