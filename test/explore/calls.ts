@@ -1,8 +1,7 @@
 import { type Store, StoreUnavailable } from '../../shared/store/port.ts'
 import { type Choice, type Fault, type Item, ordinary, RANK, type Subject, textOf } from './explorer.ts'
 import type { Ledger } from './ledger.ts'
-import type { Answer, Pending, Process } from './model-node.ts'
-import type { Operation, SimTime } from './sim.ts'
+import type { Answer, Operation, Pending, Process, SimTime } from './model-node.ts'
 
 /** What calls are made of. */
 interface CallsParts {

@@ -1,12 +1,11 @@
 import { type Frame, payloadsOf } from '../../dataplane/frame.ts'
-import type { Update } from '../../dataplane/rooms/journal.ts'
-import { JournalFormat } from '../../dataplane/rooms/journal.ts'
+import { JournalFormat, type Update } from '../../dataplane/rooms/journal.ts'
 import type { MembershipRecord } from '../../dataplane/rooms/memberships.ts'
 import type { Frames, ToEdge } from '../../dataplane/traffic.ts'
 import type { ServerMessage } from '../../shared/protocol/messages.ts'
 import type { Fence, Lease, LeaseRenewal } from '../../shared/store/port.ts'
 import { hash } from './explorer.ts'
-import type { Operation } from './sim.ts'
+import type { Operation } from './model-node.ts'
 
 /** One visible update that the store has. */
 interface Committed {

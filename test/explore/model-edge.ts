@@ -1,7 +1,7 @@
 import type { RoomAddress, Settled, ToEdge, ToOwner } from '../../dataplane/traffic.ts'
 import { hash, textOf } from './explorer.ts'
 import { decode } from './ledger.ts'
-import type { SimClock } from './sim.ts'
+import type { SimClock } from './model-node.ts'
 
 /** How long an edge waits for news before it asks the other node. */
 const PATIENCE_MS = 700

@@ -7,8 +7,16 @@ import { Calls } from './calls.ts'
 import { type Choice, type Fault, type Item, ordinary, RANK, textOf } from './explorer.ts'
 import { Ledger } from './ledger.ts'
 import { ModelEdge } from './model-edge.ts'
-import { LEASE_MS, ModelNode, type Mutation, Process } from './model-node.ts'
-import { Links, SimClock, SimStore, type SimTime } from './sim.ts'
+import {
+  LEASE_MS,
+  Links,
+  ModelNode,
+  type Mutation,
+  Process,
+  SimClock,
+  SimStore,
+  type SimTime,
+} from './model-node.ts'
 
 /** How long pauses, cuts and slow calls last when nothing ends them before: longer than a lease. */
 const FAULT_MS = 1.5 * LEASE_MS

@@ -1,7 +1,11 @@
 import { pino } from 'pino'
 import type { RoomDescription } from '../../dataplane/descriptions.ts'
 import { type NodeOptions, type RunningNode, startNode } from '../../dataplane/node.ts'
+import type { PostNotice } from '../../dataplane/notices/notice.ts'
+import { createAdminApp } from '../../dataplane/ops/admin.ts'
+import type { RoomDefinition } from '../../dataplane/rooms/definition.ts'
 import { type Clock, sleep } from '../../shared/clock.ts'
+import type { ServerMessage } from '../../shared/protocol/messages.ts'
 import type { Random } from '../../shared/random.ts'
 import type { Store } from '../../shared/store/port.ts'
 import { LEASE_MS } from '../chaos/harness/run.ts'
@@ -14,11 +18,38 @@ import {
   StoreRecorder,
 } from '../chaos/node/recording-store.ts'
 import { chaosRoom } from '../chaos/room-logic.ts'
-import { chaosQueue, matchRoom } from '../chaos/rooms.ts'
-import { Gate } from './gate.ts'
-import type { Conditions } from './lane.ts'
-import { SimSocket } from './socket.ts'
+import { bankRoom, chaosQueue, lobbyRoom, matchRoom } from '../chaos/rooms.ts'
+import { INTERNAL_TOKEN } from './control.ts'
+import {
+  type Conditions,
+  Gate,
+  Lane,
+  type Replacement,
+  rewriteMessages,
+  SimSocket,
+  UNCHANGED,
+} from './network.ts'
 import { type SimStoreServer, StoreConnection } from './store.ts'
+
+type Answer = (request: Request) => Promise<Response>
+
+/** A mistake that all nodes of a run make. Each part is one place in which it is made. */
+export interface Mutation {
+  /** Between what a node does with its store and the recorder: the node is wrong about what the store did. */
+  readonly node?: (store: Store, clock: Clock) => Store
+  /** Between the recorder and the store: the store does other things than the node asked for. */
+  readonly store?: (store: Store, clock: Clock) => Store
+  /** The code of the rooms. */
+  readonly room?: (definition: RoomDefinition) => RoomDefinition
+  /** Messages to a client, by connection. The connections of a run are numbered from 1. */
+  readonly connection?: (number: number) => ((message: ServerMessage) => Replacement) | undefined
+  /** Requests of control. */
+  readonly operations?: (answer: Answer) => Answer
+  /** Notices to the webhook. */
+  readonly notices?: (post: PostNotice) => PostNotice
+  /** Descriptions for operators. */
+  readonly describe?: (rooms: Iterable<RoomDescription>) => RoomDescription[]
+}
 
 interface SimNodeOptions {
   /** Its name, of this one life. */
@@ -26,11 +57,13 @@ interface SimNodeOptions {
   readonly clock: Clock
   readonly random: Random
   readonly server: SimStoreServer
+  /** Numbers the connections of all nodes. */
+  readonly connections: { next(): number }
   /** Of the network between the node and the store. */
   readonly conditions: Conditions
   readonly askKeyStatus: NonNullable<NodeOptions['askKeyStatus']>
-  /** Breaks what the node says to the store, on purpose. */
-  readonly mutation: (store: Store) => Store
+  readonly postNotice: NonNullable<NodeOptions['postNotice']>
+  readonly mutation: Mutation
   /** The node has an address of its own. */
   readonly direct: boolean
   readonly log?: NodeOptions['log']
@@ -45,6 +78,9 @@ export class SimNode implements SystemNode {
   readonly #sockets = new Set<SimSocket>()
   readonly #lines: StoreLine[] = []
   #accept: (socket: SimSocket) => void = (socket) => socket.destroy()
+  #operations: ((request: Request) => Promise<Response>) | undefined
+  /** Rejects requests without an answer. */
+  readonly #unanswered = new Set<() => void>()
   #describe: () => Iterable<RoomDescription> = () => []
   #running: RunningNode | undefined
   #aheadMs = 0
@@ -59,7 +95,15 @@ export class SimNode implements SystemNode {
 
   /** Resolves when it accepts clients. Rejects when it cannot reach the store. */
   async start(): Promise<void> {
-    const { node, random, askKeyStatus, direct, log = pino({ level: 'silent' }) } = this.#options
+    const {
+      node,
+      random,
+      askKeyStatus,
+      postNotice,
+      mutation,
+      direct,
+      log = pino({ level: 'silent' }),
+    } = this.#options
     const clock = this.#clock()
     const recorder = new StoreRecorder(
       node,
@@ -69,18 +113,23 @@ export class SimNode implements SystemNode {
     this.#running = await startNode({
       nodeId: node,
       rooms: [
+        lobbyRoom,
+        bankRoom('journal'),
+        bankRoom('snapshot'),
         chaosQueue,
         matchRoom,
         ...(['journal', 'snapshot', 'none'] as const).map((durability) =>
           chaosRoom(durability, (room, op) => recorder.began(room, op), clock),
         ),
-      ],
+      ].map((definition) => mutation.room?.(definition) ?? definition),
       store: this.#recorded(recorder),
       turns: recorder.calls,
       clock,
       random,
       log,
       askKeyStatus,
+      postNotice: mutation.notices?.(postNotice) ?? postNotice,
+      internalToken: INTERNAL_TOKEN,
       ...(direct && { advertiseUrl: `ws://${node}.test` }),
       nodeLeaseMs: LEASE_MS,
       heartbeatSeconds: 2,
@@ -89,7 +138,11 @@ export class SimNode implements SystemNode {
       loadClock: { now: () => 0, monotonic: () => 0, schedule: () => () => undefined },
       listen: async (gateway, admin) => {
         this.#accept = gateway.listenInProcess()
-        this.#describe = () => admin.describeRooms({ include_state: true }).items
+        const { operations = (answer) => answer } = mutation
+        const app = createAdminApp(admin)
+        this.#operations = operations(async (request) => app.fetch(request))
+        const { describe = (rooms) => rooms } = mutation
+        this.#describe = () => describe(admin.describeRooms({ include_state: true }).items)
         return { wsUrl: `ws://${node}.test`, adminUrl: `http://${node}.test`, close: async () => undefined }
       },
     })
@@ -101,12 +154,34 @@ export class SimNode implements SystemNode {
 
   /** Opens a connection of a client. */
   dial(): SimSocket {
-    const { clock, random } = this.#options
-    const [client, server] = SimSocket.pair(clock, random, (happening) => this.#gate.pass(happening))
+    const { clock, random, mutation } = this.#options
+    const change = mutation.connection?.(this.#options.connections.next())
+    const rewrite = change ? rewriteMessages(change) : UNCHANGED
+    const [client, server] = SimSocket.pair(clock, random, (happening) => this.#gate.pass(happening), rewrite)
     this.#sockets.add(server)
     server.once('close', () => this.#sockets.delete(server))
     this.#gate.pass(() => this.#accept(server))
     return client
+  }
+
+  /** Sends a request to its operations side. Rejects when the process ends before the answer. */
+  request(request: Request): Promise<{ status: number; body: string; retryAfter: string | null }> {
+    const { clock, random } = this.#options
+    const [there, back] = [new Lane(clock, random), new Lane(clock, random)]
+    return new Promise((resolve, reject) => {
+      const lost = () => reject(new Error('the node is gone'))
+      if (!this.alive || !this.#operations) return lost()
+      this.#unanswered.add(lost)
+      const answer = async () => {
+        const response = await this.#operations!(request)
+        const body = await response.text()
+        back.send(() => {
+          if (!this.#unanswered.delete(lost)) return
+          resolve({ status: response.status, body, retryAfter: response.headers.get('retry-after') })
+        })
+      }
+      there.send(() => this.#gate.pass(() => void answer().catch(reject)))
+    })
   }
 
   /** The rooms that it runs, with states. */
@@ -119,6 +194,8 @@ export class SimNode implements SystemNode {
     this.#gate.kill()
     this.connection.abandon()
     for (const socket of this.#sockets) socket.abandon()
+    for (const reject of this.#unanswered) reject()
+    this.#unanswered.clear()
   }
 
   async endWithin(ms: number): Promise<void> {
@@ -161,19 +238,24 @@ export class SimNode implements SystemNode {
   }
 
   #recorded(recorder: StoreRecorder): Store {
-    const { store: connected } = this.connection
-    const store = this.#options.mutation(
-      overriding(connected, { records: recorder.records(connected.records) }),
-    )
-    return overriding(store, {
-      rooms: recorder.rooms(store.rooms),
-      records: overriding(store.records, {
-        write: async (writes) => {
-          const stands = await store.records.write(writes)
-          if (stands) recorder.wrote(writes)
-          return stands
-        },
+    const { store: broken = unchanged, node = unchanged } = this.#options.mutation
+    const { clock } = this.#options
+    const store = broken(this.connection.store, clock)
+    const records = recorder.records(store.records)
+    return node(
+      overriding(store, {
+        rooms: recorder.rooms(store.rooms),
+        records: overriding(records, {
+          write: async (writes) => {
+            const stands = await records.write(writes)
+            if (stands) recorder.wrote(writes)
+            return stands
+          },
+        }),
       }),
-    })
+      clock,
+    )
   }
 }
+
+const unchanged = (store: Store): Store => store

@@ -5,7 +5,7 @@ import { parseArgs } from 'node:util'
 import { pino } from 'pino'
 import { check } from '../chaos/checker/check.ts'
 import { report, summary } from '../chaos/harness/report.ts'
-import { MUTATIONS } from './mutations.ts'
+import { FAULTS, type Fault, violationsOf } from './mutations.ts'
 import { SimWorld } from './world.ts'
 
 const HELP = `npm run sim -- [options]
@@ -17,22 +17,31 @@ Real nodes and clients in simulated time, over a simulated network and store, wi
   --nodes N       (3)
   --clients N     (24)
   --rooms N       (6)
-  --queue N       so many more queue for matches (0)
-  --direct        nodes have addresses of their own, and most clients go to that of their room
-  --mutation NAME breaks every node on purpose: some seed must fail (${Object.keys(MUTATIONS).join(', ')})
+  --queue N       additional players who queue for matches (0)
+  --lobby N       additional players who find rooms by lists, codes and reservations (0)
+  --backends N    backends that call rooms through the control plane (0)
+  --direct        nodes have their own addresses, and most clients go to the node of their room
+  --mutation NAME every node makes this mistake: some seed must fail
+  --mutations     looks for the first seed that finds each mistake, in a smaller world, and prints the table.
+                  --mutation NAME,NAME only these; --seeds A-B these seeds (1-200)
   --log           the log of the nodes on standard error
 
-Ends with 1 when a promise did not hold. Then it says how, and where the history is.
+Mistakes: ${Object.keys(FAULTS).join(', ')}
+
+Ends with 1 when a promise did not hold, or when --mutations does not find a mistake. Then it says how, and where the history is.
 `
 
 const { values } = parseArgs({
   options: {
-    seeds: { type: 'string', default: '1-20' },
+    seeds: { type: 'string' },
     seconds: { type: 'string', default: '20' },
     nodes: { type: 'string', default: '3' },
     clients: { type: 'string', default: '24' },
     rooms: { type: 'string', default: '6' },
     queue: { type: 'string', default: '0' },
+    lobby: { type: 'string', default: '0' },
+    backends: { type: 'string', default: '0' },
+    mutations: { type: 'boolean', default: false },
     direct: { type: 'boolean', default: false },
     mutation: { type: 'string' },
     log: { type: 'boolean', default: false },
@@ -40,11 +49,19 @@ const { values } = parseArgs({
   },
 })
 
-const mutation = values.mutation === undefined ? undefined : MUTATIONS[values.mutation]
+const faults: Readonly<Record<string, Fault>> = FAULTS
+const chosen = values.mutation?.split(',') ?? (values.mutations ? Object.keys(faults) : [])
+const unknown = chosen.find((name) => !faults[name])
 const say = (line: string): void => void process.stdout.write(`${line}\n`)
+
+const seedsOr = (range: string): [first: number, last: number] => {
+  const [first = 1, last = first] = (values.seeds ?? range).split('-').map(Number)
+  return [first, last]
+}
 
 async function runSeed(seed: number): Promise<boolean> {
   const begun = performance.now()
+  const fault = faults[chosen[0] ?? '']
   const history = await SimWorld.run({
     seed,
     seconds: Number(values.seconds),
@@ -52,11 +69,15 @@ async function runSeed(seed: number): Promise<boolean> {
     clients: Number(values.clients),
     rooms: Number(values.rooms),
     queue: Number(values.queue),
+    lobby: Number(values.lobby),
+    backends: Number(values.backends),
     direct: values.direct,
     say,
-    ...(mutation && { mutation }),
+    ...fault?.players,
+    ...(fault && { mutation: fault }),
     ...(values.log && { log: pino({}, process.stderr) }),
   })
+  fault?.plant?.(history as never)
   const { violations, excused } = check(history)
   const result = { history, violations, excused, folder: undefined }
   say(`seed ${seed}: ${summary(result)} (${((performance.now() - begun) / 1000).toFixed(1)} s)`)
@@ -68,7 +89,7 @@ async function runSeed(seed: number): Promise<boolean> {
 }
 
 async function runAll(): Promise<void> {
-  const [first = 1, last = first] = values.seeds.split('-').map(Number)
+  const [first, last] = seedsOr('1-20')
   const failed: number[] = []
   for (let seed = first; seed <= last; seed++) if (!(await runSeed(seed))) failed.push(seed)
   const count = last - first + 1
@@ -78,8 +99,28 @@ async function runAll(): Promise<void> {
   process.exit(failed.length > 0 ? 1 : 0)
 }
 
+/** Prints each mistake with the first seed that shows it, as rows of the table in README.md. */
+async function findAll(): Promise<void> {
+  const [first, last] = seedsOr('1-200')
+  const missed: string[] = []
+  for (const name of chosen) {
+    const { what, breaks } = faults[name]!
+    const seeds = new Map<string, number>()
+    for (let seed = first; seed <= last && seeds.size < breaks.length; seed++)
+      for (const broken of await violationsOf(faults[name]!, seed))
+        if (breaks.includes(broken) && !seeds.has(broken)) seeds.set(broken, seed)
+    const rules = breaks.map((rule) => `\`${rule}\` ${seeds.get(rule) ?? 'not found'}`)
+    if (seeds.size < breaks.length) missed.push(name)
+    say(`| \`${name}\` | ${what} | ${rules.join(', ')} |`)
+  }
+  say(
+    `${chosen.length - missed.length} of ${chosen.length} mistakes found${missed.length > 0 ? `; not: ${missed.join(', ')}` : ''}`,
+  )
+  process.exit(missed.length > 0 ? 1 : 0)
+}
+
 if (values.help) say(HELP)
-else if (values.mutation !== undefined && !mutation) {
-  process.stderr.write(`--mutation is ${values.mutation}\n\n${HELP}`)
+else if (unknown !== undefined) {
+  process.stderr.write(`--mutation is ${unknown}\n\n${HELP}`)
   process.exitCode = 2
-} else await runAll()
+} else await (values.mutations ? findAll() : runAll())

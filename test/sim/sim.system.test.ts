@@ -1,17 +1,16 @@
 import { describe, expect, it } from 'vitest'
 import { check } from '../chaos/checker/check.ts'
-import { runLength } from '../support/run-length.ts'
-import { MUTATIONS } from './mutations.ts'
+import { VIOLATIONS, type ViolationName } from '../chaos/checker/history.ts'
+import { isFullLength, runLength } from '../support/run-length.ts'
+import { FAULT_RUN, FAULTS, type Fault, violationsOf } from './mutations.ts'
 import { SimWorld } from './world.ts'
 
-/** Smaller than what `npm run sim` runs, so that many seeds take little time. */
-const SMALL = { seconds: 15, nodes: 3, clients: 9, rooms: 3, direct: false }
 const PATIENCE_MS = 60_000
-/** So many seeds have to show a mistake, from the given one on. */
-const ENOUGH_SEEDS = 12
+/** Seeds within which each mistake is found. */
+const ENOUGH_SEEDS = 24
+const SEARCH_MS = 600_000
 
-const run = (seed: number, mutation?: string) =>
-  SimWorld.run({ ...SMALL, seed, ...(mutation !== undefined && { mutation: MUTATIONS[mutation]! }) })
+const run = (seed: number) => SimWorld.run({ ...FAULT_RUN, seed })
 
 describe('the simulated world', () => {
   it.each([1, 2, 3, 4, 5].slice(0, runLength(2, 5)))(
@@ -32,25 +31,22 @@ describe('the simulated world', () => {
     PATIENCE_MS,
   )
 
-  // The explorer finds each of them, too.
-  const mistakes = [
-    ['unfenced', 'stale_commit', 3],
-    ['refiring', 'timer_twice', 3],
-    ['trusting', 'acted_without_lease', 3],
-    ['repeating', 'version_gap', 16],
-    ['hopeful', 'stale_commit', 3],
-    ['grabbing', 'epoch_claimed_twice', 3],
-    ['forgetful', 'timer_lost', 3],
-  ] as const
-  it.each(mistakes.slice(0, runLength(2, mistakes.length)))(
-    'finds the mistake %s (%s, from seed %i on)',
-    async (mutation, violation, first) => {
-      const found = async (seed: number) =>
-        check(await run(seed, mutation)).violations.some(({ name }) => name === violation)
-      let seed: number = first
-      while (seed < first + ENOUGH_SEEDS && !(await found(seed))) seed++
-      expect(seed).toBeLessThan(first + ENOUGH_SEEDS)
+  it('has a mistake for every rule of the checker', () => {
+    const found = Object.values<Fault>(FAULTS).flatMap(({ breaks }) => breaks)
+    const rules = Object.keys(VIOLATIONS) as ViolationName[]
+    expect(rules.filter((rule) => !found.includes(rule))).toEqual([])
+  })
+
+  const mistakes: readonly string[] = isFullLength() ? Object.keys(FAULTS) : ['doubled', 'refiring']
+  it.each(mistakes)(
+    'finds the mistake %s',
+    async (name) => {
+      const fault = (FAULTS as Readonly<Record<string, Fault>>)[name]!
+      const found = new Set<ViolationName>()
+      for (let seed = 1; seed <= ENOUGH_SEEDS && !fault.breaks.every((rule) => found.has(rule)); seed++)
+        for (const rule of await violationsOf(fault, seed)) found.add(rule)
+      expect([...found]).toEqual(expect.arrayContaining([...fault.breaks]))
     },
-    PATIENCE_MS,
+    SEARCH_MS,
   )
 })

@@ -3,8 +3,7 @@ import type { Random } from '../../shared/random.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { type Bus, type Store, StoreUnavailable } from '../../shared/store/port.ts'
 import type { StoreSwitch } from '../chaos/harness/system.ts'
-import { Gate } from './gate.ts'
-import { type Conditions, Lane } from './lane.ts'
+import { type Conditions, Gate, Lane } from './network.ts'
 
 /** How long a command waits for its connection, and then for its answer. As in the Redis adapter. */
 const TIMEOUT_MS = 2000

@@ -3,8 +3,8 @@ import { PublicProtocol } from 'paseto'
 import { ExportPublicKeyFactory, GenerateKeyPairFactory } from 'paseto/v4/public'
 import type { Logger } from 'pino'
 import type { NodeOptions } from '../../dataplane/node.ts'
+import { noUrl } from '../../dataplane/notices/notice.ts'
 import { sleep, timestamp } from '../../shared/clock.ts'
-import type { Store } from '../../shared/store/port.ts'
 import { issueToken, type SigningKey } from '../../shared/tokens.ts'
 import type { Door } from '../chaos/harness/player.ts'
 import { Run, type RunOptions } from '../chaos/harness/run.ts'
@@ -15,14 +15,16 @@ import {
   type SystemHistory,
   type SystemLink,
 } from '../chaos/harness/system.ts'
-import { historyOf } from '../chaos/node/recording-store.ts'
+import { historyOf, overriding } from '../chaos/node/recording-store.ts'
 import { SeededRandom } from '../kit/seeded-random.ts'
 import { TestTime } from '../kit/time.ts'
-import { Cryptography } from './cryptography.ts'
-import type { Conditions } from './lane.ts'
-import { SimNode } from './node.ts'
+import { callControl } from '../support/calls.ts'
+import { SimControl } from './control.ts'
+import type { Conditions } from './network.ts'
+import { type Mutation, SimNode } from './node.ts'
 import { SimStoreServer } from './store.ts'
 
+/** Id of the project in a world without a control plane. */
 const PROJECT = 'prj_sim'
 const TOKEN_MS = 24 * 3_600_000
 /** So far behind is the issuer's clock: a token is good at nodes whose clocks jump either way. */
@@ -34,6 +36,36 @@ const LOOK_MS = 100
 
 const protocol = new PublicProtocol(GenerateKeyPairFactory, ExportPublicKeyFactory)
 
+const { subtle } = globalThis.crypto
+const OPERATIONS = ['verify', 'sign', 'digest', 'importKey', 'exportKey', 'generateKey'] as const
+
+/** Counts the cryptographic operations that other threads compute. Simulated time waits for them, so that a run can be repeated. */
+class Cryptography {
+  #running = 0
+
+  get busy(): boolean {
+    return this.#running > 0
+  }
+
+  /** Counts from now on; the returned function ends that. */
+  watch(): () => void {
+    for (const name of OPERATIONS)
+      Object.defineProperty(subtle, name, {
+        configurable: true,
+        value: (...words: never[]): Promise<unknown> => {
+          this.#running += 1
+          const operation = Reflect.apply(SubtleCrypto.prototype[name], subtle, words) as Promise<unknown>
+          return operation.finally(() => {
+            this.#running -= 1
+          })
+        },
+      })
+    return () => {
+      for (const name of OPERATIONS) Reflect.deleteProperty(subtle, name)
+    }
+  }
+}
+
 /** A place for a node: one life after the other, behind the same network. */
 interface Slot {
   readonly conditions: Conditions
@@ -43,10 +75,14 @@ interface Slot {
 
 /** What a world is made of. */
 export interface WorldOptions extends Omit<RunOptions, 'unfenced' | 'lobby' | 'queue' | 'backends' | 'say'> {
+  /** Players who find rooms by lists, codes and reservations. Default: none. */
+  readonly lobby?: number
+  /** Backends that call rooms and get notices. Default: none, and no control plane. */
+  readonly backends?: number
   /** Players who queue for matches. Default: none. */
   readonly queue?: number
-  /** Breaks what nodes say to the store, on purpose. Default: nothing is broken. */
-  readonly mutation?: (store: Store) => Store
+  /** Mistake of all nodes. Default: none. */
+  readonly mutation?: Mutation
   /** Hears what a run has waited for in vain. Default: no one. */
   readonly say?: (line: string) => void
   /** Logger of the nodes. Default: no logs. */
@@ -62,11 +98,13 @@ export class SimWorld implements System {
   readonly #time = new TestTime(() => this.#cryptography.busy)
   readonly clock = this.#time.clock
   readonly store = new SimStoreServer(this.clock)
+  readonly control?: SimControl
   readonly #options: WorldOptions
   readonly #random: SeededRandom
   readonly #key: SigningKey
   readonly #askKeyStatus: NonNullable<NodeOptions['askKeyStatus']>
   readonly #slots: Slot[]
+  readonly #connections = { count: 0, next: () => ++this.#connections.count }
   /** Every life there was. */
   readonly #lives: SimNode[] = []
 
@@ -79,6 +117,13 @@ export class SimWorld implements System {
       status: 'active',
       public_key: publicKey,
     })
+    if (options.backends)
+      this.control = new SimControl({
+        clock: this.clock,
+        random: new SeededRandom(Math.imul(options.seed + 2, 0x9e3779b1)),
+        server: this.store,
+        nodes: () => this.#slots.flatMap(({ node }) => node ?? []),
+      })
     this.#slots = Array.from({ length: options.nodes }, () => ({
       conditions: { delayMs: 0, held: false },
       lives: 0,
@@ -92,6 +137,7 @@ export class SimWorld implements System {
     const world = new SimWorld(options, secretKey, await protocol.ExportPublicKey(publicKey))
     const unwatch = world.#cryptography.watch()
     const history = (async () => {
+      await world.control?.start()
       await Promise.all(world.#slots.map((_, slot) => world.startNode(slot)))
       return new Run(
         {
@@ -121,17 +167,17 @@ export class SimWorld implements System {
   }
 
   async login(): Promise<{ projectId: string; token: string }> {
-    return { projectId: PROJECT, token: await this.#issue() }
+    const { control } = this
+    const project =
+      control && (await callControl(control.url, 'POST', '/projects', { name: 'sim' }, {}, control.fetch))
+    const projectId = project?.id ?? PROJECT
+    return { projectId, token: await this.tokenOf(projectId) }
   }
 
-  tokenOf(_projectId: string, sub: string): Promise<string> {
-    return this.#issue(sub)
-  }
-
-  #issue(sub?: string): Promise<string> {
+  tokenOf(projectId: string, sub?: string): Promise<string> {
     const now = this.clock.now() - ISSUER_LAG_MS
     return issueToken(this.#key, {
-      project_id: PROJECT,
+      project_id: projectId,
       ...(sub !== undefined && { sub }),
       issued_at: timestamp(now),
       expires_at: timestamp(now + TOKEN_MS),
@@ -168,14 +214,16 @@ export class SimWorld implements System {
     const place = this.#slots[slot]!
     for (let attempt = 1; ; attempt++) {
       place.lives += 1
-      const { log, direct, mutation = (store) => store } = this.#options
+      const { log, direct, mutation = {} } = this.#options
       const node = new SimNode({
         node: `node${slot + 1}.${place.lives}`,
         clock: this.clock,
         random: new SeededRandom(this.#random.integer(1, 2 ** 31)),
         server: this.store,
+        connections: this.#connections,
         conditions: place.conditions,
         askKeyStatus: this.#askKeyStatus,
+        postNotice: this.control?.notices.post ?? noUrl,
         direct,
         mutation,
         ...(log && { log: log.child({ node: `node${slot + 1}.${place.lives}` }) }),
@@ -208,6 +256,6 @@ export class SimWorld implements System {
   }
 
   async openStore() {
-    return this.store.data
+    return overriding(this.store.data, { close: async () => undefined })
   }
 }

@@ -3,15 +3,16 @@ import type { RoomDescription, SessionDescription } from '../../dataplane/descri
 /** What control answered; ids and tokens are texts. */
 type Told = Record<string, string>
 
-/** Calls a control API, with `headers` besides; rejects with what it answers when that is not a success. */
+/** Calls a control API, with additional `headers`. Rejects with the answer if that is not a success. */
 export async function callControl(
   url: string,
   method: 'GET' | 'POST' | 'PUT',
   path: string,
   body?: object,
   headers: Readonly<Record<string, string>> = {},
+  send: typeof fetch = fetch,
 ): Promise<Told> {
-  const response = await fetch(`${url}${path}`, {
+  const response = await send(`${url}${path}`, {
     method,
     headers: { ...(method === 'POST' && { 'content-type': 'application/json' }), ...headers },
     ...(body && { body: JSON.stringify(body) }),

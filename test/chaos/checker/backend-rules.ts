@@ -1,7 +1,14 @@
 import { OUTCOME_MS } from '../../../dataplane/rooms/request-turns.ts'
 import type { BankState } from '../rooms.ts'
-import type { BackendHistory, BackendRecord, WrittenNotice } from './backend-history.ts'
-import type { History, StoreRecord, Violation, ViolationName } from './history.ts'
+import type {
+  BackendHistory,
+  BackendRecord,
+  History,
+  StoreRecord,
+  Violation,
+  ViolationName,
+  WrittenNotice,
+} from './history.ts'
 import { type Ownership, Ownerships } from './ownership.ts'
 import { CLOCK_TOLERANCE_MS, certainFrom } from './store-rules.ts'
 

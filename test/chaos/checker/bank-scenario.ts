@@ -1,6 +1,5 @@
 import type { BankState } from '../rooms.ts'
-import type { BackendHistory, BackendRecord } from './backend-history.ts'
-import type { Fault, FaultKind, History, StoreRecord } from './history.ts'
+import type { BackendHistory, BackendRecord, Fault, FaultKind, History, StoreRecord } from './history.ts'
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] }
 type Without<T, K extends PropertyKey> = T extends unknown ? Omit<T, K> : never

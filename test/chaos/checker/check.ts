@@ -2,12 +2,19 @@ import { isDeepStrictEqual } from 'node:util'
 import { closeAdvice } from '../../../shared/protocol/error-codes.ts'
 import { type ChaosState, visibleTo } from '../room-logic.ts'
 import { checkBackends } from './backend-rules.ts'
-import { type ExcusedShare, Excuses, excusedShare, type Known, learn, NOTHING_KNOWN } from './excuses.ts'
-import { checkFeatures } from './feature-rules.ts'
 import type { ClientRecord, History, Violation, ViolationName } from './history.ts'
 import { checkLobby } from './lobby-rules.ts'
-import { checkOps } from './op-rules.ts'
-import { type Ownership, Ownerships } from './ownership.ts'
+import { checkFeatures, checkOps } from './op-rules.ts'
+import {
+  type ExcusedShare,
+  Excuses,
+  excusedShare,
+  type Known,
+  learn,
+  NOTHING_KNOWN,
+  type Ownership,
+  Ownerships,
+} from './ownership.ts'
 import { checkQueue } from './queue-rules.ts'
 import { CommitTimes, checkCommits, checkStore } from './store-rules.ts'
 

@@ -1,7 +1,5 @@
 import type { Json } from '../../../shared/json.ts'
 import type { AppliedOp, HeldLayers, Player, Refusal, View } from '../room-logic.ts'
-import type { BackendHistory, WrittenNotice } from './backend-history.ts'
-import type { Queue } from './queue-history.ts'
 
 /**
  * All that one run of chaos has left behind, as plain data. Times (`at`, `began`, `ended`, `until`) are milliseconds on the machine's
@@ -94,6 +92,124 @@ export interface Expected {
   readonly since: number
   readonly code?: string
 }
+
+/** What backends, their webhook and the players that they manage have seen. Times are those of the history. */
+export interface BackendHistory {
+  readonly rooms: readonly { readonly room: string; readonly durability: Durability }[]
+  /** In the order of their times. */
+  readonly records: readonly BackendRecord[]
+  readonly end: {
+    readonly at: number
+    /** The banks that the nodes run at the end. */
+    readonly rooms: readonly { readonly room: string; readonly node: string; readonly state: Json }[]
+    /** Players that have no seat although no one keeps them out. */
+    readonly seatless: readonly string[]
+  }
+}
+
+/** One observation. `call` is an idempotency key, `sub` a player, `notice` the id of a notice. */
+export type BackendRecord = { readonly at: number } & (
+  | {
+      /** Before the first request of this call leaves. `close`: it ends the room. */
+      readonly kind: 'called'
+      readonly call: string
+      readonly room: string
+      readonly what: 'grant' | 'close'
+      readonly refuse: Refusal | null
+    }
+  /** One request of a call was answered, and not only put off. `answer`: reply, epoch and seq as JSON, or code and text of the refusal. */
+  | {
+      readonly kind: 'answered'
+      readonly call: string
+      readonly code: string | null
+      readonly answer: string
+    }
+  /** A kick was answered. */
+  | {
+      readonly kind: 'kicked'
+      readonly sub: string
+      readonly room: string
+      readonly sent: number
+      readonly seats: number
+    }
+  /** A ban was answered; the end of a ban is sent. */
+  | { readonly kind: 'banned' | 'unbanning'; readonly sub: string }
+  /** The webhook got a notice. `accepted`: it answers in time that it has taken it. */
+  | {
+      readonly kind: 'received'
+      readonly notice: string
+      readonly body: string
+      readonly accepted: boolean
+    }
+  | { readonly kind: 'online'; readonly sub: string; readonly node: string }
+  | { readonly kind: 'offline'; readonly sub: string }
+  | { readonly kind: 'seated'; readonly sub: string; readonly room: string; readonly member: string }
+  | { readonly kind: 'unseated'; readonly sub: string; readonly room: string; readonly member: string }
+)
+
+/** A notice as the owner of its room has written it. */
+export interface WrittenNotice {
+  readonly id: string
+  readonly body: string
+}
+
+/** Players who queue for matches. */
+export interface Queue {
+  /** In the order of their times. */
+  readonly records: readonly QueueRecord[]
+  readonly end: QueueEnd
+}
+
+export interface QueueEnd {
+  readonly at: number
+  /** What nodes run of the queue, each with its state. */
+  readonly queues: readonly { readonly node: string; readonly state: Json }[]
+  /** Tickets of the players who wait. */
+  readonly waiting: readonly WaitingTicket[]
+  /** Players who are neither in a queue nor in the room of a match. */
+  readonly outside: readonly string[]
+}
+
+export interface WaitingTicket {
+  readonly client: string
+  readonly ticket: string
+  readonly level: number
+}
+
+/** One observation of a player of the queue. The client is the `sub` of its player. */
+export type QueueRecord = { readonly at: number; readonly client: string } & (
+  | { readonly kind: 'connected' | 'lost_connection' }
+  /** The player has loaded its page, which knows no earlier match. */
+  | { readonly kind: 'loaded' }
+  /** A ticket was asked for, or asked for again after a reload. */
+  | { readonly kind: 'asked'; readonly ticket: string }
+  /** The queue has said that the ticket waits. */
+  | { readonly kind: 'placed'; readonly ticket: string }
+  /** A frame, or a refusal, named the room of the player's match. */
+  | { readonly kind: 'heard'; readonly room: string; readonly tickets: readonly string[] }
+  /** The player has joined the room of its match. */
+  | {
+      readonly kind: 'matched'
+      readonly ticket: string
+      readonly room: string
+      readonly tickets: readonly string[]
+      /** Its seat is in the state of the room. */
+      readonly seated: boolean
+    }
+  /** The ticket has ended without a match. `cancelled`: the player wanted that. */
+  | { readonly kind: 'ended'; readonly ticket: string; readonly code: string; readonly cancelled: boolean }
+  /** The player joined the room of a match of others. */
+  | {
+      readonly kind: 'intruded'
+      readonly room: string
+      readonly tickets: readonly string[]
+      /** Members of the room. */
+      readonly seats: readonly string[]
+      /** Players who have had a seat. */
+      readonly came: readonly string[]
+    }
+  | { readonly kind: 'kept_out'; readonly room: string; readonly code: string }
+)
 
 /** A call of a handler on a node without a lease. */
 export interface LateCall {

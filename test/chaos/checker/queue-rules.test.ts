@@ -1,17 +1,8 @@
 import { describe, expect, it } from 'vitest'
 import type { Fault, ViolationName } from './history.ts'
 import { Ownerships } from './ownership.ts'
+import { MATCH, matchAgain, moreWait, note, PLANTED_IN_QUEUE, queued, TICKETS, withQueue } from './planted.ts'
 import { checkQueue } from './queue-rules.ts'
-import {
-  MATCH,
-  matchAgain,
-  moreWait,
-  note,
-  PLANTED_IN_QUEUE,
-  queued,
-  TICKETS,
-  withQueue,
-} from './queue-scenario.ts'
 import { type OpenHistory, Scenario } from './scenario.ts'
 
 const LATER_MS = 40_000

@@ -1,7 +1,14 @@
 import { LEVELS, MATCH_PLAYERS, PARTY_SIZE, partyOf, playerOf } from '../rooms.ts'
-import type { History, StoreRecord, Violation } from './history.ts'
+import type {
+  History,
+  Queue,
+  QueueEnd,
+  QueueRecord,
+  StoreRecord,
+  Violation,
+  WaitingTicket,
+} from './history.ts'
 import type { Ownerships } from './ownership.ts'
-import type { Queue, QueueEnd, QueueRecord, WaitingTicket } from './queue-history.ts'
 import { CLOCK_TOLERANCE_MS } from './store-rules.ts'
 
 const QUEUE = 'chaos-queue:default'

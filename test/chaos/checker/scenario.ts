@@ -10,8 +10,8 @@ import {
   type Refusal,
   visibleTo,
 } from '../room-logic.ts'
-import type { BackendHistory } from './backend-history.ts'
 import type {
+  BackendHistory,
   ClientRecord,
   Content,
   Durability,
@@ -22,12 +22,13 @@ import type {
   LateCall,
   Lobby,
   LobbyRecord,
+  QueueEnd,
+  QueueRecord,
   RunPlan,
   SessionWrite,
   StoreRecord,
   TaskBegin,
 } from './history.ts'
-import type { QueueEnd, QueueRecord } from './queue-history.ts'
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] }
 

@@ -9,7 +9,7 @@ import { sleep } from '../../../shared/clock.ts'
 import { type Random, systemRandom } from '../../../shared/random.ts'
 import { SeededRandom } from '../../kit/seeded-random.ts'
 import { callControl } from '../../support/calls.ts'
-import type { BackendHistory, BackendRecord } from '../checker/backend-history.ts'
+import type { BackendHistory, BackendRecord } from '../checker/history.ts'
 import { REFUSALS, type Refusal } from '../room-logic.ts'
 import type { bankRoom } from '../rooms.ts'
 import type { Without } from './player.ts'
@@ -81,7 +81,7 @@ export class Backends {
     const random = new SeededRandom(Math.imul(seed + 11, 0x27d4eb2f))
     const scopes = ['room:call', 'room:read', 'player:manage']
     const path = `/projects/${projectId}/keys`
-    const { secret = '' } = await callControl(control.url, 'POST', path, { scopes })
+    const { secret = '' } = await callControl(control.url, 'POST', path, { scopes }, {}, control.fetch)
     const guests: Guest[] = []
     const backends = new Backends(options, secret, guests, random)
     for (let i = 0; i < GUESTS; i++) {
@@ -200,7 +200,7 @@ export class Backends {
       { url: control.url, projectId, key: this.#key, timeoutMs },
       {
         fetch: async (url, init) => {
-          const response = await fetch(url, init)
+          const response = await (control.fetch ?? fetch)(url, init)
           const body = await response.text()
           if (call !== undefined && !PUT_OFF.includes(response.status))
             this.#answered(call, response.status, body)
@@ -404,14 +404,20 @@ const KEY = Buffer.from('the key of the notices of chaos')
 const LATE_MS = 2500
 
 /** What it does with a notice. */
-type Mood = 'accepts' | 'fails' | 'silent' | 'late'
+export type Mood = 'accepts' | 'fails' | 'silent' | 'late'
+
+/** The webhook of the backends of a run. */
+export interface Notices {
+  /** Called with each notice that has a valid signature. */
+  onNotice: (id: string, body: string, accepted: boolean) => void
+  mood: () => Mood
+}
 
 /** The webhook of a backend (`NOTIFY_URL`). It fails, does not answer, or answers when the node has given up, as its `mood` says. */
-export class NoticeReceiver {
+export class NoticeReceiver implements Notices {
   /** Value of `NOTIFY_SECRET`. */
   readonly secret = `whsec_${KEY.toString('base64')}`
-  /** Called with each notice that has a valid signature. */
-  onNotice: (id: string, body: string, accepted: boolean) => void = () => {}
+  onNotice: Notices['onNotice'] = () => {}
   mood: () => Mood = () => 'accepts'
   readonly #server = createServer((request, response) => void this.#receive(request, response))
 

@@ -7,7 +7,6 @@ import {
   type Unsubscribe,
 } from 'roomful/client'
 import { sleep } from '../../../shared/clock.ts'
-import { systemRandom } from '../../../shared/random.ts'
 import type { Expected, FoundBy, ListedRow, LobbyRecord } from '../checker/history.ts'
 import type { lobbyRoom } from '../rooms.ts'
 import type { ClientParts, Without } from './player.ts'
@@ -118,7 +117,7 @@ export class LobbyPlayer {
       reroute: false,
       WebSocket: this.#network.WebSocket,
       clock,
-      random: { float: random, bytes: (count) => systemRandom.bytes(count) },
+      random: { float: random, bytes: (count) => Uint8Array.from({ length: count }, () => 256 * random()) },
       onError: () => {},
     })
     this.#client = client

@@ -1,7 +1,12 @@
-import type { BackendRecord } from '../checker/backend-history.ts'
-import { describeExcused, percent } from '../checker/excuses.ts'
-import { type History, type Lobby, VIOLATIONS, type Violation } from '../checker/history.ts'
-import type { QueueRecord } from '../checker/queue-history.ts'
+import {
+  type BackendRecord,
+  type History,
+  type Lobby,
+  type QueueRecord,
+  VIOLATIONS,
+  type Violation,
+} from '../checker/history.ts'
+import { describeExcused, percent } from '../checker/ownership.ts'
 import type { ChaosOptions, ChaosResult } from './chaos.ts'
 
 /** So many violations get a trace; the others are counted. */

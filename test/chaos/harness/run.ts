@@ -4,10 +4,19 @@ import { restore } from '../../../dataplane/rooms/restore.ts'
 import { sleep } from '../../../shared/clock.ts'
 import type { Store } from '../../../shared/store/port.ts'
 import { SeededRandom } from '../../kit/seeded-random.ts'
-import type { BackendHistory } from '../checker/backend-history.ts'
-import type { ClientRecord, Durability, End, Fault, History, Lobby, LobbyRecord } from '../checker/history.ts'
+import type {
+  BackendHistory,
+  ClientRecord,
+  Durability,
+  End,
+  Fault,
+  History,
+  Lobby,
+  LobbyRecord,
+  Queue,
+  QueueRecord,
+} from '../checker/history.ts'
 import { checkLobbyEnd } from '../checker/lobby-rules.ts'
-import type { Queue, QueueRecord } from '../checker/queue-history.ts'
 import { checkQueueEnd } from '../checker/queue-rules.ts'
 import { type ChaosState, visibleTo } from '../room-logic.ts'
 import { Backends } from './backends.ts'

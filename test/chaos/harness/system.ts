@@ -3,7 +3,7 @@ import type { RoomDescription } from '../../../dataplane/descriptions.ts'
 import type { Clock } from '../../../shared/clock.ts'
 import type { Store } from '../../../shared/store/port.ts'
 import type { End, Fault, History, LobbyRoom } from '../checker/history.ts'
-import type { NoticeReceiver } from './backends.ts'
+import type { Notices } from './backends.ts'
 import type { Door } from './player.ts'
 
 /** A deployment that a run plays on and breaks: real processes over a real Redis, or a simulated world. */
@@ -41,7 +41,9 @@ export interface System {
 export interface SystemControl {
   readonly url: string
   /** Receives the notices of all nodes. */
-  readonly notices: NoticeReceiver
+  readonly notices: Notices
+  /** Sends a request. Undefined: over the network. */
+  readonly fetch?: typeof fetch
   /** Ends it as `kill -9` does. */
   kill(): Promise<void>
   start(): Promise<void>

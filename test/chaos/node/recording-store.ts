@@ -3,7 +3,17 @@ import { decodeNotice } from '../../../dataplane/notices/notice.ts'
 import { JournalFormat } from '../../../dataplane/rooms/journal.ts'
 import { noObserver, type TurnHook, type TurnObserver } from '../../../dataplane/watchdog/turns.ts'
 import { type Clock, sleep, systemClock } from '../../../shared/clock.ts'
-import type { Claim, Fence, Records, RoomOwner, RoomRecords, Write } from '../../../shared/store/port.ts'
+import { NODES } from '../../../shared/node-registry.ts'
+import type {
+  Claim,
+  Fence,
+  Records,
+  RoomOwner,
+  RoomRecords,
+  Store,
+  StoredRecord,
+  Write,
+} from '../../../shared/store/port.ts'
 import type {
   Content,
   Fault,
@@ -262,6 +272,30 @@ const withoutProject = <T extends { readonly room: string }>(record: T): T => ({
   ...record,
   room: record.room.slice(record.room.indexOf('/') + 1),
 })
+
+/** Keys and indexes that nodes read, or write. */
+const isShared = (key: string): boolean =>
+  key.startsWith(NODES) || /^\{control\}:(player|bans|player-data):/.test(key)
+
+const keyOf = (write: Write): string =>
+  'put' in write ? write.put : 'remove' in write ? write.remove : write.index
+
+const isMemory = (key: string): boolean => key.startsWith('{control}:idempotency:')
+
+/** Store of control in a run: projects and keys are in its own store, which is never broken, and records of players are with the nodes. */
+export function controlStore(own: Store, shared: Store): Store {
+  const records = overriding(own.records, {
+    // A change of a player is one write with its idempotency key, which is then with the nodes.
+    read: async (keys) => {
+      const parts = keys.some(isShared) ? [shared] : keys.some(isMemory) ? [own, shared] : [own]
+      const found = await Promise.all(parts.map((part) => part.records.read(keys)))
+      return keys.map((_, i): StoredRecord | undefined => found.find((records) => records[i])?.[i])
+    },
+    page: (index, request) => (isShared(index) ? shared : own).records.page(index, request),
+    write: (writes) => (writes.some((write) => isShared(keyOf(write))) ? shared : own).records.write(writes),
+  })
+  return overriding(own, { bus: shared.bus, records })
+}
 
 const ASK_AGAIN_MS = 50
 /** As long as any fault between a node and its store lasts. */

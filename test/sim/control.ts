@@ -1,0 +1,164 @@
+import { pino } from 'pino'
+import { Registry } from 'prom-client'
+import { createControlApp } from '../../control/app.ts'
+import { Keyring } from '../../control/keyring.ts'
+import { controlMetrics } from '../../control/metrics.ts'
+import type { NodeCall } from '../../control/nodes.ts'
+import type { PostNotice } from '../../dataplane/notices/notice.ts'
+import { type Clock, sleep } from '../../shared/clock.ts'
+import { PROBLEMS, Problem, type ProblemCode } from '../../shared/problem.ts'
+import { memoryStore } from '../../shared/store/memory/memory.ts'
+import { noTracer } from '../../shared/tracing/tracer.ts'
+import type { Mood, Notices } from '../chaos/harness/backends.ts'
+import type { SystemControl } from '../chaos/harness/system.ts'
+import { controlStore } from '../chaos/node/recording-store.ts'
+import type { SeededRandom } from '../kit/seeded-random.ts'
+import { type Conditions, Gate, Lane } from './network.ts'
+import type { SimNode } from './node.ts'
+import { type SimStoreServer, StoreConnection } from './store.ts'
+
+/** Nodes accept the calls of control with this token. */
+export const INTERNAL_TOKEN = 'internal-token-of-the-simulated-world'
+const URL = 'http://control.test'
+/** Time limit of one request, milliseconds. */
+const ANSWER_MS = 12_000
+/** Time after which a node gives up on the webhook, milliseconds. */
+const ATTEMPT_MS = 1500
+
+interface ControlOptions {
+  readonly clock: Clock
+  readonly random: SeededRandom
+  readonly server: SimStoreServer
+  readonly nodes: () => readonly SimNode[]
+}
+
+/** Webhook of the backends: it fails, is silent, or answers too late, as its `mood` says. */
+class Webhook implements Notices {
+  onNotice: Notices['onNotice'] = () => {}
+  mood: () => Mood = () => 'accepts'
+  readonly #clock: Clock
+  readonly #random: SeededRandom
+
+  constructor(clock: Clock, random: SeededRandom) {
+    this.#clock = clock
+    this.#random = random
+  }
+
+  readonly post: PostNotice = async ({ id, body }) => {
+    const way = new Lane(this.#clock, this.#random)
+    await new Promise<void>((resolve) => way.send(resolve))
+    const mood = this.mood()
+    this.onNotice(id, body, mood === 'accepts')
+    await sleep(this.#clock, mood === 'silent' || mood === 'late' ? ATTEMPT_MS : 0)
+    if (mood === 'silent' || mood === 'late') throw new Error('no answer')
+    await new Promise<void>((resolve) => way.send(resolve))
+    return mood === 'fails' ? 500 : 204
+  }
+}
+
+/** The control plane in a simulated process. Projects and keys are in a store of its own, which no fault reaches. */
+export class SimControl implements SystemControl {
+  readonly url = URL
+  readonly notices: Webhook
+  readonly #options: ControlOptions
+  readonly #own
+  readonly #conditions: Conditions = { delayMs: 0, held: false }
+  /** Rejects what has no answer. */
+  readonly #unanswered = new Set<() => void>()
+  #app: ReturnType<typeof createControlApp> | undefined
+  #connection: StoreConnection | undefined
+  #gate = new Gate()
+
+  constructor(options: ControlOptions) {
+    const { clock, random } = options
+    this.#options = options
+    this.#own = memoryStore({ clock })
+    this.notices = new Webhook(clock, random)
+  }
+
+  readonly fetch: typeof fetch = async (url, init) => {
+    const request = new Request(url as string, { ...init, signal: null })
+    const app = this.#app
+    if (!app) throw new TypeError('fetch failed: connection refused')
+    return this.#within(ANSWER_MS, async () => app.fetch(request))
+  }
+
+  async start(): Promise<void> {
+    const { clock, random, server } = this.#options
+    const gate = new Gate()
+    const connection = new StoreConnection({ server, random, conditions: this.#conditions, gate })
+    const registry = new Registry()
+    const log = pino({ level: 'silent' })
+    this.#gate = gate
+    this.#connection = connection
+    this.#app = createControlApp({
+      store: controlStore(this.#own, connection.store),
+      keyring: new Keyring(undefined, random),
+      clock,
+      random,
+      log,
+      exposition: registry,
+      metrics: controlMetrics(registry),
+      tracer: noTracer,
+      operatorTokens: [],
+      openTo: 'everyone',
+      nodes: { call: (call) => this.#call(call), adminPages: async () => [] },
+      internalToken: INTERNAL_TOKEN,
+      requireKeyId: false,
+      tokenRate: { perSecond: 1000, burst: 1000 },
+      setLogLevel: () => undefined,
+      draining: () => false,
+      clockWrong: () => undefined,
+      dataLost: async () => false,
+    })
+  }
+
+  async kill(): Promise<void> {
+    this.#app = undefined
+    this.#gate.kill()
+    this.#connection?.abandon()
+    for (const reject of this.#unanswered) reject()
+  }
+
+  /** Asks any node, as `Nodes` does over HTTP. */
+  async #call({ method, path, query = {}, body }: NodeCall): Promise<object> {
+    const { nodes, random } = this.#options
+    const left = nodes().filter(({ alive }) => alive)
+    while (left.length > 0) {
+      const [node] = left.splice(random.integer(0, left.length - 1), 1)
+      const words = Object.entries(query).filter((word): word is [string, string] => word[1] !== undefined)
+      const address = `http://${node!.node}.test${path}?${new URLSearchParams(words)}`
+      const request = new Request(address, {
+        method,
+        headers: { 'x-service-internal-token': INTERNAL_TOKEN, 'content-type': 'application/json' },
+        ...(body && { body: JSON.stringify(body) }),
+      })
+      const response = await this.#within(ANSWER_MS, () => node!.request(request)).catch(() => undefined)
+      if (!response) continue
+      const answer = JSON.parse(response.body) as { code: ProblemCode; detail: string }
+      if (response.status < 300) return answer
+      if (!(answer.code in PROBLEMS)) break
+      const headers = response.retryAfter === null ? {} : { 'retry-after': response.retryAfter }
+      throw new Problem(answer.code, answer.detail, { headers })
+    }
+    throw new Problem('node_unavailable', 'No node answers.', { headers: { 'retry-after': '1' } })
+  }
+
+  /** Rejects when there is no answer in time, or when control is killed. */
+  #within<T>(ms: number, work: () => Promise<T>): Promise<T> {
+    return new Promise((resolve, reject) => {
+      const lost = (): void => end(() => reject(new TypeError('fetch failed: connection lost')))
+      const cancel = this.#options.clock.schedule(ms, lost)
+      const end = (how: () => void): void => {
+        cancel()
+        this.#unanswered.delete(lost)
+        how()
+      }
+      this.#unanswered.add(lost)
+      work().then(
+        (value) => end(() => resolve(value)),
+        (error: unknown) => end(() => reject(error as Error)),
+      )
+    })
+  }
+}
