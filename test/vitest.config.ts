@@ -41,13 +41,13 @@ class LongestFirst extends BaseSequencer {
 /** Suites such as random histories: short in their tier, several times as long with `npm run test:long` (`test/support/run-length.ts`). */
 const TWO_LENGTHS = [
   'bad-rooms.system.test.ts',
+  'delta.test.ts',
   'explore.system.test.ts',
   'hidden-layers.test.ts',
   'live-tree.test.ts',
   'resume.test.ts',
   'room-model.test.ts',
   'sim.system.test.ts',
-  'sync.test.ts',
   'tokens.test.ts',
 ]
 

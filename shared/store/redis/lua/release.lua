@@ -11,7 +11,7 @@
 -- returns   who made the room ('': not known), or 0 when fenced
 --
 -- Invariant: only the owner gives up; after that no one writes before a new claim, and the epoch stays to be exceeded by it: of a room
--- that has ended for as long as anyone can be late (shared/store/rules.ts).
+-- that has ended for as long as anyone can be late (ENDED_ROOM_MS in shared/store/port.ts).
 
 local record = owned()
 if not record then
