@@ -183,12 +183,7 @@ describe('direct routing', () => {
 
   it('goes on where it was when the node of the rooms dies in the middle of it', async () => {
     const edge = await addressed()
-    const [port, adminPort] = [await freePort(), await freePort()]
-    const [owner] = await cluster.processes(1, {
-      WS_PORT: String(port),
-      ADMIN_PORT: String(adminPort),
-      ADVERTISE_URL: `ws://127.0.0.1:${port}`,
-    })
+    const [owner] = await cluster.processes(1, { advertise: true })
     const login = await cluster.login()
     const roomId = 'ledger-journal:dies'
     const doors = () => (owner!.open ? owner!.wsUrl : edge.wsUrl)

@@ -232,11 +232,13 @@ describe('traces of a cluster', () => {
 
   const started = (count: number): Promise<NodeProcess[]> =>
     cluster.processes(count, {
-      OTEL_TRACES_EXPORTER: 'otlp',
-      OTEL_EXPORTER_OTLP_ENDPOINT: collector.url,
-      OTEL_EXPORTER_OTLP_HEADERS: 'api-key=of-the-collector',
-      OTEL_SERVICE_NAME: 'games',
-      OTEL_BSP_SCHEDULE_DELAY: '50',
+      env: {
+        OTEL_TRACES_EXPORTER: 'otlp',
+        OTEL_EXPORTER_OTLP_ENDPOINT: collector.url,
+        OTEL_EXPORTER_OTLP_HEADERS: 'api-key=of-the-collector',
+        OTEL_SERVICE_NAME: 'games',
+        OTEL_BSP_SCHEDULE_DELAY: '50',
+      },
     })
 
   /** The span of the handshake that began a session. */

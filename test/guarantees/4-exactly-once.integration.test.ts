@@ -137,7 +137,7 @@ describe('guarantee 4: exactly once', () => {
     // The store does what the owner says, and the owner hears nothing of it.
     const link = await FaultyLink.open(cluster.redisUrl)
     onTestFinished(() => link.close())
-    const [owner] = await cluster.processes(1, { REDIS_URL: link.url })
+    const [owner] = await cluster.processes(1, { env: { REDIS_URL: link.url } })
     const { login, call } = await backend()
     await call('grant', 'order-1')
     await cluster.local(1, { rooms: [bank] })

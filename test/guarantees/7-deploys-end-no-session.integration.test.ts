@@ -60,7 +60,7 @@ describe('guarantee 7: deploys end no session', () => {
   }
 
   it('takes no new clients while it drains, and a second SIGTERM ends it at once', async () => {
-    const [node] = await cluster.processes(1, { DRAIN_SECONDS: '60' })
+    const [node] = await cluster.processes(1, { env: { DRAIN_SECONDS: '60' } })
     const login = await cluster.login()
     // One that does not hear that it should go.
     const deaf = new WebSocket(node!.wsUrl, ['roomful.v1.json'])

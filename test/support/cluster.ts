@@ -8,7 +8,7 @@ import { type NodeOptions, type RunningNode, startNode } from '../../dataplane/n
 import { JournalFormat } from '../../dataplane/rooms/journal.ts'
 import { loadRooms } from '../../dataplane/rooms/loader.ts'
 import { type RestoredRoom, restore } from '../../dataplane/rooms/restore.ts'
-import { LocalCluster } from '../../deploy/local/local-cluster.ts'
+import { LocalCluster, type ClusterOptions as LocalClusterOptions } from '../../deploy/local/local-cluster.ts'
 import { systemClock } from '../../shared/clock.ts'
 import { nodeName, randomToken } from '../../shared/ids.ts'
 import { systemRandom } from '../../shared/random.ts'
@@ -124,13 +124,17 @@ export class TestCluster {
     return this.#add(await Promise.all(Array.from({ length: count }, start)))
   }
 
-  /** Starts nodes as processes; resolves once they serve. */
-  async processes(count: number, env: NodeJS.ProcessEnv = {}): Promise<NodeProcess[]> {
+  /** Starts nodes as processes. Resolves when they serve. `env` replaces variables of the cluster, but not its ports. */
+  async processes(
+    count: number,
+    { env = {}, advertise = false }: Partial<Pick<LocalClusterOptions, 'env' | 'advertise'>> = {},
+  ): Promise<NodeProcess[]> {
     const places = Array.from({ length: count }, () => this.#nextPlace())
     const started = await LocalCluster.prepare({
       nodes: count,
       controls: 0,
       balancer: 'none',
+      advertise,
       controlUrl: this.control.url,
       // That of the run: those of nodes may be several servers, or out of order.
       env: {
