@@ -223,9 +223,10 @@ export class RoomHost {
 
   /** A message from the edge `from` for one of its members' rooms. False: it is not here. */
   receive(message: ToOwner, from: string): boolean {
-    const slot = this.#slots.get(message.room.name)
-    slot?.receive(message, from)
-    return slot !== undefined || this.#hasParted(message)
+    const { name } = message.room
+    const receiver = this.#rooms.get(name) ?? this.#slots.get(name)
+    receiver?.receive(message, from)
+    return receiver !== undefined || this.#hasParted(message)
   }
 
   /** Answers a member that comes back after its room has ended here, as far as that is remembered. */

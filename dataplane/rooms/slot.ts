@@ -57,12 +57,8 @@ export class RoomSlot {
     return this.#room.frozen ? 'frozen' : 'running'
   }
 
-  /** A message from an edge. It is handled, waits in the inbox, or is refused if that is full. */
+  /** A message from an edge for a room that does not run yet. It waits in the inbox, or is refused if the inbox is full. */
   receive(message: ToOwner, from: string): void {
-    if (this.#room) {
-      this.#room.receive(message, from)
-      return
-    }
     const arrival = { message, from }
     if (this.inbox.add(arrival)) return
     this.environment.metrics.backlogFull.inc({ room_type: this.address.roomType })
