@@ -110,9 +110,9 @@ export interface RoomCluster {
   readonly router: {
     /** Forwards messages for a room that this node does not run. `owner`: the node that runs it; undefined: not known. */
     redirect(room: RoomAddress, inbox: Inbox, owner: string | undefined): void
+    /** Sends a message to an edge. */
+    deliver(edge: string, message: ToEdge): void
   }
-  /** Sends a message to an edge. */
-  deliver(edge: string, message: ToEdge): void
 }
 
 /** Dependencies of the rooms of one node. */
