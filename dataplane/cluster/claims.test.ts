@@ -307,6 +307,13 @@ describe('a claim', () => {
       expect(await claims('node_b').claim(ROOM, { seen })).toEqual({ at: 'node', nodeId: 'node_c' })
       expect(open).toHaveBeenCalledOnce()
     })
+
+    it('leaves the room to a node that is known to be alive, and does not read its lease', async () => {
+      const { claims, seen, view } = await owned()
+      view.known.add('node_a')
+      expect(await claims('node_b').claim(ROOM, { seen })).toEqual({ at: 'node', nodeId: 'node_a' })
+      expect(view.judged).toBe(0)
+    })
   })
 
   describe('of a room whose project cannot be counted', () => {
