@@ -99,11 +99,11 @@ function applyAt(value: Json, [part, ...below]: string[], operation: Operation):
   }
   if (typeof value !== 'object' || value === null) throw misfit(operation)
   if (Array.isArray(value)) return applyToArray(value, part, below, operation)
-  if (part === '__proto__' || ((below.length > 0 || operation.op !== 'add') && !Object.hasOwn(value, part)))
+  const next = { ...(value as Record<string, Json>) }
+  if (part === '__proto__' || ((below.length > 0 || operation.op !== 'add') && !Object.hasOwn(next, part)))
     throw misfit(operation)
-  const next = { ...value }
   if (below.length === 0 && operation.op === 'remove') delete next[part]
-  else next[part] = applyAt(value[part] ?? null, below, operation)
+  else next[part] = applyAt(next[part] ?? null, below, operation)
   return next
 }
 
