@@ -5,7 +5,7 @@ import type { GatewayOptions } from './context.ts'
 
 /** Points that a request costs its player, in addition to the message that carries it. */
 export const COST = {
-  /** A signature check and writes to the store. */
+  /** Also a fresh token: a signature check and writes to the store. */
   hello: 100,
   /** Calls to the store. The state that the member gets counts apart. */
   join: 100,
@@ -85,7 +85,7 @@ export class PlayerBudgets {
     return this.#budgets.of(this.#payer(claims, principal)).waitMs() > 0
   }
 
-  /** Pays a hello, or a fresh token, with a good signature. False: nothing is left. */
+  /** Pays a hello with a good signature. False: nothing is left. */
   payHello(claims: TokenClaims, principal: string): boolean {
     const cost = claims.sub === undefined ? COST.hello / CLIENTS_PER_TOKEN : COST.hello
     return spend(this.#budgets.of(this.#payer(claims, principal)), cost)
