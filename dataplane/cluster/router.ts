@@ -1,8 +1,8 @@
+import type { RoomOwner } from '../../shared/store/port.ts'
 import { Inbox } from '../inbox.ts'
 import {
   ABSENT,
   firstMaker,
-  type Inspection,
   makerOf,
   type Nowhere,
   nowhere,
@@ -304,8 +304,7 @@ export class Router {
       // Another node may have the code for its state.
       if (place.at !== 'nowhere' || place.why !== 'newer') return place
     }
-    const seen = await claims.inspect(room.name)
-    const { record: found } = seen
+    const found = await claims.inspect(room.name)
     const owner = found?.owner ?? null
     // A node that is alive only as far as is known is asked all the same: when it is gone, its edge asks again.
     const elsewhere =
@@ -326,7 +325,7 @@ export class Router {
       asked ? undefined : this.#ownership.place(owner === null ? 'create' : 'take_over', needs)
     const fits = mine && this.#isNewEnough(nodeId, needs)
     const target = fits ? nodeId : (other() ?? (ends && rooms().accepts ? nodeId : undefined))
-    if (target === nodeId) return this.#claim(room, inbox, seen)
+    if (target === nodeId) return this.#claim(room, inbox, found)
     if (target !== undefined) return { at: 'node', nodeId: target, opens: true }
     if (needs.stateVersion > 1 && !nodes.nodes().some((node) => canRun(node, needs)))
       return this.#tooOld(room, needs.stateVersion)
@@ -346,8 +345,8 @@ export class Router {
     return asked || this.#ownership.place('create', needs) === nodeId
   }
 
-  /** `seen`: what the store has said about the room. Never rejects. */
-  async #claim(room: RoomAddress, inbox: Inbox, seen?: Inspection): Promise<Place> {
+  /** `seen`: the record of the room, if it was read before. Never rejects. */
+  async #claim(room: RoomAddress, inbox: Inbox, seen?: RoomOwner): Promise<Place> {
     const type = this.#environment.rooms().typeOf(room.roomType)
     const isUnknown = 'at' in type
     // Operators end rooms for which there is no code.

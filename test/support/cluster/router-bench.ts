@@ -61,7 +61,7 @@ export class RouterBench {
   readonly claimed: ClaimOptions[] = []
   readonly #ownership: RoutingOwnership = {
     claims: {
-      inspect: async (room) => ({ record: await this.records.ask(room), askedAt: 0 }),
+      inspect: (room) => this.records.ask(room),
       claim: async (_, options) => {
         this.claimed.push(options)
         return this.place as Awaited<ReturnType<Claims['claim']>>
