@@ -161,7 +161,7 @@ export class Handshake {
     token: string,
   ): Promise<Admitted | Rejection | undefined> {
     const { clock, random } = this.#context
-    const claims = await this.#tokens.check(projectId, token)
+    const claims = await this.#tokens.check(projectId, token, { pays: true })
     if (!connection.open) return undefined
     if ('close' in claims) return claims
     const closed = this.#closed ?? this.#projectFull(projectId)

@@ -248,7 +248,6 @@ export class TestGateway {
       // Most of these players are one and the same.
       options: {
         maxSessionsPerSub: 0,
-        playerPointsPerSecond: 1_000_000,
         authJwks: control.authJwks,
         ...options,
       },
