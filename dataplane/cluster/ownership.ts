@@ -7,6 +7,7 @@ import type { Tracer } from '../../shared/tracing/tracer.ts'
 import type { Inbox } from '../inbox.ts'
 import type { Claimed, ClaimedType, Nowhere } from '../place.ts'
 import {
+  type Arrival,
   type RequestAnswer,
   type RoomAddress,
   type RoomRequest,
@@ -57,6 +58,10 @@ export interface LocalRooms {
   run(room: RoomAddress, inbox: Inbox, claimed: Claimed): void
   /** A room whose time has come runs here, or is about to; false: it does not. */
   wake(name: string): boolean
+  /** Adds a message to the inbox of a room that does not run. If the inbox is full, the message is refused, or its edge sends it again. */
+  wait(inbox: Inbox, arrival: Arrival): void
+  /** Answers the messages of a room that is nowhere. Messages that look for the room again stay in the inbox. */
+  refuse(room: RoomAddress, inbox: Inbox, place: Nowhere): void
   /** Each room reads its record: another node may have taken it over, or the store may have lost it. */
   recheck(): void
   /** One room (`project/type:key`) does: another node says that it has it. */
@@ -112,8 +117,6 @@ export interface ClusterEnvironment {
   readonly maxRooms: number
   /** How many messages wait for one room while its owner is looked for. */
   readonly maxWaitingMessages: number
-  /** Called when a message came while `maxWaitingMessages` were waiting. */
-  readonly backlogFull: (roomType: string) => void
   /** Describes this node for the other nodes. */
   readonly info: () => Omit<NodeInfo, 'node_id' | 'draining' | 'cordoned' | 'rooms' | 'room_types'>
   /** Another process has the name of this node: the lease is never valid again, and this process is to end at once. */

@@ -7,12 +7,10 @@ import {
   type Nowhere,
   nowhere,
   type Place,
-  refusalOf,
-  refuseAll,
   unavailable,
   unavailableText,
 } from '../place.ts'
-import { type Arrival, isClose, type RoomAddress, type ToEdge, type ToOwner, traceOf } from '../traffic.ts'
+import { isClose, type RoomAddress, type ToEdge, type ToOwner, traceOf } from '../traffic.ts'
 import type { Claims } from './claims.ts'
 import type { PeerMessage } from './envelope.ts'
 import type { NodeLinks } from './links.ts'
@@ -26,10 +24,10 @@ import type { RoomRequests } from './requests.ts'
 const ROOMS_REWRITTEN_MS = 15_000
 
 export interface RouterEnvironment
-  extends Pick<ClusterEnvironment, 'nodeId' | 'clock' | 'log' | 'maxWaitingMessages' | 'backlogFull'> {
+  extends Pick<ClusterEnvironment, 'nodeId' | 'clock' | 'log' | 'maxWaitingMessages'> {
   readonly rooms: () => Pick<
     LocalRooms,
-    'has' | 'accepts' | 'receive' | 'typeOf' | 'run' | 'verify' | 'recheck' | 'edgeMissed'
+    'has' | 'accepts' | 'receive' | 'typeOf' | 'run' | 'wait' | 'refuse' | 'verify' | 'recheck' | 'edgeMissed'
   >
   readonly gateway: () => LocalGateway
   readonly links: Pick<NodeLinks, 'send'>
@@ -91,7 +89,7 @@ export class Router {
     const route = this.#routes.get(room.name)
     const owner = route?.owner
     // What came before goes first.
-    if (route?.inbox) this.#wait(route.inbox, { message, from })
+    if (route?.inbox) rooms().wait(route.inbox, { message, from })
     else if (rooms().receive(message, from)) {
       if (from === nodeId && message.kind === 'message') metrics.roomTraffic.inc(LOCAL_INPUT)
     } else if (from === nodeId && owner !== undefined && owner !== nodeId && !nodes.isGone(owner)) {
@@ -101,7 +99,7 @@ export class Router {
     } else if (from !== nodeId && !rooms().accepts) this.#redirect(room, from, null)
     else {
       const inbox = new Inbox(this.#environment.maxWaitingMessages)
-      this.#wait(inbox, { message, from })
+      rooms().wait(inbox, { message, from })
       this.#look(this.#routeOf(room), inbox)
     }
   }
@@ -169,7 +167,7 @@ export class Router {
     const route = this.#routes.get(room.name)
     if (isReachable && gateway().edge.subscribes(room.name)) this.#routeOf(room).owner = owner
     if (route?.inbox) {
-      for (const arrival of inbox.take()) this.#wait(route.inbox, arrival)
+      for (const arrival of inbox.take()) rooms().wait(route.inbox, arrival)
       for (const edge of inbox.turnedAway) route.inbox.turnedAway.add(edge)
     } else if (isReachable)
       for (const { message } of inbox.take()) links.send(owner, { to: 'owner', message })
@@ -242,18 +240,6 @@ export class Router {
     return [...this.#routes.values()]
       .filter(({ owner }) => owner !== undefined && owner !== self && (owner === nodeId || !nodeId))
       .map(({ room }) => room)
-  }
-
-  /** What has no place is answered, or sent again by its edge when it is known where. */
-  #wait(inbox: Inbox, arrival: Arrival): void {
-    if (inbox.add(arrival)) return
-    const { message, from } = arrival
-    const { room } = message
-    this.#environment.backlogFull(room.roomType)
-    const text = unavailableText(room, 'it is being looked for, and too much waits for it')
-    const answer = refusalOf(arrival, nowhere('busy', text))
-    if (answer) this.deliver(from, answer)
-    else inbox.turnedAway.add(from)
   }
 
   #routeOf(room: RoomAddress): Route {
@@ -386,7 +372,7 @@ export class Router {
     } else if (place.at === 'node') {
       this.redirect(room, inbox, place.nodeId)
     } else {
-      refuseAll(inbox, place, (edge, message) => this.deliver(edge, message))
+      rooms().refuse(room, inbox, place)
       this.redirect(room, inbox, undefined)
     }
   }

@@ -6,8 +6,17 @@ import { noTracer } from '../../shared/tracing/tracer.ts'
 import type { Found, QueueDescription, RoomDescription, RoomQuery } from '../descriptions.ts'
 import type { Inbox } from '../inbox.ts'
 import { ProjectCounts } from '../metrics.ts'
-import { ABSENT, type Claimed, type Nowhere, nowhere, refuseAll, unavailable } from '../place.ts'
 import {
+  ABSENT,
+  type Claimed,
+  type Nowhere,
+  nowhere,
+  refuseAll,
+  unavailable,
+  unavailableText,
+} from '../place.ts'
+import {
+  type Arrival,
   isClose,
   type RequestAnswer,
   type RoomAddress,
@@ -258,6 +267,24 @@ export class RoomHost {
     slot.begin(claim, mayMake)
   }
 
+  /** Adds a message to the inbox of a room that does not run. If the inbox is full, the message is refused, or its edge sends it again. */
+  wait(inbox: Inbox, arrival: Arrival): void {
+    if (inbox.add(arrival)) return
+    const { room } = arrival.message
+    this.#environment.metrics.backlogFull.inc({ room_type: room.roomType })
+    const place = nowhere('busy', unavailableText(room, 'too many messages wait for it'))
+    if (!this.#repliesOf(room).turnAway(arrival, place)) inbox.turnedAway.add(arrival.from)
+  }
+
+  /** Answers the messages of a room that is nowhere, and counts the errors. Messages that look for the room again stay in the inbox. */
+  refuse(room: RoomAddress, inbox: Inbox, place: Nowhere): void {
+    refuseAll(inbox, place, this.#repliesOf(room).answer)
+  }
+
+  #repliesOf(room: RoomAddress): Replies {
+    return new Replies(room, NO_EPOCH, this.#environment)
+  }
+
   /** A room runs. */
   add(room: Room): void {
     const { name, projectId } = room.address
@@ -431,9 +458,8 @@ export class RoomHost {
   async #endUnknown(address: RoomAddress, inbox: Inbox, claim: Claim, refusal: Nowhere): Promise<void> {
     const { clock, format, records, wakeups, limits, log } = this.#environment
     const { name } = address
-    const replies = new Replies(address, NO_EPOCH, this.#environment)
     const ends = inbox.remove(({ message }) => isClose(message))
-    refuseAll(inbox, refusal, replies.answer)
+    this.refuse(address, inbox, refusal)
     for (const end of ends) inbox.add(end)
     const { fence, snapshot, journal } = claim
     try {
@@ -442,16 +468,16 @@ export class RoomHost {
       const release = { forget: true, ttlMs: limits.recordTtlMs, ...(outcomes && { outcomes }) }
       await records.release(name, fence, release)
       unlist(this.#environment, address, fence.epoch)
-      if (!snapshot && journal.length === 0) refuseAll(inbox, ABSENT, replies.answer)
+      if (!snapshot && journal.length === 0) this.refuse(address, inbox, ABSENT)
       for (const { message, from } of inbox.take())
-        replies.send(from, {
+        this.#repliesOf(address).send(from, {
           kind: 'answer',
           member_id: message.member_id,
           answer: { reply: { ended: true }, epoch: fence.epoch, seq: 0 },
         })
     } catch (error) {
       log.warn({ err: error, room: name }, 'a room could not be ended')
-      refuseAll(inbox, unavailable(address, 'the store does not answer'), replies.answer)
+      this.refuse(address, inbox, unavailable(address, 'the store does not answer'))
     }
   }
 }
