@@ -184,9 +184,7 @@ export class Router {
     const route = this.#routeOf(room)
     const inbox = new Inbox(maxWaitingMessages)
     route.inbox = inbox
-    const place = await this.#claim(room, inbox)
-    this.#arrive(route, inbox, place)
-    return place
+    return this.#find(route, inbox, this.#claim(room, inbox))
   }
 
   /** The node that has a room, as far as is known here; undefined: it would have to be found out. */
@@ -266,19 +264,29 @@ export class Router {
     route.looks = now - route.lookedAt < 1000 ? route.looks + 1 : 1
     route.lookedAt = now
     route.inbox = inbox
-    const find = async (): Promise<void> => {
-      const place = await this.#locate(route.room, inbox).catch((err: unknown) => {
-        this.#environment.log.warn({ err, room: route.room.name }, 'the owner of a room could not be found')
-        return unavailable(route.room, 'the store does not answer')
-      })
+    const find = (): void => void this.#find(route, inbox, this.#locate(route.room, inbox))
+    if (route.looks <= QUICK_LOOKS) find()
+    else clock.schedule(Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** (route.looks - QUICK_LOOKS)), find)
+  }
+
+  /** Takes the inbox to the place of the room. If that fails, the messages that are left are refused. Never rejects. */
+  async #find(route: Route, inbox: Inbox, search: Promise<Place>): Promise<Place> {
+    const { log } = this.#environment
+    const { room } = route
+    try {
+      const place = await search
       this.#arrive(route, inbox, place)
+      return place
+    } catch (err) {
+      log.warn({ err, room: room.name }, 'the owner of a room could not be found')
     }
-    if (route.looks <= QUICK_LOOKS) void find()
-    else
-      clock.schedule(
-        Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** (route.looks - QUICK_LOOKS)),
-        () => void find(),
-      )
+    const place = unavailable(room, 'the store does not answer')
+    try {
+      this.#arrive(route, inbox, place)
+    } catch (err) {
+      log.error({ err, room: room.name }, 'the messages of a room could not be refused')
+    }
+    return place
   }
 
   /** Where the room is. A room without a living owner is claimed if it is to be here. */

@@ -65,14 +65,15 @@ export class RouterBench {
   }
   /** What rooms were claimed with. */
   readonly claimed: ClaimOptions[] = []
-  readonly #ownership: RoutingOwnership = {
-    claims: {
-      inspect: (room) => this.records.ask(room),
-      claim: async (_, options) => {
-        this.claimed.push(options)
-        return this.place as Awaited<ReturnType<Claims['claim']>>
-      },
+  readonly claims: RoutingOwnership['claims'] = {
+    inspect: (room) => this.records.ask(room),
+    claim: async (_, options) => {
+      this.claimed.push(options)
+      return this.place as Awaited<ReturnType<Claims['claim']>>
     },
+  }
+  readonly #ownership: RoutingOwnership = {
+    claims: this.claims,
     nodes: {
       judge: async (nodeId) => {
         this.judged.push(nodeId)
