@@ -41,22 +41,22 @@ export interface LeavingRoom {
 /** The rooms of a node (`RoomHost`), as far as the cluster has to do with them. */
 export interface LocalRooms {
   readonly size: number
-  /** Rooms that run here, and those that are about to. */
+  /** Rooms that this node has claimed: those that run here, and those that are being opened. */
   readonly claimed: number
   /** The version of each room type that there is code for. */
   readonly versions: Readonly<Record<string, number>>
   readonly rooms: readonly LeavingRoom[]
-  /** Whether a room (`project/type:key`) runs here, or is about to. */
+  /** Whether a room (`project/type:key`) runs here, or is being opened under the claim of this node. */
   has(name: string): boolean
   /** Whether this node opens rooms for others. */
   readonly accepts: boolean
-  /** False: no such room runs here, or is about to. */
+  /** False: the room neither runs here nor is being opened. */
   receive(message: ToOwner, from: string): boolean
   /** Returns the room type, or the answer to messages of a type that is not installed. */
   typeOf(roomType: string): ClaimedType | Nowhere
   /** Runs a room that this node has claimed, for the messages in the inbox. Of a type that is not installed it is ended. */
   run(room: RoomAddress, inbox: Inbox, claimed: Claimed): void
-  /** A room whose time has come runs here, or is about to; false: it does not. */
+  /** The time of a room has come. False: the room neither runs here nor is being opened. */
   wake(name: string): boolean
   /** Adds a message to the inbox of a room that does not run. If the inbox is full, the message is refused, or its edge sends it again. */
   wait(inbox: Inbox, arrival: Arrival): void
