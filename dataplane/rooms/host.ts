@@ -9,6 +9,7 @@ import { ProjectCounts } from '../metrics.ts'
 import {
   ABSENT,
   type Claimed,
+  isEmpty,
   type Nowhere,
   nowhere,
   refuseAll,
@@ -155,7 +156,7 @@ export class RoomHost {
     return [...figures].map(([type, figure]) => [{ room_type: type }, figure])
   }
 
-  /** Rooms that run here, and those that are about to. */
+  /** Rooms that this node has claimed: those that run here, and those that are being opened. */
   get claimed(): number {
     return this.#slots.size
   }
@@ -219,7 +220,7 @@ export class RoomHost {
     return !this.#closed
   }
 
-  /** Whether a room (`project/type:key`) runs here, or is about to. */
+  /** Whether a room (`project/type:key`) runs here, or is being opened under the claim of this node. */
   has(name: string): boolean {
     return this.state(name) !== 'gone'
   }
@@ -335,7 +336,7 @@ export class RoomHost {
     this.#rooms.get(name)?.recheck()
   }
 
-  /** A room whose time has come runs here, or is about to; false: it does not. */
+  /** The time of a room has come. False: the room neither runs here nor is being opened. */
   wake(name: string): boolean {
     this.#rooms.get(name)?.wake()
     return this.has(name)
@@ -456,19 +457,19 @@ export class RoomHost {
 
   /** Operators end a room for which there is no code: its record goes without a hook. Never rejects. */
   async #endUnknown(address: RoomAddress, inbox: Inbox, claim: Claim, refusal: Nowhere): Promise<void> {
-    const { clock, format, records, wakeups, limits, log } = this.#environment
+    const { clock, cluster, format, records, wakeups, limits, log } = this.#environment
     const { name } = address
     const ends = inbox.remove(({ message }) => isClose(message))
     this.refuse(address, inbox, refusal)
     for (const end of ends) inbox.add(end)
-    const { fence, snapshot, journal } = claim
+    const { fence } = claim
     try {
       await wakeups.set(name, fence, undefined)
       const outcomes = outcomesToLeave(outcomesIn(claim, format), format, clock.now())
       const release = { forget: true, ttlMs: limits.recordTtlMs, ...(outcomes && { outcomes }) }
       await records.release(name, fence, release)
       unlist(this.#environment, address, fence.epoch)
-      if (!snapshot && journal.length === 0) this.refuse(address, inbox, ABSENT)
+      if (isEmpty(claim)) this.refuse(address, inbox, ABSENT)
       for (const { message, from } of inbox.take())
         this.#repliesOf(address).send(from, {
           kind: 'answer',
@@ -479,5 +480,7 @@ export class RoomHost {
       log.warn({ err: error, room: name }, 'a room could not be ended')
       this.refuse(address, inbox, unavailable(address, 'the store does not answer'))
     }
+    // Edges of messages that found the inbox full send them again.
+    cluster.router.redirect(address, inbox, undefined)
   }
 }

@@ -191,6 +191,27 @@ describe('RoomSlot', () => {
     expect([bench.redirected, bench.counts['error room_unavailable']]).toEqual([[], 3])
   })
 
+  it('in no state: gives back and does not count a new room if the node takes no more rooms since', async () => {
+    const bench = new RoomBench([counting('journal')])
+    bench.askToJoin('counter', 'ann')
+    bench.host.refuseMore()
+    await bench.settle()
+    const { rooms } = bench.store.store
+    expect(await rooms.counted('prj_test', { limit: 10 })).toEqual([])
+    expect((await rooms.inspect(NAME))?.owner ?? null).toBeNull()
+  })
+
+  it('in no state: lets edges send again what found the inbox full, also if the type is not installed', async () => {
+    const bench = new RoomBench([], { limits: { waitingMessages: 1 } })
+    const { rooms } = bench.store.store
+    const { fence } = (await rooms.claim(NAME, 'node_b', 0, 600_000))!
+    await rooms.release(NAME, fence, { forget: false, ttlMs: 600_000 })
+    for (const kind of ['request', 'reliable', 'reliable'] as const)
+      bench.router.send(said(bench, kind), 'node_edge')
+    await bench.settle()
+    expect(bench.sent.map(({ kind }) => kind)).toEqual(['no_seat', 'answer', 'redirect'])
+  })
+
   it('in no state: counts joins that may not make the room', async () => {
     const bench = new RoomBench([counting('journal')], { quota: { maxRooms: 1 } })
     await bench.join('counter', 'ann')

@@ -4,6 +4,7 @@ import type { Inbox } from '../inbox.ts'
 import {
   ABSENT,
   firstMaker,
+  isEmpty,
   type Maker,
   makerOf,
   type Nowhere,
@@ -96,7 +97,7 @@ export class RoomSlot {
 
   async #begin(claim: Claim, mayMake: boolean): Promise<void> {
     if (!this.#host.accepts) {
-      await giveBack(this, claim, false)
+      await giveBack(this, claim, mayMake && isEmpty(claim))
       this.#forward(undefined)
       return
     }
