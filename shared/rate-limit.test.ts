@@ -7,7 +7,7 @@ describe('a rate limit', () => {
     const clock = new FakeClock()
     const limit = new RateLimits(clock, { perSecond: 2, burst: 3 }).of('a')
     expect([1, 2, 3, 4].map(() => limit.take())).toEqual([true, true, true, false])
-    expect(limit.waitMs).toBeCloseTo(500)
+    expect(limit.waitMs()).toBeCloseTo(500)
     clock.advance(500)
     expect([1, 2].map(() => limit.take())).toEqual([true, false])
     clock.advance(60_000)

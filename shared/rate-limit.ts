@@ -45,9 +45,9 @@ export class RateLimit {
     return burst - (Math.max(0, this.#fullAt - this.#clock.monotonic()) * perSecond) / 1000
   }
 
-  /** In how many milliseconds there will be one; 0: there is. */
-  get waitMs(): number {
-    return Math.max(0, ((1 - this.left) * 1000) / this.#rate.perSecond)
+  /** In how many milliseconds there will be `count`, at most a burst; 0: now. */
+  waitMs(count = 1): number {
+    return Math.max(0, ((Math.min(count, this.#rate.burst) - this.left) * 1000) / this.#rate.perSecond)
   }
 
   /** Whether it may be forgotten at `now`: it is as good as new, and has been for `UNUSED_MS`. */

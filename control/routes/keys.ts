@@ -203,7 +203,7 @@ export function tokenRoutes(
   function limit(caller: Caller): void {
     const allowed = tokenLimits.of(caller.id)
     if (allowed.take()) return
-    const headers = { 'retry-after': String(Math.max(1, Math.ceil(allowed.waitMs / 1000))) }
+    const headers = { 'retry-after': String(Math.max(1, Math.ceil(allowed.waitMs() / 1000))) }
     throw new Problem('rate_limited', 'This caller asks for tokens too fast.', { headers })
   }
 

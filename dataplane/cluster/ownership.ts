@@ -17,7 +17,6 @@ import {
   type ToOwner,
 } from '../traffic.ts'
 import { Claims } from './claims.ts'
-import type { PeerMessage } from './envelope.ts'
 import { NodeLease } from './lease.ts'
 import type { NodeLinks } from './links.ts'
 import type { ClusterMetrics } from './metrics.ts'
@@ -75,13 +74,15 @@ export interface LocalRooms {
 }
 
 /** The sockets of a node (`Gateway`), as the cluster uses them. */
-export interface LocalEdge {
-  /** An owner has something for members here. */
-  receive(message: ToEdge): void
-  /** Members of the room ask its owner again what they have missed. */
-  reattach(room: RoomAddress): void
-  /** Whether it has members in a room (`project/type:key`). */
-  subscribes(room: string): boolean
+export interface LocalGateway {
+  readonly edge: {
+    /** An owner has something for members here. */
+    receive(message: ToEdge): void
+    /** Members of the room ask its owner again what they have missed. */
+    reattach(room: RoomAddress): void
+    /** Whether it has members in a room (`project/type:key`). */
+    subscribes(room: string): boolean
+  }
   /** The session was resumed at another node. */
   sessionTaken(sessionId: string, ended: boolean): Promise<void>
   /** The store was away, and messages over it may be lost. */
@@ -95,7 +96,7 @@ export interface ClusterEnvironment {
   readonly links: Pick<NodeLinks, 'start' | 'send' | 'greet' | 'forget' | 'close'>
   /** Both are made after ownership, and exist once it is started. */
   readonly rooms: () => LocalRooms
-  readonly edge: () => LocalEdge
+  readonly gateway: () => LocalGateway
   readonly clock: Clock
   readonly random: Random
   readonly log: Logger
@@ -132,14 +133,10 @@ const MOST_LOOKED_AT = 2000
 
 /** How long rooms may take to be handed over; those left are saved for the first node that asks for them. */
 const HAND_OVER_MS = 5000
-/** Made once: they are counted by for every update. */
-const LOCAL_UPDATE = { what: 'update', way: 'local' } as const
-const SENT_UPDATE = { what: 'update', way: 'bus' } as const
 
 /**
- * Which node acts for which room: the lease of this node, which others are alive, claims of rooms, the way of messages to their owners and
- * of answers to edges, and the hand-over of rooms when this node ends. A wrong guess about another node is harmless: the fence of a room's
- * record decides.
+ * Decides which node acts for which room. Makes the parts: the lease of this node, the live nodes, the claims of rooms, the router of messages, and
+ * the waker. Hands the rooms over when this node ends. A wrong guess about another node is harmless: the fence of a room's record decides.
  */
 export class Ownership {
   readonly lease: NodeLease
@@ -170,11 +167,11 @@ export class Ownership {
    */
   async start(): Promise<void> {
     this.#forgetReturn ??= this.#environment.store.onReturn(() => {
-      this.#environment.edge().storeReturned()
+      this.#environment.gateway().storeReturned()
       // Rooms in which nothing happens would not find out for minutes that their records are gone.
       this.#environment.rooms().recheck()
     })
-    await this.#environment.links.start(this)
+    await this.#environment.links.start(this.router)
     await this.lease.start()
     await this.nodes.start()
   }
@@ -191,59 +188,6 @@ export class Ownership {
   /** Tells a node that a session it had was resumed here, or `ended` here by an operator. */
   tellTaken(nodeId: string, sessionId: string, ended: boolean): void {
     this.#environment.links.send(nodeId, { to: 'gateway', session_id: sessionId, ended })
-  }
-
-  /** Takes a message to an edge, this node's own or another's: the same way for both, as far as rooms know. */
-  deliver(edge: string, message: ToEdge): void {
-    const { nodeId, links, metrics } = this.#environment
-    if (message.kind === 'update') metrics.roomTraffic.inc(edge === nodeId ? LOCAL_UPDATE : SENT_UPDATE)
-    const gathers = message.kind === 'update' && !message.durable
-    if (edge !== nodeId) links.send(edge, { to: 'edge', message }, gathers ? 'update' : 'awaited')
-    else this.#hear(message, nodeId)
-  }
-
-  /** A message of another node. */
-  receive(message: PeerMessage, from: string): void {
-    const { rooms, edge, log } = this.#environment
-    switch (message.to) {
-      case 'owner':
-      case 'opener':
-        this.router.send(message.message, from)
-        break
-      case 'edge':
-        if (message.message.kind === 'redirect') rooms().verify(message.message.room.name)
-        this.#hear(message.message, from)
-        break
-      case 'gateway':
-        edge()
-          .sessionTaken(message.session_id, message.ended)
-          .catch((error: unknown) => {
-            log.warn(
-              { err: error, session_id: message.session_id },
-              'a session that was resumed at another node could not be dropped here',
-            )
-          })
-        break
-      case 'host':
-        if (!this.#draining && !this.#cordoned) void this.router.open(message.room)
-    }
-  }
-
-  /**
-   * Messages of a node, or of any when undefined, may be lost, and as well those to it: edges ask again what is open, and are told what
-   * they missed.
-   */
-  missed(from: string | undefined): void {
-    const { nodeId, rooms, edge } = this.#environment
-    if (from === undefined) {
-      // Another node may have said that a session was resumed there.
-      edge().storeReturned()
-      // No one heard this node for a while: its rooms may have been taken over.
-      rooms().recheck()
-    }
-    for (const room of this.router.roomsAt(from)) edge().reattach(room)
-    for (const peer of from === undefined ? this.nodes.nodes() : [{ node_id: from }])
-      if (peer.node_id !== nodeId) rooms().edgeMissed(peer.node_id)
   }
 
   /**
@@ -367,12 +311,6 @@ export class Ownership {
     return place({ self, nodes, random, reason, room, ...(preferred !== undefined && { preferred }) })
   }
 
-  /** An owner has something for this node's edge. */
-  #hear(message: ToEdge, from: string): void {
-    this.router.heard(message, from)
-    if (!this.requests.receive(message)) this.#environment.edge().receive(message)
-  }
-
   /** The lease is valid again after it had expired. Another node may have taken rooms of this node. */
   regained(): void {
     const { log, rooms } = this.#environment
@@ -383,24 +321,25 @@ export class Ownership {
 
   /** Another node has died or ended. */
   gone(nodeId: string): void {
-    const { links, edge, rooms } = this.#environment
+    const { links, gateway, rooms } = this.#environment
     links.forget(nodeId)
-    for (const room of this.router.gone(nodeId)) edge().reattach(room)
+    for (const room of this.router.gone(nodeId)) gateway().edge.reattach(room)
     rooms().edgeGone(nodeId)
   }
 
   /** Another node is alive that was not, or was not known. */
   joined({ node_id: peer, version }: NodeInfo): void {
-    const { links, edge, log } = this.#environment
+    const { links, gateway, log } = this.#environment
     log.info({ peer, version }, 'a node is in the cluster')
     // It may have been taken for gone, and know nothing of it: what it has open here is asked again, and the other way round.
     links.greet(peer)
-    for (const room of this.router.roomsAt(peer)) edge().reattach(room)
+    for (const room of this.router.roomsAt(peer)) gateway().edge.reattach(room)
   }
 
   /** A room was taken from a node that was judged dead. If that node lives, it is to find out, whatever happens in the room. */
   takenOver(room: string, from: string): void {
-    this.deliver(from, { room: roomNamed(room), epoch: 0, kind: 'redirect', owner: this.#environment.nodeId })
+    const { nodeId } = this.#environment
+    this.router.deliver(from, { room: roomNamed(room), epoch: 0, kind: 'redirect', owner: nodeId })
   }
 }
 

@@ -52,6 +52,9 @@ describe('Router', () => {
     ;({ clock, host, records, subscribed, dead, sent, delivered, failures, reasons, router } = bench)
   })
 
+  /** The owner at the node `from` sends a message to the edge of this node. */
+  const hear = (message: ToEdge, from: string): void => router.receive({ to: 'edge', message }, from)
+
   /** The route to the room leads to `owner`. */
   const routeTo = async (owner: string): Promise<void> => {
     router.send(join())
@@ -339,37 +342,37 @@ describe('Router', () => {
   describe('what an owner says', () => {
     it('makes it the one to send to', async () => {
       await routeTo(THERE)
-      router.heard(spoken(9), ELSEWHERE)
+      hear(spoken(9), ELSEWHERE)
       router.send(message(1))
       expect(sent.map(({ to }) => to)).toEqual([ELSEWHERE])
     })
 
     it('is ignored under a lower epoch than was heard: that owner was replaced', async () => {
       await routeTo(THERE)
-      router.heard(spoken(9), ELSEWHERE)
-      router.heard(spoken(8), THERE)
-      router.heard(redirect(THERE, 8), THERE)
+      hear(spoken(9), ELSEWHERE)
+      hear(spoken(8), THERE)
+      hear(redirect(THERE, 8), THERE)
       router.send(message(1))
       expect(sent.map(({ to }) => to)).toEqual([ELSEWHERE])
     })
 
     it('is ignored under no epoch: that node does not run the room', async () => {
       await routeTo(THERE)
-      router.heard(spoken(0), ELSEWHERE)
+      hear(spoken(0), ELSEWHERE)
       router.send(message(1))
       expect(sent.map(({ to }) => to)).toEqual([THERE])
     })
 
     it('leads to its successor when it has moved', async () => {
       await routeTo(THERE)
-      router.heard(redirect(ELSEWHERE, 7), THERE)
+      hear(redirect(ELSEWHERE, 7), THERE)
       router.send(message(1))
       expect(sent.map(({ to }) => to)).toEqual([ELSEWHERE])
     })
 
     it('leads to a look when it has moved to no one knows where', async () => {
       await routeTo(THERE)
-      router.heard(redirect(null), THERE)
+      hear(redirect(null), THERE)
       router.send(message(1))
       await records.answer(ownedBy(ELSEWHERE))
       expect(sent.map(({ to }) => to)).toEqual([ELSEWHERE])
@@ -377,7 +380,7 @@ describe('Router', () => {
 
     it('changes nothing when a node that was never taken for the owner says that it is not', async () => {
       await routeTo(THERE)
-      router.heard(redirect(null), ELSEWHERE)
+      hear(redirect(null), ELSEWHERE)
       router.send(message(1))
       expect(sent.map(({ to }) => to)).toEqual([THERE])
     })
@@ -399,7 +402,7 @@ describe('Router', () => {
   it('takes nothing to a node that was gone when the room was said to be there', async () => {
     await routeTo(THERE)
     dead.add(ELSEWHERE)
-    router.heard(redirect(ELSEWHERE, 7), THERE)
+    hear(redirect(ELSEWHERE, 7), THERE)
     router.send(message(1))
     expect(sent).toEqual([])
     await records.answer(ownedBy(ELSEWHERE))
@@ -484,7 +487,7 @@ describe('Router', () => {
     const look = async (): Promise<void> => {
       router.send(message(1))
       await records.answer(ownedBy(THERE))
-      router.heard(redirect(null), THERE)
+      hear(redirect(null), THERE)
     }
     for (let i = 0; i < 4; i++) await look()
     const pauses: number[] = []
@@ -495,7 +498,7 @@ describe('Router', () => {
       for (; records.asked.length === asked; waitedMs += 20) clock.advance(20)
       pauses.push(waitedMs)
       await records.answer(ownedBy(THERE))
-      router.heard(redirect(null), THERE)
+      hear(redirect(null), THERE)
     }
     expect(pauses).toEqual([40, 80, 160, 320, 500, 500, 500, 500])
     clock.advance(1000)

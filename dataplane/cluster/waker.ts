@@ -111,7 +111,7 @@ export class RoomWaker {
     const { claims, nodes, router } = this.#ownership
     const rooms = this.#environment.rooms()
     if (rooms.wake(room)) return 'running'
-    const { record: found } = await claims.inspect(room)
+    const found = await claims.inspect(room)
     const owner = found?.owner ?? nodeId
     // What members here say meanwhile must not wait for a claim that cannot be had.
     if (owner !== nodeId && (await nodes.judge(owner)) === 'alive') return 'elsewhere'

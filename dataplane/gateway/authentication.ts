@@ -45,10 +45,7 @@ const TIME_LOG_RATE: Rate = { perSecond: 0.1, burst: 1 }
 /** How many tokens are remembered that were verified; the one that came least lately goes. */
 const MAX_VERIFIED = 10_000
 
-/**
- * Judges client tokens: signature, project, audience, time, whether the key still stands, and whether the player can pay a hello. A player who
- * cannot is refused before the signature is checked.
- */
+/** Judges client tokens: signature, project, audience, time, and whether the key is still valid. */
 export class Authenticator {
   readonly #context: GatewayContext
   readonly #keys: KeyCache
@@ -65,8 +62,15 @@ export class Authenticator {
     this.#timeLogs = { expired: timeLog(), not_yet_valid: timeLog() }
   }
 
-  /** The claims of a token that may be used for `projectId` now, or why it may not. */
-  async check(projectId: string, token: string): Promise<TokenClaims | Rejection> {
+  /**
+   * Returns the claims of a token that may be used for `projectId` now, or why it may not. `pays`: the player pays a hello; one who cannot is
+   * refused before the signature is checked. Otherwise the message that carries the token is paid already.
+   */
+  async check(
+    projectId: string,
+    token: string,
+    { pays }: { pays: boolean },
+  ): Promise<TokenClaims | Rejection> {
     try {
       // All that costs nothing comes before control is asked about a key that may be made up.
       const jwt = this.#jwts.read(projectId, token)
@@ -79,7 +83,7 @@ export class Authenticator {
         return refuse('unauthenticated', 'this service takes only tokens issued under a key (key_id)')
       const { budgets } = this.#context
       const principal = principalOf(claims)
-      if (budgets.refusesHello(claims, principal)) return this.#tooMany()
+      if (pays && budgets.refusesHello(claims, principal)) return this.#tooMany()
       const key = await this.#keyOf(claims)
       if ('close' in key) return key
       await this.#requireSignature(token, unverified, key.verifyKey)
@@ -88,7 +92,7 @@ export class Authenticator {
       const revoked = this.revoked(claims)
       if (revoked) return revoked
       // Only now: a token that was made up takes nothing from the player it names.
-      return budgets.payHello(claims, principal) ? claims : this.#tooMany()
+      return !pays || budgets.payHello(claims, principal) ? claims : this.#tooMany()
     } catch (error) {
       if (error instanceof TokenError && (error.fault === 'expired' || error.fault === 'not_yet_valid'))
         this.#untimely(error.fault, error)

@@ -16,9 +16,9 @@ const options = gatewayOptions()
 const { messages_per_second: perSecond, message_burst: burst } = options.limits
 
 describe('SessionBudget', () => {
-  const budgets = () => {
+  const budgets = (limits = options.limits) => {
     const clock = new FakeClock()
-    const all = new PlayerBudgets(clock, options)
+    const all = new PlayerBudgets(clock, { ...options, limits })
     let sessions = 0
     const session = (sub: string) => {
       const times = { issued_at: timestamp(0), expires_at: timestamp(60_000) }
@@ -51,6 +51,20 @@ describe('SessionBudget', () => {
     expect(refused).toBe(10 * perSecond)
     expect(passed).toBeGreaterThanOrEqual(burst)
     expect(passed).toBeLessThan(burst + 10)
+  })
+
+  it('has to wait for longer than 0 ms when nothing is left for a message, and can pay it then', () => {
+    for (const messages of [1, 10, 120]) {
+      const { clock, session } = budgets({ ...options.limits, messages_per_second: messages })
+      const sessions = Array.from({ length: 30 }, () => session('mallory'))
+      for (let times = 0; times < 60; times++)
+        for (const one of sessions)
+          if (one.spend() === 'empty') {
+            expect(one.waitMs).toBeGreaterThan(0)
+            clock.advance(one.waitMs)
+            expect(one.spend()).not.toBe('empty')
+          }
+    }
   })
 
   it('handles no more of a player who floods in one new session after another', () => {

@@ -5,7 +5,7 @@ import type { GatewayOptions } from './context.ts'
 
 /** Points that a request costs its player, in addition to the message that carries it. */
 export const COST = {
-  /** A signature check and writes to the store. */
+  /** Also a fresh token: a signature check and writes to the store. */
   hello: 100,
   /** Calls to the store. The state that the member gets counts apart. */
   join: 100,
@@ -82,10 +82,10 @@ export class PlayerBudgets {
 
   /** True: nothing is left to pay a hello with. Asked before the signature is checked. */
   refusesHello(claims: TokenClaims, principal: string): boolean {
-    return this.#budgets.of(this.#payer(claims, principal)).waitMs > 0
+    return this.#budgets.of(this.#payer(claims, principal)).waitMs() > 0
   }
 
-  /** Pays a hello, or a fresh token, with a good signature. False: nothing is left. */
+  /** Pays a hello with a good signature. False: nothing is left. */
   payHello(claims: TokenClaims, principal: string): boolean {
     const cost = claims.sub === undefined ? COST.hello / CLIENTS_PER_TOKEN : COST.hello
     return spend(this.#budgets.of(this.#payer(claims, principal)), cost)
@@ -149,7 +149,7 @@ export class SessionBudget {
   /** Milliseconds until one more message can be paid, at most a second; 0: now. */
   get waitMs(): number {
     const player = this.#playerAt(this.#clock.monotonic())
-    return Math.min(LONGEST_PAUSE_MS, Math.max(this.#messages.waitMs, player.waitMs))
+    return Math.min(LONGEST_PAUSE_MS, Math.max(this.#messages.waitMs(), player.waitMs(this.#message)))
   }
 
   /** Pays `count` messages, and `points` for what they ask. */
@@ -157,12 +157,11 @@ export class SessionBudget {
     const now = this.#clock.monotonic()
     const player = this.#playerAt(now)
     const cost = points + count * this.#message
-    // A single message needs no second look at the clock. What costs more needs only one point, and owes the others.
-    const first = points === 0 && count === 1 ? cost : 1
-    if (!player.take(now, first)) return 'empty'
+    // Without the points of a message nothing passes, and `waitMs` waits for them. What costs more owes the others.
+    if (!player.take(now, this.#message)) return 'empty'
     const passes = this.#messages.take(now, count)
-    if (!passes) player.charge(-first)
-    else if (cost !== first) player.charge(cost - first)
+    if (!passes) player.charge(-this.#message)
+    else if (cost !== this.#message) player.charge(cost - this.#message)
     return passes ? 'paid' : 'over_rate'
   }
 

@@ -39,6 +39,7 @@ const POINTS: Readonly<Partial<Record<ClientMessage['t'], number>>> = {
   join: COST.join,
   rooms: COST.query,
   find: COST.query,
+  token: COST.hello,
 }
 
 /** Messages that a fresh token in front of them may allow: they wait until it is checked. */
@@ -449,7 +450,7 @@ export class ClientProtocol implements ConnectionListener {
   }
 
   async #check(session: Session, token: string): Promise<void> {
-    const claims = await this.#context.tokens.check(session.projectId, token)
+    const claims = await this.#context.tokens.check(session.projectId, token, { pays: false })
     const refuse = (reason: string): void => this.connection.sendError('invalid_token', reason)
     if ('close' in claims) return refuse(claims.reason)
     if ((claims.sub ?? null) !== session.sub) return refuse('the token is for another sub')

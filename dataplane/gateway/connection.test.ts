@@ -133,6 +133,25 @@ describe('too many messages', () => {
     expect(await next).toMatchObject([{ code: 'invalid_token' }, { request_id: 1 }])
   })
 
+  it('make a fresh token wait, which is good all the same', async () => {
+    const { client } = await test.hello()
+    const other = (await test.hello()).client
+    // The budget of the player holds 3000 points: the last one is owed.
+    for (let n = 1; n <= 28; n++) other.send({ t: 'rooms', request_id: n, room_type: 'arena' })
+    await other.next('rooms', ({ request_id: id }) => id === 28)
+    client.send({ t: 'token', token: await test.token() })
+    const answered = client.next('token')
+    let isDone = false
+    void answered.finally(() => {
+      isDone = true
+    })
+    while (!isDone) {
+      test.clock.advance(1)
+      await new Promise((resolve) => setImmediate(resolve))
+    }
+    expect(client.received.filter(({ t }) => t === 'error')).toEqual([])
+  })
+
   it('come from a reconnected client all the same', async () => {
     const { client, welcome, snapshot } = await test.join()
     flood(client, 239)

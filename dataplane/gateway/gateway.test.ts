@@ -110,7 +110,7 @@ describe('Gateway', () => {
     }
     const clients = [await gateway.join('one')]
     const before = timers()
-    for (let i = 0; i < 20; i++) clients.push(await gateway.join('one'))
+    for (let i = 0; i < 20; i++) clients.push(await gateway.join('one', await gateway.token({ sub: `${i}` })))
     expect(timers()).toBeLessThanOrEqual(before + 2)
     for (const { client } of clients) client.ws.terminate()
     await gateway.close()
@@ -256,7 +256,11 @@ describe('Spans', () => {
       owner.send(message)
     }
     const world = { clock, owner, control: await TestControl.start() }
-    test = await TestGateway.start(options, { tracer, send }, world)
+    test = await TestGateway.start(
+      options,
+      { tracer, cluster: { router: { send, forget: () => {} } } },
+      world,
+    )
   }
 
   const named = (name: string) => tracer.spans.filter((span) => span.name === name)

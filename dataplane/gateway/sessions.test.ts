@@ -46,7 +46,8 @@ describe('the record of a session', () => {
 
   it('is written again about once a minute, and those of many sessions at different moments', async () => {
     const clients: TestClient[] = []
-    for (let i = 0; i < 50; i++) clients.push((await pair.a.hello()).client)
+    for (let i = 0; i < 50; i++)
+      clients.push((await pair.a.hello(await pair.a.token({ sub: `${i}` }))).client)
     const perSecond: number[] = []
     for (let second = 0; second < 240; second++) {
       const before = pair.records.written.length
@@ -70,7 +71,7 @@ describe('the record of a session', () => {
   })
 
   it('is one of 100 at most that are made again at once, and the others follow within seconds', async () => {
-    for (let i = 0; i < 110; i++) await pair.a.hello()
+    for (let i = 0; i < 110; i++) await pair.a.hello(await pair.a.token({ sub: `${i}` }))
     pair.records.replace(memoryStore({ clock: pair.clock }).records)
     const before = pair.records.written.length
     pair.a.gateway.storeReturned()

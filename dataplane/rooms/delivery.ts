@@ -375,7 +375,7 @@ export class Replies {
       leaving,
     }: { readonly layers?: EdgeLayers | undefined; readonly leaving?: readonly string[] | undefined } = {},
   ): void {
-    this.#environment.cluster.deliver(edge, {
+    this.#environment.cluster.router.deliver(edge, {
       room: this.#room,
       epoch: this.epoch,
       kind: 'update',
@@ -391,7 +391,11 @@ export class Replies {
   }
 
   send(edge: string, reply: Reply): void {
-    this.#environment.cluster.deliver(edge, { room: this.#room, epoch: this.epoch, ...reply } as ToEdge)
+    this.#environment.cluster.router.deliver(edge, {
+      room: this.#room,
+      epoch: this.epoch,
+      ...reply,
+    } as ToEdge)
   }
 
   /** A message without a ref, or a request of an operator, failed. */
@@ -420,7 +424,7 @@ export class Replies {
   /** Sends an answer, and counts the error in it. */
   readonly answer = (edge: string, answer: ToEdge): void => {
     if ('code' in answer) this.countError(answer.code)
-    this.#environment.cluster.deliver(edge, answer)
+    this.#environment.cluster.router.deliver(edge, answer)
   }
 
   countError(code: ErrorCode): void {

@@ -3,6 +3,7 @@ import { Registry } from 'prom-client'
 import type { Claims } from '../../../dataplane/cluster/claims.ts'
 import type { PeerMessage } from '../../../dataplane/cluster/envelope.ts'
 import { CLUSTER_METRICS } from '../../../dataplane/cluster/metrics.ts'
+import type { LocalGateway } from '../../../dataplane/cluster/ownership.ts'
 import { Router, type RouterEnvironment, type RoutingOwnership } from '../../../dataplane/cluster/router.ts'
 import type { Inbox } from '../../../dataplane/inbox.ts'
 import type { ClaimedType, ClaimOptions, Place } from '../../../dataplane/place.ts'
@@ -60,7 +61,7 @@ export class RouterBench {
   readonly claimed: ClaimOptions[] = []
   readonly #ownership: RoutingOwnership = {
     claims: {
-      inspect: async (room) => ({ record: await this.records.ask(room), askedAt: 0 }),
+      inspect: (room) => this.records.ask(room),
       claim: async (_, options) => {
         this.claimed.push(options)
         return this.place as Awaited<ReturnType<Claims['claim']>>
@@ -84,14 +85,30 @@ export class RouterBench {
       this.reasons.push(reason)
       return this.chosen
     },
-    deliver: (edge, message) => this.delivered.push({ edge, message }),
+    requests: { receive: () => false },
+    draining: false,
+    cordoned: false,
+  }
+  readonly #gateway: LocalGateway = {
+    edge: {
+      receive: (message) => this.delivered.push({ edge: HERE, message }),
+      reattach: () => {},
+      subscribes: (room) => this.subscribed.has(room),
+    },
+    sessionTaken: async () => {},
+    storeReturned: () => {},
   }
   readonly #environment: RouterEnvironment = {
     nodeId: HERE,
     clock: this.clock,
     rooms: () => this.host,
-    edge: () => ({ subscribes: (room) => this.subscribed.has(room) }),
-    links: { send: (to, message) => void this.sent.push({ to, message }) },
+    gateway: () => this.#gateway,
+    links: {
+      send: (to, message) => {
+        if (message.to === 'edge') this.delivered.push({ edge: to, message: message.message })
+        else this.sent.push({ to, message })
+      },
+    },
     maxWaitingMessages: 1000,
     backlogFull: (roomType) => this.full.push(roomType),
     metrics: registerMetrics(new Registry(), CLUSTER_METRICS),
@@ -149,6 +166,12 @@ class TestRooms implements ReturnType<RouterEnvironment['rooms']> {
     this.received.push({ message, from })
     return true
   }
+
+  verify(): void {}
+
+  recheck(): void {}
+
+  edgeMissed(): void {}
 
   typeOf(): ClaimedType {
     return { version: 1, durability: 'journal' }

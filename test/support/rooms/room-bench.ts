@@ -140,10 +140,19 @@ export class RoomBench {
         clock: this.clock,
         log,
         rooms: () => this.host,
-        edge: () => ({ subscribes: () => false }),
+        gateway: () => ({
+          edge: {
+            receive: (message) => this.#receive(message),
+            reattach: () => {},
+            subscribes: () => false,
+          },
+          sessionTaken: async () => {},
+          storeReturned: () => {},
+        }),
         links: {
           send: (_, message) => {
             if (message.to === 'owner') this.redirected.push({ message: message.message, from: EDGE })
+            else if (message.to === 'edge') this.#receive(message.message)
           },
         },
         metrics: registerMetrics(new Registry(), CLUSTER_METRICS),
@@ -163,7 +172,9 @@ export class RoomBench {
           get: (nodeId) => nodeInfo(nodeId),
         },
         place: () => this.nodeId,
-        deliver: (_, message) => this.#receive(message),
+        requests: { receive: () => false },
+        draining: false,
+        cordoned: false,
       },
     )
     const random = new SeededRandom(options.seed ?? 7)
@@ -190,8 +201,8 @@ export class RoomBench {
             if (owner === undefined && this.host.accepts) this.router.redirect(room, inbox, undefined)
             else this.redirected.push(...inbox.take())
           },
+          deliver: (_, message) => this.#receive(message),
         },
-        deliver: (_, message) => this.#receive(message),
       },
       load: this,
       defer: (callback) => this.#deferred.push(callback),
