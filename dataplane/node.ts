@@ -226,7 +226,6 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     },
     maxRooms: config.maxRooms,
     maxWaitingMessages: config.maxRoomBacklog,
-    backlogFull: (roomType) => metrics.backlogFull.inc({ room_type: roomType }),
     info: () => ({
       started_at: startedAt,
       ...build,

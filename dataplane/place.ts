@@ -51,6 +51,9 @@ export interface Claimed {
   readonly from?: string
 }
 
+/** Whether a claim found a room without content, as of one that has just been made. */
+export const isEmpty = ({ snapshot, journal }: Claim): boolean => !snapshot && journal.length === 0
+
 /** No node has the room, or can have it now. */
 export interface Nowhere<W extends Why = Why> {
   readonly at: 'nowhere'

@@ -10,6 +10,7 @@ import {
 import {
   ABSENT,
   type ClaimOptions,
+  isEmpty,
   type Nowhere,
   nowhere,
   type Place,
@@ -211,9 +212,8 @@ export class Claims {
   }
 
   /** Releases a room that was claimed, but may not be made. A room with content was made before: it stays. */
-  async #giveBack(room: string, { fence, snapshot, journal }: Claim): Promise<void> {
-    const forget = !snapshot && journal.length === 0
-    await this.#environment.store.rooms.release(room, fence, { forget })
+  async #giveBack(room: string, claim: Claim): Promise<void> {
+    await this.#environment.store.rooms.release(room, claim.fence, { forget: isEmpty(claim) })
   }
 
   /** Of all nodes that want an orphan one recovers it, while the others wait and then find it owned. */

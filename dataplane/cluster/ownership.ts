@@ -7,6 +7,7 @@ import type { Tracer } from '../../shared/tracing/tracer.ts'
 import type { Inbox } from '../inbox.ts'
 import type { Claimed, ClaimedType, Nowhere } from '../place.ts'
 import {
+  type Arrival,
   type RequestAnswer,
   type RoomAddress,
   type RoomRequest,
@@ -40,23 +41,27 @@ export interface LeavingRoom {
 /** The rooms of a node (`RoomHost`), as far as the cluster has to do with them. */
 export interface LocalRooms {
   readonly size: number
-  /** Rooms that run here, and those that are about to. */
+  /** Rooms that this node has claimed: those that run here, and those that are being opened. */
   readonly claimed: number
   /** The version of each room type that there is code for. */
   readonly versions: Readonly<Record<string, number>>
   readonly rooms: readonly LeavingRoom[]
-  /** Whether a room (`project/type:key`) runs here, or is about to. */
+  /** Whether a room (`project/type:key`) runs here, or is being opened under the claim of this node. */
   has(name: string): boolean
   /** Whether this node opens rooms for others. */
   readonly accepts: boolean
-  /** False: no such room runs here, or is about to. */
+  /** False: the room neither runs here nor is being opened. */
   receive(message: ToOwner, from: string): boolean
   /** Returns the room type, or the answer to messages of a type that is not installed. */
   typeOf(roomType: string): ClaimedType | Nowhere
   /** Runs a room that this node has claimed, for the messages in the inbox. Of a type that is not installed it is ended. */
   run(room: RoomAddress, inbox: Inbox, claimed: Claimed): void
-  /** A room whose time has come runs here, or is about to; false: it does not. */
+  /** The time of a room has come. False: the room neither runs here nor is being opened. */
   wake(name: string): boolean
+  /** Adds a message to the inbox of a room that does not run. If the inbox is full, the message is refused, or its edge sends it again. */
+  wait(inbox: Inbox, arrival: Arrival): void
+  /** Answers the messages of a room that is nowhere. Messages that look for the room again stay in the inbox. */
+  refuse(room: RoomAddress, inbox: Inbox, place: Nowhere): void
   /** Each room reads its record: another node may have taken it over, or the store may have lost it. */
   recheck(): void
   /** One room (`project/type:key`) does: another node says that it has it. */
@@ -112,8 +117,6 @@ export interface ClusterEnvironment {
   readonly maxRooms: number
   /** How many messages wait for one room while its owner is looked for. */
   readonly maxWaitingMessages: number
-  /** Called when a message came while `maxWaitingMessages` were waiting. */
-  readonly backlogFull: (roomType: string) => void
   /** Describes this node for the other nodes. */
   readonly info: () => Omit<NodeInfo, 'node_id' | 'draining' | 'cordoned' | 'rooms' | 'room_types'>
   /** Another process has the name of this node: the lease is never valid again, and this process is to end at once. */

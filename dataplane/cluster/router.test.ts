@@ -1,4 +1,4 @@
-import { beforeEach, describe, expect, it } from 'vitest'
+import { beforeEach, describe, expect, it, vi } from 'vitest'
 import type { RoomOwner } from '../../shared/store/port.ts'
 import { HERE, ROOM, RouterBench, THERE } from '../../test/support/cluster/router-bench.ts'
 import { Inbox } from '../inbox.ts'
@@ -154,16 +154,16 @@ describe('Router', () => {
       expect(host.opened).toMatchObject([[{ message: join() }, { message: message(1) }]])
     })
 
-    it('is refused to the first join only, if that may not make it, and claimed again for the next', async () => {
+    it('is refused to the first join only, if that may not make it, and the next join gets it', async () => {
       bench.types.set(HERE, { [ROOM.roomType]: 1 })
-      bench.place = nowhere('project_full', 'the project has 1 rooms')
+      const { claims } = bench
+      vi.spyOn(claims, 'claim').mockResolvedValueOnce(nowhere('project_full', 'the project has 1 rooms'))
       router.send(join('mem_a', 1))
       router.send(join('mem_b', 2))
       router.send(join('mem_c', 3))
       await records.settled()
-      const refused = delivered.map(({ message }) => 'member_id' in message && message.member_id)
-      expect(refused).toEqual(['mem_a', 'mem_b', 'mem_c'])
-      expect(bench.claimed).toHaveLength(3)
+      expect(delivered).toMatchObject([{ message: { kind: 'refused', member_id: 'mem_a' } }])
+      expect(host.opened).toMatchObject([[{ message: join('mem_b', 2) }, { message: join('mem_c', 3) }]])
     })
 
     it('gets an inspect, if the join may not make it or another node would', async () => {
@@ -289,6 +289,19 @@ describe('Router', () => {
     router.send(join())
     await records.answer(ownedBy(THERE))
     expect(sent).toHaveLength(1)
+  })
+
+  it('refuses joins as room_unavailable when the room cannot be run, and looks again for the next', async () => {
+    vi.spyOn(host, 'run').mockImplementationOnce(() => {
+      throw new Error('a mistake')
+    })
+    router.send(join())
+    await records.answer(undefined)
+    expect(delivered).toMatchObject([{ message: { kind: 'refused', code: 'room_unavailable' } }])
+    expect(failures).toEqual([NAME])
+    router.send(join('mem_b'))
+    await records.answer(undefined)
+    expect(host.opened).toHaveLength(1)
   })
 
   describe('a message of another node', () => {

@@ -7,12 +7,10 @@ import {
   type Nowhere,
   nowhere,
   type Place,
-  refusalOf,
-  refuseAll,
   unavailable,
   unavailableText,
 } from '../place.ts'
-import { type Arrival, isClose, type RoomAddress, type ToEdge, type ToOwner, traceOf } from '../traffic.ts'
+import { isClose, type RoomAddress, type ToEdge, type ToOwner, traceOf } from '../traffic.ts'
 import type { Claims } from './claims.ts'
 import type { PeerMessage } from './envelope.ts'
 import type { NodeLinks } from './links.ts'
@@ -26,10 +24,10 @@ import type { RoomRequests } from './requests.ts'
 const ROOMS_REWRITTEN_MS = 15_000
 
 export interface RouterEnvironment
-  extends Pick<ClusterEnvironment, 'nodeId' | 'clock' | 'log' | 'maxWaitingMessages' | 'backlogFull'> {
+  extends Pick<ClusterEnvironment, 'nodeId' | 'clock' | 'log' | 'maxWaitingMessages'> {
   readonly rooms: () => Pick<
     LocalRooms,
-    'has' | 'accepts' | 'receive' | 'typeOf' | 'run' | 'verify' | 'recheck' | 'edgeMissed'
+    'has' | 'accepts' | 'receive' | 'typeOf' | 'run' | 'wait' | 'refuse' | 'verify' | 'recheck' | 'edgeMissed'
   >
   readonly gateway: () => LocalGateway
   readonly links: Pick<NodeLinks, 'send'>
@@ -91,7 +89,7 @@ export class Router {
     const route = this.#routes.get(room.name)
     const owner = route?.owner
     // What came before goes first.
-    if (route?.inbox) this.#wait(route.inbox, { message, from })
+    if (route?.inbox) rooms().wait(route.inbox, { message, from })
     else if (rooms().receive(message, from)) {
       if (from === nodeId && message.kind === 'message') metrics.roomTraffic.inc(LOCAL_INPUT)
     } else if (from === nodeId && owner !== undefined && owner !== nodeId && !nodes.isGone(owner)) {
@@ -101,7 +99,7 @@ export class Router {
     } else if (from !== nodeId && !rooms().accepts) this.#redirect(room, from, null)
     else {
       const inbox = new Inbox(this.#environment.maxWaitingMessages)
-      this.#wait(inbox, { message, from })
+      rooms().wait(inbox, { message, from })
       this.#look(this.#routeOf(room), inbox)
     }
   }
@@ -169,7 +167,7 @@ export class Router {
     const route = this.#routes.get(room.name)
     if (isReachable && gateway().edge.subscribes(room.name)) this.#routeOf(room).owner = owner
     if (route?.inbox) {
-      for (const arrival of inbox.take()) this.#wait(route.inbox, arrival)
+      for (const arrival of inbox.take()) rooms().wait(route.inbox, arrival)
       for (const edge of inbox.turnedAway) route.inbox.turnedAway.add(edge)
     } else if (isReachable)
       for (const { message } of inbox.take()) links.send(owner, { to: 'owner', message })
@@ -186,9 +184,7 @@ export class Router {
     const route = this.#routeOf(room)
     const inbox = new Inbox(maxWaitingMessages)
     route.inbox = inbox
-    const place = await this.#claim(room, inbox)
-    this.#arrive(route, inbox, place)
-    return place
+    return this.#find(route, inbox, this.#claim(room, inbox))
   }
 
   /** The node that has a room, as far as is known here; undefined: it would have to be found out. */
@@ -244,18 +240,6 @@ export class Router {
       .map(({ room }) => room)
   }
 
-  /** What has no place is answered, or sent again by its edge when it is known where. */
-  #wait(inbox: Inbox, arrival: Arrival): void {
-    if (inbox.add(arrival)) return
-    const { message, from } = arrival
-    const { room } = message
-    this.#environment.backlogFull(room.roomType)
-    const text = unavailableText(room, 'it is being looked for, and too much waits for it')
-    const answer = refusalOf(arrival, nowhere('busy', text))
-    if (answer) this.deliver(from, answer)
-    else inbox.turnedAway.add(from)
-  }
-
   #routeOf(room: RoomAddress): Route {
     const name = room.name
     let route = this.#routes.get(name)
@@ -280,19 +264,29 @@ export class Router {
     route.looks = now - route.lookedAt < 1000 ? route.looks + 1 : 1
     route.lookedAt = now
     route.inbox = inbox
-    const find = async (): Promise<void> => {
-      const place = await this.#locate(route.room, inbox).catch((err: unknown) => {
-        this.#environment.log.warn({ err, room: route.room.name }, 'the owner of a room could not be found')
-        return unavailable(route.room, 'the store does not answer')
-      })
+    const find = (): void => void this.#find(route, inbox, this.#locate(route.room, inbox))
+    if (route.looks <= QUICK_LOOKS) find()
+    else clock.schedule(Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** (route.looks - QUICK_LOOKS)), find)
+  }
+
+  /** Takes the inbox to the place of the room. If that fails, the messages that are left are refused. Never rejects. */
+  async #find(route: Route, inbox: Inbox, search: Promise<Place>): Promise<Place> {
+    const { log } = this.#environment
+    const { room } = route
+    try {
+      const place = await search
       this.#arrive(route, inbox, place)
+      return place
+    } catch (err) {
+      log.warn({ err, room: room.name }, 'the owner of a room could not be found')
     }
-    if (route.looks <= QUICK_LOOKS) void find()
-    else
-      clock.schedule(
-        Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** (route.looks - QUICK_LOOKS)),
-        () => void find(),
-      )
+    const place = unavailable(room, 'the store does not answer')
+    try {
+      this.#arrive(route, inbox, place)
+    } catch (err) {
+      log.error({ err, room: room.name }, 'the messages of a room could not be refused')
+    }
+    return place
   }
 
   /** Where the room is. A room without a living owner is claimed if it is to be here. */
@@ -386,7 +380,7 @@ export class Router {
     } else if (place.at === 'node') {
       this.redirect(room, inbox, place.nodeId)
     } else {
-      refuseAll(inbox, place, (edge, message) => this.deliver(edge, message))
+      rooms().refuse(room, inbox, place)
       this.redirect(room, inbox, undefined)
     }
   }

@@ -130,7 +130,9 @@ export class RoomWaker {
       await store.wakeups.set(room, fence, undefined)
       return 'absent'
     }
-    if (!place || place.at === 'nowhere') return 'unavailable'
+    // The room is being looked for or claimed here, for messages that came first.
+    if (!place) return rooms.accepts ? 'running' : 'unavailable'
+    if (place.at === 'nowhere') return 'unavailable'
     return place.at === 'here' ? 'opened' : 'elsewhere'
   }
 }

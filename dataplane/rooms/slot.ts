@@ -4,11 +4,11 @@ import type { Inbox } from '../inbox.ts'
 import {
   ABSENT,
   firstMaker,
+  isEmpty,
   type Maker,
   makerOf,
   type Nowhere,
   nowhere,
-  refuseAll,
   unavailable,
   unavailableText,
 } from '../place.ts'
@@ -80,11 +80,7 @@ export class RoomSlot {
 
   /** A message from an edge for a room that does not run yet. It waits in the inbox, or is refused if the inbox is full. */
   receive(message: ToOwner, from: string): void {
-    const arrival = { message, from }
-    if (this.inbox.add(arrival)) return
-    this.environment.metrics.backlogFull.inc({ room_type: this.address.roomType })
-    const text = unavailableText(this.address, 'it is being opened, and too much waits for it')
-    if (!this.replies.turnAway(arrival, nowhere('busy', text))) this.inbox.turnedAway.add(from)
+    this.#host.wait(this.inbox, { message, from })
   }
 
   /** Restores the room that this node has claimed, or makes it, and runs it. */
@@ -101,7 +97,7 @@ export class RoomSlot {
 
   async #begin(claim: Claim, mayMake: boolean): Promise<void> {
     if (!this.#host.accepts) {
-      await giveBack(this, claim, false)
+      await giveBack(this, claim, mayMake && isEmpty(claim))
       this.#forward(undefined)
       return
     }
@@ -143,7 +139,7 @@ export class RoomSlot {
   /** All that waits is answered, or looks for the room again. */
   #refuse(place: Nowhere): void {
     this.#leave()
-    refuseAll(this.inbox, place, this.replies.answer)
+    this.#host.refuse(this.address, this.inbox, place)
     this.#forward(undefined)
   }
 

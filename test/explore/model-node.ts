@@ -107,7 +107,6 @@ export class ModelNode {
       quota: { maxRooms: 0, maxLasting: 0, perMinute: 0 },
       maxRooms: 0,
       maxWaitingMessages: 1000,
-      backlogFull: () => undefined,
       info: () => nodeInfo(nodeId),
       onReplaced: parts.onReplaced,
     })

@@ -6,7 +6,13 @@ import { CLUSTER_METRICS } from '../../../dataplane/cluster/metrics.ts'
 import type { LocalGateway } from '../../../dataplane/cluster/ownership.ts'
 import { Router, type RouterEnvironment, type RoutingOwnership } from '../../../dataplane/cluster/router.ts'
 import type { Inbox } from '../../../dataplane/inbox.ts'
-import type { ClaimedType, ClaimOptions, Place } from '../../../dataplane/place.ts'
+import {
+  type ClaimedType,
+  type ClaimOptions,
+  type Nowhere,
+  type Place,
+  refuseAll,
+} from '../../../dataplane/place.ts'
 import {
   type Arrival,
   type RoomAddress,
@@ -27,7 +33,7 @@ export const THERE = 'node_there'
 /** The router of the node `HERE`, and all that it asks and tells. */
 export class RouterBench {
   readonly clock = new FakeClock()
-  readonly host = new TestRooms()
+  readonly host = new TestRooms(this)
   readonly records = new Questions<RoomOwner | undefined>()
   /** Nodes that are known to be alive. */
   readonly known = new Set<string>()
@@ -59,14 +65,15 @@ export class RouterBench {
   }
   /** What rooms were claimed with. */
   readonly claimed: ClaimOptions[] = []
-  readonly #ownership: RoutingOwnership = {
-    claims: {
-      inspect: (room) => this.records.ask(room),
-      claim: async (_, options) => {
-        this.claimed.push(options)
-        return this.place as Awaited<ReturnType<Claims['claim']>>
-      },
+  readonly claims: RoutingOwnership['claims'] = {
+    inspect: (room) => this.records.ask(room),
+    claim: async (_, options) => {
+      this.claimed.push(options)
+      return this.place as Awaited<ReturnType<Claims['claim']>>
     },
+  }
+  readonly #ownership: RoutingOwnership = {
+    claims: this.claims,
     nodes: {
       judge: async (nodeId) => {
         this.judged.push(nodeId)
@@ -110,7 +117,6 @@ export class RouterBench {
       },
     },
     maxWaitingMessages: 1000,
-    backlogFull: (roomType) => this.full.push(roomType),
     metrics: registerMetrics(new Registry(), CLUSTER_METRICS),
     log: failureLog((room) => this.failures.push(room)),
   }
@@ -156,6 +162,11 @@ class TestRooms implements ReturnType<RouterEnvironment['rooms']> {
   readonly received: Arrival[] = []
   readonly opened: Arrival[][] = []
   accepts = true
+  readonly #bench: Pick<RouterBench, 'full' | 'delivered'>
+
+  constructor(bench: Pick<RouterBench, 'full' | 'delivered'>) {
+    this.#bench = bench
+  }
 
   has(name: string): boolean {
     return this.running.has(name)
@@ -165,6 +176,14 @@ class TestRooms implements ReturnType<RouterEnvironment['rooms']> {
     if (!this.running.has(message.room.name)) return false
     this.received.push({ message, from })
     return true
+  }
+
+  wait(inbox: Inbox, arrival: Arrival): void {
+    if (!inbox.add(arrival)) this.#bench.full.push(arrival.message.room.roomType)
+  }
+
+  refuse(_: RoomAddress, inbox: Inbox, place: Nowhere): void {
+    refuseAll(inbox, place, (edge, message) => this.#bench.delivered.push({ edge, message }))
   }
 
   verify(): void {}

@@ -157,9 +157,6 @@ export class RoomBench {
         },
         metrics: registerMetrics(new Registry(), CLUSTER_METRICS),
         maxWaitingMessages: options.limits?.waitingMessages ?? ROOM_LIMITS.waitingMessages,
-        backlogFull: () => {
-          this.counts.backlog_full = (this.counts.backlog_full ?? 0) + 1
-        },
       },
       {
         claims: this.claims,
