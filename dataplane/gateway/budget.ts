@@ -184,15 +184,22 @@ export class SessionBudget {
     return spend(this.#states(), points)
   }
 
+  /** Pays one message, which its player may owe. False: the session sends faster than it may. */
+  spendOwing(): boolean {
+    if (!this.#messages.take()) return false
+    this.#owe(this.#message)
+    return true
+  }
+
   /** Pays `points` for a state that has come; a negative number gives points back. */
   oweState(points: number): void {
     this.#states().charge(points)
   }
 
-  /** Pays for a message that is handled although nothing may be left. */
-  charge(points: number): void {
-    this.#messages.charge(1)
-    this.#owe(points + this.#message)
+  /** Pays as `spend` for messages that are handled although nothing may be left. */
+  charge(points: number, count: number): void {
+    this.#messages.charge(count)
+    this.#owe(points + count * this.#message)
   }
 
   /** Counts messages that were refused. False: there were so many that the connection has to end. */
