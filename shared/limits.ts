@@ -84,7 +84,7 @@ export const LIMITS = {
   playerPointsPerSecond: {
     value: 1000,
     unit: 'points',
-    why: 'The budget of a player at a node, with three seconds saved up. A hello, a join, a list and a search cost 100 each, a message 2, and 4 KiB of a full state or of missed updates 1.',
+    why: 'The budgets of a player at a node: for requests, with three seconds saved up, and for states, with eight. A hello, a join, a list and a search cost 100 each, a message 2, and 4 KiB of a full state or of missed updates 1.',
   },
   roomQuarantineTtl: {
     value: 259_200,

@@ -14,6 +14,15 @@ describe('a rate limit', () => {
     expect([1, 2, 3, 4].map(() => limit.take())).toEqual([true, true, true, false])
   })
 
+  it('owes no more than its debt, and says how much it took', () => {
+    const clock = new FakeClock()
+    const limit = new RateLimits(clock, { perSecond: 2, burst: 3, debt: 4 }).of('a')
+    expect([limit.charge(5), limit.charge(5), limit.charge(5)]).toEqual([5, 2, 0])
+    expect(limit.waitMs()).toBeCloseTo(2500)
+    limit.charge(-5)
+    expect(limit.left).toBeCloseTo(1)
+  })
+
   it('counts each caller apart, however many there are', () => {
     const clock = new FakeClock()
     const limits = new RateLimits(clock, { perSecond: 1, burst: 1 })

@@ -4,6 +4,8 @@ import type { Clock } from './clock.ts'
 export interface Rate {
   readonly perSecond: number
   readonly burst: number
+  /** Most that `charge` may leave owing. Default: no bound. */
+  readonly debt?: number
 }
 
 /** How much too early, in milliseconds, is in time all the same: sums of intervals are not exact. */
@@ -34,9 +36,15 @@ export class RateLimit {
     return true
   }
 
-  /** Takes what has been used already, whether there is so much or not; a negative count gives back. */
-  charge(count: number): void {
-    this.#fullAt = Math.max(this.#fullAt, this.#clock.monotonic()) + (count * 1000) / this.#rate.perSecond
+  /**
+   * Takes what has been used already, whether there is so much or not; a negative count gives back. Returns how much it took: less than `count` at the
+   * bound of the debt.
+   */
+  charge(count: number): number {
+    const { perSecond, debt = Number.POSITIVE_INFINITY } = this.#rate
+    const most = count > 0 ? Math.max(0, Math.min(count, this.left + debt)) : count
+    this.#fullAt = Math.max(this.#fullAt, this.#clock.monotonic()) + (most * 1000) / perSecond
+    return most
   }
 
   /** How many tokens there are; negative where more was charged. */

@@ -7,19 +7,24 @@ import type { GatewayOptions } from './context.ts'
 export const COST = {
   /** Also a fresh token: a signature check and writes to the store. */
   hello: 100,
-  /** Calls to the store. The state that the member gets counts apart. */
+  /** Calls to the store. */
   join: 100,
   /** A list of rooms, or a search for one: up to a millisecond, or a call to the store. */
   query: 100,
-  /** A client that requests a full state pays at least this much: a working client hardly ever does. */
-  resync: 1000,
 } as const
 
 /** Bytes of full states and missed updates for one point. */
 const BYTES_PER_POINT = 4096
 
-/** A budget holds the points of so many seconds. */
+/** Points of states that a client pays at least if it requests one with `state.resync`: a working client hardly ever does. */
+export const RESYNC_COST = 1000
+
+/** A budget holds the points of so many seconds for requests, and of so many for states: a player may resume in many rooms. */
 const BURST_SECONDS = 3
+const STATES_BURST_SECONDS = 8
+
+/** A player owes no more than the points of so many seconds, however large the states are that came: nothing of it waits for longer. */
+const DEBT_SECONDS = 3
 
 /** The sessions of one player together may send so many times as much as one session. */
 const SESSIONS_AT_FULL_RATE = 4
@@ -57,13 +62,16 @@ export const whileConnected = (level: RateLevel): RateLevel => ({
 export const stateCost = (bytes: number): number => bytes / BYTES_PER_POINT
 
 /**
- * The budgets of all players of a node: one token bucket for each. Everything that a player asks of the node is paid from it, by all of the player's
- * sessions: a new session, a resume or another room is no way around it. If the token names no player, each session has a budget. A player whose budget
- * is empty is not refused anything: its sockets are not read until there are points again, and it may owe points for a large state.
+ * The budgets of all players of a node. Each player has two token buckets, one for requests and one for the bytes of states. All sessions of the player
+ * pay from them: a new session, a resume or another room is no way around it. If the token names no player, each session has a budget.
+ *
+ * If nothing is left for requests, the sockets of the player are not read until there are points again. If nothing is left for states, only states
+ * wait. They are a bucket apart since nobody knows how large a state is before it is there: in one bucket, a player in a large room could not play.
  */
 export class PlayerBudgets {
   readonly #clock: Clock
-  readonly #budgets: RateLimits
+  readonly #requests: RateLimits
+  readonly #states: RateLimits
   readonly #messagesPerSecond: number
   readonly #messageBurst: number
   /** Points that a message costs. */
@@ -74,7 +82,9 @@ export class PlayerBudgets {
     { limits, playerPointsPerSecond: perSecond }: Pick<GatewayOptions, 'limits' | 'playerPointsPerSecond'>,
   ) {
     this.#clock = clock
-    this.#budgets = new RateLimits(clock, { perSecond, burst: perSecond * BURST_SECONDS })
+    const debt = perSecond * DEBT_SECONDS
+    this.#requests = new RateLimits(clock, { perSecond, burst: perSecond * BURST_SECONDS, debt })
+    this.#states = new RateLimits(clock, { perSecond, burst: perSecond * STATES_BURST_SECONDS, debt })
     this.#messagesPerSecond = limits.messages_per_second
     this.#messageBurst = limits.message_burst
     this.#message = perSecond / (SESSIONS_AT_FULL_RATE * limits.messages_per_second)
@@ -82,13 +92,13 @@ export class PlayerBudgets {
 
   /** True: nothing is left to pay a hello with. Asked before the signature is checked. */
   refusesHello(claims: TokenClaims, principal: string): boolean {
-    return this.#budgets.of(this.#payer(claims, principal)).waitMs() > 0
+    return this.#requests.of(this.#payer(claims, principal)).waitMs() > 0
   }
 
   /** Pays a hello with a good signature. False: nothing is left. */
   payHello(claims: TokenClaims, principal: string): boolean {
     const cost = claims.sub === undefined ? COST.hello / CLIENTS_PER_TOKEN : COST.hello
-    return spend(this.#budgets.of(this.#payer(claims, principal)), cost)
+    return spend(this.#requests.of(this.#payer(claims, principal)), cost) > 0
   }
 
   /** Returns the budget of a session. `level`: what it had left at another node; default all. */
@@ -100,7 +110,8 @@ export class PlayerBudgets {
     const perSecond = this.#messagesPerSecond
     return new SessionBudget(
       this.#clock,
-      () => this.#budgets.of(payer),
+      () => this.#requests.of(payer),
+      () => this.#states.of(payer),
       this.#message,
       bucket(perSecond, this.#messageBurst, level?.rate),
       bucket(perSecond / TOLERANCE_SECONDS, perSecond * TOLERANCE_SECONDS, level?.patience),
@@ -119,22 +130,25 @@ type Payment = 'paid' | 'over_rate' | 'empty'
 export class SessionBudget {
   readonly #clock: Clock
   readonly #findPlayer: () => RateLimit
+  readonly #states: () => RateLimit
   readonly #message: number
   readonly #messages: RateLimit
   readonly #tolerance: RateLimit
-  /** The budget of the player. Kept as long as it is valid: finding it costs more than everything else here. */
+  /** The bucket of the player's requests. Kept as long as it is valid: finding it costs more than everything else here. */
   #player: RateLimit
 
-  /** `payer` returns the budget of the player. `message`: points of a message. `messages`, `tolerance`: of the session. */
+  /** `payer` and `states` return the buckets of the player, for requests and states. `message`: points of a message. `messages`, `tolerance`: of the session. */
   constructor(
     clock: Clock,
     payer: () => RateLimit,
+    states: () => RateLimit,
     message: number,
     messages: RateLimit,
     tolerance: RateLimit,
   ) {
     this.#clock = clock
     this.#findPlayer = payer
+    this.#states = states
     this.#player = payer()
     this.#message = message
     this.#messages = messages
@@ -165,26 +179,37 @@ export class SessionBudget {
     return passes ? 'paid' : 'over_rate'
   }
 
-  /** Pays `points` that no message of the client has asked for. False: nothing is left. */
-  spendPoints(points: number): boolean {
-    return spend(this.#playerAt(this.#clock.monotonic()), points)
+  /** Pays a state with `points`, which the player may owe then. Returns how many it paid; 0: nothing is left. */
+  payState(points: number): number {
+    return spend(this.#states(), points)
   }
 
-  /** Pays for a message that is handled although nothing may be left. */
-  charge(points: number): void {
-    this.#messages.charge(1)
-    this.owe(points + this.#message)
+  /** Pays one message, which its player may owe. False: the session sends faster than it may. */
+  spendOwing(): boolean {
+    if (!this.#messages.take()) return false
+    this.#owe(this.#message)
+    return true
   }
 
-  /** Takes `points` from the player, which may owe them then; a negative number gives points back. */
-  owe(points: number): void {
-    this.#playerAt(this.#clock.monotonic()).charge(points)
+  /** Pays `points` for a state that has come; a negative number gives points back. */
+  oweState(points: number): void {
+    this.#states().charge(points)
+  }
+
+  /** Pays as `spend` for messages that are handled although nothing may be left. */
+  charge(points: number, count: number): void {
+    this.#messages.charge(count)
+    this.#owe(points + count * this.#message)
   }
 
   /** Counts messages that were refused. False: there were so many that the connection has to end. */
   refuse(count = 1): boolean {
-    this.owe(count * this.#message)
+    this.#owe(count * this.#message)
     return this.#tolerance.take(this.#clock.monotonic(), count)
+  }
+
+  #owe(points: number): void {
+    this.#playerAt(this.#clock.monotonic()).charge(points)
   }
 
   #playerAt(now: number): RateLimit {
@@ -193,9 +218,7 @@ export class SessionBudget {
   }
 }
 
-/** Takes `points` if there is one, and owes the others. False: there is none. */
-function spend(budget: RateLimit, points: number): boolean {
-  if (!budget.take()) return false
-  budget.charge(points - 1)
-  return true
+/** Takes `points` if there is one, and owes the others. Returns how many it took; 0: there is none. */
+function spend(budget: RateLimit, points: number): number {
+  return budget.take() ? 1 + budget.charge(points - 1) : 0
 }

@@ -135,8 +135,8 @@ export class ClientProtocol implements ConnectionListener {
 
   controlFrame(): boolean {
     if (this.#session) {
-      if (this.#session.budget.spend() === 'paid') return true
-      // It was read already, and cannot wait.
+      // It was read already, and cannot wait: its player may owe it.
+      if (this.#session.budget.spendOwing()) return true
       this.#refuse(this.#session, 'control_frame', 1)
       return false
     }
@@ -485,23 +485,26 @@ export class ClientProtocol implements ConnectionListener {
       this.connection.holdUntil(this.#renewal)
       return 'wait'
     }
-    const count = 1 + this.connection.takeDropped()
-    const payment = budget.spend(points, count)
+    const { dropped } = this.connection
+    const payment = budget.spend(points, 1 + dropped)
+    // Without points, those that were dropped are paid with the message that waits.
+    if (payment !== 'empty' || mustPass) this.connection.dropped = 0
     if (payment === 'paid') {
       if (this.#behind) this.#behind = budget.waitMs > 0
       return 'pass'
     }
     const waits = this.#behind || message.t === 'token' || message.t === 'goodbye' || isAnswered(message)
     if (!waits && payment === 'over_rate') {
-      if (this.#refuse(session, 'session', count))
+      if (this.#refuse(session, 'session', 1 + dropped))
         this.#refuseRequest(session, message, 'rate_limited', this.#limitText())
       return 'refused'
     }
     if (mustPass) {
-      budget.charge(points)
+      budget.charge(points, 1 + dropped)
       return 'pass'
     }
     this.#behind = true
+    if (payment === 'over_rate' && dropped > 0) this.#refuse(session, 'session', dropped)
     this.connection.throttle(budget.waitMs)
     return 'wait'
   }

@@ -260,6 +260,25 @@ describe('a node that is overloaded', () => {
     }
   })
 
+  it('keeps the newest one while the player has nothing left, and handles it then', async () => {
+    const { client, joined } = await test.join()
+    const other = (await test.hello()).client
+    for (let n = 1; n <= 28; n++) other.send({ t: 'rooms', request_id: n, room_type: 'arena' })
+    await other.next('rooms', ({ request_id: id }) => id === 27)
+    intervalMs = 200
+    together(client, () => {
+      for (const n of [1, 2, 3]) move(client, joined.room_id, n)
+    })
+    await expect.poll(() => dropped).toBe(2)
+    expect(moves()).toEqual([])
+    const moved = (): Json[] => {
+      test.clock.advance(20)
+      return moves()
+    }
+    await expect.poll(moved).toEqual([3])
+    expect(client.received.filter(({ t }) => t === 'error')).toEqual([])
+  })
+
   it('still ends the connection of a client that sends far too much', async () => {
     const { client, joined } = await test.join()
     intervalMs = 200
@@ -328,6 +347,17 @@ describe('pings and pongs of the websocket itself', () => {
     test.clock.advance(100)
     await client.roundTrip()
     expect(pongs).toEqual(Array.from({ length: 240 }, (_, i) => `ping ${i}`))
+  })
+
+  it('are answered although the player has nothing left, and cost no tolerance then', async () => {
+    const { client } = await test.hello()
+    const other = (await test.hello()).client
+    for (let n = 1; n <= 28; n++) other.send({ t: 'rooms', request_id: n, room_type: 'arena' })
+    await other.next('rooms', ({ request_id: id }) => id === 28)
+    let pongs = 0
+    client.ws.on('pong', () => pongs++)
+    for (let n = 0; n < 200; n++) client.ws.ping()
+    await expect.poll(() => pongs).toBe(200)
   })
 
   it('are few before welcome, and the rest of a flood is not even parsed', async () => {

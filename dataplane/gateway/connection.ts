@@ -131,7 +131,8 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
   #resting = false
   /** Of the messages that may be dropped, the newest that waits for the end of the read. */
   #newest: Uint8Array | undefined
-  #dropped = 0
+  /** Number of messages that were dropped for a newer one. The listener sets it to 0 when they are paid. */
+  dropped = 0
   /** For how long nothing is to be read after this turn. */
   #throttleMs = 0
   /** Until when nothing is to be read, however long that takes. */
@@ -232,7 +233,7 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
   /** All that was read has been handled, or waits. */
   read(): void {
     if (!this.#resting && !this.#closed) {
-      this.#takeNewest()
+      if (!this.#takeNewest()) this.#pause()
       this.#context.polling.read(this)
     }
     // Kept beyond this read.
@@ -250,8 +251,8 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
   goOn(): void {
     this.#resting = false
     if (this.#closed) return
-    this.#takeNewest()
     startReading(this.#socket)
+    if (!this.#takeNewest()) this.#pause()
   }
 
   /** Queues one message for this client alone. */
@@ -368,33 +369,28 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
     return undefined
   }
 
-  /** How many messages were dropped since this was asked last. */
-  takeDropped(): number {
-    const dropped = this.#dropped
-    this.#dropped = 0
-    return dropped
-  }
-
   /** One message, or, of those without `ref` that an overloaded node reads of a client at once, the newest: to decode them all costs too much. */
   #take(payload: Uint8Array): boolean {
     this.#turnBytes -= payload.length
     if (this.#context.inputIntervalMs() === 0 || !this.codec.isUnreliable(payload)) {
-      this.#takeNewest()
-      return this.#decode(payload)
+      return this.#takeNewest() && this.#decode(payload)
     }
     if (this.#newest) {
-      this.#dropped++
+      this.dropped++
       this.#context.metrics.inputsDropped.inc()
     }
     this.#newest = payload
     return true
   }
 
-  #takeNewest(): void {
+  /** False: it has to wait, and everything behind it. */
+  #takeNewest(): boolean {
     const payload = this.#newest
-    if (!payload) return
+    // A close in between takes it as well.
     this.#newest = undefined
-    this.#decode(payload)
+    if (!payload || this.#decode(payload)) return true
+    this.#newest = payload
+    return false
   }
 
   /** What is wrong with a message is no matter of others in its frame, unless it ends the connection. False: it has to wait. */

@@ -10,7 +10,7 @@ import {
   roomIdOf,
   type ToEdge,
 } from '../traffic.ts'
-import { COST, stateCost } from './budget.ts'
+import { RESYNC_COST, stateCost } from './budget.ts'
 import type { Connection } from './connection.ts'
 import type { GatewayContext } from './context.ts'
 import type { Session } from './session.ts'
@@ -38,8 +38,11 @@ interface SubscribedRoom {
 /** A reliable message without an ack for so long may be lost, or its ack, in a way that no one has noticed. */
 const ACK_WAIT_MS = 5000
 
-/** What a state counts as before one of its room has come. */
-const ASSUMED_STATE_BYTES = 64 * 1024
+/**
+ * What a state counts as before one of its room has come. It bounds how many rooms of unknown size a player may request at the same time. A session
+ * that resumes in all the rooms it may have should not wait for the slowest of their owners.
+ */
+const ASSUMED_STATE_BYTES = 1024 * 1024
 
 /** A message of a client, by its type. */
 type Ask<T extends ClientMessage['t']> = Extract<ClientMessage, { t: T }>
@@ -111,8 +114,7 @@ export class Edge {
     session.ended.delete(subscription.roomId)
     this.#add(subscription)
     // Now, so that of several joins each counts for the next.
-    subscription.paid = this.#expectedCost(subscription)
-    session.budget.owe(subscription.paid)
+    this.#pay(subscription)
     this.#record(session).then(
       // Taken over by another node: it has the subscription now, and asks for nothing.
       (recorded) => recorded && this.#askJoin(subscription),
@@ -375,16 +377,16 @@ export class Edge {
   /** Pays for the state that a question may be answered with, as large as the last one of its room. False: the player has nothing left. */
   #pay(subscription: Subscription): boolean {
     if (subscription.paid === undefined) {
-      const cost = this.#expectedCost(subscription)
-      subscription.unpaid = !subscription.session.budget.spendPoints(cost)
-      if (!subscription.unpaid) subscription.paid = cost
+      const paid = subscription.session.budget.payState(this.#expectedCost(subscription))
+      subscription.unpaid = paid === 0
+      if (paid > 0) subscription.paid = paid
     }
     return !subscription.unpaid
   }
 
   #expectedCost({ room, resync }: Subscription): number {
     const cost = stateCost(this.#rooms.get(room.name)?.stateBytes ?? ASSUMED_STATE_BYTES)
-    return resync === undefined ? cost : Math.max(cost, COST.resync)
+    return resync === undefined ? cost : Math.max(cost, RESYNC_COST)
   }
 
   /** The owner has answered a subscription with these frames: of a whole state, of missed updates (`missed`), or none. */
@@ -399,8 +401,10 @@ export class Edge {
     subscription.unpaid = false
     const owed = stateCost(bytes) - paid
     // Also a small state costs what a resync costs at least.
-    if (owed > 0 || resync === undefined) session.budget.owe(owed)
-    if (owed < 0) for (const other of session.subscriptions.values()) if (other.unpaid) this.#askAgain(other)
+    if (owed > 0 || resync === undefined) session.budget.oweState(owed)
+    if (owed >= 0) return
+    for (const other of session.subscriptions.values())
+      if (other.unpaid && this.#asking.has(other)) this.#askAgain(other)
   }
 
   #reattach(subscription: Subscription): void {

@@ -124,7 +124,7 @@ export const GATEWAY_METRICS = {
   ),
   statesDelayed: counter(
     'service_states_delayed_total',
-    'Joins, resumes and resyncs that had to wait, since their player has had as much of whole states as may come at once.',
+    'Full states for joins, resumes and resyncs that had to wait, since the player has no points left for states.',
   ),
   sessionsEvicted: counter(
     'service_sessions_evicted_total',

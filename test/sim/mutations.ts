@@ -152,6 +152,7 @@ export const FAULTS = {
     store: OF_THE_STORE.grabbing.store,
     breaks: ['epoch_claimed_twice'],
   },
+  // A backend calls a room while the store is away and loses its data. A join writes its session first, so it finds out.
   early: {
     what: 'A claim is decided before it waits for the connection',
     store: OF_THE_STORE.early.store,

@@ -598,7 +598,7 @@ export class TestMember {
   readonly faults: string[] = []
   resyncs = 0
   /** When its layers came. */
-  readonly #stated = new Map<string, { seq: number }>()
+  readonly #stated = new Map<string, { epoch: number; seq: number }>()
   /** Layer messages of a flush whose patch or state is still to come. */
   #held: LayerMessage[] = []
   /** By room: an edge would say which one frames are about. */
@@ -656,7 +656,8 @@ export class TestMember {
         this.epoch = message.epoch
         this.seq = message.seq
         this.checksum = message.checksum
-        for (const [layer, { seq }] of this.#stated) if (seq !== message.seq) this.layers.delete(layer)
+        for (const [layer, at] of this.#stated)
+          if (at.epoch !== message.epoch || at.seq !== message.seq) this.layers.delete(layer)
         this.#release()
         this.#check()
         break
@@ -677,7 +678,8 @@ export class TestMember {
       case 'layer.state':
       case 'layer.patch':
         if (message.epoch >= this.epoch) this.#held.push(message)
-        if (message.seq === this.seq && message.t !== 'layer.patch') this.#release()
+        if (message.epoch === this.epoch && message.seq === this.seq && message.t !== 'layer.patch')
+          this.#release()
         break
       case 'event':
         this.#flushed(message)
@@ -719,13 +721,14 @@ export class TestMember {
     const held = this.#held
     this.#held = []
     for (const message of held) {
-      const { layer, seq } = message
-      if (seq !== this.seq) this.faults.push(`${message.t} of ${seq} at ${this.seq}`)
+      const { layer, epoch, seq } = message
+      if (epoch !== this.epoch || seq !== this.seq)
+        this.faults.push(`${message.t} of ${epoch}/${seq} at ${this.epoch}/${this.seq}`)
       if (message.t === 'layer.state' && message.state === undefined) {
         this.layers.delete(layer)
         continue
       }
-      if (message.t === 'layer.state') this.#stated.set(layer, { seq })
+      if (message.t === 'layer.state') this.#stated.set(layer, { epoch, seq })
       let state: Json = message.t === 'layer.state' ? message.state! : (this.layers.get(layer) ?? {})
       if (message.t === 'layer.patch') {
         if ('ops' in message) state = patched(state, message.ops)
