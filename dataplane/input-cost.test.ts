@@ -12,6 +12,8 @@ import { defineRoom } from './index.ts'
 const INPUTS = 60
 /** Those of the read itself and of the flush, whatever came with it. */
 const OF_ONE_READ = 30
+/** On a busy machine other work of this process, such as timers that are due, runs in most rounds. */
+const MAX_ROUNDS = 50
 
 let handled = 0
 let allHandled: () => void = () => {}
@@ -61,7 +63,7 @@ test('an input that needs no answer makes no promise, microtask or timer on its 
   })
   const tcp = Reflect.get(ws, '_socket') as Socket
   const counts: number[] = []
-  for (let round = 0; round < 3; round++) {
+  while (counts.length < MAX_ROUNDS && !counts.some((made) => made < OF_ONE_READ)) {
     let made = 0
     const hook = createHook({ init: () => void made++ })
     // All of them in one write, and so in one read.
@@ -81,7 +83,7 @@ test('an input that needs no answer makes no promise, microtask or timer on its 
     counts.push(made)
   }
   ws.terminate()
-  // In one of them at least nothing else went on in this process.
+  // In one round at least nothing else ran in this process.
   expect(Math.min(...counts)).toBeLessThan(OF_ONE_READ)
-  expect(handled).toBe(3 * INPUTS)
+  expect(handled).toBe(counts.length * INPUTS)
 })

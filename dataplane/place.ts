@@ -21,8 +21,8 @@ export interface ClaimOptions {
   readonly byLease?: boolean
   /** The version of the room type's state that the claimant has code for; default 1. */
   readonly stateVersion?: number
-  /** The last answer of the store about the room: the first attempt does not ask again where it can be relied on. */
-  readonly seen?: Inspection | undefined
+  /** Record of the room that `inspect` has returned. If it names another owner, the first attempt does not ask again. */
+  readonly seen?: RoomOwner | undefined
   /** The spans of the joins and attaches that wait for the room by now. */
   readonly askedBy?: () => readonly string[]
 }
@@ -32,14 +32,6 @@ export interface ClaimedType {
   readonly version: number
   readonly durability: string
   readonly load?: unknown
-}
-
-/** Answer of the store about the owner of a room. */
-export interface Inspection {
-  /** Undefined: the store has no record of the room. */
-  readonly record: RoomOwner | undefined
-  /** When the store was asked, on the monotonic clock. */
-  readonly askedAt: number
 }
 
 /** Location of a room: this node, which has claimed it, another node, or no node. */
@@ -58,6 +50,9 @@ export interface Claimed {
   /** The dead node that owned the room before. */
   readonly from?: string
 }
+
+/** Whether a claim found a room without content, as of one that has just been made. */
+export const isEmpty = ({ snapshot, journal }: Claim): boolean => !snapshot && journal.length === 0
 
 /** No node has the room, or can have it now. */
 export interface Nowhere<W extends Why = Why> {

@@ -11,7 +11,7 @@ import type { Frame } from './frame.ts'
 /**
  * What the edge of a client (gateway/) and the owner of a room (rooms/) say to each other. Plain data both ways and no return values,
  * so that the same messages travel inside one node and between nodes. In cluster/, `Router` takes them to owners and
- * `Ownership.deliver` to edges.
+ * `Router.deliver` to edges.
  */
 
 /** Which room: unique within the cluster. */

@@ -72,6 +72,15 @@ describe('a run', () => {
     const words =
       'steady --rooms 2 --members 3 --rate 10 --seconds 2 --ramp 100 --max-rtt-p99 60s --max-errors 0'
     const result = await run(words, { seen })
+    // First: the examples of a violation tell what was wrong.
+    expect(result.checks.map(({ name, violations, examples }) => [name, violations, examples])).toEqual([
+      ['sequence gaps', 0, []],
+      ['checksum mismatches', 0, []],
+      ['lost events', 0, []],
+      ['lost acks', 0, []],
+      ['acked but not applied', 0, []],
+      ['applied twice', 0, []],
+    ])
     expect(result).toMatchObject({
       scenario: 'steady',
       options: { rooms: '2', members: '3', rate: '10', seconds: '2', 'max-rtt-p99': '60s' },
@@ -86,14 +95,6 @@ describe('a run', () => {
     expect(acks).toBe(sends)
     expect(result.timings.rtt?.count).toBe(sends)
     expect(result.verdicts.map(({ held }) => held)).toEqual([true, true])
-    expect(result.checks.map(({ name, violations }) => [name, violations])).toEqual([
-      ['sequence gaps', 0],
-      ['checksum mismatches', 0],
-      ['lost events', 0],
-      ['lost acks', 0],
-      ['acked but not applied', 0],
-      ['applied twice', 0],
-    ])
     const log = result.seconds_log
     expect(log.reduce((sum, { counts }) => sum + counts.sends, 0)).toBe(sends)
     expect(log.some(({ servers }) => servers[0]!.sessions === 6 && servers[0]!.messages_in > 0)).toBe(true)

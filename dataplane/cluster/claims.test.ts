@@ -3,7 +3,7 @@ import { Registry } from 'prom-client'
 import { describe, expect, it, vi } from 'vitest'
 import { registerMetrics } from '../../shared/metrics.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
-import type { Claim, Locks, RoomQuota } from '../../shared/store/port.ts'
+import { type Claim, type Locks, type RoomQuota, StoreUnavailable } from '../../shared/store/port.ts'
 import { noTracer } from '../../shared/tracing/tracer.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import type { Place } from '../place.ts'
@@ -26,7 +26,15 @@ const settle = async () => {
 function parts(quota: RoomQuota = { maxRooms: 0, maxLasting: 0, perMinute: 0 }) {
   const clock = new FakeClock()
   const store = memoryStore({ clock })
-  const view = { alive: new Set<string>(), allowed_at: 0, mayAct: true, judged: 0, told: [] as string[] }
+  const view = {
+    alive: new Set<string>(),
+    /** Nodes that are alive as far as is known without the store. */
+    known: new Set<string>(),
+    allowed_at: 0,
+    mayAct: true,
+    judged: 0,
+    told: [] as string[],
+  }
   const seen = { locked: 0, results: [] as string[] }
   const locks: Locks = {
     withLock: (name, options, work) => {
@@ -52,7 +60,7 @@ function parts(quota: RoomQuota = { maxRooms: 0, maxLasting: 0, perMinute: 0 }) 
       {
         lease: { valid: () => view.mayAct },
         nodes: {
-          isAlive: () => false,
+          isAlive: (other) => view.known.has(other),
           judge: async (other) => {
             view.judged++
             return view.alive.has(other) ? 'alive' : 'dead'
@@ -238,14 +246,14 @@ describe('a claim', () => {
       [],
     ])
     view.allowed_at = 0
-    await elapse(200)
-    expect(late.result).toMatchObject({ at: 'here' })
+    await elapse(600)
+    expect([late.result, claim.mock.calls.length]).toMatchObject([{ at: 'here' }, 1])
   })
 
   it('is not needed to learn that a room is nowhere, but as much time', async () => {
     const { claims, live, view, elapse, watch } = parts()
     const asker = claims('node_c')
-    expect((await asker.inspect(ROOM)).record).toBeUndefined()
+    expect(await asker.inspect(ROOM)).toBeUndefined()
     view.allowed_at = 2000
     const found = watch(asker.inspect(ROOM))
     await elapse(1500)
@@ -255,9 +263,9 @@ describe('a claim', () => {
     await claims('node_a').claim(ROOM, { creator: 'sub:ada' })
     view.allowed_at = 2000
     await elapse(600)
-    expect(found.result?.record).toMatchObject({ owner: 'node_a' })
+    expect(found.result).toMatchObject({ owner: 'node_a' })
     view.allowed_at = Number.POSITIVE_INFINITY
-    expect((await asker.inspect(ROOM)).record).toMatchObject({ owner: 'node_a' })
+    expect(await asker.inspect(ROOM)).toMatchObject({ owner: 'node_a' })
     const never = asker.inspect('prj_a/arena:two').catch((error: Error) => error.name)
     await elapse(10_100)
     expect(await never).toBe('StoreUnavailable')
@@ -277,45 +285,58 @@ describe('a claim', () => {
     expect(second.result).toMatchObject({ why: 'unavailable' })
   })
 
-  describe('with the answer of an earlier inspect', () => {
-    const counted = () => {
+  describe('with the record of an earlier inspect', () => {
+    /** A room of `node_a`, its record, and the calls of `open` since. */
+    const owned = async () => {
       const bench = parts()
-      const inspect = vi.spyOn(bench.store.rooms, 'inspect')
-      return { ...bench, inspected: () => inspect.mock.calls.length }
+      await bench.claims('node_a').claim(ROOM, { creator: 'sub:ada' })
+      const seen = await bench.claims('node_b').inspect(ROOM)
+      return { ...bench, seen, open: vi.spyOn(bench.store.rooms, 'open') }
     }
 
-    it('claims the room without a second inspect', async () => {
-      const { claims, inspected } = counted()
-      const node = claims('node_a')
-      const seen = await node.inspect(ROOM)
-      expect(await node.claim(ROOM, { creator: 'sub:ada', seen })).toMatchObject({ claim: { fence: {} } })
-      expect(inspected()).toBe(1)
+    it('recovers an orphan without another question', async () => {
+      const { claims, seen, open } = await owned()
+      expect(await claims('node_b').claim(ROOM, { seen })).toMatchObject({ at: 'here', from: 'node_a' })
+      expect(open).not.toHaveBeenCalled()
     })
 
-    it('inspects it again when another node was faster', async () => {
-      const { claims, live, inspected } = counted()
-      live('node_a')
-      const seen = await claims('node_b').inspect(ROOM)
-      await claims('node_a').claim(ROOM, { creator: 'sub:ada' })
-      const before = inspected()
-      expect(await claims('node_b').claim(ROOM, { creator: 'sub:ada', seen })).toEqual({
+    it('asks again when another node was faster', async () => {
+      const { claims, live, seen, open } = await owned()
+      await claims('node_c').claim(ROOM, { seen })
+      live('node_c')
+      expect(await claims('node_b').claim(ROOM, { seen })).toEqual({ at: 'node', nodeId: 'node_c' })
+      expect(open).toHaveBeenCalledOnce()
+    })
+
+    it('leaves the room to a node that is known to be alive, and does not read its lease', async () => {
+      const { claims, seen, view } = await owned()
+      view.known.add('node_a')
+      expect(await claims('node_b').claim(ROOM, { seen })).toEqual({ at: 'node', nodeId: 'node_a' })
+      expect(view.judged).toBe(0)
+    })
+  })
+
+  describe('of a room whose project cannot be counted', () => {
+    const uncounted = async () => {
+      const bench = parts()
+      await bench.claims('node_a').claim('prj_a/arena:theirs', { creator: 'sub:ada' })
+      bench.live('node_a')
+      vi.spyOn(bench.store.rooms, 'reserve').mockRejectedValue(new StoreUnavailable('the server is away'))
+      return bench
+    }
+
+    it('still finds the owner of a room that runs', async () => {
+      const { claims } = await uncounted()
+      expect(await claims('node_b').claim('prj_a/arena:theirs', { creator: 'sub:ada' })).toEqual({
         at: 'node',
         nodeId: 'node_a',
       })
-      expect(inspected() - before).toBe(1)
     })
 
-    it('inspects it again when the store may have lost the room since', async () => {
-      const { claims, live, view, elapse, watch } = parts()
-      live('node_a')
-      const seen = await claims('node_b').inspect(ROOM)
-      await claims('node_a').claim(ROOM, { creator: 'sub:ada' })
-      await elapse(100)
-      expect(await claims('node_b').claim(ROOM, { seen })).toMatchObject({ why: 'absent' })
-      view.allowed_at = 50
-      const claimed = watch(claims('node_b').claim(ROOM, { seen }))
-      await elapse(50)
-      expect(claimed.result).toEqual({ at: 'node', nodeId: 'node_a' })
+    it('gives a room back that it has claimed', async () => {
+      const { claims, store } = await uncounted()
+      expect(await claims('node_b').claim(ROOM, { creator: 'sub:ada' })).toMatchObject({ why: 'unavailable' })
+      expect((await store.rooms.inspect(ROOM))?.owner ?? null).toBeNull()
     })
   })
 

@@ -10,7 +10,7 @@ import {
 import {
   ABSENT,
   type ClaimOptions,
-  type Inspection,
+  isEmpty,
   type Nowhere,
   nowhere,
   type Place,
@@ -42,9 +42,10 @@ interface Claimant extends Pick<Ownership, 'takenOver'> {
 type RefusedClaim = Exclude<ClaimOutcome, 'claimed' | 'taken_over' | 'elsewhere'>
 type ClaimPlace = Place<RefusedClaim>
 
-const ATTEMPTS = 4
 /** How long a claim waits until claims are allowed. */
 const WAIT_MS = 10_000
+/** Pause before the next attempt if claims were not allowed when the command was sent. */
+const AGAIN_MS = 500
 /** A recovery is two short questions to the store: no claim waits longer than this for that of another node. */
 const LOCK = { ttlMs: 2000, waitMs: 2000 }
 /** Of those that waited for a room that was taken over, so many are named in its span. */
@@ -93,24 +94,25 @@ export class Claims {
 
   /**
    * Returns the record of a room. Waits until a missing record means that the room is nowhere: after a loss of data, the owners first write
-   * their rooms again. `began`: since when the caller waits, monotonic. Rejects with `StoreUnavailable`.
+   * their rooms again. Rejects with `StoreUnavailable`.
    */
-  async inspect(room: string, began = this.#environment.clock.monotonic()): Promise<Inspection> {
+  async inspect(room: string): Promise<RoomOwner | undefined> {
     const { store, clock } = this.#environment
+    const began = clock.monotonic()
     for (;;) {
       const askedAt = clock.monotonic()
-      const seen = { record: await store.rooms.inspect(room), askedAt }
-      if (this.#isReliable(seen)) return seen
+      const record = await store.rooms.inspect(room)
+      if (this.#isReliable(record, askedAt)) return record
       if (!(await this.#allowed(began)))
         throw new StoreUnavailable('the store has no record of the room, but may have lost it')
     }
   }
 
   /**
-   * Whether the answer still holds. A record may be out of date, then a claim over its epoch fails. A missing record may be the answer of a
-   * store that lost its data after it was asked, and a claim of it would succeed beside the owner's.
+   * Whether an answer of the store can be used. If a record is out of date, a claim over its epoch fails. A missing record may mean that the
+   * store has lost its data since it was asked.
    */
-  #isReliable({ record, askedAt }: Inspection): boolean {
+  #isReliable(record: RoomOwner | undefined, askedAt: number): boolean {
     return record !== undefined || askedAt >= this.#ownership.nodes.claimsAllowedAt
   }
 
@@ -132,76 +134,59 @@ export class Claims {
   }
 
   async #claim(room: string, options: ClaimOptions, began: number): Promise<ClaimPlace> {
-    const { nodeId } = this.#environment
+    const { nodeId, clock } = this.#environment
     const { nodes } = this.#ownership
     const { creator, byLease = false, stateVersion = 1 } = options
     let { seen } = options
-    let found: RoomOwner | undefined
-    for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
-      if (!(await this.#allowed(began))) return storeIsSilent(room)
-      if (attempt === 0 && !seen) {
-        const opened = await this.#open(room, stateVersion, creator)
-        if ('at' in opened) return opened
-        seen = opened
-      }
-      found = (seen && this.#isReliable(seen) ? seen : await this.inspect(room, began)).record
+    while (await this.#allowed(began)) {
+      let found = seen
       seen = undefined
-      if (!found && creator === undefined) return ABSENT
-      const previous = found?.owner ?? nodeId
-      const orphan = previous !== nodeId
+      // A room that another node owns is not free.
+      if ((found?.owner ?? nodeId) === nodeId) {
+        const askedAt = clock.monotonic()
+        const opened = await this.#open(room, stateVersion, creator)
+        if (opened && 'at' in opened) return opened
+        if (!this.#isReliable(opened, askedAt)) continue
+        if (!opened && creator === undefined) return ABSENT
+        found = opened
+      }
+      const from = found?.owner ?? nodeId
+      const isOrphan = from !== nodeId
       // Wrong about a node that has just died: its edges ask again when that is known.
-      if (orphan && (nodes.isAlive(previous) || (await nodes.judge(previous, byLease)) === 'alive'))
-        return { at: 'node', nodeId: previous }
+      if (isOrphan && (nodes.isAlive(from) || (await nodes.judge(from, byLease)) === 'alive'))
+        return { at: 'node', nodeId: from }
       if ((found?.stateVersion ?? 1) > stateVersion)
         return nowhere(
           'newer',
           unavailableText(roomNamed(room), 'the code of its room type is too old here: try again'),
         )
-      if (orphan) {
-        const claim = await this.#recover(room, found!)
-        if (claim) return { at: 'here', claim, mayMake: creator !== undefined, from: previous }
-      } else if (creator === undefined) {
-        const claim = await this.#compareAndSet(room, found)
-        if (claim) return { at: 'here', claim, mayMake: false }
-      } else {
-        // The two are independent, and refusals are rare: neither waits for the other.
-        const [refused, claim] = await Promise.all([
-          this.#reserve(room, creator),
-          this.#compareAndSet(room, found, creator),
-        ])
-        if (claim && refused) await this.#giveBack(room, claim)
-        if (refused) return refused
-        if (claim) return { at: 'here', claim, mayMake: true }
-      }
-      // Another node was faster: it owns the room now, or has released it again.
+      // If there is no claim, another node was faster. It owns the room now, or has released it again.
+      const claim = isOrphan && (await this.#recover(room, found!))
+      if (claim) return { at: 'here', claim, mayMake: creator !== undefined, from }
+      if (!isOrphan) await sleep(clock, AGAIN_MS)
     }
-    const owner = found?.owner
-    return owner && owner !== nodeId ? { at: 'node', nodeId: owner } : storeIsSilent(room)
+    return storeIsSilent(room)
   }
 
-  /** Asks for the owner of a room, and claims the room with the same command if it is free. Returns the answer if it is not. */
+  /** Asks for the owner of a room, and claims the room with the same command if it is free. Returns the owner if there is no claim. */
   async #open(
     room: string,
     stateVersion: number,
     creator: string | undefined,
-  ): Promise<ClaimPlace | Inspection> {
+  ): Promise<ClaimPlace | RoomOwner | undefined> {
     const { store, nodeId, clock, recordTtlMs: ttlMs } = this.#environment
     const { lease, nodes } = this.#ownership
-    const askedAt = clock.monotonic()
     const mayClaim = (): boolean => lease.valid() && clock.monotonic() >= nodes.claimsAllowedAt
-    // The two are independent. A room that is not made is counted already.
+    // The two are independent, and may be at two servers. The count is of use only if the room is claimed.
     const [refused, found] = await Promise.all([
-      creator === undefined ? undefined : this.#reserve(room, creator),
+      creator === undefined ? undefined : this.#reserve(room, creator).catch((error: unknown) => ({ error })),
       store.rooms.open(room, { owner: nodeId, ttlMs, stateVersion, creator }, mayClaim),
     ])
-    if (!found || !('fence' in found)) return { record: found, askedAt }
-    if (refused) await this.#giveBack(room, found)
-    return refused ?? { at: 'here', claim: found, mayMake: creator !== undefined }
-  }
-
-  #compareAndSet(room: string, found: RoomOwner | undefined, creator?: string): Promise<Claim | undefined> {
-    const { store, nodeId, recordTtlMs } = this.#environment
-    return store.rooms.claim(room, nodeId, found?.epoch ?? 0, recordTtlMs, creator)
+    if (!found || !('fence' in found)) return found
+    if (!refused) return { at: 'here', claim: found, mayMake: creator !== undefined }
+    await this.#giveBack(room, found)
+    if ('error' in refused) throw refused.error
+    return refused
   }
 
   /** Counts a room that a join makes; one that was released or is counted passes. Undefined: it may be made. */
@@ -227,17 +212,17 @@ export class Claims {
   }
 
   /** Releases a room that was claimed, but may not be made. A room with content was made before: it stays. */
-  async #giveBack(room: string, { fence, snapshot, journal }: Claim): Promise<void> {
-    const forget = !snapshot && journal.length === 0
-    await this.#environment.store.rooms.release(room, fence, { forget })
+  async #giveBack(room: string, claim: Claim): Promise<void> {
+    await this.#environment.store.rooms.release(room, claim.fence, { forget: isEmpty(claim) })
   }
 
   /** Of all nodes that want an orphan one recovers it, while the others wait and then find it owned. */
   async #recover(room: string, orphan: RoomOwner): Promise<Claim | undefined> {
-    const { rooms, locks } = this.#environment.store
+    const { nodeId, recordTtlMs, store } = this.#environment
+    const { rooms, locks } = store
     return locks.withLock(`claim:${room}`, LOCK, async () => {
       const found = await rooms.inspect(room)
-      return found?.epoch === orphan.epoch ? this.#compareAndSet(room, found) : undefined
+      return found?.epoch === orphan.epoch ? rooms.claim(room, nodeId, found.epoch, recordTtlMs) : undefined
     })
   }
 
@@ -249,9 +234,9 @@ export class Claims {
     for (;;) {
       const now = clock.monotonic()
       const wait = nodes.claimsAllowedAt - now
+      if (now >= until) return false
       // What a node without a lease claims, the others would take again.
       if (wait <= 0 && lease.valid()) return true
-      if (now >= until) return false
       const look = wait > 0 && wait < Number.POSITIVE_INFINITY ? wait : CLAIMS_ALLOWED_CHECK_MS
       await sleep(clock, Math.min(look, until - now))
     }

@@ -10,7 +10,8 @@ import {
   PIECE_BYTES,
   UnknownVersion,
 } from './envelope.ts'
-import type { ClusterEnvironment, Ownership } from './ownership.ts'
+import type { ClusterEnvironment } from './ownership.ts'
+import type { Router } from './router.ts'
 
 /** The channel that a node listens on for the others. */
 export const nodeChannel = (nodeId: string): string => `node:${nodeId}`
@@ -22,7 +23,7 @@ interface LinksEnvironment extends Pick<ClusterEnvironment, 'nodeId' | 'clock' |
 }
 
 /** Receives the messages of other nodes. `missed`: some may be lost. It comes before those that follow. */
-type Receiver = Pick<Ownership, 'receive' | 'missed'>
+type Receiver = Pick<Router, 'receive' | 'missed'>
 
 /**
  * A message leaves at the earliest so many milliseconds after what left last, with all that has come meanwhile; after a longer pause it

@@ -7,6 +7,7 @@ import type { Tracer } from '../../shared/tracing/tracer.ts'
 import type { Inbox } from '../inbox.ts'
 import type { Claimed, ClaimedType, Nowhere } from '../place.ts'
 import {
+  type Arrival,
   type RequestAnswer,
   type RoomAddress,
   type RoomRequest,
@@ -17,7 +18,6 @@ import {
   type ToOwner,
 } from '../traffic.ts'
 import { Claims } from './claims.ts'
-import type { PeerMessage } from './envelope.ts'
 import { NodeLease } from './lease.ts'
 import type { NodeLinks } from './links.ts'
 import type { ClusterMetrics } from './metrics.ts'
@@ -41,23 +41,27 @@ export interface LeavingRoom {
 /** The rooms of a node (`RoomHost`), as far as the cluster has to do with them. */
 export interface LocalRooms {
   readonly size: number
-  /** Rooms that run here, and those that are about to. */
+  /** Rooms that this node has claimed: those that run here, and those that are being opened. */
   readonly claimed: number
   /** The version of each room type that there is code for. */
   readonly versions: Readonly<Record<string, number>>
   readonly rooms: readonly LeavingRoom[]
-  /** Whether a room (`project/type:key`) runs here, or is about to. */
+  /** Whether a room (`project/type:key`) runs here, or is being opened under the claim of this node. */
   has(name: string): boolean
   /** Whether this node opens rooms for others. */
   readonly accepts: boolean
-  /** False: no such room runs here, or is about to. */
+  /** False: the room neither runs here nor is being opened. */
   receive(message: ToOwner, from: string): boolean
   /** Returns the room type, or the answer to messages of a type that is not installed. */
   typeOf(roomType: string): ClaimedType | Nowhere
   /** Runs a room that this node has claimed, for the messages in the inbox. Of a type that is not installed it is ended. */
   run(room: RoomAddress, inbox: Inbox, claimed: Claimed): void
-  /** A room whose time has come runs here, or is about to; false: it does not. */
+  /** The time of a room has come. False: the room neither runs here nor is being opened. */
   wake(name: string): boolean
+  /** Adds a message to the inbox of a room that does not run. If the inbox is full, the message is refused, or its edge sends it again. */
+  wait(inbox: Inbox, arrival: Arrival): void
+  /** Answers the messages of a room that is nowhere. Messages that look for the room again stay in the inbox. */
+  refuse(room: RoomAddress, inbox: Inbox, place: Nowhere): void
   /** Each room reads its record: another node may have taken it over, or the store may have lost it. */
   recheck(): void
   /** One room (`project/type:key`) does: another node says that it has it. */
@@ -75,13 +79,15 @@ export interface LocalRooms {
 }
 
 /** The sockets of a node (`Gateway`), as the cluster uses them. */
-export interface LocalEdge {
-  /** An owner has something for members here. */
-  receive(message: ToEdge): void
-  /** Members of the room ask its owner again what they have missed. */
-  reattach(room: RoomAddress): void
-  /** Whether it has members in a room (`project/type:key`). */
-  subscribes(room: string): boolean
+export interface LocalGateway {
+  readonly edge: {
+    /** An owner has something for members here. */
+    receive(message: ToEdge): void
+    /** Members of the room ask its owner again what they have missed. */
+    reattach(room: RoomAddress): void
+    /** Whether it has members in a room (`project/type:key`). */
+    subscribes(room: string): boolean
+  }
   /** The session was resumed at another node. */
   sessionTaken(sessionId: string, ended: boolean): Promise<void>
   /** The store was away, and messages over it may be lost. */
@@ -95,7 +101,7 @@ export interface ClusterEnvironment {
   readonly links: Pick<NodeLinks, 'start' | 'send' | 'greet' | 'forget' | 'close'>
   /** Both are made after ownership, and exist once it is started. */
   readonly rooms: () => LocalRooms
-  readonly edge: () => LocalEdge
+  readonly gateway: () => LocalGateway
   readonly clock: Clock
   readonly random: Random
   readonly log: Logger
@@ -111,8 +117,6 @@ export interface ClusterEnvironment {
   readonly maxRooms: number
   /** How many messages wait for one room while its owner is looked for. */
   readonly maxWaitingMessages: number
-  /** Called when a message came while `maxWaitingMessages` were waiting. */
-  readonly backlogFull: (roomType: string) => void
   /** Describes this node for the other nodes. */
   readonly info: () => Omit<NodeInfo, 'node_id' | 'draining' | 'cordoned' | 'rooms' | 'room_types'>
   /** Another process has the name of this node: the lease is never valid again, and this process is to end at once. */
@@ -132,14 +136,10 @@ const MOST_LOOKED_AT = 2000
 
 /** How long rooms may take to be handed over; those left are saved for the first node that asks for them. */
 const HAND_OVER_MS = 5000
-/** Made once: they are counted by for every update. */
-const LOCAL_UPDATE = { what: 'update', way: 'local' } as const
-const SENT_UPDATE = { what: 'update', way: 'bus' } as const
 
 /**
- * Which node acts for which room: the lease of this node, which others are alive, claims of rooms, the way of messages to their owners and
- * of answers to edges, and the hand-over of rooms when this node ends. A wrong guess about another node is harmless: the fence of a room's
- * record decides.
+ * Decides which node acts for which room. Makes the parts: the lease of this node, the live nodes, the claims of rooms, the router of messages, and
+ * the waker. Hands the rooms over when this node ends. A wrong guess about another node is harmless: the fence of a room's record decides.
  */
 export class Ownership {
   readonly lease: NodeLease
@@ -170,11 +170,11 @@ export class Ownership {
    */
   async start(): Promise<void> {
     this.#forgetReturn ??= this.#environment.store.onReturn(() => {
-      this.#environment.edge().storeReturned()
+      this.#environment.gateway().storeReturned()
       // Rooms in which nothing happens would not find out for minutes that their records are gone.
       this.#environment.rooms().recheck()
     })
-    await this.#environment.links.start(this)
+    await this.#environment.links.start(this.router)
     await this.lease.start()
     await this.nodes.start()
   }
@@ -191,59 +191,6 @@ export class Ownership {
   /** Tells a node that a session it had was resumed here, or `ended` here by an operator. */
   tellTaken(nodeId: string, sessionId: string, ended: boolean): void {
     this.#environment.links.send(nodeId, { to: 'gateway', session_id: sessionId, ended })
-  }
-
-  /** Takes a message to an edge, this node's own or another's: the same way for both, as far as rooms know. */
-  deliver(edge: string, message: ToEdge): void {
-    const { nodeId, links, metrics } = this.#environment
-    if (message.kind === 'update') metrics.roomTraffic.inc(edge === nodeId ? LOCAL_UPDATE : SENT_UPDATE)
-    const gathers = message.kind === 'update' && !message.durable
-    if (edge !== nodeId) links.send(edge, { to: 'edge', message }, gathers ? 'update' : 'awaited')
-    else this.#hear(message, nodeId)
-  }
-
-  /** A message of another node. */
-  receive(message: PeerMessage, from: string): void {
-    const { rooms, edge, log } = this.#environment
-    switch (message.to) {
-      case 'owner':
-      case 'opener':
-        this.router.send(message.message, from)
-        break
-      case 'edge':
-        if (message.message.kind === 'redirect') rooms().verify(message.message.room.name)
-        this.#hear(message.message, from)
-        break
-      case 'gateway':
-        edge()
-          .sessionTaken(message.session_id, message.ended)
-          .catch((error: unknown) => {
-            log.warn(
-              { err: error, session_id: message.session_id },
-              'a session that was resumed at another node could not be dropped here',
-            )
-          })
-        break
-      case 'host':
-        if (!this.#draining && !this.#cordoned) void this.router.open(message.room)
-    }
-  }
-
-  /**
-   * Messages of a node, or of any when undefined, may be lost, and as well those to it: edges ask again what is open, and are told what
-   * they missed.
-   */
-  missed(from: string | undefined): void {
-    const { nodeId, rooms, edge } = this.#environment
-    if (from === undefined) {
-      // Another node may have said that a session was resumed there.
-      edge().storeReturned()
-      // No one heard this node for a while: its rooms may have been taken over.
-      rooms().recheck()
-    }
-    for (const room of this.router.roomsAt(from)) edge().reattach(room)
-    for (const peer of from === undefined ? this.nodes.nodes() : [{ node_id: from }])
-      if (peer.node_id !== nodeId) rooms().edgeMissed(peer.node_id)
   }
 
   /**
@@ -367,12 +314,6 @@ export class Ownership {
     return place({ self, nodes, random, reason, room, ...(preferred !== undefined && { preferred }) })
   }
 
-  /** An owner has something for this node's edge. */
-  #hear(message: ToEdge, from: string): void {
-    this.router.heard(message, from)
-    if (!this.requests.receive(message)) this.#environment.edge().receive(message)
-  }
-
   /** The lease is valid again after it had expired. Another node may have taken rooms of this node. */
   regained(): void {
     const { log, rooms } = this.#environment
@@ -383,24 +324,25 @@ export class Ownership {
 
   /** Another node has died or ended. */
   gone(nodeId: string): void {
-    const { links, edge, rooms } = this.#environment
+    const { links, gateway, rooms } = this.#environment
     links.forget(nodeId)
-    for (const room of this.router.gone(nodeId)) edge().reattach(room)
+    for (const room of this.router.gone(nodeId)) gateway().edge.reattach(room)
     rooms().edgeGone(nodeId)
   }
 
   /** Another node is alive that was not, or was not known. */
   joined({ node_id: peer, version }: NodeInfo): void {
-    const { links, edge, log } = this.#environment
+    const { links, gateway, log } = this.#environment
     log.info({ peer, version }, 'a node is in the cluster')
     // It may have been taken for gone, and know nothing of it: what it has open here is asked again, and the other way round.
     links.greet(peer)
-    for (const room of this.router.roomsAt(peer)) edge().reattach(room)
+    for (const room of this.router.roomsAt(peer)) gateway().edge.reattach(room)
   }
 
   /** A room was taken from a node that was judged dead. If that node lives, it is to find out, whatever happens in the room. */
   takenOver(room: string, from: string): void {
-    this.deliver(from, { room: roomNamed(room), epoch: 0, kind: 'redirect', owner: this.#environment.nodeId })
+    const { nodeId } = this.#environment
+    this.router.deliver(from, { room: roomNamed(room), epoch: 0, kind: 'redirect', owner: nodeId })
   }
 }
 

@@ -1,4 +1,4 @@
-import { beforeEach, describe, expect, it } from 'vitest'
+import { beforeEach, describe, expect, it, vi } from 'vitest'
 import type { RoomOwner } from '../../shared/store/port.ts'
 import { HERE, ROOM, RouterBench, THERE } from '../../test/support/cluster/router-bench.ts'
 import { Inbox } from '../inbox.ts'
@@ -51,6 +51,9 @@ describe('Router', () => {
     bench = new RouterBench()
     ;({ clock, host, records, subscribed, dead, sent, delivered, failures, reasons, router } = bench)
   })
+
+  /** The owner at the node `from` sends a message to the edge of this node. */
+  const hear = (message: ToEdge, from: string): void => router.receive({ to: 'edge', message }, from)
 
   /** The route to the room leads to `owner`. */
   const routeTo = async (owner: string): Promise<void> => {
@@ -151,16 +154,16 @@ describe('Router', () => {
       expect(host.opened).toMatchObject([[{ message: join() }, { message: message(1) }]])
     })
 
-    it('is refused to the first join only, if that may not make it, and claimed again for the next', async () => {
+    it('is refused to the first join only, if that may not make it, and the next join gets it', async () => {
       bench.types.set(HERE, { [ROOM.roomType]: 1 })
-      bench.place = nowhere('project_full', 'the project has 1 rooms')
+      const { claims } = bench
+      vi.spyOn(claims, 'claim').mockResolvedValueOnce(nowhere('project_full', 'the project has 1 rooms'))
       router.send(join('mem_a', 1))
       router.send(join('mem_b', 2))
       router.send(join('mem_c', 3))
       await records.settled()
-      const refused = delivered.map(({ message }) => 'member_id' in message && message.member_id)
-      expect(refused).toEqual(['mem_a', 'mem_b', 'mem_c'])
-      expect(bench.claimed).toHaveLength(3)
+      expect(delivered).toMatchObject([{ message: { kind: 'refused', member_id: 'mem_a' } }])
+      expect(host.opened).toMatchObject([[{ message: join('mem_b', 2) }, { message: join('mem_c', 3) }]])
     })
 
     it('gets an inspect, if the join may not make it or another node would', async () => {
@@ -288,6 +291,19 @@ describe('Router', () => {
     expect(sent).toHaveLength(1)
   })
 
+  it('refuses joins as room_unavailable when the room cannot be run, and looks again for the next', async () => {
+    vi.spyOn(host, 'run').mockImplementationOnce(() => {
+      throw new Error('a mistake')
+    })
+    router.send(join())
+    await records.answer(undefined)
+    expect(delivered).toMatchObject([{ message: { kind: 'refused', code: 'room_unavailable' } }])
+    expect(failures).toEqual([NAME])
+    router.send(join('mem_b'))
+    await records.answer(undefined)
+    expect(host.opened).toHaveLength(1)
+  })
+
   describe('a message of another node', () => {
     it('goes to the room when that runs here', () => {
       host.running.add(NAME)
@@ -339,37 +355,37 @@ describe('Router', () => {
   describe('what an owner says', () => {
     it('makes it the one to send to', async () => {
       await routeTo(THERE)
-      router.heard(spoken(9), ELSEWHERE)
+      hear(spoken(9), ELSEWHERE)
       router.send(message(1))
       expect(sent.map(({ to }) => to)).toEqual([ELSEWHERE])
     })
 
     it('is ignored under a lower epoch than was heard: that owner was replaced', async () => {
       await routeTo(THERE)
-      router.heard(spoken(9), ELSEWHERE)
-      router.heard(spoken(8), THERE)
-      router.heard(redirect(THERE, 8), THERE)
+      hear(spoken(9), ELSEWHERE)
+      hear(spoken(8), THERE)
+      hear(redirect(THERE, 8), THERE)
       router.send(message(1))
       expect(sent.map(({ to }) => to)).toEqual([ELSEWHERE])
     })
 
     it('is ignored under no epoch: that node does not run the room', async () => {
       await routeTo(THERE)
-      router.heard(spoken(0), ELSEWHERE)
+      hear(spoken(0), ELSEWHERE)
       router.send(message(1))
       expect(sent.map(({ to }) => to)).toEqual([THERE])
     })
 
     it('leads to its successor when it has moved', async () => {
       await routeTo(THERE)
-      router.heard(redirect(ELSEWHERE, 7), THERE)
+      hear(redirect(ELSEWHERE, 7), THERE)
       router.send(message(1))
       expect(sent.map(({ to }) => to)).toEqual([ELSEWHERE])
     })
 
     it('leads to a look when it has moved to no one knows where', async () => {
       await routeTo(THERE)
-      router.heard(redirect(null), THERE)
+      hear(redirect(null), THERE)
       router.send(message(1))
       await records.answer(ownedBy(ELSEWHERE))
       expect(sent.map(({ to }) => to)).toEqual([ELSEWHERE])
@@ -377,7 +393,7 @@ describe('Router', () => {
 
     it('changes nothing when a node that was never taken for the owner says that it is not', async () => {
       await routeTo(THERE)
-      router.heard(redirect(null), ELSEWHERE)
+      hear(redirect(null), ELSEWHERE)
       router.send(message(1))
       expect(sent.map(({ to }) => to)).toEqual([THERE])
     })
@@ -399,7 +415,7 @@ describe('Router', () => {
   it('takes nothing to a node that was gone when the room was said to be there', async () => {
     await routeTo(THERE)
     dead.add(ELSEWHERE)
-    router.heard(redirect(ELSEWHERE, 7), THERE)
+    hear(redirect(ELSEWHERE, 7), THERE)
     router.send(message(1))
     expect(sent).toEqual([])
     await records.answer(ownedBy(ELSEWHERE))
@@ -484,7 +500,7 @@ describe('Router', () => {
     const look = async (): Promise<void> => {
       router.send(message(1))
       await records.answer(ownedBy(THERE))
-      router.heard(redirect(null), THERE)
+      hear(redirect(null), THERE)
     }
     for (let i = 0; i < 4; i++) await look()
     const pauses: number[] = []
@@ -495,7 +511,7 @@ describe('Router', () => {
       for (; records.asked.length === asked; waitedMs += 20) clock.advance(20)
       pauses.push(waitedMs)
       await records.answer(ownedBy(THERE))
-      router.heard(redirect(null), THERE)
+      hear(redirect(null), THERE)
     }
     expect(pauses).toEqual([40, 80, 160, 320, 500, 500, 500, 500])
     clock.advance(1000)

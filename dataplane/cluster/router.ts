@@ -1,40 +1,44 @@
+import type { RoomOwner } from '../../shared/store/port.ts'
 import { Inbox } from '../inbox.ts'
 import {
   ABSENT,
   firstMaker,
-  type Inspection,
   makerOf,
   type Nowhere,
   nowhere,
   type Place,
-  refusalOf,
-  refuseAll,
   unavailable,
   unavailableText,
 } from '../place.ts'
-import { type Arrival, isClose, type RoomAddress, type ToEdge, type ToOwner, traceOf } from '../traffic.ts'
+import { isClose, type RoomAddress, type ToEdge, type ToOwner, traceOf } from '../traffic.ts'
 import type { Claims } from './claims.ts'
+import type { PeerMessage } from './envelope.ts'
 import type { NodeLinks } from './links.ts'
 import type { ClusterMetrics } from './metrics.ts'
 import type { ClusterNodes } from './nodes.ts'
-import type { ClusterEnvironment, LocalEdge, LocalRooms, Ownership } from './ownership.ts'
+import type { ClusterEnvironment, LocalGateway, LocalRooms, Ownership } from './ownership.ts'
 import { canRun, type RoomToRun } from './placement.ts'
+import type { RoomRequests } from './requests.ts'
 
 /** So long after a store has begun without its data owners may still write their rooms again. */
 const ROOMS_REWRITTEN_MS = 15_000
 
 export interface RouterEnvironment
-  extends Pick<ClusterEnvironment, 'nodeId' | 'clock' | 'log' | 'maxWaitingMessages' | 'backlogFull'> {
-  readonly rooms: () => Pick<LocalRooms, 'has' | 'accepts' | 'receive' | 'typeOf' | 'run'>
-  readonly edge: () => Pick<LocalEdge, 'subscribes'>
+  extends Pick<ClusterEnvironment, 'nodeId' | 'clock' | 'log' | 'maxWaitingMessages'> {
+  readonly rooms: () => Pick<
+    LocalRooms,
+    'has' | 'accepts' | 'receive' | 'typeOf' | 'run' | 'wait' | 'refuse' | 'verify' | 'recheck' | 'edgeMissed'
+  >
+  readonly gateway: () => LocalGateway
   readonly links: Pick<NodeLinks, 'send'>
   readonly metrics: Pick<ClusterMetrics, 'roomTraffic'>
 }
 
 /** The ownership that routes by what it knows of rooms and nodes. */
-export interface RoutingOwnership extends Pick<Ownership, 'place' | 'deliver'> {
+export interface RoutingOwnership extends Pick<Ownership, 'place' | 'draining' | 'cordoned'> {
   readonly claims: Pick<Claims, 'inspect' | 'claim'>
   readonly nodes: Pick<ClusterNodes, 'judge' | 'isAlive' | 'isGone' | 'nodes' | 'get' | 'storeIsBehind'>
+  readonly requests: Pick<RoomRequests, 'receive'>
 }
 
 /** Where the messages for one room go. */
@@ -56,14 +60,16 @@ interface Route {
 /** Rooms that are looked for more often than this within a second are not found by looking harder. */
 const QUICK_LOOKS = 4
 const FIRST_PAUSE_MS = 20
-/** Made once: they are counted by for every message. */
+/** Labels of the messages counted. They are made once, since every message is counted. */
 const LOCAL_INPUT = { what: 'input', way: 'local' } as const
 const FORWARDED_INPUT = { what: 'input', way: 'bus' } as const
+const LOCAL_UPDATE = { what: 'update', way: 'local' } as const
+const SENT_UPDATE = { what: 'update', way: 'bus' } as const
 const LONGEST_PAUSE_MS = 500
 
 /**
- * Finds the owner of each room that edges of this node have members in, and takes their messages there: to the rooms of this node, or
- * over the links to another's. A room that no living node owns is opened, here or where there is more space.
+ * Carries the messages between edges and the owners of rooms: within this node, or over the links. Finds the owner of each room that the edge of
+ * this node has members in. Opens a room that no living node owns, at this node or at one with more space.
  */
 export class Router {
   readonly #environment: RouterEnvironment
@@ -83,7 +89,7 @@ export class Router {
     const route = this.#routes.get(room.name)
     const owner = route?.owner
     // What came before goes first.
-    if (route?.inbox) this.#wait(route.inbox, { message, from })
+    if (route?.inbox) rooms().wait(route.inbox, { message, from })
     else if (rooms().receive(message, from)) {
       if (from === nodeId && message.kind === 'message') metrics.roomTraffic.inc(LOCAL_INPUT)
     } else if (from === nodeId && owner !== undefined && owner !== nodeId && !nodes.isGone(owner)) {
@@ -93,22 +99,75 @@ export class Router {
     } else if (from !== nodeId && !rooms().accepts) this.#redirect(room, from, null)
     else {
       const inbox = new Inbox(this.#environment.maxWaitingMessages)
-      this.#wait(inbox, { message, from })
+      rooms().wait(inbox, { message, from })
       this.#look(this.#routeOf(room), inbox)
     }
   }
 
+  /** Sends a message of a room to an edge, at this node or another. */
+  deliver(edge: string, message: ToEdge): void {
+    const { nodeId, links, metrics } = this.#environment
+    if (message.kind === 'update') metrics.roomTraffic.inc(edge === nodeId ? LOCAL_UPDATE : SENT_UPDATE)
+    const gathers = message.kind === 'update' && !message.durable
+    if (edge !== nodeId) links.send(edge, { to: 'edge', message }, gathers ? 'update' : 'awaited')
+    else this.#hear(message, nodeId)
+  }
+
+  /** Handles a message of another node. */
+  receive(message: PeerMessage, from: string): void {
+    const { rooms, gateway, log } = this.#environment
+    switch (message.to) {
+      case 'owner':
+      case 'opener':
+        this.send(message.message, from)
+        break
+      case 'edge':
+        if (message.message.kind === 'redirect') rooms().verify(message.message.room.name)
+        this.#hear(message.message, from)
+        break
+      case 'gateway':
+        gateway()
+          .sessionTaken(message.session_id, message.ended)
+          .catch((error: unknown) => {
+            log.warn(
+              { err: error, session_id: message.session_id },
+              'a session that was resumed at another node could not be dropped here',
+            )
+          })
+        break
+      case 'host':
+        if (!this.#ownership.draining && !this.#ownership.cordoned) void this.open(message.room)
+    }
+  }
+
+  /**
+   * Messages between this node and the node `from` may be lost. Undefined: messages of any node. Edges at both ends ask the owners again for
+   * everything that they have open.
+   */
+  missed(from: string | undefined): void {
+    const { nodeId, rooms, gateway } = this.#environment
+    if (from === undefined) {
+      // A message about a session that was resumed at another node may be lost.
+      gateway().storeReturned()
+      // Other nodes may have taken this node for dead, and claimed its rooms.
+      rooms().recheck()
+    }
+    for (const room of this.roomsAt(from)) gateway().edge.reattach(room)
+    for (const peer of from === undefined ? this.#ownership.nodes.nodes() : [{ node_id: from }])
+      if (peer.node_id !== nodeId) rooms().edgeMissed(peer.node_id)
+  }
+
   /** Messages that the rooms of this node have no place for; `owner`: the node that has the room, as far as is known. */
   redirect(room: RoomAddress, inbox: Inbox, owner: string | undefined): void {
-    const { nodeId, rooms, links, edge } = this.#environment
+    const { nodeId, rooms, links, gateway } = this.#environment
     const { nodes } = this.#ownership
     if (owner !== undefined || !rooms().accepts || inbox.empty) this.#sendBack(room, inbox, owner ?? null)
     if (inbox.empty) return
     const isReachable = owner !== undefined && owner !== nodeId && !nodes.isGone(owner)
     const route = this.#routes.get(room.name)
-    if (isReachable && edge().subscribes(room.name)) this.#routeOf(room).owner = owner
+    if (isReachable && gateway().edge.subscribes(room.name)) this.#routeOf(room).owner = owner
     if (route?.inbox) {
-      for (const arrival of inbox.take()) this.#wait(route.inbox, arrival)
+      for (const arrival of inbox.take()) rooms().wait(route.inbox, arrival)
       for (const edge of inbox.turnedAway) route.inbox.turnedAway.add(edge)
     } else if (isReachable)
       for (const { message } of inbox.take()) links.send(owner, { to: 'owner', message })
@@ -125,9 +184,7 @@ export class Router {
     const route = this.#routeOf(room)
     const inbox = new Inbox(maxWaitingMessages)
     route.inbox = inbox
-    const place = await this.#claim(room, inbox)
-    this.#arrive(route, inbox, place)
-    return place
+    return this.#find(route, inbox, this.#claim(room, inbox))
   }
 
   /** The node that has a room, as far as is known here; undefined: it would have to be found out. */
@@ -137,8 +194,14 @@ export class Router {
     return route?.inbox ? undefined : route?.owner
   }
 
+  /** A message of an owner for the edge of this node. */
+  #hear(message: ToEdge, from: string): void {
+    this.#heard(message, from)
+    if (!this.#ownership.requests.receive(message)) this.#environment.gateway().edge.receive(message)
+  }
+
   /** An owner has spoken: `from` has the room, or knows who has. */
-  heard({ room, epoch, ...message }: ToEdge, from: string): void {
+  #heard({ room, epoch, ...message }: ToEdge, from: string): void {
     const route = this.#routes.get(room.name)
     if (!route || (epoch !== 0 && epoch < route.epoch)) return
     if (message.kind === 'redirect') {
@@ -177,18 +240,6 @@ export class Router {
       .map(({ room }) => room)
   }
 
-  /** What has no place is answered, or sent again by its edge when it is known where. */
-  #wait(inbox: Inbox, arrival: Arrival): void {
-    if (inbox.add(arrival)) return
-    const { message, from } = arrival
-    const { room } = message
-    this.#environment.backlogFull(room.roomType)
-    const text = unavailableText(room, 'it is being looked for, and too much waits for it')
-    const answer = refusalOf(arrival, nowhere('busy', text))
-    if (answer) this.#ownership.deliver(from, answer)
-    else inbox.turnedAway.add(from)
-  }
-
   #routeOf(room: RoomAddress): Route {
     const name = room.name
     let route = this.#routes.get(name)
@@ -213,19 +264,29 @@ export class Router {
     route.looks = now - route.lookedAt < 1000 ? route.looks + 1 : 1
     route.lookedAt = now
     route.inbox = inbox
-    const find = async (): Promise<void> => {
-      const place = await this.#locate(route.room, inbox).catch((err: unknown) => {
-        this.#environment.log.warn({ err, room: route.room.name }, 'the owner of a room could not be found')
-        return unavailable(route.room, 'the store does not answer')
-      })
+    const find = (): void => void this.#find(route, inbox, this.#locate(route.room, inbox))
+    if (route.looks <= QUICK_LOOKS) find()
+    else clock.schedule(Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** (route.looks - QUICK_LOOKS)), find)
+  }
+
+  /** Takes the inbox to the place of the room. If that fails, the messages that are left are refused. Never rejects. */
+  async #find(route: Route, inbox: Inbox, search: Promise<Place>): Promise<Place> {
+    const { log } = this.#environment
+    const { room } = route
+    try {
+      const place = await search
       this.#arrive(route, inbox, place)
+      return place
+    } catch (err) {
+      log.warn({ err, room: room.name }, 'the owner of a room could not be found')
     }
-    if (route.looks <= QUICK_LOOKS) void find()
-    else
-      clock.schedule(
-        Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** (route.looks - QUICK_LOOKS)),
-        () => void find(),
-      )
+    const place = unavailable(room, 'the store does not answer')
+    try {
+      this.#arrive(route, inbox, place)
+    } catch (err) {
+      log.error({ err, room: room.name }, 'the messages of a room could not be refused')
+    }
+    return place
   }
 
   /** Where the room is. A room without a living owner is claimed if it is to be here. */
@@ -237,8 +298,7 @@ export class Router {
       // Another node may have the code for its state.
       if (place.at !== 'nowhere' || place.why !== 'newer') return place
     }
-    const seen = await claims.inspect(room.name)
-    const { record: found } = seen
+    const found = await claims.inspect(room.name)
     const owner = found?.owner ?? null
     // A node that is alive only as far as is known is asked all the same: when it is gone, its edge asks again.
     const elsewhere =
@@ -259,7 +319,7 @@ export class Router {
       asked ? undefined : this.#ownership.place(owner === null ? 'create' : 'take_over', needs)
     const fits = mine && this.#isNewEnough(nodeId, needs)
     const target = fits ? nodeId : (other() ?? (ends && rooms().accepts ? nodeId : undefined))
-    if (target === nodeId) return this.#claim(room, inbox, seen)
+    if (target === nodeId) return this.#claim(room, inbox, found)
     if (target !== undefined) return { at: 'node', nodeId: target, opens: true }
     if (needs.stateVersion > 1 && !nodes.nodes().some((node) => canRun(node, needs)))
       return this.#tooOld(room, needs.stateVersion)
@@ -279,8 +339,8 @@ export class Router {
     return asked || this.#ownership.place('create', needs) === nodeId
   }
 
-  /** `seen`: what the store has said about the room. Never rejects. */
-  async #claim(room: RoomAddress, inbox: Inbox, seen?: Inspection): Promise<Place> {
+  /** `seen`: the record of the room, if it was read before. Never rejects. */
+  async #claim(room: RoomAddress, inbox: Inbox, seen?: RoomOwner): Promise<Place> {
     const type = this.#environment.rooms().typeOf(room.roomType)
     const isUnknown = 'at' in type
     // Operators end rooms for which there is no code.
@@ -302,11 +362,11 @@ export class Router {
 
   /** The search is over: what has waited goes to the room, or is answered. What has no answer looks for the room again. */
   #arrive(route: Route, inbox: Inbox, place: Place): void {
-    const { nodeId, rooms, edge, links } = this.#environment
+    const { nodeId, rooms, gateway, links } = this.#environment
     const { room } = route
     route.inbox = undefined
     // Other nodes' members are no reason to remember where a room is, and neither are those who have left.
-    if (!edge().subscribes(room.name)) this.#routes.delete(room.name)
+    if (!gateway().edge.subscribes(room.name)) this.#routes.delete(room.name)
     if (place.at === 'here') {
       route.owner = nodeId
       rooms().run(room, inbox, place)
@@ -320,7 +380,7 @@ export class Router {
     } else if (place.at === 'node') {
       this.redirect(room, inbox, place.nodeId)
     } else {
-      refuseAll(inbox, place, (edge, message) => this.#ownership.deliver(edge, message))
+      rooms().refuse(room, inbox, place)
       this.redirect(room, inbox, undefined)
     }
   }
@@ -355,6 +415,6 @@ export class Router {
   }
 
   #redirect(room: RoomAddress, edge: string, owner: string | null): void {
-    this.#ownership.deliver(edge, { room, epoch: 0, kind: 'redirect', owner })
+    this.deliver(edge, { room, epoch: 0, kind: 'redirect', owner })
   }
 }

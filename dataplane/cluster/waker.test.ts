@@ -118,6 +118,16 @@ describe('a room with a timer that no node runs', () => {
     expect(results.filter((result) => result === 'opened')).toHaveLength(1)
   })
 
+  it('counts as running while messages wait for its claim', async () => {
+    const { bench, ann } = await started([90_000])
+    const { results } = waking(bench)
+    leave(bench, ann)
+    await bench.advance(80_000, 50)
+    vi.spyOn(bench.router, 'open').mockResolvedValueOnce(undefined)
+    await bench.advance(15_000, 50)
+    expect(results).toEqual(['running', 'opened'])
+  })
+
   it('is opened within five seconds, however long a lease is', async () => {
     const { bench, ann, began, woken } = await started([90_000])
     waking(bench, { leaseMs: 600_000 })

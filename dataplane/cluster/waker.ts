@@ -111,7 +111,7 @@ export class RoomWaker {
     const { claims, nodes, router } = this.#ownership
     const rooms = this.#environment.rooms()
     if (rooms.wake(room)) return 'running'
-    const { record: found } = await claims.inspect(room)
+    const found = await claims.inspect(room)
     const owner = found?.owner ?? nodeId
     // What members here say meanwhile must not wait for a claim that cannot be had.
     if (owner !== nodeId && (await nodes.judge(owner)) === 'alive') return 'elsewhere'
@@ -130,7 +130,9 @@ export class RoomWaker {
       await store.wakeups.set(room, fence, undefined)
       return 'absent'
     }
-    if (!place || place.at === 'nowhere') return 'unavailable'
+    // The room is being looked for or claimed here, for messages that came first.
+    if (!place) return rooms.accepts ? 'running' : 'unavailable'
+    if (place.at === 'nowhere') return 'unavailable'
     return place.at === 'here' ? 'opened' : 'elsewhere'
   }
 }

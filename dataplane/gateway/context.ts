@@ -37,8 +37,6 @@ export interface GatewayContext {
   readonly budgets: PlayerBudgets
   /** Whether this node is asked for more than it can do, so that newcomers are refused. `LoadMeter.overloaded`. */
   readonly overloaded: () => boolean
-  /** Whether this node takes no new sessions. `Ownership.cordoned`. */
-  readonly cordoned: () => boolean
   /** Whether a player's messages of a type, or without a type its joins, are refused, since too many of them did not return. `Suspects.blocks`. */
   readonly blocks: (projectId: string, principal: string, roomType: string, messageType?: string) => boolean
   /**
@@ -46,10 +44,7 @@ export interface GatewayContext {
    * `LoadMeter.inputIntervalMs`.
    */
   readonly inputIntervalMs: () => number
-  /** Takes a message to the owner of its room; may answer through `Gateway.receive` before it returns. `Router.send`. */
-  readonly send: (message: ToOwner) => void
-  /** No one at this node is in the room any more. `Router.forget`. */
-  readonly unsubscribed: (room: RoomAddress) => void
+  readonly cluster: GatewayCluster
   /** Lists of rooms. `Directory`. */
   readonly directory: Pick<Directory, 'rooms' | 'watch'>
   /** Chooses rooms for players. `Placing`. */
@@ -58,32 +53,38 @@ export interface GatewayContext {
   readonly maxMembers: (roomType: string) => number | undefined
   /** Room type of the matches of a queue. Undefined: the room type is no queue, or is not installed. `RoomHost.matchType`. */
   readonly matchType: (roomType: string) => string | undefined
+}
+
+/** The cluster, as the gateway of a node uses it (`Ownership`). */
+export interface GatewayCluster {
+  /** True: this node takes no new sessions. */
+  readonly cordoned: boolean
+  readonly nodes: {
+    /** Returns true if a node is known to have ended. */
+    isGone(nodeId: string): boolean
+    /** Resolves to true if the lease of a node has expired. A node that only seems to have ended may hold a socket. Rejects with `StoreUnavailable`. */
+    isDead(nodeId: string): Promise<boolean>
+    /**
+     * Resolves to true if the store came back empty less than `ms` ago, and may lack what nodes have not written again. Rejects with
+     * `StoreUnavailable`.
+     */
+    storeIsBehind(ms: number): Promise<boolean>
+  }
+  readonly router: {
+    /** Sends a message to the owner of its room. `Edge.receive` may be called with the answer before this returns. */
+    send(message: ToOwner): void
+    /** No session of this node is in the room any more. */
+    forget(room: RoomAddress): void
+  }
+  /** Tells another node that a session of that node was resumed here, or that an operator has `ended` it here. */
+  tellTaken(nodeId: string, sessionId: string, ended: boolean): void
+  /** Returns true if some other node has an address of its own, so that sessions may move there. */
+  reroutes(): boolean
   /**
-   * Tells another node that a session of its own was resumed here, or that an operator has `ended` it here; that node calls
-   * `Gateway.sessionTaken`. `Ownership.tellTaken`.
+   * Returns the other node that has all these rooms, as far as this node knows. Undefined: there is none, it has no address of its own, or no space
+   * for sessions.
    */
-  readonly tellTaken: (nodeId: string, sessionId: string, ended: boolean) => void
-  /** Whether some other node has an address of its own, so that sessions may go there. `Ownership.reroutes`. */
-  readonly reroutes: () => boolean
-  /**
-   * The other node that has all these rooms, as far as is known here, when it has an address of its own and space for sessions.
-   * `Ownership.nearerNode`.
-   */
-  readonly nearerNode: (
-    rooms: readonly RoomAddress[],
-  ) => { readonly nodeId: string; readonly url: string } | undefined
-  /** Whether a node is known to have ended. `ClusterNodes.isGone`. */
-  readonly nodeGone: (nodeId: string) => boolean
-  /**
-   * Whether the lease of a node has run out; one that only seems to have ended may hold a socket. Rejects with `StoreUnavailable`.
-   * `ClusterNodes.isDead`.
-   */
-  readonly nodeDead: (nodeId: string) => Promise<boolean>
-  /**
-   * Whether the store came back empty less than `ms` ago, and may lack what nodes have not written again. Rejects with `StoreUnavailable`.
-   * `ClusterNodes.storeIsBehind`.
-   */
-  readonly storeIsBehind: (ms: number) => Promise<boolean>
+  nearerNode(rooms: readonly RoomAddress[]): { readonly nodeId: string; readonly url: string } | undefined
 }
 
 /** Dependencies of a gateway. */

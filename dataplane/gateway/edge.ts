@@ -164,8 +164,8 @@ export class Edge {
     const { room, memberId } = subscription
     const last = this.#remove(subscription)
     // While it is still known where the room is.
-    this.#context.send({ kind: 'leave', room, member_id: memberId, reason })
-    if (last) this.#context.unsubscribed(room)
+    this.#context.cluster.router.send({ kind: 'leave', room, member_id: memberId, reason })
+    if (last) this.#context.cluster.router.forget(room)
   }
 
   /** Ends the seats of a session in rooms that its player is banned from, and its joins of such rooms. */
@@ -191,12 +191,12 @@ export class Edge {
   abandon(subscription: Subscription): void {
     const last = this.#remove(subscription)
     if (subscription.phase !== 'detached') this.#sendDetach(subscription, true)
-    if (last) this.#context.unsubscribed(subscription.room)
+    if (last) this.#context.cluster.router.forget(subscription.room)
   }
 
   /** Drops a subscription without a message to anyone. */
   forget(subscription: Subscription): void {
-    if (this.#remove(subscription)) this.#context.unsubscribed(subscription.room)
+    if (this.#remove(subscription)) this.#context.cluster.router.forget(subscription.room)
   }
 
   /** Answers a `leave` that is still under way, so that the client can have a new subscription: the owner gets the two in their order. */
@@ -213,7 +213,7 @@ export class Edge {
       type,
       data,
     } as const
-    if (ref === undefined) this.#context.send(message)
+    if (ref === undefined) this.#context.cluster.router.send(message)
     else if (this.#isDue(subscription, ref)) {
       if (settled >= ref) {
         const text = `a message to ${subscription.roomId} has ref ${ref} and settled ${settled}, which must be lower`
@@ -269,7 +269,7 @@ export class Edge {
   renew(session: Session): void {
     // What is on its way has the old data, which the owner replaces then.
     for (const { room, memberId } of session.subscriptions.values())
-      this.#context.send({ kind: 'renew', room, member_id: memberId, data: session.data })
+      this.#context.cluster.router.send({ kind: 'renew', room, member_id: memberId, data: session.data })
   }
 
   /**
@@ -317,7 +317,7 @@ export class Edge {
       if (subscription.awaitState()) this.#askState(subscription)
   }
 
-  /** A message from the owner of a room. */
+  /** A message from the owner of a room. All frames of one turn for a client leave in one write. */
   receive(message: ToEdge): void {
     const room = this.#rooms.get(message.room.name)
     if (!room) return
@@ -363,7 +363,7 @@ export class Edge {
 
   #sendQuestion(subscription: Subscription): void {
     const question = subscription.question(this.#context.nodeId)
-    if (question) this.#context.send(question)
+    if (question) this.#context.cluster.router.send(question)
   }
 
   /** Asks what may be answered with a full state: now, or at the next `sweep` at which the player can pay for it. */
@@ -474,7 +474,7 @@ export class Edge {
         if (message.ask === subscription.attaching?.ask)
           this.#stateCame(subscription, message.frames, message.resumed)
         if (subscription.attached(message))
-          for (const reliable of subscription.unacked.messages) this.#context.send(reliable)
+          for (const reliable of subscription.unacked.messages) this.#context.cluster.router.send(reliable)
         if (subscription.phase !== 'attaching' && subscription.leaveRequest === undefined)
           this.#asking.delete(subscription)
         break
@@ -573,7 +573,7 @@ export class Edge {
     if (unacked.last <= unacked.settled) return
     subscription.sent(unacked.last, this.#context.clock.monotonic())
     this.#unanswered.add(subscription)
-    if (phase !== 'attaching') this.#context.send(message)
+    if (phase !== 'attaching') this.#context.cluster.router.send(message)
   }
 
   /** Asks what a member has missed through no doing of its own: that is paid with the answer, unless the subscription waits to pay already. */
@@ -583,12 +583,12 @@ export class Edge {
   }
 
   #sendDetach({ room, memberId }: Subscription, moves: boolean): void {
-    this.#context.send({ kind: 'detach', room, member_id: memberId, moves })
+    this.#context.cluster.router.send({ kind: 'detach', room, member_id: memberId, moves })
   }
 
   #sendLeave({ room, memberId, leaveRequest }: Subscription): void {
     if (leaveRequest !== undefined)
-      this.#context.send({
+      this.#context.cluster.router.send({
         kind: 'leave',
         room,
         member_id: memberId,

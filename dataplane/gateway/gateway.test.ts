@@ -256,7 +256,11 @@ describe('Spans', () => {
       owner.send(message)
     }
     const world = { clock, owner, control: await TestControl.start() }
-    test = await TestGateway.start(options, { tracer, send }, world)
+    test = await TestGateway.start(
+      options,
+      { tracer, cluster: { router: { send, forget: () => {} } } },
+      world,
+    )
   }
 
   const named = (name: string) => tracer.spans.filter((span) => span.name === name)

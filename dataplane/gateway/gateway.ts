@@ -7,7 +7,7 @@ import type { PlayerRecord } from '../../shared/players.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
 import type { Random } from '../../shared/random.ts'
 import type { Found, Query, SessionDescription } from '../descriptions.ts'
-import type { RoomAddress, ToEdge } from '../traffic.ts'
+import type { RoomAddress } from '../traffic.ts'
 import { Authenticator, type Rejection } from './authentication.ts'
 import { PlayerBudgets } from './budget.ts'
 import { ClientProtocol, type ClientProtocolContext } from './client-protocol.ts'
@@ -47,11 +47,12 @@ const SETTLE_LOOK_MS = 20
  * read. Knows frames and sessions, knows no game.
  */
 export class Gateway {
+  /** The subscriptions of its sessions. */
+  readonly edge: Edge
   readonly #context: GatewayContext
   readonly #codecs: readonly [Codec, ...Codec[]]
   readonly #server: GatewayServer
   readonly #keys: KeyCache
-  readonly #edge: Edge
   readonly #players: Players
   readonly #sessions: Sessions
   readonly #rerouter: Rerouter
@@ -81,7 +82,7 @@ export class Gateway {
     const sessions = new Sessions(context, store, edge, this.#players)
     this.#context = context
     this.#codecs = codecs
-    this.#edge = edge
+    this.edge = edge
     this.#sessions = sessions
     this.#rerouter = new Rerouter(context, (session) => sessions.save(session))
     this.#keys = new KeyCache(context, askKeyStatus, options.maxKeyLookups)
@@ -164,21 +165,6 @@ export class Gateway {
     this.#server.stopListening()
     const until = clock.monotonic() + SETTLE_MS
     while (this.pending > 0 && clock.monotonic() < until) await sleep(clock, SETTLE_LOOK_MS)
-  }
-
-  /** A message from the owner of a room. What one turn brings for a client leaves in one write. */
-  receive(message: ToEdge): void {
-    this.#edge.receive(message)
-  }
-
-  /** Whether sessions of this node are in a room (`project/type:key`). */
-  subscribes(room: string): boolean {
-    return this.#edge.subscribes(room)
-  }
-
-  /** Something on the way to the owner of a room may be lost, or the room has another owner; see `Edge.reattach`. */
-  reattach(room: RoomAddress): void {
-    this.#edge.reattach(room)
   }
 
   /**
@@ -298,7 +284,7 @@ export class Gateway {
       if (session.connection && session.overdue)
         session.connection.close('token_expired', 'the token has expired and no fresh one came')
     this.#sessions.sweep()
-    this.#edge.sweep()
+    this.edge.sweep()
     void this.#players.refresh()
     if (!this.#draining) this.#rerouter.sweep(this.#sessions)
     const now = this.#context.clock.monotonic()
@@ -314,8 +300,8 @@ export class Gateway {
       const { rejection } = session
       if (rejection) this.#end(session, rejection)
       else {
-        this.#edge.expelBanned(session)
-        if (hasOtherData) this.#edge.renew(session)
+        this.edge.expelBanned(session)
+        if (hasOtherData) this.edge.renew(session)
       }
     }
   }
@@ -408,7 +394,7 @@ interface Target {
 
 /** Tells clients which node all their rooms are at: no message has to cross from node to node when they have moved there. */
 export class Rerouter {
-  readonly #context: Pick<GatewayContext, 'clock' | 'metrics' | 'nearerNode' | 'reroutes'>
+  readonly #context: Pick<GatewayContext, 'clock' | 'cluster' | 'metrics'>
   readonly #save: (session: Session) => Promise<boolean>
   /** For each session whose rooms are at one other node: which, and since when, on the monotonic clock. */
   readonly #targets = new WeakMap<Session, { readonly nodeId: string; readonly since: number }>()
@@ -421,7 +407,7 @@ export class Rerouter {
 
   /** To be called about once a second, with all sessions. */
   sweep(sessions: Iterable<Session>): void {
-    if (!this.#context.reroutes()) return
+    if (!this.#context.cluster.reroutes()) return
     let left = PER_SWEEP
     for (const session of sessions) {
       if (!session.connection) continue
@@ -458,7 +444,7 @@ export class Rerouter {
       if (!subscription.taken || subscription.phase !== 'live') return undefined
       rooms.push(subscription.room)
     }
-    const target = this.#context.nearerNode(rooms)
+    const target = this.#context.cluster.nearerNode(rooms)
     const known = this.#targets.get(session)
     if (!target) this.#targets.delete(session)
     else if (known?.nodeId !== target.nodeId)

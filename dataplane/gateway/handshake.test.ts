@@ -257,13 +257,13 @@ describe('The number of sessions', () => {
       await lose(older.client)
       const left = pair.owner.next('leave')
       pair.deaf = true
-      pair.owner.deliver = (message) => pair.b.gateway.receive(message)
+      pair.owner.deliver = (message) => pair.b.gateway.edge.receive(message)
       await (await pair.b.present()).next('welcome')
       expect(await left).toMatchObject({ member_id: older.joined.member_id, reason: 'session_ended' })
       // The node that had it hears of that when its record is gone already.
       await pair.a.gateway.sessionTaken(older.welcome.session_id)
       expect(pair.a.gateway.sessions).toBe(2)
-      pair.owner.deliver = (message) => pair.a.gateway.receive(message)
+      pair.owner.deliver = (message) => pair.a.gateway.edge.receive(message)
       await expectClose(
         await pair.a.resume(older.welcome, [older.snapshot]),
         'resume_failed',
@@ -361,17 +361,16 @@ describe('The number of sessions', () => {
 })
 
 it('a cordoned node keeps its sessions, also over a lost connection, and takes no new one until it is uncordoned', async () => {
-  let cordoned = false
-  const test = await TestGateway.start({}, { cordoned: () => cordoned })
+  const test = await TestGateway.start()
   onTestFinished(() => test.close())
   const { client, welcome, snapshot } = await test.join()
-  cordoned = true
   await client.roundTrip()
+  test.cluster.cordoned = true
   await expectClose(await test.present(), 'overloaded', /takes no new sessions/)
   await test.owner.lose(client)
   const again = await test.resume(welcome, [snapshot])
   await again.next('welcome')
-  cordoned = false
+  test.cluster.cordoned = false
   expect((await test.hello()).welcome.session_id).not.toBe(welcome.session_id)
 })
 

@@ -220,8 +220,8 @@ export class Handshake {
 
   /** Why this node takes no more sessions; undefined: it does. */
   get #closed(): Rejection | undefined {
-    const { cordoned, options } = this.#context
-    if (cordoned()) return CORDONED
+    const { cluster, options } = this.#context
+    if (cluster.cordoned) return CORDONED
     const { maxSessions } = options
     return maxSessions > 0 && this.#sessions.size + this.#coming >= maxSessions ? FULL : undefined
   }
@@ -318,7 +318,7 @@ export class Handshake {
 
   /** Takes those out that are over, or ends the oldest one without a connection. False: there is nothing to be had. */
   async #makeRoom(sets: readonly QuotaSet[]): Promise<boolean> {
-    const { nodeDead, metrics } = this.#context
+    const { cluster, metrics } = this.#context
     const oldest = await this.#store.oldest(sets)
     const found = await this.#store.loadAll(oldest.map(({ session_id: sessionId }) => sessionId))
     // A place is taken and left together with the record: where there is none, the session is over.
@@ -327,7 +327,7 @@ export class Handshake {
     if (over.length > 0) return true
     for (const stored of found) {
       if (!stored?.record.place) continue
-      if (!stored.record.detached && !(await nodeDead(stored.record.node_id))) continue
+      if (!stored.record.detached && !(await cluster.nodes.isDead(stored.record.node_id))) continue
       const taken = await this.#take(stored)
       if (!taken) continue
       this.#sessions.end(this.#moveIn(taken), 'session_ended')
@@ -393,8 +393,9 @@ export class Handshake {
     sessionId,
     resumeToken,
   }: Claimant): Promise<StoredSession | Rejection | Undecided> {
-    const { nodeId, nodeGone, storeIsBehind } = this.#context
-    const unknown = async () => ((await storeIsBehind(SESSIONS_REWRITTEN_MS)) ? BEHIND : UNKNOWN)
+    const { nodeId, cluster } = this.#context
+    const unknown = async () =>
+      (await cluster.nodes.storeIsBehind(SESSIONS_REWRITTEN_MS)) ? BEHIND : UNKNOWN
     let found = (await this.#store.load(sessionId)) ?? (await this.#loadAgain(sessionId))
     if (!found) return unknown()
     if (found.record.claims.project_id !== projectId) return UNKNOWN
@@ -408,7 +409,7 @@ export class Handshake {
     if (verdict === 'current') return found
     const { right, detached, node_id: holder } = found.record
     if (right.confirmed) return USED
-    return detached || nodeGone(holder) ? found : { undecided: found }
+    return detached || cluster.nodes.isGone(holder) ? found : { undecided: found }
   }
 
   /** A session that is here, and that the store has lost. */
@@ -419,7 +420,7 @@ export class Handshake {
 
   /** Reads a session again, ever less often, until it is decided, or its client has had its time. */
   async #waitFor(claimant: Claimant, first: StoredSession): Promise<StoredSession | Rejection | undefined> {
-    const { clock, nodeGone } = this.#context
+    const { clock, cluster } = this.#context
     // For so long a client may be without the token that it was sent at its resume.
     const withoutTokenMs = WELCOME_WITHIN_MS + CONFIRM_SPARE_MS
     const begunAt = clock.monotonic()
@@ -430,7 +431,7 @@ export class Handshake {
       await sleep(clock, CLAIMANT_CHECK_MS)
       if (!claimant.connection.wanted) return undefined
       const now = clock.monotonic()
-      if (now < readAt && now < until && !nodeGone(holder)) continue
+      if (now < readAt && now < until && !cluster.nodes.isGone(holder)) continue
       const seen = await this.#look(claimant)
       if (!('undecided' in seen)) return seen
       const { record } = seen.undecided
@@ -479,11 +480,11 @@ export class Handshake {
    * too, so that there is one way to resume. `ended`: an operator ends it, which its client learns from the node that it left.
    */
   #moveIn({ record, version, fromNode, pace }: TakenSession, ended = false): Session {
-    const { nodeId, clock, metrics, budgets, tellTaken } = this.#context
+    const { nodeId, clock, metrics, budgets, cluster } = this.#context
     const { session_id: sessionId, claims, right, place, seats, rerouting } = record
     const here = this.#sessions.find(sessionId)
     if (here) this.#sessions.drop(here)
-    if (fromNode !== nodeId) tellTaken(fromNode, sessionId, ended)
+    if (fromNode !== nodeId) cluster.tellTaken(fromNode, sessionId, ended)
     const budget = here?.budget ?? budgets.ofSession(claims, sessionId, pace)
     const session = new Session(clock, { sessionId, claims, right, budget, place }, record.ended, here?.codes)
     const arrived = rerouting && arrivedAt(nodeId, rerouting)

@@ -61,8 +61,8 @@ export class Delivery {
   readonly #state: Pick<LiveState, 'base' | 'layers'>
   /** Undefined: the room type hides nothing. */
   readonly #layers: LayerDelivery | undefined
-  /** `state.resync` of what is delivered. */
-  readonly #resyncs = new Map<Subprotocol, Frame>()
+  /** `state.resync` of what is delivered, with its epoch: a room that the store has lost goes on under a new one. */
+  readonly #resyncs = new Map<Subprotocol, { readonly epoch: number; readonly frame: Frame }>()
   #delivered: Delivered
 
   constructor(
@@ -155,11 +155,11 @@ export class Delivery {
 
   /** Encoded once for everyone who asks before the next flush. */
   #resync(subprotocol: Subprotocol): Frame {
-    let frame = this.#resyncs.get(subprotocol)
-    if (!frame) {
-      frame = this.#whole('state.resync', subprotocol, this.#delivered.members)
-      this.#resyncs.set(subprotocol, frame)
-    }
+    const { epoch } = this.#replies
+    const known = this.#resyncs.get(subprotocol)
+    if (known?.epoch === epoch) return known.frame
+    const frame = this.#whole('state.resync', subprotocol, this.#delivered.members)
+    this.#resyncs.set(subprotocol, { epoch, frame })
     return frame
   }
 
@@ -375,7 +375,7 @@ export class Replies {
       leaving,
     }: { readonly layers?: EdgeLayers | undefined; readonly leaving?: readonly string[] | undefined } = {},
   ): void {
-    this.#environment.cluster.deliver(edge, {
+    this.#environment.cluster.router.deliver(edge, {
       room: this.#room,
       epoch: this.epoch,
       kind: 'update',
@@ -391,7 +391,11 @@ export class Replies {
   }
 
   send(edge: string, reply: Reply): void {
-    this.#environment.cluster.deliver(edge, { room: this.#room, epoch: this.epoch, ...reply } as ToEdge)
+    this.#environment.cluster.router.deliver(edge, {
+      room: this.#room,
+      epoch: this.epoch,
+      ...reply,
+    } as ToEdge)
   }
 
   /** A message without a ref, or a request of an operator, failed. */
@@ -420,7 +424,7 @@ export class Replies {
   /** Sends an answer, and counts the error in it. */
   readonly answer = (edge: string, answer: ToEdge): void => {
     if ('code' in answer) this.countError(answer.code)
-    this.#environment.cluster.deliver(edge, answer)
+    this.#environment.cluster.router.deliver(edge, answer)
   }
 
   countError(code: ErrorCode): void {

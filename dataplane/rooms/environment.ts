@@ -27,6 +27,10 @@ export interface RoomLimits {
   readonly waitingMessages: number
   /** Refused messages of one member that are kept until its client has said that it knows. */
   readonly outcomes: OutcomeLimits
+  /** Outcomes of requests: their number, and their size as bytes of JSON. */
+  readonly requestOutcomes: { readonly entries: number; readonly bytes: number }
+  /** Reservations. */
+  readonly reservations: number
   /** Tasks in flight. */
   readonly tasks: number
   /** Timers that room logic has set. */
@@ -68,6 +72,8 @@ export const ROOM_LIMITS: RoomLimits = {
   historyBytes: 256 * 1024 * 1024,
   waitingMessages: 1000,
   outcomes: { messages: 1024, bytes: 256 * 1024 },
+  requestOutcomes: { entries: 2000, bytes: 1024 * 1024 },
+  reservations: 1000,
   tasks: 100,
   timers: 1000,
   notices: 1000,
@@ -110,9 +116,9 @@ export interface RoomCluster {
   readonly router: {
     /** Forwards messages for a room that this node does not run. `owner`: the node that runs it; undefined: not known. */
     redirect(room: RoomAddress, inbox: Inbox, owner: string | undefined): void
+    /** Sends a message to an edge. */
+    deliver(edge: string, message: ToEdge): void
   }
-  /** Sends a message to an edge. */
-  deliver(edge: string, message: ToEdge): void
 }
 
 /** Dependencies of the rooms of one node. */

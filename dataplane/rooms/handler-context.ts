@@ -256,7 +256,8 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
       throw new RoomLogicError(
         `ctx.reserve got ${JSON.stringify(seconds)} as its seconds; it must be a number above 0, such as 30`,
       )
-    return reserve([sub], due, maxMembers, this.#memberships.members, this.#tables)
+    const limits = { maxMembers, maxReservations: this.#limits.reservations }
+    return reserve([sub], due, limits, this.#memberships.members, this.#tables)
   }
 
   show(member: string | Member, layer: string): void {

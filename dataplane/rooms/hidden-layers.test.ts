@@ -145,6 +145,24 @@ describe('hidden layers', () => {
     expect([answer.resumed, held(bob)['plan:a'], bob.faults]).toEqual([false, { plans: { a: { x: 1 } } }, []])
   })
 
+  // Seen in chaos: the whole state was that of before, under the old epoch, and its layers had the new one. So the client dropped them.
+  it('come with a whole state of the same epoch when the room is written again after the store has lost it', async () => {
+    const { bench, bob, say } = await table()
+    await say('bob', 'draw', 7)
+    const ask = () => bench.send('cards', 'bob', { kind: 'resync', reason: 'checksum' })
+    ask()
+    await bench.settle()
+    const before = bench.host.rooms[0]!.epoch
+    const { rooms } = new RoomBench([]).store.store
+    bench.store.follow(() => rooms)
+    bench.host.recheck()
+    await bench.settle()
+    expect(bench.host.rooms[0]!.epoch).toBeGreaterThan(before)
+    ask()
+    await bench.settle()
+    expect([held(bob), bob.faults]).toEqual([{ 'member:bob': { hands: { bob: [7] } } }, []])
+  })
+
   it('stay as they were in a running room whose code is edited', async () => {
     const { bench, bob, say } = await table()
     bench.host.replaceRoom({ ...cards(), layers: undefined })

@@ -6,8 +6,18 @@ import { noTracer } from '../../shared/tracing/tracer.ts'
 import type { Found, QueueDescription, RoomDescription, RoomQuery } from '../descriptions.ts'
 import type { Inbox } from '../inbox.ts'
 import { ProjectCounts } from '../metrics.ts'
-import { ABSENT, type Claimed, type Nowhere, nowhere, refuseAll, unavailable } from '../place.ts'
 import {
+  ABSENT,
+  type Claimed,
+  isEmpty,
+  type Nowhere,
+  nowhere,
+  refuseAll,
+  unavailable,
+  unavailableText,
+} from '../place.ts'
+import {
+  type Arrival,
   isClose,
   type RequestAnswer,
   type RoomAddress,
@@ -27,13 +37,12 @@ import { HistoryBudget } from './history.ts'
 import { JournalFormat } from './journal.ts'
 import { roomsHash } from './loader.ts'
 import { Departures } from './memberships.ts'
-import { outcomesIn, unlist } from './open.ts'
 import { answerLeft, outcomesLeft, outcomesToLeave } from './request-turns.ts'
 import { restore } from './restore.ts'
 import type { Room } from './room.ts'
 import { noSuspects, RoomCode } from './room-code.ts'
 import { type Defer, LoopShare, Scheduler } from './scheduler.ts'
-import { NO_EPOCH, RoomSlot, type SlotState } from './slot.ts'
+import { NO_EPOCH, outcomesIn, RoomSlot, type SlotState, unlist } from './slot.ts'
 import type { RoomStream } from './stream.ts'
 
 /** Options of a host. By default there are no traces and no watchdog, and players do not read what failing room logic threw. */
@@ -147,7 +156,7 @@ export class RoomHost {
     return [...figures].map(([type, figure]) => [{ room_type: type }, figure])
   }
 
-  /** Rooms that run here, and those that are about to. */
+  /** Rooms that this node has claimed: those that run here, and those that are being opened. */
   get claimed(): number {
     return this.#slots.size
   }
@@ -211,7 +220,7 @@ export class RoomHost {
     return !this.#closed
   }
 
-  /** Whether a room (`project/type:key`) runs here, or is about to. */
+  /** Whether a room (`project/type:key`) runs here, or is being opened under the claim of this node. */
   has(name: string): boolean {
     return this.state(name) !== 'gone'
   }
@@ -257,6 +266,24 @@ export class RoomHost {
     const slot = new RoomSlot(this.#environment, address, type, inbox, this)
     this.#slots.set(address.name, slot)
     slot.begin(claim, mayMake)
+  }
+
+  /** Adds a message to the inbox of a room that does not run. If the inbox is full, the message is refused, or its edge sends it again. */
+  wait(inbox: Inbox, arrival: Arrival): void {
+    if (inbox.add(arrival)) return
+    const { room } = arrival.message
+    this.#environment.metrics.backlogFull.inc({ room_type: room.roomType })
+    const place = nowhere('busy', unavailableText(room, 'too many messages wait for it'))
+    if (!this.#repliesOf(room).turnAway(arrival, place)) inbox.turnedAway.add(arrival.from)
+  }
+
+  /** Answers the messages of a room that is nowhere, and counts the errors. Messages that look for the room again stay in the inbox. */
+  refuse(room: RoomAddress, inbox: Inbox, place: Nowhere): void {
+    refuseAll(inbox, place, this.#repliesOf(room).answer)
+  }
+
+  #repliesOf(room: RoomAddress): Replies {
+    return new Replies(room, NO_EPOCH, this.#environment)
   }
 
   /** A room runs. */
@@ -309,7 +336,7 @@ export class RoomHost {
     this.#rooms.get(name)?.recheck()
   }
 
-  /** A room whose time has come runs here, or is about to; false: it does not. */
+  /** The time of a room has come. False: the room neither runs here nor is being opened. */
   wake(name: string): boolean {
     this.#rooms.get(name)?.wake()
     return this.has(name)
@@ -430,29 +457,30 @@ export class RoomHost {
 
   /** Operators end a room for which there is no code: its record goes without a hook. Never rejects. */
   async #endUnknown(address: RoomAddress, inbox: Inbox, claim: Claim, refusal: Nowhere): Promise<void> {
-    const { clock, format, records, wakeups, limits, log } = this.#environment
+    const { clock, cluster, format, records, wakeups, limits, log } = this.#environment
     const { name } = address
-    const replies = new Replies(address, NO_EPOCH, this.#environment)
     const ends = inbox.remove(({ message }) => isClose(message))
-    refuseAll(inbox, refusal, replies.answer)
+    this.refuse(address, inbox, refusal)
     for (const end of ends) inbox.add(end)
-    const { fence, snapshot, journal } = claim
+    const { fence } = claim
     try {
       await wakeups.set(name, fence, undefined)
       const outcomes = outcomesToLeave(outcomesIn(claim, format), format, clock.now())
       const release = { forget: true, ttlMs: limits.recordTtlMs, ...(outcomes && { outcomes }) }
       await records.release(name, fence, release)
       unlist(this.#environment, address, fence.epoch)
-      if (!snapshot && journal.length === 0) refuseAll(inbox, ABSENT, replies.answer)
+      if (isEmpty(claim)) this.refuse(address, inbox, ABSENT)
       for (const { message, from } of inbox.take())
-        replies.send(from, {
+        this.#repliesOf(address).send(from, {
           kind: 'answer',
           member_id: message.member_id,
           answer: { reply: { ended: true }, epoch: fence.epoch, seq: 0 },
         })
     } catch (error) {
       log.warn({ err: error, room: name }, 'a room could not be ended')
-      refuseAll(inbox, unavailable(address, 'the store does not answer'), replies.answer)
+      this.refuse(address, inbox, unavailable(address, 'the store does not answer'))
     }
+    // Edges of messages that found the inbox full send them again.
+    cluster.router.redirect(address, inbox, undefined)
   }
 }

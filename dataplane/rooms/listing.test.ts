@@ -220,6 +220,24 @@ describe('the row of a room', () => {
     expect([ann.state, await dataOf(bench)]).toMatchObject([{ level: 3 }, { level: 3 }])
   })
 
+  it('pauses the room for three times as long as a slow `of` took', async () => {
+    let slow = (): void => {}
+    const of = ({ level }: Partial<Duel>) => {
+      slow()
+      return { level }
+    }
+    const { bench, ann } = await roomWith(duel({ of }), ['ann'])
+    await bench.advance(2000, 100)
+    slow = () => bench.clock.pause(200)
+    await bench.say('duel', 'ann', 'set', { level: 2 }, 1)
+    slow = () => {}
+    bench.message('duel', 'ann', 'set', { level: 3 }, 2)
+    await bench.advance(500, 20)
+    expect(ann.acked).toBe(1)
+    await bench.advance(500, 20)
+    expect(ann.acked).toBe(2)
+  })
+
   it('has nothing of hidden layers: `of` does not get them', async () => {
     const seen: Partial<Duel>[] = []
     const of = (state: Partial<Duel>) => {

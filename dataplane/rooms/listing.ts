@@ -215,7 +215,7 @@ export class RoomListing {
     otherwise: Uint8Array | undefined,
   ): Uint8Array | undefined {
     const { address, code, createdAt, delivery, environment, epoch, name, roomId, state, tables } = this.#room
-    const { clock, failures, loopShare } = environment
+    const { clock, failures } = environment
     const { key, roomType } = address
     const { maxMembers } = this.#definition
     const members = delivery.delivered.members.length
@@ -248,7 +248,7 @@ export class RoomListing {
       failures.explain(`listing of ${roomType}`, error)
       return otherwise
     } finally {
-      loopShare.use(clock.monotonic() - began)
+      this.#room.used(began)
     }
   }
 

@@ -3,6 +3,7 @@ import type { Json } from '../../shared/json.ts'
 import type { Claim, Release } from '../../shared/store/port.ts'
 import type { RequestAnswer, RequestMessage, RoomAction, RoomRequest, Shown } from '../traffic.ts'
 import { viewOf } from './describe.ts'
+import type { RoomLimits } from './environment.ts'
 import { bounded, FAILED, validateInput } from './failures.ts'
 import { handleOfCall, type Inputs } from './inputs.ts'
 import { type JournalFormat, UnreadableRecord } from './journal.ts'
@@ -44,7 +45,11 @@ export class RequestTurns {
     this.#room = room
     this.#stream = room.stream
     this.#inputs = inputs
-    this.#outcomes = new Outcomes(room.stream.tables.outcomes, environment.clock)
+    this.#outcomes = new Outcomes(
+      room.stream.tables.outcomes,
+      environment.limits.requestOutcomes,
+      environment.clock,
+    )
     this.#maker = maker
   }
 
@@ -164,7 +169,8 @@ export class RequestTurns {
       }
     const due = Math.ceil(environment.clock.now() + seconds * 1000)
     const text = `${this.#stream.roomId} has too few free seats, or has banned one of the players`
-    if (!reserve(subs, due, maxMembers, memberships.members, tables))
+    const limits = { maxMembers, maxReservations: environment.limits.reservations }
+    if (!reserve(subs, due, limits, memberships.members, tables))
       return { kept: true, answer: refused('room_full', text) }
     this.#inputs.rowsChanged()
     return this.#done({ reserved: true })
@@ -253,22 +259,20 @@ const refused = (
 
 /** How long a room keeps the outcome of a request, in milliseconds. */
 export const OUTCOME_MS = 600_000
-/** Maximum number of outcomes of a room. */
-const MAX_OUTCOMES = 2000
-/** Maximum size of a room's outcomes, as bytes of JSON. */
-const MAX_OUTCOME_BYTES = 1024 * 1024
 
 const bytesOf = ({ id, hash, answer }: Outcome): number =>
   id.length + hash.length + Buffer.byteLength(JSON.stringify(answer))
 
 /** Bounds and expiry of a room's outcomes. */
-export class Outcomes {
+class Outcomes {
   readonly #table: Table<Outcome>
+  readonly #limits: RoomLimits['requestOutcomes']
   readonly #clock: Pick<Clock, 'now'>
   #bytes = 0
 
-  constructor(table: Table<Outcome>, clock: Pick<Clock, 'now'>) {
+  constructor(table: Table<Outcome>, limits: RoomLimits['requestOutcomes'], clock: Pick<Clock, 'now'>) {
     this.#table = table
+    this.#limits = limits
     this.#clock = clock
     for (const row of table.rows) this.#bytes += bytesOf(row)
   }
@@ -285,7 +289,8 @@ export class Outcomes {
 
   /** Time in milliseconds until the oldest outcome expires, if the room may not store another one before; else 0. */
   get fullForMs(): number {
-    const isFull = this.#table.size >= MAX_OUTCOMES || this.#bytes >= MAX_OUTCOME_BYTES
+    const { entries, bytes } = this.#limits
+    const isFull = this.#table.size >= entries || this.#bytes >= bytes
     return isFull ? this.#table.next!.due - this.#clock.now() : 0
   }
 

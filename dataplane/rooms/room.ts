@@ -111,13 +111,18 @@ export class Room {
       return
     }
     this.#handle(message, from)
-    this.#share.use(began, !this.#ended)
+    this.used(began)
   }
 
   /** As `receive`, for what no message brings. */
   #timed(run: () => void): void {
     const began = this.stream.environment.clock.monotonic()
     run()
+    this.used(began)
+  }
+
+  /** Code of the room has run since `began`, on the monotonic clock. */
+  used(began: number): void {
     this.#share.use(began, !this.#ended)
   }
 

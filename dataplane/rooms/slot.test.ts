@@ -1,6 +1,7 @@
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import { counting } from '../../test/support/rooms/counter-room.ts'
 import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
+import { unavailable } from '../place.ts'
 import type { ToOwner } from '../traffic.ts'
 import type { SlotState } from './slot.ts'
 
@@ -32,15 +33,15 @@ const SAID = {
 } satisfies Record<string, Said>
 const KINDS = Object.keys(SAID) as (keyof typeof SAID)[]
 
+const said = (bench: RoomBench, kind: keyof typeof SAID): ToOwner =>
+  ({
+    room: bench.address('counter'),
+    member_id: kind === 'join' ? 'bob' : 'ann',
+    ...SAID[kind],
+  }) as ToOwner
+
 const send = (bench: RoomBench, kind: keyof typeof SAID): boolean =>
-  bench.host.receive(
-    {
-      room: bench.address('counter'),
-      member_id: kind === 'join' ? 'bob' : 'ann',
-      ...SAID[kind],
-    } as ToOwner,
-    'node_edge',
-  )
+  bench.host.receive(said(bench, kind), 'node_edge')
 
 /** A room name in a state; `end` lets it leave this node. */
 interface Staged {
@@ -178,5 +179,45 @@ describe('RoomSlot', () => {
     const answers = bench.sent.map(({ kind }) => kind)
     expect(answers).toEqual(['refused', 'refused', 'error', 'error', 'answer', 'redirect'])
     expect([bench.redirected, bench.host.state(NAME)]).toEqual([[], 'gone'])
+  })
+
+  it('in no state: refuses and counts a message of each kind if the claim fails', async () => {
+    const bench = new RoomBench([counting('journal')])
+    vi.spyOn(bench.claims, 'claim').mockResolvedValue(unavailable(bench.address('counter'), 'no store'))
+    for (const kind of KINDS) bench.router.send(said(bench, kind), 'node_edge')
+    await bench.settle()
+    const answers = bench.sent.map(({ kind }) => kind)
+    expect(answers).toEqual(['refused', 'error', 'error', 'answer', 'redirect'])
+    expect([bench.redirected, bench.counts['error room_unavailable']]).toEqual([[], 3])
+  })
+
+  it('in no state: gives back and does not count a new room if the node takes no more rooms since', async () => {
+    const bench = new RoomBench([counting('journal')])
+    bench.askToJoin('counter', 'ann')
+    bench.host.refuseMore()
+    await bench.settle()
+    const { rooms } = bench.store.store
+    expect(await rooms.counted('prj_test', { limit: 10 })).toEqual([])
+    expect((await rooms.inspect(NAME))?.owner ?? null).toBeNull()
+  })
+
+  it('in no state: lets edges send again what found the inbox full, also if the type is not installed', async () => {
+    const bench = new RoomBench([], { limits: { waitingMessages: 1 } })
+    const { rooms } = bench.store.store
+    const { fence } = (await rooms.claim(NAME, 'node_b', 0, 600_000))!
+    await rooms.release(NAME, fence, { forget: false, ttlMs: 600_000 })
+    for (const kind of ['request', 'reliable', 'reliable'] as const)
+      bench.router.send(said(bench, kind), 'node_edge')
+    await bench.settle()
+    expect(bench.sent.map(({ kind }) => kind)).toEqual(['no_seat', 'answer', 'redirect'])
+  })
+
+  it('in no state: counts joins that may not make the room', async () => {
+    const bench = new RoomBench([counting('journal')], { quota: { maxRooms: 1 } })
+    await bench.join('counter', 'ann')
+    bench.askToJoin('counter', 'bob', { key: 'b' })
+    bench.askToJoin('nothing', 'cy')
+    await bench.settle()
+    expect(bench.counts).toMatchObject({ 'error project_full': 1, 'error unknown_room_type': 1 })
   })
 })

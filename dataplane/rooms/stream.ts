@@ -183,6 +183,11 @@ export class RoomStream {
     this.#room.cutOff(turn)
   }
 
+  /** Room code outside of a turn has run since `began`, on the monotonic clock: it counts for the room's share of the event loop. */
+  used(began: number): void {
+    this.#room.used(began)
+  }
+
   get wasCutOff(): boolean {
     return this.#wasCutOff
   }

@@ -5,8 +5,8 @@ import type { Tally } from './tally.ts'
 /** Time around a reconnect, a move of the room or a full state in which acks may come later than the update they belong to. */
 const UNSETTLED_MS = 1000
 /**
- * The ack of a message leaves in the same write as the update that shows the message. After this time both have been read, even if
- * they came in several chunks.
+ * When a node lost a bus message, it asks the owner again. The missed updates and one ack for all of them leave in the same write. After
+ * this time all of them have been read, even if they came in several chunks.
  */
 const SAME_WRITE_MS = 100
 
@@ -55,8 +55,9 @@ export class AckCheck {
     if (this.#shown && this.#done >= this.#shown.n) this.#shown = undefined
   }
 
-  update(at: number): void {
-    if (!this.#shown || at - this.#shown.at < SAME_WRITE_MS) return
+  /** A message of the room's stream arrives. Its `seq` may be that of the message before: events follow the patch of their flush. */
+  update(seq: number, at: number): void {
+    if (!this.#shown || seq === this.#shown.seq || at - this.#shown.at < SAME_WRITE_MS) return
     if (this.#shown.at - this.#disturbedAt > UNSETTLED_MS) this.#suspicions.push(this.#shown)
     this.#done = this.#shown.n
     this.#shown = undefined
@@ -140,7 +141,7 @@ export class Member {
     else if (this.#epoch === 0) this.acks.disturbed(at)
     this.#epoch = epoch
     this.#seq = seq
-    this.acks.update(at)
+    this.acks.update(seq, at)
   }
 
   /** An event arrives. Events are numbered without gaps, except where a full state or a resume replaces missed updates. */

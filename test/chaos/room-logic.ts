@@ -6,6 +6,10 @@ import { type Clock, sleep, systemClock } from '../../shared/clock.ts'
 const LOG_LENGTH = 16
 const MOST_TIMER_MS = 1500
 const MOST_TASK_MS = 250
+/** Largest number of seats that a room reserves. No player takes them. */
+const MOST_RESERVED = 40
+/** Longer than all jumps of the clocks in a run. */
+const RESERVED_SECONDS = 24 * 3600
 
 /** What all chaos rooms keep. Players stay when they leave, so that the last state proves everything that was ever applied. */
 export type ChaosState = {
@@ -25,6 +29,8 @@ export type ChaosState = {
   /** By id, when each that waits is due. */
   timers: { [id: string]: number }
   fired: number
+  /** By op, the seats that are reserved. */
+  reserved: { [op: string]: true }
   /** By op, those that have not ended; of those that were lost with their owner the room is told how many. */
   tasks: { [op: string]: true }
   moved: number
@@ -42,13 +48,14 @@ export const newState = (): ChaosState => ({
   deck: '',
   timers: {},
   fired: 0,
+  reserved: {},
   tasks: {},
   moved: 0,
   wrong: [],
 })
 
-/** What an op does besides: its sender is shown a team's layer, or not any more; a timer is set, or one cancelled; a task begins. */
-export const ACTS = ['show', 'hide', 'timer', 'cancel', 'task'] as const
+/** What an op does besides: its sender is shown a team's layer, or not any more; a timer is set, or one cancelled; a task begins; a seat is reserved. */
+export const ACTS = ['show', 'hide', 'timer', 'cancel', 'task', 'reserve'] as const
 export type Act = (typeof ACTS)[number]
 
 const TEAMS = ['red', 'blue', 'green']
@@ -156,6 +163,9 @@ export const chaosRoom = (
           await sleep(clock, (ref * 31) % MOST_TASK_MS)
           return op
         }, 'work')
+      } else if (act === 'reserve' && durability !== 'none') {
+        const count = Object.keys(state.reserved).length
+        if (count < MOST_RESERVED && ctx.reserve(op, RESERVED_SECONDS)) state.reserved[op] = true
       }
       for (const key of [by, team]) writeSecret(state, key)
       state.deck = markOf('deck', state.total, [])

@@ -3,7 +3,7 @@ import { Registry } from 'prom-client'
 import type { PeerMessage } from '../../dataplane/cluster/envelope.ts'
 import { NodeIdInUse } from '../../dataplane/cluster/lease.ts'
 import { CLUSTER_METRICS } from '../../dataplane/cluster/metrics.ts'
-import { type LocalEdge, Ownership } from '../../dataplane/cluster/ownership.ts'
+import { type LocalGateway, Ownership } from '../../dataplane/cluster/ownership.ts'
 import type { RoomDefinition } from '../../dataplane/rooms/definition.ts'
 import type { RoomLimits } from '../../dataplane/rooms/environment.ts'
 import { RoomHost } from '../../dataplane/rooms/host.ts'
@@ -40,10 +40,8 @@ const metrics = registerMetrics(new Registry(), { ...CLUSTER_METRICS, ...ROOM_ME
 export const LEASE_MS = 2000
 const START_AGAIN_MS = 500
 /** Members are at edges of their own, which are no nodes. */
-const NO_EDGE: LocalEdge = {
-  receive: () => undefined,
-  reattach: () => undefined,
-  subscribes: () => false,
+const NO_GATEWAY: LocalGateway = {
+  edge: { receive: () => undefined, reattach: () => undefined, subscribes: () => false },
   sessionTaken: async () => undefined,
   storeReturned: () => undefined,
 }
@@ -101,7 +99,7 @@ export class ModelNode {
         send: (to, message) => this.#send(to, message),
       },
       rooms: () => this.#host,
-      edge: () => NO_EDGE,
+      gateway: () => NO_GATEWAY,
       tracer: noTracer,
       metrics,
       leaseMs: LEASE_MS,
@@ -109,7 +107,6 @@ export class ModelNode {
       quota: { maxRooms: 0, maxLasting: 0, perMinute: 0 },
       maxRooms: 0,
       maxWaitingMessages: 1000,
-      backlogFull: () => undefined,
       info: () => nodeInfo(nodeId),
       onReplaced: parts.onReplaced,
     })
@@ -135,7 +132,6 @@ export class ModelNode {
         },
         requests: { send: async () => ({ code: 'timeout', message: 'the model has no requests' }) },
         router: ownership.router,
-        deliver: (edge, message) => ownership.deliver(edge, message),
       },
       load: { slowdown: 1, overloaded: false },
       defer: parts.defer,
@@ -164,18 +160,18 @@ export class ModelNode {
 
   /** A message of an edge. */
   receive(message: ToOwner, from: string): void {
-    this.#ownership.receive({ to: 'owner', message }, from)
+    this.#ownership.router.receive({ to: 'owner', message }, from)
   }
 
   /** Messages of others may be lost. */
   missed(): void {
-    this.#ownership.missed(undefined)
+    this.#ownership.router.missed(undefined)
     for (const edge of this.#parts.edges) this.#host.edgeMissed(edge)
   }
 
   /** A room was given up for this node. */
   open(room: RoomAddress): void {
-    this.#ownership.receive({ to: 'host', room }, this.#parts.nodeId)
+    this.#ownership.router.receive({ to: 'host', room }, this.#parts.nodeId)
   }
 
   /** Hands its rooms over and ends its lease. */

@@ -152,6 +152,13 @@ export const FAULTS = {
     store: OF_THE_STORE.grabbing.store,
     breaks: ['epoch_claimed_twice'],
   },
+  // A backend calls a room while the store is away and loses its data. A join writes its session first, so it finds out.
+  early: {
+    what: 'A claim is decided before it waits for the connection',
+    store: OF_THE_STORE.early.store,
+    players: { backends: 4 },
+    breaks: ['call_lost', 'call_twice'],
+  },
   refiring: {
     what: 'A new owner does not read which timers have fired',
     store: OF_THE_STORE.refiring.store,
@@ -165,8 +172,6 @@ export const FAULTS = {
   unreserving: {
     what: 'A new owner does not read which seats were reserved',
     store: OF_THE_STORE.unreserving.store,
-    room: inType('chaos-lobby', () => ({ durability: 'journal' })),
-    players: { lobby: 6 },
     breaks: ['reservation_broken'],
   },
   hasty: {

@@ -84,7 +84,12 @@ async function runSeed(seed: number): Promise<boolean> {
   if (violations.length === 0) return true
   const folder = await mkdtemp(join(tmpdir(), 'roomful-sim-'))
   await writeFile(join(folder, 'history.json'), JSON.stringify(history))
-  say(report({ ...result, folder }, `npm run sim -- --seeds ${seed}-${seed}`))
+  say(
+    report(
+      { ...result, folder },
+      `npm run sim -- ${process.argv.slice(2).join(' ')} --seeds ${seed}-${seed}`,
+    ),
+  )
   return false
 }
 

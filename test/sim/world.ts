@@ -1,3 +1,4 @@
+import { PerformanceObserver } from 'node:perf_hooks'
 import type { Duplex } from 'node:stream'
 import { PublicProtocol } from 'paseto'
 import { ExportPublicKeyFactory, GenerateKeyPairFactory } from 'paseto/v4/public'
@@ -63,6 +64,19 @@ class Cryptography {
     return () => {
       for (const name of OPERATIONS) Reflect.deleteProperty(subtle, name)
     }
+  }
+}
+
+/**
+ * Observes no garbage collections until the returned function is called. The metrics of each node begin to observe them, and never end: the
+ * observers would keep every node of every run in memory.
+ */
+function ignoreGarbageCollections(): () => void {
+  const { prototype } = PerformanceObserver
+  const { observe } = prototype
+  prototype.observe = () => undefined
+  return () => {
+    prototype.observe = observe
   }
 }
 
@@ -135,7 +149,7 @@ export class SimWorld implements System {
   static async run(options: WorldOptions) {
     const { publicKey, secretKey } = await protocol.GenerateKeyPair()
     const world = new SimWorld(options, secretKey, await protocol.ExportPublicKey(publicKey))
-    const unwatch = world.#cryptography.watch()
+    const undos = [world.#cryptography.watch(), ignoreGarbageCollections()]
     const history = (async () => {
       await world.control?.start()
       await Promise.all(world.#slots.map((_, slot) => world.startNode(slot)))
@@ -154,7 +168,7 @@ export class SimWorld implements System {
     let over = false
     const end = (): void => {
       over = true
-      unwatch()
+      for (const undo of undos) undo()
     }
     history.then(end, end)
     while (!over) await world.#time.pass(LOOK_MS)

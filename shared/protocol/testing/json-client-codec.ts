@@ -99,12 +99,12 @@ function applyAt(value: Json, [part, ...below]: string[], operation: Operation):
   }
   if (typeof value !== 'object' || value === null) throw misfit(operation)
   if (Array.isArray(value)) return applyToArray(value, part, below, operation)
-  const next = new Map(Object.entries(value))
-  if (part === '__proto__' || ((below.length > 0 || operation.op !== 'add') && !next.has(part)))
+  const next = { ...(value as Record<string, Json>) }
+  if (part === '__proto__' || ((below.length > 0 || operation.op !== 'add') && !Object.hasOwn(next, part)))
     throw misfit(operation)
-  if (below.length === 0 && operation.op === 'remove') next.delete(part)
-  else next.set(part, applyAt(next.get(part) ?? null, below, operation))
-  return Object.fromEntries(next)
+  if (below.length === 0 && operation.op === 'remove') delete next[part]
+  else next[part] = applyAt(next[part] ?? null, below, operation)
+  return next
 }
 
 function applyToArray(array: readonly Json[], part: string, below: string[], operation: Operation): Json {

@@ -129,6 +129,28 @@ export class MemoryRooms implements RoomRecords {
     ttlMs: number,
     creator?: string,
   ): Promise<Claim | undefined> {
+    return this.#claim(room, owner, expectedEpoch, ttlMs, creator)
+  }
+
+  async open(
+    room: string,
+    { owner, ttlMs, stateVersion, creator }: Opening,
+    mayClaim: () => boolean,
+  ): Promise<Claim | RoomOwner | undefined> {
+    this.#requireOpen()
+    const found = this.#ownerOf(room)
+    const isFree = found ? found.owner === null || found.owner === owner : creator !== undefined
+    if (!isFree || (found?.stateVersion ?? 1) > stateVersion || !mayClaim()) return found
+    return this.#claim(room, owner, found?.epoch ?? 0, ttlMs, creator)
+  }
+
+  #claim(
+    room: string,
+    owner: string,
+    expectedEpoch: number,
+    ttlMs: number,
+    creator: string | undefined,
+  ): Claim | undefined {
     this.#requireOpen()
     requireOwner(owner)
     requireTtl(ttlMs)
@@ -158,18 +180,6 @@ export class MemoryRooms implements RoomRecords {
       })),
       outcomes: this.#outcomes.get(room)?.slice(),
     }
-  }
-
-  async open(
-    room: string,
-    { owner, ttlMs, stateVersion, creator }: Opening,
-    mayClaim: () => boolean,
-  ): Promise<Claim | RoomOwner | undefined> {
-    this.#requireOpen()
-    const found = this.#ownerOf(room)
-    const isFree = found ? found.owner === null || found.owner === owner : creator !== undefined
-    if (!isFree || (found?.stateVersion ?? 1) > stateVersion || !mayClaim()) return found
-    return this.claim(room, owner, found?.epoch ?? 0, ttlMs, creator)
   }
 
   async read(room: string): Promise<StoredRoom> {

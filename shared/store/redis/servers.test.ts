@@ -1,5 +1,5 @@
-import { expect, it } from 'vitest'
-import { hasShards, requireRecent } from './servers.ts'
+import { expect, it, onTestFinished, vi } from 'vitest'
+import { hasShards, Outage, requireRecent } from './servers.ts'
 
 const info = (version: string) =>
   `# Server\r\nredis_version:${version}\r\nredis_mode:standalone\r\n# Memory\r\nmaxmemory:0\r\n`
@@ -22,4 +22,19 @@ it.each([
 
 it('refuses a server that does not tell its version', () => {
   expect(() => requireRecent('# Server\r\n')).toThrow('Redis of an unknown version')
+})
+
+it('an outage ends for every callback, also if one of them throws', () => {
+  const later = vi.spyOn(globalThis, 'queueMicrotask').mockImplementation(() => {})
+  onTestFinished(() => later.mockRestore())
+  const outage = new Outage()
+  const seen: boolean[] = []
+  outage.onEnd(() => {
+    throw new Error('a mistake')
+  })
+  outage.onEnd(() => seen.push(outage.lasts))
+  outage.begin()
+  outage.end()
+  expect([seen, outage.lasts]).toEqual([[true], false])
+  expect(later.mock.calls[0]![0]).toThrow('a mistake')
 })

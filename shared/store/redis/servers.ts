@@ -165,7 +165,15 @@ export class Outage {
   end(): void {
     if (!this.#lasts) return
     // Before this turn of the event loop ends: commands that waited for the connection are sent right after.
-    for (const callback of this.#callbacks) callback()
+    for (const callback of this.#callbacks)
+      try {
+        callback()
+      } catch (error) {
+        // The other callbacks must run, and the client library must send the waiting commands.
+        queueMicrotask(() => {
+          throw error
+        })
+      }
     this.#lasts = false
   }
 

@@ -1,6 +1,6 @@
 import { describe, expect, it, vi } from 'vitest'
 import { type Locks, StoreUnavailable } from '../port.ts'
-import { bytes, everyByte, LONG_MS, type OpenStore, opened, SHORT_MS, text } from './harness.ts'
+import { bytes, everyByte, itExpires, LONG_MS, type OpenStore, opened, text } from './harness.ts'
 import { describeListings, describeNotices, describeWakeups } from './lists.ts'
 import { describeRecords } from './records.ts'
 import { describeRooms } from './rooms.ts'
@@ -157,19 +157,22 @@ function describeLocks(open: OpenStore): void {
       expect([most, turns]).toEqual([1, 8])
     })
 
-    it('runs out, and is then not taken from its next holder', async () => {
-      const { store, elapse } = await opened(open)
-      const { locks } = store
-      const late = await held(locks, 'l', SHORT_MS)
-      await elapse(SHORT_MS, async () => {
-        const free = await locks.withLock('l', { ttlMs: LONG_MS, waitMs: 0 }, async () => 'free')
-        return free !== undefined
-      })
-      const next = await held(locks, 'l', LONG_MS)
-      await late.release()
-      expect(await locks.withLock('l', NOW, async () => 'done')).toBeUndefined()
-      await next.release()
-    })
+    itExpires(
+      open,
+      'runs out, and is then not taken from its next holder',
+      async ({ store, elapse }, shortMs) => {
+        const { locks } = store
+        const late = await held(locks, 'l', shortMs)
+        await elapse(shortMs, async () => {
+          const free = await locks.withLock('l', { ttlMs: LONG_MS, waitMs: 0 }, async () => 'free')
+          return free !== undefined
+        })
+        const next = await held(locks, 'l', LONG_MS)
+        await late.release()
+        expect(await locks.withLock('l', NOW, async () => 'done')).toBeUndefined()
+        await next.release()
+      },
+    )
 
     it('refuses times that are none', async () => {
       const { locks } = (await opened(open)).store

@@ -1,4 +1,4 @@
-import { onTestFinished } from 'vitest'
+import { it, onTestFinished } from 'vitest'
 import type { Store } from '../port.ts'
 
 /** One store, opened for one case, in which nothing is stored yet. */
@@ -10,8 +10,9 @@ export interface StoreUnderTest {
 
 export type OpenStore = () => Promise<StoreUnderTest>
 
-/** A lifetime short enough to wait for, milliseconds. */
-export const SHORT_MS = 40
+/** Shortest and longest of the lifetimes that a case waits for, milliseconds. */
+const SHORTEST_MS = 40
+const LONGEST_SHORT_MS = SHORTEST_MS * 4 ** 3
 /** A lifetime no case outlasts, milliseconds. */
 export const LONG_MS = 600_000
 
@@ -20,6 +21,37 @@ export async function opened(open: OpenStore): Promise<StoreUnderTest> {
   const underTest = await open()
   onTestFinished(() => underTest.store.close())
   return underTest
+}
+
+/**
+ * Defines a case in which lifetimes of `shortMs` end. In Redis they are real. On a busy machine such a lifetime can end while the case still
+ * needs what it limits. If the case fails after it has worked for longer than `shortMs`, not counting `elapse`, it runs again in a new store
+ * with lifetimes four times as long.
+ */
+export function itExpires(
+  open: OpenStore,
+  name: string,
+  body: (underTest: StoreUnderTest, shortMs: number) => Promise<void>,
+): void {
+  it(name, async () => {
+    for (let shortMs = SHORTEST_MS; ; shortMs *= 4) {
+      const { store, elapse } = await opened(open)
+      const startMs = performance.now()
+      let elapsedMs = 0
+      const timed: StoreUnderTest['elapse'] = async (ttlMs, seen) => {
+        const fromMs = performance.now()
+        await elapse(ttlMs, seen).finally(() => {
+          elapsedMs += performance.now() - fromMs
+        })
+      }
+      try {
+        return await body({ store, elapse: timed }, shortMs)
+      } catch (error) {
+        const workedMs = performance.now() - startMs - elapsedMs
+        if (workedMs < shortMs || shortMs >= LONGEST_SHORT_MS) throw error
+      }
+    }
+  })
 }
 
 export const bytes = (text: string): Uint8Array => new TextEncoder().encode(text)

@@ -10,7 +10,7 @@ import {
   WAKEUP_PARTS,
   wakeupPart,
 } from '../port.ts'
-import { bytes, everyByte, LONG_MS, type OpenStore, opened, SHORT_MS, text } from './harness.ts'
+import { bytes, everyByte, itExpires, LONG_MS, type OpenStore, opened, text } from './harness.ts'
 
 const LIST = 'prj_1/duel'
 
@@ -152,23 +152,26 @@ export function describeListings(open: OpenStore): void {
       expect(await listings.changes(LIST, '', 7)).toMatchObject({ more: false })
     })
 
-    it('ends a row after its lifetime, which readers see as a change; a write prolongs it', async () => {
-      const { store, elapse } = await opened(open)
-      const { listings } = store
-      await listings.write(LIST, row('long', 5, 1, 'x'), Number.POSITIVE_INFINITY)
-      await listings.write(LIST, row('again', 5, 1, 'x'), SHORT_MS)
-      await listings.write(LIST, row('again', 5, 2, 'x'), LONG_MS)
-      await listings.write(LIST, row('short', 5, 1, 'x'), SHORT_MS)
-      const copy = new Copy(listings)
-      await copy.read()
-      await elapse(SHORT_MS, async () => (await copy.read()).includes('short=gone'))
-      expect([[...copy.rows.keys()].sort(), copy.restarts]).toEqual([['again', 'long'], 1])
-      const late = new Copy(listings)
-      await late.read()
-      expect([...late.rows.keys()].sort()).toEqual(['again', 'long'])
-      // It is still known which write was the last.
-      expect(await listings.write(LIST, row('short', 4, 9, 'x'), LONG_MS)).toBe(false)
-    })
+    itExpires(
+      open,
+      'ends a row after its lifetime, which readers see as a change; a write prolongs it',
+      async ({ store, elapse }, shortMs) => {
+        const { listings } = store
+        await listings.write(LIST, row('long', 5, 1, 'x'), Number.POSITIVE_INFINITY)
+        await listings.write(LIST, row('again', 5, 1, 'x'), shortMs)
+        await listings.write(LIST, row('again', 5, 2, 'x'), LONG_MS)
+        await listings.write(LIST, row('short', 5, 1, 'x'), shortMs)
+        const copy = new Copy(listings)
+        await copy.read()
+        await elapse(shortMs, async () => (await copy.read()).includes('short=gone'))
+        expect([[...copy.rows.keys()].sort(), copy.restarts]).toEqual([['again', 'long'], 1])
+        const late = new Copy(listings)
+        await late.read()
+        expect([...late.rows.keys()].sort()).toEqual(['again', 'long'])
+        // It is still known which write was the last.
+        expect(await listings.write(LIST, row('short', 4, 9, 'x'), LONG_MS)).toBe(false)
+      },
+    )
 
     it('begins anew for a cursor of another list or of none', async () => {
       const { listings } = (await opened(open)).store
@@ -253,15 +256,18 @@ export function describeNotices(open: OpenStore): void {
       expect(await store.notices.count(ROOM)).toBe(0)
     })
 
-    it('outlive the end of the room and its next owner, and keep every byte', async () => {
-      const { store, elapse } = await opened(open)
-      const fence = await owned(store)
-      await store.rooms.commit(ROOM, fence, bytes('e'), SHORT_MS, [everyByte()])
-      await store.rooms.release(ROOM, next(fence), { forget: true, ttlMs: SHORT_MS })
-      await elapse(SHORT_MS, async () => (await store.rooms.inspect(ROOM)) === undefined)
-      expect((await store.rooms.claim(ROOM, 'node_b', 0, LONG_MS))!.journal).toEqual([])
-      expect(await store.notices.oldest(ROOM)).toEqual(everyByte())
-    })
+    itExpires(
+      open,
+      'outlive the end of the room and its next owner, and keep every byte',
+      async ({ store, elapse }, shortMs) => {
+        const fence = await owned(store)
+        await store.rooms.commit(ROOM, fence, bytes('e'), shortMs, [everyByte()])
+        await store.rooms.release(ROOM, next(fence), { forget: true, ttlMs: shortMs })
+        await elapse(shortMs, async () => (await store.rooms.inspect(ROOM)) === undefined)
+        expect((await store.rooms.claim(ROOM, 'node_b', 0, LONG_MS))!.journal).toEqual([])
+        expect(await store.notices.oldest(ROOM)).toEqual(everyByte())
+      },
+    )
 
     it('keep their place when the owner writes them again', async () => {
       const { store } = await opened(open)
@@ -285,37 +291,43 @@ export function describeNotices(open: OpenStore): void {
       expect((await Promise.all(parts)).flat().sort()).toEqual([...ROOMS].sort())
     })
 
-    it('lease a room again when the lease has expired, and not before, also after an announcement', async () => {
-      const { store, elapse } = await opened(open)
-      await store.notices.announce(ROOM, AT)
-      const first = (await take(store, SHORT_MS))!
-      await store.notices.announce(ROOM, next(AT))
-      let second: TakenNotices | undefined
-      await elapse(SHORT_MS, async () => {
-        second = await take(store)
-        return second !== undefined
-      })
-      expect(second).toMatchObject({ fence: next(AT), announced: 2 })
-      expect(await store.notices.putOff(first, 1, 1)).toBeUndefined()
-      expect(await store.notices.done({ ...first, announced: 2 })).toBe(false)
-      expect(await store.notices.done(second!)).toBe(true)
-      expect(await store.notices.done(second!)).toBe(false)
-    })
+    itExpires(
+      open,
+      'lease a room again when the lease has expired, and not before, also after an announcement',
+      async ({ store, elapse }, shortMs) => {
+        await store.notices.announce(ROOM, AT)
+        const first = (await take(store, shortMs))!
+        await store.notices.announce(ROOM, next(AT))
+        let second: TakenNotices | undefined
+        await elapse(shortMs, async () => {
+          second = await take(store)
+          return second !== undefined
+        })
+        expect(second).toMatchObject({ fence: next(AT), announced: 2 })
+        expect(await store.notices.putOff(first, 1, 1)).toBeUndefined()
+        expect(await store.notices.done({ ...first, announced: 2 })).toBe(false)
+        expect(await store.notices.done(second!)).toBe(true)
+        expect(await store.notices.done(second!)).toBe(false)
+      },
+    )
 
-    it('make the next delivery due when the holder of the lease says, and count its failures', async () => {
-      const { store, elapse } = await opened(open)
-      await store.notices.announce(ROOM, AT)
-      const put = await store.notices.putOff((await take(store))!, SHORT_MS, 4)
-      expect(put).toMatchObject({ room: ROOM, failures: 4 })
-      let again: TakenNotices | undefined
-      await elapse(SHORT_MS, async () => {
-        again = await take(store)
-        return again !== undefined
-      })
-      expect(again).toMatchObject({ fence: AT, announced: 1, failures: 4 })
-      await store.notices.putOff(again!, 0, 0)
-      expect(await take(store)).toMatchObject({ failures: 0 })
-    })
+    itExpires(
+      open,
+      'make the next delivery due when the holder of the lease says, and count its failures',
+      async ({ store, elapse }, shortMs) => {
+        await store.notices.announce(ROOM, AT)
+        const put = await store.notices.putOff((await take(store))!, shortMs, 4)
+        expect(put).toMatchObject({ room: ROOM, failures: 4 })
+        let again: TakenNotices | undefined
+        await elapse(shortMs, async () => {
+          again = await take(store)
+          return again !== undefined
+        })
+        expect(again).toMatchObject({ fence: AT, announced: 1, failures: 4 })
+        await store.notices.putOff(again!, 0, 0)
+        expect(await take(store)).toMatchObject({ failures: 0 })
+      },
+    )
 
     it('keep a room in the index if there was an announcement that its holder does not know', async () => {
       const { store } = await opened(open)
@@ -357,26 +369,29 @@ export function describeNotices(open: OpenStore): void {
       expect(new Set(leased.map(({ room }) => room))).toEqual(new Set(names))
     })
 
-    it('lease at most so many rooms of a part, those that are due first', async () => {
-      const { store, elapse } = await opened(open)
-      const { notices } = store
-      const rooms = Array.from({ length: 40 }, (_, i) => `p/duel:${i}`).filter(
-        (room) => noticePart(room) === 0,
-      )
-      const [last, ...others] = rooms as [string, ...string[]]
-      for (const room of rooms) await notices.announce(room, AT)
-      for (const one of await notices.take(0, { limit: 99, leaseMs: LONG_MS }))
-        await notices.putOff(one, one.room === last ? SHORT_MS : 0, 1)
-      await elapse(SHORT_MS, async () => {
-        const due = await notices.take(0, { limit: 99, leaseMs: LONG_MS })
-        for (const one of due) await notices.putOff(one, 0, 1)
-        return due.some(({ room }) => room === last)
-      })
-      const first = await notices.take(0, { limit: 2, leaseMs: LONG_MS })
-      expect(first).toHaveLength(2)
-      expect(others.length).toBeGreaterThan(2)
-      expect(await notices.take(0, { limit: 99, leaseMs: LONG_MS })).toHaveLength(rooms.length - 2)
-    })
+    itExpires(
+      open,
+      'lease at most so many rooms of a part, those that are due first',
+      async ({ store, elapse }, shortMs) => {
+        const { notices } = store
+        const rooms = Array.from({ length: 40 }, (_, i) => `p/duel:${i}`).filter(
+          (room) => noticePart(room) === 0,
+        )
+        const [last, ...others] = rooms as [string, ...string[]]
+        for (const room of rooms) await notices.announce(room, AT)
+        for (const one of await notices.take(0, { limit: 99, leaseMs: LONG_MS }))
+          await notices.putOff(one, one.room === last ? shortMs : 0, 1)
+        await elapse(shortMs, async () => {
+          const due = await notices.take(0, { limit: 99, leaseMs: LONG_MS })
+          for (const one of due) await notices.putOff(one, 0, 1)
+          return due.some(({ room }) => room === last)
+        })
+        const first = await notices.take(0, { limit: 2, leaseMs: LONG_MS })
+        expect(first).toHaveLength(2)
+        expect(others.length).toBeGreaterThan(2)
+        expect(await notices.take(0, { limit: 99, leaseMs: LONG_MS })).toHaveLength(rooms.length - 2)
+      },
+    )
   })
 }
 
@@ -404,15 +419,18 @@ export function describeWakeups(open: OpenStore): void {
       expect(await due(store)).toEqual([])
     })
 
-    it('gives a room when its time comes by the clock of the store, and again after a while unless its owner says otherwise', async () => {
-      const { store, elapse } = await opened(open)
-      await store.wakeups.set('p/clock:a', at(7), (await store.time()) + SHORT_MS)
-      const gives = async () => (await due(store, { againMs: SHORT_MS })).length === 1
-      await elapse(SHORT_MS, gives)
-      await elapse(SHORT_MS, gives)
-      await store.wakeups.set('p/clock:a', at(7, 2), (await store.time()) + LONG_MS)
-      expect(await due(store)).toEqual([])
-    })
+    itExpires(
+      open,
+      'gives a room when its time comes by the clock of the store, and again after a while unless its owner says otherwise',
+      async ({ store, elapse }, shortMs) => {
+        await store.wakeups.set('p/clock:a', at(7), (await store.time()) + shortMs)
+        const gives = async () => (await due(store, { againMs: shortMs })).length === 1
+        await elapse(shortMs, gives)
+        await elapse(shortMs, gives)
+        await store.wakeups.set('p/clock:a', at(7, 2), (await store.time()) + LONG_MS)
+        expect(await due(store)).toEqual([])
+      },
+    )
 
     it('gives at most so many of a part, the earliest first', async () => {
       const { store } = await opened(open)

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import type { Records } from '../port.ts'
-import { bytes, everyByte, LONG_MS, type OpenStore, opened, SHORT_MS, text } from './harness.ts'
+import { bytes, everyByte, itExpires, LONG_MS, type OpenStore, opened, text } from './harness.ts'
 
 const readOne = async (records: Records, key: string) => (await records.read([key]))[0]
 
@@ -114,56 +114,62 @@ export function describeRecords(open: OpenStore): void {
       expect(await records.read(['{a}:k', 'k'])).toEqual([undefined, undefined])
     })
 
-    it('lets a record end with its lifetime, and only that one', async () => {
-      const { store, elapse } = await opened(open)
-      const { records } = store
-      const value = bytes('x')
-      await Promise.all([
-        records.write([
-          { put: '{t}:forever', value },
+    itExpires(
+      open,
+      'lets a record end with its lifetime, and only that one',
+      async ({ store, elapse }, shortMs) => {
+        const { records } = store
+        const value = bytes('x')
+        await Promise.all([
+          records.write([
+            { put: '{t}:forever', value },
+            { put: '{t}:long', value, ttlMs: LONG_MS },
+            { put: '{t}:made-lasting', value, ttlMs: shortMs },
+          ]),
+          records.write([{ put: '{t}:made-lasting', value }]),
+        ])
+        await records.write([
           { put: '{t}:long', value, ttlMs: LONG_MS },
-          { put: '{t}:made-lasting', value, ttlMs: SHORT_MS },
-        ]),
-        records.write([{ put: '{t}:made-lasting', value }]),
-      ])
-      await records.write([
-        { put: '{t}:long', value, ttlMs: LONG_MS },
-        { put: '{t}:short', value, ttlMs: SHORT_MS },
-      ])
-      await elapse(SHORT_MS, async () => (await readOne(records, '{t}:short')) === undefined)
-      const rest = await records.read(['{t}:forever', '{t}:long', '{t}:made-lasting'])
-      expect(rest.map((record) => record?.version)).toEqual([1, 2, 2])
-      expect(await records.write([{ put: '{t}:short', value, ifVersion: 0 }])).toBe(true)
-    })
+          { put: '{t}:short', value, ttlMs: shortMs },
+        ])
+        await elapse(shortMs, async () => (await readOne(records, '{t}:short')) === undefined)
+        const rest = await records.read(['{t}:forever', '{t}:long', '{t}:made-lasting'])
+        expect(rest.map((record) => record?.version)).toEqual([1, 2, 2])
+        expect(await records.write([{ put: '{t}:short', value, ifVersion: 0 }])).toBe(true)
+      },
+    )
 
-    it('gives a lease to one holder at a time, who alone renews it, and tells since when', async () => {
-      const { store, elapse } = await opened(open)
-      const { records } = store
-      const renew = (holder: string, ttlMs: number) =>
-        records.renewLease({
-          key: '{t}:lease',
-          holder,
-          value: bytes(`of ${holder}`),
-          ttlMs,
-          listed: { index: '{t}:leases', member: 'lease' },
-        })
-      const now = await store.time()
-      const first = await renew('one', LONG_MS)
-      expect(first.holder).toBe('one')
-      expect(Math.abs(first.since - now)).toBeLessThan(5000)
-      expect(await renew('two', LONG_MS)).toEqual(first)
-      // What a short lifetime must not outlast is asked in one turn.
-      const renewing = renew('one', SHORT_MS)
-      const reading = readOne(records, '{t}:lease')
-      expect(await renewing).toEqual(first)
-      expect(await reading).toEqual({ value: bytes('of one'), version: 2 })
-      expect(await records.page('{t}:leases', { limit: 9 })).toEqual(['lease'])
-      await elapse(SHORT_MS, async () => (await readOne(records, '{t}:lease')) === undefined)
-      const second = await renew('two', LONG_MS)
-      expect(second.holder).toBe('two')
-      expect(second.since).toBeGreaterThan(first.since)
-      expect(await renew('one', LONG_MS)).toEqual(second)
-    })
+    itExpires(
+      open,
+      'gives a lease to one holder at a time, who alone renews it, and tells since when',
+      async ({ store, elapse }, shortMs) => {
+        const { records } = store
+        const renew = (holder: string, ttlMs: number) =>
+          records.renewLease({
+            key: '{t}:lease',
+            holder,
+            value: bytes(`of ${holder}`),
+            ttlMs,
+            listed: { index: '{t}:leases', member: 'lease' },
+          })
+        const now = await store.time()
+        const first = await renew('one', LONG_MS)
+        expect(first.holder).toBe('one')
+        expect(Math.abs(first.since - now)).toBeLessThan(5000)
+        expect(await renew('two', LONG_MS)).toEqual(first)
+        // What a short lifetime must not outlast is asked in one turn.
+        const renewing = renew('one', shortMs)
+        const reading = readOne(records, '{t}:lease')
+        expect(await renewing).toEqual(first)
+        expect(await reading).toEqual({ value: bytes('of one'), version: 2 })
+        expect(await records.page('{t}:leases', { limit: 9 })).toEqual(['lease'])
+        await elapse(shortMs, async () => (await readOne(records, '{t}:lease')) === undefined)
+        const second = await renew('two', LONG_MS)
+        expect(second.holder).toBe('two')
+        expect(second.since).toBeGreaterThan(first.since)
+        expect(await renew('one', LONG_MS)).toEqual(second)
+      },
+    )
 
     it('gives a lease that was removed to the next that asks, be it the same holder: since then', async () => {
       const { store, elapse } = await opened(open)
@@ -225,23 +231,26 @@ export function describeRecords(open: OpenStore): void {
       expect(await records.page('none', { limit: 9 })).toEqual([])
     })
 
-    it('lets an index end with its lifetime, which each write that names one begins again', async () => {
-      const { store, elapse } = await opened(open)
-      const { records } = store
-      const all = (index: string) => records.page(index, { limit: 9 })
-      await records.write([{ index: 'lasting', add: 'a' }])
-      await Promise.all([
-        records.write([{ index: 'prolonged', add: 'a', ttlMs: SHORT_MS }]),
-        records.write([{ index: 'prolonged', add: 'b', ttlMs: LONG_MS }]),
-      ])
-      await Promise.all([
-        records.write([{ index: 'short', add: 'a', ttlMs: SHORT_MS }]),
-        records.write([{ index: 'short', add: 'b' }]),
-      ])
-      await elapse(SHORT_MS, async () => (await all('short')).length === 0)
-      expect([await all('lasting'), await all('prolonged')]).toEqual([['a'], ['b', 'a']])
-      await expect(records.write([{ index: 'i', add: 'a', ttlMs: 0 }])).rejects.toThrow('ttlMs is 0')
-    })
+    itExpires(
+      open,
+      'lets an index end with its lifetime, which each write that names one begins again',
+      async ({ store, elapse }, shortMs) => {
+        const { records } = store
+        const all = (index: string) => records.page(index, { limit: 9 })
+        await records.write([{ index: 'lasting', add: 'a' }])
+        await Promise.all([
+          records.write([{ index: 'prolonged', add: 'a', ttlMs: shortMs }]),
+          records.write([{ index: 'prolonged', add: 'b', ttlMs: LONG_MS }]),
+        ])
+        await Promise.all([
+          records.write([{ index: 'short', add: 'a', ttlMs: shortMs }]),
+          records.write([{ index: 'short', add: 'b' }]),
+        ])
+        await elapse(shortMs, async () => (await all('short')).length === 0)
+        expect([await all('lasting'), await all('prolonged')]).toEqual([['a'], ['b', 'a']])
+        await expect(records.write([{ index: 'i', add: 'a', ttlMs: 0 }])).rejects.toThrow('ttlMs is 0')
+      },
+    )
 
     it('orders an index by bytes, whatever the script', async () => {
       const { records } = (await opened(open)).store

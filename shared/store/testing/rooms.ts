@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import type { Claim, Fence, Opening, RoomQuota, RoomRecords } from '../port.ts'
-import { bytes, everyByte, LONG_MS, type OpenStore, opened, SHORT_MS, text } from './harness.ts'
+import { bytes, everyByte, itExpires, LONG_MS, type OpenStore, opened, text } from './harness.ts'
 
 const ROOM = 'prj_a/arena:lobby {1}'
 
@@ -82,11 +82,10 @@ export function describeRooms(open: OpenStore): void {
       expect(third.stuck.map(({ note }) => text(note)).join('')).toBe('12345678')
     })
 
-    it('forgets notes of stuck turns after their time', async () => {
-      const { store, elapse } = await opened(open)
+    itExpires(open, 'forgets notes of stuck turns after their time', async ({ store, elapse }, shortMs) => {
       let { fence, stuck } = await claimed(store.rooms, 'node_a', 0)
-      await store.rooms.noteStuck(ROOM, fence.epoch, bytes('short'), SHORT_MS)
-      await elapse(SHORT_MS, async () => {
+      await store.rooms.noteStuck(ROOM, fence.epoch, bytes('short'), shortMs)
+      await elapse(shortMs, async () => {
         ;({ fence, stuck } = await claimed(store.rooms, 'node_b', fence.epoch))
         return stuck.length === 0
       })
@@ -280,78 +279,90 @@ export function describeRooms(open: OpenStore): void {
       expect(epochs).toEqual([...new Set(epochs)].sort((a, b) => a - b))
     })
 
-    it('keeps outcomes of a room that ended for its successor and for readers, until they expire', async () => {
-      const { store, elapse } = await opened(open)
-      const { rooms } = store
-      const { fence } = await claimed(rooms, 'node_a', 0)
-      await rooms.snapshot(ROOM, fence, bytes('snapshot'), LONG_MS)
-      await rooms.commit(ROOM, advanced(fence, 1), bytes('entry'), LONG_MS)
-      const stored = await rooms.read(ROOM)
-      expect([text(stored.snapshot), stored.journal.map(text), stored.outcomes]).toEqual([
-        'snapshot',
-        ['entry'],
-        undefined,
-      ])
-      const end = { forget: true, ttlMs: LONG_MS }
-      const outcomes = { value: bytes('outcomes'), ttlMs: SHORT_MS }
-      expect(
-        await rooms.release(ROOM, fence, { ...end, outcomes: { value: bytes('fenced'), ttlMs: LONG_MS } }),
-      ).toBe(false)
-      expect(await rooms.release(ROOM, advanced(fence, 2), { ...end, outcomes })).toBe(true)
-      const read = await rooms.read(ROOM)
-      expect([read.snapshot, read.journal, text(read.outcomes)]).toEqual([undefined, [], 'outcomes'])
-      const next = await claimed(rooms, 'node_b', fence.epoch)
-      expect(text(next.outcomes)).toBe('outcomes')
-      // A claim that led to no room.
-      await rooms.release(ROOM, next.fence, end)
-      expect(text((await rooms.read(ROOM)).outcomes)).toBe('outcomes')
-      await elapse(SHORT_MS, async () => (await rooms.read(ROOM)).outcomes === undefined)
-      expect((await claimed(rooms, 'node_c', next.fence.epoch)).outcomes).toBeUndefined()
-    })
+    itExpires(
+      open,
+      'keeps outcomes of a room that ended for its successor and for readers, until they expire',
+      async ({ store, elapse }, shortMs) => {
+        const { rooms } = store
+        const { fence } = await claimed(rooms, 'node_a', 0)
+        await rooms.snapshot(ROOM, fence, bytes('snapshot'), LONG_MS)
+        await rooms.commit(ROOM, advanced(fence, 1), bytes('entry'), LONG_MS)
+        const stored = await rooms.read(ROOM)
+        expect([text(stored.snapshot), stored.journal.map(text), stored.outcomes]).toEqual([
+          'snapshot',
+          ['entry'],
+          undefined,
+        ])
+        const end = { forget: true, ttlMs: LONG_MS }
+        const outcomes = { value: bytes('outcomes'), ttlMs: shortMs }
+        expect(
+          await rooms.release(ROOM, fence, { ...end, outcomes: { value: bytes('fenced'), ttlMs: LONG_MS } }),
+        ).toBe(false)
+        expect(await rooms.release(ROOM, advanced(fence, 2), { ...end, outcomes })).toBe(true)
+        const read = await rooms.read(ROOM)
+        expect([read.snapshot, read.journal, text(read.outcomes)]).toEqual([undefined, [], 'outcomes'])
+        const next = await claimed(rooms, 'node_b', fence.epoch)
+        expect(text(next.outcomes)).toBe('outcomes')
+        // A claim that led to no room.
+        await rooms.release(ROOM, next.fence, end)
+        expect(text((await rooms.read(ROOM)).outcomes)).toBe('outcomes')
+        await elapse(shortMs, async () => (await rooms.read(ROOM)).outcomes === undefined)
+        expect((await claimed(rooms, 'node_c', next.fence.epoch)).outcomes).toBeUndefined()
+      },
+    )
 
-    it('leaves nothing of a room that ended, once no one can be late', async () => {
-      const { store, elapse } = await opened(open)
-      const { rooms } = store
-      const { fence } = await claimed(rooms, 'node_a', 0)
-      await rooms.commit(ROOM, fence, bytes('entry'), LONG_MS)
-      await rooms.release(ROOM, advanced(fence, 1), { forget: true, ttlMs: SHORT_MS })
-      await elapse(SHORT_MS, async () => (await rooms.inspect(ROOM)) === undefined)
-      expect(await rooms.commit(ROOM, advanced(fence, 1), bytes('late'), LONG_MS)).toBe(false)
-      expect((await claimed(rooms, 'node_b', 0)).fence.epoch).toBeGreaterThan(fence.epoch)
-    })
+    itExpires(
+      open,
+      'leaves nothing of a room that ended, once no one can be late',
+      async ({ store, elapse }, shortMs) => {
+        const { rooms } = store
+        const { fence } = await claimed(rooms, 'node_a', 0)
+        await rooms.commit(ROOM, fence, bytes('entry'), LONG_MS)
+        await rooms.release(ROOM, advanced(fence, 1), { forget: true, ttlMs: shortMs })
+        await elapse(shortMs, async () => (await rooms.inspect(ROOM)) === undefined)
+        expect(await rooms.commit(ROOM, advanced(fence, 1), bytes('late'), LONG_MS)).toBe(false)
+        expect((await claimed(rooms, 'node_b', 0)).fence.epoch).toBeGreaterThan(fence.epoch)
+      },
+    )
 
     // An owner that was replaced while it was paused takes a room without a record for lost, and would write it again.
-    it('recalls no room that ended for an owner it was taken from, and knows its epoch for long', async () => {
-      const { store, elapse } = await opened(open)
-      const { rooms } = store
-      const { fence: paused } = await claimed(rooms, 'node_a', 0)
-      const { fence: current } = await claimed(rooms, 'node_b', paused.epoch)
-      await rooms.release(ROOM, current, { forget: true, ttlMs: SHORT_MS })
-      const next = await claimed(rooms, 'node_c', current.epoch)
-      await rooms.release(ROOM, next.fence, { forget: true, ttlMs: SHORT_MS })
-      const { records } = store
-      await records.write([{ put: 'egg timer', value: bytes('x'), ttlMs: SHORT_MS }])
-      await elapse(SHORT_MS, async () => (await records.read(['egg timer']))[0] === undefined)
-      expect(await rooms.inspect(ROOM)).toEqual({ epoch: next.fence.epoch, version: 0, owner: null })
-      expect(await rooms.recall(ROOM, 'node_a', paused.epoch, LONG_MS)).toBe(false)
-    })
+    itExpires(
+      open,
+      'recalls no room that ended for an owner it was taken from, and knows its epoch for long',
+      async ({ store, elapse }, shortMs) => {
+        const { rooms } = store
+        const { fence: paused } = await claimed(rooms, 'node_a', 0)
+        const { fence: current } = await claimed(rooms, 'node_b', paused.epoch)
+        await rooms.release(ROOM, current, { forget: true, ttlMs: shortMs })
+        const next = await claimed(rooms, 'node_c', current.epoch)
+        await rooms.release(ROOM, next.fence, { forget: true, ttlMs: shortMs })
+        const { records } = store
+        await records.write([{ put: 'egg timer', value: bytes('x'), ttlMs: shortMs }])
+        await elapse(shortMs, async () => (await records.read(['egg timer']))[0] === undefined)
+        expect(await rooms.inspect(ROOM)).toEqual({ epoch: next.fence.epoch, version: 0, owner: null })
+        expect(await rooms.recall(ROOM, 'node_a', paused.epoch, LONG_MS)).toBe(false)
+      },
+    )
 
-    it('lets an orphaned room end with its lifetime: owner fenced, content gone, epoch kept', async () => {
-      const { store, elapse } = await opened(open)
-      const { rooms } = store
-      const { fence } = await claimed(rooms, 'node_a', 0)
-      await rooms.snapshot(ROOM, fence, bytes('snapshot'), LONG_MS)
-      const last = advanced(fence, 2)
-      await rooms.commit(ROOM, advanced(fence, 1), bytes('entry'), SHORT_MS)
-      await elapse(SHORT_MS, async () => (await rooms.inspect(ROOM))?.owner === null)
-      expect((await rooms.inspect(ROOM))?.epoch).toBe(fence.epoch)
-      expect(await rooms.commit(ROOM, last, bytes('from the dead'), LONG_MS)).toBe(false)
-      expect(await rooms.claim(ROOM, 'node_b', 0, LONG_MS)).toBeUndefined()
-      const next = await claimed(rooms, 'node_b', fence.epoch)
-      expect(contents(next)).toEqual([undefined, []])
-      expect(next.fence.version).toBe(0)
-      expect(next.fence.epoch).toBeGreaterThan(fence.epoch)
-    })
+    itExpires(
+      open,
+      'lets an orphaned room end with its lifetime: owner fenced, content gone, epoch kept',
+      async ({ store, elapse }, shortMs) => {
+        const { rooms } = store
+        const { fence } = await claimed(rooms, 'node_a', 0)
+        await rooms.snapshot(ROOM, fence, bytes('snapshot'), LONG_MS)
+        const last = advanced(fence, 2)
+        await rooms.commit(ROOM, advanced(fence, 1), bytes('entry'), shortMs)
+        await elapse(shortMs, async () => (await rooms.inspect(ROOM))?.owner === null)
+        expect((await rooms.inspect(ROOM))?.epoch).toBe(fence.epoch)
+        expect(await rooms.commit(ROOM, last, bytes('from the dead'), LONG_MS)).toBe(false)
+        expect(await rooms.claim(ROOM, 'node_b', 0, LONG_MS)).toBeUndefined()
+        const next = await claimed(rooms, 'node_b', fence.epoch)
+        expect(contents(next)).toEqual([undefined, []])
+        expect(next.fence.version).toBe(0)
+        expect(next.fence.epoch).toBeGreaterThan(fence.epoch)
+      },
+    )
 
     it('puts a record aside: the room is one without content, which can be claimed at once, under a higher epoch', async () => {
       const { rooms } = (await opened(open)).store
@@ -379,65 +390,73 @@ export function describeRooms(open: OpenStore): void {
       expect(contents(await claimed(rooms, 'node_c', current.epoch))).toEqual([undefined, ['kept']])
     })
 
-    it('keeps a room alive that its owner refreshes', async () => {
-      const { store, elapse } = await opened(open)
+    itExpires(open, 'keeps a room alive that its owner refreshes', async ({ store, elapse }, shortMs) => {
       const { rooms, records } = store
       const { fence } = await claimed(rooms, 'node_a', 0)
       const writes = await Promise.all([
-        rooms.snapshot(ROOM, fence, bytes('snapshot'), SHORT_MS),
+        rooms.snapshot(ROOM, fence, bytes('snapshot'), shortMs),
         rooms.refresh(ROOM, advanced(fence, 1), LONG_MS),
       ])
       expect(writes).toEqual([true, true])
-      await records.write([{ put: 'egg timer', value: bytes('x'), ttlMs: SHORT_MS }])
-      await elapse(SHORT_MS, async () => (await records.read(['egg timer']))[0] === undefined)
+      await records.write([{ put: 'egg timer', value: bytes('x'), ttlMs: shortMs }])
+      await elapse(shortMs, async () => (await records.read(['egg timer']))[0] === undefined)
       expect(contents(await claimed(rooms, 'node_b', fence.epoch))).toEqual(['snapshot', []])
     })
 
-    it('keeps a room for ever when its owner says so, whichever node claims it, until one says otherwise', async () => {
-      const { store, elapse } = await opened(open)
-      const { rooms, records } = store
-      const outlived = async (egg: string) => {
-        await records.write([{ put: egg, value: bytes('x'), ttlMs: SHORT_MS }])
-        await elapse(SHORT_MS, async () => (await records.read([egg]))[0] === undefined)
-      }
-      const { fence } = (await rooms.claim(ROOM, 'node_a', 0, SHORT_MS))!
-      expect(await rooms.snapshot(ROOM, fence, bytes('snapshot'), FOR_EVER)).toBe(true)
-      expect(await rooms.commit(ROOM, advanced(fence, 1), bytes('entry'), FOR_EVER)).toBe(true)
-      await outlived('one')
-      const next = (await rooms.claim(ROOM, 'node_b', fence.epoch, SHORT_MS))!
-      expect(contents(next)).toEqual(['snapshot', ['entry']])
-      await outlived('two')
-      expect(await rooms.refresh(ROOM, next.fence, SHORT_MS)).toBe(true)
-      await elapse(SHORT_MS, async () => (await rooms.inspect(ROOM))?.owner === null)
-      const last = await claimed(rooms, 'node_c', next.fence.epoch)
-      expect(contents(last)).toEqual([undefined, []])
-    })
+    itExpires(
+      open,
+      'keeps a room for ever when its owner says so, whichever node claims it, until one says otherwise',
+      async ({ store, elapse }, shortMs) => {
+        const { rooms, records } = store
+        const outlived = async (egg: string) => {
+          await records.write([{ put: egg, value: bytes('x'), ttlMs: shortMs }])
+          await elapse(shortMs, async () => (await records.read([egg]))[0] === undefined)
+        }
+        const { fence } = (await rooms.claim(ROOM, 'node_a', 0, shortMs))!
+        expect(await rooms.snapshot(ROOM, fence, bytes('snapshot'), FOR_EVER)).toBe(true)
+        expect(await rooms.commit(ROOM, advanced(fence, 1), bytes('entry'), FOR_EVER)).toBe(true)
+        await outlived('one')
+        const next = (await rooms.claim(ROOM, 'node_b', fence.epoch, shortMs))!
+        expect(contents(next)).toEqual(['snapshot', ['entry']])
+        await outlived('two')
+        expect(await rooms.refresh(ROOM, next.fence, shortMs)).toBe(true)
+        await elapse(shortMs, async () => (await rooms.inspect(ROOM))?.owner === null)
+        const last = await claimed(rooms, 'node_c', next.fence.epoch)
+        expect(contents(last)).toEqual([undefined, []])
+      },
+    )
 
-    it('keeps the life of a room that is claimed, and given back as it was, and expires it then', async () => {
-      const { store, elapse } = await opened(open)
-      const { rooms, records } = store
-      const { fence } = (await rooms.claim(ROOM, 'node_a', 0, SHORT_MS))!
-      await rooms.snapshot(ROOM, fence, bytes('snapshot'), LONG_MS)
-      const next = (await rooms.claim(ROOM, 'node_b', fence.epoch, SHORT_MS))!
-      expect(await rooms.release(ROOM, next.fence, { forget: false })).toBe(true)
-      await records.write([{ put: 'egg timer', value: bytes('x'), ttlMs: SHORT_MS }])
-      await elapse(SHORT_MS, async () => (await records.read(['egg timer']))[0] === undefined)
-      const last = (await rooms.claim(ROOM, 'node_c', next.fence.epoch, SHORT_MS))!
-      expect(contents(last)).toEqual(['snapshot', []])
-      await rooms.release(ROOM, last.fence, { forget: false, ttlMs: SHORT_MS })
-      await records.write([{ put: 'egg timer', value: bytes('x'), ttlMs: SHORT_MS }])
-      await elapse(SHORT_MS, async () => (await records.read(['egg timer']))[0] === undefined)
-      expect(contents(await claimed(rooms, 'node_d', last.fence.epoch))).toEqual([undefined, []])
-    })
+    itExpires(
+      open,
+      'keeps the life of a room that is claimed, and given back as it was, and expires it then',
+      async ({ store, elapse }, shortMs) => {
+        const { rooms, records } = store
+        const { fence } = (await rooms.claim(ROOM, 'node_a', 0, shortMs))!
+        await rooms.snapshot(ROOM, fence, bytes('snapshot'), LONG_MS)
+        const next = (await rooms.claim(ROOM, 'node_b', fence.epoch, shortMs))!
+        expect(await rooms.release(ROOM, next.fence, { forget: false })).toBe(true)
+        await records.write([{ put: 'egg timer', value: bytes('x'), ttlMs: shortMs }])
+        await elapse(shortMs, async () => (await records.read(['egg timer']))[0] === undefined)
+        const last = (await rooms.claim(ROOM, 'node_c', next.fence.epoch, shortMs))!
+        expect(contents(last)).toEqual(['snapshot', []])
+        await rooms.release(ROOM, last.fence, { forget: false, ttlMs: shortMs })
+        await records.write([{ put: 'egg timer', value: bytes('x'), ttlMs: shortMs }])
+        await elapse(shortMs, async () => (await records.read(['egg timer']))[0] === undefined)
+        expect(contents(await claimed(rooms, 'node_d', last.fence.epoch))).toEqual([undefined, []])
+      },
+    )
 
-    it('leaves no more of a room that was kept for ever than of another once it has ended', async () => {
-      const { store, elapse } = await opened(open)
-      const { rooms } = store
-      const { fence } = await claimed(rooms, 'node_a', 0)
-      await rooms.commit(ROOM, fence, bytes('entry'), FOR_EVER)
-      await rooms.release(ROOM, advanced(fence, 1), { forget: true, ttlMs: SHORT_MS })
-      await elapse(SHORT_MS, async () => (await rooms.inspect(ROOM)) === undefined)
-    })
+    itExpires(
+      open,
+      'leaves no more of a room that was kept for ever than of another once it has ended',
+      async ({ store, elapse }, shortMs) => {
+        const { rooms } = store
+        const { fence } = await claimed(rooms, 'node_a', 0)
+        await rooms.commit(ROOM, fence, bytes('entry'), FOR_EVER)
+        await rooms.release(ROOM, advanced(fence, 1), { forget: true, ttlMs: shortMs })
+        await elapse(shortMs, async () => (await rooms.inspect(ROOM)) === undefined)
+      },
+    )
 
     it('keeps rooms apart', async () => {
       const { rooms } = (await opened(open)).store
@@ -478,49 +497,58 @@ export function describeRooms(open: OpenStore): void {
       expect(await reserve(rooms, ['prj_a/arena:other'], quota)).toEqual(['reserved'])
     })
 
-    it('counts a room as long as its owner refreshes it, and not much longer', async () => {
-      const { store, elapse } = await opened(open)
-      const { rooms } = store
-      const quota = { ...NO_QUOTA, maxRooms: 1 }
-      const other = (ttlMs: number) => rooms.reserve('prj_a/arena:other', 'ada', quota, ttlMs)
-      await rooms.reserve(ROOM, 'ada', quota, SHORT_MS)
-      const { fence } = await claimed(rooms, 'node_a', 0)
-      await rooms.refresh(ROOM, fence, LONG_MS)
-      await store.records.write([{ put: 'egg timer', value: bytes('x'), ttlMs: SHORT_MS }])
-      await elapse(SHORT_MS, async () => (await store.records.read(['egg timer']))[0] === undefined)
-      expect(await other(LONG_MS)).toBe('project_full')
-      await rooms.refresh(ROOM, fence, SHORT_MS)
-      await elapse(SHORT_MS, async () => (await other(LONG_MS)) === 'reserved')
-    })
+    itExpires(
+      open,
+      'counts a room as long as its owner refreshes it, and not much longer',
+      async ({ store, elapse }, shortMs) => {
+        const { rooms } = store
+        const quota = { ...NO_QUOTA, maxRooms: 1 }
+        const other = (ttlMs: number) => rooms.reserve('prj_a/arena:other', 'ada', quota, ttlMs)
+        await rooms.reserve(ROOM, 'ada', quota, shortMs)
+        const { fence } = await claimed(rooms, 'node_a', 0)
+        await rooms.refresh(ROOM, fence, LONG_MS)
+        await store.records.write([{ put: 'egg timer', value: bytes('x'), ttlMs: shortMs }])
+        await elapse(shortMs, async () => (await store.records.read(['egg timer']))[0] === undefined)
+        expect(await other(LONG_MS)).toBe('project_full')
+        await rooms.refresh(ROOM, fence, shortMs)
+        await elapse(shortMs, async () => (await other(LONG_MS)) === 'reserved')
+      },
+    )
 
-    it('counts a room that is given up for as long as it waits for another owner', async () => {
-      const { store, elapse } = await opened(open)
-      const { rooms } = store
-      const quota = { ...NO_QUOTA, maxRooms: 1 }
-      await rooms.reserve(ROOM, 'ada', quota, SHORT_MS)
-      const { fence } = await claimed(rooms, 'node_a', 0)
-      await rooms.release(ROOM, fence, { forget: false, ttlMs: LONG_MS })
-      await store.records.write([{ put: 'egg timer', value: bytes('x'), ttlMs: SHORT_MS }])
-      await elapse(SHORT_MS, async () => (await store.records.read(['egg timer']))[0] === undefined)
-      expect(await rooms.reserve('prj_a/arena:other', 'ada', quota, LONG_MS)).toBe('project_full')
-      expect(await rooms.reserve(ROOM, 'ada', quota, LONG_MS)).toBe('reserved')
-    })
+    itExpires(
+      open,
+      'counts a room that is given up for as long as it waits for another owner',
+      async ({ store, elapse }, shortMs) => {
+        const { rooms } = store
+        const quota = { ...NO_QUOTA, maxRooms: 1 }
+        await rooms.reserve(ROOM, 'ada', quota, shortMs)
+        const { fence } = await claimed(rooms, 'node_a', 0)
+        await rooms.release(ROOM, fence, { forget: false, ttlMs: LONG_MS })
+        await store.records.write([{ put: 'egg timer', value: bytes('x'), ttlMs: shortMs }])
+        await elapse(shortMs, async () => (await store.records.read(['egg timer']))[0] === undefined)
+        expect(await rooms.reserve('prj_a/arena:other', 'ada', quota, LONG_MS)).toBe('project_full')
+        expect(await rooms.reserve(ROOM, 'ada', quota, LONG_MS)).toBe('reserved')
+      },
+    )
 
-    it('counts a room that is given up for ever, if its owner says so, until it ends', async () => {
-      const { store, elapse } = await opened(open)
-      const { rooms, records } = store
-      const quota = { ...NO_QUOTA, maxRooms: 1 }
-      const other = () => rooms.reserve('prj_a/arena:other', 'ada', quota, LONG_MS)
-      await rooms.reserve(ROOM, 'ada', quota, SHORT_MS)
-      const { fence } = await claimed(rooms, 'node_a', 0)
-      await rooms.release(ROOM, fence, { forget: false, ttlMs: FOR_EVER })
-      await records.write([{ put: 'egg timer', value: bytes('x'), ttlMs: SHORT_MS }])
-      await elapse(SHORT_MS, async () => (await records.read(['egg timer']))[0] === undefined)
-      expect(await other()).toBe('project_full')
-      const again = await claimed(rooms, 'node_b', fence.epoch)
-      await rooms.release(ROOM, again.fence, { forget: true, ttlMs: LONG_MS })
-      expect(await other()).toBe('reserved')
-    })
+    itExpires(
+      open,
+      'counts a room that is given up for ever, if its owner says so, until it ends',
+      async ({ store, elapse }, shortMs) => {
+        const { rooms, records } = store
+        const quota = { ...NO_QUOTA, maxRooms: 1 }
+        const other = () => rooms.reserve('prj_a/arena:other', 'ada', quota, LONG_MS)
+        await rooms.reserve(ROOM, 'ada', quota, shortMs)
+        const { fence } = await claimed(rooms, 'node_a', 0)
+        await rooms.release(ROOM, fence, { forget: false, ttlMs: FOR_EVER })
+        await records.write([{ put: 'egg timer', value: bytes('x'), ttlMs: shortMs }])
+        await elapse(shortMs, async () => (await records.read(['egg timer']))[0] === undefined)
+        expect(await other()).toBe('project_full')
+        const again = await claimed(rooms, 'node_b', fence.epoch)
+        await rooms.release(ROOM, again.fence, { forget: true, ttlMs: LONG_MS })
+        expect(await other()).toBe('reserved')
+      },
+    )
 
     it('refuses a room of a principal that has made as many lasting rooms as it may, until one of them ends', async () => {
       const { rooms } = (await opened(open)).store
@@ -548,23 +576,26 @@ export function describeRooms(open: OpenStore): void {
       await expect.poll(async () => (await make('p/a:4')).made).toBe('reserved')
     })
 
-    it('counts a lasting room no longer than it lives, and not once it is lasting no more', async () => {
-      const { store, elapse } = await opened(open)
-      const { rooms } = store
-      const quota = { ...NO_QUOTA, maxLasting: 1 }
-      let others = 0
-      const other = () => rooms.reserve(`prj_a/arena:${others++}`, 'ada', quota, LONG_MS)
-      await rooms.reserve(ROOM, 'ada', quota, LONG_MS)
-      const { fence } = (await rooms.claim(ROOM, 'node_a', 0, LONG_MS, 'ada'))!
-      await rooms.refresh(ROOM, fence, LONG_MS, true)
-      await expect.poll(other).toBe('principal_full')
-      await rooms.refresh(ROOM, fence, LONG_MS)
-      await expect.poll(other).toBe('reserved')
-      await rooms.refresh(ROOM, fence, LONG_MS, true)
-      await expect.poll(other).toBe('principal_full')
-      await rooms.release(ROOM, fence, { forget: false, ttlMs: SHORT_MS, lasting: true })
-      await elapse(SHORT_MS, async () => (await other()) === 'reserved')
-    })
+    itExpires(
+      open,
+      'counts a lasting room no longer than it lives, and not once it is lasting no more',
+      async ({ store, elapse }, shortMs) => {
+        const { rooms } = store
+        const quota = { ...NO_QUOTA, maxLasting: 1 }
+        let others = 0
+        const other = () => rooms.reserve(`prj_a/arena:${others++}`, 'ada', quota, LONG_MS)
+        await rooms.reserve(ROOM, 'ada', quota, LONG_MS)
+        const { fence } = (await rooms.claim(ROOM, 'node_a', 0, LONG_MS, 'ada'))!
+        await rooms.refresh(ROOM, fence, LONG_MS, true)
+        await expect.poll(other).toBe('principal_full')
+        await rooms.refresh(ROOM, fence, LONG_MS)
+        await expect.poll(other).toBe('reserved')
+        await rooms.refresh(ROOM, fence, LONG_MS, true)
+        await expect.poll(other).toBe('principal_full')
+        await rooms.release(ROOM, fence, { forget: false, ttlMs: shortMs, lasting: true })
+        await elapse(shortMs, async () => (await other()) === 'reserved')
+      },
+    )
 
     it('lists the rooms of a project that are counted, page by page, those with the shortest time first', async () => {
       const { rooms } = (await opened(open)).store

@@ -185,6 +185,17 @@ describe('a banned player', () => {
     expect(online(elsewhere)).toEqual(['ban_ignored'])
     expect(online((bank) => bank.fault('redis_lost'))).toEqual([])
   })
+
+  it('may stay until messages arrive that were sent during a delay', () => {
+    const delayed = (amount: string) =>
+      online((bank) => {
+        bank.fault('delay', { ms: 500, amount })
+        bank.wait(2500)
+        bank.offline()
+      })
+    expect(delayed('2800 ms')).toEqual([])
+    expect(delayed('200 ms')).toEqual(['ban_ignored'])
+  })
 })
 
 describe('a kicked player', () => {

@@ -315,6 +315,13 @@ describe('the lobby', () => {
     }
   })
 
+  it('keeps every seat that a chaos room has reserved', () => {
+    const history = new Scenario('journal').end()
+    const [owner] = history.end.owners
+    history.end.owners[0] = { ...owner!, state: { ...(owner!.state as object), reserved: { 'ann/3': true } } }
+    expect(check(history).violations.map(({ name }) => name)).toContain('reservation_broken')
+  })
+
   it('may refuse a player whose reservation is used, or whose room has ended', () => {
     const seat = { kind: 'not_found', by: 'reservation', error: 'room_full' }
     const used = (history: OpenHistory) => {

@@ -411,6 +411,8 @@ export interface End {
     readonly state: Json
     /** Ids of those that wait. */
     readonly timers: readonly string[]
+    /** Subs for which a seat is reserved. */
+    readonly reservations: readonly string[]
   })[]
   /** Rooms of which the store holds something that no new owner could go on from, and why. */
   readonly unreadable: readonly { readonly room: string; readonly message: string }[]
@@ -479,7 +481,7 @@ export const VIOLATIONS = {
   list_wrong: 'a list differs from the rooms that run although everything works',
   room_full: 'joinOrCreate answered room_full',
   seat_twice: 'a room gave away a seat that was taken or reserved for another player',
-  reservation_broken: 'a room refused the player for whom it had reserved a seat',
+  reservation_broken: 'a room refused the player for whom it had reserved a seat, or lost the reservation',
   code_misleads: 'a code led to another room than its own',
   call_twice: 'a call had its effect twice',
   call_lost: 'the effect of an answered call is not in the committed state',

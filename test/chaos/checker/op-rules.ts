@@ -556,6 +556,7 @@ function checkBooks({ end, rooms }: History, { room, state }: History['end']['ow
     now = 0,
     tasks = {},
     moved = 0,
+    reserved = {},
     wrong = [],
   } = state as Partial<ChaosState>
   const found: Violation[] = wrong.map(({ name, message }) => ({ name, at, room, message }))
@@ -567,6 +568,9 @@ function checkBooks({ end, rooms }: History, { room, state }: History['end']['ow
       found.push({ name: 'timer_lost', at, room, message: `${id} is ${now - due} ms late` })
     else if (isKept && !record.timers.includes(id))
       found.push({ name: 'timer_lost', at, room, message: `${id} waits, and is not in the record` })
+  for (const sub of Object.keys(reserved))
+    if (isKept && !record.reservations.includes(sub))
+      found.push({ name: 'reservation_broken', at, room, message: `the seat of ${sub} is not in the record` })
   const unended = Object.keys(tasks)
   if (unended.length !== moved) {
     const message = `${unended.length} have not ended (${unended.join(', ')}), and ${moved} are said to be lost`

@@ -212,7 +212,7 @@ export class Ownerships {
 
   /** When `node` could hear of what happened at `at`: at once, or after the outages that it was in. */
   back(node: string, at: number): number {
-    return lasting(this.#outagesOf(node), at, SAVED_WITHIN_MS)
+    return lasting(this.#outagesOf(node).map(arrived), at, SAVED_WITHIN_MS)
   }
 
   /** When `node` has been able to work for so long since `at`, less the outages that it was in. */
@@ -270,6 +270,10 @@ export class Ownerships {
     return fault.until + DETECTED_LEASES * this.#leaseMs
   }
 }
+
+/** A delay, until the last message that it delays has arrived. */
+const arrived = (fault: Fault): Fault =>
+  fault.kind === 'delay' ? { ...fault, until: fault.until + Number.parseInt(fault.amount ?? '0', 10) } : fault
 
 /** Until when faults last that were there at `at`, with others no further than `apart_ms` behind them. */
 function lasting(faults: readonly Fault[], at: number, apartMs: number): number {

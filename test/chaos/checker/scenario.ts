@@ -333,7 +333,10 @@ export class Scenario {
           const state = visibleTo(member, this.#state) as Json
           return { client, member, room, ...stand, state }
         }),
-        records: this.#durability === 'none' ? [] : [{ room, version: this.#version, ...stand, timers: [] }],
+        records:
+          this.#durability === 'none'
+            ? []
+            : [{ room, version: this.#version, ...stand, timers: [], reservations: [] }],
         unreadable: [],
       },
     }

@@ -348,8 +348,10 @@ async function audit(store: Store, projectId: string, rooms: readonly string[]):
       if (!restored) return NOTHING
       const { seq, tree, told } = restored
       const timers = restored.tables.timers.rows.map(({ id }) => id)
+      const reservations = restored.tables.reservations.rows.map(({ id }) => id)
       const [checksum, state] = [told?.checksum ?? tree.checksum, tree.flushed]
-      return { records: [{ room, version: owner.version, seq, checksum, state, timers }], unreadable: [] }
+      const record = { room, version: owner.version, seq, checksum, state, timers, reservations }
+      return { records: [record], unreadable: [] }
     } catch (error) {
       if (!(error instanceof UnreadableRecord)) throw error
       return { records: [], unreadable: [{ room, message: error.message }] }

@@ -3,9 +3,16 @@ import { Registry } from 'prom-client'
 import type { Claims } from '../../../dataplane/cluster/claims.ts'
 import type { PeerMessage } from '../../../dataplane/cluster/envelope.ts'
 import { CLUSTER_METRICS } from '../../../dataplane/cluster/metrics.ts'
+import type { LocalGateway } from '../../../dataplane/cluster/ownership.ts'
 import { Router, type RouterEnvironment, type RoutingOwnership } from '../../../dataplane/cluster/router.ts'
 import type { Inbox } from '../../../dataplane/inbox.ts'
-import type { ClaimedType, ClaimOptions, Place } from '../../../dataplane/place.ts'
+import {
+  type ClaimedType,
+  type ClaimOptions,
+  type Nowhere,
+  type Place,
+  refuseAll,
+} from '../../../dataplane/place.ts'
 import {
   type Arrival,
   type RoomAddress,
@@ -26,7 +33,7 @@ export const THERE = 'node_there'
 /** The router of the node `HERE`, and all that it asks and tells. */
 export class RouterBench {
   readonly clock = new FakeClock()
-  readonly host = new TestRooms()
+  readonly host = new TestRooms(this)
   readonly records = new Questions<RoomOwner | undefined>()
   /** Nodes that are known to be alive. */
   readonly known = new Set<string>()
@@ -58,14 +65,15 @@ export class RouterBench {
   }
   /** What rooms were claimed with. */
   readonly claimed: ClaimOptions[] = []
-  readonly #ownership: RoutingOwnership = {
-    claims: {
-      inspect: async (room) => ({ record: await this.records.ask(room), askedAt: 0 }),
-      claim: async (_, options) => {
-        this.claimed.push(options)
-        return this.place as Awaited<ReturnType<Claims['claim']>>
-      },
+  readonly claims: RoutingOwnership['claims'] = {
+    inspect: (room) => this.records.ask(room),
+    claim: async (_, options) => {
+      this.claimed.push(options)
+      return this.place as Awaited<ReturnType<Claims['claim']>>
     },
+  }
+  readonly #ownership: RoutingOwnership = {
+    claims: this.claims,
     nodes: {
       judge: async (nodeId) => {
         this.judged.push(nodeId)
@@ -84,16 +92,31 @@ export class RouterBench {
       this.reasons.push(reason)
       return this.chosen
     },
-    deliver: (edge, message) => this.delivered.push({ edge, message }),
+    requests: { receive: () => false },
+    draining: false,
+    cordoned: false,
+  }
+  readonly #gateway: LocalGateway = {
+    edge: {
+      receive: (message) => this.delivered.push({ edge: HERE, message }),
+      reattach: () => {},
+      subscribes: (room) => this.subscribed.has(room),
+    },
+    sessionTaken: async () => {},
+    storeReturned: () => {},
   }
   readonly #environment: RouterEnvironment = {
     nodeId: HERE,
     clock: this.clock,
     rooms: () => this.host,
-    edge: () => ({ subscribes: (room) => this.subscribed.has(room) }),
-    links: { send: (to, message) => void this.sent.push({ to, message }) },
+    gateway: () => this.#gateway,
+    links: {
+      send: (to, message) => {
+        if (message.to === 'edge') this.delivered.push({ edge: to, message: message.message })
+        else this.sent.push({ to, message })
+      },
+    },
     maxWaitingMessages: 1000,
-    backlogFull: (roomType) => this.full.push(roomType),
     metrics: registerMetrics(new Registry(), CLUSTER_METRICS),
     log: failureLog((room) => this.failures.push(room)),
   }
@@ -139,6 +162,11 @@ class TestRooms implements ReturnType<RouterEnvironment['rooms']> {
   readonly received: Arrival[] = []
   readonly opened: Arrival[][] = []
   accepts = true
+  readonly #bench: Pick<RouterBench, 'full' | 'delivered'>
+
+  constructor(bench: Pick<RouterBench, 'full' | 'delivered'>) {
+    this.#bench = bench
+  }
 
   has(name: string): boolean {
     return this.running.has(name)
@@ -149,6 +177,20 @@ class TestRooms implements ReturnType<RouterEnvironment['rooms']> {
     this.received.push({ message, from })
     return true
   }
+
+  wait(inbox: Inbox, arrival: Arrival): void {
+    if (!inbox.add(arrival)) this.#bench.full.push(arrival.message.room.roomType)
+  }
+
+  refuse(_: RoomAddress, inbox: Inbox, place: Nowhere): void {
+    refuseAll(inbox, place, (edge, message) => this.#bench.delivered.push({ edge, message }))
+  }
+
+  verify(): void {}
+
+  recheck(): void {}
+
+  edgeMissed(): void {}
 
   typeOf(): ClaimedType {
     return { version: 1, durability: 'journal' }

@@ -8,6 +8,7 @@ import { pino } from 'pino'
 import { Registry } from 'prom-client'
 import { PlayerBudgets } from '../../../dataplane/gateway/budget.ts'
 import {
+  type GatewayCluster,
   type GatewayContext,
   type GatewayEnvironment,
   type GatewayOptions,
@@ -147,6 +148,19 @@ export class TestControl {
 
 const keyName = (projectId: string, keyId: string | undefined): string => `${projectId}/${keyId ?? ''}`
 
+/** The cluster of a node that has no other nodes, unless `parts` says otherwise. */
+export const gatewayCluster = (
+  parts: Partial<GatewayCluster> = {},
+): GatewayCluster & { cordoned: boolean } => ({
+  cordoned: false,
+  nodes: { isGone: () => false, isDead: async () => false, storeIsBehind: async () => false },
+  router: { send: () => {}, forget: () => {} },
+  tellTaken: () => {},
+  reroutes: () => false,
+  nearerNode: () => undefined,
+  ...parts,
+})
+
 /** A node on its own, with no one to ask or to tell, unless said otherwise. */
 export const gatewayContext = (
   parts: Partial<GatewayContext> & Pick<GatewayContext, 'clock'>,
@@ -160,21 +174,13 @@ export const gatewayContext = (
   polling: new Polling(parts.clock, () => 0),
   budgets: new PlayerBudgets(parts.clock, gatewayOptions()),
   overloaded: () => false,
-  cordoned: () => false,
   blocks: () => false,
   inputIntervalMs: () => 0,
-  send: () => {},
-  unsubscribed: () => {},
+  cluster: gatewayCluster(),
   directory: { rooms: async () => [], watch: () => () => {} },
   placing: { place: () => Promise.reject(new Error('no rooms are placed here')) },
   maxMembers: () => undefined,
   matchType: (roomType) => (roomType === 'arena' ? 'duel' : undefined),
-  tellTaken: () => {},
-  reroutes: () => false,
-  nearerNode: () => undefined,
-  nodeGone: () => false,
-  nodeDead: async () => false,
-  storeIsBehind: async () => false,
   ...parts,
 })
 
@@ -191,6 +197,7 @@ interface TestWorld {
 /** A gateway on loopback with a key status server and an owner of test rooms. */
 export class TestGateway {
   readonly gateway: Gateway
+  readonly cluster: ReturnType<typeof gatewayCluster>
   readonly clock: FakeClock
   readonly control: TestControl
   readonly owner: TestOwner
@@ -199,9 +206,13 @@ export class TestGateway {
   readonly httpUrl: string
 
   private constructor(
-    parts: Pick<TestGateway, 'gateway' | 'clock' | 'control' | 'owner' | 'records' | 'url' | 'httpUrl'>,
+    parts: Pick<
+      TestGateway,
+      'gateway' | 'cluster' | 'clock' | 'control' | 'owner' | 'records' | 'url' | 'httpUrl'
+    >,
   ) {
     this.gateway = parts.gateway
+    this.cluster = parts.cluster
     this.clock = parts.clock
     this.control = parts.control
     this.owner = parts.owner
@@ -213,7 +224,12 @@ export class TestGateway {
   /** `world`: what the gateway shares with others; its own, if nothing is said. */
   static async start(
     options: Partial<GatewayOptions> = {},
-    parts: Partial<GatewayEnvironment> = {},
+    {
+      cluster: clusterParts,
+      ...parts
+    }: Omit<Partial<GatewayEnvironment>, 'cluster'> & {
+      readonly cluster?: Partial<GatewayCluster>
+    } = {},
     world?: TestWorld,
   ): Promise<TestGateway> {
     const codecs = testCodecs()
@@ -223,8 +239,9 @@ export class TestGateway {
       owner: new TestOwner(codecs),
     }
     const records = parts.records ?? memoryStore({ clock }).records
+    const cluster = gatewayCluster({ router: { send: owner.send, forget: () => {} }, ...clusterParts })
     const gateway = new Gateway({
-      ...gatewayContext({ clock, send: owner.send }),
+      ...gatewayContext({ clock, cluster }),
       askKeyStatus: control.ask,
       codecs,
       records,
@@ -236,11 +253,11 @@ export class TestGateway {
       },
       ...parts,
     })
-    owner.deliver = (message) => gateway.receive(message)
+    owner.deliver = (message) => gateway.edge.receive(message)
     const { port } = await gateway.listen('127.0.0.1', 0)
     const httpUrl = `http://127.0.0.1:${port}`
     const url = httpUrl.replace('http', 'ws')
-    return new TestGateway({ gateway, clock, control, owner, records, url, httpUrl })
+    return new TestGateway({ gateway, cluster, clock, control, owner, records, url, httpUrl })
   }
 
   /** Writes the record of a player of prj_one, as control does. The gateway gets no message about it. */

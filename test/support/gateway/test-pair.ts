@@ -50,13 +50,17 @@ export class TestPair {
             rooms: (list, query, allows) => pair.lists.rooms(list, query, allows),
             watch: (...query) => pair.lists.watch(...query),
           },
-          storeIsBehind: async (ms) => pair.storeUptimeMs < ms,
-          reroutes: () => pair.nearer !== undefined,
-          nearerNode: ({ length }) => (nodeId === 'node_a' && length > 0 ? pair.nearer : undefined),
-          nodeGone: (other) => pair.gone.has(other),
-          nodeDead: async (nodeId) => pair.dead.has(nodeId),
-          tellTaken: (nodeId, ...taken) => {
-            if (!pair.deaf) void pair.gateway(nodeId).gateway.sessionTaken(...taken)
+          cluster: {
+            nodes: {
+              isGone: (other) => pair.gone.has(other),
+              isDead: async (nodeId) => pair.dead.has(nodeId),
+              storeIsBehind: async (ms) => pair.storeUptimeMs < ms,
+            },
+            reroutes: () => pair.nearer !== undefined,
+            nearerNode: ({ length }) => (nodeId === 'node_a' && length > 0 ? pair.nearer : undefined),
+            tellTaken: (nodeId, ...taken) => {
+              if (!pair.deaf) void pair.gateway(nodeId).gateway.sessionTaken(...taken)
+            },
           },
         },
         world,
@@ -64,8 +68,8 @@ export class TestPair {
     const parts = { a: await start('node_a'), b: await start('node_b'), clock, owner: world.owner }
     const pair: TestPair = new TestPair({ ...parts, records: shared })
     world.owner.deliver = (message) => {
-      pair.a.gateway.receive(message)
-      pair.b.gateway.receive(message)
+      pair.a.gateway.edge.receive(message)
+      pair.b.gateway.edge.receive(message)
     }
     return pair
   }

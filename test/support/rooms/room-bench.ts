@@ -140,17 +140,23 @@ export class RoomBench {
         clock: this.clock,
         log,
         rooms: () => this.host,
-        edge: () => ({ subscribes: () => false }),
+        gateway: () => ({
+          edge: {
+            receive: (message) => this.#receive(message),
+            reattach: () => {},
+            subscribes: () => false,
+          },
+          sessionTaken: async () => {},
+          storeReturned: () => {},
+        }),
         links: {
           send: (_, message) => {
             if (message.to === 'owner') this.redirected.push({ message: message.message, from: EDGE })
+            else if (message.to === 'edge') this.#receive(message.message)
           },
         },
         metrics: registerMetrics(new Registry(), CLUSTER_METRICS),
         maxWaitingMessages: options.limits?.waitingMessages ?? ROOM_LIMITS.waitingMessages,
-        backlogFull: () => {
-          this.counts.backlog_full = (this.counts.backlog_full ?? 0) + 1
-        },
       },
       {
         claims: this.claims,
@@ -163,7 +169,9 @@ export class RoomBench {
           get: (nodeId) => nodeInfo(nodeId),
         },
         place: () => this.nodeId,
-        deliver: (_, message) => this.#receive(message),
+        requests: { receive: () => false },
+        draining: false,
+        cordoned: false,
       },
     )
     const random = new SeededRandom(options.seed ?? 7)
@@ -190,8 +198,8 @@ export class RoomBench {
             if (owner === undefined && this.host.accepts) this.router.redirect(room, inbox, undefined)
             else this.redirected.push(...inbox.take())
           },
+          deliver: (_, message) => this.#receive(message),
         },
-        deliver: (_, message) => this.#receive(message),
       },
       load: this,
       defer: (callback) => this.#deferred.push(callback),
@@ -590,7 +598,7 @@ export class TestMember {
   readonly faults: string[] = []
   resyncs = 0
   /** When its layers came. */
-  readonly #stated = new Map<string, { seq: number }>()
+  readonly #stated = new Map<string, { epoch: number; seq: number }>()
   /** Layer messages of a flush whose patch or state is still to come. */
   #held: LayerMessage[] = []
   /** By room: an edge would say which one frames are about. */
@@ -648,7 +656,8 @@ export class TestMember {
         this.epoch = message.epoch
         this.seq = message.seq
         this.checksum = message.checksum
-        for (const [layer, { seq }] of this.#stated) if (seq !== message.seq) this.layers.delete(layer)
+        for (const [layer, at] of this.#stated)
+          if (at.epoch !== message.epoch || at.seq !== message.seq) this.layers.delete(layer)
         this.#release()
         this.#check()
         break
@@ -669,7 +678,8 @@ export class TestMember {
       case 'layer.state':
       case 'layer.patch':
         if (message.epoch >= this.epoch) this.#held.push(message)
-        if (message.seq === this.seq && message.t !== 'layer.patch') this.#release()
+        if (message.epoch === this.epoch && message.seq === this.seq && message.t !== 'layer.patch')
+          this.#release()
         break
       case 'event':
         this.#flushed(message)
@@ -711,13 +721,14 @@ export class TestMember {
     const held = this.#held
     this.#held = []
     for (const message of held) {
-      const { layer, seq } = message
-      if (seq !== this.seq) this.faults.push(`${message.t} of ${seq} at ${this.seq}`)
+      const { layer, epoch, seq } = message
+      if (epoch !== this.epoch || seq !== this.seq)
+        this.faults.push(`${message.t} of ${epoch}/${seq} at ${this.epoch}/${this.seq}`)
       if (message.t === 'layer.state' && message.state === undefined) {
         this.layers.delete(layer)
         continue
       }
-      if (message.t === 'layer.state') this.#stated.set(layer, { seq })
+      if (message.t === 'layer.state') this.#stated.set(layer, { epoch, seq })
       let state: Json = message.t === 'layer.state' ? message.state! : (this.layers.get(layer) ?? {})
       if (message.t === 'layer.patch') {
         if ('ops' in message) state = patched(state, message.ops)
