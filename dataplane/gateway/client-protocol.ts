@@ -114,6 +114,7 @@ export class ClientProtocol implements ConnectionListener {
     if (message.t === 'hello') this.#hello(message)
     else if (this.#session && this.#welcome) {
       if (!this.#session.right.confirmed) this.#confirm(this.#session)
+      if (!this.#handleEarly(this.#session)) return false
       return this.#request(this.#session, message, bytes, this.connection.ending)
     } else if (this.#greeted) this.#waitForWelcome(message, bytes)
     else this.refuse('protocol_error', `the first message must be hello, not ${message.t}`)
@@ -122,6 +123,7 @@ export class ClientProtocol implements ConnectionListener {
 
   invalid(problem: InvalidMessage): boolean {
     const session = this.#session
+    if (session && !this.#handleEarly(session)) return false
     const verdict = session && this.#admit(session, problem, this.connection.ending, 0)
     if (!session) this.refuse('protocol_error', problem.message)
     else if (verdict === 'pass') this.#refuseRequest(session, problem, 'invalid_message', problem.message)
@@ -176,7 +178,9 @@ export class ClientProtocol implements ConnectionListener {
     log.debug({ session_id: session.sessionId, close: name }, 'connection closed')
     // Otherwise the session is on another connection, or at another node.
     if (session.connection !== this.connection) return
-    sessions.detach(session)
+    // The goodbye may still have waited.
+    if (this.connection.goodbye) sessions.end(session, 'left')
+    else sessions.detach(session)
   }
 
   /** Ends a connection that has no session. */
@@ -433,11 +437,21 @@ export class ClientProtocol implements ConnectionListener {
     this.#count(resumed ? 'resumed' : 'welcome')
     log.debug({ session_id: session.sessionId, resumed }, 'session connected')
     if (resumed) this.#resumeRooms(session, positions)
-    const early = this.#early
-    this.#early = []
     this.#welcome = true
-    for (const { message, bytes } of early)
-      if (this.connection.open) this.#request(session, message, bytes, true)
+    this.#handleEarly(session)
+  }
+
+  /** Handles what came before `welcome`. False: a message of it waits for the token in front of it, with everything behind it. */
+  #handleEarly(session: Session): boolean {
+    for (let next = this.#early[0]; next && this.connection.open; next = this.#early[0]) {
+      if (this.#renewal && NEED_TOKEN.has(next.message.t) && !this.connection.ending) {
+        this.connection.holdUntil(this.#renewal.then(() => void this.#handleEarly(session)))
+        return false
+      }
+      this.#early.shift()
+      this.#request(session, next.message, next.bytes, true)
+    }
+    return true
   }
 
   /** Checks a fresh token. The next one waits at the door, so that the last one sent is the one in force. */

@@ -287,9 +287,12 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
     this.#throttleMs = Math.max(this.#throttleMs, ms)
   }
 
-  /** Reads nothing until `over` resolves: the message at hand needs what comes of it. */
+  /** Reads nothing until `over` resolves: the next message needs what comes of it. */
   holdUntil(over: Promise<void>): void {
     this.#held = over
+    this.#stopPause?.()
+    this.#stopPause = undefined
+    this.#pause()
   }
 
   /**

@@ -34,6 +34,43 @@ describe('A session', () => {
       await expectClose(client, 'token_expired', /expired/)
     })
 
+    it('behind a resume allows the join behind it, and the last one of several is in force', async () => {
+      const allows = (...keys: string[]) => test.token({ rooms: keys.map((key) => `arena:${key}`) })
+      const { client, welcome } = await test.join('one', await allows('one'))
+      const [second, third] = [await allows('one', 'two'), await allows('one', 'three')]
+      const join = (id: number, key: string) =>
+        ({ t: 'join', request_id: id, room_type: 'arena', options: { key } }) as const
+      client.ws.terminate()
+      await client.closed
+      const again = await test.resume(welcome)
+      again.send({ t: 'token', token: second }, join(2, 'two'), { t: 'ping', at: 1 })
+      again.send({ t: 'token', token: third }, join(3, 'three'), join(4, 'two'))
+      await again.next('joined', ({ request_id: id }) => id === 3)
+      await again.roundTrip()
+      const answers = again.received.map((message) =>
+        message.t === 'joined' || message.t === 'error' ? [message.t, message.request_id] : [message.t],
+      )
+      const order = answers.filter(([t]) => t === 'token' || t === 'joined' || t === 'error')
+      expect(order.map((answer) => answer.join(' '))).toEqual(
+        expect.arrayContaining(['token', 'joined 2', 'joined 3', 'error 4']),
+      )
+      expect(order.filter(([t]) => t === 'error')).toHaveLength(1)
+    })
+
+    it('behind a resume keeps no goodbye from ending the session', async () => {
+      const { client, welcome } = await test.join('one')
+      client.ws.terminate()
+      await client.closed
+      const again = await test.resume(welcome)
+      again.send(
+        { t: 'token', token: await test.token() },
+        { t: 'token', token: 'rubbish' },
+        { t: 'goodbye' },
+      )
+      again.ws.close()
+      await expect.poll(() => test.gateway.sessions).toBe(0)
+    })
+
     it('may come under another key, which the session then depends on', async () => {
       const { client } = await test.hello()
       await renew(client, await test.token({ key_id: 'key_b' }))

@@ -1,4 +1,5 @@
 import { spawnSync } from 'node:child_process'
+import { realpathSync } from 'node:fs'
 import { cp, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
@@ -141,4 +142,5 @@ export async function stageClient(root: string, target: string): Promise<void> {
   for (const file of ['CHANGELOG.md', 'LICENSE']) await cp(join(root, file), join(target, file))
 }
 
-if (process.argv[1] === fileURLToPath(import.meta.url)) await release()
+// Node resolves symbolic links in the URL of a module, and not in its arguments.
+if (realpathSync(process.argv[1] ?? '') === fileURLToPath(import.meta.url)) await release()

@@ -23,6 +23,13 @@ describe('the words behind roomful', () => {
     expect(parseArguments(['--version'])).toEqual({ kind: 'version' })
   })
 
+  it('have each option once, apart, and with a value only where it takes one', () => {
+    expect(message('dataplane', '--workers', '2', '--workers', '3')).toMatch('--workers is given twice')
+    expect(message('dev', '--help=logs')).toMatch('--help takes no value, but has logs')
+    expect(message('--version=1')).toMatch('--version takes no value, but has 1')
+    expect(message('-hv')).toMatch('-hv is no option')
+  })
+
   it('are answered with what fits a screen: ports first, the rest by topic', () => {
     const help = helpText()
     expect(help.split('\n').length).toBeLessThan(35)

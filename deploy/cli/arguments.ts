@@ -54,8 +54,15 @@ export function parseArguments(all: readonly string[]): Request {
     strict: false,
     tokens: true,
   })
-  const unknown = tokens.find((token) => token.kind === 'option' && !Object.hasOwn(OPTIONS, token.name))
-  if (unknown) return mistake(wrongOption(all[unknown.index]!))
+  const options = tokens.filter((token) => token.kind === 'option')
+  for (const { name, rawName, value, index } of options) {
+    const isGroup = !rawName.startsWith('--') && all[index] !== rawName
+    if (isGroup || !Object.hasOwn(OPTIONS, name)) return mistake(wrongOption(all[index]!))
+    if (name !== 'workers' && value !== undefined)
+      return mistake(`${rawName} takes no value, but has ${value}: write it behind a space`)
+  }
+  if (options.filter(({ name }) => name === 'workers').length > 1)
+    return mistake('--workers is given twice; once is enough')
   const [command, ...more] = positionals
   // Without a value, the option is true.
   const workers = typeof values.workers === 'boolean' ? '' : values.workers

@@ -1,4 +1,8 @@
-import { describe, expect, it } from 'vitest'
+import { spawnSync } from 'node:child_process'
+import { mkdtempSync, rmSync, symlinkSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import { healthUrl, planeOf } from './health.ts'
 
 const noFile = (path: string): string => {
@@ -18,6 +22,18 @@ describe('the plane of a container', () => {
       '"sleep infinity" runs neither control nor dataplane',
     )
   })
+})
+
+it('the check fails where nothing answers, also through a symbolic link', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'roomful-health-'))
+  onTestFinished(() => rmSync(folder, { recursive: true }))
+  symlinkSync(import.meta.dirname, join(folder, 'image'))
+  const { status, stderr } = spawnSync(
+    process.execPath,
+    ['--import', 'tsx', join(folder, 'image/health.ts'), 'control'],
+    { env: { PATH: process.env.PATH, CONTROL_PORT: '1' }, encoding: 'utf8' },
+  )
+  expect([status, stderr]).toEqual([1, expect.stringContaining('unhealthy: ')])
 })
 
 describe('where a plane is asked for its health', () => {

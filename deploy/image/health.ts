@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs'
+import { readFileSync, realpathSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import {
   type Command,
@@ -41,7 +41,8 @@ function reachable(host: string): string {
   return host.includes(':') ? `[${host}]` : host
 }
 
-if (process.argv[1] === fileURLToPath(import.meta.url)) {
+// Node resolves symbolic links in the URL of a module, and not in its arguments.
+if (realpathSync(process.argv[1] ?? '') === fileURLToPath(import.meta.url)) {
   try {
     const [word] = process.argv.slice(2)
     const words = word === undefined ? readFileSync('/proc/1/cmdline', 'utf8').split('\0') : [word]
