@@ -165,6 +165,7 @@ export class Memberships {
     membership.edge = edge
     membership.codec = codec
     membership.detachedAt = undefined
+    membership.wasAskedToAttach = false
     membership.missedAfter = undefined
     add(this.#edges, edge, 1)
     add(this.#codecs, codec, 1)
@@ -261,6 +262,8 @@ export class Membership {
   announced: boolean
   /** Since when the session has no socket, on the monotonic clock. */
   detachedAt: number | undefined
+  /** Whether an edge that spoke for it since then was asked to attach it. */
+  wasAskedToAttach = false
   /** Without a socket: from when on it counts as disconnected. */
   disconnectsAt = 0
   /** Seq of the last update that was sent with its own parts; undefined: all are, since it was attached last. */

@@ -279,11 +279,19 @@ export class Room {
       case 'refuse': {
         const { memberships, replies } = this.stream
         const membership = memberships.ofSubscription(message.member_id)
-        // A member that is being removed is told so soon.
-        if (!membership && !memberships.addressee(message.member_id)) replies.noSeat(from, message.member_id)
+        if (!membership) {
+          // A member that is being removed is told so soon.
+          if (!memberships.addressee(message.member_id)) replies.noSeat(from, message.member_id)
+          return
+        }
         // The session went on at another edge: what is left over here is old, and sent again there where it matters.
-        else if (!membership?.isServedBy(from)) return
-        else if (message.kind === 'message') this.#inputs.message(membership, message)
+        if (!membership.isServedBy(from)) return
+        if (!membership.attached && !membership.wasAskedToAttach) {
+          // Its edge does not know that it counts as detached. Without an attach it would get no acks and no layers.
+          membership.wasAskedToAttach = true
+          this.#requestResend(from)
+        }
+        if (message.kind === 'message') this.#inputs.message(membership, message)
         else this.#inputs.refuse(membership, message)
         break
       }
