@@ -91,7 +91,10 @@ export class Ledger {
     if (name === 'records.renewLease') {
       const { holder, ttlMs, listed } = args[0] as LeaseRenewal
       // Only leases of nodes are listed.
-      if (listed && (result as Lease).holder === holder) this.#trustedUntil.set(process, sentAt + ttlMs)
+      if (!listed || (result as Lease).holder !== holder) return
+      // The answer to an earlier renewal may come after that to a later one. It does not shorten the lease.
+      const known = this.#trustedUntil.get(process) ?? Number.NEGATIVE_INFINITY
+      this.#trustedUntil.set(process, Math.max(known, sentAt + ttlMs))
       return
     }
     if (result !== false || (name !== 'rooms.commit' && name !== 'rooms.snapshot')) return
