@@ -1,7 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import type { Case } from './conformance/case.ts'
-import { cases } from './conformance/cases/index.ts'
-import { runSuite } from './conformance/run.ts'
+import { cases, runSuite } from './conformance/run.ts'
 import { startService, type TestService } from './support/cluster.ts'
 import { runScript } from './support/program.ts'
 
