@@ -205,7 +205,7 @@ export async function startService({ nodes, roomsDir, env, onEnd }: ServiceOptio
 /** Time that an order may take beyond its seconds. After it, the process counts as hanging. */
 const SPARE_SECONDS = 60
 
-/** Another process of this script that carries out orders, so that their work does not slow down the measurements of this process. */
+/** A child process that carries out orders, so that their work does not slow down the measurements of this process. */
 export class OtherProcess<Order extends { readonly seconds: number }, Outcome> {
   readonly #child: ChildProcess
 
@@ -214,7 +214,7 @@ export class OtherProcess<Order extends { readonly seconds: number }, Outcome> {
     this.#child = fork(script, { execArgv: ['--import', 'tsx'] })
   }
 
-  /** Resolves with the outcome of an order. Rejects when the process ends, or takes a minute longer than the order says. */
+  /** Resolves with the outcome of an order. Rejects if the process ends, or takes a minute longer than the order's seconds. */
   carryOut(order: Order): Promise<Outcome> {
     const child = this.#child
     return new Promise((resolve, reject) => {
