@@ -425,6 +425,17 @@ describe('departures', () => {
       expect(await comeBack(bench, ann)).toEqual(['no_seat'])
     })
 
+    it('gets the end of its seat as the answer to a leave, if the leave arrives first', async () => {
+      const { bench, ann } = await begun('roomful.v1.msgpack')
+      bench.detach('match', ann)
+      await bench.say('match', 'bob', 'kick', 'ann')
+      await bench.advance(200)
+      ann.heard.length = 0
+      bench.send('match', 'ann', { kind: 'leave', reason: 'left', request_id: 2 })
+      await bench.settle()
+      expect([ann.heard, ann.errors]).toEqual([['-ann kicked: no manners'], []])
+    })
+
     it('hears that the room has not waited any longer', async () => {
       const { bench, ann } = await begun('roomful.v1.msgpack')
       bench.detach('match', ann)
