@@ -1,6 +1,6 @@
 import { beforeEach, describe, expect, it, vi } from 'vitest'
 import type { RoomOwner } from '../../shared/store/port.ts'
-import { HERE, ROOM, RouterBench, THERE } from '../../test/support/cluster/router-bench.ts'
+import { HERE, ROOM, RouterBench, THERE } from '../../test/support/router-bench.ts'
 import { Inbox } from '../inbox.ts'
 import { nowhere } from '../place.ts'
 import { type Arrival, roomAddress, type ToEdge, type ToOwner } from '../traffic.ts'

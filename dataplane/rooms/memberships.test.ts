@@ -2,12 +2,8 @@ import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
 import type { Subprotocol } from '../../shared/protocol/messages.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
-import {
-  type BenchOptions,
-  RoomBench,
-  roomWith,
-  type TestMember,
-} from '../../test/support/rooms/room-bench.ts'
+import { type BenchOptions, RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
+import type { TestMember } from '../../test/support/rooms/test-member.ts'
 import { type Durability, defineRoom } from './definition.ts'
 import { ROOM_LIMITS } from './environment.ts'
 import { JournalFormat } from './journal.ts'

@@ -5,7 +5,7 @@ import { systemRandom } from '../../shared/random.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import type { Store } from '../../shared/store/port.ts'
 import { FakeClock } from '../kit/fake-clock.ts'
-import type { fetchTrusting } from './balancer.ts'
+import type { fetchTrusting } from './deployment.ts'
 
 const log = pino({ level: 'silent' })
 export const OPERATOR = 'operator-token-of-the-tests'

@@ -6,6 +6,8 @@ import { PublicProtocol } from 'paseto'
 import { ExportPublicKeyFactory, GenerateKeyPairFactory } from 'paseto/v4/public'
 import { pino } from 'pino'
 import { Registry } from 'prom-client'
+import { expect, vi } from 'vitest'
+import type { RoomQuery, StoredRow } from '../../../dataplane/directory/rows.ts'
 import { PlayerBudgets } from '../../../dataplane/gateway/budget.ts'
 import {
   type GatewayCluster,
@@ -21,14 +23,16 @@ import { GATEWAY_METRICS } from '../../../dataplane/gateway/metrics.ts'
 import { timestamp } from '../../../shared/clock.ts'
 import { registerMetrics } from '../../../shared/metrics.ts'
 import { type PlayerRecord, playerKey } from '../../../shared/players.ts'
-import type { ResumePosition } from '../../../shared/protocol/messages.ts'
+import { CLOSE, type CloseName } from '../../../shared/protocol/error-codes.ts'
+import type { ClientMessage, ResumePosition, ServerMessage } from '../../../shared/protocol/messages.ts'
 import { systemRandom } from '../../../shared/random.ts'
 import { memoryStore } from '../../../shared/store/memory/memory.ts'
 import type { Records } from '../../../shared/store/port.ts'
 import { issueToken, type SigningKey, type TokenClaims } from '../../../shared/tokens.ts'
 import { noTracer } from '../../../shared/tracing/tracer.ts'
 import { FakeClock } from '../../kit/fake-clock.ts'
-import { TestClient } from './test-client.ts'
+import { RawClient, upgraded } from '../raw-client.ts'
+import { TestRecords } from '../test-store.ts'
 import { TestOwner, testCodecs } from './test-owner.ts'
 
 /** Where a client stands in a room. Without `member_id`: the test does not look at it. Without `settled`: it knows no outcome. */
@@ -355,5 +359,221 @@ export class TestGateway {
   async close(): Promise<void> {
     await this.gateway.close()
     await this.control.close()
+  }
+}
+
+type Received<T extends ServerMessage['t']> = Extract<ServerMessage, { t: T }>
+
+/** A `RawClient` that keeps what it receives, for tests that wait for one message after the other. */
+export class TestClient extends RawClient {
+  /** Everything received, oldest first. */
+  readonly received: ServerMessage[] = []
+  readonly #waiting: {
+    matches: (message: ServerMessage) => boolean
+    resolve: (message: ServerMessage) => void
+  }[] = []
+  #read = 0
+
+  override readonly onMessage = (message: object): void => this.#receive(message as ServerMessage)
+
+  /** Resolves when the websocket is open. */
+  static override async open(url: string, protocols: string[] = [], options = {}): Promise<TestClient> {
+    return new TestClient(await upgraded(url, protocols, options))
+  }
+
+  override send(...messages: ClientMessage[]): void {
+    for (const message of messages) this.ws.send(JSON.stringify(message))
+  }
+
+  /** The next message of a kind that was not yet returned by `next`, skipping others. */
+  next<T extends ServerMessage['t']>(
+    t: T,
+    fits: (message: Received<T>) => boolean = () => true,
+  ): Promise<Received<T>> {
+    const matches = (message: ServerMessage): boolean => message.t === t && fits(message as Received<T>)
+    while (this.#read < this.received.length) {
+      const message = this.received[this.#read++]!
+      if (matches(message)) return Promise.resolve(message as Received<T>)
+    }
+    return new Promise((resolve, reject) => {
+      this.#waiting.push({ matches, resolve: (message) => resolve(message as Received<T>) })
+      void this.closed.then(({ code, reason }) =>
+        reject(new Error(`closed with ${code} "${reason}" while waiting for ${t}`)),
+      )
+    })
+  }
+
+  /** Everything the server has sent so far is here when this resolves. */
+  async roundTrip(): Promise<void> {
+    const at = this.received.length + Math.random()
+    this.send({ t: 'ping', at })
+    await this.next('pong', (pong) => pong.at === at)
+  }
+
+  #receive(message: ServerMessage): void {
+    this.received.push(message)
+    const first = this.#waiting[0]
+    if (!first) return
+    this.#read = this.received.length
+    if (!first.matches(message)) return
+    this.#waiting.shift()
+    first.resolve(message)
+  }
+}
+
+/** The server closes the connection with this code, and a reason that fits. */
+export async function expectClose(client: TestClient, name: CloseName, reason: RegExp): Promise<void> {
+  expect(await client.closed).toEqual({ code: CLOSE[name], reason: expect.stringMatching(reason) })
+}
+
+/** Two nodes' gateways, `node_a` and `node_b`, with one store, one control and one owner of all rooms. */
+export class TestPair {
+  readonly a: TestGateway
+  readonly b: TestGateway
+  readonly clock: FakeClock
+  readonly owner: TestOwner
+  readonly records: TestRecords
+  readonly lists = new TestLists()
+  /** While set, nodes do not hear that a session was taken. */
+  deaf = false
+  /** The node that has all rooms of every session at `node_a`, with its address. */
+  nearer: { readonly nodeId: string; readonly url: string } | undefined
+  /** How long ago the store came back empty. */
+  storeUptimeMs = Number.POSITIVE_INFINITY
+  /** Nodes that seem to have ended, and those of them whose lease has run out. */
+  readonly gone = new Set<string>()
+  readonly dead = new Set<string>()
+
+  private constructor(parts: Pick<TestPair, 'a' | 'b' | 'clock' | 'owner' | 'records'>) {
+    this.a = parts.a
+    this.b = parts.b
+    this.clock = parts.clock
+    this.owner = parts.owner
+    this.records = parts.records
+  }
+
+  /** `records`: where sessions are written down; in memory if nothing is said. */
+  static async start(options: Partial<GatewayOptions> = {}, records?: Records): Promise<TestPair> {
+    const clock = new FakeClock()
+    const world = { clock, control: await TestControl.start(), owner: new TestOwner(testCodecs()) }
+    const shared = new TestRecords(records ?? memoryStore({ clock }).records, clock, systemRandom)
+    const start = (nodeId: string): Promise<TestGateway> =>
+      TestGateway.start(
+        options,
+        {
+          nodeId,
+          records: shared,
+          directory: {
+            rooms: (list, query, allows) => pair.lists.rooms(list, query, allows),
+            watch: (...query) => pair.lists.watch(...query),
+          },
+          cluster: {
+            nodes: {
+              isGone: (other) => pair.gone.has(other),
+              isDead: async (nodeId) => pair.dead.has(nodeId),
+              storeIsBehind: async (ms) => pair.storeUptimeMs < ms,
+            },
+            reroutes: () => pair.nearer !== undefined,
+            nearerNode: ({ length }) => (nodeId === 'node_a' && length > 0 ? pair.nearer : undefined),
+            tellTaken: (nodeId, ...taken) => {
+              if (!pair.deaf) void pair.gateway(nodeId).gateway.sessionTaken(...taken)
+            },
+          },
+        },
+        world,
+      )
+    const parts = { a: await start('node_a'), b: await start('node_b'), clock, owner: world.owner }
+    const pair: TestPair = new TestPair({ ...parts, records: shared })
+    world.owner.deliver = (message) => {
+      pair.a.gateway.edge.receive(message)
+      pair.b.gateway.edge.receive(message)
+    }
+    return pair
+  }
+
+  gateway(nodeId: string): TestGateway {
+    return nodeId === 'node_a' ? this.a : this.b
+  }
+
+  /** Lets `ms` pass, and whatever falls due with it be done. */
+  async pass(ms: number, stepMs = ms): Promise<void> {
+    for (let passed = 0; passed < ms; passed += stepMs) {
+      this.clock.advance(stepMs)
+      await new Promise(setImmediate)
+    }
+  }
+
+  /** Lets time pass, about as fast as it does for the sockets, until `work` is done. */
+  async meanwhile<T>(work: Promise<T>): Promise<T> {
+    let over = false
+    const done = work.finally(() => {
+      over = true
+    })
+    const tick = (): boolean => {
+      this.clock.advance(5)
+      return over
+    }
+    await vi.waitUntil(tick, { interval: 5, timeout: 15_000 })
+    return done
+  }
+
+  async close(): Promise<void> {
+    await this.meanwhile(Promise.all([this.a.close(), this.b.close()]))
+  }
+}
+
+/** The row of `arena:<key>`. */
+export const listedRow = (key: string, changes: Partial<StoredRow> = {}): StoredRow => ({
+  room_id: `arena:${key}`,
+  room_type: 'arena',
+  key,
+  members: 1,
+  max_members: null,
+  reserved: 0,
+  created_at: '2026-10-01T12:00:00.000Z',
+  data: { map: 'desert' },
+  node_id: 'node_1',
+  code: 'K7QX2M',
+  ...changes,
+})
+
+/** A directory with one list, which a test fills. */
+export class TestLists {
+  /** Rows of the list. */
+  all: readonly StoredRow[] = []
+  /** What the next query fails with. */
+  failure: Error | undefined
+  /** False: watches get no list. */
+  answers = true
+  readonly queries: unknown[] = []
+  readonly watchers = new Set<() => void>()
+
+  readonly rooms = async (
+    list: { readonly projectId: string; readonly roomType: string },
+    query: RoomQuery,
+    allows: (roomId: string) => boolean,
+  ): Promise<readonly StoredRow[]> => {
+    this.queries.push([list, query])
+    if (this.failure) throw this.failure
+    return this.all.filter(({ room_id: roomId }) => allows(roomId))
+  }
+
+  readonly watch = (
+    list: { readonly projectId: string; readonly roomType: string },
+    query: RoomQuery,
+    allows: (roomId: string) => boolean,
+    callback: (rows: readonly StoredRow[]) => void,
+  ): (() => void) => {
+    this.queries.push([list, query])
+    const call = () => this.answers && callback(this.all.filter(({ room_id: roomId }) => allows(roomId)))
+    this.watchers.add(call)
+    call()
+    return () => void this.watchers.delete(call)
+  }
+
+  /** The list has these rows from now on. */
+  change(...rows: readonly StoredRow[]): void {
+    this.all = rows
+    for (const call of this.watchers) call()
   }
 }

@@ -15,7 +15,7 @@ import { SUBPROTOCOLS, type Subprotocol } from '../../../shared/protocol/message
 import { MsgpackCodec } from '../../../shared/protocol/msgpack-codec.ts'
 import { Checksum } from '../../../shared/sync/checksum.ts'
 import { diff } from '../../../shared/sync/testing/diff.ts'
-import type { TestClient } from './test-client.ts'
+import type { TestClient } from './test-gateway.ts'
 
 type Kind<K extends ToOwner['kind']> = Extract<ToOwner, { kind: K }>
 /** Distributes over the union, which plain Omit does not. */

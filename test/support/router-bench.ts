@@ -1,30 +1,30 @@
 import { pino } from 'pino'
 import { Registry } from 'prom-client'
-import type { Claims } from '../../../dataplane/cluster/claims.ts'
-import type { PeerMessage } from '../../../dataplane/cluster/envelope.ts'
-import { CLUSTER_METRICS } from '../../../dataplane/cluster/metrics.ts'
-import type { LocalGateway } from '../../../dataplane/cluster/ownership.ts'
-import { Router, type RouterEnvironment, type RoutingOwnership } from '../../../dataplane/cluster/router.ts'
-import type { Inbox } from '../../../dataplane/inbox.ts'
+import type { Claims } from '../../dataplane/cluster/claims.ts'
+import type { PeerMessage } from '../../dataplane/cluster/envelope.ts'
+import { CLUSTER_METRICS } from '../../dataplane/cluster/metrics.ts'
+import type { LocalGateway } from '../../dataplane/cluster/ownership.ts'
+import { Router, type RouterEnvironment, type RoutingOwnership } from '../../dataplane/cluster/router.ts'
+import type { Inbox } from '../../dataplane/inbox.ts'
 import {
   type ClaimedType,
   type ClaimOptions,
   type Nowhere,
   type Place,
   refuseAll,
-} from '../../../dataplane/place.ts'
+} from '../../dataplane/place.ts'
 import {
   type Arrival,
   type RoomAddress,
   roomAddress,
   type ToEdge,
   type ToOwner,
-} from '../../../dataplane/traffic.ts'
-import type { Logger } from '../../../shared/log.ts'
-import { registerMetrics } from '../../../shared/metrics.ts'
-import type { RoomOwner } from '../../../shared/store/port.ts'
-import { FakeClock } from '../../kit/fake-clock.ts'
-import { nodeInfo } from '../descriptions.ts'
+} from '../../dataplane/traffic.ts'
+import type { Logger } from '../../shared/log.ts'
+import { registerMetrics } from '../../shared/metrics.ts'
+import type { RoomOwner } from '../../shared/store/port.ts'
+import { FakeClock } from '../kit/fake-clock.ts'
+import { nodeInfo } from './descriptions.ts'
 
 export const ROOM = roomAddress('prj_a', 'duel', 'one')
 export const HERE = 'node_here'
