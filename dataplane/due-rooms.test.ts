@@ -39,6 +39,7 @@ function bench(counts: readonly [number, number], space?: () => number) {
   }
   const start = async (): Promise<void> => {
     rooms.start()
+    clock.advance(EVERY_MS)
     await flushed()
   }
   return { clock, index, reads, logged, rooms, start, end, running: () => [...running.keys()] }
@@ -66,9 +67,8 @@ it('DueRooms takes no more rooms in all parts together than there is space for',
 })
 
 it('DueRooms reads each part at intervals between half of everyMs and everyMs', async () => {
-  const { clock, reads, rooms, start } = bench([0, 0])
-  await start()
-  expect(reads).toEqual(['0: 3', '1: 3'])
+  const { clock, reads, rooms } = bench([0, 0])
+  rooms.start()
   for (let i = 0; i < 20; i++) {
     reads.length = 0
     clock.advance(EVERY_MS / 2 - 1)

@@ -65,13 +65,15 @@ export class DueRooms<Due extends DueRoom> {
     this.#parts = Array.from({ length: parts }, (_, index) => new Part(index, maxRunning))
   }
 
-  /** Reads all parts, now and from then on. */
+  /** Reads all parts after an interval, and again after each further one. */
   start(): void {
     const { clock, random, everyMs } = this.#environment
     if (this.#stopped) return
-    for (const part of this.#parts) this.#read(part)
-    // Nodes that have started together read at different times.
-    this.#cancel = clock.schedule(everyMs * (0.5 + random.float() / 2), () => this.start())
+    // Random, so that nodes which have started together read at different times.
+    this.#cancel = clock.schedule(everyMs * (0.5 + random.float() / 2), () => {
+      for (const part of this.#parts) this.#read(part)
+      this.start()
+    })
   }
 
   /** Rooms of a part may be due now. */

@@ -62,9 +62,10 @@ export class NoticeDelivery {
     metrics.noticeOldest.read(() => this.#oldestMs / 1000)
   }
 
-  /** Begins to look for rooms with notices. */
+  /** Delivers the notices in the store, from now on. */
   start(): void {
     this.#due.start()
+    for (let part = 0; part < NOTICE_PARTS; part++) this.#due.look(part)
   }
 
   /** Notices of a room (`project/type:key`) were written: delivers them unless another node does. */
