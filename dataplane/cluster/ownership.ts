@@ -2,6 +2,7 @@ import { type Clock, sleep } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
 import type { NodeInfo } from '../../shared/node-registry.ts'
 import type { Random } from '../../shared/random.ts'
+import { Semaphore } from '../../shared/semaphore.ts'
 import type { CountedRoom, RoomQuota, Store } from '../../shared/store/port.ts'
 import type { Tracer } from '../../shared/tracing/tracer.ts'
 import type { Inbox } from '../inbox.ts'
@@ -351,25 +352,23 @@ interface HandOverEnvironment extends Pick<ClusterEnvironment, 'clock'> {
   readonly metrics: Pick<ClusterMetrics, 'handOverDuration'>
 }
 
-/** Rooms on their way at once: each is without an owner for a few round trips to the store only, and the store is not flooded. */
-const AT_ONCE = 8
+/** Maximum number of rooms that are handed over at the same time: each has no owner for a few round trips to the store. */
+const MAX_HANDED_OVER = 8
 
-/** Hands every room over to a living node, a few at a time; one that no node can take is saved for the first that asks for it. */
+/** Hands each room over to a living node. Saves a room that no node can take for the first node that asks for it. */
 export async function handOver(
   rooms: readonly LeavingRoom[],
   { links, clock, metrics }: HandOverEnvironment,
   ownership: Pick<Ownership, 'place'>,
 ): Promise<void> {
-  const waiting = [...rooms]
-  const work = async (): Promise<void> => {
-    for (let room = waiting.shift(); room; room = waiting.shift()) {
-      const { address, stateVersion, mostlyAt } = room
-      const nodeId = ownership.place('hand_over', { roomType: address.roomType, stateVersion }, mostlyAt)
-      const began = clock.monotonic()
-      if ((await room.handOver(nodeId)) && nodeId !== undefined)
-        links.send(nodeId, { to: 'host', room: address })
-      metrics.handOverDuration.observe((clock.monotonic() - began) / 1000)
-    }
+  const places = new Semaphore(MAX_HANDED_OVER)
+  const move = async (room: LeavingRoom): Promise<void> => {
+    const { address, stateVersion, mostlyAt } = room
+    const nodeId = ownership.place('hand_over', { roomType: address.roomType, stateVersion }, mostlyAt)
+    const began = clock.monotonic()
+    if ((await room.handOver(nodeId)) && nodeId !== undefined)
+      links.send(nodeId, { to: 'host', room: address })
+    metrics.handOverDuration.observe((clock.monotonic() - began) / 1000)
   }
-  await Promise.all(Array.from({ length: AT_ONCE }, work))
+  await Promise.all(rooms.map((room) => places.run(() => move(room))))
 }

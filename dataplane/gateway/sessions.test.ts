@@ -1,8 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
-import { expectClose, type TestClient } from '../../test/support/gateway/test-client.ts'
 import type { TestGateway } from '../../test/support/gateway/test-gateway.ts'
-import { TestPair } from '../../test/support/gateway/test-pair.ts'
+import { expectClose, type TestClient, TestPair } from '../../test/support/gateway/test-gateway.ts'
 import type { GatewayOptions } from './context.ts'
 
 let pair: TestPair

@@ -140,7 +140,7 @@ describe('admit', () => {
     ['0', 0, '0'],
     ['an object', { ok: false }, 'an object with the keys ok'],
     ['a promise of false', Promise.resolve(false), 'false'],
-  ])('that returns %s admits no one, and the log says what to return', async (_, answer, shown) => {
+  ])('that returns %s admits nobody, and the log names the valid values', async (_, answer, shown) => {
     const lines: string[] = []
     const log = pino({}, { write: (line) => void lines.push(line) })
     const room = defineRoom({ type: 'gate', create: () => ({ here: 0 }), admit: () => answer as never })
@@ -380,7 +380,7 @@ describe('ctx.kick with ban', () => {
   })
 
   it.each(['journal', 'snapshot'] as const)(
-    'in a %s room holds at the next owner, also if the owner dies right after the ack',
+    'in a %s room is kept by the next owner, also if the owner dies right after the ack',
     async (durability) => {
       const { bench, host } = await hallOf(durability, { eve: 'eve', mallory: 'mallory' })
       await bench.advance(1000, 50)

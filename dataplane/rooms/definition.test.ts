@@ -317,7 +317,7 @@ describe('a pattern of layers', () => {
     ['hands_of.*', /create makes no hands_of in the state: there are deck, hands, teams, board/],
     ['teams.*.plans', /create makes no plans in teams\.\*: write teams\.\*\.plan;/],
     ['board.secrets.*', /create makes no secrets in board: write board\.secret\.\*;/],
-  ])('that matches nothing is refused when the room type loads: %s', (pattern, message) => {
+  ])('that matches nothing is rejected when the room type loads: %s', (pattern, message) => {
     expect(() => withPattern(pattern)).toThrow(message)
   })
 
@@ -329,7 +329,7 @@ describe('a pattern of layers', () => {
     'teams.*.hideout',
     'board.secret',
     '*',
-  ])('is accepted where it matches, or may match what comes later: %s', (pattern) => {
+  ])('is accepted if it matches, or may match later parts: %s', (pattern) => {
     expect(withPattern(pattern).layers).toEqual({ [pattern]: null })
   })
 

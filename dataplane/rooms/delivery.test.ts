@@ -6,7 +6,8 @@ import type { Subprotocol } from '../../shared/protocol/messages.ts'
 import { MsgpackCodec } from '../../shared/protocol/msgpack-codec.ts'
 import { Replace } from '../../shared/sync/delta.ts'
 import { counter, counting } from '../../test/support/rooms/counter-room.ts'
-import { RoomBench, roomWith, TestMember } from '../../test/support/rooms/room-bench.ts'
+import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
+import { TestMember } from '../../test/support/rooms/test-member.ts'
 import { type Durability, defineRoom } from './definition.ts'
 import { History, HistoryBudget } from './history.ts'
 import { JournalFormat, type Update } from './journal.ts'
@@ -206,7 +207,7 @@ describe('replies', () => {
       ['twice', 'ctx.reply was called twice'],
       ['silent', 'its handler gave none'],
       ['undeclared', 'declares no reply'],
-    ])('%s: the turn has not taken place, and the error says why', async (type, text) => {
+    ])('%s: undoes the turn, with an error that gives the reason', async (type, text) => {
       const bench = new RoomBench([office()], { revealFailures: true })
       const ann = await bench.join('office', 'ann')
       say(bench, type, null, 1)

@@ -18,7 +18,7 @@ describe('the last events of a room', () => {
     ['journal', 'roomful.v1.json'],
     ['none', 'roomful.v1.msgpack'],
     ['none', 'roomful.v1.json'],
-  ] as const)('are read back from what resumes are served from: %s, %s', async (durability, codec) => {
+  ] as const)('are read from the history for resumes: %s, %s', async (durability, codec) => {
     const bench = new RoomBench([counter({ durability })])
     await bench.join('counter', 'ann', { codec })
     await bench.join('counter', 'bob', { codec, sub: 'bobby' })

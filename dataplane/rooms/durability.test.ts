@@ -294,7 +294,7 @@ describe('store trouble', () => {
       })
 
     it.each([11, 150])(
-      'for %d minutes, in which the record runs out, is told the room from memory',
+      'for %d minutes, in which the record expires, gets the room from memory',
       async (minutes) => {
         const { bench, ann } = await roomWith(counting('journal'), ['ann'])
         await bench.say('counter', 'ann', 'inc', null, 1)

@@ -3,9 +3,9 @@ import { pino } from 'pino'
 import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
-import { careless } from '../../test/support/rooms/careless-room.ts'
-import { counter } from '../../test/support/rooms/counter-room.ts'
-import { RoomBench, roomWith, type TestMember } from '../../test/support/rooms/room-bench.ts'
+import { careless, counter } from '../../test/support/rooms/counter-room.ts'
+import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
+import type { TestMember } from '../../test/support/rooms/test-member.ts'
 import type { Settled } from '../traffic.ts'
 import { defineRoom } from './definition.ts'
 import { FailureLog, RoomLogicRefused } from './failures.ts'
@@ -176,7 +176,7 @@ describe.each(THROWN)('%s', (_name, thrown) => {
 })
 
 describe('a state that is not JSON', () => {
-  const FILE = 'test/support/rooms/careless-room.ts'
+  const FILE = 'test/support/rooms/counter-room.ts'
   const lineWith = (text: string) =>
     1 +
     readFileSync(FILE, 'utf8')
@@ -210,7 +210,7 @@ describe('a state that is not JSON', () => {
       'messages.give.handle made a state that is not JSON: the value at /by/all is a Set; only plain objects and arrays are JSON',
     ])
     for (const { stack } of errors)
-      expect(stack.split('\n')[1]).toContain(`${FILE}:${lineWith('= defineRoom(')}:`)
+      expect(stack.split('\n')[1]).toContain(`${FILE}:${lineWith('careless = defineRoom(')}:`)
   })
 })
 

@@ -4,12 +4,8 @@ import type { LayerEncoder, RoomEncoder } from '../../shared/protocol/codec.ts'
 import { MsgpackCodec } from '../../shared/protocol/msgpack-codec.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
-import {
-  type BenchOptions,
-  RoomBench,
-  roomWith,
-  type TestMember,
-} from '../../test/support/rooms/room-bench.ts'
+import { type BenchOptions, RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
+import type { TestMember } from '../../test/support/rooms/test-member.ts'
 import type { Frame } from '../frame.ts'
 import { FlushFrames, Subscription } from '../gateway/subscription.ts'
 import { defineRoom } from './definition.ts'

@@ -332,7 +332,7 @@ describe('the row of a room', () => {
     [true, { node_id: null, members: 0 }],
     [false, undefined],
   ])(
-    'of a room that sleeps stays for as long as its record only with `sleeping` (%s)',
+    'of a sleeping room stays as long as its record only with `sleeping` (%s)',
     async (sleeping, row) => {
       const { bench } = await roomWith(duel({ onIdle: 'sleep', sleeping }), ['ann'])
       leave(bench, 'ann')
@@ -364,7 +364,7 @@ describe('the row of a room', () => {
   })
 
   it.each(['deaf', 'silent'] as const)(
-    'of a room that sleeps is refused only if the store may have released the room more than a minute before (%s)',
+    'of a sleeping room is refused only if the store may have released the room more than a minute before (%s)',
     async (mood) => {
       const { bench } = await roomWith(duel({ onIdle: 'sleep', sleeping: true }), ['ann'])
       const { rooms } = bench.store.store
@@ -588,7 +588,7 @@ describe('the code of a room', () => {
   })
 
   it.each(['journal', 'snapshot'] as const)(
-    'stays with the room under its next owner (%s)',
+    'is the same under the next owner (%s)',
     async (durability) => {
       const { bench, ann } = await withCodes({ durability })
       await bench.advance(1000, 100)
@@ -630,7 +630,7 @@ describe('the code of a room', () => {
   it.each([
     ['is claimed again', undefined],
     ['is another', 'duel:thief'],
-  ])('%s after the store has lost it, where another room has (%s)', async (_, taken) => {
+  ])('%s after the store has lost it; another room has claimed it: %s', async (_, taken) => {
     const { bench, ann } = await withCodes()
     const code = codeOf(bench)!
     const key = codeKey('prj_test', code)

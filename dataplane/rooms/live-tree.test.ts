@@ -367,7 +367,7 @@ describe('a view', () => {
     ['a property that is defined', (s) => Object.defineProperty(s, 'a', { value: 1 }), /assign to them/],
     ['a freeze', (s) => Object.freeze(s), /cannot be frozen/],
     ['a prototype', (s) => Object.setPrototypeOf(s, null), /no prototype/],
-  ])('refuses %s at once, and the turn may go on', (_what, write, message) => {
+  ])('rejects %s immediately, and the turn can continue', (_what, write, message) => {
     const { state } = played((draft) => {
       expect(() => write(draft)).toThrow(message)
       draft.n++
@@ -393,7 +393,7 @@ describe('a flush', () => {
     ['a pop', ({ log }) => log.pop(), 0],
     ['a key that goes', ({ players }) => delete players.p7, 0],
     ['a field that came back', ({ players: { p7 } }) => [1, 7].map((x) => Object.assign(p7!, { x })), 0],
-  ])('visits what changed and copies nothing, however wide the state is: %s', (what, turn, hashed) => {
+  ])('visits only changes and copies nothing, however wide the state is: %s', (what, turn, hashed) => {
     for (const width of [10, 1000]) {
       const tree = new LiveTree(wide(width))
       const before = tree.flushed as Wide

@@ -2,12 +2,8 @@ import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
 import type { Subprotocol } from '../../shared/protocol/messages.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
-import {
-  type BenchOptions,
-  RoomBench,
-  roomWith,
-  type TestMember,
-} from '../../test/support/rooms/room-bench.ts'
+import { type BenchOptions, RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
+import type { TestMember } from '../../test/support/rooms/test-member.ts'
 import { type Durability, defineRoom } from './definition.ts'
 import { ROOM_LIMITS } from './environment.ts'
 import { JournalFormat } from './journal.ts'
@@ -413,7 +409,7 @@ describe('departures', () => {
     it.each([
       ['kicked', 'kick', 'ann', '-ann kicked: no manners'],
       ['closed', 'win', null, '-ann closed'],
-    ])('hears that it was %s, for as long as a session may be resumed', async (_, type, data, farewell) => {
+    ])('gets the end of its seat (%s) for as long as a session can be resumed', async (_, type, data, farewell) => {
       const { bench, ann } = await begun('roomful.v1.msgpack', { limits: { detachedMs: 20_000 } })
       bench.detach('match', ann)
       await bench.say('match', 'bob', type, data)
@@ -423,6 +419,17 @@ describe('departures', () => {
       expect(await comeBack(bench, ann)).toEqual([farewell])
       await bench.advance(2000, 1000)
       expect(await comeBack(bench, ann)).toEqual(['no_seat'])
+    })
+
+    it('gets the end of its seat as the answer to a leave, if the leave arrives first', async () => {
+      const { bench, ann } = await begun('roomful.v1.msgpack')
+      bench.detach('match', ann)
+      await bench.say('match', 'bob', 'kick', 'ann')
+      await bench.advance(200)
+      ann.heard.length = 0
+      bench.send('match', 'ann', { kind: 'leave', reason: 'left', request_id: 2 })
+      await bench.settle()
+      expect([ann.heard, ann.errors]).toEqual([['-ann kicked: no manners'], []])
     })
 
     it('gets the text that the room has not waited any longer', async () => {

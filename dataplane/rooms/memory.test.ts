@@ -39,7 +39,7 @@ function used(): number {
  */
 async function attack(bench: RoomBench, round: number): Promise<number> {
   const rooms = Array.from({ length: ROOMS }, (_, n) => `room ${n}`)
-  // Strings that share nothing, or V8 would hold one for all.
+  // Strings that share nothing. Otherwise V8 would keep one for all.
   const text = (n: number, bytes: number) => Buffer.alloc(bytes, `${round} ${n} `).toString()
   for (let n = 0; n < 60; n++) {
     for (const key of rooms) {

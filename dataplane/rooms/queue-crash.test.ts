@@ -1,6 +1,7 @@
 import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
-import { type BenchOptions, RoomBench, type TestMember } from '../../test/support/rooms/room-bench.ts'
+import { type BenchOptions, RoomBench } from '../../test/support/rooms/room-bench.ts'
+import type { TestMember } from '../../test/support/rooms/test-member.ts'
 import { defineRoom, type RoomDefinition } from './definition.ts'
 import { defineQueue } from './queue.ts'
 

@@ -12,7 +12,8 @@ import { diff } from '../../shared/sync/testing/diff.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { json } from '../../test/support/json-arbitrary.ts'
 import { counting } from '../../test/support/rooms/counter-room.ts'
-import { RoomBench, roomWith, TestMember } from '../../test/support/rooms/room-bench.ts'
+import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
+import { TestMember } from '../../test/support/rooms/test-member.ts'
 import { type Durability, defineRoom } from './definition.ts'
 import { JournalFormat } from './journal.ts'
 import { restore } from './restore.ts'
@@ -368,7 +369,7 @@ describe('damaged record', () => {
           return withPart(0, format.snapshot({ ...whole, updates }))
         },
       ],
-    ])('in %s is refused and left for a newer node, and told of once', async (_, newer) => {
+    ])('in %s is refused and left for a newer node, and logged once', async (_, newer) => {
       const record = newer()
       const { store, clock } = await stored(record)
       const lines: { level: number; room?: string; err: { message: string } }[] = []
@@ -468,7 +469,7 @@ describe('whole state', () => {
 
     // The room writes lost data from memory: with the update in flight, and without the turns after it.
     it.each(['lost the room', 'gone back to before the last updates'])(
-      'is what the store is told that has %s',
+      'is written to a store that has %s',
       async (loss) => {
         const { bench, ann } = await roomWith(cards(), ['ann'])
         await bench.say('cards', 'ann', 'deal', null, 1)
@@ -498,7 +499,7 @@ describe('whole state', () => {
 
   describe('the whole state of a large room', () => {
     it.each(['journal', 'snapshot', 'none'] as const)(
-      'is the present one for the first who joins again with a subprotocol that no one spoke meanwhile: %s',
+      'is up to date for the first member that joins with a subprotocol that no member used until then: %s',
       async (durability) => {
         const { bench, ann } = await roomWith(cards(durability), ['ann'])
         const join = (name: string) => bench.join('cards', name, { codec: 'roomful.v1.json' })

@@ -4,7 +4,8 @@ import * as v from 'valibot'
 import { describe, expect, it, vi } from 'vitest'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
-import { RoomBench, type TestMember } from '../../test/support/rooms/room-bench.ts'
+import { RoomBench } from '../../test/support/rooms/room-bench.ts'
+import type { TestMember } from '../../test/support/rooms/test-member.ts'
 import type { Mode } from '../watchdog/suspects.ts'
 import { encodeNote, noObserver, sharedTurn, type Turn, TurnReader, TurnWriter } from '../watchdog/turns.ts'
 import { type Durability, defineRoom } from './definition.ts'
@@ -396,12 +397,12 @@ describe('stuck turns', () => {
     // Seen: the validator ran before the room was claimed, so there was no note, and one node after the other
     // hung.
     it.each([
-      ['options', 'a room that no one owned'],
+      ['options', 'a room without an owner'],
       ['options', 'a room with members'],
-      ['create', 'a room that no one owned'],
+      ['create', 'a room without an owner'],
       ['admit', 'a room with members'],
       ['onJoin', 'a room with members'],
-    ])('(%s, %s) is refused by the next one, for that session alone', async (at, room) => {
+    ])('(%s, %s) is refused by the next owner, only for that session', async (at, room) => {
       const { node, hooks } = cluster()
       const first = node()
       const bob = room === 'a room with members' ? await first.join('looper', 'bob') : undefined

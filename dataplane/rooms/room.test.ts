@@ -3,7 +3,8 @@ import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
 import type { Json } from '../../shared/json.ts'
 import { counter, counting } from '../../test/support/rooms/counter-room.ts'
-import { RoomBench, roomWith, type TestMember } from '../../test/support/rooms/room-bench.ts'
+import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
+import type { TestMember } from '../../test/support/rooms/test-member.ts'
 import { defineRoom } from './definition.ts'
 
 describe('a message', () => {
@@ -123,7 +124,7 @@ describe('a message', () => {
   it.each<[string, unknown]>([
     ['false', false],
     ['a text', 'not today'],
-  ])('is not what an onJoin returns: %s fails the join', async (_, answer) => {
+  ])('cannot be the result of onJoin: %s fails the join', async (_, answer) => {
     const room = defineRoom({ type: 'gate', create: () => ({ here: 0 }), onJoin: () => answer as never })
     const { ann } = await roomWith(room, ['ann'], { revealFailures: true })
     expect(ann.errors).toMatchObject([

@@ -164,7 +164,7 @@ describe('save', () => {
   })
 
   it.each(['dispose', 'sleep'] as const)(
-    'comes before an empty room ends (%s), which waits for it and can be joined meanwhile',
+    'comes before an empty room ends (%s), which can be joined until then',
     async (onIdle) => {
       const { bench, database, add, leave } = await saved(onIdle === 'sleep' ? { onIdle } : {})
       database.mood = 'fails'
@@ -220,7 +220,7 @@ describe('save', () => {
   })
 
   it.each(['fine', 'fails', 'hangs'] as const)(
-    'is tried once when the process ends and no other takes the room (the database: %s)',
+    'is tried once when the process ends and no other node takes the room (the database: %s)',
     async (mood) => {
       const { bench, database, add } = await saved()
       await add('one')

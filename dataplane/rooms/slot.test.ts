@@ -154,7 +154,7 @@ describe('RoomSlot', () => {
   })
 
   it.each(['opening', 'frozen', 'leaving'] as const)(
-    'in state %s: keeps the order of what waits, on its way to the next owner',
+    'in state %s: forwards waiting messages in their order to the next owner',
     async (state) => {
       const { bench, end } = await STAGES[state]()
       for (const kind of KINDS) send(bench, kind)

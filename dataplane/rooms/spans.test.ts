@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
-import { RecordingTracer } from '../../test/support/recording-tracer.ts'
 import { counter } from '../../test/support/rooms/counter-room.ts'
 import { RoomBench } from '../../test/support/rooms/room-bench.ts'
+import { RecordingTracer } from '../../test/support/tracing.ts'
 import { defineRoom } from './definition.ts'
 
 const EDGE = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { pino } from 'pino'
 import * as v from 'valibot'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { codeOf, ROOT } from '../../test/support/pages/pages.ts'
+import { codeOf, ROOT } from '../../test/support/pages.ts'
 import { type BenchOptions, RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
 import { Inbox } from '../inbox.ts'
 import { defineRoom, type RoomDefinition } from './definition.ts'
@@ -424,7 +424,7 @@ describe('migration', () => {
       ['returns a promise', third(() => Promise.resolve({}))],
       ['returns what it assigns', third((state) => (state.counts.length = 3))],
       ['returns null', third(() => null)],
-    ])('keeps a room shut whose migrate %s, and loses nothing of it', async (_, broken) => {
+    ])('refuses joins to a room whose migrate %s, and loses nothing of the room', async (_, broken) => {
       const { ann, node, inspect } = await orphan()
       const shut = node(broken)
       const bob = await shut.join('counts', 'bob')

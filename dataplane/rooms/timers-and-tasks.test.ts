@@ -192,7 +192,7 @@ describe('a timer', () => {
     ['data that is too large', { ms: 1, note: 'x'.repeat(5000) }, 'has 5011 bytes of JSON; it may have 4096'],
     ['an id that is no text', { ms: 1, note: 'x', id: 7 }, 'got the id 7'],
     ['an id that is too long', { ms: 1, note: 'x', id: 'x'.repeat(97) }, 'a text of 1 to 96 bytes'],
-  ])('with %s is an error that says what would be right', async (_, data, text) => {
+  ])('with %s throws an error that names the valid form', async (_, data, text) => {
     const { ann, say } = await started({ revealFailures: true })
     await say('after', data)
     expect(ann.errors.at(-1)).toMatchObject({
@@ -441,7 +441,7 @@ describe('tasks', () => {
         /ctx.task got a promise, whose work has begun already; .*ctx.task\(\(\) => work\(\), "question"\)/,
       ],
       ['unknown', /names the task "unknown", which is not among the room's tasks: there are question/],
-    ])('is refused with an error that says what would be right: %s', async (data, text) => {
+    ])('is refused with an error that names the valid form: %s', async (data, text) => {
       const { ann, say } = await started({ revealFailures: true })
       await say('ask', data)
       expect(ann.errors).toMatchObject([{ code: 'room_logic_failed', message: expect.stringMatching(text) }])
@@ -450,7 +450,7 @@ describe('tasks', () => {
 
   describe('a task whose owner is gone', () => {
     it.each(['dies', 'hands over'])(
-      'is told to have moved at the next, once, and not begun again (%s)',
+      'has the outcome moved at the next owner, once, and does not start again (%s)',
       async (how) => {
         const { bench, ann, asked, say, got } = await started()
         await say('ask')
@@ -646,7 +646,7 @@ describe('A task with retry', () => {
     ['pay', { gold: 1, id: '' }, /ctx.task got the id ""; it must be a text of 1 to 96 bytes/],
     ['work', null, /ctx.task got work for the task "pay", which has retry and its own run/],
     ['look', null, /ctx.task got data for the task "look", which has no retry/],
-  ])('is refused with an error that says what would be right: %s %j', async (type, data, text) => {
+  ])('is refused with an error that names the valid form: %s %j', async (type, data, text) => {
     const { ann, say } = await opened({ revealFailures: true })
     await say(type, data)
     expect(ann.errors).toMatchObject([{ code: 'room_logic_failed', message: expect.stringMatching(text) }])
