@@ -6,7 +6,7 @@ export type Codec = 'json' | 'msgpack'
 export const CODECS: readonly Codec[] = ['json', 'msgpack']
 
 /** A flush of a room. */
-export interface RoomFlush {
+interface RoomFlush {
   room_id: string
   epoch: number
   seq: number
@@ -105,7 +105,7 @@ export type WireState =
   | { codec: 'msgpack'; announced: Announcement; state: WireValue }
 
 /** The change of a patch on the wire. `change` is undefined if the patch changes nothing. */
-export type WirePatch =
+type WirePatch =
   | { codec: 'json'; ops: Operation[] }
   | { codec: 'msgpack'; announced: Announcement | null; change: WireValue | undefined }
 
