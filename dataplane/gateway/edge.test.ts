@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import type { TestClient } from '../../test/support/gateway/test-client.ts'
 import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
-import type { Settled } from '../traffic.ts'
+import type { Acknowledgement } from '../traffic.ts'
 
 let test: TestGateway
 beforeEach(async () => {
@@ -543,10 +543,18 @@ describe('what became of messages', () => {
     await client.roundTrip()
     const room = test.owner.room('one')
     const { member_id: memberId } = joined
-    const attached = (settled: Settled) => {
+    const attached = (acknowledgement: Acknowledgement) => {
       const { ask } = test.owner.of('attach').at(-1)!
       const { seq } = room
-      room.send({ kind: 'attached', member_id: memberId, ask, seq, resumed: true, frames: [], ...settled })
+      room.send({
+        kind: 'attached',
+        member_id: memberId,
+        ask,
+        seq,
+        resumed: true,
+        frames: [],
+        ...acknowledgement,
+      })
     }
     return { client, room, memberId, snapshot, welcome, attached }
   }

@@ -485,17 +485,17 @@ describe('Unacked', () => {
     for (const ref of [2, 3, 4]) unacked.add(refusal(ref), 10)
     unacked.add(refusal(5, 'other'), 10)
     expect(unacked.messages).toMatchObject([{ ref: 1 }, { from: 2, through: 4 }, { from: 5, through: 5 }])
-    unacked.settle(3)
+    unacked.acknowledge(3)
     expect(unacked.messages).toMatchObject([{ from: 2, through: 4 }, { from: 5 }])
-    unacked.settle(4)
+    unacked.acknowledge(4)
     expect(unacked.messages).toMatchObject([{ from: 5 }])
-    expect([unacked.settled, unacked.last]).toEqual([4, 5])
+    expect([unacked.acked, unacked.last]).toEqual([4, 5])
   })
 
   it('keeps nothing that is settled already', () => {
     const unacked = new Unacked({ messages: 10, bytes: 1000 })
     unacked.restart(3)
-    unacked.settle(5)
+    unacked.acknowledge(5)
     for (const ref of [4, 5, 6]) unacked.add(message(ref), BYTES)
     expect(unacked.messages).toMatchObject([{ ref: 6 }])
   })
@@ -504,7 +504,7 @@ describe('Unacked', () => {
     const unacked = new Unacked({ messages: 10, bytes: 1000 })
     for (const ref of [1, 2, 3]) unacked.add(message(ref), BYTES)
     const given = unacked.messages.map((kept) => {
-      unacked.settle(2)
+      unacked.acknowledge(2)
       return kept.kind === 'message' && kept.ref
     })
     expect(given).toEqual([1, 2, 3])

@@ -6,7 +6,7 @@ import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { careless } from '../../test/support/rooms/careless-room.ts'
 import { counter } from '../../test/support/rooms/counter-room.ts'
 import { RoomBench, roomWith, type TestMember } from '../../test/support/rooms/room-bench.ts'
-import type { Settled } from '../traffic.ts'
+import type { Acknowledgement } from '../traffic.ts'
 import { defineRoom } from './definition.ts'
 import { FailureLog, RoomLogicRefused } from './failures.ts'
 import { JournalFormat } from './journal.ts'
@@ -310,7 +310,11 @@ describe('refusals', () => {
       return { bench, ann }
     }
     const state = { ack: 6, outcomes: range(3, 5), forgotten: 2 }
-    const stateOf = ({ ack, outcomes, forgotten }: Settled) => ({ ack, outcomes: refs(outcomes), forgotten })
+    const stateOf = ({ ack, outcomes, forgotten }: Acknowledgement) => ({
+      ack,
+      outcomes: refs(outcomes),
+      forgotten,
+    })
 
     it('the update that settles them says so, and so does the answer to an attach, of this owner and the next', async () => {
       const { bench, ann } = await forgotten()

@@ -1,4 +1,4 @@
-import type { RoomAddress, Settled, ToEdge, ToOwner } from '../../dataplane/traffic.ts'
+import type { Acknowledgement, RoomAddress, ToEdge, ToOwner } from '../../dataplane/traffic.ts'
 import { hash, textOf } from './explorer.ts'
 import { decode } from './ledger.ts'
 import type { SimClock } from './model-node.ts'
@@ -205,7 +205,7 @@ export class ModelEdge {
   }
 
   /** What the owner says became of messages. */
-  #settle({ ack: ref, outcomes = [], forgotten = 0 }: Settled): void {
+  #settle({ ack: ref, outcomes = [], forgotten = 0 }: Acknowledgement): void {
     if (forgotten > 0) this.#parts.violate(`${this.memberId} hears that ${forgotten} is forgotten`)
     for (const outcome of outcomes)
       if ('code' in outcome && this.#unacked.includes(outcome.ref))

@@ -11,6 +11,7 @@ import { RoomHost } from '../../../dataplane/rooms/host.ts'
 import { RoomCodes } from '../../../dataplane/rooms/listing.ts'
 import { ROOM_METRICS, type RoomMetrics } from '../../../dataplane/rooms/metrics.ts'
 import {
+  type Acknowledgement,
   type Arrival,
   type Farewell,
   type Frames,
@@ -19,7 +20,6 @@ import {
   type RoomAddress,
   type RoomRequest,
   roomAddress,
-  type Settled,
   type ToEdge,
   type ToOwner,
 } from '../../../dataplane/traffic.ts'
@@ -611,7 +611,7 @@ export class TestMember {
   }
 
   /** What became of its messages. */
-  settle({ ack, outcomes = [], forgotten = 0 }: Settled): void {
+  settle({ ack, outcomes = [], forgotten = 0 }: Acknowledgement): void {
     for (const outcome of outcomes)
       if ('reply' in outcome) this.replies.push(outcome)
       else this.errors.push(outcome)
