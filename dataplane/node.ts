@@ -12,7 +12,7 @@ import { newId, newNodeId, nodeName } from '../shared/ids.ts'
 import { subscribeKeyNews } from '../shared/key-news.ts'
 import { type NodeLimits, nodeLimits } from '../shared/limits.ts'
 import { createLog, type Logger, type LogLevel, setLogLevel } from '../shared/log.ts'
-import { processMetrics } from '../shared/metrics.ts'
+import { type Metrics, processMetrics, registerMetrics } from '../shared/metrics.ts'
 import type { NodeInfo } from '../shared/node-registry.ts'
 import { JsonCodec } from '../shared/protocol/json-codec.ts'
 import { MsgpackCodec } from '../shared/protocol/msgpack-codec.ts'
@@ -24,22 +24,25 @@ import { noTracer, type Tracer } from '../shared/tracing/tracer.ts'
 import { UnhandledErrors } from '../shared/unhandled.ts'
 import { currentBuild } from '../shared/version.ts'
 import { NodeLinks } from './cluster/links.ts'
+import { CLUSTER_METRICS } from './cluster/metrics.ts'
 import { Ownership } from './cluster/ownership.ts'
-import { Directory, type DirectoryEnvironment } from './directory/directory.ts'
+import { DIRECTORY_METRICS, Directory, type DirectoryEnvironment } from './directory/directory.ts'
 import { ClusterPlacing } from './directory/placing.ts'
 import { readQuery } from './directory/rows.ts'
 import { Gateway } from './gateway/gateway.ts'
 import { type AskKeyStatus, askControl } from './gateway/key-cache.ts'
+import { GATEWAY_METRICS } from './gateway/metrics.ts'
+import { NODE_METRICS } from './metrics.ts'
 import { DeadLetters } from './notices/dead-letters.ts'
 import { NoticeDelivery } from './notices/delivery.ts'
-import { noUrl, type PostNotice, webhook } from './notices/notice.ts'
+import { NOTICE_METRICS, noUrl, type PostNotice, webhook } from './notices/notice.ts'
 import { type AdminOptions, readiness, serveAdmin } from './ops/admin.ts'
-import { nodeMetrics } from './ops/metrics.ts'
 import { LoadMeter } from './ops/overload.ts'
 import { ClusterSearch } from './ops/runtime.ts'
 import type { RoomDefinition } from './rooms/definition.ts'
 import { RoomHost } from './rooms/host.ts'
 import { RoomCodes } from './rooms/listing.ts'
+import { ROOM_METRICS } from './rooms/metrics.ts'
 import type { RoomCode } from './rooms/room-code.ts'
 import { roomNamed } from './traffic.ts'
 import { Suspects } from './watchdog/suspects.ts'
@@ -159,6 +162,19 @@ const SHUT_DOWN_SPARE_MS = 10_000
 /** Maximum number of frozen rooms that a problem names. */
 const PROBLEM_NAMES = 5
 const DETACHED_GRACE_MS = 60_000
+
+const METRICS = {
+  ...GATEWAY_METRICS,
+  ...ROOM_METRICS,
+  ...CLUSTER_METRICS,
+  ...DIRECTORY_METRICS,
+  ...NOTICE_METRICS,
+  ...NODE_METRICS,
+}
+
+/** Registers the metrics of all parts of a node. The counters of the installed `roomTypes` exist from the start. */
+export const nodeMetrics = (registry: Registry, roomTypes: readonly string[] = []): Metrics<typeof METRICS> =>
+  registerMetrics(registry, METRICS, { room_type: roomTypes })
 
 /**
  * Starts a node. Resolves when the node accepts clients. Rejects if a port is in use, if the store cannot be reached, or if another process

@@ -75,7 +75,7 @@ export class Outbox {
       return
     }
     if (!this.#socket.write(frame)) this.#fallBehind()
-    this.#settle()
+    this.#wrote()
     this.#flusher.count(1, frame.length)
   }
 
@@ -153,7 +153,7 @@ export class Outbox {
     const taken = more ? this.#gather([frame, ...more], bytes) : this.#socket.write(frame)
     if (taken) this.#behind = 0
     else this.#fallBehind()
-    this.#settle()
+    this.#wrote()
     return bytes
   }
 
@@ -175,7 +175,7 @@ export class Outbox {
       this.#socket.onceDrained(() => {
         this.#draining = false
         this.#behind = 0
-        this.#settle()
+        this.#wrote()
       })
     this.#draining = true
     this.#behind = this.#socket.writableLength
@@ -186,7 +186,7 @@ export class Outbox {
     return waiting > 0 && !this.#gated && waiting > this.#bounds.outboxLimitBytes + this.#allowance
   }
 
-  #settle(): void {
+  #wrote(): void {
     const waiting = this.#bytes + this.#behind
     if (waiting === 0) this.#allowance = 0
     if (!this.#awaited || this.#closed || waiting > this.#bounds.outboxHighWaterBytes / 4) return
