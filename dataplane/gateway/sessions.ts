@@ -107,13 +107,13 @@ export class Sessions {
     const writer = this.#writerOf(session)
     if (!writer) return false
     if (await writer.save()) return true
-    this.drop(writer.session)
+    this.drop(writer.session, writer.endedElsewhere)
     return false
   }
 
   /** `save` in the background. */
   saveLater(session: Session): void {
-    this.#run(this.save(session), session)
+    void this.#run(this.save(session), session)
   }
 
   /** This node drains: clients that lose their connection will resume at other nodes. */
@@ -147,7 +147,7 @@ export class Sessions {
     if (!writer) return
     this.#remove(session)
     this.#endings.set(writer, reason)
-    this.#run(this.#finish(writer), session)
+    void this.#run(this.#finish(writer), session)
   }
 
   /**
@@ -171,20 +171,13 @@ export class Sessions {
 
   /**
    * Another node reports that it has taken a session, or that an operator has ended it there (`ended`). Drops the session if the record confirms
-   * this. A missing record also does: the session was taken and has ended there.
+   * this. If the store does not answer, the sweep reads the record again after some seconds.
    */
   async taken(sessionId: string, ended: boolean): Promise<void> {
     const writer = this.#writers.get(sessionId)
     if (!writer) return
-    try {
-      if ((await writer.check()) !== true) this.drop(writer.session, ended)
-    } catch (error) {
-      // The next write of the record will find out.
-      this.#context.log.debug(
-        { err: error, session_id: sessionId },
-        'whether a session was taken could not be read',
-      )
-    }
+    writer.reportTaken(ended)
+    await this.#run(this.save(writer.session), writer.session)
   }
 
   /** The store may have lost records: writes every record again, the first 100 immediately and the others within `CATCH_UP_MS`. */
@@ -204,7 +197,8 @@ export class Sessions {
       if (session.detachedMs > sessionResumeTtl * 1000) this.end(session, 'session_ended')
       else if (writer.due) this.saveLater(session)
     }
-    for (const writer of this.#endings.keys()) if (writer.due) this.#run(this.#finish(writer), writer.session)
+    for (const writer of this.#endings.keys())
+      if (writer.due) void this.#run(this.#finish(writer), writer.session)
   }
 
   /** Resolves when all pending writes are done, or after `FLUSH_WAIT_MS` without an answer of the store. */
@@ -275,7 +269,7 @@ export class Sessions {
   }
 
   /** Runs work on a record in the background. The sweep repeats work that the store did not answer. */
-  #run(work: Promise<unknown>, { sessionId }: Session): void {
+  #run(work: Promise<unknown>, { sessionId }: Session): Promise<void> {
     const done = work.then(
       () => {},
       (error: unknown) => {
@@ -287,7 +281,7 @@ export class Sessions {
       },
     )
     this.#underWay.add(done)
-    void done.then(() => this.#underWay.delete(done))
+    return done.finally(() => this.#underWay.delete(done))
   }
 }
 
@@ -301,6 +295,8 @@ class SessionWriter {
   #next: Promise<boolean> | undefined
   #saved = true
   #dueAt: number
+  /** A report of another node that the store has neither confirmed nor denied. */
+  #reported: { readonly ended: boolean } | undefined
 
   /** `version`: version of the stored record; 0: there is none yet. */
   constructor(context: GatewayContext, store: SessionStore, session: Session, version: number) {
@@ -344,9 +340,17 @@ class SessionWriter {
     return this.#next
   }
 
-  /** Resolves to true if the session still belongs to this node. Undefined: there is no record. Rejects with `StoreUnavailable`. */
-  check(): Promise<boolean | undefined> {
-    return this.#after(() => this.#reread())
+  /**
+   * Another node reports that it has taken the session, or that an operator has ended it there (`ended`). The next `save` reads the record first,
+   * and does not write a missing record again.
+   */
+  reportTaken(ended: boolean): void {
+    this.#reported = { ended }
+  }
+
+  /** True: another node has reported that an operator has ended the session there. */
+  get endedElsewhere(): boolean {
+    return this.#reported?.ended ?? false
   }
 
   /** Removes the record and its place. Returns false if another node has the session. Rejects with `StoreUnavailable`. */
@@ -368,6 +372,10 @@ class SessionWriter {
 
   async #save(): Promise<boolean> {
     this.#dueAt = this.#later(RETRY_MS)
+    if (this.#reported) {
+      if ((await this.#reread()) !== true) return false
+      this.#reported = undefined
+    }
     for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
       if (await this.#write()) {
         this.#saved = true
