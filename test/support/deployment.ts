@@ -19,22 +19,22 @@ import { programOr } from './debian-package.ts'
 import { freePort, until } from './redis-server.ts'
 import { newFolder, processTree, runEnvironment } from './run-folder.ts'
 
-/** What a test may choose. */
+/** Options of `Deployment.start`. */
 interface DeploymentOptions {
   readonly balancer: BalancerKind
   readonly controls?: number
   readonly nodes?: number
-  /** More variables for every node. */
+  /** Additional variables of every node. */
   readonly nodeEnv?: Readonly<Record<string, string>>
-  /** How many processes the balancer is. */
+  /** Number of processes of the balancer. */
   readonly balancerProcesses?: number
-  /** What the balancer's TLS is to be: everyone, nodes included, comes by it then. */
+  /** Certificate of the balancer. With it, all clients and nodes use TLS. */
   readonly certificate?: Certificate
 }
 
-/** A control process of its own: `roomful control`. */
+/** A process `roomful control`. */
 export interface ControlProcess {
-  /** Where it answers itself, past the balancer. */
+  /** Address of this process. It bypasses the balancer. */
   readonly url: string
   kill(): void
 }
@@ -43,7 +43,7 @@ const HOST = '127.0.0.1'
 const ROOMS = `${import.meta.dirname}/cluster-rooms`
 const at = (port: number): string => `${HOST}:${port}`
 
-/** A deployment as it is meant to be: processes of both planes over one Redis, behind a load balancer. */
+/** Processes of control and nodes with one Redis, behind a load balancer. */
 export class Deployment {
   readonly operatorToken: string
   readonly internalToken: string
@@ -68,7 +68,7 @@ export class Deployment {
     this.nodes = cluster.nodes.map((node) => nodeProcess({ ...node, nodeId: node.child.name }))
   }
 
-  /** Resolves once everything serves. */
+  /** Resolves when all processes are ready. */
   static async start(options: DeploymentOptions): Promise<Deployment> {
     const { controls = 2, nodes = 3, balancer, balancerProcesses, certificate } = options
     const tls = certificate && { websocket: at(await freePort()), control: at(await freePort()) }
@@ -113,7 +113,7 @@ export class Deployment {
     return this.nodes.map(({ nodeId }) => this.#cluster.child(nodeId).pid!)
   }
 
-  /** Where everything is. */
+  /** Addresses for the configuration of the balancer. */
   get places(): Places {
     const { websocket, api, balancer, nodes, controls } = this.#cluster.ports
     return {
@@ -126,19 +126,19 @@ export class Deployment {
     }
   }
 
-  /** Calls the control API through the balancer, as the operator unless told otherwise. */
+  /** Calls the control API through the balancer. */
   call(line: string, request: Request = {}): Promise<Answer> {
     const { certificate } = this.#options
     const send = certificate ? fetchTrusting(certificate.cert) : fetch
     return call(this.balancer.controlUrl, line, { as: this.operatorToken, ...request }, send)
   }
 
-  /** The same past the balancer, at one process. */
+  /** Calls the control API of one process. The call bypasses the balancer. */
   callAt(control: ControlProcess, line: string, request: Request = {}): Promise<Answer> {
     return call(control.url, line, { as: this.operatorToken, ...request })
   }
 
-  /** A project of its own with a token for players. */
+  /** Creates a project and a token for its players. */
   async login(): Promise<Login> {
     const projectId: string = (await this.call('POST /projects', { body: { name: 'balanced' } })).body.id
     const { body } = await this.call('POST /tokens', { body: { project_id: projectId, ttl_seconds: 3600 } })
@@ -161,30 +161,30 @@ export class Deployment {
     return players
   }
 
-  /** Which node has the connection of a member of a room, as the room's owner sees it. */
+  /** Returns the edge of a member, from the description of the room's owner. */
   async nodeOf(roomId: string, player: Player): Promise<string | undefined> {
     const room = await this.room(roomId)
     return room?.members.find(({ member_id: memberId }) => memberId === player.id)?.node_id
   }
 
-  /** The room as its owner describes it; undefined: no open node runs it. */
+  /** Returns the owner's description of a room. Undefined: no open node runs the room. */
   async room(roomId: string): Promise<RoomDescription | undefined> {
     const open = this.nodes.filter((node) => node.open)
     const all = await Promise.all(open.map((node) => this.runtime(node)))
     return all.flatMap(({ rooms }) => rooms).find((room) => room.room_id === roomId)
   }
 
-  /** What a node says of its rooms and sessions. */
+  /** Returns the rooms and sessions of a node. */
   runtime({ adminUrl }: NodeProcess) {
     return runtimeOf(adminUrl, this.internalToken)
   }
 
-  /** Ends every player; the processes stay for the next test. */
+  /** Ends all players. The processes continue for the next test. */
   reset(): void {
     for (const player of this.#players.splice(0)) player.close()
   }
 
-  /** The same, and starts again whatever a test has ended, or left hanging. */
+  /** Ends all players, and restarts each process that a test has ended or suspended. */
   async restore(): Promise<void> {
     this.reset()
     await Promise.all(this.nodes.map((node) => (node.open ? undefined : node.close())))
@@ -200,27 +200,27 @@ export class Deployment {
   }
 }
 
-/** The load balancers there are configurations for. */
+/** Load balancers that the repository has a configuration for. */
 export const BALANCERS = ['haproxy', 'nginx'] as const
 export type BalancerKind = (typeof BALANCERS)[number]
 
-/** Settings that are there for some: their lines are marked with `#` and this word. */
+/** Optional settings. Their lines in a configuration are comments that start with `#` and this word. */
 type Setting = 'tls' | 'hsts' | 'limit'
 
-/** The text of a configuration with these settings switched on, by taking their marks away. */
+/** Returns the text of a configuration without the marks of these settings. */
 export const switchedOn = (text: string, settings: readonly Setting[]): string =>
   settings.reduce((now, setting) => now.replaceAll(new RegExp(`^( *)#${setting} `, 'gm'), '$1'), text)
 
-/** A load balancer that runs the configuration of this repository, at other addresses. */
+/** A load balancer with the configuration of this repository and other addresses. */
 export interface Balancer {
   readonly wsUrl: string
   readonly controlUrl: string
   readonly operationsUrl: string
-  /** Its processes, those that it has started included. */
+  /** Its processes and their children. */
   pids(): number[]
-  /** Everything it has said. */
+  /** All output of its processes. */
   output(): string
-  /** Puts another certificate in the place of the one it has, and has it read its configuration again, as an operator would. */
+  /** Replaces the certificate and reloads the configuration, like an operator. */
   renew(certificate: Certificate): Promise<void>
   close(): Promise<void>
 }
@@ -229,16 +229,16 @@ const FOLDER = new URL('../../deploy/balancer/', import.meta.url)
 
 const END_MS = 10_000
 
-/** What a test may choose. */
+/** Options of `startBalancer`. */
 interface BalancerOptions {
-  /** So many that share its ports, for more connections than one may have file descriptors (haproxy; nginx has workers). Default 1. */
+  /** Number of processes that share the ports. Each has its own limit of file descriptors (haproxy; nginx has workers). Default 1. */
   readonly processes?: number
-  /** Settings that are there for some. With `tls` it needs a certificate, and `places.tls`. */
+  /** Optional settings. `tls` needs a certificate and `places.tls`. */
   readonly settings?: readonly Setting[]
   readonly certificate?: Certificate
 }
 
-/** Writes the configuration of a load balancer, with its servers at these places, into a folder; the path of the file. */
+/** Writes the configuration of a load balancer for these addresses into a folder. Returns the path of the file. */
 async function writeConfiguration(
   folder: string,
   kind: BalancerKind,
@@ -257,19 +257,19 @@ async function writeConfiguration(
   return file
 }
 
-/** haproxy reads all that is in the folder, and certificate and key from one file. */
+/** haproxy reads all files of the folder, and expects certificate and key in one file. */
 async function writeCertificate(folder: string, kind: BalancerKind, { cert, key }: Certificate) {
   await writeFile(join(folder, 'roomful.pem'), kind === 'haproxy' ? cert + key : cert)
   if (kind === 'nginx') await writeFile(join(folder, 'roomful.key'), key)
 }
 
-/** How each is started in the foreground, given its configuration file and a folder of its own. */
-const WORDS: Readonly<Record<BalancerKind, (file: string, folder: string) => string[]>> = {
+/** Arguments that start a balancer in the foreground. */
+const ARGUMENTS: Readonly<Record<BalancerKind, (file: string, folder: string) => string[]>> = {
   haproxy: (file) => ['-W', '-db', '-f', file],
   nginx: (file, folder) => ['-e', 'stderr', '-c', file, '-g', `daemon off; pid ${folder}/nginx.pid;`],
 }
 
-/** Starts a load balancer in front of servers that run; resolves once it lets requests through to control. */
+/** Starts a load balancer in front of running servers. Resolves when `/readyz` of control answers through it. */
 export async function startBalancer(
   kind: BalancerKind,
   places: Places,
@@ -280,7 +280,7 @@ export async function startBalancer(
   const file = await writeConfiguration(folder, kind, places, options)
   const program = programOr(kind)
   const children = new Children({ folder })
-  const args = WORDS[kind](file, folder)
+  const args = ARGUMENTS[kind](file, folder)
   const balancers = Array.from({ length: processes }, (_, index) =>
     children.add(`${kind}-${index + 1}`, { program, args, env: process.env }),
   )
@@ -292,16 +292,16 @@ export async function startBalancer(
   }
   const output = (): string => balancers.map(({ logFile }) => readFileSync(logFile, 'utf8')).join('')
   const close = async (): Promise<void> => {
-    // Told to end, so that workers end too.
+    // SIGTERM first: SIGKILL would leave the workers running.
     await Promise.all(balancers.map((balancer) => balancer.endWithin(END_MS)))
     await children.close()
     await rm(folder, { recursive: true, force: true })
   }
-  const look = fetchTrusting(certificate?.cert)
+  const get = fetchTrusting(certificate?.cert)
   await Promise.all(balancers.map((balancer) => balancer.start()))
-  const ready = until(`${kind} lets requests through`, async () => {
+  const ready = until(`${kind} forwards requests`, async () => {
     if (balancers.some(({ pid }) => pid === undefined)) throw new Error(output())
-    return (await look(`${urls.controlUrl}/readyz`)).ok
+    return (await get(`${urls.controlUrl}/readyz`)).ok
   })
   await ready.catch(async (error: unknown) => {
     await close()
@@ -315,16 +315,18 @@ export async function startBalancer(
   return { ...urls, pids, output, renew, close }
 }
 
-/** A certificate for 127.0.0.1 that vouches for itself, and its key: both PEM, and the files they are in. */
+/** A self-signed certificate for 127.0.0.1 and localhost. */
 export interface Certificate {
+  /** PEM. */
   readonly cert: string
+  /** PEM. */
   readonly key: string
   readonly certFile: string
 }
 
 const run = promisify(execFile)
 
-/** Makes one with openssl, good for a day. */
+/** Creates a certificate with openssl that is valid for a day. */
 export async function makeCertificate(): Promise<Certificate> {
   const folder = await newFolder()
   const [certFile, keyFile] = [join(folder, 'cert.pem'), join(folder, 'key.pem')]
@@ -337,31 +339,31 @@ export async function makeCertificate(): Promise<Certificate> {
   return { cert, key, certFile }
 }
 
-/** What is understood of the options of `fetch`. */
-interface Asked {
+/** Supported options of `fetch`. */
+interface FetchOptions {
   readonly method?: string
   readonly headers?: Readonly<Record<string, string>>
   readonly body?: string
 }
 
 /**
- * A `fetch` that trusts this certificate (undefined: whom Node trusts), follows no redirect, and takes a connection of its own for each
- * request: that of Node 20 cannot be told whom to trust.
+ * Returns a `fetch` that trusts this certificate, follows no redirect, and opens a connection for each request. Undefined: the certificates
+ * that Node trusts. The `fetch` of Node 20 has no option for a certificate.
  */
 export const fetchTrusting =
   (ca: string | undefined) =>
-  (url: string, { method = 'GET', headers = {}, body }: Asked = {}): Promise<Response> =>
+  (url: string, { method = 'GET', headers = {}, body }: FetchOptions = {}): Promise<Response> =>
     new Promise((resolve, reject) => {
       const send = url.startsWith('https:') ? request : plainRequest
-      const asked = send(url, { method, headers: { ...headers }, agent: false, ca }, (answer) => {
+      const sent = send(url, { method, headers: { ...headers }, agent: false, ca }, (answer) => {
         const chunks: Buffer[] = []
         answer.on('data', (chunk: Buffer) => chunks.push(chunk))
         answer.once('error', reject)
         answer.once('end', () => {
-          const told = new Headers(answer.headers as Record<string, string>)
-          resolve(new Response(Buffer.concat(chunks), { status: answer.statusCode!, headers: told }))
+          const received = new Headers(answer.headers as Record<string, string>)
+          resolve(new Response(Buffer.concat(chunks), { status: answer.statusCode!, headers: received }))
         })
       })
-      asked.once('error', reject)
-      asked.end(body)
+      sent.once('error', reject)
+      sent.end(body)
     })

@@ -11,36 +11,36 @@ import {
   type Write,
 } from '../../shared/store/port.ts'
 
-/** Records behind a connection that is slow, breaks, or loses answers, as the test wants it. */
+/** Records with a connection that a test can delay, break, or let lose answers. */
 export class TestRecords implements Records {
-  /** Everything that was written, oldest first: keys. */
+  /** Keys of all successful puts, oldest first. */
   readonly written: string[] = []
-  /** Nothing gets through while set. */
+  /** True: every call rejects with `StoreUnavailable`. */
   down = false
-  /** The next so many writes and renewals take place, and their answers are lost. */
+  /** Number of coming writes and renewals that succeed and whose answers are lost. */
   answersLost = 0
-  /** Each way takes up to this long, a random time for each call. */
+  /** Longest delay of each direction, milliseconds. The delay of a call is random. */
   delayMs = 0
-  /** How often something was read. */
+  /** Number of reads. */
   reads = 0
-  /** How often something was written, a lease among it. */
+  /** Number of writes and renewals of leases. */
   writes = 0
-  /** How many writes are under way. */
+  /** Number of writes without an answer. */
   writing = 0
-  /** How many were at the most. */
+  /** Largest value of `writing`. */
   mostWriting = 0
   #records: Records
   readonly #clock: Clock
   readonly #random: Pick<Random, 'float'>
 
-  /** Without `random` every way takes `delayMs`. */
+  /** Without `random`, each direction takes `delayMs`. */
   constructor(records: Records, clock: Clock, random: Pick<Random, 'float'> = { float: () => 1 }) {
     this.#records = records
     this.#clock = clock
     this.#random = random
   }
 
-  /** Other records stand behind the connection from now on, as when a store comes back without its data. */
+  /** Replaces the records, as if the store had restarted without its data. */
   replace(records: Records): void {
     this.#records = records
   }
@@ -86,30 +86,30 @@ export class TestRecords implements Records {
 
   async #through<T>(work: () => Promise<T>): Promise<T> {
     if (this.down) throw new StoreUnavailable('the store is down')
-    await this.#way()
+    await this.#delay()
     const answer = await work()
-    await this.#way()
+    await this.#delay()
     return answer
   }
 
-  async #way(): Promise<void> {
+  async #delay(): Promise<void> {
     if (this.delayMs === 0) return
     const delayMs = this.#random.float() * this.delayMs
     await sleep(this.#clock, delayMs)
   }
 }
 
-/** What happens to the writes of rooms. */
+/**
+ * Fault of the writes of rooms. `slow`: a write waits for `let`. `deaf`: a write is not done and has no answer. `silent`: a write is done
+ * and has no answer. `refusing`: a write is not done and rejects with an error other than `StoreUnavailable`.
+ */
 type Mood = 'fine' | 'slow' | 'silent' | 'deaf' | 'refusing'
 
-/**
- * A store whose room writes can be held back (`slow`), lost on the way (`deaf`: not done, no answer), left without an answer
- * (`silent`: done, no answer) or refused (`refusing`: not done, an error that is none of the port's).
- */
+/** A store whose `mood` injects a fault into the writes of rooms. */
 export class TestStore {
   readonly store: Store
   mood: Mood = 'fine'
-  /** Writes of rooms that were asked for. */
+  /** Number of attempted writes of rooms. */
   writes = 0
   readonly #held: (() => void)[] = []
   #rooms: () => RoomRecords
@@ -181,17 +181,17 @@ export class TestStore {
     }
   }
 
-  /** From now on the records of rooms are these: of another store, say. */
+  /** Replaces the records of rooms, for example by those of another store. */
   follow(rooms: () => RoomRecords): void {
     this.#rooms = rooms
   }
 
-  /** Writes that wait. */
+  /** Number of waiting writes. */
   get held(): number {
     return this.#held.length
   }
 
-  /** Lets the oldest waiting write through. */
+  /** Lets the oldest waiting write continue. */
   let(): void {
     this.#held.shift()?.()
   }

@@ -35,7 +35,7 @@ import { RawClient, upgraded } from '../raw-client.ts'
 import { TestRecords } from '../test-store.ts'
 import { TestOwner, testCodecs } from './test-owner.ts'
 
-/** Where a client stands in a room. Without `member_id`: the test does not look at it. Without `settled`: it knows no outcome. */
+/** A client's position in a room. Default `member_id`: `mem_own`. Default `settled`: 0, so the client knows no outcome. */
 type Position = Pick<ResumePosition, 'room_id' | 'epoch' | 'seq'> & Partial<ResumePosition>
 
 const INTERNAL_TOKEN = 'internal-token-of-the-tests'
@@ -47,21 +47,21 @@ interface TestKey {
   status: 'active' | 'retiring' | 'revoked'
 }
 
-/** Answers `GET /internal/key-status` over HTTP as control does. Projects prj_one and prj_two have keys key_a and key_b. */
+/** Serves `GET /internal/key-status` like control. The projects prj_one and prj_two have the keys key_a and key_b. */
 export class TestControl {
-  /** How often it was asked. */
+  /** Number of requests. */
   asked = 0
-  /** The login of prj_one's own: what it says its keys are, at `/jwks.json`. */
+  /** Keys of prj_one's login, which `/jwks.json` serves. */
   readonly login = generateKeyPairSync('ed25519')
-  /** Whether it says that every project is disabled. */
+  /** True: every project is disabled. */
   disabled = false
-  /** Answers 503 while set. */
+  /** True: answers 503. */
   down = false
-  /** Takes no one for a node while set. */
+  /** True: answers 401 to every node. */
   refuses = false
-  /** When set, answers wait for it. */
+  /** Answers wait for this promise. */
   held: Promise<void> | undefined
-  /** Resolves at the first question. */
+  /** Resolves at the first request. */
   readonly firstQuestion: Promise<void>
   #heard: () => void = () => {}
   readonly #keys = new Map<string, TestKey>()
@@ -110,7 +110,7 @@ export class TestControl {
     return control
   }
 
-  /** What `AUTH_JWKS` is for nodes that take the tokens of that login. */
+  /** Value of `AUTH_JWKS` for nodes that accept the tokens of the login. */
   get authJwks() {
     const { port } = this.#server.address() as AddressInfo
     const jwks = `http://127.0.0.1:${port}/jwks.json`
@@ -122,7 +122,7 @@ export class TestControl {
     return askControl({ controlUrl: `http://127.0.0.1:${port}`, internalToken: INTERNAL_TOKEN }, 5000)
   }
 
-  /** Makes a key; `key_id` undefined: the project's built-in pair. */
+  /** Creates a key. Without `keyId`: the project's built-in pair. */
   async addKey(projectId: string, keyId?: string): Promise<void> {
     const pair = await protocol.GenerateKeyPair()
     this.#keys.set(keyName(projectId, keyId), {
@@ -140,7 +140,7 @@ export class TestControl {
     this.#keys.get(keyName(projectId, keyId))!.status = status
   }
 
-  /** A token with these claims; `under` signs it with another key than the one it names. */
+  /** Returns a token with these claims. `under`: the key that signs it, if it is not the key of the claims. */
   token(claims: TokenClaims, under: { project_id: string; key_id?: string } = claims): Promise<string> {
     return issueToken(this.#keys.get(keyName(under.project_id, under.key_id))!.signing, claims)
   }
@@ -152,7 +152,7 @@ export class TestControl {
 
 const keyName = (projectId: string, keyId: string | undefined): string => `${projectId}/${keyId ?? ''}`
 
-/** The cluster of a node that has no other nodes, unless `parts` says otherwise. */
+/** A cluster without other nodes. `parts` replaces functions. */
 export const gatewayCluster = (
   parts: Partial<GatewayCluster> = {},
 ): GatewayCluster & { cordoned: boolean } => ({
@@ -165,7 +165,7 @@ export const gatewayCluster = (
   ...parts,
 })
 
-/** A node on its own, with no one to ask or to tell, unless said otherwise. */
+/** A node without a cluster, lists and placing. `parts` replaces them. */
 export const gatewayContext = (
   parts: Partial<GatewayContext> & Pick<GatewayContext, 'clock'>,
 ): GatewayContext => ({
@@ -188,10 +188,10 @@ export const gatewayContext = (
   ...parts,
 })
 
-/** Claims that a token has besides the usual, or not. */
+/** Changes of a token's claims. Undefined: the token does not have the claim. */
 type ClaimChanges = { readonly [claim in keyof TokenClaims]?: TokenClaims[claim] | undefined }
 
-/** What is around a gateway. */
+/** Parts that several gateways share. */
 interface TestWorld {
   readonly clock: FakeClock
   readonly control: TestControl
@@ -225,7 +225,7 @@ export class TestGateway {
     this.httpUrl = parts.httpUrl
   }
 
-  /** `world`: what the gateway shares with others; its own, if nothing is said. */
+  /** `world`: parts that the gateway shares with others. Default: new parts. */
   static async start(
     options: Partial<GatewayOptions> = {},
     {
@@ -249,7 +249,7 @@ export class TestGateway {
       askKeyStatus: control.ask,
       codecs,
       records,
-      // Most of these players are one and the same.
+      // Most test clients are the same player.
       options: {
         maxSessionsPerSub: 0,
         authJwks: control.authJwks,
@@ -264,24 +264,24 @@ export class TestGateway {
     return new TestGateway({ gateway, cluster, clock, control, owner, records, url, httpUrl })
   }
 
-  /** Writes the record of a player of prj_one, as control does. The gateway gets no message about it. */
+  /** Writes the record of a player of prj_one, like control, but sends the gateway no message. */
   async record(record: PlayerRecord, sub = 'ada'): Promise<void> {
     const value = Buffer.from(JSON.stringify(record))
     await this.records.write([{ put: playerKey('prj_one', sub), value }])
   }
 
-  /** As `record`, with the message. */
+  /** As `record`, and sends the message. */
   async decide(record: PlayerRecord, sub = 'ada'): Promise<void> {
     await this.record(record, sub)
     this.gateway.playerChanged('prj_one', sub)
   }
 
-  /** A token of prj_one under key_a, good for five minutes, unless told otherwise; undefined: a claim it does not have. */
+  /** Returns a token of prj_one under key_a. Default lifetime: 5 minutes. */
   token(claims: ClaimChanges = {}, ttlMs?: number): Promise<string> {
     return this.control.token(this.#claims(claims, ttlMs))
   }
 
-  /** Such a token under the signature of another key than the one it names. */
+  /** As `token`, with the signature of another key. */
   forged(claims: ClaimChanges = {}): Promise<string> {
     return this.control.token(this.#claims(claims), { project_id: 'prj_one', key_id: 'key_b' })
   }
@@ -299,7 +299,7 @@ export class TestGateway {
     return claims as TokenClaims
   }
 
-  /** A JWT of prj_one's own login, for five minutes from now. */
+  /** Returns a JWT of prj_one's login that is valid for 5 minutes. */
   jwt(sub = 'ada'): Promise<string> {
     const now = this.clock.now() / 1000
     return new SignJWT({ iss: 'https://login.example', aud: 'game', sub, iat: now, exp: now + 300 })
@@ -307,12 +307,12 @@ export class TestGateway {
       .sign(this.control.login.privateKey)
   }
 
-  /** A connected client that has said nothing yet. */
+  /** Connects a client. It sends nothing. */
   open(protocols?: string[], options?: object): Promise<TestClient> {
     return TestClient.open(this.url, protocols, options)
   }
 
-  /** A client that has said hello, with a good token if nothing is said. */
+  /** Connects a client and sends hello. Default: a valid token. */
   async present(token?: string, features?: string[]): Promise<TestClient> {
     const client = await this.open()
     const named = features && { features }
@@ -320,14 +320,14 @@ export class TestGateway {
     return client
   }
 
-  /** A client with a new session. */
+  /** Connects a client with a new session. */
   async hello(token?: string, features?: string[]) {
     const client = await this.present(token, features)
     const welcome = await client.next('welcome')
     return { client, welcome }
   }
 
-  /** A client with a new session in `arena:<key>`. */
+  /** Connects a client with a new session, and joins `arena:<key>`. */
   async join(key = 'one', token?: string, features?: string[]) {
     const { client, welcome } = await this.hello(token, features)
     client.send({ t: 'join', request_id: 1, room_type: 'arena', options: { key } })
@@ -336,7 +336,7 @@ export class TestGateway {
     return { client, welcome, joined, snapshot }
   }
 
-  /** A client that says it comes back. */
+  /** Connects a client and sends a resume. */
   async resume(
     { session_id: sessionId, resume_token: resumeToken }: { session_id: string; resume_token: string },
     positions: readonly Position[] = [],
@@ -364,9 +364,9 @@ export class TestGateway {
 
 type Received<T extends ServerMessage['t']> = Extract<ServerMessage, { t: T }>
 
-/** A `RawClient` that keeps what it receives, for tests that wait for one message after the other. */
+/** A `RawClient` that stores its messages, for tests that wait for one message after the other. */
 export class TestClient extends RawClient {
-  /** Everything received, oldest first. */
+  /** All received messages, oldest first. */
   readonly received: ServerMessage[] = []
   readonly #waiting: {
     matches: (message: ServerMessage) => boolean
@@ -385,7 +385,7 @@ export class TestClient extends RawClient {
     for (const message of messages) this.ws.send(JSON.stringify(message))
   }
 
-  /** The next message of a kind that was not yet returned by `next`, skipping others. */
+  /** Resolves with the next message of a type, and skips other messages. Rejects if the connection closes before. */
   next<T extends ServerMessage['t']>(
     t: T,
     fits: (message: Received<T>) => boolean = () => true,
@@ -403,7 +403,7 @@ export class TestClient extends RawClient {
     })
   }
 
-  /** Everything the server has sent so far is here when this resolves. */
+  /** Waits for a pong. All earlier messages of the server have then arrived. */
   async roundTrip(): Promise<void> {
     const at = this.received.length + Math.random()
     this.send({ t: 'ping', at })
@@ -421,12 +421,12 @@ export class TestClient extends RawClient {
   }
 }
 
-/** The server closes the connection with this code, and a reason that fits. */
+/** Expects that the server closes the connection with this code and a matching reason. */
 export async function expectClose(client: TestClient, name: CloseName, reason: RegExp): Promise<void> {
   expect(await client.closed).toEqual({ code: CLOSE[name], reason: expect.stringMatching(reason) })
 }
 
-/** Two nodes' gateways, `node_a` and `node_b`, with one store, one control and one owner of all rooms. */
+/** The gateways of the nodes `node_a` and `node_b`, with one store, one control and one owner of all rooms. */
 export class TestPair {
   readonly a: TestGateway
   readonly b: TestGateway
@@ -434,14 +434,15 @@ export class TestPair {
   readonly owner: TestOwner
   readonly records: TestRecords
   readonly lists = new TestLists()
-  /** While set, nodes do not hear that a session was taken. */
+  /** True: nodes receive no message about a session that another node has taken. */
   deaf = false
   /** The node that has all rooms of every session at `node_a`, with its address. */
   nearer: { readonly nodeId: string; readonly url: string } | undefined
-  /** How long ago the store came back empty. */
+  /** Time since the store restarted empty, milliseconds. */
   storeUptimeMs = Number.POSITIVE_INFINITY
-  /** Nodes that seem to have ended, and those of them whose lease has run out. */
+  /** Nodes that count as gone. */
   readonly gone = new Set<string>()
+  /** Nodes whose lease has expired. */
   readonly dead = new Set<string>()
 
   private constructor(parts: Pick<TestPair, 'a' | 'b' | 'clock' | 'owner' | 'records'>) {
@@ -452,7 +453,7 @@ export class TestPair {
     this.records = parts.records
   }
 
-  /** `records`: where sessions are written down; in memory if nothing is said. */
+  /** `records`: records of sessions. Default: records in memory. */
   static async start(options: Partial<GatewayOptions> = {}, records?: Records): Promise<TestPair> {
     const clock = new FakeClock()
     const world = { clock, control: await TestControl.start(), owner: new TestOwner(testCodecs()) }
@@ -495,7 +496,7 @@ export class TestPair {
     return nodeId === 'node_a' ? this.a : this.b
   }
 
-  /** Lets `ms` pass, and whatever falls due with it be done. */
+  /** Advances the clock by `ms` in steps, and runs what is due. */
   async pass(ms: number, stepMs = ms): Promise<void> {
     for (let passed = 0; passed < ms; passed += stepMs) {
       this.clock.advance(stepMs)
@@ -503,7 +504,7 @@ export class TestPair {
     }
   }
 
-  /** Lets time pass, about as fast as it does for the sockets, until `work` is done. */
+  /** Advances the clock about as fast as real time until `work` resolves, because the sockets need real time. */
   async meanwhile<T>(work: Promise<T>): Promise<T> {
     let over = false
     const done = work.finally(() => {
@@ -522,7 +523,7 @@ export class TestPair {
   }
 }
 
-/** The row of `arena:<key>`. */
+/** Returns the row of `arena:<key>`. */
 export const listedRow = (key: string, changes: Partial<StoredRow> = {}): StoredRow => ({
   room_id: `arena:${key}`,
   room_type: 'arena',
@@ -541,9 +542,9 @@ export const listedRow = (key: string, changes: Partial<StoredRow> = {}): Stored
 export class TestLists {
   /** Rows of the list. */
   all: readonly StoredRow[] = []
-  /** What the next query fails with. */
+  /** Error of the next queries. */
   failure: Error | undefined
-  /** False: watches get no list. */
+  /** False: watchers receive no list. */
   answers = true
   readonly queries: unknown[] = []
   readonly watchers = new Set<() => void>()
@@ -571,7 +572,7 @@ export class TestLists {
     return () => void this.watchers.delete(call)
   }
 
-  /** The list has these rows from now on. */
+  /** Replaces the rows, and calls the watchers. */
   change(...rows: readonly StoredRow[]): void {
     this.all = rows
     for (const call of this.watchers) call()

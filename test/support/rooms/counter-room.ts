@@ -3,7 +3,7 @@ import { type Durability, defineRoom } from '../../../dataplane/rooms/definition
 
 const by = v.object({ by: v.number() })
 
-/** Counts, and misbehaves on demand. */
+/** A counter with messages that misbehave. */
 export const counter = (settings: { durability?: 'journal' | 'snapshot' | 'none'; rate?: number } = {}) =>
   defineRoom({
     type: 'counter',
@@ -65,7 +65,7 @@ export const counter = (settings: { durability?: 'journal' | 'snapshot' | 'none'
     },
   })
 
-/** Counts, and tells of each step. */
+/** A counter that emits an event for each step. */
 export const counting = (durability: Durability) =>
   defineRoom({
     type: 'counter',

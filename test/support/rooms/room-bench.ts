@@ -35,13 +35,13 @@ import { nodeInfo } from '../descriptions.ts'
 import { TestStore } from '../test-store.ts'
 import { TestMember } from './test-member.ts'
 
-/** Where all members have their sockets, whichever node owns the room. */
+/** Edge of all members, whichever node owns the room. */
 const EDGE = 'node_a'
 const log = pino({ level: 'silent' })
 
 type Without<T> = T extends ToOwner ? Omit<T, 'room' | 'member_id'> : never
 
-/** How a bench differs from one node that has a store for itself. */
+/** Options of a bench. Default: a node with a new memory store. */
 export interface BenchOptions {
   store?: Store
   clock?: FakeClock
@@ -58,7 +58,7 @@ export interface BenchOptions {
   request?: (room: RoomAddress, request: RoomRequest) => Promise<RequestAnswer>
 }
 
-/** A host of rooms with real codecs and a memory store, whose edge is the test: it does with frames what an edge does. */
+/** A host of rooms with real codecs and a memory store. The bench replaces the edge: it passes frames to its members. */
 export class RoomBench {
   readonly clock: FakeClock
   readonly store: TestStore
@@ -67,7 +67,7 @@ export class RoomBench {
   readonly router: Router
   readonly members = new Map<string, TestMember>()
   readonly sent: ToEdge[] = []
-  /** What this node has no place for. */
+  /** Messages that the host has redirected to other nodes. */
   readonly redirected: Arrival[] = []
   readonly counts: Record<string, number> = {}
   readonly registry = new Registry()
@@ -201,13 +201,13 @@ export class RoomBench {
     this.lease.validUntil = mayAct ? Number.POSITIVE_INFINITY : Number.NEGATIVE_INFINITY
   }
 
-  /** Whether a node lives (`live`). */
+  /** Returns whether the store has the lease of a node (`live`). */
   async judge(nodeId: string): Promise<'alive' | 'dead'> {
     const [lease] = await this.store.store.records.read([leaseKey(nodeId)])
     return lease ? 'alive' : 'dead'
   }
 
-  /** Another node with the same rooms, clock and store. What these members hear comes from there from now on. */
+  /** Returns another node with the same rooms, clock and store. These members move to it. */
   successor(members: readonly TestMember[] = [], options: BenchOptions = {}): RoomBench {
     const { clock } = this
     const next = new RoomBench(this.#rooms, {
@@ -224,7 +224,7 @@ export class RoomBench {
     return next
   }
 
-  /** Another node claims a room of this one: what it finds. */
+  /** Claims a room of this node for another node. Returns the claim. */
   async claimed(type: string, nodeId = 'node_b', key = 'a'): Promise<Claim> {
     const { rooms } = this.store.store
     const name = `prj_test/${type}:${key}`
@@ -233,17 +233,17 @@ export class RoomBench {
     return claim
   }
 
-  /** Records that this node lives, as its lease would. */
+  /** Writes the node's lease to the store. */
   async live(): Promise<void> {
     await this.store.store.records.write([{ put: leaseKey(this.nodeId), value: new Uint8Array(0) }])
   }
 
-  /** From now on others take this node for dead. */
+  /** Removes the node's lease from the store: other nodes then count it as dead. */
   async die(): Promise<void> {
     await this.store.store.records.write([{ remove: leaseKey(this.nodeId) }])
   }
 
-  /** What the event loop would do until nothing is left to do at this moment. */
+  /** Runs promises, deferred callbacks and due timers until none is left. */
   async settle(): Promise<void> {
     for (let calm = 0; calm < 60; calm++) {
       await Promise.resolve()
@@ -251,12 +251,12 @@ export class RoomBench {
       this.#deferred = []
       if (deferred.length > 0) calm = 0
       for (const callback of deferred) callback()
-      // What has come due meanwhile.
+      // Runs timers that the callbacks have scheduled for this moment.
       if (deferred.length > 0) this.clock.advance(0)
     }
   }
 
-  /** Lets time pass in small steps, with everything that happens on the way. */
+  /** Advances the clock in steps, and runs what is due after each step. */
   async advance(ms: number, step = 5): Promise<void> {
     for (let left = ms; left > 0; left -= step) {
       this.clock.advance(Math.min(step, left))
@@ -272,7 +272,7 @@ export class RoomBench {
     this.router.send({ room: this.address(type, key), member_id: memberId, ...message } as ToOwner, from)
   }
 
-  /** Asks for a membership and lets everything settle. */
+  /** As `askToJoin`, and runs what is due. */
   async join(
     type: string,
     memberId: string,
@@ -285,13 +285,13 @@ export class RoomBench {
       data?: JsonObject
       traceparent?: string
       rejoin?: boolean
-      /** False: the join makes no room. */
+      /** False: the join creates no room. */
       create?: false
       /** Code that the player joins by. */
       code?: string
-      /** Whether its client can put hidden layers together. */
+      /** False: the client does not understand hidden layers. Default true. */
       layers?: boolean
-      /** Where its socket is, and how often its session was resumed. */
+      /** Node of its socket, and number of resumes of its session (`turn`). */
       edge?: string
       turn?: number
     } = {},
@@ -357,13 +357,13 @@ export class RoomBench {
     )
   }
 
-  /** A message, and all that comes of it at this moment. */
+  /** As `message`, and runs what is due. */
   async say(...message: Parameters<RoomBench['message']>): Promise<void> {
     this.message(...message)
     await this.settle()
   }
 
-  /** A member comes back, and everything settles: what it is answered. */
+  /** As `attach`, and runs what is due. Returns the room's answer. */
   async resume(...attach: Parameters<RoomBench['attach']>): Promise<Extract<ToEdge, { kind: 'attached' }>> {
     this.attach(...attach)
     await this.settle()
@@ -375,7 +375,7 @@ export class RoomBench {
     this.send(type, member.memberId, { kind: 'detach', moves })
   }
 
-  /** `settled`: of what the client knows all outcomes. `through`: what its edge does not have any more. */
+  /** Resumes a member. `settled`: the client knows all outcomes up to this ref. `through`: the edge no longer has messages up to this ref. */
   attach(
     type: string,
     member: TestMember,
@@ -419,12 +419,12 @@ export class RoomBench {
     return [...items][0]
   }
 
-  /** The messages of one kind that were sent, oldest first. */
+  /** Returns the host's messages of one kind, oldest first. */
   sentOf<K extends ToEdge['kind']>(kind: K): Extract<ToEdge, { kind: K }>[] {
     return this.sent.filter((message) => message.kind === kind) as Extract<ToEdge, { kind: K }>[]
   }
 
-  /** Sends a request to a room of this bench, as a backend's node would. Resolves with the answer. */
+  /** Sends a request to a room of this bench, like the node of a backend's call. Resolves with the answer. */
   request(type: string, request: RoomRequest, key?: string): Promise<RequestAnswer> {
     return this.#request(this.address(type, key), request)
   }
@@ -463,7 +463,7 @@ export class RoomBench {
         const member = this.members.get(memberId)
         if (!member?.attached) continue
         for (const event of events) member.hear(event)
-        if (ack !== undefined) member.settle({ ack, ...settled })
+        if (ack !== undefined) member.takeOutcomes({ ack, ...settled })
       }
       return
     }
@@ -476,7 +476,7 @@ export class RoomBench {
       case 'attached':
         member.attached = true
         for (const frames of message.frames) member.frames(frames, name(message))
-        member.settle(message)
+        member.takeOutcomes(message)
         break
       case 'refused':
       case 'error':
@@ -521,7 +521,7 @@ export class RoomBench {
 
 const name = ({ room }: ToEdge): string => room.name
 
-/** A bench of one room type, and the members that have joined its room, by their names. */
+/** Creates a bench of one room type, and joins members to its room. Returns them by their names. */
 export async function roomWith<Name extends string>(
   room: RoomDefinition,
   names: readonly Name[],

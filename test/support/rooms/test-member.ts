@@ -8,12 +8,12 @@ import { MsgpackClientCodec } from '../../../shared/protocol/msgpack-client-code
 import { Checksum } from '../../../shared/sync/checksum.ts'
 import { apply, type Operation } from '../../../shared/sync/delta.ts'
 
-/** What clients hear of hidden layers. */
+/** A message about a hidden layer. */
 type LayerMessage = Extract<ReadMessage | ServerMessage, { layer: string }>
 
 const fromJson = (payload: Uint8Array): ServerMessage => JSON.parse(new TextDecoder().decode(payload))
 
-/** What another JSON Patch library makes of a state. */
+/** Applies a JSON Patch with another library than the product's. */
 function patched(state: Json, ops: readonly Operation[]): Json {
   const document = { state: structuredClone(state) }
   const problems = applyPatch(
@@ -24,18 +24,18 @@ function patched(state: Json, ops: readonly Operation[]): Json {
   return document.state
 }
 
-/** A client in one room, as the protocol tells clients to behave: what it holds comes from frames alone. */
+/** A client in one room that follows the protocol. Its state comes only from frames. */
 export class TestMember {
   readonly memberId: string
   readonly sessionId: string
   readonly codec: Subprotocol
   attached = true
   inRoom = false
-  /** The room it is, or was last, in. */
+  /** Name of its current or last room. */
   room = ''
-  /** What everyone sees. */
+  /** The state without hidden layers. */
   state: Json = null
-  /** By name, the states of the hidden layers it has. */
+  /** States of its hidden layers, by name. */
   readonly layers = new Map<string, Json>()
   epoch = 0
   seq = 0
@@ -43,21 +43,21 @@ export class TestMember {
   members: MemberInfo[] = []
   acked = 0
   forgotten = 0
-  /** What the room has answered, in order. */
+  /** Replies of the room, in order. */
   readonly replies: RepliedRef[] = []
-  /** Every payload of frames that came, oldest first. */
+  /** Payloads of all received frames, oldest first. */
   readonly received: Uint8Array[] = []
-  /** Everything that was told besides states, in order. */
+  /** Texts of all events and changes of members, in order. */
   readonly heard: string[] = []
   readonly errors: { code: string; message: string; ref?: number | undefined }[] = []
-  /** What would have made the client ask for a resync. */
+  /** Reasons for which a client would request a resync. */
   readonly faults: string[] = []
   resyncs = 0
-  /** When its layers came. */
+  /** Epoch and seq of each layer's last state. */
   readonly #stated = new Map<string, { epoch: number; seq: number }>()
-  /** Layer messages of a flush whose patch or state is still to come. */
+  /** Layer messages that wait for the patch or state of their flush. */
   #held: LayerMessage[] = []
-  /** By room: an edge would say which one frames are about. */
+  /** Codec of each room. An edge would name the room of each frame. */
   readonly #msgpack = new Map<string, ReadingCodec>()
 
   constructor(memberId: string, codec: Subprotocol) {
@@ -66,8 +66,8 @@ export class TestMember {
     this.codec = codec
   }
 
-  /** What became of its messages. */
-  settle({ ack, outcomes = [], forgotten = 0 }: Settled): void {
+  /** Takes the outcomes of its messages. */
+  takeOutcomes({ ack, outcomes = [], forgotten = 0 }: Settled): void {
     for (const outcome of outcomes)
       if ('reply' in outcome) this.replies.push(outcome)
       else this.errors.push(outcome)
@@ -87,7 +87,7 @@ export class TestMember {
     }
   }
 
-  /** Its seat has ended. */
+  /** Takes the end of its seat. */
   ended({ epoch, seq, reason, message }: Farewell): void {
     this.hear({
       t: 'member',
@@ -171,7 +171,7 @@ export class TestMember {
     this.epoch = Math.max(this.epoch, epoch)
   }
 
-  /** Takes what was held for the present flush. */
+  /** Applies the layer messages of the current flush. */
   #release(): void {
     const held = this.#held
     this.#held = []
