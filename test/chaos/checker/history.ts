@@ -185,6 +185,8 @@ export type QueueRecord = { readonly at: number; readonly client: string } & (
   | { readonly kind: 'asked'; readonly ticket: string }
   /** The queue has answered that the ticket waits. */
   | { readonly kind: 'placed'; readonly ticket: string }
+  /** The player cancels the ticket. */
+  | { readonly kind: 'cancelling'; readonly ticket: string }
   /** A frame, or a refusal, named the room of the player's match. */
   | { readonly kind: 'heard'; readonly room: string; readonly tickets: readonly string[] }
   /** The player has joined the room of its match. */

@@ -87,6 +87,16 @@ describe('A match of a cancelled ticket', () => {
     expect(broken(cancelled, unanswered)).toEqual([])
   })
 
+  it('is right if the connection was lost while the player cancelled', () => {
+    const cancelling = (history: OpenHistory) =>
+      note(history, 7200, { kind: 'cancelling', ticket: 'gil/1/0' })
+    const cut = (before: number) => (history: OpenHistory) =>
+      note(history, before, { kind: 'lost_connection' })
+    expect(broken(cancelled, cancelling, cut(7100))).toEqual([])
+    for (const before of [7300, 6900])
+      expect(broken(cancelled, cancelling, cut(before))).toEqual(['match_of_cancelled'])
+  })
+
   it('is right if the queue had another owner before the player cancelled', () => {
     const moved = (before: number) => (history: OpenHistory) => {
       const [claim] = history.store

@@ -73,9 +73,15 @@ function misplaced(record: Of<'matched'>, { records }: Queue, matches: Matches):
   const { at, client, room, tickets, seated } = record
   const own = tickets.find((ticket) => playerOf(ticket) === client)
   const cancelled = records.findLast(
-    (other) => other.kind === 'ended' && other.cancelled && other.ticket === own && other.at < at,
+    (other): other is Of<'ended'> =>
+      other.kind === 'ended' && other.cancelled && other.ticket === own && other.at < at,
   )
-  if (cancelled && isKnown(cancelled, records, matches) && !hasForgotten(records, client, cancelled.at, at))
+  if (
+    cancelled &&
+    isKnown(cancelled, records, matches) &&
+    !isCut(cancelled, records) &&
+    !hasForgotten(records, client, cancelled.at, at)
+  )
     return [violation(record, 'match_of_cancelled', `it had cancelled ${own}`, room)]
   if (seated && own !== undefined) return []
   const message = `${client} is ${seated ? 'a' : 'no'} member of the match of ${tickets.join(', ')}`
@@ -93,6 +99,15 @@ function isKnown({ at, client }: QueueRecord, records: readonly QueueRecord[], m
   )
   if (last?.kind === 'heard') return true
   return last?.kind === 'placed' && !matches.queueMoved(last.at, at)
+}
+
+/** Whether the client lost its connection while the player cancelled. Then the edge gives the seat up, and the client may not receive a match. */
+function isCut({ at, client, ticket }: Of<'ended'>, records: readonly QueueRecord[]): boolean {
+  const began = records.findLast((other) => other.kind === 'cancelling' && other.ticket === ticket)?.at ?? at
+  return records.some(
+    (other) =>
+      other.kind === 'lost_connection' && other.client === client && other.at >= began && other.at <= at,
+  )
 }
 
 /** Whether a player has loaded its page again since `from`, and before the next ticket. The new page does not know the earlier match. */
