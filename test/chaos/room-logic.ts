@@ -190,7 +190,10 @@ export const chaosRoom = (
 function turnAway(state: ChaosState, id: string, away: boolean): void {
   const player = state.players[id]
   if (player?.away === away)
-    state.wrong.push({ name: 'presence_wrong', message: `${id} had two successive ${away ? 'onDisconnect' : 'onReconnect'}` })
+    state.wrong.push({
+      name: 'presence_wrong',
+      message: `${id} had two successive ${away ? 'onDisconnect' : 'onReconnect'}`,
+    })
   if (player) player.away = away
 }
 
