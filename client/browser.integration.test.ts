@@ -5,12 +5,11 @@ import { build } from 'esbuild'
 import type { Browser } from 'playwright-core'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { launchChromium } from '../test/support/chromium.ts'
-import { listedRow } from '../test/support/gateway/test-lists.ts'
-import { TestPair } from '../test/support/gateway/test-pair.ts'
+import { listedRow, TestPair } from '../test/support/gateway/test-gateway.ts'
 import { bundle } from './bundle-size.ts'
 import type { Client, Room } from './index.ts'
 
-/** What the page holds between the steps of a test. */
+/** Globals of the page between the steps of a test. */
 interface PageGlobals {
   connect: typeof import('./index.ts').connect
   client: Client
@@ -45,7 +44,7 @@ afterAll(async () => {
   site.close()
 })
 
-test('the bundle plays in a browser, goes to the node of its room, and the member leaves with the page', async () => {
+test('the bundle plays in a browser, moves to the node of its room, and leaves the room when the page is closed', async () => {
   const page = await browser.newPage()
   await page.goto(siteUrl)
   await page.waitForFunction(() => 'connect' in globalThis)
@@ -75,7 +74,7 @@ test('the bundle plays in a browser, goes to the node of its room, and the membe
   await page.close()
 })
 
-/** A page, which shows the components of react-page.tsx from `render` on. */
+/** Opens a page that shows the components of react-page.tsx after `render`. */
 async function reactPage() {
   const { outputFiles } = await build({
     entryPoints: [fileURLToPath(new URL('../test/support/client/react-page.tsx', import.meta.url))],
@@ -97,13 +96,13 @@ async function reactPage() {
   }
 }
 
-test('components in StrictMode share one seat, render when something has changed, and leave with the last', async () => {
+test('components in StrictMode share one seat, render only after a change, and leave when the last unmounts', async () => {
   const seats = () => pair.owner.of('join').filter(({ room }) => room.roomType === 'arena').length
   const joins = seats()
   const leaves = pair.owner.of('leave').length
   const before = joins - leaves
   const { page, render, shown } = await reactPage()
-  // An event that comes with the seat, before any component can be mounted.
+  // An event that arrives with the seat, before a component can be mounted.
   pair.owner.silent.add('join')
   const answered = [pair.owner.next('join'), pair.owner.next('join')].map(async (join) => {
     const message = await join
@@ -141,7 +140,7 @@ test('components in StrictMode share one seat, render when something has changed
   await page.close()
 })
 
-test('components of a page that is left stay as they are, and throw nothing', async () => {
+test('components of a page that is being closed keep their content, and throw nothing', async () => {
   const { page, render, shown } = await reactPage()
   await render()
   await shown('online, heard []')
@@ -150,7 +149,7 @@ test('components of a page that is left stay as they are, and throw nothing', as
   await page.close()
 })
 
-test('a room is left when no component uses it any more, also while a list has not come', async () => {
+test('the client leaves a room that no component uses, also while a list is pending', async () => {
   const { page, render, shown } = await reactPage()
   await render()
   await shown('online, heard []')

@@ -5,10 +5,10 @@ import { fileURLToPath } from 'node:url'
 import { gzipSync } from 'node:zlib'
 import { build } from 'esbuild'
 
-/** Minified and gzipped, in bytes. */
+/** Limit of the minified and gzipped bundle, in bytes. */
 const LIMIT = 20 * 1024
 
-/** The SDK as one ES module for browsers. Rejects when it does not bundle without warnings. */
+/** Returns the SDK as one ES module for browsers. Rejects if the bundler reports a warning. */
 export async function bundle({ minify }: { minify: boolean }): Promise<Uint8Array> {
   const { outputFiles, warnings } = await build({
     entryPoints: [fileURLToPath(new URL('./index.ts', import.meta.url))],
@@ -24,7 +24,7 @@ export async function bundle({ minify }: { minify: boolean }): Promise<Uint8Arra
   return outputFiles[0]!.contents
 }
 
-/** The sizes of the bundle, in bytes. */
+/** Returns the sizes of the bundle, in bytes. */
 export async function bundleSize(): Promise<{ raw: number; min: number; gzip: number }> {
   const [raw, min] = await Promise.all([bundle({ minify: false }), bundle({ minify: true })])
   return { raw: raw.length, min: min.length, gzip: gzipSync(min, { level: 9 }).length }

@@ -13,7 +13,7 @@ import {
 import { watchPage } from './client.ts'
 import { connect, type RoomfulError } from './index.ts'
 
-test('connect says hello in MessagePack with the token', async () => {
+test('connect sends a hello in MessagePack with the token', async () => {
   const { server, client } = await online()
   expect(server.socket.url).toBe(URL)
   expect(server.socket.protocols).toEqual(['roomful.v1.msgpack'])
@@ -21,7 +21,7 @@ test('connect says hello in MessagePack with the token', async () => {
   expect(client.status).toBe('online')
 })
 
-test('connect rejects at once when the server refuses the token', async () => {
+test('connect rejects without a retry when the server refuses the token', async () => {
   const { server, options } = play()
   server.onHello = () => server.socket.end(4001, 'bad signature')
   await expect(connect(URL, options)).rejects.toThrow(
@@ -31,13 +31,13 @@ test('connect rejects at once when the server refuses the token', async () => {
   expect(server.sockets).toHaveLength(2)
 })
 
-test('the server’s words are one sentence, with or without a dot of their own', async () => {
+test('the error of a close adds no second dot to the server’s reason', async () => {
   const { server, options } = play()
   server.onHello = () => server.socket.end(4001, 'the token has expired.')
   await expect(connect(URL, options)).rejects.toThrow(/: the token has expired\.$/)
 })
 
-test('connect tries again while the server is away', async () => {
+test('connect tries again while the server is not reachable', async () => {
   const { server, options, pass } = play()
   server.onDial = (socket) =>
     queueMicrotask(() => (server.sockets.length < 4 ? socket.end(1006) : socket.accept()))
@@ -47,7 +47,7 @@ test('connect tries again while the server is away', async () => {
   expect(server.sockets).toHaveLength(4)
 })
 
-test('connect gives up after its time', async () => {
+test('connect rejects after connectTimeoutMs', async () => {
   const { server, options, pass, clock } = play({ connectTimeoutMs: 3000 })
   server.onDial = (socket) => queueMicrotask(() => socket.end(1006))
   const refused = expect(connect(URL, options)).rejects.toThrow(
@@ -69,14 +69,14 @@ test.each([
   )
 })
 
-test('connect tries once when it may not reconnect', async () => {
+test('connect tries once with reconnect: false', async () => {
   const { server, options } = play({ reconnect: false })
   server.onDial = (socket) => queueMicrotask(() => socket.end(1006))
   await expect(connect(URL, options)).rejects.toEqual(code('connection_failed'))
   expect(server.sockets).toHaveLength(1)
 })
 
-test('connect names a bad URL', async () => {
+test('connect rejects a bad URL, and names it', async () => {
   const { options } = play()
   class Strict {
     constructor(url: string) {
@@ -88,7 +88,7 @@ test('connect names a bad URL', async () => {
   )
 })
 
-test('connect rejects when the token cannot be had', async () => {
+test('connect rejects when getToken fails', async () => {
   const { token: _, ...options } = play().options
   await expect(connect(URL, options)).rejects.toEqual(code('token_unavailable'))
 })
@@ -134,7 +134,7 @@ test('connect reads the project from the token', async () => {
   await expect(connect(URL, { ...without, token: 'e30.e30.' })).rejects.toThrow('give projectId')
 })
 
-test('connect needs no address where dev is given: roomful dev is at its default port', async () => {
+test('connect with dev and no address uses the default port of roomful dev', async () => {
   const { server, options } = play()
   const { projectId: _, token: _token, getToken: _get, ...others } = options
   vi.stubGlobal('fetch', async (address: globalThis.URL) => {
@@ -146,7 +146,7 @@ test('connect needs no address where dev is given: roomful dev is at its default
   expect(server.socket.url).toBe('ws://localhost:4000')
 })
 
-test('connect with dev needs no address in a program of roomful dev', async () => {
+test('connect with dev and no address uses ROOMFUL_URL', async () => {
   const { server, options } = play()
   const { projectId: _, token: _token, getToken: _get, ...others } = options
   vi.stubEnv('ROOMFUL_URL', 'ws://localhost:4001')
@@ -179,7 +179,7 @@ test.each([
   expect(((await refused) as RoomfulError).message).toContain(message)
 })
 
-test('a signal ends a connect that waits', async () => {
+test('an aborted signal rejects a pending connect', async () => {
   const { server, options, clock } = play()
   server.onDial = () => {}
   const abort = new AbortController()
@@ -194,7 +194,7 @@ test('a signal ends a connect that waits', async () => {
   await expect(connect(URL, { ...options, signal: abort.signal })).rejects.toEqual(code('client_closed'))
 })
 
-test('close says goodbye and rejects whatever waits', async () => {
+test('close sends a goodbye and rejects all pending promises', async () => {
   const { client, server, room, clock } = await inRoom()
   const seen = statuses(client)
   const reasons: unknown[] = []
@@ -211,7 +211,7 @@ test('close says goodbye and rejects whatever waits', async () => {
   await expect(client.join('arena')).rejects.toEqual(code('client_closed'))
 })
 
-test('close while reconnecting ends the attempt', async () => {
+test('close while reconnecting stops the attempt', async () => {
   const { client, server, clock, pass } = await online()
   server.onDial = () => {}
   server.socket.end(1006)
@@ -223,7 +223,7 @@ test('close while reconnecting ends the attempt', async () => {
   expect(client.status).toBe('closed')
 })
 
-test('a close between hello and welcome says goodbye, since the server may have the session by then', async () => {
+test('a close between hello and welcome sends a goodbye, because the server may have the session by then', async () => {
   const { client, server, pass } = await online()
   server.onHello = () => {}
   server.socket.end(1006)
@@ -240,7 +240,7 @@ test('a close between hello and welcome says goodbye, since the server may have 
   expect(scene.server.socket.said.map(({ t }) => t)).toEqual(['hello', 'goodbye'])
 })
 
-test('a close before the socket is open says nothing', async () => {
+test('a close before the socket is open sends nothing', async () => {
   const controller = new AbortController()
   const { server, options } = play({ signal: controller.signal })
   server.onDial = () => {}
@@ -251,7 +251,7 @@ test('a close before the socket is open says nothing', async () => {
   expect(server.socket.said).toEqual([])
 })
 
-test('a page that is left for good is told from one that is kept', () => {
+test('watchPage distinguishes a page that is closed from one in the back/forward cache', () => {
   const page = new FakePage()
   const seen: string[] = []
   const stop = watchPage(page, {
@@ -274,7 +274,7 @@ test('a page that is left for good is told from one that is kept', () => {
 
 afterEach(() => vi.unstubAllGlobals())
 
-test('in a browser a client says goodbye when its page is left', async () => {
+test('in a browser, a client sends a goodbye when its page is closed', async () => {
   const page = new FakePage()
   vi.stubGlobal('window', page)
   const { client, server } = await online()
@@ -287,7 +287,7 @@ test('in a browser a client says goodbye when its page is left', async () => {
   expect(page.listeners).toBe(0)
 })
 
-test('in a browser a client comes back as soon as the network does', async () => {
+test('in a browser, a client reconnects immediately when the network is back', async () => {
   const page = new FakePage()
   vi.stubGlobal('window', page)
   const { client, server, pass } = await online({ random: { bytes: () => new Uint8Array(), float: () => 1 } })

@@ -94,7 +94,7 @@ const DEFAULT_KEY = 'default'
 const FIND_MS = 10_000
 /** Refusals after which `joinOrCreate` tries another room. */
 const ELSEWHERE: ReadonlySet<RoomfulErrorCode> = new Set(['room_full', 'banned', 'already_joined'])
-/** Time for a reloaded page to join the rooms of its seats. Then the seats are given up. */
+/** Time for a reloaded page to join the rooms of its seats. Then the client leaves them. */
 const CLAIM_MS = 10_000
 
 /** The machine's clock. Unlike the server's, its timers keep a Node process alive until the client is closed. */
@@ -354,7 +354,7 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
     return this.#requests.watch(
       listMessage(roomType, query),
       (answer) => {
-        // The list comes again after each reconnect.
+        // The server sends the list again after each reconnect.
         const text = JSON.stringify(answer)
         if (text !== last) listeners.call(rowsOf(answer))
         last = text
@@ -418,7 +418,7 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
       await before.leave()
     }
     this.#checkOpen()
-    // An earlier page may have left messages of a seat that it was leaving. They must not go out in this one.
+    // The storage may have messages of a seat that an earlier page was leaving. They must not be sent in this seat.
     this.#tab?.restart(roomId)
     const seat = new Seat(this.#link, roomId, roomType, options, create)
     this.#seats.set(roomId, seat)
@@ -434,8 +434,8 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
 
   #open(signal: AbortSignal | undefined): Promise<void> {
     return new Promise((resolve, reject) => {
-      const settled = this.onConnectionChange((status, error) => {
-        settled()
+      const unsubscribe = this.onConnectionChange((status, error) => {
+        unsubscribe()
         if (status === 'online') resolve()
         else reject(error ?? closedByCaller())
       })
@@ -470,7 +470,7 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
     this.#requests.connected()
   }
 
-  /** Takes up what an earlier page of the tab has left; the next hello resumes it. */
+  /** Restores the seats of an earlier page of the tab. Returns its credentials, with which the next hello resumes. */
   async #restore(projectId: string, token: string): Promise<Credentials | undefined> {
     const kept = await this.#tab?.open(projectId, token)
     if (!kept || this.status === 'closed') return undefined
@@ -485,14 +485,14 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
     return kept.credentials
   }
 
-  /** A reload of the page continues with the id: one of a join that its server answers later must not be used again. */
+  /** Returns the next request id and stores it: after a reload, a late answer to a join must not match a new request. */
   #nextRequestId(): number {
     this.#lastRequest += 1
     this.#save()
     return this.#lastRequest
   }
 
-  /** Keeps what a reload of the page needs. */
+  /** Stores the session and its seats for the next page of the tab. */
   #save(): void {
     const { credentials } = this.#session
     if (!credentials || !this.#tab) return
@@ -511,7 +511,7 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
     } else if (forGood) this.close()
   }
 
-  /** The page is shown again, after others perhaps, which have gone on with the session. */
+  /** The page is shown again. Other pages of the tab may have continued the session. */
   async #comeBack(): Promise<void> {
     if (!this.#tab?.keeps) {
       this.#session.hurry()
@@ -545,8 +545,8 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
     return [...this.#seats.values()].flatMap((seat) => seat.position ?? [])
   }
 
-  #eachSeat(tell: (seat: Seat) => void): void {
-    for (const seat of [...this.#seats.values()]) tell(seat)
+  #eachSeat(call: (seat: Seat) => void): void {
+    for (const seat of [...this.#seats.values()]) call(seat)
   }
 
   #changed(status: ConnectionStatus, error: RoomfulError | undefined): void {
@@ -591,12 +591,12 @@ function rethrow(error: unknown): void {
 const rerouteHosts = (option: ConnectOptions['reroute'] = true): readonly string[] | undefined =>
   option === true ? [] : option || undefined
 
-/** The part of a browser's `window` that tells of the page's life. */
+/** The part of a browser's `window` that reports when the page is hidden and shown. */
 type PageEvents = Pick<EventTarget, 'addEventListener' | 'removeEventListener'>
 
 const roomIdOf = (roomType: string, { key = DEFAULT_KEY }: JoinOptions): string => `${roomType}:${key}`
 
-/** Type and key of a room id: no type has a colon. */
+/** Returns the type and the key of a room id. Types contain no colon. */
 function partsOf(roomId: string): [roomType: string, key: string] {
   const colon = roomId.indexOf(':')
   return [roomId.slice(0, colon), roomId.slice(colon + 1)]
@@ -611,7 +611,7 @@ const queryOf = (query: object = {}): JsonObject =>
 const listMessage = (room_type: string, query?: object) =>
   ({ t: 'rooms', room_type, query: queryOf(query) }) as const
 
-/** The rooms of an answer. */
+/** Returns the rooms of an answer. */
 const rowsOf = <R extends TypedRoom>(answer: Answer): ListedRoom<R>[] =>
   (answer as Extract<Answer, { t: 'rooms' }>).rooms.map((row) => ({
     roomId: row.room_id,

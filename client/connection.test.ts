@@ -7,7 +7,7 @@ import { connect, RoomfulError } from './index.ts'
 
 const inTurns = { endOfTurn: queueMicrotask }
 
-test('what is sent in one turn leaves in one frame at its end, in order', async () => {
+test('the messages of one turn leave in one frame at the end of the turn, in order', async () => {
   const { server, room, owner } = await inRoom(inTurns)
   const frames = server.frames
   const acked = [room.send('a', 1), room.send('b', { x: 0.01 })]
@@ -28,7 +28,7 @@ test('what is sent in one turn leaves in one frame at its end, in order', async 
   expect(server.messageRefs.at(-1)).toBe(3)
 })
 
-test('a frame has no more messages, and no more bytes, than the server takes', async () => {
+test('a frame stays within the server’s limits of messages and bytes', async () => {
   const { server, room } = await inRoom(inTurns)
   const frames = server.frames
   for (let i = 0; i < 70; i++) room.send('n', i, { reliable: false })
@@ -44,7 +44,7 @@ test('a frame has no more messages, and no more bytes, than the server takes', a
   ])
 })
 
-test('what was sent before the goodbye goes before it', async () => {
+test('a goodbye follows the messages of the same turn', async () => {
   const { server, room, client } = await inRoom(inTurns)
   room.send('last', 'words', { reliable: false })
   client.close()
@@ -52,7 +52,7 @@ test('what was sent before the goodbye goes before it', async () => {
   expect(server.heard.slice(-2)).toMatchObject([{ data: 'words' }, { t: 'goodbye' }])
 })
 
-test('what a lost connection has not taken is sent again over the next, each message once', async () => {
+test('messages that a lost connection did not send go out once on the next connection', async () => {
   const { server, room, owner, pass } = await inRoom(inTurns)
   const acked = [room.send('a', 1), room.send('b', 2)]
   server.socket.end(1006)
@@ -62,7 +62,7 @@ test('what a lost connection has not taken is sent again over the next, each mes
   await Promise.all(acked)
 })
 
-test('closing while a real socket is still connecting is quiet', async () => {
+test('closing a real socket that is still connecting reports no error', async () => {
   const server = new WebSocketServer({ port: 0, host: '127.0.0.1' })
   onTestFinished(() => server.close())
   await once(server, 'listening')

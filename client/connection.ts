@@ -61,7 +61,7 @@ const BATCH_HEAD_BYTES = 4
 
 /** One socket: sends and receives frames, and detects a silent server. */
 export class ClientConnection {
-  /** Codec of this connection: the server announces keys for each one. */
+  /** Codec of this connection. The server announces the keys of states for each connection. */
   readonly #codec = new MsgpackClientCodec()
   readonly #socket: WebSocketLike
   readonly #clock: Clock
@@ -70,7 +70,7 @@ export class ClientConnection {
   #heardAt = 0
   #cancelPing = () => {}
   #cancelWatch = () => {}
-  /** Messages of this turn of the event loop. */
+  /** Messages of the current turn of the event loop. */
   #batch: Encoded[] = []
   #batchBytes = BATCH_HEAD_BYTES
   #mostBytes = 0
@@ -114,7 +114,7 @@ export class ClientConnection {
     if (this.#batch.push(message) === 1) this.#endOfTurn(() => this.flush())
   }
 
-  /** Sends the messages of `write` that wait. */
+  /** Sends the queued messages of `write`. */
   flush(): void {
     const batch = this.#batch
     const [first] = batch
@@ -149,7 +149,7 @@ export class ClientConnection {
     this.#heardAt = this.#clock.monotonic()
     try {
       if (!(data instanceof ArrayBuffer)) throw new ProtocolError('a text frame: use MessagePack')
-      // The rest of a whole state is read only here.
+      // Reads the rest of a complete state, which the codec decodes only now.
       this.#handlers.received(this.#codec.decode(new Uint8Array(data)))
     } catch (error) {
       if (!(error instanceof ProtocolError)) throw error

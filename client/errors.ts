@@ -50,10 +50,10 @@ export class RoomfulError extends Error {
   }
 }
 
-/** Codes that a later version may send are treated as these. */
+/** Error codes for unknown close codes, which a later version may send, by their advice. */
 const LATER: { readonly [advice: string]: CloseName } = { refresh: 'token_expired', restart: 'resume_failed' }
 
-/** Why a connection ended, from its close code and the server's words. */
+/** Returns the error for a close code and the server's reason text. */
 export function closeError(code: number, reason: string): RoomfulError {
   const advice = closeAdvice(code)
   const retryable = advice !== 'end'
@@ -64,5 +64,5 @@ export function closeError(code: number, reason: string): RoomfulError {
   return new RoomfulError(name ?? 'connection_lost', message, { retryable })
 }
 
-/** The error for what still waits when `client.close()` is called. */
+/** Returns the error of promises that are pending when `client.close()` is called. */
 export const closedByCaller = (): RoomfulError => new RoomfulError('client_closed', 'The client was closed.')

@@ -26,7 +26,7 @@ const ROW = {
 const found = ({ server }: Scene, roomId: string): void =>
   server.send({ t: 'found', request_id: server.all('find').at(-1)!.request_id, room_id: roomId })
 
-/** The connection breaks, and the client comes back. */
+/** Breaks the connection and waits until the client has reconnected. */
 async function reconnect({ server, pass }: Scene): Promise<void> {
   server.socket.end(1006)
   await pass(1000)
@@ -47,7 +47,7 @@ describe('client.rooms', () => {
     expect(await rooms).toEqual([ROW])
   })
 
-  it('has undefined as maxMembers of a room without a limit', async () => {
+  it('returns undefined as maxMembers of a room without a limit', async () => {
     const { client, server } = await online()
     const rooms = client.rooms('arena')
     const { max_members: _, ...unlimited } = DESERT
@@ -62,13 +62,13 @@ describe('client.rooms', () => {
     await expect(rooms).rejects.toEqual(code('invalid_options'))
   })
 
-  it('rejects a query that is no JSON', async () => {
+  it('rejects a query that is not JSON', async () => {
     const { client } = await online()
     const rooms = client.rooms('arena', { where: { map: 1n as never } })
     await expect(rooms).rejects.toEqual(code('invalid_options'))
   })
 
-  it('is asked again after a lost connection, with the same request id', async () => {
+  it('sends the request again after a lost connection, with the same request id', async () => {
     const scene = await online()
     const rooms = scene.client.rooms('arena')
     await reconnect(scene)
@@ -87,7 +87,7 @@ describe('client.rooms', () => {
 })
 
 describe('client.watchRooms', () => {
-  it('calls back with each list until it is stopped', async () => {
+  it('calls the callback with each list until it is stopped', async () => {
     const { client, server } = await online()
     const seen: unknown[] = []
     const stop = client.watchRooms('arena', { where: { map: 'desert' } }, (rooms) => seen.push(rooms))
@@ -114,14 +114,14 @@ describe('client.watchRooms', () => {
     expect(seen).toEqual([1, 0])
   })
 
-  it('is not sent again after it was stopped', async () => {
+  it('is not requested again after it was stopped', async () => {
     const scene = await online()
     scene.client.watchRooms('arena', {}, () => {})()
     await reconnect(scene)
     expect(scene.server.all('rooms')).toHaveLength(1)
   })
 
-  it('tries again after a refusal that can end', async () => {
+  it('tries again after a retryable refusal', async () => {
     const { client, server, pass, errors } = await online()
     const seen: unknown[] = []
     client.watchRooms('arena', {}, (rooms) => seen.push(rooms.length))
@@ -185,21 +185,24 @@ describe('client.joinOrCreate', () => {
     })
   })
 
-  it.each(['room_full', 'banned', 'already_joined'] as const)('goes elsewhere after %s', async (refusal) => {
-    const scene = await online()
-    const joining = scene.client.joinOrCreate('arena')
-    scene.server.onJoin = ({ request_id }) =>
-      scene.server.refuse(refusal, { request_id, room_id: 'arena:full' })
-    await scene.pass(1)
-    found(scene, 'arena:full')
-    await scene.pass(1)
-    expect(scene.server.all('find').at(-1)).toMatchObject({ room: { not: ['arena:full'] } })
-    scene.server.onJoin = (join) => scene.server.seat(join)
-    found(scene, 'arena:free')
-    expect((await joining).id).toBe('arena:free')
-  })
+  it.each(['room_full', 'banned', 'already_joined'] as const)(
+    'tries another room after %s',
+    async (refusal) => {
+      const scene = await online()
+      const joining = scene.client.joinOrCreate('arena')
+      scene.server.onJoin = ({ request_id }) =>
+        scene.server.refuse(refusal, { request_id, room_id: 'arena:full' })
+      await scene.pass(1)
+      found(scene, 'arena:full')
+      await scene.pass(1)
+      expect(scene.server.all('find').at(-1)).toMatchObject({ room: { not: ['arena:full'] } })
+      scene.server.onJoin = (join) => scene.server.seat(join)
+      found(scene, 'arena:free')
+      expect((await joining).id).toBe('arena:free')
+    },
+  )
 
-  it('rejects after a refusal that another room would give too', async () => {
+  it('rejects after a refusal that would be the same in another room', async () => {
     const scene = await online()
     const joining = scene.client.joinOrCreate('arena')
     scene.server.onJoin = ({ request_id }) =>
@@ -221,7 +224,7 @@ describe('client.joinOrCreate', () => {
     expect(await outcome).toMatchObject({ code: 'room_unavailable', retryable: true })
   })
 
-  it('asks for no room in which the client is', async () => {
+  it('excludes rooms that the client is in', async () => {
     const scene = await online()
     await scene.client.join('arena', { key: 'mine' })
     void scene.client.joinOrCreate('arena').catch(() => {})
@@ -229,7 +232,7 @@ describe('client.joinOrCreate', () => {
     expect(scene.server.all('find')[0]).toMatchObject({ room: { not: ['arena:mine'] } })
   })
 
-  it('finds a room again after a lost connection', async () => {
+  it('sends the search again after a lost connection', async () => {
     const scene = await online()
     const joining = scene.client.joinOrCreate('arena')
     await scene.pass(1)
@@ -258,7 +261,7 @@ describe('client.create', () => {
 })
 
 describe('client.joinByCode', () => {
-  it('joins the room of the code, and makes none', async () => {
+  it('joins the room of the code, and creates none', async () => {
     const scene = await online()
     const joining = scene.client.joinByCode('k7qx2m')
     await scene.pass(1)
@@ -277,7 +280,7 @@ describe('client.joinByCode', () => {
   })
 })
 
-describe('client.joinByCode of what a player may type', () => {
+describe('client.joinByCode with text that cannot be a code', () => {
   it.each(['', '  ', 'x'.repeat(33)])('rejects %j with room_not_found, without a request', async (typed) => {
     const { client, server } = await online()
     await expect(client.joinByCode(typed)).rejects.toEqual(code('room_not_found'))
@@ -286,7 +289,7 @@ describe('client.joinByCode of what a player may type', () => {
 })
 
 describe('client.join with create: false', () => {
-  it('makes no room, also when it joins again after the seat was lost', async () => {
+  it('creates no room, also when it joins again after the seat was lost', async () => {
     const { client, server, pass } = await online()
     const room = await client.join('arena', { key: 'one' }, { create: false })
     const left: unknown[] = []

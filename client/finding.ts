@@ -5,7 +5,7 @@ import { RoomfulError } from './errors.ts'
 import type { Unsubscribe } from './listeners.ts'
 import type { SeatLink } from './seat.ts'
 
-/** Which rooms a list contains, and their order. */
+/** Filter, order and length of a list of rooms. */
 export interface RoomQuery<R extends TypedRoom = TypedRoom<UntypedRoom>> {
   /** Conditions on fields of `data`, such as `{ map: 'desert', level: { min: 3, max: 6 } }`. All must hold. Default: none. */
   readonly where?: RoomWhere<R>
@@ -48,7 +48,7 @@ interface Request {
   readonly failed: (error: RoomfulError) => void
 }
 
-/** Time until a watch is requested again that the server refuses at the moment. */
+/** Time until the client repeats a watch after a retryable error. */
 const RETRY_MS = 2000
 
 /** Requests about rooms that the client is not in. They end with their connection, so the client sends them again after each welcome. */
@@ -73,7 +73,7 @@ export class Requests {
     }
   }
 
-  /** The connection is (back) there. */
+  /** The client is connected. Sends all pending requests and watches. */
   connected(): void {
     for (const id of this.#pending.keys()) this.#send(id)
   }
@@ -85,7 +85,7 @@ export class Requests {
     request?.answered(answer)
   }
 
-  /** An error of the server. False: it is about no request of these. */
+  /** Handles an error of the server. Returns false if it answers none of these requests. */
   refused(id: number | undefined, error: RoomfulError): boolean {
     const request = this.#pending.get(id!)
     if (!request) return false
@@ -98,7 +98,7 @@ export class Requests {
     return true
   }
 
-  /** The client is closed. */
+  /** Rejects all requests and ends all watches, because the client is closed. */
   end(error: RoomfulError): void {
     for (const id of this.#pending.keys()) this.refused(id, new RoomfulError(error.code, error.message))
   }

@@ -32,7 +32,7 @@ const STATE: Json = {
 const MINE = 'member:a'
 const OTHERS = ['member:b', 'member:c', 'team:red']
 
-/** What one flush changed, and its frame if it was made for anyone. */
+/** Change of one state in one flush, and its frame if a member had the state. */
 interface Change {
   readonly from: Json
   readonly to: Json
@@ -45,7 +45,7 @@ interface Flush {
   readonly layers: ReadonlyMap<string, Change>
 }
 
-/** A room as its owner encodes it for one member, and that member's copy of it. */
+/** A room that encodes its frames for one member, as an owner does, and that member's copy of the room. */
 class HiddenRoom {
   readonly asked: ClientMessage[] = []
   readonly seen: [state: Json, previous: Json][] = []
@@ -61,7 +61,7 @@ class HiddenRoom {
   #base: RoomEncoder = this.#codec.roomEncoder()
   #encoders = new Map<string, LayerEncoder>()
   #history: Flush[] = []
-  /** Those that the member had when the connection was lost, and has had ever since. */
+  /** Layers that the member has had without a break since the connection was lost. */
   #throughout = new Set<string>()
 
   constructor(state: Json = STATE) {
@@ -81,7 +81,7 @@ class HiddenRoom {
     this.replica.onState.add((now, previous) => this.seen.push([now, previous]))
   }
 
-  /** What the member is to see. */
+  /** The state that the member may see. */
   get visible(): Json {
     return visible(this.state, PATTERNS, (layer) => layer !== null && this.granted.has(layer))
   }
@@ -90,12 +90,12 @@ class HiddenRoom {
     for (const payload of payloads) this.replica.receive(this.#client.decode(payload) as RoomFrame)
   }
 
-  /** They come, but no further than to the codec. */
+  /** Decodes frames and drops them, as if they were lost after the codec. */
   drop(...payloads: readonly Payload[]): void {
     for (const payload of payloads) this.#client.decode(payload)
   }
 
-  /** A whole state for the member, its layers before it. */
+  /** Returns a complete state for the member, after its layers. */
   whole(kind: 'snapshot' | 'resync'): Payload[] {
     const at = this.#at
     const base = this.#basis(this.state)
@@ -117,7 +117,7 @@ class HiddenRoom {
     return layersOf(this.state, PATTERNS).get(layer) ?? {}
   }
 
-  /** The next flush: the frames that the member gets. `wrong`: the checksum of this layer's patch is another. */
+  /** Makes the next flush and returns the member's frames. `wrong`: the patch of this layer gets a wrong checksum. */
   flush(next: Json, { show, hide, wrong }: { show?: string; hide?: string; wrong?: string } = {}): Payload[] {
     const [before, after] = [layersOf(this.state, PATTERNS), layersOf(next, PATTERNS)]
     const from = this.#basis(this.state)
@@ -165,14 +165,14 @@ class HiddenRoom {
       else if (!this.granted.has(layer)) this.deliver(this.layerGone(layer))
   }
 
-  /** Another node goes on with the room. */
+  /** Another node takes the room over. */
   move(): void {
     this.epoch += 1
     this.#base = this.#codec.roomEncoder()
     this.#encoders = new Map()
   }
 
-  /** The frames of a flush for a member who has had these layers: what this owner has not encoded is encoded so that it stands by itself. */
+  /** Returns the frames of a flush for a member with these layers. Frames that this owner has not encoded are encoded without key tables. */
   #framesOf({ at, base, layers }: Flush, held: readonly string[]): Payload[] {
     const frame = (encoder: Pick<LayerEncoder, 'replay'>, { from, to, payload }: Change) =>
       payload && at.epoch === this.epoch
@@ -203,7 +203,7 @@ class HiddenRoom {
 const put = (state: Json, change: JsonObject): Json => ({ ...(state as JsonObject), ...change })
 
 describe('a member with hidden layers', () => {
-  test('sees what changes in a flush at once, and once', () => {
+  test('sees all changes of a flush in one call', () => {
     const room = new HiddenRoom()
     const before = room.visible
     const frames = room.flush(put(room.state, { turn: 2, hands: { a: [1], b: [3] } }))
@@ -215,7 +215,7 @@ describe('a member with hidden layers', () => {
     expect(room.seen[0]![0]).toMatchObject({ turn: 2, hands: { a: [1] } })
   })
 
-  test('is not called when only what it does not see has changed', () => {
+  test('is not called when only hidden parts have changed', () => {
     const room = new HiddenRoom()
     room.deliver(...room.flush(put(room.state, { deck: [], hands: { a: [1, 2], b: [] } })))
     expect([room.seen, room.replica.position!.seq]).toEqual([[], 8])
@@ -223,7 +223,7 @@ describe('a member with hidden layers', () => {
     expect(room.seen).toEqual([])
   })
 
-  test('forgets a patch of a layer whose flush was cut off with the connection', () => {
+  test('drops a patch of a layer if the connection broke in the middle of its flush', () => {
     const room = new HiddenRoom()
     const [layer] = room.flush(put(room.state, { hands: { a: [7], b: [] } }))
     room.deliver(layer!)
@@ -233,13 +233,13 @@ describe('a member with hidden layers', () => {
     expect(room.asked).toEqual([])
   })
 
-  test('asks for everything when the checksum of a layer is another, and keeps base and layers until it is here', () => {
+  test('requests a resync when the checksum of a layer differs, and keeps base and layers until then', () => {
     const room = new HiddenRoom()
     const before = room.replica.state
     room.deliver(...room.flush(put(room.state, { turn: 2, hands: { a: [], b: [] } }), { wrong: MINE }))
     const ask = { t: 'state.resync', room_id: ROOM, reason: 'checksum' }
     expect([room.replica.state, room.asked]).toEqual([before, [ask]])
-    // On its way while the resync is: neither applied nor a reason to ask again.
+    // It was sent before the resync. It is not applied, and causes no second request.
     room.deliver(...room.flush(put(room.state, { turn: 3, hands: { a: [1, 1], b: [] } })))
     expect([room.replica.state, room.asked]).toEqual([before, [ask]])
     room.deliver(...room.whole('resync'))
@@ -248,8 +248,8 @@ describe('a member with hidden layers', () => {
     expect([room.replica.state, room.asked]).toEqual([room.visible, [ask]])
   })
 
-  // A flush's frames travel together, so this takes a fault between them. The seq of a layer has gaps by design: only its checksum tells.
-  test('notices a lost layer.patch at the next change of that layer, and shows the layer as it was until then', () => {
+  // The frames of a flush travel together, so this needs a fault between them. The seqs of a layer have gaps by design, so only its checksum shows the loss.
+  test('detects a lost layer.patch at the next change of that layer, and shows the old layer until then', () => {
     const room = new HiddenRoom()
     const before = room.replica.state as JsonObject
     const [, base] = room.flush(put(room.state, { turn: 2, hands: { a: [9], b: [] } }))
@@ -262,7 +262,7 @@ describe('a member with hidden layers', () => {
     expect(room.replica.state).toEqual(room.visible)
   })
 
-  test('drops layers of an owner that is no more', () => {
+  test('drops layer frames of an earlier owner', () => {
     const room = new HiddenRoom()
     const late = room.layerState('member:b')
     const gone = room.layerGone(MINE)
@@ -300,7 +300,7 @@ const step: fc.Arbitrary<Step> = fc.oneof(
   },
 )
 
-/** What is equal in both is the very same object, as far as objects lead to it. */
+/** Expects that equal parts are the same object, down to the first array. */
 function expectShared(before: Json, after: Json): void {
   if (typeof before !== 'object' || typeof after !== 'object' || before === null || after === null) return
   if (isDeepStrictEqual(before, after)) expect(after).toBe(before)
@@ -309,7 +309,7 @@ function expectShared(before: Json, after: Json): void {
       if (Object.hasOwn(before, key)) expectShared((before as JsonObject)[key]!, value)
 }
 
-test('whatever changes, is shown, hidden or missed, and wherever the room goes: the state is what the member may see, and what has not changed is the same object', () => {
+test('after random edits, grants, losses and moves, the state is what the member may see, and unchanged parts are the same objects', () => {
   fc.assert(
     fc.property(fc.array(step, { maxLength: 30 }), (steps) => {
       const room = new HiddenRoom()
@@ -325,7 +325,7 @@ test('whatever changes, is shown, hidden or missed, and wherever the room goes: 
           expect(room.asked).toEqual([])
           return
         }
-        // The next flush shows the gap.
+        // The next flush reveals the gap.
         if (!arrives) room.drop(...frames)
         if (!arrives) room.deliver(...room.flush(room.state))
         if (room.asked.length > 0) expect(room.replica.state).toBe(before)
@@ -353,7 +353,7 @@ test('whatever changes, is shown, hidden or missed, and wherever the room goes: 
 })
 
 describe('base and layers merged', () => {
-  test('the base is what counts where both have something else than objects, and where it is no object', () => {
+  test('the base wins unless both values are objects', () => {
     expect(merge({ a: 1, b: { c: [1] } }, [{ a: { x: 1 }, b: { c: { d: 1 }, e: 2 } }]).state).toEqual({
       a: 1,
       b: { c: [1], e: 2 },
@@ -361,7 +361,7 @@ describe('base and layers merged', () => {
     expect(merge([1], [{ a: 1 }]).state).toEqual([1])
   })
 
-  test('a change costs what is on its way: neither the rest of the base nor what is hidden is looked at', () => {
+  test('a merge reads only the objects on the paths to hidden values, neither the rest of the base nor the hidden content', () => {
     const read: string[] = []
     const watched = (name: string, value: Json): Json =>
       new Proxy(value as object, {

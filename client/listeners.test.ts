@@ -7,7 +7,7 @@ const setUp = () => {
   return { errors, events: new Events((error) => errors.push(error)) }
 }
 
-test('events that came before the first listener of their name are given to it, in order and before those that follow', async () => {
+test('the first listener of a name gets the earlier events of that name, in order and before later ones', async () => {
   const { events } = setUp()
   const heard: unknown[] = []
   events.emit({ name: 'hit', data: 1 })
@@ -24,7 +24,7 @@ test('events that came before the first listener of their name are given to it, 
   expect(heard.at(-1)).toBe('other')
 })
 
-test('a listener that was taken back in the same turn hears nothing, and the next one of that turn everything', async () => {
+test('a listener that is removed in the same turn gets no event, and the next listener of that turn gets all', async () => {
   const { events } = setUp()
   const heard: unknown[] = []
   events.emit({ name: 'hit', data: 1 })
@@ -34,7 +34,7 @@ test('a listener that was taken back in the same turn hears nothing, and the nex
   expect(heard).toEqual([1])
 })
 
-test('of events that no one listens to the latest 64 are kept', async () => {
+test('the latest 64 events without a listener are kept', async () => {
   const { events } = setUp()
   const heard: unknown[] = []
   for (let n = 1; n <= 100; n++) events.emit({ name: 'hit', data: n })
@@ -43,7 +43,7 @@ test('of events that no one listens to the latest 64 are kept', async () => {
   expect([heard.length, heard[0], heard.at(-1)]).toEqual([64, 37, 100])
 })
 
-test('once there was a listener nothing is kept', async () => {
+test('events of a name that has had a listener are not kept', async () => {
   const { events } = setUp()
   const heard: unknown[] = []
   events.on('hit', () => {})()
@@ -54,7 +54,7 @@ test('once there was a listener nothing is kept', async () => {
   expect(heard).toEqual([])
 })
 
-test('a listener that throws on an event that waited does not keep the others from theirs', async () => {
+test('a listener that throws on a kept event does not stop the other kept events', async () => {
   const { events, errors } = setUp()
   const heard: unknown[] = []
   events.emit({ name: 'hit', data: 1 })

@@ -12,14 +12,14 @@ interface Walker {
   name: string
 }
 
-/** Units a second. */
+/** Units per second. */
 const SPEED = 300
 const FRAME_MS = 1000 / 60
 const UPDATE_MS = 50
-/** The way of one frame. */
+/** Distance of one frame. */
 const STEP = (SPEED * FRAME_MS) / 1000
 
-/** What room and page share. */
+/** Shared by the room and the page. */
 const move = (walker: { x: number }, { dx }: { dx: number }): void => {
   walker.x = Math.min(1000, Math.max(0, walker.x + dx))
 }
@@ -41,7 +41,7 @@ const walk = defineRoom({
   },
 })
 
-/** Frames or messages on one way: in order, each 75 ± 15 ms old when it arrives, one in twenty stalled by 250 ms more. */
+/** Delays of one direction: in order, 75 ± 15 ms each, and 250 ms more for one in twenty. */
 const delays = () => {
   const random = new SeededRandom(7)
   let lastMs = 0
@@ -53,8 +53,8 @@ const delays = () => {
 }
 
 /**
- * A client on a bad network: the server applies what has come 20 times a second, and lets Bob walk to and fro. `lateMs`: by how much its updates may be later
- * than they should; `time`: others are shown by the time in them.
+ * A client on a bad network. The server applies received messages 20 times a second, and Bob walks to and fro. `lateMs`: maximum delay of an
+ * update. `time`: `interpolate` uses the time in the state.
  */
 async function game({ lateMs = 0, time = false } = {}) {
   const scene = await online()
@@ -73,7 +73,7 @@ async function game({ lateMs = 0, time = false } = {}) {
   const inbox: { ref: number; dx: number }[] = []
   let [heard, ticks] = [0, 0]
   const later = (delayMs: number, what: () => void) => void clock.schedule(delayMs, what)
-  /** What the server does besides, in its next update. */
+  /** Extra change in the next update of the server. */
   let sudden: ((players: Record<string, Walker>) => void) | undefined
   const spoil = { next: false }
 
@@ -123,7 +123,7 @@ async function game({ lateMs = 0, time = false } = {}) {
     do: (what: typeof sudden) => {
       sudden = what
     },
-    /** One frame of the screen. */
+    /** Advances to the next frame of the screen. */
     async frame(): Promise<void> {
       clock.advance(FRAME_MS)
       await turn()
@@ -144,7 +144,7 @@ async function game({ lateMs = 0, time = false } = {}) {
 
 type Game = Awaited<ReturnType<typeof game>>
 
-/** Walks to and fro for so many seconds, and says how far everyone was moved from one frame to the next at most. */
+/** Walks to and fro, and returns the largest movement between two frames, of each player. */
 async function play(t: Game, seconds: number, each: (frame: number) => void = () => {}) {
   const largest = { own: 0, ownRaw: 0, bob: 0, bobRaw: 0 }
   const look = () => ({
@@ -171,12 +171,12 @@ async function play(t: Game, seconds: number, each: (frame: number) => void = ()
   return largest
 }
 
-/** No one has done anything for a while. */
-async function settle(t: Game): Promise<void> {
+/** Lets 3 s pass without input. */
+async function rest(t: Game): Promise<void> {
   for (let frame = 0; frame < 180; frame++) await t.frame()
 }
 
-test('at a round trip of 150 ms with jitter and stalls everyone moves at their speed, and oneself at once', async () => {
+test('at a round trip of 150 ms with jitter and stalls, own inputs show immediately, and all players move evenly', async () => {
   const t = await game()
   const before = t.own.at()!.x
   void t.own.send('move', { dx: 5 })
@@ -185,13 +185,13 @@ test('at a round trip of 150 ms with jitter and stalls everyone moves at their s
   process.stdout.write(`largest step in a frame, in steps of that speed: ${JSON.stringify(largest)}\n`)
   expect(largest.own).toBeLessThan(1.05)
   expect(largest.bob).toBeLessThan(1.1)
-  // What is drawn as it comes moves by whole updates, and by many at once after a stall.
+  // Without prediction and interpolation, players jump by whole updates, and by several after a stall.
   expect(Math.min(largest.ownRaw, largest.bobRaw)).toBeGreaterThan(3)
-  await settle(t)
+  await rest(t)
   expect(t.own.at()).toEqual(t.state()[t.room.memberId])
 })
 
-test('where a room says its time, others are as smooth when its updates are not', async () => {
+test('with the option time, other players move evenly although updates are irregular', async () => {
   const [byRhythm, byTime] = [await game({ lateMs: 30 }), await game({ lateMs: 30, time: true })]
   const [rhythm, time] = [await play(byRhythm, 30), await play(byTime, 30)]
   process.stdout.write(`the same with irregular updates, and with their time: ${rhythm.bob}, ${time.bob}\n`)
@@ -199,16 +199,16 @@ test('where a room says its time, others are as smooth when its updates are not'
   expect(rhythm.bob).toBeGreaterThan(1.3)
 })
 
-test('what the server says otherwise is come to gradually, and a long way at once', async () => {
+test('a small correction is smoothed, and one above snap is a jump', async () => {
   const t = await game()
   const dodge = async (to: (walker: Walker) => void) => {
     t.do((players) => to(players[t.room.memberId]!))
     const largest = await play(t, 2)
-    await settle(t)
+    await rest(t)
     expect(t.own.at()).toEqual(t.state()[t.room.memberId])
     return largest.own
   }
-  // A push by 60 is 12 steps of a frame.
+  // A push by 60 is the distance of 12 frames.
   expect(
     await dodge((walker) => {
       walker.x += 60
@@ -221,18 +221,18 @@ test('what the server says otherwise is come to gradually, and a long way at onc
   ).toBeGreaterThan(40)
 })
 
-test('a resync is not noticed', async () => {
+test('a resync does not move the own player', async () => {
   const t = await game()
   const largest = await play(t, 10, (frame) => {
     if (frame % 150 === 100) t.spoil.next = true
   })
   expect(t.client.stats.resyncs.checksum).toBe(4)
   expect(largest.own).toBeLessThan(1.05)
-  await settle(t)
+  await rest(t)
   expect(t.own.at()).toEqual(t.state()[t.room.memberId])
 })
 
-test('others come and go at the time that is shown, and one that is put elsewhere does not walk there', async () => {
+test('other players appear and disappear at the displayed time, and a teleport is a jump', async () => {
   const t = await game()
   const seen: (number | undefined)[] = []
   const watch = async (frames: number) => {
@@ -258,7 +258,7 @@ test('others come and go at the time that is shown, and one that is put elsewher
   t.others.stop()
 })
 
-test('one that has stood sets off when it does, and not in slow motion from when it was last seen to move', async () => {
+test('a player that stood for 5 s starts at the last interval, not in slow motion over the whole pause', async () => {
   const { clock, server, client, pass } = await online()
   const room = await client.join<typeof walk>('walk')
   await pass(1)
@@ -276,7 +276,7 @@ test('one that has stood sets off when it does, and not in slow motion from when
   expect(others.at().get('bob')!.x).toBe(10)
 })
 
-test('a message that is refused is undone', async () => {
+test('the effect of a refused message is undone', async () => {
   const t = await testRooms([walk])
   const [room] = await t.join('walk')
   const me = predict(room, {
@@ -288,14 +288,14 @@ test('a message that is refused is undone', async () => {
   const refused = me.send('move', { dx: 101 })
   expect(me.at()!.x).toBe(601)
   await expect(refused).rejects.toThrow('too far')
-  // From here on it is corrected.
+  // The correction starts here.
   expect(me.at()!.x).toBe(601)
   await t.advance(2000)
   expect(me.at()!.x).toBe(500)
 })
 
 test.each(['killOwner', 'drainOwner', 'reconnect'] as const)(
-  'what was done before and during a %s is there once',
+  'inputs before and during %s are applied once',
   async (how) => {
     const t = await testRooms([walk])
     const [room, other] = await t.join('walk', 2)
@@ -313,7 +313,7 @@ test.each(['killOwner', 'drainOwner', 'reconnect'] as const)(
   },
 )
 
-/** The time of a test of rooms. */
+/** Clock of the test rooms. */
 const at = (t: { readonly now: number }) => ({ monotonic: () => t.now })
 
 test('a rate of 0 is an error that says what to pass', async () => {

@@ -2,10 +2,10 @@ import { describe, expect, test } from 'vitest'
 import { inRoom, type Options, statuses, turn, URL } from '../test/support/client/play.ts'
 import { mayGoTo } from './session.ts'
 
-/** Where the rooms of the client are. */
+/** Address of the node that runs the client's rooms. */
 const NEARER = 'ws://roomful.test/node-2'
 
-/** A client in a room that has just been told to move, to another node or away from a node that drains; the new socket is not open yet. */
+/** A client in a room that has received a move, to another node or (`url` null) away from a draining node. Its new socket is not open. */
 async function moving(options: Partial<Options> = {}, url: string | null = NEARER) {
   const scene = await inRoom(options)
   const seen = statuses(scene.client)
@@ -16,7 +16,7 @@ async function moving(options: Partial<Options> = {}, url: string | null = NEARE
   return { ...scene, seen, before, next: scene.server.socket }
 }
 
-/** The same; the new socket has opened, and its hello has no answer yet. */
+/** The same after the new socket has opened. Its hello has no answer. */
 async function changingOver(options: Partial<Options> = {}, url?: string) {
   const scene = await moving(options, url)
   scene.server.onHello = () => {}
@@ -28,7 +28,7 @@ const kinds = ({ said }: { said: readonly { t: string }[] }) => said.map(({ t })
 
 test.each([
   ['to the node of its rooms', NEARER],
-  ['away from a node that drains', URL],
+  ['away from a draining node', URL],
 ])('a client moves %s without a loss', async (_, url) => {
   const { client, server, room, owner, before, next, seen } = await moving({}, url === URL ? null : url)
   expect(next.url).toBe(url)
@@ -52,7 +52,7 @@ test.each([
   expect(client.stats).toMatchObject({ moves: 1, reconnects: 0 })
 })
 
-test('every frame counts once, on whichever of the two connections it comes', async () => {
+test('every frame is applied once, on whichever of the two connections it arrives', async () => {
   const { client, server, room, owner, before } = await moving()
   const hits: unknown[] = []
   room.on('hit', (data) => hits.push(data))
@@ -75,7 +75,7 @@ test('every frame counts once, on whichever of the two connections it comes', as
   expect(client.stats.resyncs).toEqual({ sequence: 0, checksum: 0, unasked: 0 })
 })
 
-test('what has no ack yet is sent again on the new connection, and nothing more on the old one', async () => {
+test('unacknowledged messages are resent on the new connection, and nothing on the old one', async () => {
   const { server, room, owner, before, next } = await moving()
   const first = room.send('first')
   server.onHello = () => {}
@@ -93,7 +93,7 @@ test('what has no ack yet is sent again on the new connection, and nothing more 
   await second
 })
 
-test('a join that is asked for during the change-over takes effect behind it', async () => {
+test('a join during the change-over is sent after the welcome', async () => {
   const { client, server, before, next } = await changingOver()
   const joining = client.join('arena', { key: 'other' })
   expect(kinds(next)).toEqual(['hello'])
@@ -102,7 +102,7 @@ test('a join that is asked for during the change-over takes effect behind it', a
   expect(kinds(before)).toEqual(['hello', 'ping', 'join'])
 })
 
-test.each([4005, 1006, 4101])('the end of the connection that is replaced (%i) is no loss', async (code) => {
+test.each([4005, 1006, 4101])('a close of the replaced connection (%i) is not a loss', async (code) => {
   const { client, server, before, seen, pass } = await changingOver()
   before.end(code)
   server.welcome()
@@ -112,7 +112,7 @@ test.each([4005, 1006, 4101])('the end of the connection that is replaced (%i) i
   expect(server.sockets).toHaveLength(2)
 })
 
-test('a client stays where it is when the other node cannot be reached, and tries it less and less often', async () => {
+test('a client stays at its node when the other cannot be reached, and doubles the wait after each attempt', async () => {
   const { client, server, room, owner, clock, before, next, seen } = await moving()
   server.onDial = (socket) => queueMicrotask(() => socket.end(1006))
   next.end(1006)
@@ -133,7 +133,7 @@ test('a client stays where it is when the other node cannot be reached, and trie
   expect(client.stats.moves).toBe(0)
 })
 
-test('a socket to another node that does not open in time is given up', async () => {
+test('a socket to another node that does not open in 5 s is closed', async () => {
   const { server, next, seen, pass } = await moving()
   await pass(6000)
   expect(next.closed).toBe(true)
@@ -142,7 +142,7 @@ test('a socket to another node that does not open in time is given up', async ()
 })
 
 test.each([1006, 1013, 4003, 4005, 4300])(
-  'a new connection that ends before its welcome (%i) is followed by a resume with the used token at the first address',
+  'after a close of the new connection before its welcome (%i), the client resumes with the used token at the first address',
   async (code) => {
     const { client, server, room, owner, before, next, seen, pass } = await changingOver()
     server.onDial = (socket) => queueMicrotask(() => socket.accept())
@@ -163,7 +163,7 @@ test.each([1006, 1013, 4003, 4005, 4300])(
   },
 )
 
-test('so is one on which no welcome comes in time', async () => {
+test('without a welcome in time on the new connection, the client resumes at the first address', async () => {
   const { server, next, pass } = await changingOver()
   server.onDial = (socket) => queueMicrotask(() => socket.accept())
   await pass(4900)
@@ -174,7 +174,7 @@ test('so is one on which no welcome comes in time', async () => {
   expect(server.all('hello')).toHaveLength(3)
 })
 
-test('a loss before the new socket is open is a loss as any other', async () => {
+test('a loss before the new socket is open leads to a normal resume', async () => {
   const { client, server, before, next, pass } = await moving()
   server.onDial = (socket) => queueMicrotask(() => socket.accept())
   before.end(1006)
@@ -184,7 +184,7 @@ test('a loss before the new socket is open is a loss as any other', async () => 
   expect(client.stats).toMatchObject({ moves: 0, reconnects: 1 })
 })
 
-test('a loss at the new node leads back to the first address', async () => {
+test('a loss at the new node leads to a resume at the first address', async () => {
   const { client, server, next, pass } = await changingOver()
   server.welcome()
   server.onDial = (socket) => queueMicrotask(() => socket.accept())
@@ -196,7 +196,7 @@ test('a loss at the new node leads back to the first address', async () => {
   expect(client.stats).toMatchObject({ moves: 1, reconnects: 1 })
 })
 
-test('away from a node that drains a client tries again until the connection ends, and plays on', async () => {
+test('a client of a draining node repeats the move until its connection ends, and then resumes', async () => {
   const { client, server, room, owner, before, next, seen, pass } = await moving({}, null)
   server.onDial = (socket) => queueMicrotask(() => socket.end(1006))
   next.end(1006)
@@ -212,7 +212,7 @@ test('away from a node that drains a client tries again until the connection end
 })
 
 test.each(['join', 'leave'] as const)(
-  'a %s without an answer is sent again on the new connection',
+  'a %s without an answer is resent on the new connection',
   async (ask) => {
     const { client, server, room, next, seen, pass } = await moving()
     server.onJoin = () => {}
@@ -229,7 +229,7 @@ test.each(['join', 'leave'] as const)(
   },
 )
 
-test('close in the middle of a change-over says goodbye on both connections', async () => {
+test('close during a change-over sends a goodbye on both connections', async () => {
   const { client, before, next, clock } = await changingOver()
   client.close()
   expect([kinds(before).at(-1), kinds(next).at(-1)]).toEqual(['goodbye', 'goodbye'])
@@ -237,7 +237,7 @@ test('close in the middle of a change-over says goodbye on both connections', as
   expect(clock.pending).toBe(0)
 })
 
-describe('where a session may go', () => {
+describe('mayGoTo', () => {
   test.each([
     ['the host that it was given, at another path', undefined, NEARER, true],
     ['a host of its list', ['node-2.test'], 'ws://node-2.test:4000', true],

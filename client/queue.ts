@@ -16,7 +16,7 @@ import type {
 import type { Client } from './client.ts'
 import { RoomfulError, type RoomfulErrorCode } from './errors.ts'
 import { Listeners, Reported, type Unsubscribe } from './listeners.ts'
-import type { Room } from './room.ts'
+import type { JoinTarget, Room } from './room.ts'
 import type { LeaveReason } from './seat.ts'
 
 /** Join options of a queue with tickets of `Data`. */
@@ -89,7 +89,7 @@ export function withQueues<Rooms extends RoomCollection>(
   const seen: SeenMatches = new Map()
   const queue = (type: string, data: unknown, { party }: QueueOptions = {}) => {
     const options = { ticket: data, ...(party !== undefined && { party }) }
-    return new QueueTicket<TypedRoom>(client as unknown as Client, type, options, seen)
+    return new QueueTicket<TypedRoom>(client, type, options, seen)
   }
   const party = async ({ size }: { readonly size: number }): Promise<Party> => {
     if (!Number.isInteger(size) || size < 1 || size > 100)
@@ -106,7 +106,7 @@ export function withQueues<Rooms extends RoomCollection>(
 /** Room id of the client's last match, by the id of the queue. The next ticket names it, so that the queue does not answer with that match. */
 type SeenMatches = Map<string, string>
 
-/** A match, as the queue tells its players. */
+/** A match, as the queue sends it to its players. */
 interface Match {
   readonly room_id: string
   readonly options: JsonObject
@@ -124,6 +124,16 @@ const CODES: { readonly [code: string]: RoomfulErrorCode } = {
   already_joined: 'already_queued',
 }
 
+/** The part of a client that a ticket uses. */
+interface Joiner {
+  serverTime(): number
+  join<R extends TypedRoom = TypedRoom<UntypedRoom>>(
+    type: string,
+    options: JsonObject,
+    target?: JoinTarget,
+  ): Promise<Room<R>>
+}
+
 /** Place of a player in a queue, made by `client.queue`. */
 export class QueueTicket<R extends TypedRoom = TypedRoom> {
   /** Id of the room that is the queue. */
@@ -135,7 +145,7 @@ export class QueueTicket<R extends TypedRoom = TypedRoom> {
    * client of the player has the ticket), or another error of a join.
    */
   readonly matched: Promise<Room<R>>
-  readonly #client: Client
+  readonly #client: Joiner
   readonly #options: JsonObject
   readonly #seen: SeenMatches
   readonly #changes = new Listeners<[status: TicketStatus]>((error) =>
@@ -146,11 +156,11 @@ export class QueueTicket<R extends TypedRoom = TypedRoom> {
   #room: Room | undefined
   #since: number
   #cancelled = false
-  /** The queue has answered that the seat is that of another ticket. */
+  /** The queue's answer that the seat belongs to another ticket. */
   #refusal: RoomfulError | undefined
 
   /** Called by `client.queue`. */
-  constructor(client: Client, type: string, options: object, seen: SeenMatches) {
+  constructor(client: Joiner, type: string, options: object, seen: SeenMatches) {
     this.id = `${type}:default`
     this.#client = client
     this.#options = options as JsonObject
@@ -190,11 +200,9 @@ export class QueueTicket<R extends TypedRoom = TypedRoom> {
       const colon = roomId.indexOf(':')
       try {
         const join = { ...options, key: roomId.slice(colon + 1) }
-        return (await this.#client.join(roomId.slice(0, colon), join, {
-          create: false,
-        })) as unknown as Room<R>
+        return await this.#client.join<R>(roomId.slice(0, colon), join, { create: false })
       } catch (error) {
-        // An earlier page was in that match.
+        // The match is one that an earlier page of the player was in, and it has ended. Queue again.
         const { code } = error as RoomfulError
         if (!(this.#room ? code === 'room_not_found' : OVER.has(code))) throw error
       }
@@ -216,7 +224,7 @@ export class QueueTicket<R extends TypedRoom = TypedRoom> {
     return new Promise((resolve, reject) => {
       const { memberId } = room
       const lost = (): void => {
-        // The seat was lost, and the client has joined again as a new member: with another ticket.
+        // The seat was lost, and the client has joined again as a new member, with another ticket.
         if (room.memberId === memberId) return
         reject(new RoomfulError('seat_lost', SEAT_LOST))
         room.leave().catch(() => {})
@@ -237,7 +245,7 @@ export class QueueTicket<R extends TypedRoom = TypedRoom> {
           },
           (error: RoomfulError) => {
             if (error.message !== 'already_queued') return
-            // The seat is that of an earlier page. Its match would wait for a player whose page has asked for another.
+            // The seat belongs to an earlier page, which had other data. Leave it: nobody would join its match.
             this.#refusal = error
             room.leave().catch(() => reject(this.#ended(error)))
           },
@@ -245,7 +253,7 @@ export class QueueTicket<R extends TypedRoom = TypedRoom> {
     })
   }
 
-  /** Returns the match in an error. A cancelled or refused ticket has none, and the next one does not ask for it. */
+  /** Returns the match in an error. A cancelled or refused ticket has none; its match is noted, so that the next ticket does not get it. */
   #matchOf(error: unknown): Match | undefined {
     const match = matchOf(error)
     if (match) this.#seen.set(this.id, match.room_id)
@@ -265,7 +273,7 @@ export class QueueTicket<R extends TypedRoom = TypedRoom> {
 const SEAT_LOST =
   'The client was disconnected for too long, and has lost its place in the queue: queue again.'
 
-/** The match in the text with which a queue ends a seat, or refuses a join. */
+/** Returns the match in the text with which a queue ends a seat or refuses a join. */
 function matchOf(error: unknown): Match | undefined {
   const { message = '' } = (error ?? {}) as { readonly message?: string }
   if (!message.startsWith(MATCHED)) return undefined
@@ -273,12 +281,12 @@ function matchOf(error: unknown): Match | undefined {
     const match = JSON.parse(message.slice(MATCHED.length)) as Match
     return typeof match.room_id === 'string' ? match : undefined
   } catch {
-    // The reason of a kick or a ban, which an operator has written.
+    // The text is the reason of a kick or a ban, which an operator has written.
     return undefined
   }
 }
 
-/** Error of a ticket that has ended without a match. */
+/** Returns the error of a ticket that has ended without a match. */
 function ended(cause: RoomfulError | undefined, reason?: LeaveReason): RoomfulError {
   if (reason === 'left' || !cause) return new RoomfulError('cancelled', 'The ticket was cancelled.')
   const { code, message, retryable } = cause

@@ -92,7 +92,7 @@ export interface RoomfulProviderProps {
  * are mounted again immediately.
  */
 const UNUSED_MS = 1000
-/** How often a list is asked for while the client watches too many: those of earlier queries end after `UNUSED_MS`. */
+/** Attempts to watch a list while the client watches too many. Lists of earlier queries end after `UNUSED_MS`. */
 const LIST_TRIES = 5
 
 /** A room or a list that components share. */
@@ -309,7 +309,7 @@ function useShared(rooms: Rooms, shared: Shared, snapshot: (opened: unknown) => 
     },
     [shared],
   )
-  // Renders again when it is over. This opens it again if it was given up before this component mounted.
+  // Renders again when the room or list has ended. If it was released before this component mounted, that opens it again.
   useSyncExternalStore(subscribe, () => shared.over)
   const value = useSyncExternalStore(subscribe, () => snapshot(opened))
   if (shared.error) throw shared.error

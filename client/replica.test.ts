@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { inRoom } from '../test/support/client/play.ts'
 
-test('patches in order change the state, each seen with the state before', async () => {
+test('each patch changes the state, and calls listeners with the new and the previous state', async () => {
   const { server, room, owner, client } = await inRoom()
   const seen: unknown[] = []
   room.onStateChange((state, previous) => seen.push([state, previous]))
@@ -14,7 +14,7 @@ test('patches in order change the state, each seen with the state before', async
   expect(client.stats.patches).toBe(2)
 })
 
-test('a patch that changes nothing calls no one and moves on', async () => {
+test('a patch without a change calls no listener and advances the position', async () => {
   const { server, room, owner, client } = await inRoom()
   let calls = 0
   room.onStateChange(() => calls++)
@@ -23,7 +23,7 @@ test('a patch that changes nothing calls no one and moves on', async () => {
   expect(client.stats.resyncs.sequence).toBe(0)
 })
 
-test('a missing patch asks for a resync, which heals the state', async () => {
+test('a missing patch causes a resync, which repairs the state', async () => {
   const { server, room, owner, client } = await inRoom()
   owner.patch({ n: 1 })
   server.deliver(owner.patch({ n: 2 }))
@@ -31,7 +31,7 @@ test('a missing patch asks for a resync, which heals the state', async () => {
   expect(server.all('state.resync')).toEqual([
     { t: 'state.resync', room_id: 'arena:lobby', reason: 'sequence' },
   ])
-  // On its way while the resync is: neither applied nor a reason to ask again.
+  // It was sent before the resync. It is not applied, and causes no second request.
   server.deliver(owner.patch({ n: 3 }))
   expect(server.all('state.resync')).toHaveLength(1)
   server.deliver(owner.resync(), owner.patch({ n: 4 }))
@@ -39,7 +39,7 @@ test('a missing patch asks for a resync, which heals the state', async () => {
   expect(client.stats.resyncs).toEqual({ sequence: 1, checksum: 0, unasked: 0 })
 })
 
-test('a wrong checksum asks for a resync and shows no one the doubtful state', async () => {
+test('a wrong checksum causes a resync, and listeners never see the wrong state', async () => {
   const { server, room, owner, client } = await inRoom()
   const seen: unknown[] = []
   room.onStateChange((state) => seen.push(state))
@@ -51,7 +51,7 @@ test('a wrong checksum asks for a resync and shows no one the doubtful state', a
   expect(client.stats.resyncs).toEqual({ sequence: 0, checksum: 1, unasked: 0 })
 })
 
-test('a resync that is wrong itself is shown, counted, and asked for again, but not at once', async () => {
+test('a resync with a wrong checksum is shown, counted, and requested again after a wait', async () => {
   const { server, room, owner, client, pass } = await inRoom()
   server.deliver(owner.wrongPatch({ n: 1 }), owner.wrongResync())
   expect(room.state).toEqual({ n: 1 })
@@ -63,7 +63,7 @@ test('a resync that is wrong itself is shown, counted, and asked for again, but 
   expect(room.state).toEqual({ n: 2 })
 })
 
-test('members lose the connection, and are back', async () => {
+test('members disconnect and reconnect', async () => {
   const { server, room, owner } = await inRoom()
   const seen: boolean[] = []
   room.onMembersChange(([bob]) => seen.push(bob!.connected))
@@ -76,7 +76,7 @@ test('members lose the connection, and are back', async () => {
   expect(room.members[0]!.connected).toBe(true)
 })
 
-test('members come and go', async () => {
+test('members join and leave', async () => {
   const { server, room, owner } = await inRoom()
   const seen: unknown[] = []
   room.onMembersChange((members, previous) => seen.push([members.length, previous.length]))

@@ -201,7 +201,7 @@ export class Replica {
     this.#copy.restart()
   }
 
-  /** The connection is lost, with all requests. After a resume the server sends missing updates unrequested. */
+  /** The connection is lost, with a pending resync. After a resume the server sends the missing updates without a request. */
   pause(): void {
     this.#cancelRetry()
     this.#copy.goOn()
@@ -234,7 +234,7 @@ export class Replica {
     if (verdict === 'drop') return
     this.#cancelRetry()
     if (verdict !== 'take') {
-      // An immediate second resync would most likely give the same result.
+      // An immediate second resync would probably give the same result.
       this.#parts.counters.resyncs[verdict] += 1
       this.#askLater(verdict)
     }

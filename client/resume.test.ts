@@ -1,7 +1,7 @@
 import { describe, expect, it, test } from 'vitest'
 import { code, inRoom, online, statuses } from '../test/support/client/play.ts'
 
-test('a broken connection is resumed from where each room stands', async () => {
+test('a resume names the position of each room', async () => {
   const { client, server, room, owner, pass } = await inRoom()
   const seen = statuses(client)
   server.deliver(owner.patch({ n: 1 }))
@@ -22,7 +22,7 @@ test('a broken connection is resumed from where each room stands', async () => {
   expect(room.memberId).toBe('mem_1')
 })
 
-test('what cannot be replayed comes as a whole state', async () => {
+test('a resume without the missed updates brings a complete state', async () => {
   const { server, room, owner, pass, client } = await inRoom()
   const seen: unknown[] = []
   room.onStateChange((state) => seen.push(state))
@@ -39,7 +39,7 @@ test('what cannot be replayed comes as a whole state', async () => {
   expect(server.all('state.resync')).toEqual([])
 })
 
-test('a loss right behind the join loses nothing of what had arrived', async () => {
+test('frames that arrived before a loss right after the join are applied', async () => {
   const { client, server, pass } = await online()
   server.onJoin = (join) => {
     server.seat(join)
@@ -52,7 +52,7 @@ test('a loss right behind the join loses nothing of what had arrived', async () 
   expect(server.all('hello')[1]).toMatchObject({ resume: { rooms: [{ seq: 8 }] } })
 })
 
-test('unacked messages are resent in order after a resume, with those sent meanwhile behind them', async () => {
+test('unacknowledged messages are resent in order after a resume, before those sent while offline', async () => {
   const { server, room, owner, pass } = await inRoom()
   const done: string[] = []
   const send = (type: string) => room.send(type).then(() => done.push(type))
@@ -70,8 +70,8 @@ test('unacked messages are resent in order after a resume, with those sent meanw
   expect(done).toEqual(['a', 'b', 'c', 'd'])
 })
 
-describe('a seat that is gone when the client is back', () => {
-  /** How the server says so, behind the welcome of a resumed session. */
+describe('a seat that ended while the client was offline', () => {
+  /** The server's messages for it, after the welcome of a resumed session. */
   const gone: [string, (world: Awaited<ReturnType<typeof inRoom>>) => void][] = [
     [
       'away for longer than reconnectSeconds',
@@ -100,7 +100,7 @@ describe('a seat that is gone when the client is back', () => {
     ],
   ]
 
-  it.each(gone)('is taken again as a new member: %s', async (_, say) => {
+  it.each(gone)('is joined again as a new member: %s', async (_, say) => {
     const world = await inRoom()
     const { client, server, room, errors, pass } = world
     const reasons: unknown[] = []
@@ -117,7 +117,7 @@ describe('a seat that is gone when the client is back', () => {
   })
 
   it.each(['kicked', 'closed'] as const)(
-    'stays gone when the room has put the player out: %s',
+    'is not joined again when the room has removed the player: %s',
     async (how) => {
       const { server, room, owner, pass } = await inRoom()
       const reasons: unknown[] = []
@@ -134,7 +134,7 @@ describe('a seat that is gone when the client is back', () => {
   )
 })
 
-test('a join asked for while offline is sent when the client is back', async () => {
+test('a join that was called while offline is sent after the reconnect', async () => {
   const { client, server, pass } = await online()
   server.socket.end(1006)
   const joining = client.join('arena')

@@ -5,7 +5,7 @@ import { connect } from './index.ts'
 
 const code = (value: string) => expect.objectContaining({ name: 'RoomfulError', code: value })
 
-test('join names the room, and its snapshot is there at once', async () => {
+test('join resolves to a room with its id and its state', async () => {
   const { server, room } = await inRoom()
   expect(server.all('join')).toMatchObject([{ room_type: 'arena', options: { key: 'lobby' } }])
   expect([room.id, room.key, room.memberId, room.status, room.state]).toEqual([
@@ -17,12 +17,12 @@ test('join names the room, and its snapshot is there at once', async () => {
   ])
 })
 
-test('without options the room is the default one', async () => {
+test('join without options uses the key default', async () => {
   const { client } = await online()
   expect((await client.join('arena')).id).toBe('arena:default')
 })
 
-test('what comes right behind the snapshot reaches callbacks that are added after the join', async () => {
+test('callbacks that are added right after the join get all frames that follow the snapshot', async () => {
   const { client, server, pass } = await online()
   server.onJoin = (join) => {
     server.seat(join)
@@ -37,7 +37,7 @@ test('what comes right behind the snapshot reaches callbacks that are added afte
   expect(room.state).toEqual({ n: 1 })
 })
 
-test('a join that is refused rejects with the code of the server', async () => {
+test('a refused join rejects with the code of the server', async () => {
   const { client, server } = await online()
   server.onJoin = ({ request_id }) =>
     server.refuse('room_full', { request_id, room_id: 'arena:lobby', retryable: true })
@@ -45,14 +45,14 @@ test('a join that is refused rejects with the code of the server', async () => {
   await expect(client.join('arena', { key: 'lobby' })).rejects.toMatchObject({ retryable: true })
 })
 
-test('a second join of the same room is refused, and after leaving it is not', async () => {
+test('a second join of the same room rejects until the client has left', async () => {
   const { client, room } = await inRoom()
   await expect(client.join('arena', { key: 'lobby' })).rejects.toEqual(code('already_joined'))
   void room.leave()
   expect((await client.join('arena', { key: 'lobby' })).memberId).toBe('mem_2')
 })
 
-test('a request resolves to the reply, once it is acked, whatever came again', async () => {
+test('a request resolves to its reply when it is acknowledged, and a reply to an unknown ref is ignored', async () => {
   const { server, room, owner } = await inRoom()
   const asked = room.request('strike', { power: 3 })
   const sent = room.send('move', { x: 1 })
@@ -63,7 +63,7 @@ test('a request resolves to the reply, once it is acked, whatever came again', a
   expect([await asked, await sent]).toEqual([{ hp: 7 }, undefined])
 })
 
-test('a request that is refused, and one that no reply came to, reject', async () => {
+test('a refused request rejects, and so does a request without a reply', async () => {
   const { server, room, owner } = await inRoom()
   const asked = [room.request('strike'), room.request('wave')]
   const ref = server.all('message')[0]!.ref!
@@ -73,7 +73,7 @@ test('a request that is refused, and one that no reply came to, reject', async (
   await expect(asked[1]).rejects.toEqual(code('no_reply'))
 })
 
-test('32 requests may wait for their reply', async () => {
+test('a request rejects while 32 others are pending', async () => {
   const { server, room, owner } = await inRoom()
   const asked = Array.from({ length: 32 }, () => room.request('strike'))
   await expect(room.request('strike')).rejects.toEqual(code('too_many_requests'))
@@ -85,7 +85,7 @@ test('32 requests may wait for their reply', async () => {
   expect(server.all('message')).toHaveLength(33)
 })
 
-test('two rooms of one client do not mix', async () => {
+test('two rooms of one client have separate states, events and refs', async () => {
   const { client, server, room, owner, pass } = await inRoom()
   const other = await client.join('chat')
   await pass(1)
@@ -104,7 +104,7 @@ test('two rooms of one client do not mix', async () => {
   await sent[1]
 })
 
-test('a message that is too large takes no ref', async () => {
+test('a message that is too large uses no ref', async () => {
   const { server, room } = await inRoom()
   void room.send('a')
   await expect(room.send('b', 'x'.repeat(2000))).rejects.toEqual(code('payload_too_large'))
@@ -112,14 +112,14 @@ test('a message that is too large takes no ref', async () => {
   expect(server.messageRefs).toEqual([1, 2])
 })
 
-test('refs are counted for each seat, and begin again with the next seat of a room', async () => {
+test('each seat of a room starts with ref 1', async () => {
   const { client, server, room, owner, pass } = await inRoom()
   const other = await client.join('arena', { key: 'other' })
   for (const each of [room, room, other]) void each.send('a').catch(() => {})
   expect(server.messageRefs).toEqual([1, 2, 1])
   server.deliver(owner.went(room.memberId, 'session_ended'))
   const queued = room.send('b')
-  // About the seat that is gone.
+  // It belongs to the previous seat.
   server.ack(owner, 2)
   server.refuse('unknown_type', { ref: 1, room_id: room.id })
   await pass(1000)
@@ -128,7 +128,7 @@ test('refs are counted for each seat, and begin again with the next seat of a ro
   await queued
 })
 
-test('a message is as it was when it was sent', async () => {
+test('a later change of its data does not change a message', async () => {
   const { client, server, room, pass } = await inRoom()
   server.socket.end(1006)
   const data = { x: 1 }
@@ -140,7 +140,7 @@ test('a message is as it was when it was sent', async () => {
   await sent
 })
 
-test('an unreliable message has no ref, resolves at once, and is dropped while offline', async () => {
+test('an unreliable message has no ref, resolves immediately, and is dropped while offline', async () => {
   const { server, room, pass } = await inRoom()
   await room.send('move', { x: 1 }, { reliable: false })
   expect(server.all('message')).toEqual([
@@ -160,7 +160,7 @@ test('a refused unreliable message goes to onError and is counted', async () => 
   expect(client.stats.errors).toBe(1)
 })
 
-test('a refused message that no caller waits for goes to the onError of its room', async () => {
+test('a refused message that no caller awaits goes to the onError of its room', async () => {
   const { server, room, errors, client } = await inRoom()
   const ignored: unknown[] = []
   const stop = room.onError((error) => ignored.push(error))
@@ -178,7 +178,7 @@ test('a refused message that no caller waits for goes to the onError of its room
   expect(client.stats.errors).toBe(2)
 })
 
-test('a caller that waits gets the rejection, and onError does not', async () => {
+test('a caller that awaits gets the rejection, and onError does not', async () => {
   const { server, room, errors } = await inRoom()
   const wait = async () => {
     const sent = room.send('move')
@@ -194,7 +194,7 @@ test('a caller that waits gets the rejection, and onError does not', async () =>
   expect(errors).toEqual([])
 })
 
-test('a caller that waits later than the rejection gets it too', async () => {
+test('a caller that awaits after the rejection gets it too', async () => {
   const { server, room, errors } = await inRoom()
   const sent = room.send('move')
   server.refuse('unknown_type', { ref: server.messageRefs[0]!, room_id: room.id })
@@ -203,7 +203,7 @@ test('a caller that waits later than the rejection gets it too', async () => {
   await expect(sent).rejects.toEqual(code('unknown_type'))
 })
 
-test('without any onError the console shows a rejection that no caller waits for', async () => {
+test('without onError the console shows a rejection that no caller awaits', async () => {
   const { server, options } = play()
   const { onError: _, ...silent } = options
   const warn = vi.spyOn(console, 'warn').mockImplementation(() => {})
@@ -215,7 +215,7 @@ test('without any onError the console shows a rejection that no caller waits for
   expect(warn).toHaveBeenCalledWith(code('room_full'))
 })
 
-test('a message without a type is refused before it is sent', async () => {
+test('a message without a type rejects and is not sent', async () => {
   const { server, room } = await inRoom()
   await expect(room.send(undefined as never)).rejects.toMatchObject({
     code: 'invalid_payload',
@@ -224,7 +224,7 @@ test('a message without a type is refused before it is sent', async () => {
   expect(server.all('message')).toEqual([])
 })
 
-test('what is not JSON is refused before it is sent', async () => {
+test('data that is not JSON rejects and is not sent', async () => {
   const { server, room } = await inRoom()
   const send = room.send('move', { x: [undefined] } as never)
   await expect(send).rejects.toThrow(
@@ -234,7 +234,7 @@ test('what is not JSON is refused before it is sent', async () => {
   expect(server.all('message')).toEqual([])
 })
 
-test('a message larger than the limit is refused and does not hold up the next', async () => {
+test('a message above the size limit rejects, and the next one is sent', async () => {
   const { server, room, owner } = await inRoom()
   const large = room.send('move', 'x'.repeat(2000))
   await expect(large).rejects.toEqual(code('payload_too_large'))
@@ -246,7 +246,7 @@ test('a message larger than the limit is refused and does not hold up the next',
   await next
 })
 
-test('too many messages without an ack are refused', async () => {
+test('a message above maxUnacked rejects with queue_full', async () => {
   const { server, room, owner } = await inRoom({ maxUnacked: 2 })
   const kept = [room.send('a'), room.send('b')]
   await expect(room.send('c')).rejects.toEqual(code('queue_full'))
@@ -256,7 +256,7 @@ test('too many messages without an ack are refused', async () => {
   expect(server.all('message').map(({ type }) => type)).toEqual(['a', 'b', 'd'])
 })
 
-test('too many bytes without an ack are refused, but one message always has room', async () => {
+test('a message above maxUnackedBytes rejects with queue_full, unless it is the only one', async () => {
   const { server, room, owner } = await inRoom({ maxUnackedBytes: 500 })
   const large = room.send('a', 'x'.repeat(600))
   await expect(room.send('b')).rejects.toEqual(code('queue_full'))
@@ -269,7 +269,7 @@ test('too many bytes without an ack are refused, but one message always has room
   expect(server.all('message').map(({ type }) => type)).toEqual(['a', 'c', 'd'])
 })
 
-test('reliable messages are sent at once, however many; unreliable ones above the rate of the server are dropped', async () => {
+test('reliable messages are sent immediately, and unreliable ones above the server’s rate are dropped', async () => {
   const { server, room, owner, pass } = await inRoom()
   server.limits = { ...server.limits, message_burst: 10, messages_per_second: 10 }
   server.socket.end(1006)
@@ -280,7 +280,7 @@ test('reliable messages are sent at once, however many; unreliable ones above th
   const sends = Array.from({ length: 20 }, () => room.send('move'))
   await pass(1)
   expect(server.all('message')).toHaveLength(28)
-  // They count, so that those without a ref do not meet the limit of the server.
+  // They count towards the rate, so that unreliable ones do not exceed the limit of the server.
   void room.send('aim', 10, { reliable: false })
   await pass(1)
   expect(server.all('message')).toHaveLength(28)
@@ -288,7 +288,7 @@ test('reliable messages are sent at once, however many; unreliable ones above th
   await Promise.all(sends)
 })
 
-test('the room removes a client that is leaving: onLeave gets its reason', async () => {
+test('onLeave gets the reason of a room that removes a client while it is leaving', async () => {
   const { server, room, owner } = await inRoom()
   server.onLeave = () => server.deliver(owner.ownLeft('kicked'))
   const reasons: unknown[] = []
@@ -297,7 +297,7 @@ test('the room removes a client that is leaving: onLeave gets its reason', async
   expect(reasons).toEqual(['kicked', expect.stringContaining('kicked')])
 })
 
-test('leaving resolves, tells onLeave, and ends the room', async () => {
+test('leave resolves, calls onLeave, and ends the room', async () => {
   const { server, room } = await inRoom()
   const reasons: unknown[] = []
   room.onLeave((...args) => reasons.push(args))
@@ -330,7 +330,7 @@ test.each([
   },
 )
 
-test('a seat that the server does not know any more is taken again', async () => {
+test('a seat that the server no longer has is joined again', async () => {
   const { server, room, owner, errors, pass } = await inRoom()
   server.deliver(owner.ownLeft('session_ended'))
   expect(room.status).toBe('rejoining')
@@ -338,7 +338,7 @@ test('a seat that the server does not know any more is taken again', async () =>
   expect([room.status, errors]).toEqual(['joined', []])
 })
 
-test('select calls back only when what it selects changes', async () => {
+test('select calls its callback only when the result of the selector changes', async () => {
   const { server, room, owner } = await inRoom()
   const seen: unknown[] = []
   const stop = room.onStateChange.select(
@@ -354,7 +354,7 @@ test('select calls back only when what it selects changes', async () => {
   ])
 })
 
-test('subscriptions end', async () => {
+test('a removed callback is not called', async () => {
   const { server, room, owner } = await inRoom()
   const seen: unknown[] = []
   const stops = [
@@ -367,7 +367,7 @@ test('subscriptions end', async () => {
   expect(seen).toEqual([])
 })
 
-test('a callback that throws disturbs neither the others nor the room', async () => {
+test('a callback that throws does not stop other callbacks or the room', async () => {
   const { server, room, owner, errors } = await inRoom()
   const seen: unknown[] = []
   const failure = new Error('mine')
@@ -386,7 +386,7 @@ test('a callback that throws disturbs neither the others nor the room', async ()
   expect(errors).toEqual([failure, failure, failure, failure])
 })
 
-test('without onError the platform hears of what a callback throws', async () => {
+test('without onError an error of a callback is an uncaught error', async () => {
   const scene = play()
   const { server } = scene
   const heard: unknown[] = []
@@ -410,13 +410,13 @@ test('without onError the platform hears of what a callback throws', async () =>
   }
 })
 
-test('errors are errors', () => {
+test('a RoomfulError is an Error with its name', () => {
   const error = new RoomfulError('queue_full', 'full', { retryable: true })
   expect(error).toBeInstanceOf(Error)
   expect(`${error}`).toBe('RoomfulError: full')
 })
 
-test('a client that decodes no states follows the room, hears its events, and notices what is missing', async () => {
+test('a client with decodeStates: false gets members and events, and detects missing updates', async () => {
   const { server, room, owner, client } = await inRoom({ decodeStates: false })
   const states: unknown[] = []
   const hits: unknown[] = []

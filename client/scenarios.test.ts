@@ -13,13 +13,13 @@ const {
   scenarios,
 } = JSON.parse(readFileSync(new URL('../docs/protocol-scenarios.json', import.meta.url), 'utf8')) as Scenarios
 
-/** The longest wait for what a step expects of the client: longer than any backoff. */
+/** Longest wait for an action of the client that a step expects. It is longer than any backoff. */
 const PATIENCE_MS = 15_000
 const STEP_MS = 250
-/** Codes of the SDK for messages of a seat that is gone. */
+/** Codes of the SDK for messages of a seat that has ended. */
 const UNKNOWN = new Set(['resume_failed', 'not_in_room'])
 
-/** The SDK between an application and a server that do what a scenario says. */
+/** Runs the SDK between an application and a server that follow a scenario. */
 class Runner {
   readonly #clock = new FakeClock()
   readonly #scene
@@ -31,7 +31,7 @@ class Runner {
   readonly #watches = new Map<string, () => void>()
   readonly #seats = new Map<string, string>()
   readonly #eventNames: ReadonlySet<string>
-  /** How many messages of each socket were read. */
+  /** Number of read messages of each socket. */
   readonly #read: number[] = []
   #client: Client | undefined
   #status = 'connecting'
@@ -193,7 +193,7 @@ class Runner {
     this.#read[on]! += 1
   }
 
-  /** Time passes until the client has done something. */
+  /** Advances the clock until `done`. Throws after `PATIENCE_MS`. */
   async #until(done: () => boolean, what: string): Promise<void> {
     for (let waited = 0; !done(); waited += STEP_MS) {
       if (waited > PATIENCE_MS) throw new Error(`the client does not come to ${what}`)
@@ -252,7 +252,7 @@ describe('docs/protocol.md', () => {
     .filter((section) => section.startsWith('Level '))
     .map((section) => [...section.matchAll(/^- \*\*R(\d+)\./gm)].map(([, number]) => Number(number)))
 
-  test('numbers its rules without gaps, and says how many each level has', () => {
+  test('numbers its rules without gaps, and states how many each level has', () => {
     expect(rules.flat()).toEqual(rules.flat().map((_, index) => index + 1))
     const said = [...page.matchAll(/^\| \[\d \w+\].*\| (\d+): R(\d+)–R(\d+) \|$/gm)]
     expect(said.map(([, ...numbers]) => numbers.map(Number))).toEqual(

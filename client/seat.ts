@@ -17,8 +17,8 @@ import type { Counters } from './stats.ts'
 import type { KeptMessage, KeptSeat, TabSession } from './tab.ts'
 
 /**
- * `joining`: no snapshot yet; `resuming`: an earlier page had the seat, and its state is on the way; `rejoining`: the session or the seat was lost, so
- * the client is joining again as a new member; `left`: for good.
+ * `joining`: no snapshot yet. `resuming`: an earlier page had the seat, and the state has not arrived. `rejoining`: the session or the seat
+ * was lost, and the client is joining again as a new member. `left`: final.
  */
 export type SeatStatus = 'joining' | 'resuming' | 'joined' | 'rejoining' | 'left'
 
@@ -41,14 +41,14 @@ export type LeaveReason =
   | 'rejoin_failed'
   | 'client_closed'
 
-/** Reasons of an own `member` `left` by which the room has put this client out. With any other the seat is lost, and taken again. */
+/** Reasons of a `member` `left` with which the room removes this client. After any other reason the client joins again. */
 const LEAVE_REASONS: { readonly [reason: string]: LeaveReason } = {
   kicked: 'kicked',
   closed: 'closed',
   replaced: 'replaced',
 }
 
-/** How often a rejoin is tried, when the server says that it may succeed later. */
+/** Number of rejoins after retryable errors. */
 const REJOINS = 5
 const REJOIN_BASE_MS = 500
 const REJOIN_MAX_MS = 5000
@@ -69,22 +69,22 @@ export interface SeatLink {
   readonly report: Report
   /** Storage of reliable messages across a reload of the page. Undefined: they are not stored. */
   readonly tab: TabSession | undefined
-  /** An id that no request of this client has had, larger than all before. */
+  /** Returns a request id that is larger than all earlier ids of this client. */
   nextRequestId(): number
-  /** As those of ClientSession. */
+  /** See ClientSession. */
   send(message: ClientMessage): void
   sendEncoded(payload: Encoded): void
   encode(message: ClientMessage): Encoded
   trySend(message: ClientMessage): void
-  /** The seat is taken, or being left. */
+  /** The status of the seat, or its wish to leave, has changed. */
   changed(): void
-  /** The seat is over. */
+  /** The seat has ended. */
   release(seat: Seat): void
   /** Reports an error that no caller awaits: to `listeners`, if there are any. */
   failed(error: unknown, listeners: Listeners<[error: unknown]>): void
 }
 
-/** This client in one room, from the wish to join until it has left, across connections and sessions. */
+/** Membership of this client in one room, from the join until the client has left. It outlasts connections and sessions. */
 export class Seat {
   readonly roomId: string
   readonly roomType: string
@@ -92,17 +92,17 @@ export class Seat {
   readonly onLeave: Listeners<[reason: LeaveReason, error: RoomfulError | undefined]>
   /** Errors that no caller awaits. */
   readonly onError: Listeners<[error: unknown]>
-  /** Resolves when the first snapshot is here. */
+  /** Resolves when the first snapshot has arrived. */
   readonly joined: Promise<void>
   readonly #link: SeatLink
   #options: JoinOptions
-  /** False: the join makes no room. */
+  /** False: the join creates no room. */
   #create: boolean
-  /** An earlier page had the seat, and this one has not asked for it. */
+  /** True if an earlier page had the seat and this page has not joined the room. */
   #unclaimed = false
   readonly #unacked: Unacked
   readonly #rejoins: Backoff
-  #settleJoin: { resolve: () => void; reject: (error: RoomfulError) => void } | undefined
+  #joining: { resolve: () => void; reject: (error: RoomfulError) => void } | undefined
   #status: SeatStatus = 'joining'
   #memberId = ''
   #code: string | undefined
@@ -112,7 +112,7 @@ export class Seat {
     | {
         readonly requestId: number
         readonly done: Promise<void>
-        readonly settle: (error?: RoomfulError) => void
+        readonly finish: (error?: RoomfulError) => void
       }
     | undefined
   /** Frames that followed the snapshot. They wait until the caller that awaits the join has had time to subscribe. */
@@ -120,7 +120,7 @@ export class Seat {
   #cancelHold = () => {}
   #cancelRejoin = () => {}
 
-  /** A seat to be: the join goes out with `connected`. */
+  /** Creates a seat. `connected` sends its join. */
   constructor(link: SeatLink, roomId: string, roomType: string, options: JoinOptions, create = true) {
     this.#link = link
     this.#create = create
@@ -133,12 +133,12 @@ export class Seat {
     this.onError = new Listeners(link.report)
     this.replica = new Replica({ ...link, roomId, send: (message) => link.send(message) })
     this.joined = new Promise((resolve, reject) => {
-      this.#settleJoin = { resolve, reject }
+      this.#joining = { resolve, reject }
     })
     this.#joinRequest = link.nextRequestId()
   }
 
-  /** A seat that an earlier page of the tab had, with what it had sent. */
+  /** Returns the seat that an earlier page of the tab had, with its unacknowledged messages. */
   static restored(link: SeatLink, tab: TabSession, roomId: string, kept: KeptSeat): Seat {
     const { room_type: roomType, options, member_id: memberId, code } = kept
     const seat = new Seat(link, roomId, roomType, options)
@@ -157,7 +157,7 @@ export class Seat {
     return seat
   }
 
-  /** The page asks for a room in which an earlier page had a seat: it is this one's from here on. False: there was no such seat. */
+  /** Takes the seat of an earlier page for this page. Returns false if it is not such a seat, or if the client is leaving it. */
   claim(options: JoinOptions, create: boolean): boolean {
     if (!this.#unclaimed || this.#leaving) return false
     this.#unclaimed = false
@@ -171,7 +171,7 @@ export class Seat {
     return this.#unclaimed
   }
 
-  /** The record of the seat across a reload of the page. Undefined: there is no seat yet, or no seat any more. */
+  /** Record of the seat for the next page of the tab. Undefined: the client has no seat, or is leaving it. */
   get kept(): KeptSeat | undefined {
     const { roomType, memberId } = this
     const has = (this.#status === 'joined' || this.#status === 'resuming') && !this.#leaving
@@ -199,13 +199,13 @@ export class Seat {
 
   /** Position of the seat, for a resume. Undefined: there is nothing to resume. */
   get position(): ResumePosition | undefined {
-    // No room has ever stood there: all of its state comes.
+    // No room was ever at this position, so the server sends a complete state.
     const nowhere = this.#status === 'resuming' ? { epoch: 0, seq: 0 } : undefined
     const at = this.#status === 'joined' ? this.replica.position : nowhere
     return at && { room_id: this.roomId, member_id: this.#memberId, ...at, settled: this.#unacked.settled }
   }
 
-  /** A reliable message: resolves when acked, with its reply where it is a `request`; rejects with a RoomfulError. */
+  /** Sends a reliable message. Resolves when it is acknowledged, with the reply to a `request`. Rejects with a RoomfulError. */
   async send(type: string, data: Json, request = false): Promise<Json | undefined> {
     this.#checkOpen()
     const { nextRef: ref, settled } = this.#unacked
@@ -216,21 +216,21 @@ export class Seat {
     return outcome
   }
 
-  /** A message that may be lost. Throws a RoomfulError when it could never arrive. */
+  /** Sends a message that may be lost. Throws a RoomfulError if the client is not in the room, or if the message is too large. */
   sendUnreliable(type: string, data: Json): void {
     this.#checkOpen()
     if (this.#status === 'joined') this.#link.trySend({ t: 'message', room_id: this.roomId, type, data })
   }
 
-  /** Resolves when the seat is given up. */
+  /** Leaves the room. Resolves when the room has removed the client, and rejects if the server refuses that. */
   leave(): Promise<void> {
     if (this.#status === 'left') return Promise.resolve()
     if (this.#leaving) return this.#leaving.done
-    let settle = (_error?: RoomfulError) => {}
+    let finish = (_error?: RoomfulError) => {}
     const done = new Promise<void>((resolve, reject) => {
-      settle = (error) => (error ? reject(error) : resolve())
+      finish = (error) => (error ? reject(error) : resolve())
     })
-    this.#leaving = { requestId: this.#link.nextRequestId(), done, settle }
+    this.#leaving = { requestId: this.#link.nextRequestId(), done, finish }
     this.#link.changed()
     if (this.#status === 'joined') this.#sendLeave()
     return done
@@ -244,13 +244,13 @@ export class Seat {
     } else if (this.#status !== 'resuming') this.#sendJoin()
   }
 
-  /** The connection is gone. */
+  /** The connection is lost. */
   disconnected(): void {
     this.#cancelRejoin()
     this.replica.pause()
   }
 
-  /** The session is gone, and with it the seat: it is taken again under the next one. */
+  /** The session is lost, with the seat. The client joins again in the next session. */
   forgotten(error: RoomfulError): void {
     const text = `The session was lost; the message may have been applied. ${error.message}`
     this.#unacked.restart(new RoomfulError('resume_failed', text, { cause: error }))
@@ -288,14 +288,14 @@ export class Seat {
     }
   }
 
-  /** An error of the server about this room. False when it answers nothing that was asked here. */
+  /** Handles an error of the server about this room. Returns false if it answers no request or message of this seat. */
   refused({ request_id: requestId, ref }: ErrorFrame, error: RoomfulError): boolean {
     // An unreliable message has reached a seat that has ended. Its loss is not reported.
     if ((requestId ?? ref) === undefined) return error.code === 'not_in_room'
     if (ref !== undefined) return this.#hasSeat && this.#unacked.refuse(ref, error)
     if (requestId === this.#joinRequest && this.#status !== 'joined') this.#joinRefused(error)
     else if (this.#leaving && requestId === this.#leaving.requestId) {
-      this.#leaving.settle(error)
+      this.#leaving.finish(error)
       this.#leaving = undefined
       this.#link.changed()
     } else return false
@@ -307,7 +307,7 @@ export class Seat {
     this.#link.failed(error, this.onError)
   }
 
-  /** The seat is over. `error` is for callers that still wait for something of it. */
+  /** Ends the seat. All pending promises of the seat reject with `error`. */
   end(reason: LeaveReason, error: RoomfulError = lostSeat(this.roomId)): void {
     if (this.#status === 'left') return
     this.#status = 'left'
@@ -317,12 +317,12 @@ export class Seat {
     this.replica.pause()
     this.#link.release(this)
     this.#unacked.restart(error)
-    this.#settleJoin?.reject(error)
-    this.#leaving?.settle()
+    this.#joining?.reject(error)
+    this.#leaving?.finish()
     this.onLeave.call(reason, reason === 'left' ? undefined : error)
   }
 
-  /** False: acks, replies and errors with a ref are about messages of an earlier seat. The queued ones are for the next. */
+  /** False: acks, replies and errors with a ref belong to an earlier seat, and the queued messages to the next. */
   get #hasSeat(): boolean {
     return this.#status === 'joined' || this.#status === 'resuming'
   }
@@ -362,7 +362,7 @@ export class Seat {
     this.replica.restart()
   }
 
-  /** The seat of an earlier page is gone. If this page has joined the room, it joins as a new member. `online`: the join can be sent now. */
+  /** The seat of an earlier page has ended. If this page has joined the room, it joins as a new member. `online`: the join can be sent now. */
   #notKept(error: RoomfulError, online = true): void {
     this.#unacked.restart(error)
     if (this.#unclaimed || this.#leaving) {
@@ -374,16 +374,16 @@ export class Seat {
     if (online) this.#sendJoin()
   }
 
-  /** The whole state is here: the seat is taken. */
+  /** A complete state has arrived. The first one makes the client a member. */
   #arrived(): void {
     if (this.#status === 'joined' || this.#status === 'left') return
     this.#status = 'joined'
     this.#link.changed()
     this.#resend()
     this.#sendLeave()
-    if (!this.#settleJoin) return
-    this.#settleJoin.resolve()
-    this.#settleJoin = undefined
+    if (!this.#joining) return
+    this.#joining.resolve()
+    this.#joining = undefined
     this.#held = []
     this.#cancelHold = this.#link.clock.schedule(0, () => this.#release())
   }
@@ -407,7 +407,7 @@ export class Seat {
     this.#joinSoon()
   }
 
-  /** The server has given the seat up, as when the client was away for too long: the client joins again, as a new member. */
+  /** The server has ended the seat, for example after `reconnectSeconds`. The client joins again as a new member. */
   #lost(error: RoomfulError): void {
     this.#unacked.restart(error)
     this.#held = undefined
@@ -415,7 +415,7 @@ export class Seat {
     this.replica.pause()
     this.#link.counters.seatsLost += 1
     this.#beginRejoin()
-    // After a random delay: a room that is gone has lost all of its members at the same moment.
+    // After a random delay, because a room that ends loses all members at the same moment.
     this.#joinSoon()
   }
 
@@ -431,7 +431,7 @@ export class Seat {
     this.#cancelRejoin = this.#link.clock.schedule(this.#rejoins.next(), () => this.#sendJoin())
   }
 
-  /** The seat has ended. */
+  /** The server has ended the seat, with a reason. */
   #removed({ reason = 'left', message }: Extract<SeatFrame, { t: 'member' }>): void {
     const text = message ?? `This client is not in ${this.roomId}: ${reason}.`
     const error = new RoomfulError('not_in_room', text)
@@ -544,7 +544,7 @@ class Unacked {
     return refused !== undefined
   }
 
-  /** The seat is gone. Rejects all messages: they are lost, or their outcome is unknown. The next seat starts with ref 1. */
+  /** The seat has ended. Rejects all messages: they are lost, or their outcome is unknown. The next seat starts with ref 1. */
   restart(error: RoomfulError): void {
     for (const entry of this.#take(() => true)) entry.reject(error)
     this.#lastRef = 0
@@ -562,10 +562,10 @@ class Unacked {
     this.#lastRef = entry.ref
   }
 
-  #take(settled: (entry: Entry) => boolean): Entry[] {
+  #take(matches: (entry: Entry) => boolean): Entry[] {
     const taken: Entry[] = []
     const left: Entry[] = []
-    for (const entry of this.#entries) (settled(entry) ? taken : left).push(entry)
+    for (const entry of this.#entries) (matches(entry) ? taken : left).push(entry)
     this.#entries = left
     for (const { ref, payload } of taken) {
       this.#bytes -= payload.length

@@ -5,7 +5,7 @@ import { ServerClock } from './server-clock.ts'
 
 const stamp = (ms: number): string => new Date(ms).toISOString()
 
-test('the time of the server is known to half a round trip, whatever the own clock says', () => {
+test('the error of the server time is at most half a round trip, whatever the own clock says', () => {
   const clock = new FakeClock(5_000_000)
   const server = new ServerClock(clock)
   expect(server.now()).toBe(5_000_000)
@@ -16,17 +16,17 @@ test('the time of the server is known to half a round trip, whatever the own clo
   expect(server.now()).toBe(1_001_040)
 })
 
-test('the shortest of the last round trips counts', () => {
+test('the shortest of the latest round trips counts', () => {
   const clock = new FakeClock(0)
   const server = new ServerClock(clock)
   server.welcome(0, stamp(1000))
-  // 300 ms, nearly all of it on the way back: alone it would put the server 140 ms behind.
+  // 300 ms, nearly all of it on the way back. Without the other round trips the estimate would be 140 ms late.
   clock.advance(300)
   server.pong(0, stamp(1010))
   expect(server.now()).toBe(1300)
 })
 
-test('latency begins with the handshake, then follows the pings smoothly', () => {
+test('the latency starts with the handshake, and then follows the pings smoothly', () => {
   const clock = new FakeClock()
   const server = new ServerClock(clock)
   expect(server.latency).toBe(0)
@@ -44,7 +44,7 @@ test('latency begins with the handshake, then follows the pings smoothly', () =>
   expect(server.latency).toBe(60)
 })
 
-test('a client knows both', async () => {
+test('a client has the latency and the server time', async () => {
   const { client, server, clock } = await online()
   expect(client.latency).toBe(0)
   expect(client.serverTime()).toBe(clock.now())

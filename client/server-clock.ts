@@ -45,7 +45,7 @@ export class ServerClock {
     return rtt
   }
 
-  /** Smoothed round trip in milliseconds; before the first pong that of the handshake, and 0 before it. */
+  /** Smoothed round trip in milliseconds. Before the first pong: that of the handshake. Before the handshake: 0. */
   get latency(): number {
     return this.#latency ?? this.#samples[0]?.rtt ?? 0
   }

@@ -17,7 +17,7 @@ test.each([4000, 4001, 4003, 4005, 4006, 4008, 4099])('close code %i is final', 
 })
 
 test.each([1000, 1001, 1006, 1011, 1013, 4101, 4103, 4104, 4199])(
-  'close code %i is resumed',
+  'the client resumes after close code %i',
   async (number) => {
     const { client, server, pass } = await online()
     server.socket.end(number)
@@ -36,14 +36,14 @@ test.each([4001, 4042])('close code %i in answer to a hello is final', async (nu
   expect(server.sockets).toHaveLength(2)
 })
 
-test('without reconnect the first loss is the end', async () => {
+test('with reconnect: false, the first loss closes the client', async () => {
   const { client, server } = await online({ reconnect: false })
   const seen = statuses(client)
   server.socket.end(1006)
   expect(seen).toEqual([['closed', 'connection_lost']])
 })
 
-test('attempts are spread by full jitter over a time that doubles', async () => {
+test('attempts have full jitter over a wait that doubles', async () => {
   const { client, server, clock, pass } = await online({
     random: { bytes: () => new Uint8Array(), float: () => 0.5 },
   })
@@ -60,7 +60,7 @@ test('attempts are spread by full jitter over a time that doubles', async () => 
   expect(client.status).toBe('reconnecting')
 })
 
-test('a connection that breaks soon after the welcome does not start the waits again', async () => {
+test('a connection that breaks within 5 s of the welcome does not reset the backoff', async () => {
   const { server, clock, pass } = await online({
     random: { bytes: () => new Uint8Array(), float: () => 0.5 },
   })
@@ -81,7 +81,7 @@ test('a connection that breaks soon after the welcome does not start the waits a
   expect(server.sockets).toHaveLength(5)
 })
 
-test('a session that is gone is replaced: rooms are joined again, what was not acked is rejected', async () => {
+test('a lost session is replaced: the client joins its rooms again and rejects unacknowledged messages', async () => {
   const { client, server, room, owner, pass } = await inRoom()
   const states: unknown[] = []
   const members: unknown[] = []
@@ -92,7 +92,7 @@ test('a session that is gone is replaced: rooms are joined again, what was not a
   server.deliver(owner.patch({ n: 1 }))
   const refused = expect(room.send('lost')).rejects.toEqual(code('resume_failed'))
   server.onHello = (hello) => ('resume' in hello ? server.socket.end(4300) : server.welcome())
-  // The node was restarted: the room is another.
+  // The node was restarted, and the room is a new one.
   server.rooms.clear()
   const fresh = server.room('arena:lobby')
   fresh.state = { fresh: true }
@@ -118,7 +118,7 @@ test('a session that is gone is replaced: rooms are joined again, what was not a
   expect(client.status).toBe('online')
 })
 
-test('after a long loss, a session that is gone is replaced soon', async () => {
+test('after a long loss, a lost session is replaced without a long wait', async () => {
   const { client, server, pass } = await online({
     random: { bytes: () => new Uint8Array(), float: () => 0.9 },
   })
@@ -132,12 +132,12 @@ test('after a long loss, a session that is gone is replaced soon', async () => {
   expect(client.status).toBe('online')
 })
 
-test('a resume that is welcomed as a new session counts as one', async () => {
+test('a resume that the server answers with a new session counts as a lost session', async () => {
   const { server, room, pass } = await inRoom()
   server.onHello = () => server.welcome({ resumed: false })
   server.socket.end(1006)
   await pass(300)
-  // A seat that another session of the player has taken over meanwhile stays there.
+  // A seat that another session of the player has taken over stays there.
   expect(server.all('join').map(({ rejoin }) => rejoin)).toEqual([undefined, true])
   expect(room.memberId).toBe('mem_2')
 })
@@ -160,8 +160,8 @@ test.each([
   expect(reasons).toEqual([[reason, code(refusal)]])
 })
 
-test('a rejoin that waits for its next try is sent once when the connection is lost meanwhile', async () => {
-  // A long wait for the next try, short ones for the connection.
+test('a pending rejoin is sent once if the connection is lost before it', async () => {
+  // A long wait for the next rejoin, and short ones for the connection.
   const floats = [0, 1]
   const random = { bytes: () => new Uint8Array(), float: () => floats.shift() ?? 0 }
   const { server, room, pass } = await inRoom({ random })
@@ -181,7 +181,7 @@ test('a rejoin that waits for its next try is sent once when the connection is l
   expect(room.status).toBe('joined')
 })
 
-test('a rejoin that is refused for good ends the room', async () => {
+test('a rejoin with a final refusal ends the room', async () => {
   const { server, room, pass } = await inRoom()
   server.onHello = () => server.welcome({ resumed: false })
   server.onJoin = ({ request_id }) => server.refuse('forbidden', { request_id, room_id: 'arena:lobby' })
@@ -190,7 +190,7 @@ test('a rejoin that is refused for good ends the room', async () => {
   expect(room.status).toBe('left')
 })
 
-test('leaving a room while its session is lost resolves', async () => {
+test('a leave resolves when the session is lost', async () => {
   const { server, room, pass } = await inRoom()
   server.onHello = () => server.welcome({ resumed: false })
   server.socket.end(1006)
@@ -200,12 +200,12 @@ test('leaving a room while its session is lost resolves', async () => {
   expect(server.all('join')).toHaveLength(1)
 })
 
-test('a resume whose welcome was lost leads to a new session, not to the end', async () => {
+test('after a resume whose welcome was lost, the client starts a new session', async () => {
   const { client, server, pass } = await inRoom()
   const resumes: string[] = []
   server.onHello = (hello) => {
     if (!('resume' in hello)) return server.welcome()
-    // The first resume takes place, but its welcome never arrives; the second comes with a used token.
+    // The first resume succeeds, but its welcome never arrives. The second has a used token.
     resumes.push(hello.resume.resume_token)
     server.socket.end(resumes.length === 1 ? 1006 : 4005)
   }
@@ -216,7 +216,7 @@ test('a resume whose welcome was lost leads to a new session, not to the end', a
   expect(server.all('join')).toHaveLength(2)
 })
 
-test('a frame that cannot be read ends the connection, not the session', async () => {
+test('an invalid frame ends the connection, not the session', async () => {
   const { client, server, pass, errors } = await online()
   server.socket.deliver(new Uint8Array([0xc1]))
   expect(server.socket.closed).toBe(true)
@@ -229,7 +229,7 @@ test('a frame that cannot be read ends the connection, not the session', async (
   expect(server.all('hello')[2]).toHaveProperty('resume')
 })
 
-test('refusals of a new session (4300) do not start the waits again', async () => {
+test('refusals of a new session (4300) do not reset the backoff', async () => {
   const { server, clock, options, pass } = play({
     connectTimeoutMs: 60_000,
     random: { bytes: () => new Uint8Array(), float: () => 0.5 },
@@ -246,7 +246,7 @@ test('refusals of a new session (4300) do not start the waits again', async () =
   expect(hellos.slice(1).map((at, i) => at - hellos[i]!)).toEqual([125, 250, 500, 1000])
 })
 
-test('pings keep the connection, silence ends it', async () => {
+test('pongs keep the connection open, and silence ends it', async () => {
   const { client, server, pass } = await online()
   await pass(60_000)
   expect(server.all('ping').length).toBe(7)
@@ -260,7 +260,7 @@ test('pings keep the connection, silence ends it', async () => {
   expect(server.all('hello').at(-1)).toHaveProperty('resume')
 })
 
-test('a callback may close the client whenever it is called', async () => {
+test('a callback may close the client at any call', async () => {
   for (const lose of ['1006', 'without its seat', '4300'] as const) {
     const { client, server, room, owner, pass, clock } = await inRoom()
     const seen = statuses(client)
@@ -282,7 +282,7 @@ test('a callback may close the client whenever it is called', async () => {
   }
 })
 
-test('a close with 4003 is banned if its reason says so, and else revoked', () => {
+test('the error of a close with 4003 is banned if its reason starts with it, and else revoked', () => {
   expect(closeError(4003, 'banned')).toMatchObject({ code: 'banned', retryable: false })
   expect(closeError(4003, 'banned: cheating')).toMatchObject({
     code: 'banned',

@@ -22,33 +22,33 @@ import type { TokenSource } from './token-source.ts'
 /** Connection status. `connecting`: not connected yet. `online`: connected. `reconnecting`: the connection was lost. `closed`: final. */
 export type ConnectionStatus = 'connecting' | 'online' | 'reconnecting' | 'closed'
 
-/** From opening a socket (and fetching a token for it) to the welcome. */
+/** Time limit from the start of an attempt to the welcome, including the fetch of a token. */
 const ATTEMPT_MS = 10_000
 const BACKOFF_BASE_MS = 250
 const BACKOFF_MAX_MS = 10_000
-/** A connection that lasted this long was a good one: the next loss starts with short waits again. */
+/** Minimum duration of a stable connection. After its loss, the backoff starts at the shortest wait again. */
 const STABLE_MS = 5000
-/** How long a second socket may take to open, and then its welcome to come. */
+/** Time limit for the second socket of a move to open, and then for its welcome. */
 const MOVE_MS = 5000
 /** Time for which other addresses are ignored after a failed move. It doubles after each failure. */
 const STAY_MS = 30_000
 const LONGEST_STAY_MS = 3_600_000
 /** Fraction of the server's limits up to which unreliable messages are sent. The rest is for pings, and for frames that arrive closer together than they were sent. */
 const UNRELIABLE_SHARE = 0.8
-/** So many unreliable messages wait while the session moves. */
+/** Maximum number of unreliable messages that are kept during a move. */
 const MAX_HELD = 64
 
 export interface SessionParts {
   readonly url: string
   readonly reconnect: boolean
-  /** How long the first connection may take, retries included, in milliseconds. */
+  /** Time limit of the first connection in milliseconds, retries included. */
   readonly connectTimeoutMs: number
-  /** Hosts besides that of `url` where the session may go on when the server says so; undefined: not even there. */
+  /** Hosts to which the server may move the session, in addition to the host of `url`. Undefined: it may not move the session at all. */
   readonly rerouteHosts: readonly string[] | undefined
   readonly WebSocket: WebSocketConstructor | undefined
   readonly endOfTurn: (callback: () => void) => void
   readonly tokens: TokenSource
-  /** The session that an earlier page has left for the player of a token, if there is one. */
+  /** Returns the credentials of an earlier page's session of the token's player, if there is one. */
   readonly restore: (token: string) => Promise<Credentials | undefined>
   readonly serverClock: ServerClock
   readonly clock: Clock
@@ -56,32 +56,32 @@ export interface SessionParts {
   readonly report: Report
 }
 
-/** Close codes from here on are never those of a library. */
-const OF_THE_SERVER = 4000
+/** Lowest close code that an application may use. Libraries and platforms use lower codes. */
+const FIRST_APPLICATION_CODE = 4000
 
 /** Callbacks of a session. */
 export interface SessionHandlers {
-  /** The connection is (back) there. `moved`: the server asked for another connection, and the one before was never lost. */
+  /** The server has accepted the connection. `moved`: it replaces a connection that was not lost, as the server requested. */
   welcome(moved: boolean): void
   message(message: DecodedMessage): void
-  /** The connection is gone, or another one is about to take its place: nothing is sent until the next welcome. */
+  /** The connection is lost, or is being replaced. The session sends nothing until the next welcome. */
   lost(): void
-  /** The session is gone, with all its seats; a new one comes. */
+  /** The session is lost, with all its seats. The client starts a new one. */
   forgotten(error: RoomfulError): void
-  /** Positions of the client in its rooms. */
+  /** Returns the positions of the client in its rooms. */
   positions(): ResumePosition[]
-  /** After `closed` nothing more comes. `error`: why the connection was lost or closed; undefined for a wish of the client. */
+  /** The status has changed. After `closed` no callback is called. `error`: reason of a loss or a close. Undefined: the client closed it. */
   status(status: ConnectionStatus, error?: RoomfulError): void
 }
 
-/** One identity on the server, kept across connections: says hello, resumes, backs off, moves when a node drains, and to the node of its rooms. */
+/** The client's session on the server. It outlasts connections: the client resumes after a loss, with backoff, and moves when the server asks. */
 export class ClientSession {
   readonly #parts: SessionParts
   readonly #handlers: SessionHandlers
   readonly #backoff: Backoff
-  /** How fast the client sends, by the server's limits: what may be lost is not sent beyond it. */
+  /** The server's message rate. Reliable messages count too; unreliable messages beyond the rate are dropped. */
   #rate: RateLimit | undefined
-  /** Encodes what any connection may send. */
+  /** Encodes messages with no state of a connection, so that any connection can send them. */
   readonly #codec = new MsgpackClientCodec()
   #status: ConnectionStatus = 'connecting'
   readonly #right = new ResumeRight()
@@ -90,26 +90,26 @@ export class ClientSession {
   #greeted = false
   /** True after the welcome of this connection. Only then may messages be sent. */
   #ready = false
-  /** The move that the server has asked for, until its welcome. `url`: undefined for the address that the client was given. */
+  /** Requested move, until its welcome. `url` undefined: to the client's configured address. */
   #move: { readonly url: string | undefined } | undefined
   /** The second socket of a move, until its hello. */
   #next: ClientConnection | undefined
-  /** The first one from then on, until it has closed; `positions` are those of the hello. */
+  /** The previous connection of a move, from the new hello until it has closed. `positions` are those of that hello. */
   #replaced: { readonly connection: ClientConnection; readonly positions: ResumePosition[] } | undefined
   /** Unreliable messages that wait for the welcome of a move. */
   #held: Encoded[] = []
-  /** Until then, after a failed move, other addresses are ignored. In milliseconds of the monotonic clock. */
+  /** End of the time in which other addresses are ignored after a failed move, in milliseconds of the monotonic clock. */
   #staysUntil = 0
   #failedMoves = 0
   #Socket: WebSocketConstructor | undefined
   #limits: Limits | undefined
-  /** The attempt under way; another object for each, so that late answers to an abandoned one are known. */
+  /** Current attempt to connect: a new object for each, to recognize late answers to an abandoned attempt. */
   #attempt: object | undefined
   #helloSentAt = 0
   #welcomedAt = 0
   #mustRenew = false
   #lastError: RoomfulError | undefined
-  /** Cancels the one timer there is: the attempt's deadline, the wait for the next, or the wait for a move. */
+  /** Cancels the only timer: deadline of an attempt, wait for the next attempt, or wait for a move. */
   #cancelTimer = () => {}
   #cancelConnectTimeout = () => {}
 
@@ -147,14 +147,14 @@ export class ClientSession {
     if (this.#ready) this.sendEncoded(this.encode(message))
   }
 
-  /** As `send`, for what `encode` made of a message. */
+  /** Same as `send`, for a message from `encode`. */
   sendEncoded(payload: Encoded): void {
     if (!this.#ready) return
     this.#connection?.write(payload)
     this.#rate?.charge(1)
   }
 
-  /** The bytes of a message; they stand for it in every session. Throws a RoomfulError (payload_too_large). */
+  /** Returns the bytes of a message, which are valid in every session. Throws a RoomfulError (payload_too_large). */
   encode(message: ClientMessage): Encoded {
     return this.#fitting(this.#codec.encode(message) as Encoded)
   }
@@ -167,12 +167,12 @@ export class ClientSession {
     else if (this.#held.length < MAX_HELD) this.#held.push(payload)
   }
 
-  /** The network is back: does not wait any longer for the next attempt. */
+  /** Starts the next attempt to connect immediately, because the network is back. */
   hurry(): void {
     if (this.#status === 'reconnecting' && !this.#attempt) void this.#dial()
   }
 
-  /** The page is left: no goodbye, and nothing more until `goOn`. */
+  /** The page is hidden or closed. Closes the connection without a goodbye, and connects again only after `goOn`. */
   suspend(): void {
     const { status } = this
     if (status === 'connecting' || status === 'closed') return
@@ -180,17 +180,17 @@ export class ClientSession {
     if (status === 'online') this.#setStatus('reconnecting')
   }
 
-  /** The page is back. `credentials`: how another page has left the session meanwhile, or this one; undefined: there is none any more. */
+  /** The page is shown again. `credentials`: those that the last page with the session has stored. Undefined: the session has ended. */
   goOn(credentials: Credentials | undefined): void {
     if (credentials?.resume_token !== this.credentials?.resume_token)
       this.#forget(closeError(CLOSE.session_taken_over, ''), credentials)
     this.hurry()
   }
 
-  /** Says goodbye, for good. `error`: why, when it was not the caller's wish. */
+  /** Says goodbye and closes the session. `error`: reason, unless the caller closed it. */
   close(error?: RoomfulError): void {
     if (this.#status === 'closed') return
-    // Messages that wait must leave before the goodbye.
+    // Queued messages must be sent before the goodbye.
     this.#connection?.flush()
     // After the hello the server may have the session. In the middle of a move, one of the two connections has it.
     if (this.#greeted) {
@@ -231,19 +231,19 @@ export class ClientSession {
     }
   }
 
-  /** A new session needs a token; a resumed one only when the one it has is said to be expired, or unknown to this page. */
+  /** Returns the token for a hello. Undefined: a resume with a valid token that this page knows needs none. */
   async #tokenForHello(): Promise<string | undefined> {
     const { tokens, restore } = this.#parts
     if (this.#mustRenew) return tokens.fetch()
     if (this.#right.ownSession) return undefined
     const token = await tokens.next()
     const restored = this.credentials ? undefined : await restore(token)
-    // Also for a later attempt: the seats of the earlier page are there from now on.
+    // Even if this attempt was abandoned: the seats of the earlier page are restored, so the next attempt must resume their session.
     if (restored && !this.credentials && !this.#isClosed()) this.#right.replace(restored, true)
     return token
   }
 
-  /** A connection, which says hello when it is open, and tells what comes of it. */
+  /** Opens a connection. It sends a hello when it is open. */
   #connect(Socket: WebSocketConstructor, url: string, token?: string): ClientConnection {
     const ended = (error: RoomfulError): void => {
       if (connection === this.#next) this.#notMoved()
@@ -333,7 +333,7 @@ export class ClientSession {
     if (!moved && this.#connection === connection) this.#handlers.status('online')
   }
 
-  /** The server asks for another connection, in place of one that it has asked for before. */
+  /** The server requests a move. It replaces an earlier request. */
   #planMove(inMs: number, url: string | undefined): void {
     if (!this.#ready || (url !== undefined && !this.#mayMove(url))) return
     this.#dropNext()
@@ -361,12 +361,12 @@ export class ClientSession {
     try {
       this.#next = this.#connect(this.#Socket!, this.#move?.url ?? this.#parts.url)
     } catch {
-      // A page may not open every address.
+      // The constructor throws for an address that a page may not open, such as ws: on a page with https:.
       this.#notMoved()
     }
   }
 
-  /** The second socket has ended before its hello: everything goes on as it was. Away from a draining node the client tries again. */
+  /** The second socket has closed before its hello, so the first stays in use. If the node drains, the client tries again. */
   #notMoved(): void {
     this.#dropNext()
     if (this.#move?.url === undefined) this.#setTimer(this.#backoff.next(), () => this.#openNext())
@@ -383,8 +383,8 @@ export class ClientSession {
   }
 
   /**
-   * The second socket is open: resumes there. From here on nothing is sent on the first, and of what comes there only the rest of flushes that
-   * have begun counts; all others come on the second, or when that fails, on the one after it.
+   * The second socket is open: resumes there. The client sends nothing more on the first connection. From it, the client reads only the rest
+   * of flushes that have begun. All other messages arrive on the second connection, or, if that fails, on the one after it.
    */
   #changeOver(next: ClientConnection): void {
     const before = this.#connection!
@@ -401,13 +401,13 @@ export class ClientSession {
     this.#sayHello(undefined)
   }
 
-  /** Closes the connection that was replaced, which the server otherwise does. */
+  /** Closes the replaced connection. Usually the server closes it first. */
   #letGo(): void {
     this.#replaced?.connection.close()
     this.#replaced = undefined
   }
 
-  /** The attempt failed, or the connection is gone: what now depends on why. */
+  /** The attempt failed, or the connection is lost. Depending on the reason, the client tries again or closes. */
   #lost(why: RoomfulError): void {
     const wasOnline = this.#status === 'online'
     const cause = wasOnline && !this.#ready ? this.#moveFailed(why) : why
@@ -423,7 +423,7 @@ export class ClientSession {
     }
     this.#mustRenew ||= error.code === 'token_expired'
     if (error.code === 'resume_failed' && this.credentials) {
-      // The server is well, and is asked for something else now: what came before says nothing of it.
+      // The server works, and the next hello starts another session. Earlier failures do not make it less likely to succeed.
       this.#backoff.reset()
       this.#forget(error)
     }
@@ -432,21 +432,21 @@ export class ClientSession {
     if (wasOnline) this.#setStatus('reconnecting', error)
   }
 
-  /** Whatever another node has said: the address that the client was given has the last word. */
+  /** Returns a retryable error, whatever the other node answered: the client then asks at its configured address. */
   #moveFailed(cause: RoomfulError): RoomfulError {
     if (this.#move?.url !== undefined) this.#stay()
     const text = `The move to another node failed. ${cause.message}`
     return new RoomfulError('connection_lost', text, { retryable: true, cause })
   }
 
-  /** Why a socket has closed; one that never got anywhere tells nothing but a number. */
+  /** Returns the reason why a socket closed. For a failed attempt with a code of the platform, the text names the address. */
   #closeError(code: number, reason: string): RoomfulError {
-    if (this.#status === 'online' || closeName(code) !== undefined || code >= OF_THE_SERVER)
+    if (this.#status === 'online' || closeName(code) !== undefined || code >= FIRST_APPLICATION_CODE)
       return closeError(code, reason)
     return failure(`No connection to ${this.#parts.url} (${reason || code}).`)
   }
 
-  /** True if another attempt cannot succeed, or is not wanted. */
+  /** True if another attempt cannot succeed, or if `reconnect` is false. */
   #isFinal(error: RoomfulError): boolean {
     const { tokens, reconnect } = this.#parts
     if (!error.retryable || !reconnect) return true
@@ -454,7 +454,7 @@ export class ClientSession {
     return error.code === 'token_unavailable' && this.#status === 'connecting'
   }
 
-  /** The session cannot be resumed: the next hello starts a new one, or resumes another. */
+  /** Drops the session, which cannot be resumed. The next hello starts a new one, or resumes that of `credentials`. */
   #forget(error: RoomfulError, credentials?: Credentials): void {
     this.#right.replace(credentials, credentials !== undefined)
     this.#handlers.forgotten(error)
@@ -478,7 +478,7 @@ export class ClientSession {
     this.#handlers.lost()
   }
 
-  /** Asked where a callback may have closed the client in the meantime. */
+  /** A method, because TypeScript does not expect that a callback has closed the client. */
   #isClosed(): boolean {
     return this.#status === 'closed'
   }

@@ -6,7 +6,7 @@ import { connect } from './index.ts'
 
 afterEach(() => vi.unstubAllGlobals())
 
-/** One server, one browser, and pages that are opened in its tabs. */
+/** One server, and one browser with pages in its tabs. */
 function browser() {
   const clock = new FakeClock()
   const tokenOf = (sub?: string) => unsignedToken(sub)
@@ -18,7 +18,7 @@ function browser() {
     server.welcome()
     for (const { room_id: roomId } of rooms) server.deliver(server.room(roomId).resync())
   }
-  /** Loads the page: what runs then is its code. */
+  /** Loads a page. The code that runs then belongs to it. */
   const open = async (tab = pages.tab(), options: { projectId?: string; token?: string } = {}) => {
     const page = new FakePage()
     vi.stubGlobal('window', page)
@@ -34,7 +34,7 @@ function browser() {
   return { ...scene, pages, tokenOf, open, inRoom, owner: server.room('arena:lobby') }
 }
 
-test('a reload keeps the session, the seat and the member, with the state as it is by then', async () => {
+test('after a reload, the page has the session, the seat and the member id, with the current state', async () => {
   const { server, owner, inRoom } = browser()
   const before = await inRoom()
   before.leave()
@@ -70,7 +70,7 @@ test('after a reload, joinOrCreate returns the seat that the page had, with the 
   expect([server.all('find'), server.all('join')]).toEqual([[], [expect.anything()]])
 })
 
-test('a page that is left says no goodbye', async () => {
+test('a page that is closed sends no goodbye', async () => {
   const { server, inRoom } = browser()
   const { leave, client } = await inRoom()
   leave()
@@ -79,7 +79,7 @@ test('a page that is left says no goodbye', async () => {
   expect(client.status).toBe('reconnecting')
 })
 
-test('what was not acked before a reload is sent again with its refs, in front of what the new page sends', async () => {
+test('unacknowledged messages of before a reload are resent with their refs, before those of the new page', async () => {
   const { server, owner, inRoom } = browser()
   const before = await inRoom()
   const acked = before.room.send('a', 1)
@@ -102,7 +102,7 @@ test('what was not acked before a reload is sent again with its refs, in front o
   expect(server.all('message')).toHaveLength(6)
 })
 
-test('refs go on after a reload, and the server hears that no answer before it is missed', async () => {
+test('refs continue after a reload, and the server learns which earlier answers it may drop', async () => {
   const { server, owner, inRoom } = browser()
   const before = await inRoom()
   const sent = before.room.send('a')
@@ -112,12 +112,12 @@ test('refs go on after a reload, and the server hears that no answer before it i
   const after = await inRoom(before.tab)
   void after.room.send('b')
   expect(server.messageRefs).toEqual([1, 2])
-  // Else every reply to an earlier page would rest at the server, and come again with each resume.
+  // Otherwise the server would keep the replies to earlier pages, and send them with each resume.
   expect(server.all('hello')[1]).toMatchObject({ resume: { rooms: [{ settled: 1 }] } })
   expect(server.all('message')[1]).toMatchObject({ settled: 1 })
 })
 
-test('a message is kept before its frame is sent', async () => {
+test('a message is stored before its frame is sent', async () => {
   const { server, inRoom } = browser()
   const { tab, room } = await inRoom()
   const heard = server.heard.push
@@ -131,7 +131,7 @@ test('a message is kept before its frame is sent', async () => {
   expect(kept).toContain('"far":"away"')
 })
 
-test('a message that finds no room in the storage of the tab is refused to its sender, and not sent', async () => {
+test('a message rejects and is not sent if the storage of the tab is full', async () => {
   const { server, owner, inRoom } = browser()
   const { tab, room } = await inRoom()
   tab.quota = 1700
@@ -145,7 +145,7 @@ test('a message that finds no room in the storage of the tab is refused to its s
   expect(server.all('message')).toHaveLength(2)
 })
 
-test('a message of an earlier page that is refused is an error that no one awaits', async () => {
+test('a refusal of an earlier page’s message goes to onError', async () => {
   const { server, inRoom, errors } = browser()
   const before = await inRoom()
   void before.room.send('strike').catch(() => {})
@@ -166,7 +166,7 @@ test.each([
   expect(server.all('hello')[1]).not.toHaveProperty('resume')
 })
 
-test('a token that does not show its player keeps nothing, and the page says goodbye', async () => {
+test('with an unreadable token nothing is stored, and the page sends a goodbye', async () => {
   const { server, inRoom } = browser()
   const { tab, leave } = await inRoom(undefined, { token: 'a.b.c' })
   expect(tab.items.size).toBe(0)
@@ -174,7 +174,7 @@ test('a token that does not show its player keeps nothing, and the page says goo
   expect(server.heard.at(-1)).toEqual({ t: 'goodbye' })
 })
 
-test('a record that cannot be read is none', async () => {
+test('an unreadable record is ignored', async () => {
   const { server, inRoom } = browser()
   const before = await inRoom()
   before.leave()
@@ -183,7 +183,7 @@ test('a record that cannot be read is none', async () => {
   expect([room.memberId, 'resume' in server.all('hello')[1]!]).toEqual(['mem_2', false])
 })
 
-test('a duplicated tab starts a session of its own, now and after a reload', async () => {
+test('a duplicated tab starts a new session, and continues it after a reload', async () => {
   const { server, pages, inRoom } = browser()
   const original = await inRoom()
   void original.room.send('move').catch(() => {})
@@ -199,7 +199,7 @@ test('a duplicated tab starts a session of its own, now and after a reload', asy
   expect(server.all('hello')[3]).toMatchObject({ resume: { session_id: 'ses_1' } })
 })
 
-test('a room that was left is not come back to', async () => {
+test('a room that the player has left is not joined after a reload', async () => {
   const { server, open, inRoom } = browser()
   const { room, tab, leave } = await inRoom()
   await room.leave()
@@ -208,7 +208,7 @@ test('a room that was left is not come back to', async () => {
   expect(server.all('hello')[1]).toMatchObject({ resume: { rooms: [] } })
 })
 
-test('messages of a seat that an earlier page was leaving do not go out in the next seat', async () => {
+test('messages of a seat that an earlier page was leaving are not sent in the next seat', async () => {
   const { server, inRoom } = browser()
   const before = await inRoom()
   for (const type of ['old', 'older']) void before.room.send(type).catch(() => {})
@@ -237,7 +237,7 @@ test('a reload keeps a seat whose leave was refused', async () => {
   expect(after.room.memberId).toBe(before.room.memberId)
 })
 
-test('a page that gets the lock of its session only after the first attempt takes the session up with the next', async () => {
+test('a page that gets the lock of its session after the first attempt resumes with the next attempt', async () => {
   const { server, options, inRoom, pass } = browser()
   const before = await inRoom()
   before.leave()
@@ -246,7 +246,7 @@ test('a page that gets the lock of its session only after the first attempt take
   const random = { bytes: (size: number) => new Uint8Array(size), float: () => 0.9 }
   const slow = { tabPlatform: before.tab, connectTimeoutMs: 30_000, random }
   const connecting = connect(URL, { ...options, ...slow })
-  // The first attempt ends after 10 s. The next begins 225 ms later.
+  // The first attempt ends after 10 s. The next starts 225 ms later.
   await pass(10_100)
   expect(server.sockets).toHaveLength(1)
   give(() => {})
@@ -268,7 +268,7 @@ test('close leaves nothing in the tab', async () => {
 })
 
 test.each([4001, 4003, 4005, 4300])(
-  'where the session of an earlier page is refused (%i) a new one begins, and the page joins as ever',
+  'if the server refuses the session of an earlier page (%i), a new session starts and joins work',
   async (closeCode) => {
     const { server, inRoom, pass, errors } = browser()
     const before = await inRoom()
@@ -284,7 +284,7 @@ test.each([4001, 4003, 4005, 4300])(
   },
 )
 
-test('a page that joins with create: false makes no room where the seat that it had is gone', async () => {
+test('a join with create: false creates no room if the earlier page’s seat has ended', async () => {
   const { server, owner, open, inRoom } = browser()
   const before = await inRoom()
   before.leave()
@@ -297,7 +297,7 @@ test('a page that joins with create: false makes no room where the seat that it 
   expect(server.all('join').map(({ create }) => create)).toEqual([undefined, false])
 })
 
-test('where the seat is gone, though the session is not, the page joins as ever', async () => {
+test('if only the seat has ended, and not the session, the page joins as a new member', async () => {
   const { server, owner, inRoom } = browser()
   const before = await inRoom()
   before.leave()
@@ -314,7 +314,7 @@ test('where the seat is gone, though the session is not, the page joins as ever'
   }
   const third = await inRoom(before.tab)
   expect(third.room.memberId).toBe('mem_3')
-  // Its room ended it while the page was reloaded.
+  // The room ended the seat during the reload.
   third.leave()
   server.onHello = () => {
     server.welcome()
@@ -323,7 +323,7 @@ test('where the seat is gone, though the session is not, the page joins as ever'
   expect((await inRoom(before.tab)).room.memberId).toBe('mem_4')
 })
 
-test('a seat that the new page does not ask for is given up after a while', async () => {
+test('the client leaves a seat that the new page has not joined within the claim time', async () => {
   const { server, open, inRoom, pass } = browser()
   const before = await inRoom()
   before.leave()
@@ -335,7 +335,7 @@ test('a seat that the new page does not ask for is given up after a while', asyn
   expect((await client.join('arena', { key: 'lobby' })).memberId).toBe('mem_2')
 })
 
-test('events that come between the reload and the join reach the listeners of the new page', async () => {
+test('events between the reload and the join reach the listeners of the new page', async () => {
   const { server, owner, open, inRoom, pass } = browser()
   const before = await inRoom()
   before.leave()
@@ -349,7 +349,7 @@ test('events that come between the reload and the join reach the listeners of th
   expect(hits).toEqual([1])
 })
 
-test('a page that the browser keeps for the back button goes on where it was', async () => {
+test('a page from the back/forward cache continues its session', async () => {
   const { server, owner, inRoom, pass } = browser()
   const { page, client, room } = await inRoom()
   server.deliver(owner.patch({ n: 1 }))
@@ -367,7 +367,7 @@ test('a page that the browser keeps for the back button goes on where it was', a
   expect([room.status, room.memberId]).toEqual(['joined', 'mem_1'])
 })
 
-test('when another page of the tab has had the session meanwhile, the one that is back joins its rooms again', async () => {
+test('a page from the back/forward cache joins its rooms again if another page of the tab has had the session', async () => {
   const { server, open, inRoom, pass } = browser()
   const first = await inRoom()
   first.page.fire('pagehide', { persisted: true })

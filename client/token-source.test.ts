@@ -7,7 +7,7 @@ import { tokenSub } from './token-source.ts'
 const LIFE_SECONDS = 100
 const code = (value: string) => expect.objectContaining({ name: 'RoomfulError', code: value })
 
-/** A game's backend, which hands out tokens, each another one. */
+/** A game's backend that issues a new token for each request. */
 class Backend {
   readonly clock = new FakeClock()
   readonly tokens: string[] = []
@@ -19,7 +19,7 @@ class Backend {
     return this.tokens.at(-1)!
   }
 
-  /** A connected client that fetches its tokens here. */
+  /** Returns a connected client that fetches its tokens from the backend. */
   async connected() {
     const scene = play({}, this.clock)
     scene.server.tokenSeconds = LIFE_SECONDS
@@ -29,17 +29,17 @@ class Backend {
   }
 }
 
-test('the player of a token is read without its signature', () => {
+test('tokenSub reads the player without verifying the signature', () => {
   expect(tokenSub(unsignedToken())).toBe('alice')
   expect(tokenSub(`e30.${btoa('{"sub":"bob"}')}.`)).toBe('bob')
   expect(tokenSub(`e30.${btoa('{}')}.`)).toBeNull()
-  // Base64url with both - and _ in it.
+  // Its base64url text contains both - and _.
   expect(tokenSub(unsignedToken('ÿþ~?>ÿ'.repeat(9)))).toBe('ÿþ~?>ÿ'.repeat(9))
   for (const other of ['', 'abc', 'v4.local.abc', 'v4.public.@@@', 'v4.public.AAAA'])
     expect(tokenSub(other)).toBeUndefined()
 })
 
-test('a fresh token is sent when 80 % of the life of the one before is over', async () => {
+test('a new token is sent when 80 % of the previous one’s lifetime is over', async () => {
   const backend = new Backend()
   const { server, client, pass, clock } = await backend.connected()
   expect(server.all('hello')).toMatchObject([{ token: backend.tokens[0] }])
@@ -63,7 +63,7 @@ test('a token given with getToken is used first', async () => {
   expect(server.all('token')).toEqual([{ t: 'token', token: backend.tokens[0] }])
 })
 
-test('a backend that is down is asked again, and reported', async () => {
+test('a failure of getToken is reported, and getToken is called again', async () => {
   const backend = new Backend()
   const { server, pass, errors, client } = await backend.connected()
   backend.down = true
@@ -75,7 +75,7 @@ test('a backend that is down is asked again, and reported', async () => {
   expect(server.all('token')).toHaveLength(1)
 })
 
-test('a fresh token that is not accepted is reported and replaced', async () => {
+test('a refused new token is reported and replaced', async () => {
   const backend = new Backend()
   const { server, pass, errors } = await backend.connected()
   await pass(81_000)
@@ -86,7 +86,7 @@ test('a fresh token that is not accepted is reported and replaced', async () => 
   expect(backend.tokens).toHaveLength(3)
 })
 
-test('a connection closed for its token is resumed, and a fresh token sent behind the welcome', async () => {
+test('after a close for an expired token, the client resumes and sends a new token after the welcome', async () => {
   const backend = new Backend()
   const { server, client, pass } = await backend.connected()
   server.socket.end(4200)
@@ -96,7 +96,7 @@ test('a connection closed for its token is resumed, and a fresh token sent behin
   expect(client.status).toBe('online')
 })
 
-test('a resume with a token that has expired meanwhile brings a fresh one', async () => {
+test('a resume after the token has expired sends a new one', async () => {
   const backend = new Backend()
   const { server, pass } = await backend.connected()
   server.tokenSeconds = 0
@@ -110,7 +110,7 @@ test('a resume with a token that has expired meanwhile brings a fresh one', asyn
   ])
 })
 
-test('a backend whose tokens have expired is not asked without end', async () => {
+test('a backend that issues expired tokens is asked fewer than 10 times in 10 s', async () => {
   const backend = new Backend()
   const { server, pass } = await backend.connected()
   server.tokenSeconds = 0
@@ -119,7 +119,7 @@ test('a backend whose tokens have expired is not asked without end', async () =>
   expect(server.all('token').length).toBeLessThan(10)
 })
 
-test('a refused resume becomes a new session with a fresh token', async () => {
+test('after a refused resume, the client starts a session with a new token', async () => {
   const backend = new Backend()
   const { server, client, pass } = await backend.connected()
   const joining = client.join('arena')
@@ -133,7 +133,7 @@ test('a refused resume becomes a new session with a fresh token', async () => {
   expect(room.memberId).toBe('mem_2')
 })
 
-test('without getToken an expired token is the end', async () => {
+test('without getToken, an expired token closes the client', async () => {
   const { client, server, room } = await inRoom()
   const seen: unknown[] = []
   client.onConnectionChange((status, error) => seen.push([status, error]))
@@ -143,7 +143,7 @@ test('without getToken an expired token is the end', async () => {
   expect(seen).toEqual([['closed', code('token_expired')]])
 })
 
-test('a session that is gone is replaced with the same token while that is good, and not after', async () => {
+test('without getToken, a lost session is replaced with the same token, and the client closes when the token has expired', async () => {
   const { client, server, pass } = await online()
   const seen = statuses(client)
   server.onHello = (hello) => ('resume' in hello ? server.socket.end(4300) : server.welcome())
@@ -156,7 +156,7 @@ test('a session that is gone is replaced with the same token while that is good,
   expect(seen.at(-1)).toEqual(['closed', 'token_expired'])
 })
 
-test('a backend that does not answer is asked again', async () => {
+test('a getToken that does not answer is called again', async () => {
   const scene = play()
   const { token: _, ...options } = scene.options
   let asked = 0

@@ -4,9 +4,9 @@ import type { Random } from '../shared/random.ts'
 import { RoomfulError } from './errors.ts'
 import type { Report } from './listeners.ts'
 
-/** A fresh token is fetched when this share of the present one's remaining life is over. */
+/** Fraction of a token's remaining lifetime after which the client fetches the next. */
 const RENEW_AT = 0.8
-/** Tokens that live for less are not fetched more often. */
+/** Minimum interval between two fetches, also for tokens with a shorter lifetime. */
 const MIN_SECONDS = 2
 const RETRY_BASE_MS = 1000
 const RETRY_MAX_MS = 30_000
@@ -34,7 +34,7 @@ export interface DevTokens {
 /** Options for the client's tokens. */
 export type TokenOptions = BackendTokens | DevTokens
 
-/** The client's token, and its successors while a connection lasts. */
+/** The client's token. While the client is connected, it is replaced before it expires. */
 export class TokenSource {
   readonly #projectId: string | undefined
   readonly #getToken: TokenOptions['getToken']
@@ -46,7 +46,7 @@ export class TokenSource {
   #send: ((token: string) => void) | undefined
   #cancel = () => {}
 
-  /** `url`: of the node, which is also where tokens for development come from. */
+  /** `url`: address of the node, which also issues the tokens of the option `dev`. */
   constructor(
     url: string,
     { projectId, token, getToken, dev }: TokenOptions,
@@ -65,36 +65,36 @@ export class TokenSource {
     return this.#projectId ?? String(claimsOf(this.#token ?? '')?.project_id ?? '')
   }
 
-  /** True if another token than the present one can be fetched. */
+  /** True if the client can fetch another token. */
   get renewable(): boolean {
     return this.#getToken !== undefined
   }
 
-  /** A token for a new session. Throws a RoomfulError (token_unavailable). */
+  /** Returns a token for a new session. Throws a RoomfulError (token_unavailable). */
   next(): Promise<string> {
     return this.#token !== undefined && (!this.#used || !this.#getToken)
       ? this.#take('token', () => this.#token)
       : this.fetch()
   }
 
-  /** A fresh token. Throws a RoomfulError (token_unavailable). */
+  /** Fetches a token. Throws a RoomfulError (token_unavailable). */
   async fetch(): Promise<string> {
     if (this.#getToken) return this.#take('getToken', this.#getToken)
     throw unavailable('connect needs token, getToken or dev.')
   }
 
-  /** A connection is there: each fresh token goes to `send`. */
+  /** The client is connected. Passes each fetched token to `send`. */
   start(send: (token: string) => void): void {
     this.#backoff.reset()
     this.#send = send
   }
 
-  /** Fetches a fresh token before `seconds` are over: for so long the present one is valid. */
+  /** Schedules the fetch of the next token. The current one is valid for `seconds`. */
   renewBefore(seconds: number): void {
     if (this.#getToken) this.#renewIn(seconds * 1000 * RENEW_AT)
   }
 
-  /** The server has accepted the fresh token, which is valid for `seconds`. */
+  /** The server has accepted the sent token, which is valid for `seconds`. */
   accepted(seconds: number): void {
     this.renewBefore(Math.max(MIN_SECONDS, seconds))
   }
@@ -105,7 +105,7 @@ export class TokenSource {
     this.#send = undefined
   }
 
-  /** The server did not accept the fresh token: another is fetched after a while. */
+  /** The server has refused the sent token. Fetches another one after a delay. */
   refused(): void {
     if (this.#send) this.#renewIn(this.#backoff.next())
   }
@@ -180,11 +180,11 @@ function textOf(answer: unknown): string {
   return String(detail ?? message ?? error ?? answer)
 }
 
-/** The bytes of an Ed25519 signature, which a PASETO v4.public carries behind its claims. */
+/** Bytes of an Ed25519 signature, which follows the claims in a PASETO v4.public. */
 const SIGNATURE_BYTES = 64
 const HEADER = 'v4.public.'
 
-/** Reads whose token it is, without verifying anything: null for one that names no player; undefined where that cannot be read. */
+/** Returns the player's id (`sub`) in a token, without verification. Null: the token has none. Undefined: the token cannot be read. */
 export function tokenSub(token: string): string | null | undefined {
   const claims = claimsOf(token)
   return claims && (claims.sub === undefined ? null : String(claims.sub))
@@ -199,7 +199,7 @@ function claimsOf(token: string): Record<string, unknown> | undefined {
     const claims = paseto ? bytes.subarray(0, -SIGNATURE_BYTES) : bytes
     return JSON.parse(new TextDecoder().decode(claims)) as Record<string, unknown>
   } catch {
-    // Neither base64url nor JSON: not a token this client can read.
+    // The token is in another format.
     return undefined
   }
 }

@@ -42,7 +42,7 @@ const arena = defineRoom({
   events: { hit: v.object({ by: v.string(), damage: v.number() }) },
   create: () => ({ players: {} as Record<string, { x: number; y: number; tags: string[] }> }),
   onMessage(state, input, ctx) {
-    // Those with a handler of their own do not come here.
+    // Messages with a handler in `messages` do not arrive here.
     expectTypeOf(input.type).toEqualTypeOf<'move' | 'shout' | 'ready' | 'look'>()
     if (input.type === 'look') {
       ctx.reply(Object.keys(state.players))
@@ -50,9 +50,9 @@ const arena = defineRoom({
     }
     const player = input.type === 'move' ? state.players[input.member.id] : undefined
     if (!player) return ctx.refuse('you are not here')
-    // Known to be there, since refuse never returns.
+    // TypeScript knows that it exists, because refuse never returns.
     expectTypeOf(player.x).toBeNumber()
-    // @ts-expect-error: a refusal says why
+    // @ts-expect-error: a refusal needs a reason
     return ctx.refuse()
   },
 })
@@ -65,7 +65,7 @@ interface Chess {
   readonly options: { rated: boolean }
 }
 
-test('the state is that of the definition, and readonly all the way down', () => {
+test('the state has the type of the definition, and is readonly at every depth', () => {
   expectTypeOf<Arena['state']>().toEqualTypeOf<{
     readonly players: {
       readonly [id: string]: { readonly x: number; readonly y: number; readonly tags: readonly string[] }
@@ -77,7 +77,7 @@ test('the state is that of the definition, and readonly all the way down', () =>
   }>()
 })
 
-test('messages are those of the definition, as their schema takes them', () => {
+test('messages have the input types of the definition’s schemas', () => {
   const use = (room: Arena) => {
     void room.send('move', { x: 1, y: 2 })
     void room.send('move', { x: 1, y: 2 }, { reliable: false })
@@ -113,7 +113,7 @@ test('requests are the messages with a reply, and resolve to it', () => {
 const rooms = [arena, defineRoom({ type: 'lobby', create: () => ({ open: true }) })]
 const byName = { first: arena }
 
-test('a client that knows the rooms joins them by their type alone', () => {
+test('a client with the types of the rooms joins them by room type', () => {
   const use = async (client: Client<typeof rooms>, named: Client<typeof byName>) => {
     expectTypeOf(await client.join('arena', { map: 'ice' })).toEqualTypeOf<Arena>()
     expectTypeOf((await client.join('lobby')).state).toEqualTypeOf<{ readonly open: boolean }>()
@@ -130,7 +130,7 @@ test('a client that knows the rooms joins them by their type alone', () => {
   expectTypeOf(use).toBeFunction()
 })
 
-test('events are those of the definition', () => {
+test('events have the types of the definition', () => {
   const use = (room: Arena) => {
     room.on('hit', (data) => {
       expectTypeOf(data).toEqualTypeOf<{ readonly by: string; readonly damage: number }>()
@@ -141,7 +141,7 @@ test('events are those of the definition', () => {
   expectTypeOf(use).toBeFunction()
 })
 
-test('callbacks and selectors know the state', () => {
+test('callbacks and selectors have the type of the state', () => {
   const use = (room: Arena) => {
     room.onStateChange((state, previous) => {
       expectTypeOf(state).toEqualTypeOf<Arena['state']>()
@@ -159,7 +159,7 @@ test('callbacks and selectors know the state', () => {
   expectTypeOf(use).toBeFunction()
 })
 
-test('join options are those of the definition, and the key', () => {
+test('join options have the types of the definition, and a key', () => {
   const use = async (client: Client) => {
     expectTypeOf(
       await client.join<typeof arena>('arena', { key: 'lobby', map: 'ice' }),
@@ -174,14 +174,14 @@ test('join options are those of the definition, and the key', () => {
   expectTypeOf(use).toBeFunction()
 })
 
-test('without a definition everything is JSON', async () => {
+test('without a definition all types are JSON', async () => {
   const { room } = await inRoom()
   expectTypeOf(room.state).toEqualTypeOf<Json>()
   room.on('anything', (data) => expectTypeOf(data).toEqualTypeOf<Json>())
   void room.send('anything', { x: [1, null] }, { reliable: false })
 })
 
-test('only roomful dev needs no address, and no project has to be named', () => {
+test('the address is optional only with dev, and the project always', () => {
   const use = async () => {
     await connect({ dev: 'alice' })
     await connect('wss://games.example', { getToken: async () => 'v4.public.…' })
@@ -191,7 +191,7 @@ test('only roomful dev needs no address, and no project has to be named', () => 
   expectTypeOf(use).toBeFunction()
 })
 
-test("React's hooks know a room by its definition", () => {
+test("React's hooks have the types of the room's definition", () => {
   const useTable = () => {
     const room = useRoom<typeof arena>('arena', { key: 'lobby', map: 'ice' })
     expectTypeOf(room).toEqualTypeOf<Arena>()
@@ -206,7 +206,7 @@ test("React's hooks know a room by its definition", () => {
   expectTypeOf(useTable).toBeFunction()
 })
 
-test('lists and searches know the data of the listing', () => {
+test('lists and searches have the type of the listing’s data', () => {
   const duel = defineRoom({
     type: 'duel',
     options: v.object({ map: v.string() }),
@@ -253,7 +253,7 @@ test('lists and searches know the data of the listing', () => {
     await client.create('duell', { map: 'ice' })
     // @ts-expect-error: the map is missing
     await client.create('duel')
-    // @ts-expect-error: the room decides nothing about the key
+    // @ts-expect-error: the key is not an option of the room
     await client.joinOrCreate('duel', { map: 'ice', key: 'mine' })
   }
   expectTypeOf(use).toBeFunction()

@@ -25,28 +25,28 @@ import { roomRoutes } from './routes/rooms.ts'
 export interface ControlDeps
   extends Pick<Services, 'keyring' | 'clock' | 'random' | 'metrics' | 'log' | 'requireKeyId' | 'dataLost'> {
   readonly store: Store
-  /** What `/metrics` answers. */
+  /** Source of `/metrics`. */
   readonly exposition: Pick<Registry, 'metrics' | 'contentType'>
   readonly tracer: Tracer
   /** Empty: the API is open. */
   readonly operatorTokens: readonly string[]
-  /** Whom it is open to, when it is. */
+  /** Allowed callers of an open API. */
   readonly openTo: OpenTo
-  /** Nodes that get the calls of rooms. Their admin pages may call control. */
+  /** Nodes that receive the calls of rooms. Their admin pages may call control. */
   readonly nodes: Pick<Nodes, 'call' | 'adminPages'>
   /** Undefined: `/internal` answers 401 to everyone. */
   readonly internalToken: string | undefined
-  /** How often one caller may ask for tokens. */
+  /** Rate of tokens for one caller. */
   readonly tokenRate: Rate
   /** Sets the level of the log of the process, and of its siblings where it is one of several workers. */
   readonly setLogLevel: (level: LogLevel) => void
-  /** Whether the process is going away. */
+  /** Returns true while the process shuts down. */
   readonly draining: () => boolean
-  /** Why the clock of the process is wrong; undefined: it is not. */
+  /** Returns the error of the process's clock. Undefined: it is right. */
   readonly clockWrong: () => string | undefined
 }
 
-/** Routes that would fill a log with nothing. */
+/** Routes without log lines: health checks and metrics. */
 const QUIET = new Set(['/healthz', '/readyz', '/metrics'])
 
 /** Milliseconds between two log lines about the same failure of the store: each load balancer asks `/readyz` several times a second. */
@@ -98,7 +98,7 @@ export function createControlApp(deps: ControlDeps): Hono<ControlEnv> {
   return app
 }
 
-/** Gives every request its id, and every answer its headers, its figures and its line in the log. */
+/** Adds an id to every request, and headers, metrics and a log line to every answer. */
 function observe(app: Hono<ControlEnv>, deps: ControlDeps): void {
   const { clock, random, metrics, log, tracer, draining } = deps
   app.use('*', async (c, next) => {
@@ -159,10 +159,10 @@ function asProblem(
   )
 }
 
-/** The methods that HTTP and its extensions define; any other word a caller sends is no attribute. */
+/** Methods of HTTP and its extensions. Any other method is traced as `_OTHER`, so that callers cannot invent attribute values. */
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'TRACE', 'CONNECT'])
 
-/** The span of a request, part of the caller's trace if it named one. `route` is the pattern, `unmatched` for paths that are none. */
+/** Returns the span of a request, in the caller's trace if the request has one. `route` is the pattern, or `unmatched` for an unknown path. */
 function requestSpan(tracer: Tracer, { req }: Context<ControlEnv>, route: string): Span {
   const method = METHODS.has(req.method) ? req.method : '_OTHER'
   const matched = route !== 'unmatched'
@@ -173,12 +173,12 @@ function requestSpan(tracer: Tracer, { req }: Context<ControlEnv>, route: string
     attributes: {
       'http.request.method': method,
       'http.route': matched ? route : undefined,
-      // A path that is none of ours may have anything in it, such as a credential that was put at the wrong place.
+      // An unknown path may contain anything, such as a credential.
       'url.path': matched ? req.path : undefined,
       'url.scheme': 'http',
     },
   })
 }
 
-/** The id of the trace that a span belongs to, for the log; undefined: it belongs to none. */
+/** Returns the trace id of a span, for the log. Undefined: the span has no trace. */
 const traceId = ({ traceparent }: Span): string | undefined => traceparent?.split('-')[1]

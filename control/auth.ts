@@ -2,7 +2,7 @@ import { createHash, timingSafeEqual } from 'node:crypto'
 import type { MiddlewareHandler } from 'hono'
 import type { Clock } from '../shared/clock.ts'
 import { InternalToken } from '../shared/http-server.ts'
-import { isLoopback } from '../shared/origins.ts'
+import { isOriginHere, namesThisMachine } from '../shared/origins.ts'
 import { Problem } from '../shared/problem.ts'
 import { type KeyRecord, type Keys, keyStatus, looksLikeSecret } from './keys.ts'
 import type { ProjectRecord, Projects } from './projects.ts'
@@ -20,7 +20,7 @@ export type Caller =
 
 const sha256 = (text: string): Buffer => createHash('sha256').update(text).digest()
 
-/** Tells who a caller is. Every comparison of secrets takes the same time whatever differs. */
+/** Authenticates callers. Secrets are compared in constant time. */
 export class Authentication {
   readonly #operators: readonly { readonly digest: Buffer; readonly id: string }[]
   readonly #internal: InternalToken
@@ -29,7 +29,7 @@ export class Authentication {
   readonly #clock: Clock
 
   constructor(options: {
-    /** Empty: the API is open, and a request without credential is one of an operator. */
+    /** Empty: the API is open, and a request without a credential counts as one of an operator. */
     readonly operatorTokens: readonly string[]
     readonly internalToken: string | undefined
     readonly keys: Keys
@@ -47,8 +47,8 @@ export class Authentication {
   }
 
   /**
-   * The caller behind an `authorization` header. `projectId`: from the path of the request. Rejects with a `Problem`: unauthenticated, or
-   * key_revoked.
+   * Returns the caller of an `authorization` header. `projectId`: from the path of the request. Rejects with a `Problem`: unauthenticated,
+   * or key_revoked.
    */
   async caller(authorization: string | undefined, projectId: string | undefined): Promise<Caller> {
     const credential = /^Bearer +(\S+) *$/i.exec(authorization ?? '')?.[1]
@@ -66,7 +66,7 @@ export class Authentication {
     return { kind: 'operator', id: match.id }
   }
 
-  /** Passes for an internal token. Throws a `Problem` (unauthenticated) otherwise, and always when none is configured. */
+  /** Checks an internal token. Throws a `Problem` (unauthenticated) for a wrong one, and for every token if none is configured. */
   internal(token: string | undefined): void {
     if (this.#internal.accepts(token)) return
     throw new Problem(
@@ -88,19 +88,19 @@ export class Authentication {
   }
 }
 
-/** Throws a `Problem` (forbidden) when the caller is a key of another project than this. */
+/** Throws a `Problem` (forbidden) if the caller is a key of another project. */
 export function requireProject(caller: Caller, projectId: string): void {
   if (caller.kind === 'key' && caller.key.project_id !== projectId)
     throw new Problem('forbidden', `A key’s secret is good for its own project only, not for ${projectId}.`)
 }
 
-/** Throws a `Problem` (forbidden) when the caller is a key. */
+/** Throws a `Problem` (forbidden) if the caller is a key. */
 export function requireOperator(caller: Caller): void {
   if (caller.kind === 'key')
     throw new Problem('forbidden', 'This takes an operator token; a key’s secret cannot do it.')
 }
 
-/** Throws a `Problem` (missing_scope) when a key has not the scope. */
+/** Throws a `Problem` (missing_scope) if the key does not have the scope. */
 export function requireScope(key: KeyRecord, scope: string): void {
   if (!key.scopes.includes(scope))
     throw new Problem('missing_scope', `The key ${key.id} has not the scope ${scope}.`)
@@ -115,34 +115,22 @@ const unauthenticated = (detail: string): Problem =>
 export type OpenTo = 'this machine' | 'everyone'
 
 /**
- * Keeps web pages of others off an open control API: a browser on this machine reaches it, whichever page tells it to. Throws a `Problem`
- * (cross_origin) for a request that another origin's page makes, and, where the API is open to this machine only, for one that names
- * another host than this machine, as a page does whose own name has come to mean 127.0.0.1 (DNS rebinding).
+ * Protects an open control API from web pages of other origins: any page can make the browser of this machine send requests. Throws a
+ * `Problem` (cross_origin) for a request of such a page. If the API is open to this machine only, also for a request with another host: with
+ * DNS rebinding, the host name of a foreign page resolves to 127.0.0.1.
  */
 export function requireSameMachine(headers: Headers, openTo: OpenTo): void {
   const host = headers.get('host')
-  // Every browser sends a host. HTTP/1.0, as health checks of load balancers speak it, need not.
-  if (openTo === 'this machine' && host !== null && !isLocal(host))
+  // Every browser sends a host. Health checks of load balancers may use HTTP/1.0 without one.
+  if (openTo === 'this machine' && host !== null && !namesThisMachine(host))
     throw refused(`names the host ${shown(host)}, not this machine, such as localhost or 127.0.0.1`)
   const origin = headers.get('origin')
-  if (origin !== null && !isPageOfThisMachine(origin) && origin.replace(SCHEME, '') !== host)
+  if (origin !== null && !isOriginHere(origin) && origin.replace(/^https?:\/\//i, '') !== host)
     throw refused(`comes from a page of ${shown(origin)}`)
-  // To a browser, localhost and 127.0.0.1 are two sites.
+  // Requests with an allowed origin may be cross-site: for a browser, localhost and 127.0.0.1 are two sites.
   if (origin === null && headers.get('sec-fetch-site') === 'cross-site')
     throw refused('comes from a page of another site')
 }
-
-/** Whether a `host` header names this machine. */
-const isLocal = (host: string): boolean => {
-  const name = /^(?:\[(.+)\]|([^:]*))(?::\d*)?$/.exec(host)
-  return isLoopback((name?.[1] ?? name?.[2] ?? '').toLowerCase())
-}
-
-const SCHEME = /^https?:\/\//i
-
-/** Whether an `origin` header is of a page that a server on the browser's own machine serves, or a tunnel that ends there. */
-export const isPageOfThisMachine = (origin: string): boolean =>
-  SCHEME.test(origin) && isLocal(origin.replace(SCHEME, ''))
 
 const shown = (text: string): string => JSON.stringify(text.slice(0, 100))
 
@@ -160,9 +148,9 @@ const PREFLIGHT = {
 }
 
 /**
- * Lets the admin pages of nodes call the API from a browser (CORS): those at the `ADMIN_URL` of a living node, and those that come through a
- * tunnel, which are pages of this machine. While the API is open, a page of this machine must be at the port of an `ADMIN_URL`: no token keeps
- * other pages out. A browser gives other pages no answer. Answers are never stored, so they need no `vary`.
+ * Lets the admin pages of nodes call the API from a browser (CORS): pages at the `ADMIN_URL` of a living node, and pages of this machine,
+ * where a tunnel to a node may end. While the API is open, a page of this machine must be at the port of an `ADMIN_URL`, because no token
+ * keeps other pages out. A browser gives other pages no answer. Answers are never cached, so they need no `vary`.
  */
 export function allowAdminPages(
   /** Origins of the admin pages of living nodes. */
@@ -170,7 +158,7 @@ export function allowAdminPages(
   isOpen: boolean,
 ): MiddlewareHandler {
   const isAllowed = async (origin: string): Promise<boolean> => {
-    if (!isPageOfThisMachine(origin)) return (await adminPages()).includes(origin)
+    if (!isOriginHere(origin)) return (await adminPages()).includes(origin)
     return !isOpen || (await adminPages()).some((page) => portOf(page) === portOf(origin))
   }
   return async (c, next) => {
@@ -184,5 +172,5 @@ export function allowAdminPages(
   }
 }
 
-/** Scheme and port of an origin. */
+/** Returns the scheme and the port of an origin. */
 const portOf = (origin: string): string => origin.match(/^[^:]+:|:\d+$/g)?.join('') ?? ''

@@ -8,7 +8,7 @@ import type { Store } from '../shared/store/port.ts'
 import type { ControlEnv, Endpoints } from './endpoint.ts'
 import { Health, ProblemDocument, SetLogLevel } from './schemas.ts'
 
-/** `/healthz`, `/readyz`, `/metrics`, `/openapi.json`, `/docs`: they need no credential. */
+/** `/healthz`, `/readyz`, `/metrics`, `/openapi.json` and `/docs`, which need no credential. */
 export function opsRoutes(
   app: Hono<ControlEnv>,
   {
@@ -75,7 +75,7 @@ export function logRoutes(endpoints: Endpoints, setLogLevel: (level: LogLevel) =
   )
 }
 
-/** Makes a value when it is first asked for. */
+/** Returns a function that makes a value at its first call and then returns the same value. */
 function lazily<Value>(make: () => Promise<Value>): () => Promise<Value> {
   let value: Promise<Value> | undefined
   return () => {
@@ -129,7 +129,7 @@ const DOCS = open('This description, for people', 'One page that loads nothing e
 /** The OpenAPI 3.1 document of the control API. */
 type OpenApi = Awaited<ReturnType<typeof generateSpecs>>
 
-/** The version of the API itself: the contract with its callers, not the software. */
+/** Version of the API, not of the software. */
 const API_VERSION = '1.0.0'
 
 const DESCRIPTION = `For game backends, never for game clients. A backend creates projects and keys, and exchanges a key’s secret for
@@ -140,7 +140,7 @@ read its own project’s keys, and do there what its scopes allow. Times are RFC
 field that is not known is refused. Errors are \`application/problem+json\` (RFC 9457) with a stable \`code\`, and every answer has an
 \`x-request-id\` (yours, when you send a sensible one). Bodies may have 64 KiB.`
 
-/** The description of everything mounted on `app`, made from the schemas that validate. */
+/** Returns the description of all endpoints on `app`, from the schemas that validate requests. */
 export function describeApi(app: Hono<ControlEnv>): Promise<OpenApi> {
   return generateSpecs(app, {
     excludeStaticFile: false,
@@ -171,7 +171,7 @@ export function describeApi(app: Hono<ControlEnv>): Promise<OpenApi> {
   })
 }
 
-/** `/docs`: the OpenAPI document as one page for people. It is rendered here, so it needs no script and loads nothing. */
+/** `/docs`: the OpenAPI document as one page. It is rendered on the server, so it needs no script and loads nothing. */
 
 type Html = ReturnType<typeof html>
 
@@ -224,7 +224,7 @@ interface Route {
 
 const METHODS = ['get', 'post', 'put', 'patch', 'delete'] as const
 
-/** The page for an API description. */
+/** Returns the page for an API description. */
 export function docsPage(api: OpenApi): Html {
   const schemas = (api.components.schemas ?? {}) as Readonly<Record<string, Schema>>
   const routes = Object.entries(api.paths).flatMap(([path, item]) =>
@@ -309,7 +309,7 @@ function answers({ responses = {} }: Operation, schemas: Readonly<Record<string,
   })
 }
 
-/** The fields of an object schema as a table; undefined for what has none. In answers every field is there, so none is marked required. */
+/** Returns the fields of an object schema as a table. Undefined: it has no fields. Answers have all fields, so none is marked as required. */
 function fields(
   schema: Schema,
   schemas: Readonly<Record<string, Schema>>,
@@ -377,11 +377,11 @@ const prose = (text = ''): Html[] =>
     .filter((paragraph) => paragraph !== '')
     .map((paragraph) => html`<p>${inline(paragraph)}</p>`)
 
-/** Text in which code stands between backticks. */
+/** Returns text as HTML, with code between backticks. */
 const inline = (text = ''): (string | Html)[] =>
   text.split(/`([^`]+)`/).map((part, i) => (i % 2 === 1 ? html`<code>${part}</code>` : part))
 
-/** The looks of `/docs`, light and dark. */
+/** Styles of `/docs`, light and dark. */
 const STYLE = `
 :root { --ground: #fbfaf8; --panel: #fff; --ink: #1d2129; --soft: #5d6675; --line: #e4e1da; --accent: #2456c9; --get: #17734a; --post: #2456c9; --bad: #a3341f; --code: #f1efea; }
 @media (prefers-color-scheme: dark) {

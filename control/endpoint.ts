@@ -25,7 +25,7 @@ export interface ControlEnv {
 /** Allowed callers: an operator; an operator or a key; nodes with the internal token. */
 export type Access = 'operator' | 'caller' | 'internal'
 
-/** One call of the API: what it takes, gives and refuses. Requests are validated by, and the API description made from, this. */
+/** One call of the API: its request, its answer and its problems. The validation and the API description use it. */
 export interface Endpoint<Body, Query> {
   readonly method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE'
   readonly path: string
@@ -33,17 +33,17 @@ export interface Endpoint<Body, Query> {
   readonly summary: string
   readonly description: string
   readonly access: Access
-  /** A schema without entries: any JSON, `null` when there is no body. */
+  /** A schema without entries accepts any JSON. Without a body the value is `null`. */
   readonly body?: ObjectSchema<Body> | v.GenericSchema<unknown, Body>
   readonly query?: ObjectSchema<Query>
-  /** How long it remembers an `idempotency-key`. Absent: it has none. */
+  /** Time for which an `idempotency-key` is kept. Absent: the call has none. */
   readonly idempotent?: '24 hours' | '10 minutes'
   readonly answer: {
     readonly status: 200 | 201
     readonly description: string
     readonly schema: v.GenericSchema
   }
-  /** Problems of this endpoint; those of every call are added. */
+  /** Problems of this endpoint, in addition to those of every call. */
   readonly problems: readonly ProblemCode[]
 }
 
@@ -65,12 +65,12 @@ export interface Services extends Pick<RecordsEnvironment, 'keyring' | 'clock' |
   readonly keys: Keys
   readonly players: Players
   readonly idempotency: Idempotency
-  /** Nodes that get the calls of rooms. */
+  /** Nodes that receive the calls of rooms. */
   readonly nodes: Pick<Nodes, 'call'>
-  /** How often one caller may ask for tokens. */
+  /** Rate of tokens for one caller. */
   readonly tokenLimits: RateLimits
   readonly requireKeyId: boolean
-  /** Whether the store has lost the data that this process knew. */
+  /** Returns true if the store has lost data that this process has seen. */
   readonly dataLost: () => Promise<boolean>
   readonly metrics: ControlMetrics
   readonly log: Logger
@@ -86,7 +86,7 @@ export class Endpoints {
     this.#auth = auth
   }
 
-  /** Lets `handle` answer calls of `endpoint`: what it resolves with is the JSON body of the answer. */
+  /** Mounts `endpoint`. `handle` resolves with the JSON body of the answer. */
   mount<Body = undefined, Query = undefined>(
     endpoint: Endpoint<Body, Query>,
     handle: (call: Call<Body, Query>) => Promise<object>,

@@ -27,7 +27,7 @@ describe('Keyring', () => {
   }
 
   describe('a keyring with a secret', () => {
-    it('makes pairs whose private half rests sealed and signs for the public half', async () => {
+    it('makes pairs with a sealed private half, which signs for the public half', async () => {
       const pair = await keyring('one').createPair()
       expect(pair.public_key).toMatch(/^k4\.public\.[\w-]{43}$/)
       expect(pair.secret_key).toMatch(/^k4\.secret-wrap\.pie\./)
@@ -36,7 +36,7 @@ describe('Keyring', () => {
       expect(isSigned(readToken(token), verifyKey)).toBe(true)
     })
 
-    it('opens nothing that was sealed under another, and goes on afterwards', async () => {
+    it('opens nothing that was sealed under another secret, and works after the failure', async () => {
       const pair = await keyring('one').createPair()
       const other = keyring('two')
       await expect(other.signingKey(pair)).rejects.toThrow('wrapping key')
@@ -55,7 +55,7 @@ describe('Keyring', () => {
   })
 
   describe('a keyring without a secret', () => {
-    it('stores pairs and texts in plain, and signs all the same', async () => {
+    it('stores pairs and texts in plain, and signs', async () => {
       const ring = keyring(undefined)
       const pair = await ring.createPair()
       expect(pair.secret_key).toMatch(/^k4\.secret\./)
@@ -65,7 +65,7 @@ describe('Keyring', () => {
   })
 
   describe('a store', () => {
-    it('is refused to a process with another secret, or with none', async () => {
+    it('rejects a process with another secret, or with none', async () => {
       const { records } = memoryStore({ clock })
       await keyring('one').check(records)
       await keyring('one').check(records)
@@ -73,7 +73,7 @@ describe('Keyring', () => {
       await expect(keyring(undefined).check(records)).rejects.toThrow('set KEYRING_SECRET')
     })
 
-    it('may go from no secret to one: old pairs stay usable, and none is no longer enough', async () => {
+    it('may get its first secret later: old pairs stay usable, and processes without a secret are rejected', async () => {
       const { records } = memoryStore({ clock })
       await keyring(undefined).check(records)
       const pair = await keyring(undefined).createPair()
@@ -82,7 +82,7 @@ describe('Keyring', () => {
       await expect(keyring(undefined).check(records)).rejects.toThrow(WrongKeyring)
     })
 
-    it('takes the first of two secrets that come at once', async () => {
+    it('accepts the first of two concurrent secrets', async () => {
       const { records } = memoryStore({ clock })
       const outcomes = await Promise.allSettled([
         keyring('one').check(records),
@@ -138,7 +138,7 @@ describe('the wrapping of private keys', () => {
       expect(await protocol.ExportSecretKey(key)).toBe(plain(unwrapped))
     })
 
-    it('is what wrapping gives under its nonce', async () => {
+    it('is the result of wrapping with its nonce', async () => {
       const wrapping = await protocol.ImportWrappingKey(hex(wrappingKey), { extractable: true })
       const key = await protocol.ImportSecretKey(plain(unwrapped), { extractable: true })
       expect(await protocol.WrapSecretKey(key, wrapping)).toBe(paserk)
@@ -150,13 +150,13 @@ describe('the wrapping of private keys', () => {
     const wrappingKey = (fill: number) =>
       protocol.ImportWrappingKey(new Uint8Array(32).fill(fill), { extractable: true })
 
-    it('opens only with its own wrapping key', async () => {
+    it('opens only with the key that wrapped it', async () => {
       const { secretKey } = await protocol.GenerateKeyPair({ extractable: true })
       const sealed = await protocol.WrapSecretKey(secretKey, await wrappingKey(1))
       await expect(protocol.UnwrapSecretKey(sealed, await wrappingKey(2))).rejects.toThrow('wrapping key')
     })
 
-    it('does not open once any part of it was changed', async () => {
+    it('does not open after a change of any part', async () => {
       const { secretKey } = await protocol.GenerateKeyPair({ extractable: true })
       const sealed = await protocol.WrapSecretKey(secretKey, await wrappingKey(1))
       const bytes = Buffer.from(sealed.split('.')[3]!, 'base64url')
@@ -170,7 +170,7 @@ describe('the wrapping of private keys', () => {
       await expect(protocol.UnwrapSecretKey(short, await wrappingKey(1))).rejects.toThrow('length')
     })
 
-    it('is another one each time', async () => {
+    it('is different each time', async () => {
       const { secretKey } = await protocol.GenerateKeyPair({ extractable: true })
       const wrapping = await wrappingKey(1)
       const first = await protocol.WrapSecretKey(secretKey, wrapping)
@@ -187,13 +187,13 @@ describe('sealing again', () => {
     readonly keys: Keys
   }
 
-  /** What a process with these secrets makes of the store. */
+  /** Returns what a process with these secrets can do with the store. */
   function vault({ records, bus }: Store, secrets: string | undefined): Vault {
     const env = { records, bus, clock, random: systemRandom, keyring: new Keyring(secrets, systemRandom) }
     return { ...env, projects: new Projects(env), keys: new Keys(env) }
   }
 
-  /** Makes a project with so many keys. */
+  /** Makes a project with `count` keys. */
   async function makeProject({ records, projects, keys }: Vault, count: number): Promise<string> {
     const { project, writes } = await projects.draft('games')
     await records.write(writes)
@@ -216,7 +216,7 @@ describe('sealing again', () => {
   }
 
   describe('a keyring secret', () => {
-    it('is changed while processes serve: both open, the new one seals, and then the old one is not needed', async () => {
+    it('changes while processes serve: both secrets open, the new one seals, and then the old one is not needed', async () => {
       const store = memoryStore({ clock })
       const old = vault(store, 'old secret')
       await old.keyring.check(store.records)
@@ -240,7 +240,7 @@ describe('sealing again', () => {
       await expect(openAll(vault(store, 'old secret'), projectId)).rejects.toThrow('another wrapping key')
     })
 
-    it('given to a store without one seals what lay open', async () => {
+    it('seals plain keys when the store gets its first secret', async () => {
       const store = memoryStore({ clock })
       const projectId = await makeProject(vault(store, undefined), 2)
       const sealed = vault(store, 'a secret')
@@ -250,14 +250,14 @@ describe('sealing again', () => {
       expect(await openAll(sealed, projectId)).toBe(3)
     })
 
-    it('is sealed under again and again without a change', async () => {
+    it('seals no key again that is already sealed under the first secret', async () => {
       const store = memoryStore({ clock })
       const one = vault(store, 'one,other')
       await makeProject(one, 1)
       expect(await resealAll(one, () => {})).toEqual({ records: 2, resealed: 0 })
     })
 
-    it('that opens nothing is told so, and changes nothing', async () => {
+    it('causes an error that names the record, and no change, if it opens no key', async () => {
       const store = memoryStore({ clock })
       const right = vault(store, 'right')
       const projectId = await makeProject(right, 1)
@@ -269,7 +269,7 @@ describe('sealing again', () => {
       expect(await openAll(right, projectId)).toBe(2)
     })
 
-    it('keeps what is changed while it is sealed again', async () => {
+    it('does not overwrite a concurrent change of a record', async () => {
       const store = memoryStore({ clock })
       const old = vault(store, 'old')
       const projectId = await makeProject(old, 1)

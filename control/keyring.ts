@@ -1,7 +1,7 @@
 /**
- * PASERK k4.secret-wrap.pie: private keys wrapped with a symmetric key, as the PASERK specification's "PIE" wrapping has it
- * (https://github.com/paseto-standard/paserk/blob/master/operations/Wrap/pie.md, versions 2 and 4). `paseto` leaves this operation to
- * its users; here it is built from BLAKE2b and XChaCha20.
+ * PASERK k4.secret-wrap.pie: private keys wrapped with a symmetric key, by the PASERK specification's "PIE" wrapping
+ * (https://github.com/paseto-standard/paserk/blob/master/operations/Wrap/pie.md, versions 2 and 4). The package `paseto` does not include
+ * this operation. This module builds it from BLAKE2b and XChaCha20.
  */
 import { hkdfSync, timingSafeEqual } from 'node:crypto'
 import { xchacha20, xchacha20poly1305 } from '@noble/ciphers/chacha.js'
@@ -33,7 +33,7 @@ const serializer = new PublicProtocol(
   ExportWrappingKeyFactory,
 )
 
-/** The capability that wraps an extractable secret key with an extractable wrapping key. */
+/** Capability of `paseto` that wraps an extractable secret key with an extractable wrapping key. */
 export const wrapSecretKeyFactory = (random: Random) =>
   PublicWrapSecretKey<4, SecretKey, WrappingKey, 'pie'>({
     version: 4,
@@ -49,7 +49,7 @@ export const wrapSecretKeyFactory = (random: Random) =>
     },
   })
 
-/** The capability that unwraps what `wrapSecretKeyFactory` wrapped. Rejects with `InvalidPASERKError` under another wrapping key. */
+/** Capability of `paseto` that unwraps keys of `wrapSecretKeyFactory`. Rejects with `InvalidPASERKError` for another wrapping key. */
 export const UnwrapSecretKeyFactory = PublicUnwrapSecretKey<4, SecretKey, WrappingKey, 'pie'>({
   version: 4,
   run: async (paserk, wrappingKey, extractable) => {
@@ -91,13 +91,11 @@ function derive(wrappingKey: Uint8Array, nonce: Uint8Array) {
 const tag = (key: Uint8Array, nonce: Uint8Array, wrapped: Uint8Array): Uint8Array =>
   blake2b(Buffer.concat([Buffer.from(HEADER), nonce, wrapped]), { key, dkLen: TAG_BYTES })
 
-/** The keyring: makes key pairs, keeps their private halves sealed under KEYRING_SECRET, and opens them to sign. */
-
-/** A key pair as the store holds it. */
+/** Stored form of a key pair. */
 export interface StoredPair {
   /** PASERK `k4.public.…`. */
   readonly public_key: string
-  /** PASERK `k4.secret-wrap.pie.…`, or `k4.secret.…` when it was made without a KEYRING_SECRET. */
+  /** PASERK `k4.secret-wrap.pie.…`, or `k4.secret.…` if it was made without a KEYRING_SECRET. */
   readonly secret_key: string
 }
 
@@ -111,7 +109,7 @@ const PLAIN = 'plain'
 const OPENED_KEYS = 1000
 const BOX_NONCE_BYTES = 24
 
-/** Whether a private key may leave the platform's hands again, to be sealed again. */
+/** Extractable keys can be exported from the platform's crypto, which sealing needs. */
 type KeyUse = { readonly extractable: boolean }
 const EXTRACTABLE: KeyUse = { extractable: true }
 const NOT_EXTRACTABLE: KeyUse = { extractable: false }
@@ -127,9 +125,8 @@ const protocolOf = (random: Random) =>
   )
 
 /**
- * Key pairs and other things that must not lie open in the store. Without a secret (development on loopback only) everything is stored
- * in plain: PASERK `k4.secret`, and texts as they are. There may be several secrets while one takes the place of another: the first seals,
- * each opens.
+ * Makes key pairs, and seals their private halves and secret texts for the store. Without a secret (development on loopback only) all are
+ * stored in plain: keys as PASERK `k4.secret`. During a change of the secret there are several: the first seals, and each can open.
  */
 export class Keyring {
   readonly #protocol: ReturnType<typeof protocolOf>
@@ -137,14 +134,14 @@ export class Keyring {
   readonly #secrets: readonly KeyringSecret[]
   readonly #opened = new Map<string, Promise<SigningKey>>()
 
-  /** `secrets`: as in `KEYRING_SECRET`, separated by commas where there are several. */
+  /** `secrets`: value of `KEYRING_SECRET`, separated by commas. */
   constructor(secrets: string | undefined, random: Random) {
     this.#protocol = protocolOf(random)
     this.#random = random
     this.#secrets = secrets?.split(',').map((secret) => new KeyringSecret(secret)) ?? []
   }
 
-  /** Makes a new Ed25519 pair (from the platform's own generator) and seals its private half. */
+  /** Makes a new Ed25519 pair with the platform's generator, and seals its private half. */
   async createPair(): Promise<StoredPair> {
     const { publicKey, secretKey } = await this.#protocol.GenerateKeyPair({ extractable: true })
     return {
@@ -153,8 +150,10 @@ export class Keyring {
     }
   }
 
-  /** The pair with its private half sealed under the first secret; undefined when it is already, or there is no
-   * secret. Rejects when none of the secrets opens it. */
+  /**
+   * Returns the pair with its private half sealed under the first secret. Undefined: it already is, or there is no secret. Rejects with a
+   * `WrongKeyring` if none of the secrets opens it.
+   */
   async reseal(pair: StoredPair): Promise<StoredPair | undefined> {
     const [first] = this.#secrets
     if (!first) return undefined
@@ -163,7 +162,7 @@ export class Keyring {
     return { ...pair, secret_key: await this.#sealed(await this.#open(pair.secret_key, EXTRACTABLE)) }
   }
 
-  /** The private half of a stored pair, ready to sign. The last 1,000 stay open. Rejects when it was sealed under another secret. */
+  /** Returns the private half of a stored pair for signing. The latest 1,000 are cached. Rejects with a `WrongKeyring` if none of the secrets opens it. */
   signingKey(pair: StoredPair): Promise<SigningKey> {
     const known = this.#opened.get(pair.secret_key)
     const key = known ?? this.#open(pair.secret_key, NOT_EXTRACTABLE)
@@ -174,7 +173,7 @@ export class Keyring {
     return key
   }
 
-  /** Encrypts a text for the store (XChaCha20-Poly1305); `context` must be the same when it is opened. */
+  /** Encrypts a text for the store (XChaCha20-Poly1305). `unseal` needs the same `context`. */
   seal(text: string, context: string): Uint8Array {
     const bytes = new TextEncoder().encode(text)
     const [first] = this.#secrets
@@ -184,7 +183,7 @@ export class Keyring {
     return Buffer.concat([nonce, box])
   }
 
-  /** The text of a `seal`. Throws when it was sealed under another secret or context, or was changed. */
+  /** Decrypts a text of `seal`. Throws if it was sealed under another secret or context, or was changed. */
   unseal(sealed: Uint8Array, context: string): string {
     const [first, ...others] = this.#secrets
     if (!first) return new TextDecoder().decode(sealed)
@@ -192,15 +191,15 @@ export class Keyring {
       try {
         return openBox(sealed, context, secret)
       } catch {
-        // Another of the secrets may open it; what the first one says is what counts.
+        // Another secret may open it. If none does, the error of the first secret is thrown.
       }
     }
     return openBox(sealed, context, first)
   }
 
   /**
-   * Checks, before anything is signed, that the store's keys were sealed under one of the secrets, and notes the first on first use. A store
-   * that was used without a secret may be taken over with one: new keys are sealed, the old stay readable. Rejects with `WrongKeyring`
+   * Checks that the store's keys are sealed under one of the secrets, before a process signs with them. In a new store, it notes the first
+   * secret. A store that was used without a secret accepts one: new keys are sealed, and the old stay readable. Rejects with `WrongKeyring`
    * otherwise.
    */
   async check(records: Records): Promise<void> {
@@ -220,7 +219,7 @@ export class Keyring {
     }
   }
 
-  /** Notes that the store's keys are all sealed under the first secret from now on. */
+  /** Notes in the store that all keys are sealed under the first secret. */
   async mark(records: Records): Promise<void> {
     while (!(await this.#writeMark(records, (await readMark(records))?.version ?? 0)));
   }
@@ -249,7 +248,7 @@ export class Keyring {
     )
   }
 
-  /** Undefined: it is sealed under another secret. */
+  /** Returns undefined if the key is sealed under another secret. */
   async #unwrap(secretKey: string, secret: KeyringSecret, use: KeyUse): Promise<SigningKey | undefined> {
     const paserk = secretKey as `k4.secret-wrap.pie.${string}`
     try {
@@ -263,7 +262,7 @@ export class Keyring {
 
 const isWrapped = (secretKey: string): boolean => secretKey.startsWith('k4.secret-wrap.')
 
-/** Reads from the store under which secret its keys are sealed. */
+/** Reads the mark of the secret under which the store's keys are sealed. */
 async function readMark(records: Records): Promise<{ mark: string; version: number } | undefined> {
   const [record] = await records.read([RECORD])
   return record && { mark: new TextDecoder().decode(record.value), version: record.version }
@@ -278,11 +277,11 @@ function openBox(sealed: Uint8Array, context: string, { boxKey }: KeyringSecret)
 
 const protocol = new PublicProtocol(ImportWrappingKeyFactory)
 
-/** One secret that private keys and texts are sealed under, and what is derived from it. */
+/** One secret, and the keys that are derived from it. */
 class KeyringSecret {
-  /** Tells this secret from others, and nothing about it. */
+  /** Identifies this secret without revealing it. */
   readonly mark: string
-  /** 32 bytes that texts are encrypted with. */
+  /** 32-byte key that encrypts texts. */
   readonly boxKey: Uint8Array
   readonly #secret: string
   #wrapping: Promise<WrappingKey> | undefined
@@ -299,7 +298,7 @@ class KeyringSecret {
     return this.#wrapping
   }
 
-  /** 32 bytes for one purpose: HKDF-SHA256 (RFC 5869), salt `roomful keyring v1`, info the purpose. */
+  /** Derives 32 bytes for one purpose: HKDF-SHA256 (RFC 5869), salt `roomful keyring v1`, info the purpose. */
   #subkey(purpose: string): Uint8Array {
     return new Uint8Array(hkdfSync('sha256', this.#secret, 'roomful keyring v1', purpose, 32))
   }

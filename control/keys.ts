@@ -16,27 +16,27 @@ import {
   removeFromIndex,
 } from './records.ts'
 
-/** active → (rotate) retiring → (its grace is over) revoked; and (revoke) revoked from either. */
+/** A rotation makes an active key retiring, and the end of its grace time makes it revoked. A revocation makes either revoked immediately. */
 export type KeyStatus = 'active' | 'retiring' | 'revoked'
 
-/** A key as the store holds it; times in milliseconds since 1970. Its status follows from the times. */
+/** Stored form of a key. Times are milliseconds since 1970. The status follows from the times. */
 export interface KeyRecord {
   readonly id: string
   readonly project_id: string
   readonly name: string | null
   readonly scopes: readonly string[]
   readonly created_at: number
-  /** When a rotated key's grace ends. */
+  /** End of the grace time of a rotated key. */
   readonly retires_at: number | null
-  /** When it was revoked by a call. */
+  /** Time of the call that revoked the key. */
   readonly revoked_at: number | null
   readonly rotated_from: string | null
-  /** SHA-256 of the secret; the secret itself is stored nowhere. */
+  /** SHA-256 of the secret. The secret is not stored. */
   readonly secret_hash: string
   readonly pair: StoredPair
 }
 
-/** A key as callers see it. */
+/** A key in answers of the API. */
 export interface KeyView {
   readonly id: string
   readonly project_id: string
@@ -49,9 +49,9 @@ export interface KeyView {
   readonly rotated_from: string | null
 }
 
-/** Scope of a key by default: issue tokens. */
+/** Default scope of a key, which may issue tokens. */
 export const MINT_SCOPE = 'token:mint'
-/** Scope of a key that may list rooms and look into them. */
+/** Scope of a key that may list and read rooms. */
 export const ROOM_READ_SCOPE = 'room:read'
 /** Scope of a key that may call, open and close rooms and reserve their seats. */
 export const ROOM_CALL_SCOPE = 'room:call'
@@ -61,28 +61,28 @@ export const PLAYER_SCOPE = 'player:manage'
 const SECRET_PREFIX = 'rfsk_'
 const SECRET_PATTERN = /^rfsk_([\w-]{16})\.[\w-]{43}$/
 
-/** Whether a credential claims to be a key's secret. */
+/** Returns true if a credential has the prefix of a key's secret. */
 export const looksLikeSecret = (credential: string): boolean => credential.startsWith(SECRET_PREFIX)
 
 const digest = (secret: string): Buffer => createHash('sha256').update(secret).digest()
 
-/** The store key of a key's record. */
+/** Returns the store key of a key's record. */
 export const keyKey = (id: string): string => `{control}:key:${id}`
 const indexOf = (projectId: string): string => `{control}:keys:${projectId}`
 
-/** When `key` was or will have been revoked, as seen at `now`; null while it works. */
+/** Returns the time at which `key` was revoked or its grace time ended. Null: it is valid at `now`. */
 function revocationTime(key: KeyRecord, now: number): number | null {
   if (key.revoked_at !== null) return key.revoked_at
   return key.retires_at !== null && key.retires_at <= now ? key.retires_at : null
 }
 
-/** The status of `key` at `now`. */
+/** Returns the status of `key` at `now`. */
 export function keyStatus(key: KeyRecord, now: number): KeyStatus {
   if (revocationTime(key, now) !== null) return 'revoked'
   return key.retires_at === null ? 'active' : 'retiring'
 }
 
-/** `key` as callers see it at `now`. */
+/** Returns `key` for an answer of the API at `now`. */
 export function keyView(key: KeyRecord, now: number): KeyView {
   const revokedAt = revocationTime(key, now)
   return {
@@ -98,7 +98,7 @@ export function keyView(key: KeyRecord, now: number): KeyView {
   }
 }
 
-/** A key that is to be stored, its secret (told once), and the writes that store it. */
+/** A new key, its secret, which is shown once, and the writes that store the key. */
 export interface KeyDraft {
   readonly key: KeyRecord
   readonly secret: string
@@ -115,7 +115,7 @@ export class Keys {
     this.#order = new CreationOrder(env.clock)
   }
 
-  /** A new key; nothing is stored before its writes are. */
+  /** Makes a new key. The caller stores its writes. */
   async draft(
     projectId: string,
     wish: { name: string | null; scopes: readonly string[]; rotatedFrom?: string },
@@ -142,8 +142,8 @@ export class Keys {
   }
 
   /**
-   * A new key in the place of an active one, which retires in the same write and works for `graceMs` more. Rejects with a `Problem`:
-   * key_not_found, or conflict when the key is not active.
+   * Makes the successor of an active key. The old key retires in the same write and stays valid for `graceMs`. Rejects with a `Problem`:
+   * key_not_found, or conflict if the key is not active.
    */
   async draftRotation(projectId: string, keyId: string, graceMs: number): Promise<KeyDraft> {
     const { key: old, version } = await this.#require(projectId, keyId)
@@ -156,7 +156,7 @@ export class Keys {
     return { ...fresh, writes: [{ put: keyKey(old.id), value, ifVersion: version }, ...fresh.writes] }
   }
 
-  /** Revokes a key now and notifies every node. A key that is already revoked does not change, and the nodes are notified again. */
+  /** Revokes a key immediately and notifies every node. If the key is already revoked, the nodes are notified again. */
   async revoke(projectId: string, keyId: string): Promise<KeyRecord> {
     for (;;) {
       const { key, version } = await this.#require(projectId, keyId)
@@ -173,17 +173,17 @@ export class Keys {
     }
   }
 
-  /** Tells every process that a key has this status now. */
+  /** Notifies every process of the status of a key. */
   async announce(projectId: string, keyId: string, status: KeyStatus): Promise<void> {
     await publishKeyNews(this.#env.bus, { project_id: projectId, key_id: keyId, status })
   }
 
-  /** A key of a project; undefined when the project has none of this id. */
+  /** Returns a key of a project. Undefined: the project has no key with this id. */
   async find(projectId: string, keyId: string): Promise<KeyRecord | undefined> {
     return (await this.#read(projectId, keyId))?.key
   }
 
-  /** The key a secret belongs to, whatever its status. */
+  /** Returns the key of a secret, whatever its status. */
   async findBySecret(secret: string): Promise<KeyRecord | undefined> {
     const match = SECRET_PATTERN.exec(secret)
     if (!match) return undefined
@@ -193,7 +193,7 @@ export class Keys {
     return timingSafeEqual(digest(secret), Buffer.from(key.secret_hash, 'base64url')) ? key : undefined
   }
 
-  /** One page of the keys of a project, newest first. */
+  /** Returns one page of the keys of a project, newest first. */
   async page(
     projectId: string,
     request: PageRequest,
@@ -220,11 +220,11 @@ export class Keys {
   }
 }
 
-/** The problem of a key that a project does not have. */
+/** Returns the problem for a key that a project does not have. */
 export const noKey = (projectId: string, keyId: string): Problem =>
   new Problem('key_not_found', `The project ${projectId} has no key ${keyId}.`)
 
-/** How many records with a private key there are, and how many of them were sealed again. */
+/** Number of records with a private key, and number of those that were sealed again. */
 export interface Resealed {
   readonly records: number
   readonly resealed: number
@@ -233,10 +233,10 @@ export interface Resealed {
 const PAGE = 200
 
 /**
- * Seals every private key of the store under the keyring's first secret, and notes that in the store, so that the others can be taken out of
- * `KEYRING_SECRET`. May run while control processes serve, and again after it was interrupted; what was made meanwhile is found by going on until
- * a round has nothing to do. Rejects with a `WrongKeyring` that
- * names the record when a key opens under none of the secrets. `progress` hears of each project.
+ * Seals every private key of the store under the keyring's first secret, and notes that in the store. Then the other secrets can be removed
+ * from `KEYRING_SECRET`. It may run while control processes serve, and again after an interruption. It repeats until a round seals no key,
+ * because processes may make keys during a round. Rejects with a `WrongKeyring` that names the record if none of the secrets opens a key.
+ * Calls `progress` after each project.
  */
 export async function resealAll(
   env: RecordsEnvironment,
@@ -277,7 +277,7 @@ async function resealOnce(env: RecordsEnvironment, progress: (sofar: Resealed) =
   return sofar
 }
 
-/** All items of a list that is read page by page. */
+/** Yields all items of a list that is read in pages. */
 async function* everyOf<T>(
   read: (page: PageRequest) => Promise<{ readonly items: readonly T[]; readonly next: string | undefined }>,
 ): AsyncGenerator<T> {
@@ -289,7 +289,7 @@ async function* everyOf<T>(
   } while (before !== undefined)
 }
 
-/** Whether the record's key had to be sealed again. */
+/** Seals the key of a record again. Resolves with false if it was already sealed under the first secret. */
 async function resealRecord({ records, keyring }: RecordsEnvironment, storeKey: string): Promise<boolean> {
   for (;;) {
     const [record] = await records.read([storeKey])

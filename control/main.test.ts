@@ -44,14 +44,14 @@ async function start(changes: Partial<ControlOptions> = {}): Promise<RunningCont
 }
 
 describe('a control process', () => {
-  it('answers at its url on a port of its own choice', async () => {
+  it('answers at its url on a free port', async () => {
     const { url } = await start()
     expect(url).toMatch(/^http:\/\/127\.0\.0\.1:\d+$/)
     expect((await fetch(`${url}/readyz`)).status).toBe(200)
     expect(logged).toEqual([])
   })
 
-  it('says by log and metric that its store has lost its data', async () => {
+  it('reports a loss of data of the store in the log and in a metric', async () => {
     const { registry } = await start()
     await expect.poll(() => store.records.read(['{control}:data'])).not.toEqual([undefined])
     expect(await registry.metrics()).toContain('service_store_data_lost 0')
@@ -61,7 +61,7 @@ describe('a control process', () => {
     expect(logged).toEqual(['the store lost its data'])
   })
 
-  it('does not tell a node that a key does not exist while the store has lost its data', async () => {
+  it('does not report a key as missing to a node while the store has lost its data', async () => {
     const { url } = await start({ internalToken: 'internal' })
     const status = async () => {
       const answer = await fetch(`${url}/internal/key-status?project_id=prj_a&key_id=key_a`, {
@@ -71,19 +71,19 @@ describe('a control process', () => {
     }
     await expect.poll(() => store.records.read(['{control}:data'])).not.toEqual([undefined])
     expect(await status()).toEqual([200, undefined])
-    // No regular look has passed since.
+    // No regular check has run since then.
     await store.records.write([{ remove: '{control}:data' }])
     expect(await status()).toEqual([503, 'store_data_lost'])
     clock.advance(3_600_000)
     await expect.poll(status).toEqual([200, undefined])
   })
 
-  it('keeps an idle connection for longer than load balancers do', async () => {
+  it('keeps an idle connection open for longer than load balancers do', async () => {
     const { headers } = await fetch(`${(await start()).url}/healthz`)
     expect(headers.get('keep-alive')).toBe('timeout=75')
   })
 
-  it('says so when it is open, and when private keys rest in plain', async () => {
+  it('warns if the API is open, and if private keys are stored in plain', async () => {
     const { url } = await start({ controlApiTokens: undefined, keyringSecret: undefined })
     expect((await fetch(`${url}/projects`)).status).toBe(200)
     expect(logged.join(' ')).toContain('open to everyone')
@@ -95,13 +95,13 @@ describe('a control process', () => {
     await expect(start({ controlHost: host, controlApiTokens: [] })).rejects.toThrow('CONTROL_API_TOKENS')
   })
 
-  it('refuses to keep private keys in plain on any other address than loopback', async () => {
+  it('refuses to store private keys in plain on an address other than loopback', async () => {
     await expect(start({ controlHost: '0.0.0.0', keyringSecret: undefined })).rejects.toThrow(
       'KEYRING_SECRET',
     )
   })
 
-  it('is open on another address when told so on purpose', async () => {
+  it('is open on another address if the configuration allows it', async () => {
     const { url } = await start({
       controlHost: '0.0.0.0',
       controlApiTokens: 'none',
@@ -109,21 +109,21 @@ describe('a control process', () => {
     expect((await fetch(`${url}/projects`)).status).toBe(200)
   })
 
-  it('says when its address is taken', async () => {
+  it('rejects when its address is in use', async () => {
     const { url } = await start()
     await expect(start({ controlPort: Number(new URL(url).port) })).rejects.toMatchObject({
       code: 'EADDRINUSE',
     })
   })
 
-  it('starts before its store can be reached, and is not ready until then', async () => {
+  it('starts while its store is not reachable, and becomes ready when it is', async () => {
     await store.close()
     const { url } = await start()
     expect((await fetch(`${url}/readyz`)).status).toBe(503)
     expect((await fetch(`${url}/healthz`)).status).toBe(200)
   })
 
-  it('finishes what is under way before it is gone', async () => {
+  it('answers pending requests before it exits', async () => {
     const control = await start()
     const { hostname, port } = new URL(control.url)
     const answer = new Promise<number>((resolve, reject) => {
@@ -136,7 +136,7 @@ describe('a control process', () => {
       slow.on('response', (response) => resolve(response.resume().statusCode!))
       slow.on('error', reject)
       slow.flushHeaders()
-      // Control has the request.
+      // Control has received the request.
       slow.on('continue', () => {
         slow.write('{"name":')
         const closing = control.close()
@@ -149,7 +149,7 @@ describe('a control process', () => {
     await expect(fetch(`${control.url}/healthz`)).rejects.toThrow()
   })
 
-  it('does not wait without end for a request that never ends', async () => {
+  it('exits in time although a request never ends', async () => {
     const control = await start()
     const { hostname, port } = new URL(control.url)
     const socket = connect(Number(port), hostname)
@@ -175,7 +175,7 @@ describe('a control process', () => {
     expect(await rawHttp(url, 'GET /readyz HTTP/1.0\r\n\r\n')).toMatch(/^HTTP\/1\.1 200 /)
   })
 
-  it('answers a request that cannot be read with a problem, too', async () => {
+  it('answers a malformed request with a problem', async () => {
     const { url } = await start()
     const text = await rawHttp(url, 'GET /projects HTTP/1.1\r\nhost: a b\r\nconnection: close\r\n\r\n')
     expect(text).toContain('HTTP/1.1 400')

@@ -19,7 +19,7 @@ import { Keyring } from './keyring.ts'
 import { controlMetrics } from './metrics.ts'
 import { Nodes } from './nodes.ts'
 
-/** How a control process runs: whatever of its configuration is not as the defaults say. */
+/** Configuration of a control process, where it differs from the defaults. */
 export interface ControlOptions
   extends Partial<Omit<Defaults<'control'>, 'workers' | keyof StoreConfig | keyof LogConfig>> {
   /** Rate of tokens for one caller. Default: 2,000 per second, with bursts of 5,000. */
@@ -28,11 +28,11 @@ export interface ControlOptions
 
 /** Options of a control process that is one of several behind one port. */
 export interface ControlWorker {
-  /** Its number, which is the label `worker` of its metrics. */
+  /** Number of the process, which is the label `worker` of its metrics. */
   readonly worker: string
-  /** The metrics of all of them, in Prometheus' text format: whichever is asked answers for all. */
+  /** Returns the metrics of all of them in Prometheus' text format. Each answers `/metrics` for all. */
   readonly metrics: () => Promise<string>
-  /** Sets the level of the logs of all of them and of their parent. */
+  /** Sets the log level of all of them and of their parent. */
   readonly setLogLevel: (level: LogLevel) => void
 }
 
@@ -49,18 +49,18 @@ export interface ControlParts {
   readonly sharing?: ControlWorker
 }
 
-/** A control process that serves. */
+/** A running control process. */
 export interface RunningControl {
   /** Address of the API, such as `http://127.0.0.1:3000`. */
   readonly url: string
   readonly registry: Registry
-  /** Deals with errors that nothing has handled. */
+  /** Handles uncaught errors and rejections. */
   readonly unhandled: UnhandledErrors
-  /** Stops taking requests, finishes those under way (for at most `SHUTDOWN_MS`), and resolves. Calling it again gives the same. */
+  /** Accepts no more requests, answers the pending ones for at most `SHUTDOWN_MS`, and resolves. Further calls return the same promise. */
   close(): Promise<void>
 }
 
-/** A configuration that would be unsafe to serve with. The message says what would be right. */
+/** Error of an unsafe configuration. The message says how to correct it. */
 export class UnsafeControl extends Error {
   override readonly name = 'UnsafeControl'
 }
@@ -68,14 +68,14 @@ export class UnsafeControl extends Error {
 const DEFAULT_TOKEN_RATE: Rate = { perSecond: 2000, burst: 5000 }
 const SHUTDOWN_MS = 10_000
 const REQUEST_TIMEOUT_MS = 30_000
-/** How often requests are looked at that have taken too long. */
+/** Interval between checks for requests that take too long. */
 const TIMEOUT_CHECK_MS = 5000
-/** How long a connection may be idle: longer than load balancers keep theirs, so that it is they who end it, with no request on its way. */
+/** Idle timeout of a connection. It is longer than that of load balancers: they close idle connections, so that no request meets a closed one. */
 const KEEP_ALIVE_MS = 75_000
 
 /**
- * Starts a control process; resolves once it answers. Rejects with `UnsafeControl` for a configuration that must not serve, with
- * `WrongKeyring` when the store's keys were sealed under another secret, and with the system's error when the address is taken.
+ * Starts a control process. Resolves when it answers. Rejects with `UnsafeControl` for an unsafe configuration, with `WrongKeyring` if the
+ * store's keys are sealed under another secret, and with the system's error if the address is in use.
  */
 export async function startControl({
   config: options,
@@ -170,7 +170,7 @@ function requireSafe(config: Defaults<'control'>): void {
     )
 }
 
-/** A store that cannot be reached yet does not keep control from starting: `/readyz` tells, and requests are refused until it is. */
+/** Control also starts while the store is not reachable. Until it is, `/readyz` reports it and requests get 503. */
 async function checkKeyring(keyring: Keyring, store: Store, log: Logger): Promise<void> {
   try {
     await keyring.check(store.records)

@@ -3,7 +3,7 @@ import { counter, gauge, histogram, type Metrics, OPEN, registerMetrics } from '
 import { CONTROL_PROBLEMS } from '../shared/problem.ts'
 import { currentBuild } from '../shared/version.ts'
 
-/** The codes that refuse a caller: 401, 403 and 429. */
+/** Codes of refused requests: 401, 403 and 429. */
 export const REFUSALS = Object.entries(CONTROL_PROBLEMS).flatMap(([code, { status }]) =>
   [401, 403, 429].includes(status) ? [code] : [],
 )
@@ -66,7 +66,7 @@ export function controlMetrics(registry: Registry): ControlMetrics {
 
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'])
 
-/** One more request answered, after `seconds`; `route` is the pattern, `unmatched` for paths that are none. */
+/** Counts an answered request, which took `seconds`. `route` is the pattern, or `unmatched` for an unknown path. */
 export function countRequest(
   { httpRequests, httpRequestDuration }: ControlMetrics,
   { method: asked, route, status }: { method: string; route: string; status: number },

@@ -31,7 +31,7 @@ const answering =
   (_, response) =>
     void response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body))
 
-/** Control beside nodes at these addresses; undefined: the node tells none. */
+/** Control, and nodes with these addresses. Undefined: the node has no address. */
 async function setup(
   urls: readonly (string | undefined)[],
   draining: readonly boolean[] = [],
@@ -89,7 +89,7 @@ async function setupStore(
 const NOWHERE = 'http://127.0.0.1:9'
 
 describe('Nodes', () => {
-  it('calls a node below its ADMIN_URL with the internal token, and resolves with its answer', async () => {
+  it('calls a node at its ADMIN_URL with the internal token, and resolves with the answer', async () => {
     const seen: unknown[] = []
     const url = await listening((request, response) => {
       seen.push([request.method, request.url, request.headers['x-service-internal-token']])
@@ -111,7 +111,7 @@ describe('Nodes', () => {
     expect(seen).toEqual([['POST', '/internal/rooms/requests', 'application/json', { text: 'Käfer' }]])
   })
 
-  it('sends a call again when the node closes a kept connection, though it is the only node', async () => {
+  it('sends a call again if the only node closes a kept connection', async () => {
     const requests: number[] = []
     const url = await listening((request, response) => {
       requests.push(request.socket.remotePort!)
@@ -138,14 +138,14 @@ describe('Nodes', () => {
     expect(lonely.reads()).toBe(2)
   })
 
-  it('asks another node when one cannot be reached, or ends the connection', async () => {
+  it('calls another node if one is unreachable or closes the connection', async () => {
     const broken = await listening((request) => void request.socket.destroy())
     const good = await listening(answering(200, { ok: true }))
     for (let i = 0; i < 5; i++)
       expect(await (await setup([NOWHERE, broken, good])).call(CALL)).toEqual({ ok: true })
   })
 
-  it('knows the origins of the admin pages of living nodes, also of workers below a path', async () => {
+  it('returns the origins of the admin pages of living nodes, also of workers below a path', async () => {
     const nodes = await setup([undefined, 'http://node-1:9100', 'https://games.example:443/worker/1'])
     expect([...(await nodes.adminPages())].sort()).toEqual(['http://node-1:9100', 'https://games.example'])
     expect(await (await setup([])).adminPages()).toEqual([])
@@ -170,7 +170,7 @@ describe('Nodes', () => {
     },
   )
 
-  it('asks nodes that drain last', async () => {
+  it('calls draining nodes last', async () => {
     const leaving = await listening(answering(200, { leaving: true }))
     const staying = await listening(answering(200, { leaving: false }))
     const nodes = await setup([leaving, staying], [true, false])
@@ -198,7 +198,7 @@ describe('Nodes', () => {
     await expect(nodes.call(CALL)).rejects.toMatchObject({ code, message: expect.stringContaining(detail) })
   })
 
-  it('passes on the fields at fault, and when to try again', async () => {
+  it('passes on the invalid fields and retry-after', async () => {
     const errors = [{ path: 'data.gold', message: 'is required' }]
     const url = await listening((_, response) => {
       const body = { code: 'rate_limited', detail: 'slow down', errors }
@@ -208,7 +208,7 @@ describe('Nodes', () => {
     await expect(nodes.call(CALL)).rejects.toMatchObject({ errors, headers: { 'retry-after': '7' } })
   })
 
-  it('rejects with timeout when a node does not answer, and asks no other', async () => {
+  it('rejects with timeout if a node does not answer, and calls no other', async () => {
     let asked = 0
     const silent = () => listening(() => void asked++)
     const nodes = await setup([await silent(), await silent()], [], 200)

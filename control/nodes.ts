@@ -18,14 +18,14 @@ interface NodesParts {
   readonly log: Logger
   /** Token that nodes accept (`INTERNAL_TOKEN`). */
   readonly internalToken: string | undefined
-  /** How long a node may take to accept a connection, and to answer; default 2 s and 12 s. A node answers within 10 s. */
+  /** Time limits of a node for accepting a connection and for answering, by default 2 s and 12 s. A node answers within 10 s. */
   readonly connectMs?: number
   readonly answerMs?: number
 }
 
 /** A call of a node's `/internal` routes. */
 export interface NodeCall {
-  /** Calls of each method may be sent twice: a POST has an id, and the room runs each id once. */
+  /** Calls of every method may be sent twice: a POST has an id, and the room runs each id once. */
   readonly method: 'GET' | 'DELETE' | 'POST'
   readonly path: `/internal/${string}`
   readonly query?: Readonly<Record<string, string | undefined>>
@@ -36,13 +36,13 @@ export interface NodeCall {
 /** A node with the address of its `/internal` routes. */
 type Reachable = NodeInfo & { readonly admin_url: string }
 
-/** So many nodes are tried. */
+/** Maximum number of nodes that are tried for one call. */
 const MOST_TRIED = 3
 
-/** How long the list of living nodes is used before it is read again. Reading it costs more than a call. */
+/** Time for which a list of living nodes is used. Reading it costs more than a call. */
 const NODES_KEPT_MS = 1000
 
-/** Problems of a node that are the caller's to know. Any other says that the node cannot serve the call. */
+/** Problems of a node that are passed to the caller. After any other, the node counts as unable to serve the call. */
 const PASSED_ON = [
   'invalid_request',
   'payload_too_large',
@@ -68,12 +68,12 @@ const ProblemAnswer = v.object({
   errors: v.exactOptional(v.array(v.object({ path: v.string(), message: v.string() }))),
 })
 
-/** A node gave no answer. The call may have reached it. */
+/** A node did not answer. The call may have reached it. */
 class Unreachable extends Error {
   override readonly name = 'Unreachable'
 }
 
-/** The node closed a kept connection at the moment at which the call was sent on it. Another connection may reach the node. */
+/** The node closed a kept connection while the call was being sent on it. A new connection may reach the node. */
 class Stale extends Unreachable {}
 
 interface NodeAnswer {
@@ -83,8 +83,8 @@ interface NodeAnswer {
 }
 
 /**
- * Calls of living nodes over HTTP, with the internal token. Any node will do: it routes the call to the owner of the room. A node that cannot
- * be reached is left out, and another is asked.
+ * Calls of living nodes over HTTP, with the internal token. Any node can take a call: it routes the call to the owner of the room. If a node
+ * is unreachable, another is called.
  */
 export class Nodes {
   readonly #parts: NodesParts
@@ -93,7 +93,7 @@ export class Nodes {
     'http:': new http.Agent({ keepAlive: true }),
     'https:': new https.Agent({ keepAlive: true }),
   }
-  /** `isEmpty`: no node was found, or the registry could not be read. */
+  /** Latest list of nodes. `isEmpty`: no node was found, or the registry could not be read. */
   #known:
     | { readonly nodes: Promise<readonly Reachable[]>; readonly until: number; isEmpty: boolean }
     | undefined
@@ -104,8 +104,8 @@ export class Nodes {
   }
 
   /**
-   * Resolves with the JSON of the answer. Rejects with a `Problem`: that of the node, `node_unavailable` when no node can be reached, or
-   * `timeout`; with `StoreUnavailable` when the registry cannot be read.
+   * Resolves with the JSON of the answer. Rejects with a `Problem`: that of the node, `node_unavailable` if no node is reachable, or
+   * `timeout`. Rejects with `StoreUnavailable` if the registry cannot be read.
    */
   async call(call: NodeCall): Promise<object> {
     const nodes = this.#inOrder(await this.#living())
@@ -128,14 +128,14 @@ export class Nodes {
     )
   }
 
-  /** Resolves with the origins at which living nodes serve their admin pages; with none while the registry cannot be read. */
+  /** Resolves with the origins of the admin pages of living nodes. The list is empty while the registry cannot be read. */
   async adminPages(): Promise<readonly string[]> {
-    // Strangers can cause this question: it must not read the registry more often while that is empty or unavailable.
+    // Any web page can cause this read, so an empty or unreadable registry is not read more often than others.
     const nodes = await this.#living({ orEmpty: true }).catch(() => [])
     return nodes.flatMap(({ admin_url: url }) => (URL.canParse(url) ? [new URL(url).origin] : []))
   }
 
-  /** Nodes that have an address, as they were at most `NODES_KEPT_MS` ago. `orEmpty`: also if there were none, or the registry could not be read. */
+  /** Returns the nodes with an address, at most `NODES_KEPT_MS` old. `orEmpty`: an empty list is kept as long, also if the registry could not be read. */
   #living({ orEmpty = false } = {}): Promise<readonly Reachable[]> {
     const { records, clock } = this.#parts
     const last = this.#known
@@ -148,12 +148,12 @@ export class Nodes {
     const empty = (): void => {
       known.isEmpty = true
     }
-    // Calls do not use a list without nodes: the first node of a deployment must be found as soon as it is there.
+    // Calls read an empty list again: the first node of a deployment must be found as soon as it exists.
     nodes.then((all) => all.length === 0 && empty(), empty)
     return nodes
   }
 
-  /** In random order, those that drain last. */
+  /** Returns the nodes in random order, draining nodes last. */
   #inOrder(nodes: readonly Reachable[]): Reachable[] {
     return nodes
       .map((node) => ({ node, rank: this.#parts.random.float() + (node.draining ? 1 : 0) }))
@@ -224,7 +224,7 @@ export class Nodes {
         const connecting = setTimeout(late, connectMs)
         for (const end of ['connect', 'close']) socket.once(end, () => clearTimeout(connecting))
       })
-      // Every call may be sent twice, so a connection that ends without an answer is no reason to give up.
+      // Every call may be sent twice, so it is repeated if the connection ends without an answer.
       request.on('error', (error: NodeJS.ErrnoException) => {
         if (error instanceof Problem) return reject(error)
         const stale = request.reusedSocket && (error.code === 'ECONNRESET' || error.code === 'EPIPE')

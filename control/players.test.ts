@@ -22,7 +22,7 @@ let registry: Registry
 let app: ReturnType<typeof createControlApp>
 let projectId: string
 let key: { readonly authorization: string }
-/** The players that nodes got messages about. */
+/** Players in the messages to nodes. */
 let told: string[]
 
 beforeEach(async () => {
@@ -79,7 +79,7 @@ const onSub = (method: string, sub: string, what: string, body?: object, headers
 const stored = async (sub: string) => decodePlayer((await store.records.read([playerKey(projectId, sub)]))[0])
 const inMs = (ms: number): string => new Date(clock.now() + ms).toISOString()
 
-/** All bans, by pages of `limit`. */
+/** Returns all bans, read in pages of `limit`. */
 async function listed(limit = 200) {
   const bans: { readonly sub: string }[] = []
   for (let cursor: string | null = ''; cursor !== null; ) {
@@ -105,7 +105,7 @@ describe('A ban', () => {
     expect(await registry.metrics()).toContain('service_player_changes_total{change="banned"} 1')
   })
 
-  it('is listed until it ends or is deleted, those that end last first, page by page', async () => {
+  it('is listed until it ends or is deleted, in pages, with the latest end first', async () => {
     await onSub('PUT', 'short', 'ban', { until: inMs(HOUR_MS) })
     await onSub('PUT', 'long', 'ban', { until: inMs(2 * HOUR_MS) })
     await onSub('PUT', 'a:ever', 'ban', {})
@@ -121,7 +121,7 @@ describe('A ban', () => {
     expect(await stored('a:ever')).toEqual({})
   })
 
-  it('replaces an earlier one, and leaves its index with the bans that have ended', async () => {
+  it('replaces an earlier ban, and removes ended bans from the index', async () => {
     await onSub('PUT', 'ada', 'ban', { until: inMs(HOUR_MS) })
     await onSub('PUT', 'ada', 'ban', { until: inMs(3 * HOUR_MS) })
     await onSub('PUT', 'bob', 'ban', { until: inMs(HOUR_MS) })
@@ -132,7 +132,7 @@ describe('A ban', () => {
     expect(await store.records.page(index, { limit: 9 })).toHaveLength(2)
   })
 
-  it('is refused when it does not fit', async () => {
+  it('is refused if its reason or its end is invalid', async () => {
     const refused = async (wish: object) => (await onSub('PUT', 'ada', 'ban', wish)).body
     const field = (path: string) => ({ code: 'invalid_request', errors: [{ path }] })
     expect(await refused({ until: inMs(0) })).toMatchObject(field('until'))
@@ -147,7 +147,7 @@ describe('A ban', () => {
     expect(await onSub('PUT', 'ada', 'ban', { reason: 'ü'.repeat(50) })).toMatchObject({ status: 200 })
   })
 
-  it('happens once for an idempotency key, which another body cannot use', async () => {
+  it('is set once for an idempotency key, which a request with another body cannot use', async () => {
     const named = { 'idempotency-key': 'one' }
     const first = await onSub('PUT', 'ada', 'ban', { reason: 'one' }, named)
     await onSub('DELETE', 'ada', 'ban')
@@ -159,7 +159,7 @@ describe('A ban', () => {
     })
   })
 
-  it('cannot be set while control does not reach the store', async () => {
+  it('gets 503 while the store is not reachable', async () => {
     await store.close()
     expect(await onSub('PUT', 'ada', 'ban', {}, OPERATOR)).toMatchObject({
       status: 503,
@@ -169,7 +169,7 @@ describe('A ban', () => {
 })
 
 describe('A revocation', () => {
-  it('is kept for 48 hours, for any number of players, and beside a ban', async () => {
+  it('is kept for 48 hours, for any number of players, also with a ban', async () => {
     const players = new Players({ ...store, clock })
     for (let n = 0; n < 1001; n++) {
       const { writes } = await players.draft(projectId, `other${n}`, (record) => ({
@@ -191,13 +191,13 @@ describe('A revocation', () => {
     expect([await stored('p0'), await stored('p1')]).toEqual([{}, {}])
   })
 
-  it('takes an operator token', async () => {
+  it('needs an operator token', async () => {
     expect((await onSub('POST', 'ada', 'revoke', undefined, key)).status).toBe(403)
   })
 })
 
 describe('The data of a player', () => {
-  it('stays until it is deleted, beside what ends before', async () => {
+  it('is kept until it is deleted, also after a ban or a revocation has ended', async () => {
     await onSub('PUT', 'ada', 'data', { data: { name: 'Ada' } })
     await onSub('PUT', 'ada', 'ban', { until: inMs(HOUR_MS) })
     clock.advance(1000 * HOUR_MS)
@@ -208,7 +208,7 @@ describe('The data of a player', () => {
     expect(told).toEqual(['ada', 'ada', 'ada', 'ada'])
   })
 
-  it('goes with its project, as bans do', async () => {
+  it('is deleted with its project, as bans are', async () => {
     await onSub('PUT', 'ada', 'data', { data: { name: 'Ada' } })
     await onSub('PUT', 'bo:b', 'ban', {})
     await call(`POST /projects/${projectId}/disable`, undefined, OPERATOR)

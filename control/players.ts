@@ -6,14 +6,14 @@ import type { Write } from '../shared/store/port.ts'
 import { REVOCATION_KEPT_MS } from '../shared/tokens.ts'
 import { encode, type PageRequest, type Plan, type RecordsEnvironment, removeFromIndex } from './records.ts'
 
-/** A ban as callers see it. */
+/** A ban in answers of the API. */
 export interface BanView {
   readonly until: string | null
   readonly room_types: readonly string[] | null
   readonly reason: string | null
 }
 
-/** The record of a player as callers see it. */
+/** The record of a player in answers of the API. */
 export interface PlayerView {
   readonly project_id: string
   readonly sub: string
@@ -22,17 +22,17 @@ export interface PlayerView {
   readonly data: JsonObject | null
 }
 
-/** Index of the bans of a project. The bans that end last come first, and those that have ended come last. */
+/** Index of the bans of a project, latest end first. Ended bans come last. */
 const bansOf = (projectId: string): string => `{control}:bans:${projectId}`
-/** Index of the players of a project that have data. */
+/** Index of a project's players with data. */
 const dataOf = (projectId: string): string => `{control}:player-data:${projectId}`
 
-/** End of a ban that does not end, for the index. */
+/** Value in the index for a ban without an end. */
 const NEVER = 999_999_999_999_999
-/** How many bans that have ended leave the index with each new ban. */
+/** Number of ended bans that each new ban removes from the index. */
 const PURGED = 2
 
-/** The start of the members of bans that end at a time. */
+/** Returns the prefix of index members for bans that end at this time. */
 const endingAt = (ms: number): string => String(ms).padStart(15, '0')
 const banMember = (sub: string, { until }: Ban): string => `${endingAt(until ?? NEVER)}:${sub}`
 const dataMember = (sub: string): string => `:${sub}`
@@ -46,7 +46,7 @@ export class Players {
     this.#env = env
   }
 
-  /** Plans to replace the record of a player by what `change` returns for it at the time `now`. */
+  /** Plans a write that replaces a player's record by the result of `change` at the time `now`. */
   async draft(
     projectId: string,
     sub: string,
@@ -84,7 +84,7 @@ export class Players {
     await publishKeyNews(this.#env.bus, { project_id: projectId, sub })
   }
 
-  /** Returns one page of the bans of a project, those that end last first. `next` continues; undefined at the end. */
+  /** Returns one page of a project's bans, latest end first. `next` continues the list. Undefined: there are no more. */
   async bans(
     projectId: string,
     { limit, before }: PageRequest,
@@ -105,7 +105,7 @@ export class Players {
     return { bans, next: listed.length > limit ? listed[limit - 1] : undefined }
   }
 
-  /** Removes the records of a project. Those that have a revocation only end within 48 hours. */
+  /** Removes the records of a project's bans and data. Records with only a revocation expire within 48 hours. */
   async removeAll(projectId: string): Promise<void> {
     for (const index of [bansOf(projectId), dataOf(projectId)])
       await removeFromIndex(
@@ -117,7 +117,7 @@ export class Players {
   }
 }
 
-/** Returns a record without what has ended. */
+/** Returns a record without its ended parts. */
 function current({ revoked_at: revokedAt, ban, ...rest }: PlayerRecord, now: number): PlayerRecord {
   return {
     ...rest,
@@ -126,7 +126,7 @@ function current({ revoked_at: revokedAt, ban, ...rest }: PlayerRecord, now: num
   }
 }
 
-/** Returns when the last part of a record ends: milliseconds since 1970, or Infinity. Undefined: it is empty. */
+/** Returns the latest end of a record's parts, in milliseconds since 1970 or Infinity. Undefined: the record is empty. */
 function endOf({ revoked_at: revokedAt, ban, data }: PlayerRecord): number | undefined {
   const ends = [
     ...(revokedAt === undefined ? [] : [revokedAt + REVOCATION_KEPT_MS]),

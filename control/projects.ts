@@ -15,19 +15,19 @@ import {
   removeFromIndex,
 } from './records.ts'
 
-/** A project as the store holds it. Times are milliseconds since 1970; `pair` signs tokens that have no key of their own. */
+/** Stored form of a project. Times are milliseconds since 1970. `pair` signs tokens without a key. */
 export interface ProjectRecord {
   readonly id: string
   readonly name: string
   readonly created_at: number
-  /** When it was disabled; null: it is enabled. */
+  /** Time at which it was disabled. Null: it is enabled. */
   readonly disabled_at: number | null
   /** True: its keys and players are being removed. It stays disabled. */
   readonly deleting?: true
   readonly pair: StoredPair
 }
 
-/** A project as callers see it. */
+/** A project in answers of the API. */
 export interface ProjectView {
   readonly id: string
   readonly name: string
@@ -37,13 +37,13 @@ export interface ProjectView {
 
 const INDEX = '{control}:projects'
 
-/** The store key of a project's record. */
+/** Returns the store key of a project's record. */
 export const projectKey = (id: string): string => `{control}:project:${id}`
 
-/** The store key of the note that a project was deleted: nodes that missed the message close its sessions. */
+/** Returns the store key of the note that a project was deleted. With it, nodes that missed the message close its sessions. */
 const deletedKey = (id: string): string => `{control}:deleted-project:${id}`
 
-/** `project` as callers see it. */
+/** Returns `project` for an answer of the API. */
 export const projectView = (project: ProjectRecord): ProjectView => ({
   id: project.id,
   name: project.name,
@@ -61,7 +61,7 @@ export class Projects {
     this.#order = new CreationOrder(env.clock)
   }
 
-  /** A new project with its built-in signing pair, and the writes that would store it. */
+  /** Makes a new project with its signing pair. The caller stores its writes. */
   async draft(name: string): Promise<{ project: ProjectRecord; writes: readonly Write[] }> {
     const project: ProjectRecord = {
       id: newId('prj', this.#env.random),
@@ -77,7 +77,7 @@ export class Projects {
     return { project, writes }
   }
 
-  /** Whether a project of this id was deleted, as long as its players may have tokens or sessions. */
+  /** Returns true if a project with this id was deleted. The note is kept while its players may have tokens or sessions. */
   async wasDeleted(id: string): Promise<boolean> {
     const [note] = await this.#env.records.read([deletedKey(id)])
     return note !== undefined
@@ -88,12 +88,12 @@ export class Projects {
     return record && decode<ProjectRecord>(record)
   }
 
-  /** A project that must exist. Rejects with a `Problem` (project_not_found). */
+  /** Returns a project. Rejects with a `Problem` (project_not_found). */
   async require(id: string): Promise<ProjectRecord> {
     return (await this.#require(id)).project
   }
 
-  /** As `require`, also rejects with a `Problem` (project_disabled). */
+  /** Same as `require`, but also rejects with a `Problem` (project_disabled). */
   async requireEnabled(id: string): Promise<ProjectRecord> {
     return enabled(id, await this.find(id))
   }
@@ -103,8 +103,8 @@ export class Projects {
   }
 
   /**
-   * Disables or enables a project, and notifies every node, also if nothing changes. Rejects with a `Problem`: project_not_found, or
-   * conflict if it is to be enabled while it is being deleted.
+   * Disables or enables a project, and notifies every node, also without a change. Rejects with a `Problem`: project_not_found, or conflict
+   * for enabling a project that is being deleted.
    */
   async setDisabled(id: string, disabled: boolean): Promise<ProjectRecord> {
     const now = this.#env.clock.now()
@@ -158,14 +158,14 @@ export class Projects {
     return { project: decode<ProjectRecord>(record), version: record.version }
   }
 
-  /** One page of the projects, newest first. */
+  /** Returns one page of the projects, newest first. */
   async page(request: PageRequest): Promise<{ projects: ProjectRecord[]; next: string | undefined }> {
     const { page, next } = await readPage<ProjectRecord>(this.#env.records, INDEX, projectKey, request)
     return { projects: page, next }
   }
 }
 
-/** Returns a project that was found. Throws a `Problem`: project_not_found or project_disabled. */
+/** Returns the project if it is enabled. Throws a `Problem`: project_not_found or project_disabled. */
 export function enabled(id: string, project: ProjectRecord | undefined): ProjectRecord {
   if (!project) throw noProject(id)
   if (project.disabled_at !== null)

@@ -20,7 +20,7 @@ let store: Store
 let idempotency: Idempotency
 let made: number
 
-/** Each plan would add one thing of its own to the store. */
+/** Each plan adds another record to the store. */
 async function plan() {
   made += 1
   const id = `thing-${made}`
@@ -38,7 +38,7 @@ beforeEach(() => {
 })
 
 describe('an idempotency key', () => {
-  it('gives the first answer again, whole, and does nothing more', async () => {
+  it('returns the complete first answer again, without a second write', async () => {
     const first = await idempotency.run(request, plan)
     const again = await idempotency.run(request, plan)
     expect(first).toEqual({ answer: { id: 'thing-1', secret: 'secret of thing-1' }, replayed: false })
@@ -46,14 +46,14 @@ describe('an idempotency key', () => {
     expect(await things()).toEqual(['thing-1'])
   })
 
-  it('lets one of many at once win, and gives its answer to all', async () => {
+  it('lets one of many concurrent requests win, and returns its answer to all', async () => {
     const outcomes = await Promise.all(Array.from({ length: 20 }, () => idempotency.run(request, plan)))
     expect(new Set(outcomes.map(({ answer }) => answer.id)).size).toBe(1)
     expect(outcomes.filter(({ replayed }) => !replayed)).toHaveLength(1)
     expect(await things()).toEqual([outcomes[0]!.answer.id])
   })
 
-  it('is a conflict with another body', async () => {
+  it('causes a conflict with another body', async () => {
     await idempotency.run(request, plan)
     const other = idempotency.run({ ...request, body: { name: 'two' } }, plan)
     await expect(other).rejects.toMatchObject({ code: 'conflict' })
@@ -67,7 +67,7 @@ describe('an idempotency key', () => {
     expect(await things()).toHaveLength(3)
   })
 
-  it('is forgotten after 24 hours', async () => {
+  it('expires after 24 hours', async () => {
     await idempotency.run(request, plan)
     clock.advance(DAY_MS - 1)
     expect((await idempotency.run(request, plan)).replayed).toBe(true)
@@ -92,7 +92,7 @@ describe('an idempotency key', () => {
     expect(values.join()).not.toContain('thing-1')
   })
 
-  it('is a conflict, and does nothing, when its answer was sealed under a secret that is gone', async () => {
+  it('causes a conflict without a write if its answer was sealed under a secret that was removed', async () => {
     await idempotency.run(request, plan)
     const later = new Idempotency({ records: store.records, keyring: new Keyring('another', systemRandom) })
     await expect(later.run(request, plan)).rejects.toMatchObject({ code: 'conflict' })
@@ -103,13 +103,16 @@ describe('an idempotency key', () => {
     expect(await both.run(request, plan)).toMatchObject({ replayed: true })
   })
 
-  it.each(['', 'line\nbreak', 'ümlaut', 'x'.repeat(256)])('may not be %j', async (idempotencyKey) => {
-    await expect(idempotency.run({ ...request, idempotencyKey }, plan)).rejects.toBeInstanceOf(Problem)
-  })
+  it.each(['', 'line\nbreak', 'ümlaut', 'x'.repeat(256)])(
+    'is refused if it is %j',
+    async (idempotencyKey) => {
+      await expect(idempotency.run({ ...request, idempotencyKey }, plan)).rejects.toBeInstanceOf(Problem)
+    },
+  )
 })
 
 describe('without an idempotency key', () => {
-  it('every request is one of its own', async () => {
+  it('each request is carried out', async () => {
     await idempotency.run({ ...request, idempotencyKey: undefined }, plan)
     await idempotency.run({ ...request, idempotencyKey: undefined }, plan)
     expect(await things()).toEqual(['thing-2', 'thing-1'])

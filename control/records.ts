@@ -15,12 +15,12 @@ export interface RecordsEnvironment {
   readonly keyring: Keyring
 }
 
-/** The bytes of a record with this value, as JSON. */
+/** Returns the bytes of a record with this value, as JSON. */
 export const encode = (value: object): Uint8Array => new TextEncoder().encode(JSON.stringify(value))
-/** The value of a record that `encode` has made. */
+/** Returns the value of a record of `encode`. */
 export const decode = <T>(record: StoredRecord): T => JSON.parse(new TextDecoder().decode(record.value))
 
-/** Hands out members of an ordered set that sort by time of creation, also within one millisecond of one process. */
+/** Makes members of an ordered set that sort by time of creation, also within one millisecond of one process. */
 export class CreationOrder {
   readonly #clock: Clock
   #ms = 0
@@ -42,15 +42,15 @@ export class CreationOrder {
 /** Pattern of a member of such a set. */
 export const MEMBER_PATTERN = /^\d{15}\.\d{6}:[\w-]+$/
 
-/** The start and the length of a page. */
+/** Start and length of a page. */
 export interface PageRequest {
-  /** Records at most. */
+  /** Maximum number of records. */
   readonly limit: number
-  /** The `next` of the page before; undefined: the newest record comes first. */
+  /** `next` of the previous page. Undefined: the page starts with the newest record. */
   readonly before: string | undefined
 }
 
-/** Reads one page of the records that `index` lists, newest first. `keyOf` gives the store key of an id; `next` continues, undefined at the end. */
+/** Reads one page of the records in `index`, newest first. `keyOf` returns the store key of an id. `next` continues; undefined at the end. */
 export async function readPage<T>(
   records: Records,
   index: string,
@@ -64,13 +64,13 @@ export async function readPage<T>(
   return { page, next: members.length > limit ? shown.at(-1) : undefined }
 }
 
-/** The id inside a member. */
+/** Returns the id in a member. */
 const idOf = (member: string): string => member.slice(member.indexOf(':') + 1)
 
 /** Number of entries of an index that one call reads or removes. */
 const BATCH = 500
 
-/** Removes the entries of an index whose ids `fits` accepts, with the record of each if `keyOf` gives its store key. In batches. */
+/** Removes, in batches, the entries of an index whose ids `fits` accepts, and the record of each for which `keyOf` returns a store key. */
 export async function removeFromIndex(
   records: Records,
   index: string,
@@ -96,13 +96,13 @@ export interface Plan<Answer> {
   readonly answer: Answer
 }
 
-/** An answer, and whether it is that of an earlier request. */
+/** An answer, and true if it is that of an earlier request. */
 export interface Outcome<Answer> {
   readonly answer: Answer
   readonly replayed: boolean
 }
 
-/** Identity of a request: requests with the same one are repetitions. */
+/** Identity of a request. Requests with the same identity are repetitions. */
 export interface RequestIdentity {
   readonly caller: { readonly id: string }
   readonly path: string
@@ -123,16 +123,16 @@ const KEY_PATTERN = /^[\x20-\x7e]{1,255}$/
 
 const sha256 = (text: string): string => createHash('sha256').update(text).digest('base64url')
 
-/** Returns the value of an `idempotency-key` header. Throws a `Problem` (invalid_request) for one that is none. */
+/** Returns the value of an `idempotency-key` header. Throws a `Problem` (invalid_request) for an invalid one. */
 export function checkedKey(key: string | undefined): string | undefined {
   if (key === undefined || KEY_PATTERN.test(key)) return key
   throw invalid([{ path: 'idempotency-key', message: 'must be 1 to 255 printable ASCII characters' }])
 }
 
 /**
- * Carries out plans, each idempotency key of a caller and path once. The answer is remembered **in the same atomic write** as what the
- * plan does, so there is no moment in which one stands without the other, and of concurrent duplicates one wins and the others give
- * its answer. An answer may hold a key's secret: it rests sealed in the keyring, for 24 hours.
+ * Carries out plans, once for each idempotency key of a caller and path. The answer is stored **in the same atomic write** as the plan's
+ * changes, so neither is ever stored alone. Of concurrent duplicates one wins, and the others return its answer. An answer may contain a
+ * key's secret, so it is stored sealed by the keyring, for 24 hours.
  */
 export class Idempotency {
   readonly #env: Pick<RecordsEnvironment, 'records' | 'keyring'>
@@ -142,8 +142,8 @@ export class Idempotency {
   }
 
   /**
-   * Makes a plan and carries it out, again from the start when another process wrote meanwhile. Without an idempotency key nothing is
-   * remembered. Rejects with a `Problem`: invalid_request for a key that is none, conflict for a known key with another body.
+   * Makes a plan and carries it out. After a concurrent write of another process it starts again. Without an idempotency key the answer is
+   * not stored. Rejects with a `Problem`: invalid_request for an invalid key, conflict for a known key with another body.
    */
   async run<Answer>(request: RequestIdentity, plan: () => Promise<Plan<Answer>>): Promise<Outcome<Answer>> {
     const key = checkedKey(request.idempotencyKey)

@@ -5,7 +5,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { encodeNodeInfo, leaseKey, NODES } from '../shared/node-registry.ts'
 import { ControlUnderTest, expectProblem, type Request } from '../test/support/control-api.ts'
 
-/** A node with set answers, over HTTP. It keeps the requests that it has received. */
+/** HTTP server that answers as a node with a set answer, and keeps its requests. */
 class FakeNode {
   readonly requests: { line: string; headers: IncomingHttpHeaders; body: unknown }[] = []
   answer: { status: number; body: object; headers?: Record<string, string> } = { status: 200, body: {} }
@@ -66,15 +66,14 @@ describe('requests of a backend to a room', () => {
   })
 
   const api = (line: string, request: Request = {}) => control.call(line, { as: key.secret, ...request })
-  /** Body of the request that the node has received. */
+  /** Sends a request and returns the body that the node received. */
   const sent = async (line: string, request?: Request) => {
     const answer = await api(line, request)
     expect(answer.status).toBe(200)
-    // biome-ignore lint/suspicious/noExplicitAny: asserted on, field by field
-    return node.requests.at(-1)!.body as any
+    return node.requests.at(-1)!.body as { readonly request: { readonly id: string; readonly hash: string } }
   }
 
-  it('a call goes to a node with the id of its key, and is answered with the reply', async () => {
+  it('a call goes to a node with the id of its key, and the answer has the reply', async () => {
     const answer = await api(`POST ${room}/calls/grant`, {
       body: { sub: 'ada', gold: 5 },
       headers: { 'idempotency-key': 'order-1' },
@@ -155,7 +154,7 @@ describe('requests of a backend to a room', () => {
     })
   })
 
-  it('the hash tells requests with one idempotency-key apart, and is the same for the same request', async () => {
+  it('the hash differs for different requests with one idempotency-key, and is the same for the same request', async () => {
     const headers = { 'idempotency-key': 'one' }
     const hashOf = async (path: string, body?: object) =>
       (await sent(`POST ${room}${path}`, { body, headers })).request.hash
@@ -186,7 +185,7 @@ describe('requests of a backend to a room', () => {
     expect(node.requests.at(-1)!.body).not.toMatchObject({ request: { id: mine.request.id } })
   })
 
-  it('a look into a room names what it wants, and layers are for operators', async () => {
+  it('a read of a room names the wanted parts, and layers are for operators', async () => {
     await api(`GET ${room}`)
     await api(`GET ${room}?include_state=1`)
     expectProblem(await api(`GET ${room}?include_layers=1`), 403, 'forbidden')
@@ -254,7 +253,7 @@ describe('requests of a backend to a room', () => {
     expectProblem(await control.call(line), 404, 'project_not_found')
   })
 
-  it('the keys of a disabled project reach no rooms; an operator does, and creates none', async () => {
+  it('keys of a disabled project reach no rooms, and an operator reaches rooms but creates none', async () => {
     const id = await control.newProject()
     const scopes = ['room:call', 'room:read', 'player:manage']
     const { secret: as } = await control.newKey(id, { scopes })

@@ -1,4 +1,4 @@
-/** The one description of every body, query and answer: it validates requests and it is what /openapi.json is made of. */
+/** Schemas of all bodies, queries and answers. They validate requests, and /openapi.json is made from them. */
 import * as v from 'valibot'
 import { type IdPrefix, idPattern } from '../shared/ids.ts'
 import { isWellFormed } from '../shared/json.ts'
@@ -9,16 +9,16 @@ import { dataFault, isNameable, MAX_SUB_LENGTH } from '../shared/tokens.ts'
 import { MINT_SCOPE, PLAYER_SCOPE, ROOM_CALL_SCOPE, ROOM_READ_SCOPE } from './keys.ts'
 import { MEMBER_PATTERN } from './records.ts'
 
-/** Any character, of which no half of a surrogate pair is one; also as JSON Schema reads a pattern. */
+/** Pattern of text without lone surrogates, also valid in JSON Schema. */
 const CHARACTER = '[^\\uD800-\\uDFFF]'
 
-/** Says of a text which pattern it misses: half a surrogate pair is no character, though JSON can escape one. */
+/** Checks a text against a pattern that rejects lone surrogates, which JSON can escape. */
 const misses =
   (message: string) =>
   ({ input }: v.RegexIssue<string>): string =>
     isWellFormed(input) ? message : 'must not have half a surrogate pair, which no UTF-8 can carry'
 
-/** Text of `min` to `max` characters (code points, as JSON Schema counts them). */
+/** Schema of text with `min` to `max` characters (code points, as in JSON Schema). */
 function text(min: number, max: number, description: string) {
   const message = `must be text of ${min} to ${max} characters`
   const pattern = new RegExp(`^${CHARACTER}{${min},${max}}$`, 'u')
@@ -36,7 +36,7 @@ function wholeNumber(min: number, max: number, description: string) {
   )
 }
 
-/** A query parameter that is a whole number. */
+/** Schema of a query parameter that is an integer. */
 function wholeNumberText(min: number, max: number, description: string) {
   const message = `must be a whole number from ${min} to ${max}`
   return v.pipe(
@@ -47,11 +47,11 @@ function wholeNumberText(min: number, max: number, description: string) {
   )
 }
 
-/** A query parameter that is `1` or absent. */
+/** Schema of a query parameter that is `1` or absent. */
 const flag = (description: string) =>
   v.exactOptional(v.pipe(v.picklist(['1'], 'must be 1'), v.description(description)))
 
-/** A schema with its description. */
+/** Returns a schema with a description. */
 const described = <S extends v.GenericSchema>(schema: S, description: string) =>
   v.pipe(schema, v.description(description))
 
@@ -95,7 +95,7 @@ const Sub = v.pipe(
   v.check(isNameable, 'must not be . or .., which no path can name'),
 )
 
-/** The part of a path that names a player. */
+/** Path parameter with a player's sub. */
 export const SubPath = v.object({ sub: Sub })
 
 export const Nothing = v.strictObject({})
@@ -104,7 +104,7 @@ const ROOMS_MESSAGE = 'must be a room type, or type:key with a key of 1 to 128 c
 const ROOMS_PATTERN = new RegExp(`^(?:(?!:)${CHARACTER}){1,64}(?::${CHARACTER}{1,128})?$`, 'u')
 
 const Data = v.pipe(
-  // A schema of objects would take an array, and give back another value than came.
+  // A schema of objects would accept an array and return a different value.
   v.unknown(),
   v.rawCheck(({ dataset, addIssue }) => {
     const message = dataset.typed ? dataFault(dataset.value) : undefined
@@ -174,13 +174,13 @@ export const IssueToken = v.strictObject({
   ),
 })
 
-/** `next_cursor` for what continues a page; null at the end. */
+/** `next_cursor` continues a page. Null: there are no more. */
 export const encodeCursor = (next: string | undefined): string | null =>
   next === undefined ? null : Buffer.from(next).toString('base64url')
 
 const NextCursor = described(v.nullable(v.string()), 'Give it as cursor for the next page; null: no more.')
 
-/** Query of a page of a list whose members, as `encoding` decodes them, fit `pattern`. */
+/** Query of a page. Its cursor, decoded with `encoding`, matches `pattern`. */
 function pageQuery(pattern: RegExp, encoding: 'latin1' | 'utf8') {
   const decode = (cursor: string): string => Buffer.from(cursor, 'base64url').toString(encoding)
   return v.object({
@@ -265,7 +265,7 @@ export const RoomPage = v.object({
   next_cursor: NextCursor,
 })
 
-/** An object of any JSON. A schema of objects would take an array, and give back another value than came. */
+/** Schema of a JSON object. A schema of objects would accept an array and return a different value. */
 const jsonObject = (description: string) =>
   v.pipe(
     v.unknown(),
@@ -307,7 +307,7 @@ export const RoomQuery = v.object({
   include_layers: flag('1: with the hidden layers. Takes an operator token.'),
 })
 
-/** Position of a committed turn among those of its room. */
+/** Position of a committed turn in its room. */
 const turn = {
   epoch: described(v.number(), 'Number that grows each time a node opens the room.'),
   seq: described(v.number(), 'Number of the committed update.'),

@@ -32,7 +32,7 @@ import {
   RotateKey,
 } from '../schemas.ts'
 
-/** `/projects/:id/keys` and what is below it. */
+/** `/projects/:id/keys` and everything below it. */
 export function keyRoutes(
   endpoints: Endpoints,
   { keys, projects, idempotency, clock, metrics, log }: Services,
@@ -144,7 +144,7 @@ export function keyRoutes(
     },
   )
 
-  /** The rotation is stored, and only this answer has the secret. So a failure of the bus must not cost the caller the answer. Nodes check keys again anyway. */
+  /** A failure of the bus must not cost the caller the answer: the rotation is stored, and only this answer has the secret. Nodes check keys again anyway. */
   async function announceRotation(projectId: string, keyId: string): Promise<void> {
     try {
       const old = await keys.find(projectId, keyId)
@@ -225,7 +225,7 @@ export function tokenRoutes(
     throw noKey(projectId, keyId)
   }
 
-  /** A key signs for itself only: a token under a sibling would outlive the revocation of the key that asked for it. */
+  /** A key issues only tokens of itself. A token of a sibling key would outlive the revocation of the key that requested it. */
   async function ownKey(own: KeyRecord, keyId: string | undefined): Promise<KeyRecord> {
     if (keyId === undefined || keyId === own.id) return own
     if (!(await keys.find(own.project_id, keyId))) throw noKey(own.project_id, keyId)
@@ -246,8 +246,8 @@ interface Issued {
 }
 
 /**
- * A token that carries the trace on to the client that uses it, if the trace is recorded, and the token is not too long with it: what others
- * have noted about the trace is left out first, then the trace.
+ * Issues a token that continues a recorded trace in the client that uses the token. If the token would be too long, it omits the tracestate
+ * first, and then the trace.
  */
 async function issueTraced(key: SigningKey, claims: TokenClaims, span: Span): Promise<Issued> {
   const { traceparent, tracestate } = span
@@ -273,7 +273,7 @@ const tooLong = (length: number): Problem =>
     },
   ])
 
-/** What `GET /internal/key-status` answers. */
+/** Answer of `GET /internal/key-status`. */
 export interface KeyStatusBody {
   readonly project_id: string
   readonly key_id: string | null
@@ -283,11 +283,11 @@ export interface KeyStatusBody {
   readonly revoked_at: string | null
   readonly scopes: readonly string[]
   readonly public_key: string | null
-  /** True: the project takes no players. */
+  /** True: the project accepts no players. */
   readonly project_disabled: boolean
 }
 
-/** `GET /internal/key-status`: what nodes need to know of a key. */
+/** `GET /internal/key-status`, with which nodes check keys. */
 export function internalRoutes(endpoints: Endpoints, { keys, projects, clock, dataLost }: Services): void {
   endpoints.mount(
     {
@@ -341,7 +341,7 @@ export function internalRoutes(endpoints: Endpoints, { keys, projects, clock, da
     }
   }
 
-  /** Nodes close the players of a key that does not exist for good. After a loss of data the key may come back with a backup. */
+  /** Nodes finally close the sessions of a key that does not exist. After a loss of data, a backup may restore the key. */
   async function absent(
     projectId: string,
     keyId: string | null,

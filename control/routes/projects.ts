@@ -25,7 +25,7 @@ import {
   SubPath,
 } from '../schemas.ts'
 
-/** How long one `DELETE /projects/:id` ends rooms. A caller and the proxies before control wait for no longer than 30 s. */
+/** Time for which one `DELETE /projects/:id` ends rooms. Callers and proxies wait for at most 30 s. */
 const DELETE_MS = 15_000
 
 /** `/projects`, `/projects/:id`, and the end of a session. */
@@ -229,7 +229,7 @@ export function playerRoutes(
         const { answer, replayed } = await idempotency.run(request, () =>
           players.draft(projectId, sub, (record, now) => apply(record, body, now)),
         )
-        // Also for a repeated request: the message of the first one may be lost.
+        // Also for a repeated request, because the message of the first one may be lost.
         await players.announce(projectId, sub)
         if (!replayed) metrics.playerChanges.inc({ change })
         log.info({ project_id: projectId, sub, change, caller_id: caller.id }, 'player changed')

@@ -29,13 +29,13 @@ import {
 /** Action of a request, as `POST /internal/rooms/requests` of a node takes it. */
 interface Wish {
   readonly do: { readonly op: string; readonly [field: string]: unknown }
-  /** Given: a room that does not exist is created. */
+  /** Present: a room that does not exist is created. */
   readonly create?: { readonly options?: unknown }
 }
 
-/** Problems of every call that a node answers. */
+/** Problems of all calls that nodes answer. */
 const FORWARDED: readonly ProblemCode[] = ['project_not_found', 'node_unavailable', 'timeout']
-/** The same, where keys may call. */
+/** Problems of calls that keys may make. */
 const FOR_CALLERS: readonly ProblemCode[] = ['missing_scope', 'project_disabled', ...FORWARDED]
 
 /** Problems of a request that creates its room. */
@@ -44,9 +44,9 @@ const NO_ROOM_LEFT: readonly ProblemCode[] = ['project_full', 'too_many_rooms']
 /** Characters of an idempotency key that control makes: 126 random bits. */
 const KEY_LENGTH = 21
 
-/** `GET /projects/:id/rooms` and everything below it: a node answers them. */
+/** `GET /projects/:id/rooms` and everything below it. Nodes answer these calls. */
 export function roomRoutes(endpoints: Endpoints, { projects, nodes, random }: Services): void {
-  /** Rejects with a `Problem` if the caller may not do this. Operators reach the rooms of a disabled project, and create none. */
+  /** Rejects with a `Problem` if the caller is not allowed. Operators reach the rooms of a disabled project, and create none. */
   async function authorise(caller: Caller, projectId: string, scope: string, creates = false): Promise<void> {
     requireProject(caller, projectId)
     if (caller.kind === 'key') {
@@ -82,7 +82,7 @@ export function roomRoutes(endpoints: Endpoints, { projects, nodes, random }: Se
     },
   )
 
-  /** Mounts a call that is one turn of a room. The room runs it once for each idempotency key of a caller, and keeps the outcome. */
+  /** Mounts a call that runs one turn of a room. The room runs it once for each idempotency key of a caller, and keeps the outcome. */
   function mountRequest<Body, Query>(
     endpoint: Omit<Endpoint<Body, Query>, 'tag' | 'access' | 'idempotent'>,
     scope: string,

@@ -150,7 +150,7 @@ class Run {
   async #claim({ room, claimsBack }: Aim, owner: string): Promise<unknown> {
     const fences = this.#fences.get(room) ?? []
     const expected = fences.at(-1 - claimsBack)?.epoch ?? 0
-    const claim = await this.#store.rooms.claim(room, owner, expected, LONG_MS, 'someone')
+    const claim = await this.#store.rooms.claim(room, owner, expected, LONG_MS)
     return claim && this.#claimed(room, claim)
   }
 

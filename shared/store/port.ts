@@ -285,16 +285,9 @@ export interface RoomRecords {
   /**
    * Makes `owner` the owner under a new epoch, if the recorded epoch is still `expectedEpoch` (0: no record). Undefined when it is
    * not (another was faster), and while the room may not be claimed. The new epoch is the larger of the old one + 1 and the
-   * store's clock in milliseconds. `ttlMs`: how long the record lives at least. A room without content is made on the account of
-   * `creator`, which its record keeps.
+   * store's clock in milliseconds. `ttlMs`: how long the record lives at least.
    */
-  claim(
-    room: string,
-    owner: string,
-    expectedEpoch: number,
-    ttlMs: number,
-    creator?: string,
-  ): Promise<Claim | undefined>
+  claim(room: string, owner: string, expectedEpoch: number, ttlMs: number): Promise<Claim | undefined>
   /**
    * Asks who owns a room, and claims it with the same command if it is free: if its last owner has released it, if its record names `owner`,
    * or if there is no record and it has a `creator`. Undefined: there is no record. A record of a state with a version above `stateVersion`

@@ -122,14 +122,8 @@ export class MemoryRooms implements RoomRecords {
     return 'reserved'
   }
 
-  async claim(
-    room: string,
-    owner: string,
-    expectedEpoch: number,
-    ttlMs: number,
-    creator?: string,
-  ): Promise<Claim | undefined> {
-    return this.#claim(room, owner, expectedEpoch, ttlMs, creator)
+  async claim(room: string, owner: string, expectedEpoch: number, ttlMs: number): Promise<Claim | undefined> {
+    return this.#claim(room, owner, expectedEpoch, ttlMs)
   }
 
   async open(
@@ -149,7 +143,7 @@ export class MemoryRooms implements RoomRecords {
     owner: string,
     expectedEpoch: number,
     ttlMs: number,
-    creator: string | undefined,
+    creator?: string,
   ): Claim | undefined {
     this.#requireOpen()
     requireOwner(owner)

@@ -85,14 +85,8 @@ export class RedisRooms implements RoomRecords {
     return String(reply) as Reservation
   }
 
-  async claim(
-    room: string,
-    owner: string,
-    expectedEpoch: number,
-    ttlMs: number,
-    creator?: string,
-  ): Promise<Claim | undefined> {
-    const [keys, args] = this.#claiming(room, owner, ttlMs, creator)
+  async claim(room: string, owner: string, expectedEpoch: number, ttlMs: number): Promise<Claim | undefined> {
+    const [keys, args] = this.#claiming(room, owner, ttlMs)
     const reply = await callScript(this.#servers, 'claim', keys, [String(expectedEpoch), ...args])
     return reply === null ? undefined : claimIn(reply as ClaimReply)
   }
@@ -102,37 +96,29 @@ export class RedisRooms implements RoomRecords {
     { owner, ttlMs, stateVersion, creator }: Opening,
     mayClaim: () => boolean,
   ): Promise<Claim | RoomOwner | undefined> {
-    const [keys, args] = this.#claiming(room, owner, ttlMs, creator)
+    const [keys, args] = this.#claiming(room, owner, ttlMs)
+    const account = creator === undefined ? '' : accountOf(creator)
+    const latest = String(Math.min(stateVersion, Number.MAX_SAFE_INTEGER))
     const servers = this.#servers
     const reply = await servers.run('open', keys[0]!, (redis) => {
       // At the moment of sending, and for each repetition: a command that has waited for the connection may reach a server without its data.
       const may = !servers.away && mayClaim() ? '1' : ''
-      return runScript(redis, 'open', keys, [
-        may,
-        ...args,
-        String(Math.min(stateVersion, Number.MAX_SAFE_INTEGER)),
-      ])
+      return runScript(redis, 'open', keys, [may, ...args, account, latest])
     })
     if (reply === null) return undefined
     const [first] = reply as [InspectReply] | ClaimReply
     return Array.isArray(first) ? ownerIn(first) : claimIn(reply as ClaimReply)
   }
 
-  /** Keys and arguments that scripts share which make an owner. */
-  #claiming(
-    room: string,
-    owner: string,
-    ttlMs: number,
-    creator: string | undefined,
-  ): [keys: string[], args: string[]] {
+  /** Keys and arguments of `make_owner` in owner.lua, except ARGV[1]. */
+  #claiming(room: string, owner: string, ttlMs: number): [keys: string[], args: string[]] {
     requireOwner(owner)
     requireTtl(ttlMs)
     const { record, epoch, snapshot, journal, stuck, outcomes } = this.#keys(room)
     const lifetimes = [String(ttlMs), String(ttlMs + EPOCH_OUTLIVES_MS)]
-    const account = creator === undefined ? '' : accountOf(creator)
     return [
       [record, epoch, snapshot, journal, stuck, outcomes],
-      [owner, ...lifetimes, account],
+      [owner, ...lifetimes],
     ]
   }
 

@@ -10,6 +10,13 @@ async function claimed(rooms: RoomRecords, owner: string, expectedEpoch: number)
   return claim
 }
 
+/** Opens a free room as its creator. */
+async function openedBy(rooms: RoomRecords, room: string, owner: string, creator: string): Promise<Claim> {
+  const found = await rooms.open(room, { owner, ttlMs: LONG_MS, stateVersion: 1, creator }, () => true)
+  if (!found || !('fence' in found)) throw new Error(`${owner} did not get ${room}`)
+  return found
+}
+
 const FOR_EVER = Number.POSITIVE_INFINITY
 
 /** The fence of an owner that has made `commits` more. */
@@ -555,10 +562,10 @@ export function describeRooms(open: OpenStore): void {
       const quota = { ...NO_QUOTA, maxLasting: 2 }
       const make = async (room: string, principal = 'ada') => {
         const made = await rooms.reserve(room, principal, quota, LONG_MS)
-        const claim = made === 'reserved' && (await rooms.claim(room, 'node_a', 0, LONG_MS, principal))
-        if (!claim) return { made, fence: { epoch: 0, version: 0 } }
-        await rooms.commit(room, claim.fence, bytes('entry'), LONG_MS)
-        return { made, fence: advanced(claim.fence, 1) }
+        if (made !== 'reserved') return { made, fence: { epoch: 0, version: 0 } }
+        const { fence } = await openedBy(rooms, room, 'node_a', principal)
+        await rooms.commit(room, fence, bytes('entry'), LONG_MS)
+        return { made, fence: advanced(fence, 1) }
       }
       // The rooms of an account are counted by a command that no one waits for.
       const one = await make('p/a:1')
@@ -571,7 +578,7 @@ export function describeRooms(open: OpenStore): void {
       expect((await make('p/a:3', 'bob')).made).toBe('reserved')
       expect((await make('q/a:3')).made).toBe('reserved')
       // Another player opens it: it stays on the account of who has made it.
-      const again = (await rooms.claim('p/a:2', 'node_b', two.fence.epoch, LONG_MS, 'bob'))!
+      const again = await openedBy(rooms, 'p/a:2', 'node_b', 'bob')
       await rooms.release('p/a:2', again.fence, { forget: true, ttlMs: LONG_MS })
       await expect.poll(async () => (await make('p/a:4')).made).toBe('reserved')
     })
@@ -585,7 +592,7 @@ export function describeRooms(open: OpenStore): void {
         let others = 0
         const other = () => rooms.reserve(`prj_a/arena:${others++}`, 'ada', quota, LONG_MS)
         await rooms.reserve(ROOM, 'ada', quota, LONG_MS)
-        const { fence } = (await rooms.claim(ROOM, 'node_a', 0, LONG_MS, 'ada'))!
+        const { fence } = await openedBy(rooms, ROOM, 'node_a', 'ada')
         await rooms.refresh(ROOM, fence, LONG_MS, true)
         await expect.poll(other).toBe('principal_full')
         await rooms.refresh(ROOM, fence, LONG_MS)

@@ -333,10 +333,10 @@ async function audit(store: Store, projectId: string, rooms: readonly string[]):
     try {
       const restored = restore(claim, format)
       if (!restored) return NOTHING
-      const { seq, tree, told } = restored
+      const { seq, tree, shown } = restored
       const timers = restored.tables.timers.rows.map(({ id }) => id)
       const reservations = restored.tables.reservations.rows.map(({ id }) => id)
-      const [checksum, state] = [told?.checksum ?? tree.checksum, tree.flushed]
+      const [checksum, state] = [shown?.checksum ?? tree.checksum, tree.flushed]
       const record = { room, version: owner.version, seq, checksum, state, timers, reservations }
       return { records: [record], unreadable: [] }
     } catch (error) {

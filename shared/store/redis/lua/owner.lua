@@ -43,7 +43,7 @@ end
 -- ARGV[2]   the claimant
 -- ARGV[3]   least lifetime of the record in milliseconds
 -- ARGV[4]   lifetime of the epoch in milliseconds
--- ARGV[5]   on whose account the room is made if it has no content; '': not known
+
 -- returns   {epoch, version, snapshot or nil, {journal entries, oldest first}, {{epoch, age in milliseconds, note}, oldest first}, outcomes
 --           or nil, the epoch that was claimed over}
 --
@@ -68,9 +68,7 @@ local function make_owner(record)
   local contested = (record.contested or not released) and '1' or ''
 
   redis.call('HSET', KEYS[1], 'epoch', next_epoch, 'version', record.version, 'owner', ARGV[2], 'recalled', '', 'contested', contested)
-  if ARGV[5] ~= '' and redis.call('EXISTS', KEYS[3], KEYS[4]) == 0 then
-    redis.call('HSET', KEYS[1], 'creator', ARGV[5])
-  end
+
   if left == -1 or left > tonumber(ARGV[3]) then
     redis.call('SET', KEYS[2], next_epoch, 'KEEPTTL')
   else
