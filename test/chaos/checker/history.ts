@@ -1,5 +1,5 @@
 import type { Json } from '../../../shared/json.ts'
-import type { AppliedOp, HeldLayers, Player, Refusal, View } from '../room-logic.ts'
+import type { AppliedOp, HeldLayers, Player, Refusal, View } from '../rooms.ts'
 
 /**
  * All that one run of chaos has left behind, as plain data. Times (`at`, `began`, `ended`, `until`) are milliseconds on the machine's
