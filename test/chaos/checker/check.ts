@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from 'node:util'
 import { closeAdvice } from '../../../shared/protocol/error-codes.ts'
-import { type ChaosState, visibleTo } from '../room-logic.ts'
+import { type ChaosState, visibleTo } from '../rooms.ts'
 import { checkBackends } from './backend-rules.ts'
 import type { ClientRecord, History, Violation, ViolationName } from './history.ts'
 import { checkLobby } from './lobby-rules.ts'

@@ -1,5 +1,5 @@
 import type { Json } from '../../../shared/json.ts'
-import type { AppliedOp, HeldLayers, Player, Refusal, View } from '../room-logic.ts'
+import type { AppliedOp, HeldLayers, Player, Refusal, View } from '../rooms.ts'
 
 /**
  * Records of one chaos run, as plain data. Times (`at`, `began`, `ended`, `until`) are milliseconds on the machine's monotonic clock, which all

@@ -7,7 +7,7 @@ import {
   type Refusal,
   readersOf,
   type View,
-} from '../room-logic.ts'
+} from '../rooms.ts'
 import {
   type ClientRecord,
   type History,

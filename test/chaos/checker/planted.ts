@@ -1,5 +1,4 @@
-import type { ChaosState } from '../room-logic.ts'
-import { MATCH_PLAYERS } from '../rooms.ts'
+import { type ChaosState, MATCH_PLAYERS } from '../rooms.ts'
 import { BankScenario } from './bank-scenario.ts'
 import type { ClientRecord, QueueRecord, StoreRecord, ViolationName } from './history.ts'
 import { type OpenHistory, Scenario } from './scenario.ts'

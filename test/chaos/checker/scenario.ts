@@ -9,7 +9,7 @@ import {
   type Player,
   type Refusal,
   visibleTo,
-} from '../room-logic.ts'
+} from '../rooms.ts'
 import type {
   BackendHistory,
   ClientRecord,
