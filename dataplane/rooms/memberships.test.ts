@@ -63,7 +63,7 @@ describe('a member whose connection is lost', () => {
   it('is announced with the update of its turn, and again when it is back', async () => {
     const { bench, ann, bob } = await inLounge()
     bench.detach('lounge', ann)
-    await bench.settle()
+    await bench.untilIdle()
     expect([bob.state, connected(bob)]).toEqual([
       { diary: ['lost ann, of 1 here'] },
       { ann: false, bob: true },
@@ -104,7 +104,7 @@ describe('a member whose connection is lost', () => {
   it('is disconnected in the record: the next owner does not announce it again, and announces its return', async () => {
     const { bench, ann, bob } = await inLounge()
     bench.detach('lounge', ann)
-    await bench.settle()
+    await bench.untilIdle()
     const heir = bench.successor([ann, bob])
     await heir.resume('lounge', bob)
     await heir.advance(RESUMES_MS + 100, 1000)
@@ -191,7 +191,7 @@ describe('the claim `data` of a token', () => {
     const { bench, ann } = await join()
     const { seq } = ann
     await renew(bench)
-    await bench.settle()
+    await bench.untilIdle()
     expect([ann.seq, ann.faults]).toEqual([seq, []])
     await look(bench)
     expect(ann.state).toMatchObject({ diary: { 1: '{"level":4}' } })
@@ -362,7 +362,7 @@ describe('departures', () => {
     it('reaches one that leaves', async () => {
       const { bench, ann } = await begun(codec)
       bench.message('match', 'ann', 'score', 3, 1)
-      bench.send('match', 'ann', { kind: 'leave', reason: 'left', request_id: 2 })
+      bench.leave('match', 'ann')
       await bench.advance(200)
       expect(ann.state).toMatchObject({ score: { ann: -1 } })
       expect([ann.acked, ann.heard, ann.faults]).toEqual([1, ['-ann left'], []])
@@ -402,24 +402,27 @@ describe('departures', () => {
     const comeBack = async (bench: RoomBench, member: TestMember) => {
       member.heard.length = 0
       bench.attach('match', member, 1, 'node_c')
-      await bench.settle()
+      await bench.untilIdle()
       return [...member.heard, ...member.errors.map(({ code }) => code)]
     }
 
     it.each([
       ['kicked', 'kick', 'ann', '-ann kicked: no manners'],
       ['closed', 'win', null, '-ann closed'],
-    ])('gets the end of its seat (%s) for as long as a session can be resumed', async (_, type, data, farewell) => {
-      const { bench, ann } = await begun('roomful.v1.msgpack', { limits: { detachedMs: 20_000 } })
-      bench.detach('match', ann)
-      await bench.say('match', 'bob', type, data)
-      await bench.advance(200)
-      expect(await comeBack(bench, ann)).toEqual([farewell])
-      await bench.advance(19_000, 1000)
-      expect(await comeBack(bench, ann)).toEqual([farewell])
-      await bench.advance(2000, 1000)
-      expect(await comeBack(bench, ann)).toEqual(['no_seat'])
-    })
+    ])(
+      'gets the end of its seat (%s) for as long as a session can be resumed',
+      async (_, type, data, farewell) => {
+        const { bench, ann } = await begun('roomful.v1.msgpack', { limits: { detachedMs: 20_000 } })
+        bench.detach('match', ann)
+        await bench.say('match', 'bob', type, data)
+        await bench.advance(200)
+        expect(await comeBack(bench, ann)).toEqual([farewell])
+        await bench.advance(19_000, 1000)
+        expect(await comeBack(bench, ann)).toEqual([farewell])
+        await bench.advance(2000, 1000)
+        expect(await comeBack(bench, ann)).toEqual(['no_seat'])
+      },
+    )
 
     it('gets the end of its seat as the answer to a leave, if the leave arrives first', async () => {
       const { bench, ann } = await begun('roomful.v1.msgpack')
@@ -427,8 +430,8 @@ describe('departures', () => {
       await bench.say('match', 'bob', 'kick', 'ann')
       await bench.advance(200)
       ann.heard.length = 0
-      bench.send('match', 'ann', { kind: 'leave', reason: 'left', request_id: 2 })
-      await bench.settle()
+      bench.leave('match', 'ann')
+      await bench.untilIdle()
       expect([ann.heard, ann.errors]).toEqual([['-ann kicked: no manners'], []])
     })
 
@@ -499,7 +502,7 @@ describe('Room that hides its members', () => {
     for (const member of members) expect(idsOf(member)).toEqual([member.memberId])
     const [ada] = members
     bench.resync('hall', ada!, 'checksum')
-    await bench.settle()
+    await bench.untilIdle()
     expect(idsOf(ada!)).toEqual(['ada'])
     ada!.epoch = 0
     await bench.resume('hall', ada!)
@@ -514,7 +517,7 @@ describe('Room that hides its members', () => {
     const before = { frames: ada!.received.length, seq: ada!.seq }
     await bench.join('hall', 'cleo', { sub: 'cleo' })
     bench.detach('hall', bob!)
-    await bench.settle()
+    await bench.untilIdle()
     await bench.resume('hall', bob!)
     await bench.say('hall', 'cleo', 'out', null, 1)
     expect(bench.describe('hall')?.members.map(({ sub }) => sub)).toEqual(['ada', 'bob'])

@@ -48,7 +48,7 @@ async function twice(sameSub: 'allow' | 'replace' | 'refuse', { away = false } =
   const bob = await bench.join('duel', 'bob', { sub: 'bob' })
   if (away) {
     bench.detach('duel', phone)
-    await bench.settle()
+    await bench.untilIdle()
   }
   const laptop = await bench.join('duel', 'laptop', { ...ada, data: { device: 2 } })
   return { bench, phone, bob, laptop }
@@ -83,10 +83,11 @@ describe('sameSub: replace', () => {
   it('ignores messages of the older session that arrive late', async () => {
     const { bench, phone, laptop } = await twice('replace')
     bench.message('duel', 'phone', 'draw', 9, 1)
-    bench.send('duel', 'phone', { kind: 'leave', reason: 'left', request_id: 2 })
+    bench.leave('duel', 'phone')
     bench.send('duel', 'phone', { kind: 'detach' })
-    await bench.settle()
-    expect(codes(phone)).toEqual(['no_seat', 'no_seat'])
+    await bench.untilIdle()
+    expect(codes(phone)).toEqual(['no_seat'])
+    expect(phone.heard.at(-1)).toBe('-phone replaced: the player has joined with another session')
     expect([members(bench), laptop.inRoom]).toEqual([['phone', 'bob'], true])
     expect(laptop.layers.get('member:phone')).toEqual({ hands: { phone: [] } })
   })
@@ -95,7 +96,7 @@ describe('sameSub: replace', () => {
     const { bench, phone } = await twice('replace', { away: true })
     phone.heard.length = 0
     bench.attach('duel', phone)
-    await bench.settle()
+    await bench.untilIdle()
     expect(phone.heard).toEqual(['-phone replaced: the player has joined with another session'])
   })
 
@@ -112,7 +113,7 @@ describe('sameSub: replace', () => {
       .flatMap(({ joined }) => joined)
       .at(-1)!
     bench.askToJoin('duel', 'laptop', { ...ada, requestId })
-    await bench.settle()
+    await bench.untilIdle()
     const answers = bench.sentOf('update').flatMap(({ joined }) => joined)
     expect(answers.slice(-2)).toMatchObject(
       Array(2).fill({ member_id: 'laptop', seat: 'phone', request_id: requestId }),
@@ -123,7 +124,7 @@ describe('sameSub: replace', () => {
     const bench = new RoomBench([duel({ sameSub: 'replace' })])
     const bob = await bench.join('duel', 'bob', { sub: 'bob' })
     const all = ['one', 'two', 'three'].map((name) => bench.askToJoin('duel', name, ada))
-    await bench.settle()
+    await bench.untilIdle()
     expect(members(bench)).toEqual(['bob', 'one'])
     expect(bob.heard).toEqual(['+one'])
     expect(all.map(({ inRoom }) => inRoom)).toEqual([false, false, true])
@@ -141,7 +142,7 @@ describe('sameSub: replace', () => {
     expect([members(bench), codes(laptop), phone.inRoom]).toEqual([['bob'], ['join_refused'], false])
     const heir = bench.successor([bob])
     heir.attach('duel', bob)
-    await heir.settle()
+    await heir.untilIdle()
     expect(members(heir)).toEqual(['bob'])
   })
 
@@ -152,7 +153,7 @@ describe('sameSub: replace', () => {
     const join = async (name: string, sub: string) => {
       const member = await bench.join('duel', name, { sub })
       gates.shift()?.()
-      await bench.settle()
+      await bench.untilIdle()
       return member
     }
     await join('phone', 'ada')
@@ -160,7 +161,7 @@ describe('sameSub: replace', () => {
     const bob = await bench.join('duel', 'bob', { sub: 'bob' })
     const eve = await bench.join('duel', 'eve', { sub: 'eve' })
     for (const open of gates.splice(0)) open()
-    await bench.settle()
+    await bench.untilIdle()
     expect([laptop.inRoom, bob.inRoom, codes(eve)]).toEqual([true, true, ['room_full']])
     expect(members(bench)).toEqual(['phone', 'bob'])
   })
@@ -170,7 +171,7 @@ describe('sameSub: replace', () => {
     const phone = await bench.join('duel', 'phone again', { ...ada, rejoin: true })
     expect([codes(phone), laptop.inRoom]).toEqual([['replaced'], true])
     bench.detach('duel', laptop)
-    await bench.settle()
+    await bench.untilIdle()
     const again = await bench.join('duel', 'phone once more', { ...ada, rejoin: true })
     expect([again.inRoom, members(bench)]).toEqual([true, ['phone', 'bob']])
   })
@@ -192,7 +193,7 @@ describe.each(['journal', 'snapshot'] as const)('a seat that was taken over in a
     await bench.advance(1000, 50)
     const heir = bench.successor([phone, bob, laptop])
     for (const member of [phone, laptop, bob]) heir.attach('duel', member)
-    await heir.settle()
+    await heir.untilIdle()
     expect(members(heir)).toEqual(['phone', 'bob'])
     expect(codes(phone)).toEqual(['no_seat'])
     await heir.say('duel', 'laptop', 'draw', 8, 2)
@@ -205,7 +206,7 @@ describe('sameSub: refuse', () => {
   it.each([false, true])('refuses a second session, with the first one disconnected: %s', async (away) => {
     const { bench, laptop, bob } = await twice('refuse', { away })
     expect([codes(laptop), members(bench)]).toEqual([['already_joined'], ['phone', 'bob']])
-    bench.send('duel', 'phone', { kind: 'leave', reason: 'left' })
+    bench.leave('duel', 'phone')
     expect(await bench.join('duel', 'tablet', ada)).toMatchObject({ inRoom: true })
     expect(bob.faults).toEqual([])
   })
@@ -215,9 +216,9 @@ describe('sameSub: refuse', () => {
     const admit = () => new Promise<undefined>((go) => gates.push(() => go(undefined)))
     const bench = new RoomBench([duel({ sameSub: 'refuse', admit })])
     const both = ['phone', 'laptop'].map((name) => bench.askToJoin('duel', name, ada))
-    await bench.settle()
+    await bench.untilIdle()
     for (const open of gates) open()
-    await bench.settle()
+    await bench.untilIdle()
     expect(both.map(codes)).toEqual([[], ['already_joined']])
   })
 })
