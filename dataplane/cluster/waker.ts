@@ -16,7 +16,7 @@ interface WakerEnvironment
   readonly metrics: Pick<ClusterMetrics, 'roomWakeups'>
 }
 
-/** The ownership that rooms are woken for. */
+/** The ownership, as the waker uses it. */
 interface WakingOwnership extends Pick<Ownership, 'cordoned' | 'openElsewhere'> {
   readonly lease: Pick<NodeLease, 'valid'>
   readonly claims: Pick<Claims, 'inspect'>
@@ -83,7 +83,7 @@ export class RoomWaker {
     if (rooms.wake(room)) return 'running'
     const found = await claims.inspect(room)
     const owner = found?.owner ?? nodeId
-    // What members here say meanwhile must not wait for a claim that cannot be had.
+    // Otherwise messages of members here would wait in the inbox for a claim that cannot succeed.
     if (owner !== nodeId && (await nodes.judge(owner)) === 'alive') return 'elsewhere'
     const address = roomNamed(room)
     const { stateVersion = 1 } = found ?? {}
@@ -95,12 +95,12 @@ export class RoomWaker {
     if (found && !able.some((node) => node.node_id === nodeId))
       return this.#ownership.openElsewhere(address, stateVersion) ? 'elsewhere' : 'unavailable'
     const place = found && (await router.open(address))
-    // An owner that has made the room again since has said so under a later fence.
+    // If an owner has made the room again since, it has set its time under a later fence, and this call has no effect.
     if (!found || (place?.at === 'nowhere' && place.why === 'absent')) {
       await store.wakeups.set(room, fence, undefined)
       return 'absent'
     }
-    // The room is being looked for or claimed here, for messages that came first.
+    // This node looks for the room or claims it already, for messages that came first.
     if (!place) return rooms.accepts ? 'running' : 'unavailable'
     if (place.at === 'nowhere') return 'unavailable'
     return place.at === 'here' ? 'opened' : 'elsewhere'
