@@ -81,7 +81,7 @@ describe('a room that cannot act', () => {
     expect(bench.counts.backlog_full).toBe(10 + 1 + 3)
     bench.mayAct = true
     bench.host.recheck()
-    await bench.settle()
+    await bench.untilIdle()
     expect([...bench.members.values()].filter(({ inRoom }) => inRoom)).toHaveLength(21)
     expect(bench.sentOf('resend')).toHaveLength(1)
   })
@@ -91,7 +91,7 @@ describe('a room that cannot act', () => {
     for (let n = 0; n < 30; n++) bench.askToJoin('counter', `new${n}`)
     for (let n = 0; n < 100; n++)
       bench.send('counter', 'new1', { kind: 'refuse', from: n, through: n, code: 'forbidden', message: 'no' })
-    await bench.settle()
+    await bench.untilIdle()
     expect([...bench.members.values()].filter(({ inRoom }) => inRoom)).toHaveLength(20)
     expect(bench.members.get('new20')!.errors).toMatchObject([{ code: 'room_unavailable' }])
     expect(bench.counts.backlog_full).toBe(10 + 98)

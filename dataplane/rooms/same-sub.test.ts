@@ -48,7 +48,7 @@ async function twice(sameSub: 'allow' | 'replace' | 'refuse', { away = false } =
   const bob = await bench.join('duel', 'bob', { sub: 'bob' })
   if (away) {
     bench.detach('duel', phone)
-    await bench.settle()
+    await bench.untilIdle()
   }
   const laptop = await bench.join('duel', 'laptop', { ...ada, data: { device: 2 } })
   return { bench, phone, bob, laptop }
@@ -85,9 +85,9 @@ describe('sameSub: replace', () => {
     const ended = phone.heard.at(-1)
     phone.heard.length = 0
     bench.message('duel', 'phone', 'draw', 9, 1)
-    bench.send('duel', 'phone', { kind: 'leave', reason: 'left', request_id: 2 })
+    bench.leave('duel', 'phone')
     bench.send('duel', 'phone', { kind: 'detach' })
-    await bench.settle()
+    await bench.untilIdle()
     expect([phone.heard, codes(phone)]).toEqual([[ended, ended], []])
     expect([members(bench), laptop.inRoom]).toEqual([['phone', 'bob'], true])
     expect(laptop.layers.get('member:phone')).toEqual({ hands: { phone: [] } })
@@ -97,7 +97,7 @@ describe('sameSub: replace', () => {
     const { bench, phone } = await twice('replace', { away: true })
     phone.heard.length = 0
     bench.attach('duel', phone)
-    await bench.settle()
+    await bench.untilIdle()
     expect(phone.heard).toEqual(['-phone replaced: the player has joined with another session'])
   })
 
@@ -114,7 +114,7 @@ describe('sameSub: replace', () => {
       .flatMap(({ joined }) => joined)
       .at(-1)!
     bench.askToJoin('duel', 'laptop', { ...ada, requestId })
-    await bench.settle()
+    await bench.untilIdle()
     const answers = bench.sentOf('update').flatMap(({ joined }) => joined)
     expect(answers.slice(-2)).toMatchObject(
       Array(2).fill({ member_id: 'laptop', seat: 'phone', request_id: requestId }),
@@ -125,7 +125,7 @@ describe('sameSub: replace', () => {
     const bench = new RoomBench([duel({ sameSub: 'replace' })])
     const bob = await bench.join('duel', 'bob', { sub: 'bob' })
     const all = ['one', 'two', 'three'].map((name) => bench.askToJoin('duel', name, ada))
-    await bench.settle()
+    await bench.untilIdle()
     expect(members(bench)).toEqual(['bob', 'one'])
     expect(bob.heard).toEqual(['+one'])
     expect(all.map(({ inRoom }) => inRoom)).toEqual([false, false, true])
@@ -143,7 +143,7 @@ describe('sameSub: replace', () => {
     expect([members(bench), codes(laptop), phone.inRoom]).toEqual([['bob'], ['join_refused'], false])
     const heir = bench.successor([bob])
     heir.attach('duel', bob)
-    await heir.settle()
+    await heir.untilIdle()
     expect(members(heir)).toEqual(['bob'])
   })
 
@@ -154,7 +154,7 @@ describe('sameSub: replace', () => {
     const join = async (name: string, sub: string) => {
       const member = await bench.join('duel', name, { sub })
       gates.shift()?.()
-      await bench.settle()
+      await bench.untilIdle()
       return member
     }
     await join('phone', 'ada')
@@ -162,7 +162,7 @@ describe('sameSub: replace', () => {
     const bob = await bench.join('duel', 'bob', { sub: 'bob' })
     const eve = await bench.join('duel', 'eve', { sub: 'eve' })
     for (const open of gates.splice(0)) open()
-    await bench.settle()
+    await bench.untilIdle()
     expect([laptop.inRoom, bob.inRoom, codes(eve)]).toEqual([true, true, ['room_full']])
     expect(members(bench)).toEqual(['phone', 'bob'])
   })
@@ -172,7 +172,7 @@ describe('sameSub: replace', () => {
     const phone = await bench.join('duel', 'phone again', { ...ada, rejoin: true })
     expect([codes(phone), laptop.inRoom]).toEqual([['replaced'], true])
     bench.detach('duel', laptop)
-    await bench.settle()
+    await bench.untilIdle()
     const again = await bench.join('duel', 'phone once more', { ...ada, rejoin: true })
     expect([again.inRoom, members(bench)]).toEqual([true, ['phone', 'bob']])
   })
@@ -194,7 +194,7 @@ describe.each(['journal', 'snapshot'] as const)('a seat that was taken over in a
     await bench.advance(1000, 50)
     const heir = bench.successor([phone, bob, laptop])
     for (const member of [phone, laptop, bob]) heir.attach('duel', member)
-    await heir.settle()
+    await heir.untilIdle()
     expect(members(heir)).toEqual(['phone', 'bob'])
     expect(codes(phone)).toEqual(['no_seat'])
     await heir.say('duel', 'laptop', 'draw', 8, 2)
@@ -207,7 +207,7 @@ describe('sameSub: refuse', () => {
   it.each([false, true])('refuses a second session, with the first one disconnected: %s', async (away) => {
     const { bench, laptop, bob } = await twice('refuse', { away })
     expect([codes(laptop), members(bench)]).toEqual([['already_joined'], ['phone', 'bob']])
-    bench.send('duel', 'phone', { kind: 'leave', reason: 'left' })
+    bench.leave('duel', 'phone')
     expect(await bench.join('duel', 'tablet', ada)).toMatchObject({ inRoom: true })
     expect(bob.faults).toEqual([])
   })
@@ -217,9 +217,9 @@ describe('sameSub: refuse', () => {
     const admit = () => new Promise<undefined>((go) => gates.push(() => go(undefined)))
     const bench = new RoomBench([duel({ sameSub: 'refuse', admit })])
     const both = ['phone', 'laptop'].map((name) => bench.askToJoin('duel', name, ada))
-    await bench.settle()
+    await bench.untilIdle()
     for (const open of gates) open()
-    await bench.settle()
+    await bench.untilIdle()
     expect(both.map(codes)).toEqual([[], ['already_joined']])
   })
 })

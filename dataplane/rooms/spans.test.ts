@@ -34,11 +34,11 @@ describe('the span of a join at the owner of the room', () => {
     await bench.advance(200)
     bench.store.mood = 'slow'
     gates.shift()!(undefined)
-    await bench.settle()
+    await bench.untilIdle()
     await bench.advance(70)
     expect(tracer.open).toEqual(['room.join'])
     bench.store.let()
-    await bench.settle()
+    await bench.untilIdle()
     expect(tracer.ended).toEqual(['room.join joined'])
     expect(tracer.spans).toMatchObject([
       {
@@ -93,13 +93,13 @@ describe('the span of a join at the owner of the room', () => {
     await bench.join('guarded', 'bob')
     bench.store.mood = 'slow'
     gates.shift()!(undefined)
-    await bench.settle()
+    await bench.untilIdle()
     // It waits behind the flush with bob, which is in flight.
     await bench.join('guarded', 'ann', { traceparent: EDGE })
     gates.shift()!(undefined)
-    await bench.settle()
+    await bench.untilIdle()
     expect(tracer.open).toEqual(['room.join'])
-    if (ending === 'left') bench.send('guarded', 'ann', { kind: 'leave', reason: 'left' })
+    if (ending === 'left') bench.leave('guarded', 'ann')
     // Another node owns the room.
     else await bench.claimed('guarded')
     bench.store.mood = 'fine'
