@@ -49,7 +49,7 @@ function dueAfter(now: number, ms: number): number {
 }
 
 /** Throws a RoomLogicError unless the `id` that was passed to `call` is valid for a timer or task. */
-export function requireId(call: string, id: string): void {
+function requireId(call: string, id: string): void {
   if (typeof id === 'string' && id !== '' && id.isWellFormed() && Buffer.byteLength(id) <= MAX_ID_BYTES)
     return
   throw new RoomLogicError(`${call} got the id ${show(id)}; it must be a text of 1 to ${MAX_ID_BYTES} bytes`)
