@@ -16,6 +16,7 @@ import { SUBPROTOCOLS, type Subprotocol } from '../../../shared/protocol/message
 import { MsgpackCodec } from '../../../shared/protocol/msgpack-codec.ts'
 import { Checksum } from '../../../shared/sync/checksum.ts'
 import { diff } from '../../../shared/sync/testing/diff.ts'
+import { NO_CHANGES } from '../rooms/counter-room.ts'
 import type { TestClient } from './test-gateway.ts'
 
 type Kind<K extends ToOwner['kind']> = Extract<ToOwner, { kind: K }>
@@ -63,7 +64,7 @@ export class TestRoom {
     this.state = state
     this.seq += 1
     this.#frames.stateChanged(state)
-    const update = { ...this.#at, ...NO_CHANGES, delta }
+    const update = { ...NO_CHANGES, ...this.#at, delta }
     const sent = events.map(([name, data]) => ({ name, data, to: undefined }))
     const { patch, rest } = this.#frames.update({ ...update, events: sent }, SUBPROTOCOLS)
     const frames = inEach((codec) => joinFrames([patch[codec]!, ...(rest ? [rest[codec]!] : [])]))
@@ -99,20 +100,6 @@ export class TestRoom {
     const members = [...this.members].map(([id, { sub }]) => ({ member_id: id, sub, connected: true }))
     return inEach((codec) => this.#frames.whole(t, at, members, codec))
   }
-}
-
-/** Fields of an update without member changes, acks and layers. */
-const NO_CHANGES = {
-  visible: true,
-  joined: [],
-  replaced: [],
-  left: [],
-  presence: [],
-  renewed: [],
-  acks: [],
-  outcomes: [],
-  layers: undefined,
-  tables: undefined,
 }
 
 const inEach = (encode: (codec: Subprotocol) => Frame): Frames =>
