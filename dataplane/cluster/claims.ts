@@ -83,7 +83,7 @@ export class Claims {
       }
       return place
     } catch (error) {
-      log.warn({ err: error, room }, 'a room could not be claimed')
+      log.warn({ err: error, room }, 'claim of a room failed')
       return storeIsSilent(room)
     } finally {
       metrics.claims.inc({ result })

@@ -163,7 +163,7 @@ function fieldsOf(schema: object): readonly string[] | undefined {
   return typeof fields === 'object' && fields !== null ? Object.keys(fields) : undefined
 }
 
-export type WatchCallback = (rows: readonly StoredRow[]) => void
+type WatchCallback = (rows: readonly StoredRow[]) => void
 
 interface Watcher {
   readonly search: Search
@@ -188,7 +188,7 @@ const SLICE_MS = 5
 const PAGE = 200
 
 /** A node's copy of one list. It polls the store for changes while it is in use, and evaluates watchers after each poll. */
-export class ListCopy {
+class ListCopy {
   readonly #environment: ListEnvironment
   readonly #list: string
   readonly #onUnused: () => void
