@@ -400,8 +400,8 @@ export class Router {
   }
 
   /**
-   * Sends back messages of other nodes. Each of these nodes, and each edge whose messages did not fit, gets one `redirect`. The edge then sends its open
-   * questions about the room to the owner again.
+   * Sends back messages of other nodes. Each of these nodes, and each edge whose messages did not fit, gets one `redirect`. The edge then sends
+   * its open questions about the room to the owner again.
    */
   #sendBack(room: RoomAddress, inbox: Inbox, owner: string | null): void {
     const { nodeId } = this.#environment
