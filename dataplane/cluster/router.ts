@@ -129,10 +129,7 @@ export class Router {
         gateway()
           .sessionTaken(message.session_id, message.ended)
           .catch((error: unknown) => {
-            log.warn(
-              { err: error, session_id: message.session_id },
-              'a session that was resumed at another node could not be dropped here',
-            )
+            log.warn({ err: error, session_id: message.session_id }, 'drop of a moved session failed')
           })
         break
       case 'host':
@@ -278,13 +275,13 @@ export class Router {
       this.#arrive(route, inbox, place)
       return place
     } catch (err) {
-      log.warn({ err, room: room.name }, 'the owner of a room could not be found')
+      log.warn({ err, room: room.name }, 'search for the owner of a room failed')
     }
     const place = unavailable(room, 'the store does not answer')
     try {
       this.#arrive(route, inbox, place)
     } catch (err) {
-      log.error({ err, room: room.name }, 'the messages of a room could not be refused')
+      log.error({ err, room: room.name }, 'refusal of the messages of a room failed')
     }
     return place
   }
@@ -403,8 +400,8 @@ export class Router {
   }
 
   /**
-   * Sends back messages of other nodes. Each of these nodes, and each edge whose messages did not fit, gets one `redirect`. The edge then sends its open
-   * questions about the room to the owner again.
+   * Sends back messages of other nodes. Each of these nodes, and each edge whose messages did not fit, gets one `redirect`. The edge then sends
+   * its open questions about the room to the owner again.
    */
   #sendBack(room: RoomAddress, inbox: Inbox, owner: string | null): void {
     const { nodeId } = this.#environment
