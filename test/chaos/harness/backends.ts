@@ -42,7 +42,7 @@ interface Call {
 interface BackendsOptions {
   readonly count: number
   readonly seed: number
-  readonly project_id: string
+  readonly projectId: string
   readonly system: System
   readonly control: SystemControl
 }
@@ -77,7 +77,7 @@ export class Backends {
 
   /** Creates the key of the backends and the tokens of the guests. */
   static async prepare(options: BackendsOptions): Promise<Backends> {
-    const { project_id: projectId, seed, system, control } = options
+    const { projectId, seed, system, control } = options
     const random = new SeededRandom(Math.imul(seed + 11, 0x27d4eb2f))
     const scopes = ['room:call', 'room:read', 'player:manage']
     const path = `/projects/${projectId}/keys`
@@ -88,7 +88,7 @@ export class Backends {
       const name = `guest${i}`
       const parts = {
         name,
-        project_id: projectId,
+        projectId,
         token: await system.tokenOf(projectId, name),
         doors: () => system.doors(),
         random: () => random.float(),
@@ -126,7 +126,7 @@ export class Backends {
 
   /** Resolves to true when all calls are answered, all guests have seats and all notices have arrived. Resolves to false after `withinMs`. */
   async finished(withinMs: number): Promise<boolean> {
-    const { system, project_id: projectId } = this.#options
+    const { system, projectId } = this.#options
     const deadline = system.clock.monotonic() + withinMs
     const store = await system.openStore()
     try {
@@ -202,7 +202,7 @@ export class Backends {
 
   /** Creates a backend that loses one of ten answers. */
   #game(timeoutMs: number, call?: string): Backend {
-    const { system, control, project_id: projectId } = this.#options
+    const { system, control, projectId } = this.#options
     const random: Random = { float: () => this.#random.float(), bytes: (count) => systemRandom.bytes(count) }
     return new Backend(
       { url: control.url, projectId, key: this.#key, timeoutMs },

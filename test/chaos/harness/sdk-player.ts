@@ -79,7 +79,7 @@ export class SdkPlayer extends Player {
   }
 
   async #begin(): Promise<void> {
-    const { room_type: roomType, key, reroutes: reroute } = this.parts
+    const { roomType, key, reroutes: reroute } = this.parts
     this.#moves = 0
     this.#seatsLost = 0
     try {
@@ -119,7 +119,7 @@ export class SdkPlayer extends Player {
   }
 
   #place() {
-    const { room_type: roomType, key } = this.parts
+    const { roomType, key } = this.parts
     return { room: `${roomType}:${key}`, member: this.#member }
   }
 
@@ -203,10 +203,7 @@ export function randomDoor({ doors, random }: ClientParts): Door | undefined {
 }
 
 /** Options of `connect` for a client that does not follow a `move` to the node of its room. */
-export const connectOptions = (
-  { project_id: projectId, token, clock, random }: ClientParts,
-  { WebSocket }: Network,
-) => ({
+export const connectOptions = ({ projectId, token, clock, random }: ClientParts, { WebSocket }: Network) => ({
   projectId,
   token,
   reroute: false,
