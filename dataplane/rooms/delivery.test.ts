@@ -5,7 +5,7 @@ import { JsonCodec } from '../../shared/protocol/json-codec.ts'
 import type { Subprotocol } from '../../shared/protocol/messages.ts'
 import { MsgpackCodec } from '../../shared/protocol/msgpack-codec.ts'
 import { Replace } from '../../shared/sync/delta.ts'
-import { counter, counting } from '../../test/support/rooms/counter-room.ts'
+import { counter, counting, NO_CHANGES } from '../../test/support/rooms/counter-room.ts'
 import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
 import { TestMember } from '../../test/support/rooms/test-member.ts'
 import { type Durability, defineRoom } from './definition.ts'
@@ -255,21 +255,12 @@ describe('history', () => {
   const BASE = { epoch: 7, seq: 0 }
 
   const update = (seq: number): Update => ({
+    ...NO_CHANGES,
     epoch: 7,
     seq,
-    visible: true,
     checksum: 1,
     delta: new Replace(seq, false),
     events: [{ name: 'moved', data: seq, to: undefined }],
-    joined: [],
-    replaced: [],
-    left: [],
-    presence: [],
-    renewed: [],
-    acks: [],
-    outcomes: [],
-    tables: undefined,
-    layers: undefined,
   })
 
   const codecs = new Map<Subprotocol, Codec>([[MSGPACK, new MsgpackCodec()]])
