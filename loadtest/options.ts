@@ -24,17 +24,17 @@ export interface TargetOptions {
   readonly controlUrl: string
   /** Operator token of the control API. */
   readonly controlToken: string | undefined
-  /** Used instead of a token from control. */
+  /** Credentials instead of a token from control. */
   readonly credentials: { readonly projectId: string; readonly token: string } | undefined
   readonly wsUrls: readonly string[]
   readonly metrics: readonly MetricsSource[]
 }
 
-/** What the command line asks for. */
+/** Options of the command line. */
 export interface RunOptions extends Pick<ClientSettings, 'roomType' | 'message' | 'seed'> {
   readonly scenario: Scenario
   readonly values: Values<Options>
-  /** A number: starts so many nodes for the run. */
+  /** A number of nodes that are started for the run. */
   readonly target: TargetOptions | number
   readonly runs: number
   readonly threads: number
@@ -127,7 +127,7 @@ export const COMMON_OPTIONS = {
 type CommonValues = Values<typeof COMMON_OPTIONS>
 type Environment = Readonly<Record<string, string | undefined>>
 
-/** Reads the words of the command line. `cores`: of this machine. */
+/** Reads the words of the command line. `cores`: number of cores of this machine. */
 export function parseRun(
   words: readonly string[],
   scenarios: readonly Scenario[],
@@ -154,7 +154,7 @@ export function parseRun(
   }
 }
 
-/** The words that a mistyped one may stand for. */
+/** Returns the words that a mistyped word may stand for. */
 function suggestion(word: string, known: readonly string[]): string {
   const longer = known.filter((candidate) => candidate.startsWith(word))
   if (longer.length > 0) return ` (${longer.slice(0, 3).join(', ')}${longer.length > 3 ? ', …' : ''}?)`
@@ -250,7 +250,7 @@ function targetOptions(values: CommonValues, texts: Texts, env: Environment): Ta
   if ((projectId === undefined) !== (token === undefined))
     throw new Error('--project and --token belong together: give both, or neither')
   const credentials = projectId === undefined || token === undefined ? undefined : { projectId, token }
-  // With one address elsewhere and the other one the default, tokens of this machine would be used there.
+  // With one foreign address and the other by default, tokens of this machine would be used for the foreign one.
   const elsewhere = (url: string): boolean => !/^(localhost|127\.[\d.]+|\[::1\])$/.test(new URL(url).hostname)
   if (!credentials && texts.control === undefined && wsUrls.some(elsewhere))
     throw new Error(
@@ -269,10 +269,10 @@ function targetOptions(values: CommonValues, texts: Texts, env: Environment): Ta
   }
 }
 
-/** Files that a process needs besides one for each client. */
+/** Number of files that a process needs in addition to one for each client. */
 const OTHER_FILES = 200
 
-/** The reasons for which a run cannot succeed, a line each. `openFiles`: the limit of this process; undefined: unknown. */
+/** Returns the reasons why a run cannot succeed, one per line. `openFiles`: the limit of this process. Undefined: unknown. */
 export function obstacles(
   { scenario, target, limits }: RunOptions,
   { clients, seconds }: RunPlan,
@@ -304,14 +304,14 @@ export function obstacles(
   return problems
 }
 
-/** Options as rows of the help and of the documentation. */
+/** Returns options as rows of the help and of the documentation. */
 export const optionHelp = (options: Options): [string, string][] =>
   Object.entries(options).map(([name, { placeholder, meaning, default: given }]) => [
     `--${name} ${placeholder}`,
     given === undefined ? meaning : `${meaning}; default ${given}`,
   ])
 
-/** The text of `--help`, for all scenarios or for one. */
+/** Returns the text of `--help`, for all scenarios or for one. */
 export function help(scenarios: readonly Scenario[], scenario: Scenario | undefined): string {
   const section = (title: string, rows: readonly (readonly [string, string])[]): string => {
     const width = Math.max(...rows.map(([left]) => left.length))

@@ -30,7 +30,7 @@ it.each([
   expect(normalOrigin(text)).toBeUndefined()
 })
 
-it('allows one label in the place of *, and nothing else', () => {
+it('allows exactly one label for *', () => {
   const allowed = new Set(['https://*.example.com', 'http://localhost:8080'])
   for (const origin of ['https://a.example.com', 'http://localhost:8080'])
     expect(isAllowedOrigin(origin, allowed), origin).toBe(true)

@@ -119,7 +119,7 @@ describe('one after the other', () => {
       const { seconds_log: log } = await passing('steady --rooms 4 --members 5 --rate 15 --seconds 3', {
         phase: (name) => {
           if (name === 'play') before = pids.map(usageOf)
-          if (name === 'settle') after = pids.map(usageOf)
+          if (name === 'answers') after = pids.map(usageOf)
         },
       })
       const played = log.filter(({ phase }) => phase === 'play')

@@ -4,7 +4,7 @@ import { createLog } from '../../shared/log.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { advertisedUrl, mergeExpositions, WorkerFailed, Workers } from './workers.ts'
 
-/** A worker's process that does nothing but note what it is told. */
+/** A worker process that only records its messages and signals. */
 class FakeProcess extends EventEmitter {
   readonly signals: unknown[] = []
   readonly number: number
@@ -51,7 +51,7 @@ function setup(count: number) {
     clock,
     log,
   })
-  /** The latest process that was started. */
+  /** The latest started process. */
   const last = () => processes.at(-1)!
   const numbers = () => processes.map(({ number }) => number)
   const serving = () => workers.ready.map(({ number }) => number)
@@ -67,7 +67,7 @@ function setup(count: number) {
 }
 
 describe('the workers of a process', () => {
-  it('all take the level of the log that one of them was asked for', async () => {
+  it('all get the log level that one of them has received', async () => {
     const { processes, started, log } = setup(2)
     await started()
     const message = { t: 'log_level', level: 'fatal' }
@@ -76,7 +76,7 @@ describe('the workers of a process', () => {
     expect(log.level).toBe('fatal')
   })
 
-  it('start the first alone, and the others when it serves', async () => {
+  it('start one first, and the others when it serves', async () => {
     const { workers, numbers, processes } = setup(3)
     const all = workers.start()
     expect(numbers()).toEqual([1])
@@ -88,7 +88,7 @@ describe('the workers of a process', () => {
     await all
   })
 
-  it('do not start when one cannot, and say with which code it ended', async () => {
+  it('do not start if one cannot, and the error has its exit code', async () => {
     const { workers, processes } = setup(2)
     const all = workers.start()
     processes[0]!.serves()
@@ -101,7 +101,7 @@ describe('the workers of a process', () => {
     await refused
   })
 
-  it('are started again when they end, with longer and longer pauses while that does not help', async () => {
+  it('are started again after they end, with growing pauses while they cannot serve', async () => {
     const { clock, processes, last, numbers, serving, started } = setup(2)
     await started()
     clock.advance(60_000)
@@ -123,7 +123,7 @@ describe('the workers of a process', () => {
     expect(serving()).toEqual([1, 2])
   })
 
-  it('have failed when none serves and another start does not help', async () => {
+  it('have failed when none serves and a restart does not help', async () => {
     const { clock, workers, processes, last, started } = setup(1)
     await started()
     clock.advance(60_000)
@@ -134,7 +134,7 @@ describe('the workers of a process', () => {
     await expect(workers.ended).rejects.toEqual(new WorkerFailed(1, { code: 2, signal: null }))
   })
 
-  it('are over when each has drained because it was told so', async () => {
+  it('have ended when each was drained by a request', async () => {
     const { workers, processes, started } = setup(2)
     await started()
     processes[0]!.ends(0)
@@ -143,7 +143,7 @@ describe('the workers of a process', () => {
     expect(processes).toHaveLength(2)
   })
 
-  it('are replaced one by one, each by one that serves already', async () => {
+  it('are replaced one by one, each after its successor serves', async () => {
     const { workers, processes, last, numbers, serving, started } = setup(2)
     await started()
     workers.replace()
@@ -164,7 +164,7 @@ describe('the workers of a process', () => {
     expect(serving()).toEqual([1, 3])
   })
 
-  it('stay when one that should replace them cannot serve', async () => {
+  it('are kept if a successor cannot serve', async () => {
     const { workers, processes, last, serving, started } = setup(2)
     await started()
     workers.replace()
@@ -177,7 +177,7 @@ describe('the workers of a process', () => {
   })
 })
 
-it('the metrics of several processes are one text, with the series of a metric together', () => {
+it('have their metrics in one text, with the series of a metric together', () => {
   const text = (worker: number) =>
     `# HELP a_total Many.\n# TYPE a_total counter\na_total{worker="${worker}"} 1\n\n# HELP b Some.\n# TYPE b gauge\nb{worker="${worker}"} 2\n`
   expect(mergeExpositions([text(1), '', text(2)])).toBe(

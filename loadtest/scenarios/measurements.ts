@@ -7,16 +7,16 @@ import { defineScenario, type RunContext } from '../scenario.ts'
 
 const KIB = 1024
 const MIB = 1024 * 1024
-/** After a burst, nodes finish their work within this time. */
+/** Time in which nodes finish their work after a burst. */
 const CALM_SECONDS = 3
-/** Utilisation of a core that players do not notice. */
+/** Utilization of a core that players do not notice. */
 const FULL = 0.7
 
-/** CPU seconds per second of a node. */
+/** Returns the CPU seconds per second of a node. */
 const ofNode = ({ local }: RunContext, { cpu }: { cpu(of: readonly string[]): number }): number =>
   cpu(local.nodes) / local.nodes.length
 
-/** Memory of all nodes together, after a garbage collection. */
+/** Returns the memory of all nodes together, after a garbage collection. */
 async function memoryOf({ local }: RunContext): Promise<{ used: number; rss: number }> {
   const total = { used: 0, rss: 0 }
   for (const node of local.nodes) {
@@ -121,7 +121,7 @@ export const rooms = defineScenario({
       await clients.abandon()
       await ctx.pass(CALM_SECONDS)
     }
-    // Code and caches for the first rooms are not part of their cost.
+    // Compilation and caches for the first rooms are not part of their cost.
     await ctx.phase('warm', 5, () => come(Math.ceil(count / 10), 'warm', count))
     await clients.leave()
     await ctx.pass(CALM_SECONDS)
@@ -171,7 +171,7 @@ export const sessions = defineScenario({
       await clients.watch({ count: number, perSecond: 1000, room, rooms: roomsOf(number) })
       await ctx.pass(CALM_SECONDS)
     }
-    // Code and caches for the first sessions are not part of their cost.
+    // Compilation and caches for the first sessions are not part of their cost.
     await ctx.phase('warm', 4, () => come(idle / 10, 'warm'))
     await clients.leave()
     await ctx.pass(CALM_SECONDS)
@@ -222,11 +222,11 @@ const LEASE_SECONDS = 2
 const MEMBERS_PER_NODE = 2
 /** Reliable messages of each member per second. */
 const RATE = 100
-/** Time before the fault. Random, so that the last save of the room is not always equally old. */
+/** Time before the fault. It is random, so that the age of the last save varies. */
 const BEFORE_SECONDS = { least: 0.8, more: 0.7 }
-/** How long members are watched after the fault. */
+/** Time for which members are watched after the fault. */
 const WATCH_SECONDS = 3
-const SETTLE_SECONDS = 20
+const ANSWERS_SECONDS = 20
 
 interface Place {
   readonly owner: string
@@ -235,11 +235,11 @@ interface Place {
 }
 
 interface Fault {
-  /** Resolves when the fault is over, except for `repair`. */
+  /** Resolves when the fault has ended, except for `repair`. */
   strike(service: LocalService, at: Place, ctx: RunContext): Promise<void>
-  /** Restarts processes after the watch: on one machine a start takes CPU time from all others. */
+  /** Restarts processes after the watch, because on one machine a start takes CPU time from all others. */
   repair?(service: LocalService, at: Place): Promise<void>
-  /** The node with the fault; absent: none, or all. */
+  /** The node with the fault. Absent: none, or all. */
   readonly victim?: keyof Place
   /** Upper limit of the pause of members at other nodes, milliseconds. */
   readonly goal?: Figure['goal'] | undefined
@@ -327,7 +327,7 @@ export const faults = defineScenario({
         took.push(performance.now() - began)
         await ctx.pass(WATCH_SECONDS)
         await clients.stop()
-        await clients.settle({ withinSeconds: SETTLE_SECONDS })
+        await clients.awaitAnswers({ withinSeconds: ANSWERS_SECONDS })
         const pauses = (await clients.takePauses()).flat()
         await clients.leave()
         await fault.repair?.(local, at)

@@ -22,10 +22,10 @@ import {
 /** Environment variables, such as `process.env`. */
 export type Environment = Readonly<Record<string, string | undefined>>
 
-/** A command of the command line that reads configuration. */
+/** A command that reads configuration. */
 export type Command = 'control' | 'dataplane' | 'dev' | 'rekey' | 'admin'
 
-/** What `--help` is asked about, in the order in which it is listed. */
+/** Topics of `--help`, in the order of the list. */
 export const TOPICS = {
   ports: 'where it listens',
   rooms: 'room types, and what rooms may take',
@@ -38,21 +38,21 @@ export const TOPICS = {
 } as const
 type Topic = keyof typeof TOPICS
 
-/** One environment variable: everything there is to know about it. */
+/** Description of one environment variable. */
 export interface Variable {
   readonly topic: Topic
-  /** A sentence or two for `--help` and the reference page. */
+  /** One or two sentences for `--help` and the reference page. */
   readonly help: string
   readonly schema: Kind<unknown>
-  /** As it would be written in the environment; absent: not set. */
+  /** Default, as text of the environment. Absent: not set. */
   readonly default?: string
-  /** The default in words, where it is not a value (`the examples`). */
+  /** The default in words, if it is not a value (`the examples`). */
   readonly defaultNote?: string
-  /** Which commands read it. */
+  /** Commands that read it. */
   readonly readBy: readonly Command[]
-  /** Which commands do not start without it. */
+  /** Commands that do not start without it. */
   readonly requiredBy?: readonly Command[]
-  /** Its value is never shown. */
+  /** True: its value is never shown. */
   readonly secret?: true
 }
 
@@ -62,8 +62,8 @@ const BOTH = ['control', 'dataplane', 'dev'] as const
 const ALL = [...BOTH, 'rekey'] as const
 
 /**
- * Every environment variable that roomful reads. Parsing, the typed configuration, `--help`, the reference page (`npm run docs`) and the
- * check for typos come from this table: a variable more is a row more.
+ * All environment variables of roomful. The parser, the type of the configuration, `--help`, the reference page (`npm run docs`) and the
+ * check for typos are made from this table. A new variable needs only a new row.
  */
 export const VARIABLES = {
   CONTROL_HOST: {
@@ -397,7 +397,7 @@ export type VariableName = keyof Table
 export const variables = (): [VariableName, Variable][] =>
   Object.entries(VARIABLES) as [VariableName, Variable][]
 
-/** The name that a variable's value has in the configuration. */
+/** Name of a variable's value in the configuration. */
 type Key<N extends string> = N extends `${infer Word}_${infer Rest}`
   ? `${Lowercase<Word>}${Capitalize<Key<Rest>>}`
   : Lowercase<N>
@@ -420,15 +420,15 @@ type Value<C extends Command, N extends VariableName> =
         ? undefined
         : never)
 
-/** Values by the names that they have in the configuration, as far as they are there. */
+/** Known values by their names in the configuration. */
 export type Values = {
   readonly [N in VariableName as Key<N>]?: v.InferOutput<Table[N]['schema']> | undefined
 }
 
-/** The configuration of a command: the values of all variables that it reads. Those that may be missing are undefined. */
+/** Configuration of a command: the values of all variables that it reads. Optional ones without a default may be undefined. */
 export type Config<C extends Command> = {
   readonly [N in VariableName as Key<ReadBy<C, N>>]: Value<C, N>
 }
 
-/** What a command's configuration is where nothing is set; what it requires is not there. */
+/** Returns the defaults of a command's configuration. Required values are missing. */
 export type Defaults<C extends Command> = Omit<Config<C>, Key<RequiredBy<C>>>

@@ -14,13 +14,13 @@ codecSuite('roomful.v1.json', {
 })
 
 test.each(['', 'hello', '[1]', '5', 'null', '"x"', '{"t":"ping","at":1} {}', '\ufeff{"t":"ping","at":1}'])(
-  '%j is no frame of the protocol',
+  '%j is a ProtocolError',
   (text) => {
     expect(() => new JsonCodec().decode(utf8(text))).toThrow(ProtocolError)
   },
 )
 
-test('bytes that are not UTF-8 are no frame of the protocol', () => {
+test('bytes that are not UTF-8 are a ProtocolError', () => {
   expect(() => new JsonCodec().decode(Uint8Array.from([0x22, 0xff, 0x22]))).toThrow(ProtocolError)
 })
 
@@ -50,7 +50,7 @@ const withData = (data: string) =>
   )
 
 test.each(['9007199254740992', '-9007199254740993', '{"a":[1,{"b":123456789012345678901234567890}]}'])(
-  '%s as data makes the message invalid: it has an integer that would be rounded',
+  '%s as data makes the message invalid, because an integer would be rounded',
   (data) => {
     expect(() => withData(data)).toThrow(
       expect.objectContaining({
