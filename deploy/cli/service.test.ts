@@ -36,19 +36,19 @@ function setup(start: () => Promise<Service>, level: 'info' | 'error' | 'silent'
   return { ...process, clock, lines, messages: () => lines.map((line) => JSON.parse(line).msg as string) }
 }
 
-const settled = () => new Promise((resolve) => setImmediate(resolve))
+const nextTurn = () => new Promise((resolve) => setImmediate(resolve))
 const addresses = { api: 'http://127.0.0.1:3000', metrics: 'http://127.0.0.1:9100' }
 
 describe('the life of a process', () => {
   it('logs its addresses at every log level', async () => {
     const { messages } = setup(async () => ({ addresses, close: async () => {} }), 'error')
-    await settled()
+    await nextTurn()
     expect(messages()).toEqual(['control ready: api http://127.0.0.1:3000, metrics http://127.0.0.1:9100'])
   })
 
   it('does not log addresses that the terminal already shows', async () => {
     const { messages } = setup(async () => ({ addresses, close: async () => {}, announced: true }))
-    await settled()
+    await nextTurn()
     expect(messages()).toEqual([])
   })
 
@@ -62,7 +62,7 @@ describe('the life of a process', () => {
         }),
     )
     send('SIGINT')
-    await settled()
+    await nextTurn()
     expect(codes).toEqual([])
     started({ addresses, close: async () => void done.push('closed') })
     await exited
@@ -80,7 +80,7 @@ describe('the life of a process', () => {
     send('SIGTERM')
     fail(new Error('the store does not answer'))
     await exited
-    await settled()
+    await nextTurn()
     expect([codes, lines.filter((line) => line.includes('fatal'))]).toEqual([[0], []])
     expect(messages().at(-1)).toBe('control has stopped before it could start')
   })
@@ -120,7 +120,7 @@ describe('the life of a process', () => {
   it('logs a rejection that a room file causes while it is loaded, and serves', async () => {
     const { send, codes, messages } = setup(async () => ({ addresses, close: async () => {} }))
     send('unhandledRejection', new Error('of a file'))
-    await settled()
+    await nextTurn()
     expect(codes).toEqual([])
     expect(messages()).toEqual(['a promise was rejected and not handled', expect.stringContaining('ready')])
   })
@@ -137,17 +137,17 @@ describe('the life of a process', () => {
 
   it('continues after rejections, and after exceptions of other code', async () => {
     const { send, codes } = setup(async () => dealing([], async () => {}, false))
-    await settled()
+    await nextTurn()
     send('unhandledRejection', new Error('stray'))
     send('uncaughtException', new Error('of a room'))
-    await settled()
+    await nextTurn()
     expect(codes).toEqual([])
   })
 
   it('drains within seconds and exits with 1 after an exception of its own code', async () => {
     const drains: (number | undefined)[] = []
     const { send, exited, codes } = setup(async () => dealing(drains, async () => {}, true))
-    await settled()
+    await nextTurn()
     send('uncaughtException', new Error('own'))
     await exited
     expect([codes, drains]).toEqual([[1], [2000]])
@@ -155,9 +155,9 @@ describe('the life of a process', () => {
 
   it('waits at most five seconds for a drain after an exception', async () => {
     const { send, codes, clock } = setup(async () => dealing([], () => new Promise(() => {}), true))
-    await settled()
+    await nextTurn()
     send('uncaughtException', new Error('own'))
-    await settled()
+    await nextTurn()
     clock.advance(4999)
     expect(codes).toEqual([])
     clock.advance(1)

@@ -35,7 +35,7 @@ class FakeProcess extends EventEmitter {
   }
 }
 
-const settled = () => new Promise((resolve) => setImmediate(resolve))
+const nextTurn = () => new Promise((resolve) => setImmediate(resolve))
 
 function setup(count: number) {
   const clock = new FakeClock()
@@ -59,7 +59,7 @@ function setup(count: number) {
     const all = workers.start()
     for (let i = 0; i < count; i++) {
       processes[i]!.serves()
-      await settled()
+      await nextTurn()
     }
     await all
   }
@@ -81,7 +81,7 @@ describe('the workers of a process', () => {
     const all = workers.start()
     expect(numbers()).toEqual([1])
     processes[0]!.serves()
-    await settled()
+    await nextTurn()
     expect(numbers()).toEqual([1, 2, 3])
     processes[1]!.serves()
     processes[2]!.serves()
@@ -92,10 +92,10 @@ describe('the workers of a process', () => {
     const { workers, processes } = setup(2)
     const all = workers.start()
     processes[0]!.serves()
-    await settled()
+    await nextTurn()
     processes[1]!.ends(2)
     const refused = expect(all).rejects.toMatchObject({ name: 'WorkerFailed', exitCode: 2 })
-    await settled()
+    await nextTurn()
     expect(processes[0]!.signals).toEqual(['SIGTERM'])
     processes[0]!.ends(0)
     await refused
@@ -106,20 +106,20 @@ describe('the workers of a process', () => {
     await started()
     clock.advance(60_000)
     processes[1]!.ends(null, 'SIGKILL')
-    await settled()
+    await nextTurn()
     expect(serving()).toEqual([1])
     clock.advance(0)
     expect(numbers()).toEqual([1, 2, 2])
     for (const pause of [500, 1000, 2000]) {
       last().ends(1)
-      await settled()
+      await nextTurn()
       clock.advance(pause - 1)
       const before = numbers().length
       clock.advance(1)
       expect(numbers().length).toBe(before + 1)
     }
     last().serves()
-    await settled()
+    await nextTurn()
     expect(serving()).toEqual([1, 2])
   })
 
@@ -128,7 +128,7 @@ describe('the workers of a process', () => {
     await started()
     clock.advance(60_000)
     processes[0]!.ends(3)
-    await settled()
+    await nextTurn()
     clock.advance(0)
     last().ends(2)
     await expect(workers.ended).rejects.toEqual(new WorkerFailed(1, { code: 2, signal: null }))
@@ -147,20 +147,20 @@ describe('the workers of a process', () => {
     const { workers, processes, last, numbers, serving, started } = setup(2)
     await started()
     workers.replace()
-    await settled()
+    await nextTurn()
     expect(numbers()).toEqual([1, 2, 3])
     expect(processes[0]!.signals).toEqual([])
     last().serves()
-    await settled()
+    await nextTurn()
     expect(processes.map(({ signals }) => signals)).toEqual([['SIGTERM'], [], []])
     expect(serving()).toEqual([2, 3])
     processes[0]!.ends(0)
-    await settled()
+    await nextTurn()
     expect(numbers()).toEqual([1, 2, 3, 1])
     last().serves()
-    await settled()
+    await nextTurn()
     processes[1]!.ends(0)
-    await settled()
+    await nextTurn()
     expect(serving()).toEqual([1, 3])
   })
 
@@ -168,9 +168,9 @@ describe('the workers of a process', () => {
     const { workers, processes, last, serving, started } = setup(2)
     await started()
     workers.replace()
-    await settled()
+    await nextTurn()
     last().ends(1)
-    await settled()
+    await nextTurn()
     expect(serving()).toEqual([1, 2])
     expect(processes).toHaveLength(3)
     expect(processes.flatMap(({ signals }) => signals)).toEqual([])
