@@ -17,7 +17,7 @@ import { systemRandom } from '../shared/random.ts'
 import { memoryStore } from '../shared/store/memory/memory.ts'
 import type { Store } from '../shared/store/port.ts'
 import { callControl } from './support/calls.ts'
-import { codeOf, ROOT } from './support/pages/pages.ts'
+import { codeOf, ROOT } from './support/pages.ts'
 import { newFolder } from './support/run-folder.ts'
 
 /** A backend with `roomful/server`, over a real control and two real nodes. */

@@ -1,8 +1,7 @@
 import { execFileSync } from 'node:child_process'
 import { availableParallelism } from 'node:os'
 import { describe, it } from 'vitest'
-import { BALANCERS, type BalancerKind } from './support/balancer.ts'
-import { Deployment } from './support/deployment.ts'
+import { BALANCERS, type BalancerKind, Deployment } from './support/deployment.ts'
 import { IdleClients } from './support/idle-clients.ts'
 import { until } from './support/redis-server.ts'
 

@@ -11,17 +11,17 @@ import { promisify } from 'node:util'
 import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { WebSocket } from 'ws'
 import type { Places } from '../deploy/balancer/configuration.ts'
+import type { Login } from './support/cluster.ts'
 import {
   BALANCERS,
   type Certificate,
+  Deployment,
   fetchTrusting,
   makeCertificate,
   startBalancer,
   switchedOn,
-} from './support/balancer.ts'
-import type { Login } from './support/cluster.ts'
-import { Deployment } from './support/deployment.ts'
-import { codeOf, ROOT } from './support/pages/pages.ts'
+} from './support/deployment.ts'
+import { codeOf, ROOT } from './support/pages.ts'
 import { freePort, until } from './support/redis-server.ts'
 import { newFolder } from './support/run-folder.ts'
 

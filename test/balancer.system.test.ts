@@ -1,11 +1,10 @@
 import { connect, type Socket } from 'node:net'
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
 import { WebSocket } from 'ws'
-import { BALANCERS } from './support/balancer.ts'
 import type { Login } from './support/cluster.ts'
 import { agreed, expectIntact, expectNoErrors, expectStream } from './support/cluster-player.ts'
 import { type Answer, expectProblem, type Request } from './support/control-api.ts'
-import { type ControlProcess, Deployment } from './support/deployment.ts'
+import { BALANCERS, type ControlProcess, Deployment } from './support/deployment.ts'
 import { until } from './support/redis-server.ts'
 
 /** The configurations of deploy/balancer, each run for real in front of two control processes and three nodes. */

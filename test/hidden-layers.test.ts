@@ -9,7 +9,8 @@ import type { Json, JsonObject } from '../shared/json.ts'
 import { Checksum } from '../shared/sync/checksum.ts'
 import { SeededRandom } from './kit/seeded-random.ts'
 import { type HiddenPattern, layersOf, visible } from './support/hidden-layers.ts'
-import { RoomBench, type TestMember } from './support/rooms/room-bench.ts'
+import { RoomBench } from './support/rooms/room-bench.ts'
+import type { TestMember } from './support/rooms/test-member.ts'
 import { runLength } from './support/run-length.ts'
 
 /**

@@ -9,7 +9,7 @@ import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest'
 import { stageClient } from '../deploy/build/release.ts'
 import type board from '../deploy/create/common/rooms/board.ts'
 import { roomfulProgram } from '../deploy/local/machine.ts'
-import { linksOf } from './support/pages/pages.ts'
+import { linksOf } from './support/pages.ts'
 import { startTyped } from './support/program.ts'
 import { freePort } from './support/redis-server.ts'
 

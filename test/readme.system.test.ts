@@ -15,16 +15,7 @@ import { SCENARIOS } from '../loadtest/scenarios/index.ts'
 import { variables } from '../shared/config/variables.ts'
 import { CLOSE } from '../shared/protocol/error-codes.ts'
 import { startService, type TestService } from './support/cluster.ts'
-import {
-  type Block,
-  blocksOf,
-  codeOf,
-  inlineCode,
-  linksOf,
-  pages,
-  ROOT,
-  textOf,
-} from './support/pages/pages.ts'
+import { type Block, blocksOf, codeOf, inlineCode, linksOf, pages, ROOT, textOf } from './support/pages.ts'
 import { startTyped } from './support/program.ts'
 import { freePort } from './support/redis-server.ts'
 import { newFolder } from './support/run-folder.ts'

@@ -11,7 +11,7 @@ import type { Json } from '../shared/json.ts'
 import type { TypedRoom, UntypedRoom } from '../shared/room-types.ts'
 import { type Player, type TestRooms, testRooms } from './kit/index.ts'
 import { startService } from './support/cluster.ts'
-import { type Block, blocksOf, ROOT } from './support/pages/pages.ts'
+import { type Block, blocksOf, ROOT } from './support/pages.ts'
 import { newFolder } from './support/run-folder.ts'
 
 /** The code of docs/recipes.md, as it stands there, played by real clients. */

@@ -13,7 +13,7 @@ import { roomfulProgram } from '../deploy/local/machine.ts'
 import type arena from '../examples/arena/room.ts'
 import { callControl } from './support/calls.ts'
 import { programOr } from './support/debian-package.ts'
-import { codeOf, textOf } from './support/pages/pages.ts'
+import { codeOf, textOf } from './support/pages.ts'
 import { type Program, startProgram, startTyped } from './support/program.ts'
 import {
   asRedisUser,

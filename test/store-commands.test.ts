@@ -2,7 +2,7 @@ import { defineRoom } from 'roomful'
 import * as v from 'valibot'
 import { beforeAll, expect, it, vi } from 'vitest'
 import { type LocalNode, type Login, sharedCluster } from './support/cluster.ts'
-import { TestClient } from './support/gateway/test-client.ts'
+import { TestClient } from './support/gateway/test-gateway.ts'
 import { until } from './support/redis-server.ts'
 
 const counter = (durability: 'journal' | 'none') =>

@@ -12,7 +12,7 @@ import { openTracing, type Tracing } from '../shared/tracing/tracer.ts'
 import { type LocalNode, type Login, type NodeProcess, sharedCluster } from './support/cluster.ts'
 import { runProgram } from './support/program.ts'
 import { until } from './support/redis-server.ts'
-import { type CollectedSpan, TraceCollector } from './support/trace-collector.ts'
+import { type CollectedSpan, TraceCollector } from './support/tracing.ts'
 
 const parts = { clock: systemClock, log: pino({ level: 'silent' }) }
 

@@ -4,7 +4,7 @@ import { type RoomAddress, roomAddress } from '../traffic.ts'
 import type { PeerMessage } from './envelope.ts'
 import { handOver, type LeavingRoom } from './ownership.ts'
 
-/** A room that is saved when the test says so. */
+/** A room whose save ends when the test says so. */
 class TestRoom implements LeavingRoom {
   readonly address: RoomAddress
   readonly mostlyAt: string | undefined
@@ -24,10 +24,10 @@ class TestRoom implements LeavingRoom {
     })
   }
 
-  /** The room is saved and given up; `fenced`: another node had it by then. */
+  /** The room is saved and released. `fenced`: another node had claimed it before. */
   async save({ fenced = false } = {}): Promise<void> {
     this.#saved(!fenced)
-    await settled()
+    await flushed()
   }
 
   get asked(): boolean {
@@ -35,8 +35,8 @@ class TestRoom implements LeavingRoom {
   }
 }
 
-/** Everything that promises lead to by themselves has happened. */
-const settled = () => new Promise((resolve) => setImmediate(resolve))
+/** Resolves when all callbacks of resolved promises have run. */
+const flushed = () => new Promise((resolve) => setImmediate(resolve))
 
 function handing(rooms: readonly TestRoom[], place: (preferred: string | undefined) => string | undefined) {
   const clock = new FakeClock()
@@ -51,8 +51,8 @@ function handing(rooms: readonly TestRoom[], place: (preferred: string | undefin
   return { clock, asked, seconds, done }
 }
 
-describe('a hand-over', () => {
-  it('asks the chosen node to claim a room once it is saved, and counts how long no one acted', async () => {
+describe('handOver', () => {
+  it('asks the chosen node to claim a room once it is saved, and observes the time without an owner', async () => {
     const room = new TestRoom('one', 'node_b')
     const { clock, asked, seconds, done } = handing([room], (preferred) => preferred)
     expect(room.successor).toBe('node_b')
@@ -64,7 +64,7 @@ describe('a hand-over', () => {
     expect(seconds).toEqual([0.04])
   })
 
-  it('asks no one to claim a room that turns out to be another node’s', async () => {
+  it('asks no node to claim a room that another node has claimed before', async () => {
     const room = new TestRoom('one')
     const { asked, done } = handing([room], () => 'node_b')
     await room.save({ fenced: true })
@@ -72,7 +72,7 @@ describe('a hand-over', () => {
     expect(asked).toEqual([])
   })
 
-  it('saves a room that no node can take, for the first node that asks for it', async () => {
+  it('saves a room that no node can take', async () => {
     const room = new TestRoom('one')
     const { asked, done } = handing([room], () => undefined)
     expect(room.asked).toBe(true)
@@ -82,7 +82,7 @@ describe('a hand-over', () => {
     expect(asked).toEqual([])
   })
 
-  it('chooses again for each room, when its turn comes', async () => {
+  it('chooses the node of each room when its hand-over starts', async () => {
     const rooms = [new TestRoom('one', 'node_b'), new TestRoom('two', 'node_c'), new TestRoom('three')]
     const preferences: (string | undefined)[] = []
     const { asked, done } = handing(rooms, (preferred) => {
@@ -95,7 +95,7 @@ describe('a hand-over', () => {
     expect(asked).toEqual(['node_b one', 'node_c two', 'node_d three'])
   })
 
-  it('has eight rooms on their way at once, and begins with the next when one is there', async () => {
+  it('hands over 8 rooms at the same time, and starts the next when one is done', async () => {
     const rooms = Array.from({ length: 20 }, (_, i) => new TestRoom(String(i)))
     const { seconds, done } = handing(rooms, () => 'node_b')
     const begun = () => rooms.filter(({ asked }) => asked).length
@@ -108,7 +108,7 @@ describe('a hand-over', () => {
     expect(seconds).toHaveLength(20)
   })
 
-  it('is done at once when there are no rooms', async () => {
+  it('resolves without rooms', async () => {
     const { seconds, done } = handing([], () => 'node_b')
     await done
     expect(seconds).toEqual([])

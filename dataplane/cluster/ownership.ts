@@ -2,6 +2,7 @@ import { type Clock, sleep } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
 import type { NodeInfo } from '../../shared/node-registry.ts'
 import type { Random } from '../../shared/random.ts'
+import { Semaphore } from '../../shared/semaphore.ts'
 import type { CountedRoom, RoomQuota, Store } from '../../shared/store/port.ts'
 import type { Tracer } from '../../shared/tracing/tracer.ts'
 import type { Inbox } from '../inbox.ts'
@@ -27,10 +28,10 @@ import { RoomRequests } from './requests.ts'
 import { Router } from './router.ts'
 import { RoomWaker } from './waker.ts'
 
-/** A room of this node that is to go on elsewhere. */
+/** A room of this node that another node is to continue. */
 export interface LeavingRoom {
   readonly address: RoomAddress
-  /** Of its state, as its type counts. */
+  /** Version of its state, as its room type counts. */
   readonly stateVersion: number
   /** The node with most of its members' sockets. */
   readonly mostlyAt: string | undefined
@@ -38,12 +39,12 @@ export interface LeavingRoom {
   handOver(successor?: string): Promise<boolean>
 }
 
-/** The rooms of a node (`RoomHost`), as far as the cluster has to do with them. */
+/** The rooms of a node (`RoomHost`), as the cluster uses them. */
 export interface LocalRooms {
   readonly size: number
-  /** Rooms that this node has claimed: those that run here, and those that are being opened. */
+  /** Number of rooms that this node has claimed: they run here or are being opened. */
   readonly claimed: number
-  /** The version of each room type that there is code for. */
+  /** Version of each room type for which this node has code. */
   readonly versions: Readonly<Record<string, number>>
   readonly rooms: readonly LeavingRoom[]
   /** Whether a room (`project/type:key`) runs here, or is being opened under the claim of this node. */
@@ -54,43 +55,43 @@ export interface LocalRooms {
   receive(message: ToOwner, from: string): boolean
   /** Returns the room type, or the answer to messages of a type that is not installed. */
   typeOf(roomType: string): ClaimedType | Nowhere
-  /** Runs a room that this node has claimed, for the messages in the inbox. Of a type that is not installed it is ended. */
+  /** Runs a room that this node has claimed, for the messages in the inbox. Ends a room whose type is not installed. */
   run(room: RoomAddress, inbox: Inbox, claimed: Claimed): void
-  /** The time of a room has come. False: the room neither runs here nor is being opened. */
+  /** A timer of the room is due. False: the room neither runs here nor is being opened. */
   wake(name: string): boolean
   /** Adds a message to the inbox of a room that does not run. If the inbox is full, the message is refused, or its edge sends it again. */
   wait(inbox: Inbox, arrival: Arrival): void
-  /** Answers the messages of a room that is nowhere. Messages that look for the room again stay in the inbox. */
+  /** Answers the messages for a room that is nowhere. Messages that look for the room again stay in the inbox. */
   refuse(room: RoomAddress, inbox: Inbox, place: Nowhere): void
-  /** Each room reads its record: another node may have taken it over, or the store may have lost it. */
+  /** Lets each room read its record: another node may have taken it over, or the store may have lost it. */
   recheck(): void
-  /** One room (`project/type:key`) does: another node says that it has it. */
+  /** Lets one room (`project/type:key`) read its record: another node says that it owns the room. */
   verify(name: string): void
-  /** A node is gone, and with it the sockets of the members there. */
+  /** A node has ended or died, and the sockets of the members there are closed. */
   edgeGone(nodeId: string): void
-  /** Messages to a node may be lost: the rooms here ask it to attach its members again. */
+  /** Messages to a node may be lost. The rooms here ask it to attach its members again. */
   edgeMissed(nodeId: string): void
-  /** Resolves to the stored answer of a room that has ended, if the request has come before. */
+  /** Resolves to the stored answer of a room that has ended, if the room has carried out the request. */
   endedAnswer(room: RoomAddress, request: RoomRequest): Promise<RequestAnswer | undefined>
-  /** A room that no node runs, as its record has it. */
+  /** Describes a room that no node runs, from its record. Undefined: it has none. */
   recorded(room: RoomAddress, shown: Shown): Promise<RequestAnswer | undefined>
-  /** From now on no room is opened here. */
+  /** Opens no more rooms. */
   refuseMore(): void
 }
 
 /** The sockets of a node (`Gateway`), as the cluster uses them. */
 export interface LocalGateway {
   readonly edge: {
-    /** An owner has something for members here. */
+    /** Handles a message of an owner for members here. */
     receive(message: ToEdge): void
-    /** Members of the room ask its owner again what they have missed. */
+    /** Asks the owner of the room again for everything that members here have missed. */
     reattach(room: RoomAddress): void
-    /** Whether it has members in a room (`project/type:key`). */
+    /** Whether sessions here have seats in a room (`project/type:key`). */
     subscribes(room: string): boolean
   }
-  /** The session was resumed at another node. */
+  /** The session was resumed at another node, or `ended` there by an operator. */
   sessionTaken(sessionId: string, ended: boolean): Promise<void>
-  /** The store was away, and messages over it may be lost. */
+  /** The store answers again. Messages over it may be lost. */
   storeReturned(): void
 }
 
@@ -99,7 +100,7 @@ export interface ClusterEnvironment {
   readonly nodeId: string
   readonly store: Store
   readonly links: Pick<NodeLinks, 'start' | 'send' | 'greet' | 'forget' | 'close'>
-  /** Both are made after ownership, and exist once it is started. */
+  /** Rooms and gateway are made after the ownership, and exist when it starts. */
   readonly rooms: () => LocalRooms
   readonly gateway: () => LocalGateway
   readonly clock: Clock
@@ -107,39 +108,39 @@ export interface ClusterEnvironment {
   readonly log: Logger
   readonly metrics: ClusterMetrics
   readonly tracer: Tracer
-  /** How long others take this node for alive after the last renewal of its lease, in milliseconds. */
+  /** Time after the last renewal of its lease for which other nodes consider this node alive, in milliseconds. */
   readonly leaseMs: number
-  /** How long a room's record outlives its last write, in milliseconds. */
+  /** Lifetime of a room's record after its last write, in milliseconds. */
   readonly recordTtlMs: number
-  /** How many rooms may be made. */
+  /** Maximum numbers of rooms that may be made. */
   readonly quota: RoomQuota
   /** Maximum number of rooms of this node. 0: no limit. */
   readonly maxRooms: number
-  /** How many messages wait for one room while its owner is looked for. */
+  /** Maximum number of messages that wait for one room while the node looks for its owner. */
   readonly maxWaitingMessages: number
   /** Describes this node for the other nodes. */
   readonly info: () => Omit<NodeInfo, 'node_id' | 'draining' | 'cordoned' | 'rooms' | 'room_types'>
-  /** Another process has the name of this node: the lease is never valid again, and this process is to end at once. */
+  /** Another process has the name of this node. The lease is never valid again, and this process must end immediately. */
   readonly onReplaced: (replaced: Error) => void
 }
 
-/** One page of rooms without owner. */
+/** A page of rooms without an owner. */
 export interface OwnerlessPage {
   readonly rooms: readonly CountedRoom[]
-  /** The next page begins behind it; undefined: there is none. */
+  /** Last room of this page: the next page begins behind it. Undefined: there is no next page. */
   readonly next: CountedRoom | undefined
 }
 
-/** Rooms that are looked at together, and at most for one page: most rooms of a project have an owner. */
+/** Number of rooms that are read together, and the maximum for one page: most rooms of a project have an owner. */
 const BATCH = 100
-const MOST_LOOKED_AT = 2000
+const MAX_READ = 2000
 
-/** How long rooms may take to be handed over; those left are saved for the first node that asks for them. */
+/** Time for the hand-over of all rooms. The remaining rooms are saved for the first node that asks for them. */
 const HAND_OVER_MS = 5000
 
 /**
- * Decides which node acts for which room. Makes the parts: the lease of this node, the live nodes, the claims of rooms, the router of messages, and
- * the waker. Hands the rooms over when this node ends. A wrong guess about another node is harmless: the fence of a room's record decides.
+ * Decides which node owns which room. Makes the parts: the lease of this node, the live nodes, the claims of rooms, the router of messages, and
+ * the waker. Hands the rooms over when this node drains. A wrong guess about another node is harmless: the fence of a room's record decides.
  */
 export class Ownership {
   readonly lease: NodeLease
@@ -147,7 +148,7 @@ export class Ownership {
   readonly claims: Claims
   readonly router: Router
   readonly requests: RoomRequests
-  /** Wakes rooms that no node runs. Started by the node, which waits until it takes clients. */
+  /** Opens rooms without an owner when a timer is due. The node starts it, after this ownership. */
   readonly waker: RoomWaker
   readonly #environment: ClusterEnvironment
   #draining = false
@@ -165,13 +166,13 @@ export class Ownership {
   }
 
   /**
-   * Listens to the other nodes, takes the lease, and reads who is alive. Rejects with `NodeIdInUse` when another process has the name of
-   * this node, and when the store cannot be reached.
+   * Subscribes to the messages of other nodes, acquires the lease, and reads the live nodes. Rejects with `NodeIdInUse` if another process has
+   * the name of this node, and if the store cannot be reached.
    */
   async start(): Promise<void> {
     this.#forgetReturn ??= this.#environment.store.onReturn(() => {
       this.#environment.gateway().storeReturned()
-      // Rooms in which nothing happens would not find out for minutes that their records are gone.
+      // Otherwise rooms without activity would run for minutes without a record.
       this.#environment.rooms().recheck()
     })
     await this.#environment.links.start(this.router)
@@ -179,7 +180,7 @@ export class Ownership {
     await this.nodes.start()
   }
 
-  /** Ends the lease, and with it everything that this node might do for a room. */
+  /** Ends the lease. From then on this node may not act for any room. */
   async stop(): Promise<void> {
     this.waker.stop()
     this.nodes.stop()
@@ -188,14 +189,14 @@ export class Ownership {
     await this.lease.stop()
   }
 
-  /** Tells a node that a session it had was resumed here, or `ended` here by an operator. */
+  /** Notifies a node that one of its sessions was resumed here, or `ended` here by an operator. */
   tellTaken(nodeId: string, sessionId: string, ended: boolean): void {
     this.#environment.links.send(nodeId, { to: 'gateway', session_id: sessionId, ended })
   }
 
   /**
-   * Describes a room: its owner does, or its record if no living node has it. A sleeping room stays asleep. Rejects with `StoreUnavailable`, or
-   * if the record cannot be read.
+   * Describes a room, by its owner, or by its record if no live node owns it. A sleeping room stays asleep. Rejects with `StoreUnavailable`,
+   * and if the record cannot be read.
    */
   async describe(room: RoomAddress, shown: Shown): Promise<RequestAnswer> {
     const owner = (await this.#environment.store.rooms.inspect(room.name))?.owner ?? null
@@ -206,16 +207,16 @@ export class Ownership {
   }
 
   /**
-   * A page of the rooms of a project that no living node has: those that sleep, wait for a timer, or whose owner has died. At most `limit`,
-   * those first that expire first, behind `after` when given. A page may have fewer, or none, and still a next one. Rejects with
-   * `StoreUnavailable`.
+   * Returns a page of the rooms of a project that no live node owns: they sleep, wait for a timer, or their owner has died. The rooms are in
+   * the order in which they expire, at most `limit`, and behind `after` if that is given. A page with fewer rooms, or none, can have a next
+   * one. Rejects with `StoreUnavailable`.
    */
   async ownerless(projectId: string, limit: number, after?: CountedRoom): Promise<OwnerlessPage> {
     const { store } = this.#environment
     const now = await store.time()
     const rooms: CountedRoom[] = []
     let last = after
-    for (let looked = 0; looked < MOST_LOOKED_AT; looked += BATCH) {
+    for (let read = 0; read < MAX_READ; read += BATCH) {
       const batch = await store.rooms.counted(projectId, { limit: BATCH, ...(last && { after: last }) })
       const ownerless = await Promise.all(
         batch.map(({ roomId, until }) => until > now && this.#isOwnerless(`${projectId}/${roomId}`)),
@@ -236,14 +237,14 @@ export class Ownership {
     return found.owner === null || (await this.nodes.judge(found.owner)) === 'dead'
   }
 
-  /** Whether clients could be sent to some other node. */
+  /** Whether clients can be sent to another node. */
   reroutes(): boolean {
     return this.nodes.others().some(({ advertise_url: url }) => url !== undefined)
   }
 
   /**
-   * The other node that has all these rooms, as far as is known here, when clients reach it at an address of its own and it has space for
-   * them; undefined: members are served best where they are.
+   * Returns the other node that owns all these rooms, as far as this node knows, if clients reach that node at its address and it has space.
+   * Undefined: there is no better node for the members.
    */
   nearerNode(rooms: readonly RoomAddress[]): { readonly nodeId: string; readonly url: string } | undefined {
     const owners = new Set(rooms.map((room) => this.router.ownerOf(room)))
@@ -254,7 +255,7 @@ export class Ownership {
     return { nodeId: owner, url: node.advertise_url }
   }
 
-  /** Asks another node that has the code and space for a room to open it. False: there is none. */
+  /** Asks another node with the code and space for a room to open it. False: there is no such node. */
   openElsewhere(room: RoomAddress, stateVersion: number): boolean {
     const { links, nodeId } = this.#environment
     const other = this.place('take_over', { roomType: room.roomType, stateVersion })
@@ -263,37 +264,37 @@ export class Ownership {
     return true
   }
 
-  /** Whether this node gives its rooms away, and takes nothing more. */
+  /** True when this node hands its rooms over and takes no rooms or sessions. */
   get draining(): boolean {
     return this.#draining
   }
 
-  /** True: this node keeps its rooms and sessions, and takes no more. */
+  /** True when this node keeps its rooms and sessions, and takes no more. */
   get cordoned(): boolean {
     return this.#cordoned
   }
 
-  /** Cordons or uncordons this node. Resolves when the others can read it, or the store has not answered. */
+  /** Cordons or uncordons this node. Resolves when the other nodes can read it, or the store has not answered. */
   async setCordoned(cordoned: boolean): Promise<void> {
     this.#cordoned = cordoned
     await this.lease.renewNow()
   }
 
-  /** From now on this node takes no room, and the others know. */
+  /** Takes no more rooms. Resolves when the other nodes can read it, or the store has not answered. */
   async drain(): Promise<void> {
     this.#draining = true
     this.#environment.rooms().refuseMore()
     await this.lease.renewNow()
   }
 
-  /** Gives every room to another node, as far as that is done in 5 seconds. */
+  /** Hands all rooms over to other nodes. Resolves after 5 s at the latest. */
   async handOver(): Promise<void> {
     const { clock, rooms } = this.#environment
     const handed = handOver(rooms().rooms, this.#environment, this)
     await Promise.race([handed, sleep(clock, HAND_OVER_MS)])
   }
 
-  /** This node, as the others see it. */
+  /** Describes this node for the other nodes. */
   info(): NodeInfo {
     const { nodeId, rooms, info } = this.#environment
     const { size, versions } = rooms()
@@ -307,14 +308,14 @@ export class Ownership {
     }
   }
 
-  /** The node that is to have a room; undefined: none can take it. */
+  /** Chooses the node for a room. Undefined: no node can take it. */
   place(reason: PlacementReason, room: RoomToRun, preferred?: string): string | undefined {
     const { nodeId: self, random } = this.#environment
     const nodes = this.nodes.nodes()
     return place({ self, nodes, random, reason, room, ...(preferred !== undefined && { preferred }) })
   }
 
-  /** The lease is valid again after it had expired. Another node may have taken rooms of this node. */
+  /** The lease is valid again after it had expired. Other nodes may have claimed rooms of this node. */
   regained(): void {
     const { log, rooms } = this.#environment
     log.warn({ rooms: rooms().size }, 'the lease had expired and is renewed: every room is checked')
@@ -322,7 +323,7 @@ export class Ownership {
     rooms().recheck()
   }
 
-  /** Another node has died or ended. */
+  /** Another node has ended or died. */
   gone(nodeId: string): void {
     const { links, gateway, rooms } = this.#environment
     links.forget(nodeId)
@@ -330,16 +331,16 @@ export class Ownership {
     rooms().edgeGone(nodeId)
   }
 
-  /** Another node is alive that was not, or was not known. */
+  /** A node is alive that was not, or that this node did not know. */
   joined({ node_id: peer, version }: NodeInfo): void {
     const { links, gateway, log } = this.#environment
     log.info({ peer, version }, 'a node is in the cluster')
-    // It may have been taken for gone, and know nothing of it: what it has open here is asked again, and the other way round.
+    // This node may have considered it dead, and the other does not know that. So edges at both ends ask again for everything they have open.
     links.greet(peer)
     for (const room of this.router.roomsAt(peer)) gateway().edge.reattach(room)
   }
 
-  /** A room was taken from a node that was judged dead. If that node lives, it is to find out, whatever happens in the room. */
+  /** This node has claimed a room of a node that it considers dead. If that node lives, this message makes it check the room's record. */
   takenOver(room: string, from: string): void {
     const { nodeId } = this.#environment
     this.router.deliver(from, { room: roomNamed(room), epoch: 0, kind: 'redirect', owner: nodeId })
@@ -351,25 +352,23 @@ interface HandOverEnvironment extends Pick<ClusterEnvironment, 'clock'> {
   readonly metrics: Pick<ClusterMetrics, 'handOverDuration'>
 }
 
-/** Rooms on their way at once: each is without an owner for a few round trips to the store only, and the store is not flooded. */
-const AT_ONCE = 8
+/** Maximum number of rooms that are handed over at the same time: each has no owner for a few round trips to the store. */
+const MAX_HANDED_OVER = 8
 
-/** Hands every room over to a living node, a few at a time; one that no node can take is saved for the first that asks for it. */
+/** Hands each room over to a living node. Saves a room that no node can take for the first node that asks for it. */
 export async function handOver(
   rooms: readonly LeavingRoom[],
   { links, clock, metrics }: HandOverEnvironment,
   ownership: Pick<Ownership, 'place'>,
 ): Promise<void> {
-  const waiting = [...rooms]
-  const work = async (): Promise<void> => {
-    for (let room = waiting.shift(); room; room = waiting.shift()) {
-      const { address, stateVersion, mostlyAt } = room
-      const nodeId = ownership.place('hand_over', { roomType: address.roomType, stateVersion }, mostlyAt)
-      const began = clock.monotonic()
-      if ((await room.handOver(nodeId)) && nodeId !== undefined)
-        links.send(nodeId, { to: 'host', room: address })
-      metrics.handOverDuration.observe((clock.monotonic() - began) / 1000)
-    }
+  const places = new Semaphore(MAX_HANDED_OVER)
+  const move = async (room: LeavingRoom): Promise<void> => {
+    const { address, stateVersion, mostlyAt } = room
+    const nodeId = ownership.place('hand_over', { roomType: address.roomType, stateVersion }, mostlyAt)
+    const began = clock.monotonic()
+    if ((await room.handOver(nodeId)) && nodeId !== undefined)
+      links.send(nodeId, { to: 'host', room: address })
+    metrics.handOverDuration.observe((clock.monotonic() - began) / 1000)
   }
-  await Promise.all(Array.from({ length: AT_ONCE }, work))
+  await Promise.all(rooms.map((room) => places.run(() => move(room))))
 }

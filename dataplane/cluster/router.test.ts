@@ -1,6 +1,6 @@
 import { beforeEach, describe, expect, it, vi } from 'vitest'
 import type { RoomOwner } from '../../shared/store/port.ts'
-import { HERE, ROOM, RouterBench, THERE } from '../../test/support/cluster/router-bench.ts'
+import { HERE, ROOM, RouterBench, THERE } from '../../test/support/router-bench.ts'
 import { Inbox } from '../inbox.ts'
 import { nowhere } from '../place.ts'
 import { type Arrival, roomAddress, type ToEdge, type ToOwner } from '../traffic.ts'
@@ -149,7 +149,7 @@ describe('Router', () => {
       bench.types.set(HERE, { [ROOM.roomType]: 1 })
       router.send(join())
       router.send(message(1))
-      await records.settled()
+      await records.turn()
       expect([records.asked, bench.claimed]).toMatchObject([[], [{ creator: 'token', seen: undefined }]])
       expect(host.opened).toMatchObject([[{ message: join() }, { message: message(1) }]])
     })
@@ -161,7 +161,7 @@ describe('Router', () => {
       router.send(join('mem_a', 1))
       router.send(join('mem_b', 2))
       router.send(join('mem_c', 3))
-      await records.settled()
+      await records.turn()
       expect(delivered).toMatchObject([{ message: { kind: 'refused', member_id: 'mem_a' } }])
       expect(host.opened).toMatchObject([[{ message: join('mem_b', 2) }, { message: join('mem_c', 3) }]])
     })
@@ -181,7 +181,7 @@ describe('Router', () => {
       bench.types.set(HERE, { [ROOM.roomType]: 1 })
       bench.place = { at: 'node', nodeId: THERE }
       router.send(join())
-      await records.settled()
+      await records.turn()
       router.send(message(1))
       expect(sent.map(({ to, message: { to: role } }) => [to, role])).toEqual([
         [THERE, 'owner'],
@@ -261,7 +261,7 @@ describe('Router', () => {
         bench.chosen = undefined
         bench.place = nowhere('newer', 'the code of its room type is too old here')
         router.send(join(), edge)
-        await records.settled()
+        await records.turn()
         await records.answer(newer)
         expect(delivered).toMatchObject([{ edge, message: refused }])
         expect([host.opened, sent]).toEqual([[], []])

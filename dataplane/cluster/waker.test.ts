@@ -3,14 +3,15 @@ import * as v from 'valibot'
 import { describe, expect, it, vi } from 'vitest'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { nodeInfo } from '../../test/support/descriptions.ts'
-import { RoomBench, type TestMember } from '../../test/support/rooms/room-bench.ts'
+import { RoomBench } from '../../test/support/rooms/room-bench.ts'
+import type { TestMember } from '../../test/support/rooms/test-member.ts'
 import { type Durability, defineRoom } from '../rooms/definition.ts'
 import { RoomWaker } from './waker.ts'
 
 const LEASE_MS = 2000
 const HOUR_MS = 3_600_000
 
-/** Wakes itself when it is told to, and tells `woken` when that was. */
+/** A room type whose message `wakeAfter` sets timers. Adds the time of each timer to `woken`. */
 const sleeper = (durability: Durability = 'journal', woken: number[] = [], type = 'sleeper') =>
   defineRoom({
     type,
@@ -40,13 +41,13 @@ const sleeper = (durability: Durability = 'journal', woken: number[] = [], type 
 
 interface WakingOptions {
   readonly leaseMs?: number
-  /** How many rooms the node may have. */
+  /** Maximum number of rooms of the node. */
   readonly maxRooms?: number
-  /** The room types of the other nodes, by their ids. */
+  /** Room types of the other nodes, by node id. */
   readonly others?: Readonly<Record<string, Readonly<Record<string, number>>>>
 }
 
-/** A node that looks for rooms that are due, and what came of each. */
+/** A node whose waker runs, with the results of its wake-ups. */
 function waking(bench: RoomBench, { leaseMs = LEASE_MS, maxRooms = 0, others = {} }: WakingOptions = {}) {
   const results: string[] = []
   const asked: string[] = []
@@ -83,7 +84,7 @@ function waking(bench: RoomBench, { leaseMs = LEASE_MS, maxRooms = 0, others = {
   return { waker, results, asked }
 }
 
-/** A room that has set timers and no members any more; `ann` has left. */
+/** A room that has set timers, with the member `ann`. */
 async function started(durations: readonly number[], durability?: Durability) {
   const woken: number[] = []
   const bench = new RoomBench([sleeper(durability, woken)])
@@ -97,12 +98,12 @@ async function started(durations: readonly number[], durability?: Durability) {
 const leave = (bench: RoomBench, { memberId }: TestMember) =>
   bench.send('sleeper', memberId, { kind: 'leave', request_id: 99, reason: 'left' })
 
-describe('a room with a timer that no node runs', () => {
+describe('A room with a timer that no node runs', () => {
   it('is opened by another node within a lease of its time, and fires once', async () => {
     const { bench, ann, began, woken } = await started([30_000, 45_000])
     leave(bench, ann)
     await bench.settle()
-    // Ends without a word, and no member is anywhere.
+    // The owner dies, and no node has a member of the room.
     bench.mayAct = false
     await bench.die()
     const next = bench.successor()
@@ -128,7 +129,7 @@ describe('a room with a timer that no node runs', () => {
     expect(results).toEqual(['running', 'opened'])
   })
 
-  it('is opened within five seconds, however long a lease is', async () => {
+  it('is opened within 5 s, also if a lease is longer', async () => {
     const { bench, ann, began, woken } = await started([90_000])
     waking(bench, { leaseMs: 600_000 })
     leave(bench, ann)
@@ -138,7 +139,7 @@ describe('a room with a timer that no node runs', () => {
   })
 
   it.each(['journal', 'snapshot'] as const)(
-    'rests in the store while it is idle (%s), however long',
+    'sleeps in the store until its timer is due in 50 days (%s)',
     async (durability) => {
       const { bench, ann, began, woken } = await started([50 * 24 * HOUR_MS], durability)
       waking(bench)
@@ -152,7 +153,7 @@ describe('a room with a timer that no node runs', () => {
     },
   )
 
-  it('ends when nothing is left to do, and is not looked for again', async () => {
+  it('ends after its last timer, and is not opened again', async () => {
     const { bench, ann } = await started([90_000])
     const { results } = waking(bench)
     leave(bench, ann)
@@ -162,7 +163,7 @@ describe('a room with a timer that no node runs', () => {
     expect((await bench.join('sleeper', 'bob')).state).toEqual({ woken: 0 })
   })
 
-  it('is taken again where the node that took it ended over it', async () => {
+  it('is opened by another node if the node that took it from the index has died', async () => {
     const { bench, ann } = await started([30_000])
     leave(bench, ann)
     await bench.settle()
@@ -178,7 +179,7 @@ describe('a room with a timer that no node runs', () => {
     expect(next.counts.fired).toBe(1)
   })
 
-  it('is left alone by the wakers of nodes that cannot have it', async () => {
+  it('is not opened by another node while its owner lives', async () => {
     const { bench, ann } = await started([30_000])
     const other = bench.successor()
     const opened = vi.spyOn(other.router, 'open')
@@ -188,7 +189,7 @@ describe('a room with a timer that no node runs', () => {
     leave(bench, ann)
     await bench.advance(40_000, 50)
     expect(new Set(results)).toEqual(new Set(['elsewhere']))
-    // A room that is being opened takes what members say there, and keeps it for as long as that lasts.
+    // Otherwise messages of members would wait in the inbox of the attempt.
     expect(opened).not.toHaveBeenCalled()
     bench.mayAct = true
     bench.host.recheck()
@@ -197,7 +198,7 @@ describe('a room with a timer that no node runs', () => {
   })
 })
 
-/** Rooms that are all due in the store, and an empty node on the same store that has code for `rooms`. */
+/** An empty node with code for `rooms`, on a store in which the rooms `names` are due. */
 async function due(names: readonly string[], rooms = [sleeper()]) {
   const alarm = sleeper('journal', [], 'alarm')
   const bench = new RoomBench([sleeper(), alarm])
@@ -218,7 +219,7 @@ async function due(names: readonly string[], rooms = [sleeper()]) {
 const sleepers = (count: number) => Array.from({ length: count }, (_, i) => `sleeper:${i}`)
 
 describe('RoomWaker', () => {
-  it('claims no more rooms than the node may have, and leaves the others to a node with space', async () => {
+  it('opens at most maxRooms rooms, and leaves the others to a node with space', async () => {
     const { next } = await due(sleepers(6))
     const { results } = waking(next, { maxRooms: 2 })
     await next.advance(4 * LEASE_MS, 50)
@@ -231,7 +232,7 @@ describe('RoomWaker', () => {
     expect(results.length + other.results.filter((result) => result === 'opened').length).toBe(6)
   })
 
-  it('asks five minutes later again for rooms of a type that no node has, and wakes those behind them', async () => {
+  it('tries rooms of a type that no node has again after 5 minutes, and opens the rooms behind them', async () => {
     const { next } = await due([...sleepers(150), 'alarm:a'], [sleeper('journal', [], 'alarm')])
     const { results } = waking(next)
     await next.advance(LEASE_MS, 50)
@@ -243,14 +244,14 @@ describe('RoomWaker', () => {
     expect(results.filter((result) => result === 'no_code')).toHaveLength(300)
   })
 
-  it('has a room opened by a node with the code where this one has none', async () => {
+  it('asks a node with the code to open a room whose type this node does not have', async () => {
     const { next } = await due(['sleeper:k'], [])
     const { results, asked } = waking(next, { others: { node_c: { sleeper: 1 } } })
     await next.advance(LEASE_MS, 50)
     expect([results[0], asked[0]]).toEqual(['elsewhere', 'prj_test/sleeper:k'])
   })
 
-  it('forgets the time of a room whose record has expired, also one of a type that no node has', async () => {
+  it('removes a room from the index when its record has expired, also if no node has its type', async () => {
     const { next } = await due(['sleeper:k'], [])
     const { results } = waking(next)
     await next.advance(LEASE_MS, 50)
@@ -262,9 +263,9 @@ describe('RoomWaker', () => {
   })
 })
 
-describe('when a room is to be woken', () => {
-  /** What the store is told of a room, and what it commits, in order. */
-  function told(bench: RoomBench): string[] {
+describe('The wake-up time of a room in the store', () => {
+  /** Wake-up times and commits of a room, in the order of the calls. */
+  function callsOf(bench: RoomBench): string[] {
     const calls: string[] = []
     const { rooms, wakeups } = bench.store.store
     const began = bench.clock.now()
@@ -281,10 +282,10 @@ describe('when a room is to be woken', () => {
     return calls
   }
 
-  it('is said before the update that needs it, and taken back after the one that does not', async () => {
+  it('is set before the commit of an earlier time, and after the commit of a later one', async () => {
     const bench = new RoomBench([sleeper()])
     await bench.join('sleeper', 'ann')
-    const calls = told(bench)
+    const calls = callsOf(bench)
     await bench.say('sleeper', 'ann', 'wakeAfter', [5000], 1)
     await bench.say('sleeper', 'ann', 'wakeAfter', [9000], 2)
     await bench.say('sleeper', 'ann', 'wakeAfter', [4000], 3)
@@ -301,16 +302,16 @@ describe('when a room is to be woken', () => {
     ])
   })
 
-  it('is not asked of a room that sets no timers', async () => {
+  it('is not written if the room sets no timers', async () => {
     const bench = new RoomBench([sleeper()])
     await bench.join('sleeper', 'ann')
-    const calls = told(bench)
+    const calls = callsOf(bench)
     await bench.say('sleeper', 'ann', 'wakeAfter', [], 1)
     await bench.say('sleeper', 'ann', 'forget', null, 2)
     expect(calls).toEqual(['commit', 'commit'])
   })
 
-  it('holds back the update that needs it while the store is away', async () => {
+  it('delays the update that needs it while the store is away', async () => {
     const bench = new RoomBench([sleeper()])
     const ann = await bench.join('sleeper', 'ann')
     bench.store.mood = 'deaf'

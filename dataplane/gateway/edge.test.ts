@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
-import type { TestClient } from '../../test/support/gateway/test-client.ts'
+import type { TestClient } from '../../test/support/gateway/test-gateway.ts'
 import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
 import type { Settled } from '../traffic.ts'
 

@@ -4,11 +4,15 @@ import { WebSocket } from 'ws'
 import type { ServerMessage } from '../../shared/protocol/messages.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
-import { expectClose, type TestClient } from '../../test/support/gateway/test-client.ts'
-import { TestControl, TestGateway } from '../../test/support/gateway/test-gateway.ts'
+import {
+  expectClose,
+  type TestClient,
+  TestControl,
+  TestGateway,
+  TestPair,
+} from '../../test/support/gateway/test-gateway.ts'
 import { TestOwner, testCodecs } from '../../test/support/gateway/test-owner.ts'
-import { TestPair } from '../../test/support/gateway/test-pair.ts'
-import { RecordingTracer } from '../../test/support/recording-tracer.ts'
+import { RecordingTracer } from '../../test/support/tracing.ts'
 import type { ToOwner } from '../traffic.ts'
 import type { GatewayOptions } from './context.ts'
 import { drainConnections } from './gateway.ts'

@@ -7,9 +7,12 @@ import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { hashTag } from '../../shared/store/port.ts'
 import { slotOf } from '../../shared/store/redis/cluster.ts'
 import type { TokenClaims } from '../../shared/tokens.ts'
-import { expectClose, type TestClient } from '../../test/support/gateway/test-client.ts'
-import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
-import { TestPair } from '../../test/support/gateway/test-pair.ts'
+import {
+  expectClose,
+  type TestClient,
+  TestGateway,
+  TestPair,
+} from '../../test/support/gateway/test-gateway.ts'
 import type { GatewayEnvironment, GatewayOptions } from './context.ts'
 import { GATEWAY_METRICS } from './metrics.ts'
 import { quotaSets, sessionKey } from './session.ts'

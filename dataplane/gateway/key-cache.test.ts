@@ -27,16 +27,16 @@ const projectId = 'prj_one'
 const GOOD: KeyName = { projectId, keyId: 'key_good' }
 const madeUp = (i: number): KeyName => ({ projectId, keyId: `key_made_up_${i}` })
 
-/** A cache before a control that knows the keys whose id is `key_good`, or none, and answers when the test says so. */
+/** A cache, and a control plane that knows the built-in pair and `key_good`. It answers immediately, or when the test says so. */
 class Bench {
   readonly clock = new FakeClock()
   readonly results: string[] = []
   readonly logged: string[] = []
-  /** The ids that control was asked about, in order. */
+  /** Key ids of all questions to control, in order. */
   readonly asked: (string | undefined)[] = []
-  /** Questions that have no answer yet. */
+  /** Open questions: each function answers one. */
   readonly open: (() => void)[] = []
-  /** While set, control answers only when `answer` is called. */
+  /** True: control answers only when `answer` is called. */
   slow = false
   fault: KeyStatusUnavailable | undefined
   readonly keys: KeyCache
@@ -57,13 +57,13 @@ class Bench {
     this.keys = new KeyCache({ clock: this.clock, metrics, log }, ask, maxKeyLookups)
   }
 
-  /** Lets control answer everything it was asked so far. */
+  /** Lets control answer all open questions. */
   async answer(): Promise<void> {
     for (const answer of this.open.splice(0)) answer()
     for (let i = 0; i < 10; i++) await Promise.resolve()
   }
 
-  /** Lets control answer until no one asks any more. */
+  /** Lets control answer until no question is open. */
   async answerAll(): Promise<void> {
     while (this.open.length > 0) await this.answer()
   }
@@ -75,8 +75,8 @@ const kindOf = async (state: Promise<{ kind: string }>): Promise<string> =>
     (error: unknown) => (error instanceof KeyStatusUnavailable ? error.fault : String(error)),
   )
 
-describe('names of keys', () => {
-  it('are different for different keys, whatever the ids are made of', () => {
+describe('keyName', () => {
+  it('returns different names for different keys, whatever characters the ids contain', () => {
     const ids = ['', 'a', 'a/b', '/', 'b', '","', 'null', '\ud800', '\\ud800']
     const keys = ids.flatMap((projectId) =>
       [undefined, ...ids].map((keyId): KeyName => ({ projectId, keyId })),
@@ -87,7 +87,7 @@ describe('names of keys', () => {
 
 const revocation = ({ keys }: Bench) => keys.revocation({ project_id: projectId, key_id: 'key_good' })
 
-it('a key that control says again is not imported again', async () => {
+it('KeyCache does not import a key again if control answers with the same public key', async () => {
   const bench = new Bench()
   const first = await bench.keys.state(GOOD)
   bench.clock.advance(30_000)
@@ -95,7 +95,7 @@ it('a key that control says again is not imported again', async () => {
   expect(bench.asked).toHaveLength(2)
 })
 
-it('a key that is said to be revoked is so at once; half a minute later control is asked, which knows', async () => {
+it('KeyCache refuses a revoked key immediately, and asks control again after 30 s', async () => {
   const bench = new Bench()
   expect(await kindOf(bench.keys.state(GOOD))).toBe('usable')
   bench.keys.revoke(GOOD)
@@ -106,8 +106,8 @@ it('a key that is said to be revoked is so at once; half a minute later control 
   expect([await kindOf(bench.keys.state(GOOD)), revocation(bench)]).toEqual(['usable', undefined])
 })
 
-describe('while made-up keys are looked up', () => {
-  it('control has 8 questions at once, as many as may be wait, and more are refused at once', async () => {
+describe('KeyCache during a flood of made-up keys', () => {
+  it('has 8 open questions, lets others wait up to maxKeyLookups, and refuses the rest as busy', async () => {
     const bench = new Bench(40)
     bench.slow = true
     const states = Array.from({ length: 100 }, (_, i) => kindOf(bench.keys.state(madeUp(i))))
@@ -121,7 +121,7 @@ describe('while made-up keys are looked up', () => {
     expect(bench.results.filter((result) => result === 'busy')).toHaveLength(60)
   })
 
-  it('a key that was met does not wait for them, even when it is asked about again', async () => {
+  it('answers for a cached key without waiting, also when it must ask control again', async () => {
     const bench = new Bench()
     expect(await kindOf(bench.keys.state(GOOD))).toBe('usable')
     bench.slow = true
@@ -136,7 +136,7 @@ describe('while made-up keys are looked up', () => {
     await Promise.all(flood)
   })
 
-  it('a key that exists and was never met gets its turn', async () => {
+  it('asks about an existing key that is not cached in its turn', async () => {
     const bench = new Bench()
     bench.slow = true
     const flood = Array.from({ length: 200 }, (_, i) => kindOf(bench.keys.state(madeUp(i))))
@@ -146,7 +146,7 @@ describe('while made-up keys are looked up', () => {
     await Promise.all(flood)
   })
 
-  it('no key that exists is forgotten for them', async () => {
+  it('evicts no existing key', async () => {
     const bench = new Bench()
     await bench.keys.state(GOOD)
     for (let i = 0; i < 12_000; i++) await bench.keys.state(madeUp(i))
@@ -154,7 +154,7 @@ describe('while made-up keys are looked up', () => {
     expect(bench.asked.filter((keyId) => keyId === 'key_good')).toHaveLength(1)
   })
 
-  it('each is asked about once, however many come with it, and again after two seconds', async () => {
+  it('asks about each made-up key once, and again after 2 s', async () => {
     const bench = new Bench()
     await Promise.all(Array.from({ length: 50 }, () => bench.keys.state(madeUp(1))))
     await bench.keys.state(madeUp(1))
@@ -165,8 +165,8 @@ describe('while made-up keys are looked up', () => {
   })
 })
 
-describe('while control is away', () => {
-  it('a question that has waited for one that failed is not asked', async () => {
+describe('KeyCache while control is away', () => {
+  it('does not send questions that have waited while another failed', async () => {
     const bench = new Bench()
     bench.slow = true
     bench.fault = new KeyStatusUnavailable('unreachable', 'control did not answer')
@@ -200,7 +200,7 @@ describe('while control is away', () => {
   })
 })
 
-describe('an answer to the question about a key', () => {
+describe('askControl', () => {
   let server: Server
   let status = 200
   let body = '{}'
@@ -218,7 +218,7 @@ describe('an answer to the question about a key', () => {
   const problem = (code: ProblemCode): string =>
     JSON.stringify({ type: `urn:roomful:problem:${code}`, status: PROBLEMS[code].status, code })
 
-  it('says that there is no such key if control says so, or cannot read the name', async () => {
+  it('resolves to no such key if control answers that, or does not accept the name', async () => {
     status = 200
     body = '{"exists":false}'
     expect(await ask()).toEqual({ exists: false })
@@ -236,14 +236,14 @@ describe('an answer to the question about a key', () => {
     ['store_unreachable', 'unreachable'],
     ['store_full', 'unreachable'],
     ['store_refused', 'unreachable'],
-  ] as const)('says nothing about the key if control answers with the problem %s', async (code, fault) => {
+  ] as const)('rejects if control answers with the problem %s', async (code, fault) => {
     status = PROBLEMS[code].status
     body = problem(code)
     await expect(ask()).rejects.toMatchObject({ name: 'KeyStatusUnavailable', fault })
   })
 
   it.each([200, 301, 400, 401, 403, 404, 405, 407, 421])(
-    'says nothing about the key if another server answers %i, and names status and URL',
+    'rejects with status and URL if another server answers %i',
     async (code) => {
       status = code
       for (const other of ['{}', '<html>Not here</html>', '{"status":404}']) {
@@ -258,7 +258,7 @@ describe('an answer to the question about a key', () => {
     },
   )
 
-  it.each([500, 502, 503])('counts as no answer if a load balancer answers %i', async (code) => {
+  it.each([500, 502, 503])('rejects as unreachable if a load balancer answers %i', async (code) => {
     status = code
     body = '<html>no server</html>'
     await expect(ask()).rejects.toMatchObject({

@@ -3,10 +3,11 @@ import https from 'node:https'
 import * as v from 'valibot'
 import { InternalToken } from '../../shared/http-server.ts'
 import { Quiet } from '../../shared/log.ts'
+import { Semaphore } from '../../shared/semaphore.ts'
 import { importVerifyKey, type VerifyKey } from '../../shared/tokens.ts'
 import type { GatewayContext, GatewayOptions } from './context.ts'
 
-/** What a node knows about a key. */
+/** State of a key, as control has answered. */
 type KeyState =
   | { readonly kind: 'usable'; readonly publicKey: string; readonly verifyKey: VerifyKey }
   | { readonly kind: 'revoked' }
@@ -14,13 +15,13 @@ type KeyState =
 
 export const KEY_REVOKED = 'the key of the token was revoked'
 
-/** A key's name: `keyId` undefined means the project's built-in pair. */
+/** Ids of a key. `keyId` undefined: the project's built-in pair. */
 export interface KeyName {
   readonly projectId: string
   readonly keyId: string | undefined
 }
 
-/** A name for a key that no other key has, whatever the ids are made of. */
+/** Returns a name that no other key has, whatever characters the ids contain. */
 export const keyName = ({ projectId, keyId }: KeyName): string =>
   JSON.stringify(keyId === undefined ? [projectId] : [projectId, keyId])
 
@@ -30,47 +31,45 @@ interface CachedKey {
   askAgainAt: number
 }
 
-/**
- * How long an answer is good. "No such key": long enough to dampen a flood, short enough for a key that is just being made.
- */
-const GOOD_FOR_MS = { usable: 30_000, unknown: 2000, revoked: Number.POSITIVE_INFINITY }
-/** How old an answer may be when control cannot be reached. */
+/** Time for which an answer is used. `unknown`: long enough to limit a flood, short enough for a key that is just being made. */
+const USED_FOR_MS = { usable: 30_000, unknown: 2000, revoked: Number.POSITIVE_INFINITY }
+/** Maximum age of an answer if control cannot be reached. */
 const STALE_MS = 300_000
-/** How long control is left alone about a key after it could not be reached. */
+/** Pause before the next question about a key after control could not be reached. */
 const PAUSE_MS = 1000
-/** The same fault of control is logged once in this time. */
+/** Minimum time between two log lines about the same fault of control. */
 const FAULT_QUIET_MS = 10_000
-/** The most keys kept that exist; the one asked for least lately goes. */
+/** Maximum number of cached keys that exist. The one whose last answer is the oldest is evicted. */
 const MAX_KNOWN = 10_000
-/** The most names kept that are no key's; the oldest goes. */
+/** Maximum number of cached names that no key has. The oldest is evicted. */
 const MAX_UNKNOWN = 1000
-/** How many questions to control run at once about keys that were met before, and as many about others: so many answers may come in one turn. */
+/** Maximum number of open questions to control about cached keys, and as many about others. So many answers may come in one turn. */
 const MAX_RUNNING = 8
 
 /**
- * What control has said about keys. Asks once at a time for each key; an answer is good for 30 s, or until `invalidate`. When control
- * cannot be reached, what it said in the last 5 minutes holds. A revocation is final.
+ * Cache of the answers of control about keys. It has one open question about a key at a time. An answer is used for 30 s, or until
+ * `invalidate`. If control cannot be reached, answers of the last 5 minutes are used. A revocation is final.
  *
- * Anyone can make up names of keys. So keys that exist, those that do not, and the questions about either are kept apart: however many
- * names are made up, no key that was met is forgotten for them, or waits behind them.
+ * Anyone can make up names of keys. So existing keys, unknown names, and the questions about either have separate bounds: made-up names never
+ * evict a cached key, and questions about cached keys never wait behind them.
  */
 export class KeyCache {
   readonly #context: Pick<GatewayContext, 'clock' | 'metrics' | 'log'>
   readonly #ask: AskKeyStatus
   readonly #known = new Map<string, CachedKey>()
   readonly #unknown = new Map<string, CachedKey>()
-  /** Projects that were disabled, or enabled again, and the time of that information on the monotonic clock. */
+  /** Projects that were disabled or enabled again. `since`: monotonic time of that information. */
   readonly #projects = new Map<string, { readonly disabled: boolean; readonly since: number }>()
   readonly #flights = new Map<string, Promise<KeyState>>()
   readonly #rechecks = new Semaphore(MAX_RUNNING, MAX_KNOWN)
   readonly #lookups: Semaphore
   readonly #quiet: Quiet
-  /** Last fault in the log. Undefined: control has answered since. */
+  /** Last fault that was logged. Undefined: control has answered since. */
   #logged: KeyStatusUnavailable['fault'] | undefined
-  /** The last question that control did not answer, and when that was, on the monotonic clock. */
+  /** Last failed question, and the monotonic time of the failure. */
   #failure: { readonly error: KeyStatusUnavailable; readonly at: number } | undefined
 
-  /** `maxKeyLookups`: how many keys that were never met may be asked about, or wait to be, at once. */
+  /** `maxKeyLookups`: maximum number of questions about keys that are not cached, open or waiting. */
   constructor(
     context: Pick<GatewayContext, 'clock' | 'metrics' | 'log'>,
     ask: AskKeyStatus,
@@ -83,7 +82,7 @@ export class KeyCache {
     this.#lookups = new Semaphore(running, maxKeyLookups - running)
   }
 
-  /** The state of a key. Rejects with `KeyStatusUnavailable` when control cannot be asked and has said nothing lately. */
+  /** Returns the state of a key. Rejects with `KeyStatusUnavailable` if control does not answer and there is no recent answer. */
   state(key: KeyName): Promise<KeyState> {
     const name = keyName(key)
     const entry = this.#known.get(name) ?? this.#unknown.get(name)
@@ -91,7 +90,7 @@ export class KeyCache {
     return this.#flights.get(name) ?? this.#fly(name, key)
   }
 
-  /** Why the key of a token of these claims is known to be revoked, at this very moment; undefined: it is not. */
+  /** Returns the reason for which a token with these claims is revoked, without a question to control. Undefined: it is not known to be revoked. */
   revocation(claims: {
     readonly project_id: string
     readonly key_id?: string | undefined
@@ -101,19 +100,19 @@ export class KeyCache {
     return this.#known.get(keyName(key))?.state.kind === 'revoked' ? KEY_REVOKED : undefined
   }
 
-  /** Disables or enables a project. An answer of control that was requested earlier does not change that. */
+  /** Disables or enables a project. The answer to an earlier question does not change that. */
   setDisabled(projectId: string, disabled: boolean): void {
     this.#projects.set(projectId, { disabled, since: this.#context.clock.monotonic() })
   }
 
-  /** The key is said to be revoked: it is, whatever an answer under way may say, until control is asked again. */
+  /** The key was revoked. The answer to an open question does not change that. Control is asked again after 30 s. */
   revoke(key: KeyName): void {
     const name = keyName(key)
     this.#flights.delete(name)
-    this.#keep(name, { kind: 'revoked' }, GOOD_FOR_MS.usable)
+    this.#keep(name, { kind: 'revoked' }, USED_FOR_MS.usable)
   }
 
-  /** Something about the key has changed: ask before the next use. */
+  /** The key has changed: control is asked before the next use. */
   invalidate(key: KeyName): void {
     const name = keyName(key)
     this.#flights.delete(name)
@@ -122,7 +121,7 @@ export class KeyCache {
     if (entry && entry.state.kind !== 'revoked') entry.askAgainAt = 0
   }
 
-  /** News may have been missed: ask about every key before its next use. */
+  /** Messages about keys may be lost: control is asked about every key before its next use. */
   invalidateAll(): void {
     this.#flights.clear()
     this.#unknown.clear()
@@ -136,7 +135,7 @@ export class KeyCache {
     if (!answer) {
       this.#context.metrics.keyChecks.inc({ result: 'busy' })
       return Promise.reject(
-        new KeyStatusUnavailable('busy', 'too many keys that are not known here are being asked about'),
+        new KeyStatusUnavailable('busy', 'too many questions about keys that are not known here are open'),
       )
     }
     const flight: Promise<KeyState> = answer.then(
@@ -156,7 +155,7 @@ export class KeyCache {
     return flight
   }
 
-  /** `since`: when the question came up. One that had to wait while another failed is not asked: control is away, and takes its time. */
+  /** `since`: monotonic time of the question. If another question has failed since, this one is not sent: control is away, and each would wait for its timeout. */
   async #request({ projectId, keyId }: KeyName, since: number): Promise<KeyState> {
     try {
       if (this.#failure && this.#failure.at > since) throw this.#failure.error
@@ -200,13 +199,13 @@ export class KeyCache {
     return entry.state
   }
 
-  #keep(name: string, state: KeyState, goodForMs = GOOD_FOR_MS[state.kind]): void {
+  #keep(name: string, state: KeyState, usedForMs = USED_FOR_MS[state.kind]): void {
     const now = this.#context.clock.monotonic()
     const unknown = state.kind === 'unknown'
     this.#known.delete(name)
     this.#unknown.delete(name)
     const kept = unknown ? this.#unknown : this.#known
-    kept.set(name, { state, answeredAt: now, askAgainAt: now + goodForMs })
+    kept.set(name, { state, answeredAt: now, askAgainAt: now + usedForMs })
     if (kept.size <= (unknown ? MAX_UNKNOWN : MAX_KNOWN)) return
     for (const oldest of kept.keys()) {
       kept.delete(oldest)
@@ -215,66 +214,33 @@ export class KeyCache {
   }
 }
 
-/** Lets at most so many pieces of work run at once. Others wait for their turn, first come first served, at most so many again. */
-class Semaphore {
-  readonly #maxRunning: number
-  readonly #maxWaiting: number
-  readonly #waiting: (() => void)[] = []
-  #running = 0
-
-  constructor(maxRunning: number, maxWaiting: number) {
-    this.#maxRunning = maxRunning
-    this.#maxWaiting = maxWaiting
-  }
-
-  /** Settles as `work` does, which begins when it is its turn. Undefined: too many wait already, and it never begins. */
-  run<T>(work: () => Promise<T>): Promise<T> | undefined {
-    if (this.#running < this.#maxRunning) {
-      this.#running += 1
-      return this.#finish(work())
-    }
-    if (this.#waiting.length >= this.#maxWaiting) return undefined
-    const turn = new Promise<void>((resolve) => this.#waiting.push(resolve))
-    return this.#finish(turn.then(work))
-  }
-
-  /** Hands the place of work that has ended to whatever waits longest. */
-  #finish<T>(work: Promise<T>): Promise<T> {
-    return work.finally(() => {
-      const next = this.#waiting.shift()
-      if (next) next()
-      else this.#running -= 1
-    })
-  }
-}
-
-/** What control says about a key: the answer of `GET /internal/key-status`. */
+/** Answer of `GET /internal/key-status` of control. */
 const Answer = v.pipe(
   v.string(),
   v.parseJson(),
   v.union([
-    /** `project_disabled` true: the project is disabled, or was deleted. */
+    /** `project_disabled` true: the project is disabled or deleted. */
     v.object({ exists: v.literal(false), project_disabled: v.exactOptional(v.boolean()) }),
     v.object({
       exists: v.literal(true),
       status: v.picklist(['active', 'retiring', 'revoked']),
-      /** PASERK `k4.public.…`; tokens of the key carry its signature. */
+      /** PASERK `k4.public.…`, which verifies the tokens of the key. */
       public_key: v.string(),
-      /** True: the project takes no players. Absent: control of a version that does not say. */
+      /** True: the project takes no players. Absent: an older version of control. */
       project_disabled: v.exactOptional(v.boolean()),
     }),
   ]),
 )
 
-/** Asks about a key; `keyId` undefined: the project's built-in pair. Rejects with `KeyStatusUnavailable`. */
+/** Asks control about a key. `keyId` undefined: the project's built-in pair. Rejects with `KeyStatusUnavailable`. */
 export type AskKeyStatus = (
   projectId: string,
   keyId: string | undefined,
 ) => Promise<v.InferOutput<typeof Answer>>
 
 /**
- * Control has not said what it knows about a key; the text says why. It cannot be reached or has a fault of its own, it does not take this
- * node for one (`INTERNAL_TOKEN`), another server answers in its place, or it was not asked since this node asks too much already.
+ * There is no answer of control about a key. `unreachable`: control cannot be reached, or has failed. `refused`: it does not accept the
+ * `INTERNAL_TOKEN` of this node. `foreign`: another server answers in its place. `busy`: too many questions of this node are open.
  */
 export class KeyStatusUnavailable extends Error {
   override readonly name = 'KeyStatusUnavailable'
@@ -286,7 +252,7 @@ export class KeyStatusUnavailable extends Error {
   }
 }
 
-/** Log lines of the faults of control. `busy` has none: control is well, and this node asks too much. */
+/** Log lines of the faults of control. `busy` has none: control works, and this node has too many questions. */
 const FAULT_TEXTS: { readonly [fault in KeyStatusUnavailable['fault']]?: string } = {
   unreachable:
     'control cannot be asked about keys: players with keys that this node does not know cannot connect',
@@ -295,14 +261,14 @@ const FAULT_TEXTS: { readonly [fault in KeyStatusUnavailable['fault']]?: string 
     'another server answers in the place of control: is CONTROL_URL right, and what is in front of control?',
 }
 
-/** An error answer of control; no other server gives this type. */
+/** An error answer of control. No other server sends this type. */
 const ControlProblem = v.pipe(
   v.string(),
   v.parseJson(),
   v.object({ type: v.pipe(v.string(), v.startsWith('urn:roomful:problem:')), code: v.string() }),
 )
 
-/** Asks control over HTTP, by connections that stay open. `timeoutMs`: how long it may take to answer. */
+/** Asks control over HTTP, by connections that stay open. `timeoutMs`: maximum time for an answer. */
 export function askControl(
   { controlUrl, internalToken }: Pick<GatewayOptions, 'controlUrl' | 'internalToken'>,
   timeoutMs: number,
@@ -314,7 +280,7 @@ export function askControl(
     agent: new Agent({ keepAlive: true }),
     headers: shown === undefined ? {} : { 'x-service-internal-token': shown },
   }
-  /** Not fetch, which takes four times the CPU: made-up keys bring hundreds of questions a second. */
+  /** `fetch` would take four times the CPU, and made-up keys cause hundreds of questions a second. */
   const ask = (url: URL): Promise<{ readonly status: number; readonly body: string }> =>
     new Promise((resolve, reject) => {
       const request = get(url, options, (response) => {
@@ -338,7 +304,7 @@ export function askControl(
     const answer = v.safeParse(Answer, body)
     if (status === 200 && answer.success) return answer.output
     const problem = v.safeParse(ControlProblem, body)
-    // What control will not even read is the name of no key, whenever it is asked.
+    // No key has a name that control does not accept. A repeated question would get the same answer.
     if (status === 400 && problem.success && problem.output.code === 'invalid_request')
       return { exists: false }
     const code = problem.success ? ` (${problem.output.code})` : ''
@@ -346,12 +312,12 @@ export function askControl(
     if (problem.success && (status === 401 || status === 403))
       throw new KeyStatusUnavailable('refused', `control answered ${what}`)
     if (problem.success) throw new KeyStatusUnavailable('unreachable', `control answered ${what}`)
-    // A load balancer answers 5xx while it finds no control process.
+    // A load balancer answers 5xx while no control process runs.
     if (status >= 500)
       throw new KeyStatusUnavailable('unreachable', `a server in front of control answered ${what}`)
     throw new KeyStatusUnavailable(
       'foreign',
-      `another server answered ${what}, with nothing that control says`,
+      `another server answered ${what}: control gives no such answer`,
     )
   }
 }

@@ -5,10 +5,14 @@ import { type Ban, playerKey } from '../../shared/players.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { StoreUnavailable } from '../../shared/store/port.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
-import { expectClose, type TestClient } from '../../test/support/gateway/test-client.ts'
-import { TestControl, TestGateway } from '../../test/support/gateway/test-gateway.ts'
+import {
+  expectClose,
+  type TestClient,
+  TestControl,
+  TestGateway,
+} from '../../test/support/gateway/test-gateway.ts'
 import { TestOwner, testCodecs } from '../../test/support/gateway/test-owner.ts'
-import { TestRecords } from '../../test/support/test-records.ts'
+import { TestRecords } from '../../test/support/test-store.ts'
 import { GATEWAY_METRICS } from './metrics.ts'
 
 let test: TestGateway

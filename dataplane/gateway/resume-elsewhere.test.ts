@@ -1,6 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
-import { expectClose, type TestClient } from '../../test/support/gateway/test-client.ts'
-import { TestPair } from '../../test/support/gateway/test-pair.ts'
+import { expectClose, type TestClient, TestPair } from '../../test/support/gateway/test-gateway.ts'
 
 let pair: TestPair
 beforeEach(async () => {

@@ -2,10 +2,14 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
-import { expectClose, type TestClient } from '../../test/support/gateway/test-client.ts'
-import { gatewayContext, TestGateway } from '../../test/support/gateway/test-gateway.ts'
+import {
+  expectClose,
+  gatewayContext,
+  type TestClient,
+  TestGateway,
+} from '../../test/support/gateway/test-gateway.ts'
 import { runLength } from '../../test/support/run-length.ts'
-import { TestRecords } from '../../test/support/test-records.ts'
+import { TestRecords } from '../../test/support/test-store.ts'
 import type { Connection } from './connection.ts'
 import { Edge } from './edge.ts'
 import { Handshake } from './handshake.ts'

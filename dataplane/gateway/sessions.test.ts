@@ -1,8 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
-import { expectClose, type TestClient } from '../../test/support/gateway/test-client.ts'
 import type { TestGateway } from '../../test/support/gateway/test-gateway.ts'
-import { TestPair } from '../../test/support/gateway/test-pair.ts'
+import { expectClose, type TestClient, TestPair } from '../../test/support/gateway/test-gateway.ts'
 import type { GatewayOptions } from './context.ts'
 
 let pair: TestPair
@@ -218,6 +217,34 @@ describe('while the store does not answer', () => {
     pair.a.gateway.storeReturned()
     await pair.pass(5000, 1000)
     await (await pair.b.resume(welcome, [snapshot])).next('welcome')
+  })
+
+  it('keeps a session that another node has taken, and drops it within seconds when the store answers', async () => {
+    pair.deaf = true
+    const { client, welcome, snapshot } = await pair.a.join()
+    await client.roundTrip()
+    await (await pair.b.resume(welcome, [snapshot])).next('welcome')
+    pair.records.down = true
+    await pair.a.gateway.sessionTaken(welcome.session_id)
+    await client.roundTrip()
+    pair.records.down = false
+    await pair.pass(5000, 1000)
+    await expectClose(client, 'session_taken_over', /newer connection/)
+    expect(pair.a.gateway.sessions).toBe(0)
+  })
+
+  it('does not write a session again that an operator has ended at another node', async () => {
+    pair.deaf = true
+    const { client, welcome } = await pair.a.join()
+    await pair.b.gateway.endSession('prj_one', welcome.session_id)
+    await pair.pass(1000)
+    pair.records.down = true
+    await pair.a.gateway.sessionTaken(welcome.session_id, true)
+    pair.records.down = false
+    pair.a.gateway.storeReturned()
+    await pair.pass(5000, 1000)
+    await expectClose(client, 'revoked', /operator/)
+    await expectClose(await pair.a.resume(welcome), 'resume_failed', /no such session/)
   })
 
   it('the rooms of a session that ends are told when the store is back', async () => {

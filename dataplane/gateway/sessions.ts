@@ -107,13 +107,13 @@ export class Sessions {
     const writer = this.#writerOf(session)
     if (!writer) return false
     if (await writer.save()) return true
-    this.drop(writer.session)
+    this.drop(writer.session, writer.endedElsewhere)
     return false
   }
 
   /** As `save`, at leisure. */
   saveLater(session: Session): void {
-    this.#run(this.save(session), session)
+    void this.#run(this.save(session), session)
   }
 
   /** From now on clients that lose their connection are expected at other nodes: this one drains. */
@@ -147,7 +147,7 @@ export class Sessions {
     if (!writer) return
     this.#remove(session)
     this.#endings.set(writer, reason)
-    this.#run(this.#finish(writer), session)
+    void this.#run(this.#finish(writer), session)
   }
 
   /**
@@ -170,21 +170,14 @@ export class Sessions {
   }
 
   /**
-   * Another node says that it has taken a session, or that an operator has `ended` it there: if so, it is dropped here. One without a record
-   * was taken, and has ended there.
+   * Another node reports that it has taken the session, or that an operator has `ended` it there. If the store agrees, the session is dropped here.
+   * Without an answer of the store, the sweep asks again after some seconds.
    */
   async taken(sessionId: string, ended: boolean): Promise<void> {
     const writer = this.#writers.get(sessionId)
     if (!writer) return
-    try {
-      if ((await writer.check()) !== true) this.drop(writer.session, ended)
-    } catch (error) {
-      // The next write of the record finds out.
-      this.#context.log.debug(
-        { err: error, session_id: sessionId },
-        'whether a session was taken could not be read',
-      )
-    }
+    writer.reportTaken(ended)
+    await this.#run(this.save(writer.session), writer.session)
   }
 
   /** What the store holds may be old, or gone: every record is written again, the first of them at once and the others soon. */
@@ -204,7 +197,8 @@ export class Sessions {
       if (session.detachedMs > sessionResumeTtl * 1000) this.end(session, 'session_ended')
       else if (writer.due) this.saveLater(session)
     }
-    for (const writer of this.#endings.keys()) if (writer.due) this.#run(this.#finish(writer), writer.session)
+    for (const writer of this.#endings.keys())
+      if (writer.due) void this.#run(this.#finish(writer), writer.session)
   }
 
   /** Resolves when everything that was to be written has been, or the store has not answered for half a second. */
@@ -275,7 +269,7 @@ export class Sessions {
   }
 
   /** Lets work on a record run by itself. What the store does not answer is done again by the sweep. */
-  #run(work: Promise<unknown>, { sessionId }: Session): void {
+  #run(work: Promise<unknown>, { sessionId }: Session): Promise<void> {
     const done = work.then(
       () => {},
       (error: unknown) => {
@@ -287,7 +281,7 @@ export class Sessions {
       },
     )
     this.#underWay.add(done)
-    void done.then(() => this.#underWay.delete(done))
+    return done.finally(() => this.#underWay.delete(done))
   }
 }
 
@@ -304,6 +298,8 @@ class SessionWriter {
   #next: Promise<boolean> | undefined
   #saved = true
   #dueAt: number
+  /** A report of another node that the store has neither confirmed nor denied. */
+  #reported: { readonly ended: boolean } | undefined
 
   /** `version` is that of the record as it stands; 0: there is none yet. */
   constructor(context: GatewayContext, store: SessionStore, session: Session, version: number) {
@@ -347,9 +343,17 @@ class SessionWriter {
     return this.#next
   }
 
-  /** Whether the session is still this node's; undefined: there is no record. Rejects with `StoreUnavailable`. */
-  check(): Promise<boolean | undefined> {
-    return this.#after(() => this.#reread())
+  /**
+   * Another node has reported that it has the session, or that an operator has `ended` it there. The next `save` reads the record first, and
+   * does not make a missing one again.
+   */
+  reportTaken(ended: boolean): void {
+    this.#reported = { ended }
+  }
+
+  /** True: another node has reported that an operator has ended the session there. */
+  get endedElsewhere(): boolean {
+    return this.#reported?.ended ?? false
   }
 
   /** Removes the record and gives up its place. False: another node has the session. Rejects with `StoreUnavailable`. */
@@ -371,6 +375,10 @@ class SessionWriter {
 
   async #save(): Promise<boolean> {
     this.#dueAt = this.#later(RETRY_MS)
+    if (this.#reported) {
+      if ((await this.#reread()) !== true) return false
+      this.#reported = undefined
+    }
     for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
       if (await this.#write()) {
         this.#saved = true

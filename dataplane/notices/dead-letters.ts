@@ -33,11 +33,11 @@ export interface ResendResult {
 const TTL_MS = 30 * 86_400_000
 /** Maximum number of dead letters of a project. */
 const MAX_LETTERS = 10_000
-/** So many are deleted at a time, since looking for the oldest costs a read of the whole index. */
+/** Number of letters that are deleted together: to find the oldest, the whole index is read. */
 const DROPPED = 100
-/** Rooms with notices that are counted in each part. */
+/** Maximum number of rooms with notices that are counted in each part. */
 const COUNTED_ROOMS = 1000
-/** Dead letters that one call resends, and milliseconds after which it resends no more. */
+/** Maximum number of dead letters that one call resends, and the milliseconds after which it resends no more. */
 const RESENT = 100
 const RESEND_MS = 5000
 

@@ -144,7 +144,7 @@ function killable(store: Store) {
 
 const soon = (check: () => unknown) => vi.waitFor(check, { interval: 1, timeout: 5000 })
 
-/** Lets time pass until the check holds, a second after the other. Returns the milliseconds. */
+/** Advances the clock in steps of a second until the check holds. Returns the milliseconds. */
 async function passed(clock: FakeClock, check: () => boolean, mostMs: number): Promise<number> {
   const began = clock.monotonic()
   while (!check()) {
@@ -201,7 +201,7 @@ describe('NoticeDelivery', () => {
     expect([backend.ids, backend.mostOpen]).toEqual([ids, 1])
   })
 
-  it('does not let a room with a slow answer hold up others', async () => {
+  it('delivers for other rooms while the backend has not answered for one', async () => {
     const { backend, commit, node } = await setup()
     let answer = (_status: number): void => {}
     backend.answers.push(new Promise((resolve) => (answer = resolve)))
@@ -255,7 +255,7 @@ describe('NoticeDelivery', () => {
     await soon(async () => expect(await value('service_notices_oldest_seconds')).toBe(0))
   })
 
-  it('tells the age of the oldest notice that the backend does not accept', async () => {
+  it('reports the age of the oldest notice that the backend does not accept', async () => {
     const { clock, backend, commit, node } = await setup()
     backend.answers.push(...Array(9).fill(500))
     const { delivery, value } = node()
@@ -265,7 +265,7 @@ describe('NoticeDelivery', () => {
     await soon(async () => expect(await value('service_notices_oldest_seconds')).toBeGreaterThan(200))
   })
 
-  it('tells no age of a room for which another node delivers since', async () => {
+  it('does not report the age of a notice that another node has delivered', async () => {
     const { clock, store, backend, commit, node } = await setup()
     backend.answers.push(500)
     const dying = killable(store)
@@ -284,7 +284,7 @@ describe('NoticeDelivery', () => {
     expect(await value('service_notices_oldest_seconds')).toBe(0)
   })
 
-  it('gives up an attempt after 10 s, ignores its late answer, and tries again', async () => {
+  it('ends an attempt after 10 s, ignores its late answer, and tries again', async () => {
     const { clock, backend, commit, node, store } = await setup()
     let answer = (_status: number): void => {}
     backend.answers.push(new Promise((resolve) => (answer = resolve)))
@@ -347,7 +347,7 @@ describe('NoticeDelivery', () => {
     expect(backend.ids).toEqual(['last'])
   })
 
-  it('keeps a room in the index whose owner has announced notices and not written them yet', async () => {
+  it('keeps a room in the index if its owner has announced notices and not written them yet', async () => {
     const { clock, backend, claim, write, node, store } = await setup()
     await store.notices.announce(ROOM, await claim(ROOM))
     const { delivery } = node()
@@ -358,12 +358,12 @@ describe('NoticeDelivery', () => {
     expect(await indexed(store)).toEqual([ROOM])
     await write(ROOM, 'late')
     delivery.deliver(ROOM)
-    // The owner has died right after the write: no other node hears of it.
+    // The owner has died right after the write, so no other node is notified.
     await passed(clock, () => backend.ids.length === 1, 16_000)
     await soon(async () => expect(await indexed(store)).toEqual([]))
   })
 
-  it('delivers 50 ms after a look that came between announcement and write, and counts no failure', async () => {
+  it('delivers 50 ms after it has read the room between announcement and write, and counts no failure', async () => {
     const { clock, backend, claim, write, node, store } = await setup()
     await store.notices.announce(ROOM, await claim(ROOM))
     const putOff = vi.spyOn(store.notices, 'putOff')

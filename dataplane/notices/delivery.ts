@@ -1,6 +1,7 @@
 import { sleep } from '../../shared/clock.ts'
 import { Quiet } from '../../shared/log.ts'
-import { NOTICE_PARTS, noticePart, StoreUnavailable, type TakenNotices } from '../../shared/store/port.ts'
+import { NOTICE_PARTS, noticePart, type TakenNotices } from '../../shared/store/port.ts'
+import { DueRooms } from '../due-rooms.ts'
 import { roomNamed } from '../traffic.ts'
 import type { DeadLetters } from './dead-letters.ts'
 import {
@@ -11,122 +12,92 @@ import {
   type StoredNotice,
 } from './notice.ts'
 
-/** Maximum number of rooms for which this node delivers at a time. */
-const MAX_ROOMS = 64
+/** Maximum number of rooms in each part of the index for which this node delivers at the same time. */
+const MAX_RUNNING = 16
 /** Lifetime of the lease of a room. It is longer than an attempt, and renewed before each. */
 const LEASE_MS = 15_000
-/** Interval in which nodes look for rooms whose node has died. */
+/** Maximum time between two looks for rooms whose node has died. */
 const LOOK_MS = 5000
 const FIRST_RETRY_MS = 1000
 const LONGEST_RETRY_MS = 300_000
-/** Number of quick reads for a write that a room has announced, and the time between them. A longer wait counts as a failure. */
+/** Number of quick reads for a write that a room has announced, and the time between them. If the write comes later, that counts as a failure. */
 const LOOKS = 10
 const LOOK_AGAIN_MS = 50
-/** The longest delay while an announced write is awaited: it comes within milliseconds, or never. */
+/** Maximum delay between reads for an announced write. The write comes within milliseconds, or never. */
 const LONGEST_WAIT_MS = 10_000
-/** A notice that is older is not tried again. */
+/** Maximum age of a notice for another attempt. */
 const MAX_AGE_MS = 86_400_000
-/** A reason for failed attempts is logged at most so often. */
+/** Minimum time between two log lines about failed attempts with the same reason. */
 const QUIET_MS = 10_000
-/** How long `stop` waits for answers of the backend. */
+/** Time for which `stop` waits for answers of the backend. */
 const STOP_MS = 2000
 
 /**
- * Delivers notices to the backend, for rooms that this node leases one by one from the index in the store. While it has the lease, no other
- * node delivers for the room: so there is one request at a time, in the order of the room.
+ * Delivers notices to the backend. A node takes a lease on each room whose notices it delivers. Until the lease ends, no other node delivers for
+ * the room. So the backend gets one request of a room at a time, in the order of the room.
  */
 export class NoticeDelivery {
   readonly #env: NoticeEnvironment
   readonly #deadLetters: Pick<DeadLetters, 'add'>
-  /** Parts of the index that are being read. True: again afterwards. */
-  readonly #looks = new Map<number, boolean>()
-  /** Deliveries that are under way. */
-  readonly #active = new Set<Promise<void>>()
-  /** Rooms with an attempt that is under way or has failed here: the time of the notice, and the monotonic time until which this node reports it. */
+  readonly #due: DueRooms<TakenNotices>
+  /** Rooms whose last attempt here is under way or has failed. `at`: time of the notice. `until`: monotonic time until which this node reports its age. */
   readonly #waiting = new Map<string, { readonly at: number; readonly until: number }>()
   readonly #quiet: Quiet
   readonly #stopping = new AbortController()
-  #cancelLook: (() => void) | undefined
   #stopped = false
 
   constructor(env: NoticeEnvironment, deadLetters: Pick<DeadLetters, 'add'>) {
+    const { clock, random, log, store, metrics } = env
     this.#env = env
     this.#deadLetters = deadLetters
-    this.#quiet = new Quiet(env.clock, QUIET_MS)
-    env.metrics.noticeOldest.read(() => this.#oldestMs / 1000)
+    this.#quiet = new Quiet(clock, QUIET_MS)
+    this.#due = new DueRooms({
+      ...{ clock, random, log },
+      everyMs: LOOK_MS,
+      parts: NOTICE_PARTS,
+      maxRunning: MAX_RUNNING,
+      take: (part, limit) => store.notices.take(part, { limit, leaseMs: LEASE_MS }),
+      work: (taken) => this.#deliverAll(taken),
+    })
+    metrics.noticeOldest.read(() => this.#oldestMs / 1000)
   }
 
-  /** Begins to look for rooms with notices. */
+  /** Delivers the notices in the store, from now on. */
   start(): void {
-    const { clock, random } = this.#env
-    if (this.#stopped) return
-    for (const [room, { until }] of this.#waiting) if (until < clock.monotonic()) this.#waiting.delete(room)
-    for (let part = 0; part < NOTICE_PARTS; part++) this.#look(part)
-    this.#cancelLook = clock.schedule(LOOK_MS * (0.5 + random.float() / 2), () => this.start())
+    this.#due.start()
+    for (let part = 0; part < NOTICE_PARTS; part++) this.#due.look(part)
   }
 
   /** Notices of a room (`project/type:key`) were written: delivers them unless another node does. */
   deliver(room: string): void {
-    this.#look(noticePart(room))
+    this.#due.look(noticePart(room))
   }
 
-  /** Ends the deliveries. Attempts under way get two seconds; another node repeats those that have no answer by then. */
+  /** Ends the deliveries. Attempts under way get 2 s. Another node repeats attempts that have no answer by then. */
   async stop(): Promise<void> {
     this.#stopped = true
-    this.#cancelLook?.()
     const cancel = this.#env.clock.schedule(STOP_MS, () => this.#stopping.abort())
-    await Promise.all(this.#active)
+    await this.#due.stop()
     cancel()
   }
 
   get #oldestMs(): number {
     const { clock } = this.#env
     let oldest = clock.now()
-    for (const { at } of this.#waiting.values()) oldest = Math.min(oldest, at)
+    for (const { at, until } of this.#waiting.values())
+      if (until >= clock.monotonic()) oldest = Math.min(oldest, at)
     return clock.now() - oldest
   }
 
-  /** Leases the rooms of a part that are due. */
-  #look(part: number): void {
-    if (this.#looks.has(part)) {
-      this.#looks.set(part, true)
-      return
+  /** From now on the age of the notice counts. If another node takes the room after a failure, it counts for `forMs` milliseconds. */
+  #reportAge(room: string, at: number, forMs: number): void {
+    const now = this.#env.clock.monotonic()
+    this.#waiting.delete(room)
+    this.#waiting.set(room, { at, until: now + forMs })
+    for (const [oldest, { until }] of this.#waiting) {
+      if (until >= now) break
+      this.#waiting.delete(oldest)
     }
-    this.#looks.set(part, false)
-    void this.#take(part).finally(() => {
-      const again = this.#looks.get(part)
-      this.#looks.delete(part)
-      if (again) this.#look(part)
-    })
-  }
-
-  /** Never rejects. */
-  async #take(part: number): Promise<void> {
-    const { store, log } = this.#env
-    const limit = Math.ceil((MAX_ROOMS - this.#active.size) / NOTICE_PARTS)
-    if (this.#stopped || limit <= 0) return
-    try {
-      const taken = await store.notices.take(part, { limit, leaseMs: LEASE_MS })
-      for (const room of taken) this.#begin(room)
-      if (taken.length === limit) this.#looks.set(part, true)
-    } catch (error) {
-      if (!(error instanceof StoreUnavailable)) log.error({ err: error }, 'rooms with notices not found')
-    }
-  }
-
-  #begin(taken: TakenNotices): void {
-    const delivery = this.#deliverAll(taken)
-      .catch((error: unknown) => {
-        // The lease expires, and then any node continues.
-        if (!(error instanceof StoreUnavailable))
-          this.#env.log.error({ err: error, room: taken.room }, 'notices not delivered')
-      })
-      .finally(() => {
-        const wasFull = this.#active.size >= MAX_ROOMS
-        this.#active.delete(delivery)
-        if (wasFull) for (let part = 0; part < NOTICE_PARTS; part++) this.#look(part)
-      })
-    this.#active.add(delivery)
   }
 
   /** Delivers the notices of a room in their order, until there is none or an attempt fails. */
@@ -198,8 +169,7 @@ export class NoticeDelivery {
     const body: NoticeBody = JSON.parse(notice.body)
     const at = Date.parse(body.at)
     const isLast = clock.now() - at >= MAX_AGE_MS
-    const untilMs = retryDelay(failures, LONGEST_RETRY_MS) + LEASE_MS
-    this.#waiting.set(room, { at, until: clock.monotonic() + untilMs })
+    this.#reportAge(room, at, retryDelay(failures, LONGEST_RETRY_MS) + LEASE_MS)
     const { signal } = this.#stopping
     const attempt = await attemptOf(post, notice, signal)
     if (signal.aborted && attempt.is === 'failed') return 'aborted'

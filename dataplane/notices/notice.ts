@@ -6,8 +6,6 @@ import { counter, gauge, histogram, type Metrics } from '../../shared/metrics.ts
 import type { Random } from '../../shared/random.ts'
 import type { Store } from '../../shared/store/port.ts'
 
-/** A notice, and its way to the backend. */
-
 /** Body of a notice, as a backend receives it. */
 export interface NoticeBody {
   readonly type: string
@@ -34,7 +32,7 @@ export interface StoredNotice {
 export const encodeNotice = (id: string, body: NoticeBody): Uint8Array =>
   new TextEncoder().encode(`${id} ${JSON.stringify(body)}`)
 
-/** Reads what `encodeNotice` has written. */
+/** Reads the result of `encodeNotice`. */
 export function decodeNotice(bytes: Uint8Array): StoredNotice {
   const text = new TextDecoder().decode(bytes)
   const space = text.indexOf(' ')
@@ -122,7 +120,7 @@ export function webhook({ url, secrets, clock }: WebhookOptions): PostNotice {
           'webhook-signature': signatures.join(' '),
         },
         body,
-        // A redirect would turn into a GET, or go where the operator did not say.
+        // A followed redirect would become a GET, or go to a server that the operator has not named.
         redirect: 'manual',
         signal: AbortSignal.any([signal, late.signal]),
       })
@@ -159,7 +157,7 @@ export async function attemptOf(
   }
 }
 
-/** Why there was no answer, such as ECONNREFUSED. */
+/** Reason for which there was no answer, such as ECONNREFUSED. */
 function reasonOf(error: unknown): string {
   if (!(error instanceof Error)) return 'no answer'
   const cause = error.cause as NodeJS.ErrnoException | undefined

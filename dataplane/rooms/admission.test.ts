@@ -6,8 +6,8 @@ import { counter } from '../../test/support/rooms/counter-room.ts'
 import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
 import { type Durability, defineRoom } from './definition.ts'
 
-describe('joining', () => {
-  it('answers the same join again, and refuses another of the same session', async () => {
+describe('a join', () => {
+  it('is answered again when it is repeated, and a second join of the session is refused', async () => {
     const bench = new RoomBench([counter()])
     const ann = await bench.join('counter', 'ann', { requestId: 5 })
     ann.state = null
@@ -18,7 +18,7 @@ describe('joining', () => {
     expect(bench.describe('counter')?.members).toHaveLength(1)
   })
 
-  /** The edges that members' sockets are at, and how often a join was answered. */
+  /** Edges of the members' sockets, and number of answers to the join. */
   const answered = (bench: RoomBench) => ({
     edges: ['node_a', 'node_b'].filter((edge) => bench.host.rooms[0]!.hasMembersAt(edge)),
     joined: bench.sentOf('update').flatMap(({ joined }) => joined.map(({ member_id: id }) => id)),
@@ -31,13 +31,13 @@ describe('joining', () => {
     await bench.join('counter', 'ann', { requestId: 5, edge: 'node_b', turn: 1 })
     expect(answered(bench)).toEqual({ edges: ['node_b'], joined: ['ann', 'ann'] })
     expect(bench.describe('counter')?.members).toMatchObject([{ member_id: 'ann', connected: true }])
-    // What the first edge still says is old.
+    // The first edge is outdated: its messages have no effect.
     bench.detach('counter', ann)
     await bench.settle()
     expect(answered(bench).edges).toEqual(['node_b'])
   })
 
-  it('is refused where the room may not be made, and others who wait for it are not', async () => {
+  it('that may not create the room is refused, and other waiting joins are not', async () => {
     const bench = new RoomBench([counter()], { quota: { perMinute: 1 } })
     await bench.join('counter', 'ann', { sub: 'ann' })
     const eager = bench.askToJoin('counter', 'eager', { sub: 'ann', key: 'b', requestId: 7 })
@@ -48,7 +48,7 @@ describe('joining', () => {
     expect(await bench.join('counter', 'eager', { sub: 'ann', key: 'b' })).toMatchObject({ inRoom: true })
   })
 
-  it('is refused where the project may have no more rooms, also after a busy hour of those that it has', async () => {
+  it('is refused if the project has its maximum of rooms, also after its rooms were busy for an hour', async () => {
     const { bench } = await roomWith(counter(), ['ann'], { quota: { maxRooms: 1 } })
     for (let minute = 1; minute <= 60; minute++) {
       bench.message('counter', 'ann', 'inc', { by: 1 }, minute)
@@ -60,8 +60,8 @@ describe('joining', () => {
     })
   })
 
-  // The record of a room that ended stays for a while, and those who were members may ask for it.
-  it('is refused there also if it comes while someone looks for a room that has ended', async () => {
+  // The record of an ended room stays for a while, and former members may attach to the room.
+  it('is refused then, too, while a former member attaches to a room that has ended', async () => {
     const { bench, ann } = await roomWith(counter(), ['ann'], { quota: { maxRooms: 1 } })
     bench.send('counter', 'ann', { kind: 'leave', reason: 'left', request_id: 9 })
     await bench.advance(60_000, 1000)
@@ -114,7 +114,7 @@ describe('admit', () => {
     },
   })
 
-  it('may refuse with a reason, at once or within five seconds', async () => {
+  it('refuses a join with a reason, immediately or within 5 s', async () => {
     const bench = new RoomBench([guarded])
     const ann = await bench.join('guarded', 'ann', { options: { now: 'no' } })
     expect(ann.errors).toMatchObject([{ code: 'join_refused', message: 'not today' }])
@@ -140,7 +140,7 @@ describe('admit', () => {
     ['0', 0, '0'],
     ['an object', { ok: false }, 'an object with the keys ok'],
     ['a promise of false', Promise.resolve(false), 'false'],
-  ])('that returns %s admits no one, and the log says what to return', async (_, answer, shown) => {
+  ])('that returns %s admits nobody, and the log names the valid values', async (_, answer, shown) => {
     const lines: string[] = []
     const log = pino({}, { write: (line) => void lines.push(line) })
     const room = defineRoom({ type: 'gate', create: () => ({ here: 0 }), admit: () => answer as never })
@@ -152,7 +152,7 @@ describe('admit', () => {
     )
   })
 
-  it('is asked once about a join that comes again from the edge where its session has resumed', async () => {
+  it('is called once for a join that is repeated from the edge where its session has resumed', async () => {
     const bench = new RoomBench([guarded])
     await bench.join('guarded', 'ann', { requestId: 5 })
     await bench.join('guarded', 'ann', { requestId: 5, edge: 'node_b', turn: 1 })
@@ -165,7 +165,7 @@ describe('admit', () => {
     expect(bench.sentOf('update').at(-1)?.joined).toMatchObject([{ member_id: 'ann', request_id: 5 }])
   })
 
-  it('holds a place, so that joins at the same time respect maxMembers', async () => {
+  it('counts as a taken place while it runs, so that simultaneous joins respect maxMembers', async () => {
     const { bench, ann, bob, eve } = await roomWith(guarded, ['ann', 'bob', 'eve'])
     expect(eve.errors).toMatchObject([{ code: 'room_full' }])
     for (const gate of gates.splice(0)) gate(undefined)
@@ -174,7 +174,7 @@ describe('admit', () => {
     expect(bench.describe('guarded')?.state).toEqual({ here: 2 })
   })
 
-  it('does not keep the others waiting, and ends with the session', async () => {
+  it('delays no other member, and is cancelled when the session ends', async () => {
     const { bench, ann } = await roomWith(guarded, ['ann'])
     const bob = await bench.join('guarded', 'bob', { options: { now: 'yes' } })
     await bench.advance(100)
@@ -186,9 +186,9 @@ describe('admit', () => {
     expect((await bench.join('guarded', 'eve', { options: { now: 'yes' } })).errors).toEqual([])
   })
 
-  // The socket is lost while admit decides, and then its edge dies, so that no one tells of the session's end. A membership taken without a
-  // socket from the start was never looked at again: the member stayed, and so did the room.
-  it('does not keep the membership of a session that has ended meanwhile', async () => {
+  // The socket was lost while `admit` ran, and then its edge died, so the session's end was never reported. A
+  // membership that starts without a socket was not checked again: the member stayed, and so did the room.
+  it('leaves no membership of a session that has ended while it ran', async () => {
     const { bench, ann } = await roomWith(guarded, ['ann'], { limits: { detachedMs: 2000 } })
     bench.detach('guarded', ann)
     gates.shift()!(undefined)
@@ -199,8 +199,8 @@ describe('admit', () => {
   })
 })
 
-describe('leaving', () => {
-  it('acks what came before, answers the leaver, and tells the others', async () => {
+describe('a departure', () => {
+  it('acks earlier messages, sends left to the member, and is announced to the others', async () => {
     const { bench, ann, bob } = await roomWith(counter(), ['ann', 'bob'])
     bench.message('counter', 'bob', 'inc', { by: 2 }, 1)
     bench.send('counter', 'bob', { kind: 'leave', reason: 'left', request_id: 7 })
@@ -213,7 +213,7 @@ describe('leaving', () => {
     expect(bob.errors).toMatchObject([{ code: 'no_seat' }])
   })
 
-  it('by a kick brings what was for the member until then, then the farewell', async () => {
+  it('by a kick sends the member its events until then, and then left', async () => {
     const { bench, ann, bob } = await roomWith(counter(), ['ann', 'bob'])
     await bench.say('counter', 'ann', 'out', { who: 'bob' })
     expect(bob.heard.slice(-2)).toEqual(['you_are_out null', '-bob kicked'])
@@ -221,7 +221,7 @@ describe('leaving', () => {
     expect([ann.heard.at(-1), ann.faults]).toEqual(['-bob kicked', []])
   })
 
-  it('right after the join, in the same flush, is no news to the others', async () => {
+  it('in the flush of the join is not announced to the others', async () => {
     const { bench, ann } = await roomWith(counter({ rate: 10 }), ['ann'])
     await bench.advance(200)
     await bench.say('counter', 'ann', 'inc', { by: 1 })
@@ -233,7 +233,7 @@ describe('leaving', () => {
     expect([ann.state, ann.faults]).toEqual([{ count: 1, seen: ['ann'] }, []])
   })
 
-  it('of everyone, by ctx.close, ends the room; the next join makes a new one', async () => {
+  it('of all members by ctx.close ends the room, and the next join creates a new one', async () => {
     const { bench, ann, bob } = await roomWith(counter(), ['ann', 'bob'])
     bench.message('counter', 'ann', 'inc', { by: 5 })
     bench.message('counter', 'bob', 'end', null, 1)
@@ -247,7 +247,7 @@ describe('leaving', () => {
     expect(bench.host).toMatchObject({ size: 1, members: 1 })
   })
 
-  it('of a seat whose player is banned from the room type runs onLeave, and others see it as kicked', async () => {
+  it('of a player who is banned from the room type runs onLeave, and others see it as kicked', async () => {
     const left: string[] = []
     const { bench, bob } = await roomWith(
       { ...counter(), onLeave: (_, member) => void left.push((member as { id: string }).id) },
@@ -260,11 +260,11 @@ describe('leaving', () => {
     expect(bench.host.members).toBe(1)
   })
 
-  it('leaves nothing behind: an empty room is disposed of after its idle time, and its record forgotten', async () => {
+  it('of the last member disposes the room after its idle time, and deletes its record', async () => {
     const { bench } = await roomWith(counter(), ['ann'])
     bench.send('counter', 'ann', { kind: 'leave', reason: 'session_ended' })
     await bench.advance(9000, 500)
-    // It is not idle while a member is there, however silent.
+    // A room with a silent member is not idle.
     await bench.join('counter', 'bob')
     await bench.advance(60_000, 1000)
     expect(bench.host.size).toBe(1)
@@ -280,8 +280,8 @@ describe('leaving', () => {
   })
 })
 
-describe('coming back', () => {
-  it('of members that asked for a state brings the same frame to all', async () => {
+describe('a member', () => {
+  it('that asks for the state gets the same frame as others that ask for it', async () => {
     const { bench, ann, bob } = await roomWith(counter(), ['ann', 'bob'])
     ann.state = null
     bench.resync('counter', ann, 'checksum')
@@ -292,7 +292,7 @@ describe('coming back', () => {
     expect(bench.counts).toMatchObject({ 'resync checksum': 1, 'resync sequence': 1 })
   })
 
-  it('is possible for two minutes at most, when no one says that the session has ended', async () => {
+  it('without a socket is removed after two minutes, if no edge reports the end of its session', async () => {
     const { bench, ann } = await roomWith(counter(), ['ann'])
     bench.detach('counter', ann)
     await bench.advance(100_000, 1000)
@@ -380,7 +380,7 @@ describe('ctx.kick with ban', () => {
   })
 
   it.each(['journal', 'snapshot'] as const)(
-    'in a %s room holds at the next owner, also if the owner dies right after the ack',
+    'in a %s room is kept by the next owner, also if the owner dies right after the ack',
     async (durability) => {
       const { bench, host } = await hallOf(durability, { eve: 'eve', mallory: 'mallory' })
       await bench.advance(1000, 50)
@@ -412,7 +412,7 @@ describe('reservations', () => {
     durability?: Durability
     maxMembers?: number
     onIdle?: 'sleep' | 'dispose'
-    /** What `admit` waits for. */
+    /** Promise that `admit` awaits. */
     admit?: Promise<string | undefined>
   }
 
@@ -472,7 +472,7 @@ describe('reservations', () => {
 
   const reserved = (bench: RoomBench) => bench.describe('table')?.reservations.map(({ sub }) => sub)
 
-  /** Rooms that the store wakes now. */
+  /** Rooms that the store reports as due. */
   async function woken({ store }: RoomBench) {
     const parts = Array.from({ length: WAKEUP_PARTS }, (_, part) =>
       store.store.wakeups.take(part, { limit: 10, againMs: 1 }),
@@ -480,7 +480,7 @@ describe('reservations', () => {
     return (await Promise.all(parts)).flat().map(({ room }) => room)
   }
 
-  /** The owner has died without a word. Returns a node that opens the room when `host` resumes. */
+  /** The owner crashes. Returns a node that opens the room when `host` resumes. */
   async function heirOf({ bench, host }: Awaited<ReturnType<typeof tableOf>>) {
     bench.mayAct = false
     await bench.die()
@@ -636,7 +636,7 @@ describe('reservations', () => {
       },
     )
 
-    it('that its player has taken is not there at the next owner', async () => {
+    it('that its player has used is gone at the next owner', async () => {
       const one = await tableOf({ maxMembers: 3 })
       await one.reserve('ada')
       await join(one.bench, 'ada')
@@ -670,7 +670,7 @@ describe('reservations', () => {
       },
     )
 
-    it('in an empty room that sleeps is there when a player joins', async () => {
+    it('in an empty sleeping room is kept until a player joins', async () => {
       const { bench, reserve } = await tableOf()
       await reserve('ada', 300)
       bench.send('table', 'host', { kind: 'leave', request_id: 1, reason: 'left' })

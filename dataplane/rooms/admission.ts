@@ -14,16 +14,18 @@ import type { Timer } from './scheduler.ts'
 import type { RoomStream } from './stream.ts'
 import { seatName } from './table.ts'
 
-/** What became of a join that was to be admitted. */
+/** Result of `admit` for one join. */
 type Verdict =
   | { readonly admitted: true }
   | { readonly admitted: false; readonly why: string }
   | { readonly admitted: false; readonly failure: unknown }
 
-/** A join whose `admit` is running. It holds a place, so that a full room stays a full room. */
+/**
+ * A join whose `admit` is running. It holds a place, so that the room cannot become fuller than `maxMembers`.
+ */
 interface RunningAdmit {
   readonly request: JoinRequest
-  /** What came for this member meanwhile, in order: of each kind the last. */
+  /** Attaches and detaches of this member that arrived until then. The last of each kind counts. */
   readonly waiting: Map<'attach' | 'detach', () => void>
   readonly timeout: Timer
 }
@@ -37,10 +39,13 @@ export class RoomAdmission {
   readonly #room: Room
   /** By subscription id. */
   readonly #running = new Map<string, RunningAdmit>()
-  /** The spans of joins whose members have not heard of them yet, by subscription id. */
+  /** Spans of joins that are not answered yet, by subscription id. */
   readonly #spans = new Map<string, Span>()
   readonly #expiry
-  /** By subscription, what is answered when a flush is delivered: it needs the whole state, or the member's join is not delivered yet. */
+  /**
+   * Answers that wait for the next delivery, by subscription id: they need the whole state, or the member's
+   * join is not delivered yet.
+   */
   readonly #early = new Map<string, () => void>()
   #closed = false
 
@@ -54,19 +59,19 @@ export class RoomAdmission {
     if (stream.memberships.size > 0) this.#expiry.at(clock.monotonic() + limits.movesMs)
   }
 
-  /** Whether the room has no member, and no join is under way. */
+  /** True if the room has no member, and no join is running. */
   get empty(): boolean {
     return this.#stream.memberships.size + this.#running.size === 0
   }
 
-  /** No one joins any more. */
+  /** Accepts no more joins. Running joins go to the next owner. */
   close(): void {
     this.#closed = true
     this.#expiry.cancel()
     for (const memberId of [...this.#running.keys()]) this.#late(this.#cancel(memberId)!)
   }
 
-  /** The room is no longer here; `end` says how that came. */
+  /** The room is no longer here. `end`: how it ended, in one word. */
   ended(end: string): void {
     for (const memberId of this.#spans.keys()) this.#endSpan(memberId, end)
   }
@@ -80,7 +85,7 @@ export class RoomAdmission {
     if (running) {
       if (running.request.request_id !== request.request_id)
         replies.refuse(request, 'already_joined', `the session is joining ${roomId} already`)
-      // The session has resumed: the answer is for the edge where it is now.
+      // The session has resumed: its present edge gets the answer.
       else if (request.turn > running.request.turn)
         this.#wait(request.member_id, 'attach', () => this.join(request))
       return
@@ -92,7 +97,7 @@ export class RoomAdmission {
       this.#refuse(request, 'room_logic_failed', FAILED)
       return
     }
-    // The code's record can outlive the room: this is a later room of the same key.
+    // The record of a code can outlive its room. This is a later room with the same key.
     if (request.code !== undefined && request.code !== this.#stream.code) {
       this.#refuse(request, 'room_not_found', 'no room has this code')
       return
@@ -118,18 +123,26 @@ export class RoomAdmission {
   }
 
   leave(message: Kind<'leave'>, from: string): void {
-    const { memberships, replies } = this.#stream
+    const { memberships } = this.#stream
     const { member_id: memberId, reason } = message
     const membership = memberships.ofSubscription(memberId)
     if (membership) {
-      // A session that went on at another edge ends there only.
+      // `session_ended` of an earlier edge does not end a session that has resumed at another edge.
       if (reason !== 'session_ended' || membership.isServedBy(from)) this.#inputs.part(membership, reason)
       return
     }
     const request = this.#cancel(memberId)
     if (request) this.#endSpan(memberId, reason)
-    if (!memberships.addressee(memberId)) replies.noSeat(request?.edge ?? from, memberId)
+    if (!memberships.addressee(memberId)) this.#hasNoSeat(request?.edge ?? from, memberId)
     this.#room.watchIdle()
+  }
+
+  /** Answers a session without a seat: with the end of its seat, if this node remembers it. */
+  #hasNoSeat(edge: string, memberId: string): void {
+    const { replies, environment } = this.#stream
+    const farewell = environment.departures.of(memberId)
+    if (farewell) replies.left(edge, memberId, farewell)
+    else replies.noSeat(edge, memberId)
   }
 
   detach({ member_id: memberId, moves = false }: Kind<'detach'>, from: string): void {
@@ -137,7 +150,10 @@ export class RoomAdmission {
     else this.#wait(memberId, 'detach', () => this.#detach(memberId, from, moves))
   }
 
-  /** An edge is gone, and the sockets it held with it: its members wait to be resumed elsewhere, and count as connected meanwhile. */
+  /**
+   * An edge is gone. Its members count as connected for a while, in which their sessions can resume at
+   * another edge.
+   */
   detachEdge(edge: string): void {
     for (const { subscriptionId } of this.#stream.memberships) this.#detach(subscriptionId, edge, true)
   }
@@ -145,7 +161,7 @@ export class RoomAdmission {
   /** The session has a fresh token. */
   renew({ member_id: memberId, data }: Kind<'renew'>, from: string): void {
     const membership = this.#stream.memberships.ofSubscription(memberId)
-    // Otherwise its next attach says it.
+    // If another edge serves the session, its next attach brings the claim.
     if (membership?.isServedBy(from)) this.#inputs.renew(membership, data ?? null)
   }
 
@@ -154,22 +170,20 @@ export class RoomAdmission {
     const { member_id: memberId, edge, codec, turn, seat } = message
     const membership = memberships.addressee(memberId)
     if (membership && seat !== undefined && seat !== membership.member.id) {
-      // The client left this seat and joined again, and has not heard of the new one: it asks for that once more.
+      // The client left this seat and joined again, and does not know its new seat yet. It repeats that join.
       replies.noSeat(edge, memberId)
       return
     }
     if (!membership) {
       if (this.#wait(memberId, 'attach', () => this.attach(message))) return
-      const farewell = this.#stream.environment.departures.of(memberId)
-      if (farewell) replies.left(edge, memberId, farewell)
-      else replies.noSeat(edge, memberId)
+      this.#hasNoSeat(edge, memberId)
       return
     }
-    // The session went on at another edge.
+    // The session has resumed at another edge.
     if (turn < membership.resumes) return
     membership.resumes = turn
     memberships.attach(membership, edge, codec)
-    // A member that is being removed needs what it missed: the update that it leaves with comes behind that.
+    // A member that is being removed needs the updates that it missed. The update with its departure follows.
     if (memberships.has(membership)) {
       this.#inputs.renew(membership, message.data ?? null)
       this.#inputs.connected(membership, true)
@@ -186,10 +200,10 @@ export class RoomAdmission {
       replies.noSeat(from, memberId)
       return
     }
-    // Its snapshot is under way, and newer than anything that could be sent now.
+    // The snapshot of its join is on the way, and is newer than any that could be sent now.
     if (!membership.announced) return
     if (this.#stream.committing) {
-      // An attach is answered with the state as well.
+      // The answer to a waiting attach contains the state, too.
       if (!this.#early.has(memberId)) this.#early.set(memberId, () => this.resync(message, from))
       return
     }
@@ -199,7 +213,7 @@ export class RoomAdmission {
     replies.send(edge, { kind: 'state', member_id: memberId, seq: delivery.delivered.seq, state })
   }
 
-  /** A flush is delivered: who had to wait for that can be answered. */
+  /** A flush is delivered: sends the answers that waited for it. */
   delivered(): void {
     for (const memberId of this.#spans.keys()) {
       const result = this.#resultOf(memberId)
@@ -211,7 +225,10 @@ export class RoomAdmission {
     for (const answer of early) answer()
   }
 
-  /** Members, reservations, and joins that hold a place: those under way that take over neither a seat nor a reservation. */
+  /**
+   * Number of taken places: members, reservations, and running joins that take over neither a seat nor a
+   * reservation.
+   */
   get #places(): number {
     const { memberships, tables } = this.#stream
     let places = memberships.size + tables.reservations.size - this.#taking.size
@@ -219,14 +236,14 @@ export class RoomAdmission {
     return places
   }
 
-  /** Players whose join is under way and takes their reservation. */
+  /** Names of reservations whose players are joining. */
   get #taking(): ReadonlySet<string> {
     const { reservations } = this.#stream.tables
     const names = [...this.#running.values()].map(({ request }) => seatName(request.sub, request.session_id))
     return new Set(names.filter((name) => reservations.has(name)))
   }
 
-  /** The seat of the player's other session that a join may take over. */
+  /** Returns the seat of another session of the player that this join may take over. */
   #ownSeat({ sub, rejoin = false }: JoinRequest): Membership | undefined {
     const { sameSub } = this.#inputs.handlers.definition
     if (sub === null || sameSub === 'refuse') return undefined
@@ -236,7 +253,9 @@ export class RoomAdmission {
     return undefined
   }
 
-  /** The seat that a join takes over; undefined: it gets a new one. Otherwise the reason why there is none for it. */
+  /**
+   * Returns the seat that a join takes over, or the reason why it gets none. Undefined: it gets a new seat.
+   */
   #seatFor(request: JoinRequest): Membership | Refusal | undefined {
     const { memberships, roomId, tables } = this.#stream
     const { sameSub, maxMembers } = this.#inputs.handlers.definition
@@ -259,7 +278,7 @@ export class RoomAdmission {
       : undefined
   }
 
-  /** Unless the session is at another edge by now. */
+  /** Ignores a detach of an edge that the session has left. */
   #detach(memberId: string, from: string, moves: boolean): void {
     const { environment, memberships } = this.#stream
     const { clock, limits } = environment
@@ -274,12 +293,14 @@ export class RoomAdmission {
     if (!this.#expiry.waiting || due < this.#expiry.due) this.#expiry.at(due)
   }
 
-  /** When a membership without a socket counts as disconnected, or, where it does already, is given up. */
+  /**
+   * When a membership without a socket counts as disconnected, or is removed if it counts as that already.
+   */
   #dueAt({ member, detachedAt = 0, disconnectsAt }: Membership): number {
     return member.connected ? disconnectsAt : Math.max(disconnectsAt, detachedAt + this.#keptMs)
   }
 
-  /** How long a membership without a socket is kept. */
+  /** How long a membership without a socket is kept, in milliseconds. */
   get #keptMs(): number {
     const { limits } = this.#stream.environment
     return Math.min(limits.detachedMs, this.#inputs.handlers.definition.reconnectSeconds * 1000)
@@ -291,13 +312,14 @@ export class RoomAdmission {
     const { member_id: subscriptionId, ask, edge, codec, epoch, seq, settled, through } = attach
     const { id: memberId } = membership.member
     const layers = state.layers && grants.of(memberId)
-    // Its edge did not know that it was detached, and passed updates on that other members there got: without its layers and events.
+    // The member's edge did not know that the member was detached. It forwarded updates to the member, but
+    // without its layers and events.
     const isWhole = membership.wholeUntil === undefined || seq <= membership.wholeUntil
     const replay = isWhole
       ? history.replay({ epoch, seq }, this.#stream.epoch, memberId, codec, layers)
       : undefined
     const missed = replay && delivery.replayed(membership, replay.missed, replay.shown, replay.hidden)
-    // What layers hold, and who has them, is known as of the flush under way.
+    // The contents and members of layers are known as of the flush in flight.
     if ((!missed || layers) && this.#stream.committing) {
       this.#early.set(subscriptionId, () => this.attach(attach))
       return
@@ -316,7 +338,7 @@ export class RoomAdmission {
       seq: delivery.delivered.seq,
       resumed: missed !== undefined,
       frames: missed ?? [delivery.resync(membership)],
-      ...refs.settled(0, committedRef),
+      ...refs.acknowledgement(0, committedRef),
     })
   }
 
@@ -325,13 +347,16 @@ export class RoomAdmission {
     environment.metrics.resyncs.inc({ room_type: address.roomType, reason })
   }
 
-  /** A session that is a member asks to join. False: no one knew of the membership any more, and it is free again. */
+  /**
+   * A member's session joins again. Returns false if the old seat was unknown to all edges: it has ended, and
+   * the join may continue.
+   */
   #rejoin(membership: Membership, request: JoinRequest): boolean {
     const { memberships, delivery, replies, roomId } = this.#stream
-    // The session went on at another edge, and asks there for what it wants.
+    // The session has resumed at another edge, which sends what the session needs.
     if (request.turn < membership.resumes) return true
     if (request.member_id !== membership.subscriptionId) {
-      // An edge that knew of the membership would not have asked: the answer was lost together with an earlier one.
+      // An edge that knew the seat would not send this join: the answer to an earlier join was lost.
       this.#inputs.part(membership, 'session_ended')
       return false
     }
@@ -358,7 +383,7 @@ export class RoomAdmission {
     this.#stream.replies.refuse(request, code, message)
   }
 
-  /** Room logic threw at a join. */
+  /** Room logic threw for a join. */
   #failed(request: JoinRequest, kind: string, error: unknown): void {
     const { code, message } = this.#inputs.failures.explain(kind, error)
     this.#refuse(request, code, message)
@@ -369,7 +394,7 @@ export class RoomAdmission {
     this.#room.wait({ message: request, from: request.edge })
   }
 
-  /** Asks `admit`; what it says counts once it is known, unless the join is cancelled before. */
+  /** Calls `admit`. Its verdict decides, unless the join is cancelled before. */
   #admit(request: JoinRequest, options: unknown): void {
     const { member_id: memberId } = request
     const { clock, limits, scheduler } = this.#stream.environment
@@ -379,7 +404,7 @@ export class RoomAdmission {
       decide(answer)
       return
     }
-    const settle = (verdict: Verdict) => {
+    const resolve = (verdict: Verdict) => {
       if (this.#running.get(memberId) !== running) return
       this.#cancel(memberId)
       decide(verdict)
@@ -389,15 +414,15 @@ export class RoomAdmission {
       request,
       waiting: new Map(),
       timeout: scheduler.timer(() =>
-        settle(refused(`the room did not decide within ${limits.admitMs / 1000} seconds: try again`)),
+        resolve(refused(`the room did not decide within ${limits.admitMs / 1000} seconds: try again`)),
       ),
     }
     running.timeout.at(clock.monotonic() + limits.admitMs)
     this.#running.set(memberId, running)
-    answer.then(settle)
+    answer.then(resolve)
   }
 
-  /** What `admit` says, now or later. Neither throws nor rejects. */
+  /** Returns the verdict of `admit`, now or later. Neither throws nor rejects. */
   #ask(request: JoinRequest, options: unknown): Verdict | Promise<Verdict> {
     const { address, environment, log, memberships, roomId, state } = this.#stream
     const { definition } = this.#inputs.handlers
@@ -434,8 +459,8 @@ export class RoomAdmission {
   }
 
   /**
-   * Makes something of this member wait for its join, in the place of an earlier one of its kind, and for the room if that cannot act then;
-   * false when no join is running.
+   * Queues an attach or a detach of a member until its running join is decided, in place of an earlier one of
+   * the same kind. Returns false if no join is running.
    */
   #wait(memberId: string, kind: 'attach' | 'detach', run: () => void): boolean {
     const running = this.#running.get(memberId)
@@ -444,7 +469,7 @@ export class RoomAdmission {
     return running !== undefined
   }
 
-  /** The running join of a member is not waited for any more. */
+  /** Stops waiting for the running join of a member, and returns its request. */
   #cancel(memberId: string): JoinRequest | undefined {
     const running = this.#running.get(memberId)
     running?.timeout.cancel()
@@ -479,7 +504,7 @@ export class RoomAdmission {
     this.#room.watchIdle()
   }
 
-  /** A join has reached the room; it has a span where its edge records it, which is never while traces are off. */
+  /** Starts the span of a join, if its edge records one. */
   #beginSpan(request: JoinRequest): void {
     if (request.traceparent === undefined) return
     const { environment, epoch } = this.#stream
@@ -496,7 +521,7 @@ export class RoomAdmission {
     this.#spans.set(request.member_id, span)
   }
 
-  /** What became of a join, as far as its member has heard. */
+  /** Result of a join, once its member has an answer. */
   #resultOf(memberId: string): string | undefined {
     const { memberships } = this.#stream
     const membership = memberships.ofSubscription(memberId)
@@ -504,7 +529,7 @@ export class RoomAdmission {
     return this.#running.has(memberId) || memberships.addressee(memberId) ? undefined : 'left'
   }
 
-  /** A join is over for the room, if it was under way; `result` is one word. */
+  /** Ends the span of a join, if it has one. `result`: one word. */
   #endSpan(memberId: string, result: string): void {
     const span = this.#spans.get(memberId)
     this.#spans.delete(memberId)
@@ -512,7 +537,10 @@ export class RoomAdmission {
     span?.end()
   }
 
-  /** Memberships without a socket whose time is over: first they count as disconnected, then they are given up. */
+  /**
+   * Handles memberships without a socket whose time is over. They count as disconnected first, and are
+   * removed later.
+   */
   #removeExpired(): void {
     const { environment, memberships } = this.#stream
     const { clock } = environment
@@ -539,13 +567,16 @@ export class RoomAdmission {
   }
 }
 
-/** The joining member. `id`: that of a seat to take over. */
+/** Returns the joining member. `id`: id of a seat to take over. */
 const memberOf = ({ member_id: subscriptionId, sub, data }: JoinRequest, id = subscriptionId): Member =>
   memberFor({ id, sub, connected: true, data: data ?? null })
 
 const refused = (why: string): Verdict => ({ admitted: false, why })
 
-/** Anything but nothing or a text fails the join: the author of `return false` does not mean to admit. */
+/**
+ * Any answer except nothing and a text fails the join, because the author of `return false` does not mean to
+ * admit.
+ */
 function verdictOf(answer: unknown): Verdict {
   if (answer === undefined) return { admitted: true }
   if (typeof answer === 'string') return refused(answer.slice(0, 300) || 'the room refused the join')
@@ -558,7 +589,7 @@ function verdictOf(answer: unknown): Verdict {
 
 const failed = (failure: unknown): Verdict => ({ admitted: false, failure })
 
-/** The options of a join as the definition wants them, or what is wrong with them. */
+/** Returns the options of a join as the definition's schema returns them, or their error. */
 export function joinOptions(
   code: RoomCode,
   room: TurnRoom,
@@ -572,7 +603,10 @@ export function joinOptions(
   }
 }
 
-/** A turn of room code for a join or a request with `create`, which does not write to the state of a room that runs. */
+/**
+ * Returns a turn for a join, or for a request with `create`. The turn does not write to the state of a
+ * running room.
+ */
 export const joinTurn = (
   { name, epoch }: TurnRoom,
   hook: 'options' | 'create' | 'load' | 'admit',

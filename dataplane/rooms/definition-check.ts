@@ -14,7 +14,7 @@ export class RoomDefinitionError extends Error {
 const NAME = /^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$/
 const MAX_RATE = 240
 
-/** What a field must be: a test, and the same in words. */
+/** Rule of a field: a test, and the valid values in words. */
 type Rule = readonly [holds: (value: unknown) => boolean, right: string]
 
 const rateFrom = (value: unknown, least: number): boolean =>
@@ -41,7 +41,7 @@ const ONLY_TRUE: Rule = [(value) => value === true, 'true, or left out']
 const A_SAVE_INTERVAL: Rule = [(value) => isNumber(value, 1, 86_400), '1 to 86400']
 const BY_NAME: Rule = [isObject, 'an object by name']
 
-/** Every field of a room besides its hooks; all but `type` and `create` may be absent. */
+/** Fields of a room except its hooks. All but `type` and `create` are optional. */
 const FIELDS: Readonly<Record<string, Rule>> = {
   type: [
     (value) => typeof value === 'string' && /^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$/.test(value),
@@ -97,13 +97,16 @@ const HOOKS = [
   'onDispose',
 ]
 
-/** Each field of `value` has to have one of `names`; where one is near, the problem says so: `max_members: write maxMembers`. */
+/**
+ * Checks that each field of `value` is one of `names`. The problem suggests a similar name: `max_members:
+ * write maxMembers`.
+ */
 function checkFields(value: Fields, names: readonly string[], what: string, check: Check): void {
   for (const field of Object.keys(value)) {
     const camelCase = field.replace(/_(.)/g, (_, letter: string) => letter.toUpperCase())
     const nearest = closest(camelCase, names)
     check(names.includes(field), () =>
-      // Names are seldom mistaken in their first letter: players is not layers.
+      // Typing errors are rare in the first letter: players does not stand for layers.
       distance(camelCase, nearest) <= 2 && camelCase[0] === nearest[0]
         ? `${field}: write ${nearest}`
         : `${field} is no field of ${what}; there are ${names.join(', ')}`,
@@ -111,7 +114,10 @@ function checkFields(value: Fields, names: readonly string[], what: string, chec
   }
 }
 
-/** Throws RoomDefinitionError unless `spec` is what `defineRoom` takes: all that types say of it, and what they cannot. */
+/**
+ * Throws RoomDefinitionError if `spec` is not valid for `defineRoom`. Checks the rules of its types, and
+ * those that types cannot express.
+ */
 export function checkSpec(spec: unknown): void {
   if (!isObject(spec)) throw new RoomDefinitionError(`defineRoom needs an object, got ${show(spec)}`)
   const problems: string[] = []
@@ -166,7 +172,7 @@ const A_RULE: Rule = [
   (value) => typeof value === 'function' && !isAsync(value),
   'a function, not an async one',
 ]
-/** Every field of a queue; all but the first four may be absent. */
+/** Fields of a queue. All but the first four are optional. */
 const QUEUE_FIELDS: Readonly<Record<string, Rule>> = {
   type: FIELDS.type!,
   room: FIELDS.type!,
@@ -193,7 +199,7 @@ function isPlayers(value: unknown): boolean {
 
 const isPlayerCount = (value: unknown): boolean => Number.isSafeInteger(value) && isNumber(value, 1, 100)
 
-/** Throws RoomDefinitionError unless `spec` is what `defineQueue` takes. */
+/** Throws RoomDefinitionError if `spec` is not valid for `defineQueue`. */
 export function checkQueueSpec(spec: unknown): void {
   if (!isObject(spec)) throw new RoomDefinitionError(`defineQueue needs an object, got ${show(spec)}`)
   const problems: string[] = []
@@ -211,7 +217,9 @@ export function checkQueueSpec(spec: unknown): void {
 /** How long `create` may take at load, milliseconds. */
 const CREATE_MS = 200
 
-/** What is wrong with the patterns for the first state and for the schema of states, as far as they are known. */
+/**
+ * Returns the problems of the patterns for the first state, and for the schema of the state if there is one.
+ */
 function problemsOfStates(layers: LayerRules, { create, state }: Fields): string[] {
   const made = problemsOfPatterns(layers, firstStateOf(create as () => unknown))
   if (made.length > 0 || state === undefined) return made
@@ -220,8 +228,8 @@ function problemsOfStates(layers: LayerRules, { create, state }: Fields): string
 }
 
 /**
- * What `create` makes, if it takes no options; otherwise rooms are checked when they are created. If it throws or does not return, it does so
- * there as well.
+ * Returns the result of `create` if it takes no options. Otherwise, and if it throws or does not return,
+ * rooms are checked when they are created.
  */
 function firstStateOf(create: () => unknown): unknown {
   try {
@@ -237,7 +245,7 @@ type Check = (holds: boolean, problem: () => string) => void
 const checkRule = (what: string, value: unknown, [holds, right]: Rule, check: Check): void =>
   check(holds(value), () => `${what} is ${show(value)}; it must be ${right}`)
 
-/** There has to be a way to the version of the state from each before it. */
+/** Each older version needs a way to the present version. */
 function checkMigrations({ version = 1, migrate }: Fields, check: Check): void {
   if (!isNumber(version, 1) || !(migrate === undefined || isObject(migrate))) return
   const steps = migrate ?? {}
@@ -350,7 +358,7 @@ function isObject(value: unknown): value is Fields {
   return typeof value === 'object' && value !== null
 }
 
-/** Some libraries' schemas are functions. */
+/** Schemas of some libraries are functions. */
 function isSchema(value: unknown): boolean {
   return (isObject(value) || typeof value === 'function') && isObject((value as Fields)['~standard'])
 }

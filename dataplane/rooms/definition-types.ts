@@ -20,7 +20,10 @@ export type Out<S extends StandardSchemaV1> = StandardSchemaV1.InferOutput<S>
 export type Input<S> = S extends StandardSchemaV1 ? In<S> : null
 /** Output of an optional schema. Without one: `null`. */
 export type Output<S> = S extends StandardSchemaV1 ? Out<S> : null
-/** A name with a value. A union of pairs lists the events, tasks or timers of a room type. A context with a larger union can be passed where a smaller one is expected. */
+/**
+ * A name with a value. A union of pairs lists the events, tasks or timers of a room type. A context with a
+ * larger union can be passed where a smaller one is expected.
+ */
 export type Pair = readonly [name: string, value: unknown]
 /** Schemas by name as pairs with their inputs. */
 export type Inputs<T> = { [K in Names<T>]: readonly [name: K, value: Input<T[K]>] }[Names<T>]
@@ -93,9 +96,12 @@ export type TaskOutcome<T> =
       readonly error: string
     }
 
-/** Names of one run of a task with `retry`. */
+/** Information about one run of a task with `retry`. */
 export interface TaskRun {
-  /** Id of the task: that of `ctx.task`. It is the same each time the task runs. Give it to your database or backend, so that it does the work once. */
+  /**
+   * Id of the task: that of `ctx.task`. It is the same each time the task runs. Give it to your database or
+   * backend, so that it does the work once.
+   */
   readonly id: string
   /**
    * Requests to other rooms of the project, for room types of roomful itself (`system`).
@@ -103,13 +109,13 @@ export interface TaskRun {
    */
   readonly rooms?: TaskRooms
   /**
-   * State of the room as of its last flush, for the same types. To be read at once: the next flush changes it.
+   * State of the room as of its last flush, for the same types. Use it immediately: the next flush changes it.
    * @internal
    */
   readonly state?: Json
 }
 
-/** What a task with `retry` was started with. */
+/** Id and data of a task with `retry`. */
 export interface StartedTask<Data> extends Pick<TaskRun, 'id'> {
   /** Data from `ctx.task`, as the output of the task's schema. */
   readonly data: Data
@@ -165,7 +171,10 @@ export type MessageSpecs<State, Messages, Replies, Handled, Context, Sent extend
   }
 }
 
-/** A text for a result with other keys than `state` and `event`, such as a promise. In intersections TypeScript accepts any object there. */
+/**
+ * Turns a result with other keys than `state` and `event`, such as a promise, into an error text. TypeScript
+ * accepts any object in intersections.
+ */
 type ExactResult<Result> = Result extends object
   ? [Exclude<keyof Result, 'state' | 'event'>] extends [never]
     ? unknown

@@ -117,7 +117,7 @@ describe('defineRoom', () => {
     expectTypeOf<RoomOptions<typeof untyped>>().toExtend<JsonObject>()
   })
 
-  it('refuses handlers whose result is not a state of this room', () => {
+  it('rejects handlers whose result is not a state of this room', () => {
     defineRoom({
       type: 'wrong',
       messages: { a: { data: v.null() } },
@@ -145,7 +145,7 @@ describe('defineRoom', () => {
     expect(defineRoom({ type: 'room', create: () => ({}), on_message: handler }).onMessage).toBe(handler)
   })
 
-  it('is recognised by its brand, not by its module', () => {
+  it('recognizes a definition by its brand, not by its module', () => {
     expect(isRoomDefinition(typed)).toBe(true)
     expect(isRoomDefinition({ ...typed })).toBe(true)
     expect(isRoomDefinition({ type: 'typed', create: () => ({}) })).toBe(false)
@@ -293,12 +293,15 @@ describe('defineRoom', () => {
       /"hands\.\*" and "hands\.a\.cards", which overlap.*"hands\.\*" and "hands\.b", which overlap/,
     ],
   ]
-  it.each(broken)('refuses %s', (_, fields, message) => {
+  it.each(broken)('rejects %s', (_, fields, message) => {
     expect(() => defineRoom({ type: 'room', create: () => ({}), ...fields })).toThrow(message)
   })
 })
 
-/** A pattern that matches nothing hides nothing: with `hand.*` for `hands.*`, everyone saw all hands. */
+/**
+ * A pattern that matches nothing hides nothing: with `hand.*` in place of `hands.*`, all players saw all
+ * hands.
+ */
 describe('a pattern of layers', () => {
   const state = () => ({
     deck: [1],
@@ -314,7 +317,7 @@ describe('a pattern of layers', () => {
     ['hands_of.*', /create makes no hands_of in the state: there are deck, hands, teams, board/],
     ['teams.*.plans', /create makes no plans in teams\.\*: write teams\.\*\.plan;/],
     ['board.secrets.*', /create makes no secrets in board: write board\.secret\.\*;/],
-  ])('that matches nothing is refused when the room type loads: %s', (pattern, message) => {
+  ])('that matches nothing is rejected when the room type loads: %s', (pattern, message) => {
     expect(() => withPattern(pattern)).toThrow(message)
   })
 
@@ -326,7 +329,7 @@ describe('a pattern of layers', () => {
     'teams.*.hideout',
     'board.secret',
     '*',
-  ])('is accepted where it matches, or may match what comes later: %s', (pattern) => {
+  ])('is accepted if it matches, or may match later parts: %s', (pattern) => {
     expect(withPattern(pattern).layers).toEqual({ [pattern]: null })
   })
 
@@ -358,14 +361,14 @@ describe('a pattern of layers', () => {
     else expect(define).not.toThrow()
   })
 
-  it('is accepted where create does not return, and the load goes on', () => {
+  it('is accepted if create does not return, and the load continues', () => {
     const looping = (): object => {
       for (;;);
     }
     expect(withPattern('hands.*', () => looping()).layers).toEqual({ 'hands.*': null })
   })
 
-  it('is looked at when the first room is created, where create takes options: the room is refused, and not public', async () => {
+  it('is checked when the first room is created, if create takes options: the room is refused, and not public', async () => {
     const lines: string[] = []
     const log = pino({}, { write: (line) => void lines.push(line) })
     const create = (options: JsonObject) => ({ ...state(), size: options.size ?? 3 })

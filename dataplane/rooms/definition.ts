@@ -134,15 +134,15 @@ export interface RoomSpec<
   /** Seconds for which a room must be empty before it ends or sleeps. Default 30. */
   readonly idleSeconds?: number
   /**
-   * What happens to a room that was empty for `idleSeconds`. `dispose` (default) deletes the room. `sleep` keeps the room in the store
-   * until a client joins, or for `sleepDays`. Sleeping rooms count toward the project's maximum of rooms (`MAX_ROOMS_PER_PROJECT`). `ctx.close()` deletes a room in both
-   * cases.
+   * What happens to a room that was empty for `idleSeconds`. `dispose` (default) deletes the room. `sleep`
+   * keeps the room in the store until a client joins, or for `sleepDays`. Sleeping rooms count toward the
+   * project's maximum of rooms (`MAX_ROOMS_PER_PROJECT`). `ctx.close()` deletes a room in both cases.
    */
   readonly onIdle?: 'dispose' | 'sleep'
   /**
-   * Days after which a sleeping room is deleted, 0.01 to 3650. The days count from the last leave. If the room has timers, they count from the
-   * due time of the next timer, if this is later. No handler is called for the deletion. A room with `save` is deleted only after its last state is saved. Default
-   * 30.
+   * Days after which a sleeping room is deleted, 0.01 to 3650. The days count from the last leave. If the
+   * room has timers, they count from the due time of the next timer, if this is later. No handler is called
+   * for the deletion. A room with `save` is deleted only after its last state is saved. Default 30.
    */
   readonly sleepDays?: number
   /**
@@ -165,9 +165,10 @@ export interface RoomSpec<
   /** Version of the state's shape, an integer. Default 1. Increase it by one when the shape changes. */
   readonly version?: number
   /**
-   * Functions that convert a state to the next version. The key of a function is the version that it converts: `1` converts version 1 to 2. Each function gets the state as plain JSON. It
-   * changes the argument or returns a new state. roomful calls the functions when a server process opens a room with an older version.
-   * Members receive the changes as an update.
+   * Functions that convert a state to the next version. The key of a function is the version that it
+   * converts: `1` converts version 1 to 2. Each function gets the state as plain JSON. It changes the
+   * argument or returns a new state. roomful calls the functions when a server process opens a room with an
+   * older version. Members receive the changes as an update.
    */
   readonly migrate?: { readonly [from: number]: Migration }
   /** Saves the state to your database while the room runs and when it ends. */
@@ -313,7 +314,7 @@ export interface RoomDefinition {
   readonly onTick: Hook | undefined
   readonly onDispose: Hook | undefined
   /**
-   * True: a member is not told of other members, and a change of the members sends nothing to those who stay.
+   * True: members do not see each other, and a change of the members sends nothing to the others.
    * @internal
    */
   readonly hidesMembers: boolean
@@ -330,7 +331,7 @@ export interface RoomDefinition {
 }
 
 /**
- * What operators see of a queue.
+ * Figures of a queue for operators.
  * @internal
  */
 export interface QueueFigures {

@@ -6,7 +6,8 @@ import type { Subprotocol } from '../../shared/protocol/messages.ts'
 import { MsgpackCodec } from '../../shared/protocol/msgpack-codec.ts'
 import { Replace } from '../../shared/sync/delta.ts'
 import { counter, counting } from '../../test/support/rooms/counter-room.ts'
-import { RoomBench, roomWith, TestMember } from '../../test/support/rooms/room-bench.ts'
+import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
+import { TestMember } from '../../test/support/rooms/test-member.ts'
 import { type Durability, defineRoom } from './definition.ts'
 import { History, HistoryBudget } from './history.ts'
 import { JournalFormat, type Update } from './journal.ts'
@@ -14,7 +15,7 @@ import { RoomFrames } from './room-frames.ts'
 
 afterEach(() => vi.restoreAllMocks())
 
-/** Counts what is encoded from now on, in rooms that are made from now on. */
+/** Counts encodings from now on, in rooms that are created from now on. */
 function countEncoded() {
   const counts: Record<string, number> = {}
   const count = (what: string) => {
@@ -51,7 +52,7 @@ function countEncoded() {
   return counts
 }
 
-it('what a flush has for everyone is encoded once for each subprotocol, however many members there are', async () => {
+it('a flush encodes the parts for all members once for each subprotocol, however many members there are', async () => {
   const counts = countEncoded()
   const bench = new RoomBench([counter({ rate: 20, durability: 'none' })])
   for (let i = 0; i < 30; i++)
@@ -70,7 +71,7 @@ it('what a flush has for everyone is encoded once for each subprotocol, however 
     'roomful.v1.msgpack patch': 1,
     'roomful.v1.json whole': 1,
     'roomful.v1.msgpack whole': 1,
-    // Ten came, each with a greeting of the room.
+    // Ten members joined, each with a greeting of the room.
     'roomful.v1.json event': 10,
     'roomful.v1.msgpack event': 10,
     'roomful.v1.json member': 10,
@@ -79,7 +80,7 @@ it('what a flush has for everyone is encoded once for each subprotocol, however 
 })
 
 describe('replies', () => {
-  /** Sells tickets, each with a number of its own. */
+  /** Sells numbered tickets. */
   const office = (durability: Durability = 'journal') =>
     defineRoom({
       type: 'office',
@@ -161,8 +162,8 @@ describe('replies', () => {
   const ticket = (ref: number, number = ref, text = '') => ({ ref, reply: { ticket: number, text } })
   const range = (from: number, to: number) => Array.from({ length: to - from + 1 }, (_, i) => from + i)
 
-  describe('a message type with a handler of its own', () => {
-    it('is handled there, and the others by onMessage', async () => {
+  describe('a message type with a handler', () => {
+    it('is handled by it, and other types by onMessage', async () => {
       const { bench, ann } = await roomWith(office(), ['ann'])
       say(bench, 'note', 'hi', 1)
       say(bench, 'ask', 'who', 2)
@@ -173,7 +174,7 @@ describe('replies', () => {
   })
 
   describe('a reply', () => {
-    it('waits for the commit of a journal, also when others ask meanwhile', async () => {
+    it('waits for the commit of a journal, also if other members send requests until then', async () => {
       const { bench, ann } = await roomWith(office(), ['ann'])
       bench.store.mood = 'slow'
       say(bench, 'buy', {}, 1)
@@ -186,7 +187,7 @@ describe('replies', () => {
       expect(ann.replies).toEqual([ticket(1)])
     })
 
-    it('is kept until its client has said that it knows it', async () => {
+    it('is kept until its client confirms it', async () => {
       const { bench, ann } = await roomWith(office(), ['ann'])
       for (const ref of [1, 2]) say(bench, 'buy', {}, ref)
       await bench.settle()
@@ -194,7 +195,7 @@ describe('replies', () => {
       expect((await bench.resume('office', ann, 0, 'node_a', 2)).outcomes).toBeUndefined()
     })
 
-    it('comes to a member whom its own message removes', async () => {
+    it('reaches a member whom its own message removes', async () => {
       const { bench, ann } = await roomWith(office(), ['ann'])
       say(bench, 'leave', null, 1)
       await bench.settle()
@@ -206,7 +207,7 @@ describe('replies', () => {
       ['twice', 'ctx.reply was called twice'],
       ['silent', 'its handler gave none'],
       ['undeclared', 'declares no reply'],
-    ])('%s: the turn has not taken place, and the error says why', async (type, text) => {
+    ])('%s: undoes the turn, with an error that gives the reason', async (type, text) => {
       const bench = new RoomBench([office()], { revealFailures: true })
       const ann = await bench.join('office', 'ann')
       say(bench, type, null, 1)
@@ -226,8 +227,8 @@ describe('replies', () => {
     })
   })
 
-  describe('of replies that a client may not know', () => {
-    it('there are 32 at most that are not committed, whatever it says', async () => {
+  describe('replies that a client may not know', () => {
+    it('are at most 32 before their commit, whatever the client confirms', async () => {
       const { bench, ann } = await roomWith(office(), ['ann'])
       for (const ref of range(1, 33)) say(bench, 'buy', {}, ref)
       await bench.settle()
@@ -235,7 +236,7 @@ describe('replies', () => {
       expect(ann.errors).toEqual([expect.objectContaining({ ref: 33, code: 'too_many_requests' })])
     })
 
-    it('the oldest are forgotten, where it never does, and never taken for applied without one', async () => {
+    it('are forgotten, the oldest first, if the client never confirms, and never count as messages without a reply', async () => {
       const { bench, ann } = await roomWith(office(), ['ann'])
       for (const ref of range(1, 40)) {
         say(bench, 'buy', {}, ref)
@@ -278,7 +279,7 @@ describe('history', () => {
     return new History({ entries: 10, bytes: 10_000 }, budget, frames, new JournalFormat(), BASE)
   }
 
-  it('replays the frames that were sent, as many as it may keep', () => {
+  it('replays the sent frames, as many as it may keep', () => {
     const frames = new RoomFrames('arena:a', codecs)
     const history = emptyHistory(frames)
     const sent: Buffer[] = []
@@ -293,10 +294,10 @@ describe('history', () => {
   })
 
   /**
-   * An idle room keeps a few hundred bytes of history. As slices of the 8 KiB blocks that Node takes small buffers from they would keep a
-   * whole block for each room.
+   * An idle room keeps a few hundred bytes of history. Slices of the 8 KiB blocks that Node uses for small
+   * buffers would keep a whole block for each room.
    */
-  it('keeps no more memory than its frames have bytes', () => {
+  it('takes no more memory than its frames have bytes', () => {
     const frames = new RoomFrames('arena:a', codecs)
     const history = emptyHistory(frames)
     const { patch } = frames.update(update(1), [MSGPACK])
@@ -306,7 +307,7 @@ describe('history', () => {
   })
 
   describe('the histories of all rooms of a node', () => {
-    it('stay within their bound: who was away from a quiet room gets its whole state, who was away from a busy one what they missed', async () => {
+    it('stay within their limit: a member of a quiet room gets the whole state, and one of a busy room the updates that it missed', async () => {
       const bench = new RoomBench([counting('journal')], { limits: { historyBytes: 6000 } })
       const rooms = [
         { key: 'quiet', member: await bench.join('counter', 'ann', { key: 'quiet' }) },
@@ -344,8 +345,11 @@ describe('history', () => {
     })
   })
 
-  /** Whoever holds a seat names the seq to resume from: one from before its join would bring events and values that are gone since. */
-  describe('a resume from before the own join', () => {
+  /**
+   * A client names the seq to resume from. Updates from before its join would bring events and values that
+   * are gone.
+   */
+  describe('a resume from before the join', () => {
     const secrets = defineRoom({
       type: 'secrets',
       messages: { say: { data: v.string() } },
@@ -393,13 +397,13 @@ describe('history', () => {
       },
     )
 
-    it('is no replay either for who has left and joined again', async () => {
+    it('is not replayed for a member that has left and joined again, either', async () => {
       const bench = new RoomBench([secrets])
       const { bob, joinedAt } = await told(bench)
       bench.send('secrets', 'bob', { kind: 'leave', reason: 'left', request_id: 9 })
       await bench.say('secrets', 'ann', 'say', 'unheard', 4)
       await bench.say('secrets', 'ann', 'say', 'later', 5)
-      // The same session and another seat, as an edge asks for it.
+      // The same session with another seat, as an edge requests it.
       const again = new TestMember('bob_again', bob.codec)
       Object.assign(again, { sessionId: bob.sessionId })
       bench.members.set('bob_again', again)

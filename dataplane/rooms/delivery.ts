@@ -23,45 +23,48 @@ import type { Membership, Memberships } from './memberships.ts'
 import type { EventMessage, MutableFrames, RoomFrames, UpdateFrames } from './room-frames.ts'
 import type { LiveState } from './state.ts'
 
-/** What members know, or may know at any moment. */
+/** What members have received, or may receive at any moment. */
 interface Delivered {
   readonly seq: number
   readonly checksum: number
   readonly members: readonly Member[]
 }
 
-/** One flush on its way out: the update, and what its delivery needs to know. */
+/** One flush, with everything that its delivery needs. */
 export interface Flush {
   /** Notices that are written with the update. */
   readonly notices: readonly Uint8Array[]
   readonly update: Update
-  /** Its journal entry; undefined in a room that is not stored. */
+  /** Its journal entry. Undefined: the room is not stored. */
   readonly packed: Uint8Array | undefined
-  /** The members after it. */
+  /** The members after the flush. */
   readonly members: readonly Member[]
   readonly joins: readonly PendingJoin[]
   readonly leaves: readonly PendingLeave[]
   /** The memberships of `update.acks`, in the same order. */
   readonly acked: readonly Membership[]
-  /** When the first change in it happened, on the monotonic clock. */
+  /** When its first change was made (monotonic clock). */
   readonly since: number
 }
 
 const NONE: readonly never[] = []
 
 /**
- * Takes flushes to the edges: everything shared is encoded once, and only members who have something of their own cost anything. Knows
- * what was delivered last, for members who missed it. A request for the whole state has to wait while a flush is under way: the state
- * as of the one before is not kept.
+ * Sends flushes to the edges. Shared parts are encoded once, and only members with parts of their own cost
+ * more. Knows what was delivered last, for members that missed it. The state before a flush is not kept, so a
+ * request for the whole state waits while a flush is in flight.
  */
 export class Delivery {
   readonly #memberships: Memberships
   readonly #frames: RoomFrames
   readonly #replies: Replies
   readonly #state: Pick<LiveState, 'base' | 'layers'>
-  /** Undefined: the room type hides nothing. */
+  /** Undefined: the room type has no layers. */
   readonly #layers: LayerDelivery | undefined
-  /** `state.resync` of what is delivered, with its epoch: a room that the store has lost goes on under a new one. */
+  /**
+   * Encoded `state.resync` of the delivered state, with its epoch. A room that the store has lost continues
+   * under a new epoch.
+   */
   readonly #resyncs = new Map<Subprotocol, { readonly epoch: number; readonly frame: Frame }>()
   #delivered: Delivered
 
@@ -81,18 +84,18 @@ export class Delivery {
     this.#delivered = delivered
   }
 
-  /** What members know of the room. */
+  /** What members have received of the room. */
   get delivered(): Delivered {
     return this.#delivered
   }
 
-  /** Sends one flush; returns the frames it was encoded to, for members who miss them. */
+  /** Sends one flush. Returns its encoded frames, for members that miss them. */
   flush(flush: Flush): UpdateFrames | undefined {
     const { update, members } = flush
     const { seq, checksum, visible } = update
     if (update.delta) this.#frames.stateChanged(this.#state.base)
-    const parting = flush.leaves.filter(isTold)
-    for (const leave of flush.leaves) if (!isTold(leave)) this.#release(leave)
+    const parting = flush.leaves.filter(getsLeft)
+    for (const leave of flush.leaves) if (!getsLeft(leave)) this.#release(leave)
     const { personal, leaving } = this.#personal(flush, parting)
     let encoded: UpdateFrames | undefined
     if (!visible) {
@@ -100,10 +103,10 @@ export class Delivery {
       for (const edge of new Set([...personal.keys(), ...joined.keys()]))
         this.#replies.update(edge, seq, undefined, personal.get(edge) ?? NONE, joined.get(edge) ?? NONE)
     } else if (!this.#memberships.unwatched) {
-      // In this order: what the patch announces is in the snapshot.
+      // The order counts: the snapshots contain what the patch announces.
       const layers = this.#layers?.flush(
         update,
-        // A seat that is taken over: the session that leaves has its layers up to this flush.
+        // If a seat is taken over, the leaving session gets its layers up to this flush.
         new Set(flush.joins.filter((join) => !join.replaces).map(({ membership }) => membership.member.id)),
       )
       encoded = this.#frames.update(update, this.#memberships.codecs)
@@ -123,7 +126,7 @@ export class Delivery {
     return this.#memberships.unwatched ? undefined : encoded
   }
 
-  /** The frames of all that a member may know of what is delivered: `state.resync`, behind its layers. */
+  /** Returns the frames of all delivered parts that the member may see: its layers, then `state.resync`. */
   resync(membership: Membership): Frames {
     const { member, codec } = membership
     const whole = this.#frames.hidesMembers
@@ -133,7 +136,10 @@ export class Delivery {
     return { [codec]: layers ? joinFrames([layers, whole]) : whole }
   }
 
-  /** The frames of what a member has missed; behind them come the layers that it was shown meanwhile, and word of those that were taken away. */
+  /**
+   * Returns the frames that a member missed, followed by layers that it was shown since then, and by the
+   * names of layers that were hidden from it.
+   */
   replayed(
     { codec }: Membership,
     missed: readonly Frames[],
@@ -144,7 +150,7 @@ export class Delivery {
     return frames ? [...missed, { [codec]: frames }] : missed
   }
 
-  /** `layer.state` of each layer of a member in which there is something. */
+  /** Returns `layer.state` frames of the member's layers that are not empty. */
   #statesOf(memberId: string, subprotocol: Subprotocol, at: Position = this.#at): Frame | undefined {
     return this.#layers?.statesOf(memberId, at, subprotocol)
   }
@@ -153,7 +159,7 @@ export class Delivery {
     return { epoch: this.#replies.epoch, seq: this.#delivered.seq }
   }
 
-  /** Encoded once for everyone who asks before the next flush. */
+  /** Encoded once for all members that need it before the next flush. */
   #resync(subprotocol: Subprotocol): Frame {
     const { epoch } = this.#replies
     const known = this.#resyncs.get(subprotocol)
@@ -163,7 +169,7 @@ export class Delivery {
     return frame
   }
 
-  /** Answers a join once more. */
+  /** Sends the answer to a join again. */
   repeatJoin(membership: Membership): void {
     const { member, edge, codec } = membership
     this.#replies.update(edge, this.#delivered.seq, undefined, NONE, [
@@ -175,12 +181,12 @@ export class Delivery {
     ])
   }
 
-  /** The members that a member knows of. */
+  /** The members that this member sees. */
   #knownTo({ member }: Membership): readonly Member[] {
     return this.#frames.hidesMembers ? [member] : this.#delivered.members
   }
 
-  /** All that members know. */
+  /** Encodes the whole delivered state. */
   #whole(t: WholeName, subprotocol: Subprotocol, members: readonly Member[]): Frame {
     const { seq, checksum } = this.#delivered
     const state = this.#state.base
@@ -188,7 +194,7 @@ export class Delivery {
     return this.#frames.whole(t, at, members.map(memberInfo), subprotocol)
   }
 
-  /** Parts with members that are not in the room's sight as they leave: the join was never delivered, or the session is over. */
+  /** Ends a membership without `left`: its join was never delivered, or its session has ended. */
   #release({ membership, reason, text, unseen }: PendingLeave): void {
     this.#memberships.release(membership)
     if (!unseen || reason === 'session_ended') return
@@ -202,14 +208,14 @@ export class Delivery {
     })
   }
 
-  /** Tells a member that it has left, behind all that the update has for it. */
+  /** Sends `left` to a member, after its parts of the update. */
   #part({ membership, reason, text }: PendingLeave, { epoch, seq }: Update): void {
     this.#memberships.release(membership)
     const message = text === undefined ? {} : { message: text }
     this.#replies.part(membership.edge, membership.subscriptionId, { epoch, seq, reason, ...message })
   }
 
-  /** What a member that leaves has for itself: the events up to then, and what became of its last messages. */
+  /** The last part of a leaving member: events until its departure, and outcomes of its last messages. */
   #lastPart({ membership, endEvent }: PendingLeave, update: Update): PersonalPart | undefined {
     const { member, subscriptionId, refs, ackDue, flushedRef } = membership
     const events = update.events
@@ -217,10 +223,10 @@ export class Delivery {
       .filter(({ to }) => !to || to.includes(member.id))
       .map((event) => this.#frames.event(update, event))
     if (events.length === 0 && !ackDue) return undefined
-    return { member_id: subscriptionId, events, ...(ackDue && refs.settled(flushedRef, refs.last)) }
+    return { member_id: subscriptionId, events, ...(ackDue && refs.acknowledgement(flushedRef, refs.last)) }
   }
 
-  /** By edge, what members have for themselves, and which of them leave with the update. */
+  /** Returns, by edge, the parts for single members, and the members that leave with the update. */
   #personal(
     { update, joins, acked }: Flush,
     parting: readonly PendingLeave[],
@@ -231,7 +237,8 @@ export class Delivery {
       if (events.get(membership)?.at(-1) !== event) append(events, membership, event)
     }
     update.events.forEach((event, index) => {
-      // Newcomers get no shared frames of the flush they come with, so its later events are theirs personally.
+      // New members do not get the shared frames of the flush with their join. Later events of that flush go
+      // to each of them.
       if (!event.to && joins.length === 0) return
       const message = this.#frames.event(update, event)
       for (const { membership, firstEvent } of joins)
@@ -273,7 +280,7 @@ export class Delivery {
     return { personal: parts, leaving }
   }
 
-  /** By edge, who comes with this flush, each with its snapshot. */
+  /** Returns, by edge, the members that join with this flush, each with its snapshot. */
   #joined({ update, members, joins }: Flush): Map<string, JoinedMember[]> {
     const byEdge = new Map<string, JoinedMember[]>()
     if (joins.length === 0) return byEdge
@@ -296,7 +303,7 @@ export class Delivery {
     return byEdge
   }
 
-  /** Names of a membership whose join is answered, and of its room. */
+  /** Ids of a membership in the answer to its join, and the room's code. */
   #seatOf({ member, subscriptionId, joinRequest }: Membership) {
     const { code } = this.#replies
     return {
@@ -311,11 +318,14 @@ export class Delivery {
 const withLayers = (codec: Subprotocol, layers: Frame | undefined): Pick<JoinedMember, 'layers'> =>
   layers ? { layers: { [codec]: layers } } : {}
 
-/** Whether a member is told that it leaves. Otherwise its edge has forgotten it already, or it never knew of its seat. */
-const isTold = ({ reason, text, unseen }: PendingLeave): boolean =>
+/**
+ * True if a leaving member gets `left`. Otherwise its edge has forgotten it, or its client never knew the
+ * seat.
+ */
+const getsLeft = ({ reason, text, unseen }: PendingLeave): boolean =>
   !unseen && (reason !== 'session_ended' || text !== undefined)
 
-/** By member id; undefined: no message was refused or answered, as in most updates. */
+/** Returns the outcomes by member id. Undefined: no message was refused or answered, as in most updates. */
 function outcomesOf({ outcomes }: Update): Map<string, Outcome[]> | undefined {
   if (outcomes.length === 0) return undefined
   const byMember = new Map<string, Outcome[]>()
@@ -329,20 +339,20 @@ function append<K, V>(lists: Map<K, V[]>, key: K, value: V): void {
   else lists.set(key, [value])
 }
 
-/** A message to an edge without its address, which is the room's. */
+/** A message to an edge, without the address and the epoch of the room. */
 type Reply = ToEdge extends infer M ? (M extends ToEdge ? Omit<M, 'room' | 'epoch'> : never) : never
 
-/** Whose replies they are. */
+/** The room that replies. */
 interface ReplyingRoom {
   readonly epoch: number
   readonly durable?: true | undefined
   readonly code?: string | undefined
 }
 
-/** The way to edges. */
+/** The path to edges. */
 type ReplyEnvironment = Pick<RoomEnvironment, 'metrics' | 'departures' | 'cluster'>
 
-/** What a room says to edges, under its present epoch. */
+/** Sends messages of one room to edges, under the room's present epoch. */
 export class Replies {
   readonly #room: RoomAddress
   readonly #record: ReplyingRoom
@@ -363,7 +373,7 @@ export class Replies {
     return this.#record.code
   }
 
-  /** What one edge gets of a flush. */
+  /** Sends one edge its part of a flush. */
   update(
     edge: string,
     seq: number,
@@ -398,13 +408,13 @@ export class Replies {
     } as ToEdge)
   }
 
-  /** A message without a ref, or a request of an operator, failed. */
+  /** A message without a ref, or a request of an operator, has failed. */
   failed(edge: string, memberId: string, code: ErrorCode, message: string): void {
     this.countError(code)
     this.send(edge, { kind: 'error', member_id: memberId, code, message })
   }
 
-  /** A join did not take place. */
+  /** A join was refused. */
   refuse(
     { edge, member_id: memberId, request_id: requestId }: JoinRequest,
     code: ErrorCode,
@@ -414,14 +424,17 @@ export class Replies {
     this.send(edge, { kind: 'refused', member_id: memberId, request_id: requestId, code, message })
   }
 
-  /** The room cannot handle a message. False: it gets no answer, and its edge is to send it again. */
+  /**
+   * Refuses a message that the room cannot handle. Returns false if such a message has no answer: its edge
+   * sends it again.
+   */
   turnAway(arrival: Arrival, place: Nowhere): boolean {
     const answer = refusalOf(arrival, place, this.epoch)
     if (answer) this.answer(arrival.from, answer)
     return answer !== undefined
   }
 
-  /** Sends an answer, and counts the error in it. */
+  /** Sends an answer, and counts its error. */
   readonly answer = (edge: string, answer: ToEdge): void => {
     if ('code' in answer) this.countError(answer.code)
     this.#environment.cluster.router.deliver(edge, answer)
@@ -431,60 +444,63 @@ export class Replies {
     this.#environment.metrics.roomErrors.inc({ room_type: this.#room.roomType, code })
   }
 
-  /** The room has ended the seat of a member, which is remembered for one that is on its way to another edge. */
+  /**
+   * The room has ended the seat of a member. The node remembers it, for a session that is moving to another
+   * edge.
+   */
   part(edge: string, subscriptionId: string, farewell: Farewell): void {
-    // A session that left a room does not ask for the seat again.
+    // A client that left a room does not ask for that seat again.
     if (farewell.reason !== 'left') this.#environment.departures.add(subscriptionId, farewell)
     this.left(edge, subscriptionId, farewell)
   }
 
-  /** The room has ended the seat of a member, now or before. */
+  /** Sends the end of a seat. */
   left(edge: string, subscriptionId: string, farewell: Farewell): void {
     this.send(edge, { kind: 'left', member_id: subscriptionId, farewell })
   }
 
-  /** The session is no member. */
+  /** The session has no seat in the room. */
   noSeat(edge: string, memberId: string): void {
     this.send(edge, { kind: 'no_seat', member_id: memberId })
   }
 }
 
-/** A member as clients are told of it. */
+/** Returns the member as clients see it. */
 const memberInfo = ({ id, sub, connected }: Member): MemberInfo => ({ member_id: id, sub, connected })
 
 /** A join since the last flush. */
 export interface PendingJoin {
   readonly membership: Membership
-  /** Events of the flush from this one on came after it. */
+  /** Index of the first event of the flush that was emitted after the join. */
   readonly firstEvent: number
-  /** The session takes over a seat that members know of. */
+  /** The session takes over a seat that members know. */
   readonly replaces: boolean
 }
 
-/** A membership given up since the last flush. */
+/** A membership that has ended since the last flush. */
 export interface PendingLeave {
   readonly membership: Membership
   readonly reason: DepartureReason
-  /** Why, in words for the player. */
+  /** Reason for the player. */
   readonly text: string | undefined
-  /** Events of the flush before this one came while the member was there. */
+  /** Index behind the last event of the flush that was emitted while the member was there. */
   readonly endEvent: number
   /** The join was never delivered to its client. */
   readonly unseen: boolean
-  /** A member that the others know of is gone. */
+  /** True if the other members see a member leave. */
   readonly departs: boolean
 }
 
-/** What has happened in a room since its last flush, besides the state. */
+/** Changes of a room since its last flush, except those of the state. */
 export class Pending {
   events: RoomEvent[] = []
   joins: PendingJoin[] = []
   leaves: PendingLeave[] = []
-  /** Members of whom something may have changed. */
+  /** Members that may have changed. */
   readonly changed = new Set<Membership>()
   /** Memberships with `ackDue`. */
   acked: Membership[] = []
-  /** When the first of it happened, on the monotonic clock; undefined: nothing has. */
+  /** When the first change was made (monotonic clock). Undefined: there is none. */
   since: number | undefined
 
   join(membership: Membership): void {
@@ -505,14 +521,14 @@ export class Pending {
     })
   }
 
-  /** Another session takes the seat over. */
+  /** Another session takes over the seat. */
   replace(before: Membership, membership: Membership): void {
     const join = this.joins.find((join) => join.membership === before)
     this.part(before, 'replaced', REPLACED)
     this.joins.push({ membership, firstEvent: this.events.length, replaces: !join || join.replaces })
   }
 
-  /** The membership's `refs.last` goes out as an ack. */
+  /** The next update acks the membership's `refs.last`. */
   ack(membership: Membership): void {
     if (membership.ackDue) return
     membership.ackDue = true
@@ -520,7 +536,7 @@ export class Pending {
   }
 }
 
-/** What of members who are still there is another since the last flush, which is told of with this one. */
+/** Returns the changes of remaining members since the last flush, and marks them as flushed. */
 export function changesOf(
   changed: ReadonlySet<Membership>,
   memberships: Memberships,
@@ -539,7 +555,7 @@ export function changesOf(
   return { presence, renewed }
 }
 
-/** Text for the client whose seat another session has. */
+/** Text for a client whose seat another session has taken over. */
 const REPLACED = 'the player has joined with another session'
 
 const UNCHANGED: Pick<Update, 'presence' | 'renewed'> = { presence: [], renewed: [] }

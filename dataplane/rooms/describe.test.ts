@@ -4,7 +4,7 @@ import { counter } from '../../test/support/rooms/counter-room.ts'
 import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
 import { defineRoom } from './definition.ts'
 
-/** What an operator reads of an event. */
+/** Events as operators read them. */
 const lines = (bench: RoomBench, type = 'counter') =>
   bench
     .describe(type)!
@@ -18,7 +18,7 @@ describe('the last events of a room', () => {
     ['journal', 'roomful.v1.json'],
     ['none', 'roomful.v1.msgpack'],
     ['none', 'roomful.v1.json'],
-  ] as const)('are read back from what resumes are served from: %s, %s', async (durability, codec) => {
+  ] as const)('are read from the history for resumes: %s, %s', async (durability, codec) => {
     const bench = new RoomBench([counter({ durability })])
     await bench.join('counter', 'ann', { codec })
     await bench.join('counter', 'bob', { codec, sub: 'bobby' })
@@ -37,7 +37,7 @@ describe('the last events of a room', () => {
     ])
   })
 
-  it('say when and under which seq they were', async () => {
+  it('have their time and their seq', async () => {
     const { bench } = await roomWith(counter(), ['ann'])
     await bench.advance(90_000)
     const at = new Date(bench.clock.now()).toISOString()
@@ -46,7 +46,7 @@ describe('the last events of a room', () => {
     expect(room.events![0]).toMatchObject({ name: 'psst', at, epoch: room.epoch, seq: room.seq })
   })
 
-  it('come with the room to its next owner, without the times of another clock', async () => {
+  it('are kept by the next owner, without the times of another clock', async () => {
     const { bench: one } = await roomWith(counter(), ['ann'])
     const before = one.describe('counter')!.events!
     const heir = one.successor()
@@ -56,7 +56,7 @@ describe('the last events of a room', () => {
     expect(after[0]).toMatchObject({ kind: 'joined', name: 'bob' })
   })
 
-  it('are few and short, whatever the room tells', async () => {
+  it('are limited in number and size', async () => {
     const room = defineRoom({
       type: 'loud',
       messages: { shout: { data: v.null() } },
@@ -79,14 +79,14 @@ describe('the last events of a room', () => {
 })
 
 describe('a query for rooms', () => {
-  /** Their keys, how many there are of them, and how many rooms there are. */
+  /** Keys of the rooms, their number, and the number of all rooms. */
   const ask = ({ host }: RoomBench, query: object) => {
     const { items, found, total } = host.describe({ include_state: false, ...query })
     const rooms = [...items]
     return { rooms, answer: [rooms.map(({ key }) => key), found, total] }
   }
 
-  it('finds rooms by their name and by who is in them, and counts what it leaves out', async () => {
+  it('finds rooms by their names and by their members, and counts the rooms that it leaves out', async () => {
     const bench = new RoomBench([counter()])
     await bench.join('counter', 'ann', { key: 'north' })
     await bench.join('counter', 'bob', { key: 'south', sub: 'Robert' })
@@ -110,14 +110,14 @@ describe('a query for rooms', () => {
     expect(bench.host.members).toBe(3)
   })
 
-  it('puts rooms with the most members first, those of equal rank by name', async () => {
+  it('puts rooms with the most members first, and rooms with equally many by name', async () => {
     const bench = new RoomBench([counter()])
     for (const [name, key] of Object.entries({ ann: 'b', bob: 'c', cat: 'c', dan: 'a' }))
       await bench.join('counter', name, { key })
     expect(ask(bench, {}).answer[0]).toEqual(['c', 'a', 'b'])
   })
 
-  it('tells how many updates each room has a second, also when another asks at the same time', async () => {
+  it('returns the updates per second of each room, also if another operator asks at the same time', async () => {
     const bench = new RoomBench([counter()])
     for (const [name, key] of Object.entries({ ann: 'busy', bob: 'idle' }))
       await bench.join('counter', name, { key })

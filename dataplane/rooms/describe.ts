@@ -27,13 +27,13 @@ import { LiveState } from './state.ts'
 import type { RoomStream } from './stream.ts'
 import type { Reservation } from './table.ts'
 
-/** Rates over less time than this say little. */
+/** Shortest time between two samples. Rates over less time are inaccurate. */
 const SHORTEST_MS = 900
 
 /** The rooms of a node as operators see them. */
 export class RoomDescriptions {
   readonly #clock: Pick<Clock, 'monotonic'>
-  /** How fast each room's seq grows: nothing is counted for it, what the last sample saw is compared. */
+  /** Seq of each room at the last sample, and its updates per second then. Rooms count nothing for this. */
   readonly #seen = new WeakMap<Room, { seq: number; perSecond: number | null }>()
   #sampledAt = Number.NEGATIVE_INFINITY
 
@@ -41,7 +41,7 @@ export class RoomDescriptions {
     this.#clock = clock
   }
 
-  /** Returns the rooms that a query is for, those with the most members first. */
+  /** Returns the rooms that match a query, those with the most members first. */
   of(rooms: readonly Room[], query: RoomQuery): Found<RoomDescription> {
     const { room_id: roomId, q, limit } = query
     if (roomId === undefined) this.#sample(rooms)
@@ -56,7 +56,10 @@ export class RoomDescriptions {
     })
   }
 
-  /** The room as its members know it: seq and checksum are those of the last delivered flush; with the state, of one that may be on its way. */
+  /**
+   * Describes a room as its members see it. Seq and checksum are those of the last delivered flush. With the
+   * state, they are those of the last flush, which may still be in flight.
+   */
   #describe(room: Room, query: RoomQuery): RoomDescription {
     const {
       address,
@@ -98,7 +101,7 @@ export class RoomDescriptions {
     }
   }
 
-  /** Samples all rooms, unless that was just done: several may ask at once. */
+  /** Samples all rooms, unless that was just done: several operators may ask at the same time. */
   #sample(rooms: Iterable<Room>): void {
     const now = this.#clock.monotonic()
     const seconds = (now - this.#sampledAt) / 1000
@@ -137,17 +140,18 @@ const describeMember = (
   ...(grants && { layers: grants.of(member.id) }),
 })
 
-/** More of a room's events is not told. */
+/** Maximum number of events in a description. */
 const MOST = 50
-/** Data longer than this, as JSON, is cut. */
+/** Longer data, as JSON, is cut to this many characters. */
 const LONGEST_DATA = 1000
 
-/** What is known of an event besides its update. */
+/** An event without its update. */
 type Described = Omit<RoomEventDescription, 'epoch' | 'seq' | 'at'>
 
 /**
- * The last events of a room, and who came and went: the latest first, 50 at most. Nothing is kept for it, it is read back from what
- * resumes are served from; so it reaches as far as that, and ends where the room was empty.
+ * Returns the latest events, joins and leaves of a room, the latest first, at most 50. They are read from the
+ * history for resumes, so nothing else is kept. The list reaches back as far as the history, and ends where
+ * the room was empty.
  */
 function recentEvents(
   history: History,
@@ -158,50 +162,50 @@ function recentEvents(
   for (const kept of history.latest) {
     const { epoch, seq, since } = kept
     const at = since === undefined ? null : timestamp(wallOffset + since)
-    for (const told of describedBy(kept, format).toReversed()) recent.push({ ...told, epoch, seq, at })
+    for (const event of describedBy(kept, format).toReversed()) recent.push({ ...event, epoch, seq, at })
     if (recent.length >= MOST) break
   }
   return recent.slice(0, MOST)
 }
 
-/** Events of an update, and who came and went, in its order. */
+/** Returns events, joins and leaves of an update, in its order. */
 function describedBy({ frames, targeted, packed }: KeptUpdate, format: JournalFormat): Described[] {
   const { 'roomful.v1.json': json, 'roomful.v1.msgpack': msgpack } = frames.rest ?? {}
   const sent = json ?? msgpack
   if (sent) {
-    // Whose room it is need not be known.
+    // Decoding does not depend on the room.
     const msgpackCodec = new MsgpackClientCodec('')
     const decode = (payload: Uint8Array): DecodedMessage =>
       json ? JSON.parse(Buffer.from(payload).toString()) : msgpackCodec.decode(payload)
     return [...payloadsOf(sent).flatMap((payload) => ofMessage(decode(payload))), ...targeted.map(ofEvent)]
   }
-  // Of an update that was sent, what is not in these frames was for no one.
+  // An update that was sent has no other parts for all members.
   if (Object.keys(frames.patch).length > 0 || !packed) return targeted.map(ofEvent)
   const { events, joined, left } = format.readEntry(packed)
   return [
     ...events.map(ofEvent),
-    ...left.map(({ member, reason }) => told('left', member.id, { sub: member.sub, reason })),
-    ...joined.map(({ member }) => told('joined', member.id, { sub: member.sub })),
+    ...left.map(({ member, reason }) => described('left', member.id, { sub: member.sub, reason })),
+    ...joined.map(({ member }) => described('joined', member.id, { sub: member.sub })),
   ]
 }
 
 function ofMessage(message: DecodedMessage): Described[] {
   switch (message.t) {
     case 'event':
-      return [told('event', message.name, message.data)]
+      return [described('event', message.name, message.data)]
     case 'member': {
       const { status, member_id: memberId, sub, reason } = message
-      if (status === 'joined') return [told('joined', memberId, { sub })]
-      return status === 'left' ? [told('left', memberId, { sub, reason: reason! })] : []
+      if (status === 'joined') return [described('joined', memberId, { sub })]
+      return status === 'left' ? [described('left', memberId, { sub, reason: reason! })] : []
     }
     default:
       return []
   }
 }
 
-const ofEvent = ({ name, data, to }: RoomEvent): Described => told('event', name, data, to)
+const ofEvent = ({ name, data, to }: RoomEvent): Described => described('event', name, data, to)
 
-function told(kind: Described['kind'], name: string, data: Json, to?: readonly string[]): Described {
+function described(kind: Described['kind'], name: string, data: Json, to?: readonly string[]): Described {
   const text = JSON.stringify(data)
   return {
     kind,
@@ -228,7 +232,10 @@ export function viewOf({ members, reservations, state }: ViewedRoom, shown: Show
   }
 }
 
-/** The same of a record that no node runs. `definition` undefined: its hidden parts are not known, so that only all of the state can be shown. */
+/**
+ * As `viewOf`, for a room that no node runs. `definition` undefined: its hidden parts are not known, so only
+ * the whole state can be shown.
+ */
 export function recordedView(
   { memberships, tables, tree }: RestoredRoom,
   definition: RoomDefinition | undefined,

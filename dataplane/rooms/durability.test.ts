@@ -11,11 +11,11 @@ import type { RoomEnvironment } from './environment.ts'
 import { JournalFormat } from './journal.ts'
 
 describe('a journal room', () => {
-  it('delivers nothing, no ack either, before the store has it; what comes meanwhile is one more update, however much it is', async () => {
+  it('delivers nothing, not even an ack, before the store has it, and puts all changes until then into one more update', async () => {
     const { bench, ann } = await roomWith(counting('journal'), ['ann'])
     bench.store.mood = 'slow'
     for (let ref = 1; ref <= 10; ref++) await bench.say('counter', 'ann', 'inc', null, ref)
-    // A member that asks for the state gets what is committed.
+    // A member that asks for the state gets the committed state.
     bench.resync('counter', ann, 'sequence')
     expect([ann.state, ann.acked, bench.store.held]).toEqual([{ count: 0 }, 0, 1])
     for (const seen of [1, 10]) {
@@ -36,14 +36,14 @@ describe('a journal room', () => {
 })
 
 describe('a snapshot room', () => {
-  /** One that has been saved once, and how often it was written by then. */
+  /** A room that was written once, and the number of its writes until then. */
   const saved = async () => {
     const { bench, ann } = await roomWith(counting('snapshot'), ['ann'])
     await bench.advance(1000, 50)
     return { bench, ann, writes: bench.store.writes }
   }
 
-  it('delivers at once, and is saved at most a second after a change', async () => {
+  it('delivers immediately, and is written at most a second after a change', async () => {
     const { bench, ann, writes } = await saved()
     await bench.say('counter', 'ann', 'inc', null, 1)
     expect([ann.state, ann.acked, bench.store.writes]).toEqual([{ count: 1 }, 1, writes])
@@ -53,7 +53,7 @@ describe('a snapshot room', () => {
     }
   })
 
-  it('is saved again at once when a save took so long that a change has waited a second for the next', async () => {
+  it('is written again immediately if a write took so long that a change has waited for a second', async () => {
     const { bench, writes } = await saved()
     bench.store.mood = 'slow'
     await bench.say('counter', 'ann', 'inc', null, 1)
@@ -66,7 +66,7 @@ describe('a snapshot room', () => {
     expect(bench.store.writes).toBe(writes + 2)
   })
 
-  it('is saved in time however often the node hears that another has the room, and asks the store whose it is', async () => {
+  it('is written in time however often its node checks in the store that it still owns the room', async () => {
     const { bench, writes } = await saved()
     const { rooms } = bench.store.store
     const { inspect } = rooms
@@ -80,7 +80,7 @@ describe('a snapshot room', () => {
     expect(bench.store.writes).toBe(writes + 1)
   })
 
-  it('is saved after its next change when it could not be encoded once', async () => {
+  it('is written after its next change if it could not be encoded once', async () => {
     const { bench, writes } = await saved()
     vi.spyOn(JournalFormat.prototype, 'snapshot').mockImplementationOnce(() => {
       throw new RangeError('Array buffer allocation failed')
@@ -92,7 +92,7 @@ describe('a snapshot room', () => {
     }
   })
 
-  it('is saved without its history: a save is as large as the room, however much has happened', async () => {
+  it('is written without its history: a write is as large as the room, however much has happened', async () => {
     const { bench } = await roomWith(counting('snapshot'), ['ann'])
     const saves = vi.spyOn(bench.store.store.rooms, 'snapshot')
     await bench.advance(1000, 50)
@@ -103,7 +103,7 @@ describe('a snapshot room', () => {
     expect(bytes.at(-1)).toBeLessThan(bytes[0]! + 16)
   })
 
-  it('goes on elsewhere from its last save; who saw more is resynced, though the new owner has come to the same seq by another way', async () => {
+  it('continues on another node from its last write, and members that saw more are resynced, even if the new owner has reached the same seq', async () => {
     const { bench, ann, bob } = await roomWith(counting('snapshot'), ['ann', 'bob'])
     await bench.say('counter', 'ann', 'inc', null, 1)
     await bench.advance(1000, 50)
@@ -122,7 +122,7 @@ describe('a snapshot room', () => {
 })
 
 describe('a room that is not stored', () => {
-  it('writes nothing for its updates, and keeps its record alive all the same', async () => {
+  it('writes none of its updates, but keeps its record alive', async () => {
     const { bench, ann } = await roomWith(counting('none'), ['ann'])
     bench.message('counter', 'ann', 'inc', null, 1)
     await bench.advance(5000, 50)
@@ -132,7 +132,7 @@ describe('a room that is not stored', () => {
     expect(bench.host.size).toBe(1)
   })
 
-  it('is handed over as it is, and that does not come back once its new owner is dead', async () => {
+  it('is handed over with its state, which does not come back after the new owner has died', async () => {
     const { bench, ann } = await roomWith(counting('none'), ['ann'])
     await bench.say('counter', 'ann', 'inc', null, 1)
     const heir = bench.successor([ann])
@@ -190,7 +190,7 @@ describe('FencedLog', () => {
     return { clock, store, environment, fence, log, nodes, empty }
   }
 
-  it('is not released if another node has the room, although the announcement before had to be repeated', async () => {
+  it('is not released if another node owns the room, even if the announcement before it had to be repeated', async () => {
     const { store, fence, log } = await setup()
     vi.spyOn(store.notices, 'announce').mockRejectedValueOnce(new StoreUnavailable('down'))
     await store.rooms.claim(ROOM, 'node_b', fence.epoch, TTL_MS)
@@ -257,7 +257,7 @@ describe('FencedLog', () => {
 describe('store trouble', () => {
   const ROOM = 'prj_test/counter:a'
 
-  /** The store loses everything these nodes have told it; what stands in its place. */
+  /** Replaces the store of these nodes by an empty one, and returns that. */
   function wipe(...benches: RoomBench[]) {
     const empty = memoryStore({ clock: benches[0]!.clock })
     for (const bench of benches) bench.store.follow(() => empty.rooms)
@@ -266,20 +266,20 @@ describe('store trouble', () => {
 
   describe('a store that does not answer', () => {
     for (const mood of ['silent', 'deaf'] as const)
-      it(`freezes a room, which goes on by itself without losing or repeating anything (${mood})`, async () => {
+      it(`freezes a room, which continues later without losing or repeating anything (${mood})`, async () => {
         const { bench, ann } = await roomWith(counting('journal'), ['ann'], {
           limits: { waitingMessages: 3 },
         })
         bench.store.mood = mood
         bench.message('counter', 'ann', 'inc', null, 1)
         await bench.advance(50)
-        // Not applied until it is known what stands; bounded.
+        // Messages are not applied until it is known which writes are stored. The inbox is bounded.
         for (let ref = 2; ref <= 6; ref++) bench.message('counter', 'ann', 'inc', null, ref)
         bench.message('counter', 'ann', 'inc', null)
         const bob = await bench.join('counter', 'bob')
         await bench.advance(5000, 50)
         expect([ann.state, ann.acked, bob.inRoom]).toEqual([{ count: 0 }, 0, false])
-        // A refusal of what was not settled would leave a hole, which the messages behind it wait for.
+        // Refusing a message that was not handled would leave a gap, and later messages would wait for it.
         expect(ann.errors).toMatchObject([{ code: 'room_unavailable', ref: undefined }])
         expect(bench.sentOf('resend')).toEqual([])
         bench.store.mood = 'fine'
@@ -294,7 +294,7 @@ describe('store trouble', () => {
       })
 
     it.each([11, 150])(
-      'for %d minutes, in which the record runs out, is told the room from memory',
+      'for %d minutes, in which the record expires, gets the room from memory',
       async (minutes) => {
         const { bench, ann } = await roomWith(counting('journal'), ['ann'])
         await bench.say('counter', 'ann', 'inc', null, 1)
@@ -311,7 +311,7 @@ describe('store trouble', () => {
   })
 
   describe('a store that comes back empty', () => {
-    it('is told nothing of a room that is not stored but whose it is', async () => {
+    it('gets only the owner of a room that is not stored', async () => {
       const { bench, ann } = await roomWith(counting('none'), ['ann'])
       await bench.say('counter', 'ann', 'inc', null, 1)
       wipe(bench)
@@ -322,7 +322,7 @@ describe('store trouble', () => {
       expect(await bench.claimed('counter')).toMatchObject({ snapshot: new Uint8Array(0), journal: [] })
     })
 
-    it('while an update waits to be committed, has that update once', async () => {
+    it('gets an update that waits for its commit once', async () => {
       const { bench, ann } = await roomWith(counting('journal'), ['ann'])
       bench.store.mood = 'slow'
       await bench.advance(200_000, 10_000)
@@ -342,7 +342,7 @@ describe('store trouble', () => {
   })
 
   describe('a node whose lease has run out', () => {
-    it('answers an attach that was asked again and again once', async () => {
+    it('answers a repeated attach once', async () => {
       const { bench, ann } = await roomWith(counting('journal'), ['ann'])
       bench.mayAct = false
       for (let asked = 0; asked < 50; asked++) bench.attach('counter', ann)
@@ -352,7 +352,7 @@ describe('store trouble', () => {
       expect(bench.sentOf('attached')).toHaveLength(1)
     })
 
-    it('loses what others have claimed meanwhile, without a word', async () => {
+    it('drops rooms that other nodes have claimed, without another update', async () => {
       const { bench } = await roomWith(counting('none'), ['ann'])
       bench.mayAct = false
       await bench.claimed('counter')
@@ -366,8 +366,8 @@ describe('store trouble', () => {
     })
   })
 
-  describe('a store that came back empty, of two that take themselves for the owner', () => {
-    /** One was replaced by the other while it was cut off, and does not know. */
+  describe('a store that came back empty, with two nodes that act as the owner', () => {
+    /** One node was replaced by the other while it was cut off, and does not know that. */
     const twoOwners = async () => {
       const { bench: old, ann } = await roomWith(counting('journal'), ['ann'], { nodeId: 'node_x' })
       old.clock.advance(1000)
@@ -380,7 +380,7 @@ describe('store trouble', () => {
     }
 
     for (const first of ['old', 'heir'] as const)
-      it(`is told the room by the last, also when ${first === 'old' ? 'the earlier one' : 'that one'} finds out first`, async () => {
+      it(`gets the room from the last owner, also if ${first === 'old' ? 'the earlier one' : 'that one'} finds out first`, async () => {
         const { clock, old, heir, ann } = await twoOwners()
         const order = first === 'old' ? [old, heir] : [heir, old]
         wipe(...order)
@@ -399,8 +399,11 @@ describe('store trouble', () => {
         expect([ann.state, ann.acked, ann.faults]).toEqual([{ count: 2 }, 2, []])
       })
 
-    /** The last owner is away; the earlier one has told the store the room, and come to the seq that ann has seen under the last. */
-    const toldByTheEarlier = async () => {
+    /**
+     * The last owner is away. The earlier one has written the room to the store, and has reached the seq that
+     * ann has seen under the last.
+     */
+    const writtenByTheEarlier = async () => {
       const { clock, old, ann } = await twoOwners()
       const store = wipe(old)
       clock.advance(1000)
@@ -409,15 +412,15 @@ describe('store trouble', () => {
       return { old, store, ann }
     }
 
-    it('is told the room by the earlier, and who saw what the last did is given the whole state', async () => {
-      const { old, ann } = await toldByTheEarlier()
+    it('gets the room from the earlier owner, and members that saw updates of the last one get the whole state', async () => {
+      const { old, ann } = await writtenByTheEarlier()
       old.members.set('ann', ann)
       expect(await old.resume('counter', ann)).toMatchObject({ resumed: false })
     })
 
     for (const ending of ['hands the room over', 'dies'] as const)
-      it(`so it is also when that one ${ending}, and another goes on with the room`, async () => {
-        const { old, store, ann } = await toldByTheEarlier()
+      it(`gets it so, too, if that owner ${ending}, and another one continues the room`, async () => {
+        const { old, store, ann } = await writtenByTheEarlier()
         await old.say('counter', 'ann', 'inc', null)
         if (ending === 'hands the room over') await old.host.close()
         const next = old.successor([ann], { store, nodeId: 'node_z' })
@@ -425,7 +428,7 @@ describe('store trouble', () => {
         expect([ann.state, ann.resyncs, ann.faults]).toEqual([{ count: 2 }, 1, []])
       })
 
-    it('is told an update that the earlier could not commit until then under the epoch that it stands under', async () => {
+    it('gets an update that the earlier owner could not commit before, under the new epoch', async () => {
       const { bench: old, ann } = await roomWith(counting('journal'), ['ann'], { nodeId: 'node_x' })
       const heir = old.successor([], { nodeId: 'node_y' })
       old.store.mood = 'deaf'
@@ -452,7 +455,7 @@ describe('store trouble', () => {
 
   describe('a store that refuses every write of a room for 0.7 s', () => {
     for (const durability of ['journal', 'snapshot'] as const)
-      it(`freezes a ${durability} room: it keeps its memory, and is written when the store takes it`, async () => {
+      it(`freezes a ${durability} room, which keeps its memory and is written when the store accepts it`, async () => {
         const { bench, ann } = await roomWith(counting(durability), ['ann'])
         await bench.advance(1000, 50)
         await bench.say('counter', 'ann', 'inc', null, 1)
@@ -473,7 +476,7 @@ describe('store trouble', () => {
   })
 
   describe('a store that has run half of a commit', () => {
-    it('has the update once: the whole room takes the place of the journal', async () => {
+    it('has the update once: the whole room replaces the journal', async () => {
       const { bench, ann } = await roomWith(counting('journal'), ['ann'])
       await bench.say('counter', 'ann', 'inc', null, 1)
       const { rooms } = bench.store.store
@@ -486,7 +489,7 @@ describe('store trouble', () => {
   })
 
   describe('a store that can never take the record of a room', () => {
-    it('ends it here instead of freezing it for good', async () => {
+    it('ends the room here instead of freezing it for ever', async () => {
       const { bench } = await roomWith(counting('journal'), ['ann'])
       vi.spyOn(bench.store.store.rooms, 'commit').mockRejectedValue(new StoreRejected('WRONGTYPE'))
       await bench.say('counter', 'ann', 'inc', null, 1)

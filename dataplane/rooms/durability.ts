@@ -14,18 +14,23 @@ import type { Timer } from './scheduler.ts'
 import type { RoomStream } from './stream.ts'
 
 /**
- * When and how a room's updates reach the store, as its room type asks for: a `journal` room has each update written before it stands, a `snapshot`
- * room is written soon after it has changed, and one with `none` is written only to be handed over.
+ * Writes a room's updates to the store, as its durability requires. A `journal` room commits each update
+ * before it is delivered. A `snapshot` room is written soon after a change. A `none` room is written only for
+ * a handoff.
  */
 export class RoomDurability {
   readonly #durability: Durability
   readonly #room: RoomStream
   #ended = false
-  /** Of a journal: entries and bytes since the snapshot, and the size of that. A room has none at first. */
+  /**
+   * Entries and bytes of the journal since the snapshot, and bytes of the snapshot. A new journal starts with
+   * a snapshot.
+   */
   #journal = { entries: Number.POSITIVE_INFINITY, bytes: 0, snapshotBytes: 0 }
-  /** Of a `snapshot` room: when it is written next; whether it is being written, and since when it has changes that this does not write. */
+  /** Next write of a `snapshot` room. */
   readonly #snapshot: Timer
   #writing = false
+  /** When the first change was made that neither the last nor the running write contains. */
   #changedSince: number | undefined
 
   constructor(durability: Durability, room: RoomStream) {
@@ -34,29 +39,32 @@ export class RoomDurability {
     this.#snapshot = room.environment.scheduler.timer(() => this.#writeSnapshot())
   }
 
-  /** The room had another owner. One that is not stored was handed over, and what it was then is not to come back. */
+  /**
+   * The room had another owner. The record that a `none` room left for its handoff must not come back, so it
+   * is overwritten.
+   */
   takenOver(): void {
     if (!this.#room.stored) void this.#replace(this.#room.whole())
   }
 
-  /** The journal entry of an update; undefined in a room that is not stored. */
+  /** Returns the journal entry of an update. Undefined: the room is not stored. */
   entry(update: Update): Uint8Array | undefined {
     return this.#room.stored ? this.#room.environment.format.entry(update) : undefined
   }
 
   /**
-   * Keeps the update that the room has flushed last, of which this is the entry. The promise tells whether it stands; undefined: it need
-   * not be waited for. `atOnce`: a `snapshot` room is written with this update, which waits for the write.
-   * `notices` are written with the update.
+   * Commits the room's last update, whose entry is `entry`. Resolves to true if it is stored, and to false if
+   * another node owns the room. Undefined: the delivery need not wait. `writeNow`: a `snapshot` room is
+   * written now, and the delivery waits. `notices` are written with the update.
    */
   commit(
     entry: Uint8Array | undefined,
-    atOnce: boolean,
+    writeNow: boolean,
     notices: readonly Uint8Array[],
   ): Promise<boolean> | undefined {
     if (!entry) return undefined
     const { environment, record } = this.#room
-    if (this.#durability === 'snapshot' && atOnce) {
+    if (this.#durability === 'snapshot' && writeNow) {
       this.#snapshot.cancel()
       this.#changedSince = undefined
       return record.replace(this.#room.withoutHistory(), notices)
@@ -78,21 +86,27 @@ export class RoomDurability {
     return record.append(entry, notices)
   }
 
-  /** The next update is written as a whole snapshot, which says the version of the state: no entry does. */
+  /**
+   * Makes the next commit write a snapshot. Journal entries do not contain the version of the state, nor the
+   * code.
+   */
   snapshotNext(): void {
     this.#journal.entries = Number.POSITIVE_INFINITY
   }
 
-  /** Gives the room up, for others to go on with (`forget` false: written first) or for good, with what its last turn leaves. */
+  /**
+   * Releases the room. `forget` false: writes the room first, for the next owner. `forget` true: the room
+   * ends, and `left` stays of its last turn.
+   */
   async release(forget: boolean, left: Pick<Release, 'notices' | 'outcomes'> = {}): Promise<boolean> {
     const { record, stored } = this.#room
-    // A room that is not stored has no history to give.
+    // A room that is not stored hands over no history.
     const whole = () => (stored ? this.#room.whole() : this.#room.withoutHistory())
     if (!forget && !(await record.replace(whole()))) return false
     return record.release(forget, left)
   }
 
-  /** Nothing is written by itself any more. */
+  /** Ends all scheduled writes. */
   end(): void {
     this.#ended = true
     this.#snapshot.cancel()
@@ -103,8 +117,8 @@ export class RoomDurability {
   }
 
   #writeSnapshot(): void {
-    // One every second need not carry what a crash makes worthless: members are resynced after one. Where this throws, the next change
-    // asks for a snapshot again.
+    // A write each second need not contain the history, because members resync after a crash anyway. If this
+    // line throws, the next change schedules a snapshot again.
     this.#changedSince = undefined
     const whole = this.#room.withoutHistory()
     this.#writing = true
@@ -114,7 +128,7 @@ export class RoomDurability {
     })
   }
 
-  /** Writes what no update waits for. */
+  /** Writes a snapshot that no update waits for. */
   async #replace(whole: Uint8Array): Promise<void> {
     if (!(await this.#room.record.replace(whole)) && !this.#ended) this.#room.fenced()
   }
@@ -122,15 +136,15 @@ export class RoomDurability {
 
 const FIRST_RETRY_MS = 50
 const LONGEST_RETRY_MS = 1000
-/** Notices that were written so long before the last one are kept, and at most so many: the store may lose them. */
+/** Written notices are kept for this long, and at most this many, because the store may lose them. */
 const NOTICES_KEPT_MS = 30_000
 const MAX_NOTICES_KEPT = 1000
-/** How often is checked whether a room may be written again. */
+/** Interval of the checks whether a lost room may be written again. */
 const CHECK_MS = 100
 
-/** For how long the store keeps a room that no one has, from a write on. */
+/** How long the store keeps a room without an owner, from a write on. */
 export interface RoomLife {
-  /** Milliseconds; Infinity: until an owner says otherwise. */
+  /** Milliseconds. Infinity: until an owner changes it. */
   readonly ttlMs: number
   /** The room counts as one of its creator's lasting rooms. */
   readonly lasting: boolean
@@ -152,39 +166,39 @@ type NoticingWrite = (fence: Fence, notices: readonly Uint8Array[]) => Promise<b
 type Standing = 'same' | 'next' | 'rewritten' | 'lost'
 
 /**
- * A room's record in the store, written under this node's fence, one write after the other. Each write's promise tells true once it is
- * certain to stand, or false when the room is another node's (fenced), and takes as long as that needs: a write whose answer was lost
- * is neither taken for done nor blindly repeated, the record says which it was.
+ * A room's record in the store. Writes run under this node's fence, one after the other. The promise of a
+ * write resolves to true when the write is certainly stored, or to false if another node owns the room. If
+ * the answer to a write is lost, the log reads the record to learn whether the write is stored, before it
+ * repeats the write.
  */
 export class FencedLog {
   readonly #environment: RoomEnvironment
   readonly #room: RecordedRoom
   #fence: Fence
   #last: Promise<unknown> = Promise.resolve()
-  /** One that has not begun. */
+  /** A verification that has not begun. Later callers share it. */
   #verification: Promise<boolean> | undefined
   #uncertain = false
   #givenUp = false
   #ownedAt = 0
-  /** Up to when the room is counted, as far as this owner has said: milliseconds since 1970. */
+  /** Until when the store counts the room, by this owner's last refresh: milliseconds since 1970. */
   #countedUntil: number
   /**
-   * When the room is to be woken, as far as the store was told: at no time later than the record says. Infinity: what an earlier owner has told it,
-   * or something that is not known.
+   * The room's wakeup time in the store. It is never later than the time in the record. Undefined: none.
+   * Infinity: not known, or written by an earlier owner.
    */
   #wakeAt: number | undefined
   #wakeups = 0
-  /** A claim of a record that the store has lost was sent, and nothing is known of it. */
+  /** A claim of a lost record was sent, and its answer is unknown. */
   #claiming = false
-  /** Entries given to the journal, and how many of them a whole room that was written in their place has in it. */
+  /** Entries given to the journal, and how many of them the last whole write contains. */
   #entries = 0
   #covered = 0
   /** Notices that are not known to be written, by update. */
   readonly #unwritten = new Set<readonly Uint8Array[]>()
-  /** Notices that were written lately, and when that was, on the monotonic clock. */
+  /** Notices that were written recently, with the time of the write (monotonic clock). */
   #written: WrittenNotice[] = []
 
-  /** Of a room that this node has claimed. */
   constructor(environment: RoomEnvironment, room: RecordedRoom, fence: Fence) {
     this.#environment = environment
     this.#room = room
@@ -197,12 +211,12 @@ export class FencedLog {
     return this.#fence.epoch
   }
 
-  /** Of a released room: when it was still this node's, milliseconds since 1970. */
+  /** When this node last owned the released room: milliseconds since 1970. */
   get ownedAt(): number {
     return this.#ownedAt
   }
 
-  /** Whether the store is silent, and it is not known what stands. */
+  /** True if the store does not answer, and it is unknown which writes are stored. */
   get uncertain(): boolean {
     return this.#uncertain
   }
@@ -213,8 +227,8 @@ export class FencedLog {
     const { ttlMs } = this.#life
     const wakeAt = this.#room.wakeAt
     if (notices.length > 0) this.#unwritten.add(notices)
-    const done = this.#alone(async () => {
-      // The store had lost the record, and was told all of the room while this entry waited.
+    const done = this.#inOrder(async () => {
+      // The store had lost the record while this entry waited, and a whole write contains the entry.
       if (number <= this.#covered) return true
       const write: NoticingWrite = (fence, added) =>
         this.#records.commit(this.#room.name, fence, entry, ttlMs, added)
@@ -226,44 +240,47 @@ export class FencedLog {
 
   /** Replaces snapshot and journal. */
   replace(snapshot: Uint8Array, notices: readonly Uint8Array[] = []): Promise<boolean> {
-    const said = this.#said()
+    const fields = this.#snapshotFields()
     const wakeAt = this.#room.wakeAt
     if (notices.length > 0) this.#unwritten.add(notices)
-    const write: NoticingWrite = (fence, added) => this.#snapshot(fence, snapshot, said, added)
-    const done = this.#alone(() => this.#waking(wakeAt, [notices], write))
-    this.#countFor(said.ttlMs)
+    const write: NoticingWrite = (fence, added) => this.#snapshot(fence, snapshot, fields, added)
+    const done = this.#inOrder(() => this.#waking(wakeAt, [notices], write))
+    this.#countFor(fields.ttlMs)
     return done
   }
 
-  /** Gives the room up; with `forget`, everything but its epoch goes. After that it is not this node's, with any answer. */
+  /**
+   * Releases the room. `forget`: deletes all of the record except its epoch. This node does not own the room
+   * afterwards, whatever the result.
+   */
   release(forget: boolean, left: Pick<Release, 'notices' | 'outcomes'> = {}): Promise<boolean> {
     const { notices = [] } = left
     const options = { forget, ...(forget ? { ttlMs: this.#recordTtlMs } : this.#life), ...left }
     let firstAt: number | undefined
     return this.#untilAnswered(async () => {
       if (notices.length > 0) await this.#environment.notices.announce(this.#room.name, this.#fence)
-      // Refused after a lost answer: that release took place, or the room is another node's.
+      // The store refuses after a lost answer: the first release took place, or another node owns the room.
       const wasSent = firstAt !== undefined
       const at = this.#environment.clock.now()
       firstAt ??= at
       const isDone = await this.#records.release(this.#room.name, this.#fence, options)
       this.#ownedAt = isDone ? at : firstAt
       const released = isDone || wasSent
-      if (released && forget && this.#wakeAt !== undefined) this.#tellWakeup(undefined)
+      if (released && forget && this.#wakeAt !== undefined) this.#sendWakeup(undefined)
       if (released && notices.length > 0) this.#room.notices.wrote(notices.length)
       return released
     })
   }
 
-  /** The store says that the room is due: it is told again when it is. */
+  /** The store has reported the room as due: sends its wakeup time again. */
   repeatWakeup(): void {
-    if (this.#wakeAt !== Number.POSITIVE_INFINITY) this.#tellWakeup(this.#wakeAt)
+    if (this.#wakeAt !== Number.POSITIVE_INFINITY) this.#sendWakeup(this.#wakeAt)
   }
 
   /**
-   * Writes what a room that is to be woken at `wakeAt` has: the store is told before where that is earlier than it knows, and after where
-   * it is not. If notices of `updates` are not written yet, they are written as well, and the store is told before, so that no notice is in no
-   * index.
+   * Runs a write of a record whose wakeup time is `wakeAt`. A time earlier than the store's goes to the store
+   * before the write, and a later one after it, so the store is never late. Adds the notices of `updates`
+   * that are not written yet, and announces them first, so that the index has every stored notice.
    */
   async #waking(
     wakeAt: number | undefined,
@@ -275,13 +292,13 @@ export class FencedLog {
     if (unwritten.length > 0 && !(await this.#announce())) return false
     const known = this.#wakeAt ?? Number.POSITIVE_INFINITY
     if (wakeAt !== undefined && wakeAt < known && !(await this.#requireWakeup(wakeAt))) return false
-    const stands = await this.#settle((fence) => write(fence, unwritten.flat()), appends)
-    if (stands) this.#wrote(unwritten)
-    if (stands && this.#wakeAt !== wakeAt) this.#tellWakeup(wakeAt)
-    return stands
+    const stored = await this.#writeUntilCertain((fence) => write(fence, unwritten.flat()), appends)
+    if (stored) this.#wrote(unwritten)
+    if (stored && this.#wakeAt !== wakeAt) this.#sendWakeup(wakeAt)
+    return stored
   }
 
-  /** Tells the store when to wake the room, until it has answered; false: that is given up. */
+  /** Sends the wakeup time to the store until it answers. False: the attempts were given up. */
   #requireWakeup(at: number): Promise<boolean> {
     return this.#retry(async () => {
       await this.#environment.wakeups.set(this.#room.name, this.#nextWakeup(), at)
@@ -290,7 +307,7 @@ export class FencedLog {
     })
   }
 
-  /** Tells the store that notices follow, until it has answered. False: that is given up. */
+  /** Announces notices to the store until it answers. False: the attempts were given up. */
   #announce(): Promise<boolean> {
     return this.#retry(async () => {
       await this.#environment.notices.announce(this.#room.name, this.#fence)
@@ -298,7 +315,7 @@ export class FencedLog {
     })
   }
 
-  /** The notices of these updates are written. */
+  /** The notices of these updates are stored. */
   #wrote(updates: readonly (readonly Uint8Array[])[]): void {
     const written = updates.filter((notices) => this.#unwritten.delete(notices)).flat()
     if (written.length === 0) return
@@ -308,8 +325,8 @@ export class FencedLog {
     this.#written = [...kept, ...written.map((notice) => ({ at, notice }))].slice(-MAX_NOTICES_KEPT)
   }
 
-  /** The same, for what no write waits for. */
-  #tellWakeup(at: number | undefined): void {
+  /** Sends the wakeup time to the store, without waiting for the answer. */
+  #sendWakeup(at: number | undefined): void {
     this.#wakeAt = at
     this.#environment.wakeups.set(this.#room.name, this.#nextWakeup(), at).catch(() => {
       this.#wakeAt = Number.POSITIVE_INFINITY
@@ -320,11 +337,14 @@ export class FencedLog {
     return { epoch: this.#fence.epoch, version: ++this.#wakeups }
   }
 
-  /** Says for how long the record lives, and for how long the room is counted, which no other write does. */
+  /**
+   * Extends the life of the record, and the time for which the store counts the room. No other write extends
+   * that time.
+   */
   refresh(): Promise<boolean> {
     const { ttlMs, lasting } = this.#life
     this.#countedUntil = this.#environment.clock.now() + ttlMs
-    // A fail-over of the store may have lost it.
+    // A fail-over of the store may have lost the wakeup time.
     if (this.#wakeAt !== undefined) this.repeatWakeup()
     return this.#untilAnswered(
       async () =>
@@ -333,15 +353,18 @@ export class FencedLog {
     )
   }
 
-  /** A room that lasts longer from now on has to be counted for as long, which the next regular refresh may be too late for. */
+  /**
+   * Refreshes a room that lasts longer from now on, if the next regular refresh may be too late for its
+   * count.
+   */
   #countFor(ttlMs: number): void {
     const until = this.#environment.clock.now() + ttlMs
     if (until > this.#countedUntil + this.#recordTtlMs) void this.refresh()
   }
 
-  /** Asks the store, in its turn, until it has answered; false: that is given up. */
+  /** Asks the store after all earlier work, until it answers. False: the attempts were given up. */
   #untilAnswered(ask: () => Promise<boolean>): Promise<boolean> {
-    return this.#alone(() => this.#retry(ask))
+    return this.#inOrder(() => this.#retry(ask))
   }
 
   async #retry(ask: () => Promise<boolean>): Promise<boolean> {
@@ -355,29 +378,33 @@ export class FencedLog {
   }
 
   /**
-   * Whether the record is still this node's, exactly as it left it. One answer serves all who ask before the store is asked: an owner that was
-   * taken for dead answers every message that had waited for it by naming the new one, and no write is to wait for as many looks.
+   * Resolves to true if the record is still as this node left it. Calls that come before the check begins
+   * share it: a node that was taken for dead gets such a call for every message that waited for it, and
+   * writes must not wait for all those checks.
    */
   verify(): Promise<boolean> {
-    this.#verification ??= this.#alone(async () => {
+    this.#verification ??= this.#inOrder(async () => {
       this.#verification = undefined
       return this.#isOwn(await this.#standing())
     })
     return this.#verification
   }
 
-  /** Stops asking a store that does not answer; what is under way ends as if fenced. */
+  /** Stops asking a store that does not answer. Work in progress ends as if the room were fenced. */
   giveUp(): void {
     this.#givenUp = true
   }
 
-  /** Writes until the answer is certain. Never repeats a write before the record has said that it does not stand. */
-  async #settle(write: Write, appends?: 'appends'): Promise<boolean> {
+  /**
+   * Writes until the answer is certain. Repeats a write only after the record has shown that it is not
+   * stored.
+   */
+  async #writeUntilCertain(write: Write, appends?: 'appends'): Promise<boolean> {
     for (let attempt = 0; ; attempt++) {
       let fenced = false
       let ranInPart = false
       try {
-        if (await write(this.#fence)) return this.#stood()
+        if (await write(this.#fence)) return this.#advance()
         fenced = true
       } catch (error) {
         ranInPart = error instanceof StoreRefused
@@ -385,17 +412,18 @@ export class FencedLog {
       }
       const standing = await this.#standing()
       if (standing === 'rewritten') return true
-      // No one else writes under this epoch: it was this very write, sent or answered twice.
-      if (standing === 'next') return this.#stood()
+      // Only this node writes under its epoch, so this is the same write, sent or answered twice.
+      if (standing === 'next') return this.#advance()
       if (standing === 'lost' || fenced) return false
-      // The entry may be in the journal without the commit that counts it. A second one would make the record unreadable.
+      // The entry may be in the journal without the commit that counts it. A second copy would make the
+      // record unreadable.
       if (appends && ranInPart) return this.#writeWhole()
     }
   }
 
   /**
-   * Where the record is: as this node left it, one write further, written again because the store had lost it, or no longer this
-   * node's.
+   * Compares the record with the last write of this node. `same`: as this node left it. `next`: one write
+   * further. `rewritten`: written again, because the store had lost it. `lost`: another node owns the room.
    */
   async #standing(): Promise<Standing> {
     const { nodeId: owner } = this.#environment
@@ -403,15 +431,16 @@ export class FencedLog {
       try {
         const found = await this.#records.inspect(this.#room.name)
         const { epoch, version } = this.#fence
-        // One ahead of this owner's epoch may be of its own claim, whose answer was lost.
+        // An epoch ahead of this owner's may come from its own claim, whose answer was lost.
         const claimed = this.#claiming && found?.owner === owner && found.epoch > epoch
-        // Lost, and perhaps recalled: by an earlier owner, or by this one, whose answer was lost. Or its life ran out while the store was
-        // away, and the epoch alone is left: no one else gives it up under this epoch.
+        // The record is lost, and may be recalled: by an earlier owner, or by this one with a lost answer. Or
+        // its life ended while the store was away, and only the epoch is left: no other node releases the
+        // room under this epoch.
         const missing = !found || (found.epoch <= epoch && (found.owner === null || found.recalled === true))
         const recalled = missing && (await this.#recall())
-        // One behind this owner's epoch is one that the store has gone back to: a fail-over loses the last writes.
+        // An epoch behind this owner's: a fail-over of the store has lost the last writes.
         if (missing || claimed || found.epoch < epoch) {
-          // Refused: another node was faster, or an earlier claim of this owner. The record says which.
+          // Refused: another node or an earlier claim of this owner was faster. The record shows which.
           if (!(await this.#reclaim(recalled ? epoch : (found?.epoch ?? 0)))) continue
           return (await this.#writeWhole()) ? 'rewritten' : 'lost'
         }
@@ -426,8 +455,9 @@ export class FencedLog {
   }
 
   /**
-   * Says that this owner had the room, and waits for a later owner to say the same: one that was replaced while it was cut off may
-   * be the first to find that the store has lost everything. False: another node has the room.
+   * Records that this node owned the room, and waits for a later owner to do the same. A node that lost the
+   * room while it was cut off may be the first to find that the store has lost everything. False: another
+   * node owns the room.
    */
   async #recall(): Promise<boolean> {
     const { nodeId, clock, cluster } = this.#environment
@@ -436,12 +466,15 @@ export class FencedLog {
     for (;;) {
       const waitMs = cluster.nodes.rewritesAllowedAt - clock.monotonic()
       if (waitMs <= 0 || this.#givenUp) return true
-      this.#setUnsure(true)
+      this.#setUncertain(true)
       await sleep(clock, Math.min(waitMs, CHECK_MS))
     }
   }
 
-  /** The store has lost the claim: the room goes on from memory under a new epoch. False: the record has another epoch by now. */
+  /**
+   * The store has lost the claim. Claims the room again, to continue from memory under a new epoch. False:
+   * the record has another epoch by now.
+   */
   async #reclaim(foundEpoch: number): Promise<boolean> {
     this.#claiming = true
     const { nodeId } = this.#environment
@@ -457,7 +490,10 @@ export class FencedLog {
     return true
   }
 
-  /** The store has lost this owner's last writes: no one else writes under its epoch, so it writes the room as it has it. */
+  /**
+   * The store has lost this owner's last writes. No other node writes under its epoch, so it writes the whole
+   * room again.
+   */
   #rewrite(version: number): Promise<boolean> {
     const { epoch } = this.#fence
     this.#room.log.warn(
@@ -470,15 +506,16 @@ export class FencedLog {
 
   async #writeWhole(): Promise<boolean> {
     const whole = this.#room.whole()
-    const said = this.#said()
+    const fields = this.#snapshotFields()
     const entries = this.#entries
     const wakeAt = this.#room.wakeAt
-    // The store may have lost this with the record.
+    // The store may have lost the wakeup time with the record.
     if (this.#wakeAt !== undefined) this.#wakeAt = Number.POSITIVE_INFINITY
-    // The store may have lost these as well, also if it was away for longer. It keeps each notice once.
+    // The store may have lost recent notices too. A long outage does not expire them here. The store keeps
+    // each notice once.
     const again = this.#written.map(({ notice }) => notice)
     if (again.length > 0 && !(await this.#announce())) return false
-    const write: NoticingWrite = (fence, added) => this.#snapshot(fence, whole, said, [...again, ...added])
+    const write: NoticingWrite = (fence, added) => this.#snapshot(fence, whole, fields, [...again, ...added])
     if (!(await this.#waking(wakeAt, [...this.#unwritten], write))) return false
     this.#covered = Math.max(this.#covered, entries)
     return true
@@ -497,14 +534,14 @@ export class FencedLog {
     return this.#environment.records
   }
 
-  /** How long the record is to outlive a write that is asked for now. */
+  /** Life of the record, from a write that starts now. */
   get #life(): RoomLife {
     const { ttlMs, lasting } = this.#room.life ?? { ttlMs: 0, lasting: false }
     return { ttlMs: Math.max(ttlMs, this.#recordTtlMs), lasting }
   }
 
-  /** What a snapshot that is made now says besides. */
-  #said(): { readonly ttlMs: number; readonly stateVersion: number } {
+  /** Life and state version that are written with a snapshot. */
+  #snapshotFields(): { readonly ttlMs: number; readonly stateVersion: number } {
     return { ttlMs: this.#life.ttlMs, stateVersion: this.#room.flushedVersion }
   }
 
@@ -516,13 +553,13 @@ export class FencedLog {
     return standing === 'same' || standing === 'rewritten'
   }
 
-  #stood(): true {
+  #advance(): true {
     this.#fence = { epoch: this.#fence.epoch, version: this.#fence.version + 1 }
     return true
   }
 
-  /** Does `work` when everything asked for before is done. */
-  #alone(work: () => Promise<boolean>): Promise<boolean> {
+  /** Runs `work` after all earlier work. */
+  #inOrder(work: () => Promise<boolean>): Promise<boolean> {
     const done = this.#last.then(() => this.#timed(work))
     this.#last = done.catch(() => false)
     return done
@@ -531,16 +568,17 @@ export class FencedLog {
   async #timed(work: () => Promise<boolean>): Promise<boolean> {
     const { clock, metrics } = this.#environment
     const began = clock.monotonic()
-    const stands = await work()
+    const stored = await work()
     metrics.commitDuration.observe((clock.monotonic() - began) / 1000)
-    // A room that was lost stays frozen until it is gone.
-    if (stands) this.#setUnsure(false)
-    return stands
+    // A lost room stays frozen until it is gone.
+    if (stored) this.#setUncertain(false)
+    return stored
   }
 
   /**
-   * Waits before the store is asked again; false: do not. Only an error that is certain to last ends the room here. Any other may pass, and the
-   * memory of this node is then the only place that has what was acked since the last save.
+   * Waits before the next attempt. False: do not try again. Only an error that is certain to last ends the
+   * room here. After any other error the memory of this node is the only copy of what was acked since the
+   * last write.
    */
   async #pause(attempt: number, error: unknown): Promise<boolean> {
     const { clock, random } = this.#environment
@@ -555,14 +593,14 @@ export class FencedLog {
       const failure = error instanceof StoreUnavailable ? error.failure : undefined
       this.#room.log.warn({ failure, err: error }, 'the store did not take a write: the room waits')
     }
-    this.#setUnsure(true)
+    this.#setUncertain(true)
     if (this.#givenUp) return false
     const longest = Math.min(LONGEST_RETRY_MS, FIRST_RETRY_MS * 2 ** attempt)
     await sleep(clock, longest * (0.5 + random.float() / 2))
     return !this.#givenUp
   }
 
-  #setUnsure(uncertain: boolean): void {
+  #setUncertain(uncertain: boolean): void {
     if (this.#uncertain === uncertain) return
     this.#uncertain = uncertain
     this.#room.doubt(uncertain)

@@ -17,15 +17,18 @@ import type { RoomMetrics } from './metrics.ts'
 import type { RoomCode } from './room-code.ts'
 import type { LoopShare, NodeLoad, Scheduler } from './scheduler.ts'
 
-/** Bounds of every room of a node. */
+/** Limits of every room of a node. */
 export interface RoomLimits {
   /** History kept for resumes. */
   readonly history: HistoryLimits
-  /** Bytes of that of all rooms of the node together. */
+  /** Bytes of the histories of all rooms of the node together. */
   readonly historyBytes: number
-  /** Messages that wait while a room cannot act; of more, edges keep the reliable ones, and others are refused with `room_unavailable`. */
+  /**
+   * Messages that wait while a room cannot act. If there are more, edges keep the reliable ones, and others
+   * are refused with `room_unavailable`.
+   */
   readonly waitingMessages: number
-  /** Refused messages of one member that are kept until its client has said that it knows. */
+  /** Outcomes of one member's messages that are kept until its client confirms them. */
   readonly outcomes: OutcomeLimits
   /** Outcomes of requests: their number, and their size as bytes of JSON. */
   readonly requestOutcomes: { readonly entries: number; readonly bytes: number }
@@ -39,7 +42,7 @@ export interface RoomLimits {
   readonly notices: number
   /** Players that the room bans. */
   readonly bans: number
-  /** Hidden layers that one member was shown. */
+  /** Hidden layers that are shown to one member. */
   readonly layers: number
   /** Bytes of the state, as `LiveState` counts them. */
   readonly stateBytes: number
@@ -49,24 +52,32 @@ export interface RoomLimits {
   readonly loadMs: number
   /** How long `save.to` may take. */
   readonly saveToMs: number
-  /** A member without a socket is removed after this, should its edge never say what became of the session. */
+  /**
+   * A member without a socket is removed after this, even if its edge never reports the end of the session.
+   */
   readonly detachedMs: number
-  /** A member whose edge is gone, or whose session moves, counts as connected for so long. */
+  /** How long a member counts as connected after its edge is gone, or while its session moves. */
   readonly movesMs: number
-  /** How long after a change a `snapshot` room is written; with the write itself it must stay below a second. */
+  /**
+   * How long after a change a `snapshot` room is written. Together with the write, it must stay below a
+   * second.
+   */
   readonly snapshotMs: number
-  /** A journal this long, or larger than both `journalBytes` and its snapshot, is replaced by a snapshot. */
+  /**
+   * A journal of this many entries, or one that is larger than both `journalBytes` and its snapshot, is
+   * replaced by a snapshot.
+   */
   readonly journalEntries: number
   readonly journalBytes: number
   /** How long a room's record outlives its last write or refresh. */
   readonly recordTtlMs: number
-  /** How long a note of a turn that did not return is kept: for as long as its message may come again. */
+  /** How long the note of a turn that did not return is kept: as long as its message may be sent again. */
   readonly noteTtlMs: number
-  /** How long a record that was put aside is kept. */
+  /** How long a record in quarantine is kept. */
   readonly quarantineTtlMs: number
 }
 
-/** What holds where nothing else is said. */
+/** Default limits. */
 export const ROOM_LIMITS: RoomLimits = {
   history: { entries: 512, bytes: 256 * 1024 },
   historyBytes: 256 * 1024 * 1024,
@@ -140,12 +151,12 @@ export interface RoomDependencies {
   readonly noticeDelivery: Pick<NoticeDelivery, 'deliver'>
 }
 
-/** What all rooms of one node share. */
+/** Objects that all rooms of one node share. */
 export interface RoomEnvironment extends RoomDependencies {
   readonly tracer: Tracer
   /** Runs the code of rooms. */
   readonly code: RoomCode
-  /** Whether players are told what failing room logic threw; for development. */
+  /** True if players see what failing room logic threw. For development. */
   readonly revealFailures: boolean
   readonly limits: RoomLimits
   readonly scheduler: Scheduler
@@ -157,7 +168,7 @@ export interface RoomEnvironment extends RoomDependencies {
   readonly departures: Departures
   /** Reasons for which rooms of newer versions could not be opened here: each is logged once. */
   readonly newer: Set<string>
-  /** Of room logic where there is no room yet. */
+  /** Failures of room logic that runs outside of a room's turns, such as `load`. */
   readonly failures: FailureLog
 }
 

@@ -3,16 +3,16 @@ import { pino } from 'pino'
 import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
-import { careless } from '../../test/support/rooms/careless-room.ts'
-import { counter } from '../../test/support/rooms/counter-room.ts'
-import { RoomBench, roomWith, type TestMember } from '../../test/support/rooms/room-bench.ts'
+import { careless, counter } from '../../test/support/rooms/counter-room.ts'
+import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
+import type { TestMember } from '../../test/support/rooms/test-member.ts'
 import type { Settled } from '../traffic.ts'
 import { defineRoom } from './definition.ts'
 import { FailureLog, RoomLogicRefused } from './failures.ts'
 import { JournalFormat } from './journal.ts'
 import { restore } from './restore.ts'
 
-const REFUSES = 'no one is there to strike'
+const REFUSES = 'there is nobody to strike'
 const SECRET = 'the boss has 3 hp left'
 
 /** A room that refuses or throws, after it has changed its state and asked for effects. */
@@ -51,8 +51,8 @@ async function bench(revealFailures: boolean) {
   return { rooms, ann, lines }
 }
 
-describe('what room logic refuses', () => {
-  it('is an Error to logic that catches it, and costs no stack', () => {
+describe('a refusal of room logic', () => {
+  it('is an Error for logic that catches it, without the cost of a stack', () => {
     const refused = new RoomLogicRefused(REFUSES)
     expect(refused).toBeInstanceOf(Error)
     expect([String(refused), (refused as Error).stack]).toEqual([`RoomLogicRefused: ${REFUSES}`, undefined])
@@ -71,7 +71,7 @@ describe('what room logic refuses', () => {
     expect([ann.state, ann.seq, ann.heard, lines]).toEqual([{ count: 0 }, seq, [], []])
   })
 
-  it('says why: without a text it is a failure', async () => {
+  it('needs a text: without one it is a failure', async () => {
     const { rooms, ann } = await bench(true)
     await rooms.say('moody', 'ann', 'refuse', '')
     expect(ann.errors).toMatchObject([
@@ -80,7 +80,7 @@ describe('what room logic refuses', () => {
   })
 })
 
-describe('what room logic throws', () => {
+describe('an error of room logic', () => {
   it.each([
     [false, "the room's logic failed"],
     [true, SECRET],
@@ -97,7 +97,7 @@ describe('what room logic throws', () => {
   })
 })
 
-/** What JavaScript lets room logic throw, besides errors that can be read. */
+/** Values that room logic can throw, in addition to readable errors. */
 const THROWN: readonly (readonly [string, unknown])[] = [
   ['null', null],
   ['an error whose message is an object', Object.assign(new Error('x'), { message: { a: 1 } })],
@@ -109,7 +109,7 @@ function refuse(): never {
   throw new Error('not to be read')
 }
 
-/** A room that throws `thrown` where it is told to by `where`. */
+/** A room that throws `thrown` at the place that `where` names. */
 const thrower = (thrown: unknown) => {
   const fail = (): never => {
     throw thrown
@@ -142,9 +142,9 @@ const thrower = (thrown: unknown) => {
 }
 
 describe.each(THROWN)('%s', (_name, thrown) => {
-  // The first join of a room, the verdict of `admit` and the outcome of a task are handled in promises that no one waits for: when
-  // even the telling of a failure failed there, the rejection ended the process, with every other room of the node. Here
-  // it would end the test run.
+  // The first join of a room, the verdict of `admit` and the outcome of a task are handled in promises that
+  // no caller awaits. A failed report of a failure there once ended the process, with every room of the node.
+  // Here it would end the test run.
   it('harms only the turn that threw it, and no other room', async () => {
     const bench = new RoomBench([thrower(thrown), counter()])
     const eve = await bench.join('counter', 'eve')
@@ -176,7 +176,7 @@ describe.each(THROWN)('%s', (_name, thrown) => {
 })
 
 describe('a state that is not JSON', () => {
-  const FILE = 'test/support/rooms/careless-room.ts'
+  const FILE = 'test/support/rooms/counter-room.ts'
   const lineWith = (text: string) =>
     1 +
     readFileSync(FILE, 'utf8')
@@ -210,7 +210,7 @@ describe('a state that is not JSON', () => {
       'messages.give.handle made a state that is not JSON: the value at /by/all is a Set; only plain objects and arrays are JSON',
     ])
     for (const { stack } of errors)
-      expect(stack.split('\n')[1]).toContain(`${FILE}:${lineWith('= defineRoom(')}:`)
+      expect(stack.split('\n')[1]).toContain(`${FILE}:${lineWith('careless = defineRoom(')}:`)
   })
 })
 
@@ -253,7 +253,7 @@ describe('refusals', () => {
       expect(claim.journal.at(-1)!.length).toBeLessThan(150_000)
     })
 
-    it('takes no more bytes than are allowed, the oldest going first', async () => {
+    it('takes no more bytes than allowed: the oldest are dropped first', async () => {
       const text = 'é'.repeat(100)
       const { bench, ann } = await roomWith(counter(), ['ann'], {
         limits: { outcomes: { messages: 1000, bytes: 1000 } },
@@ -270,9 +270,9 @@ describe('refusals', () => {
       expect(refs(outcomes)).toEqual(range(17, 20))
     })
 
-    // Those who came first kept as much as they might have while they were few.
+    // Members that joined early once kept as much as they were allowed while there were few.
     for (const when of ['when all are there', 'while they come'])
-      it(`takes less where there are many members, so that all of a room together are bounded, sent ${when}`, async () => {
+      it(`takes less if there are many members, so that those of a whole room are bounded, sent ${when}`, async () => {
         const bench = new RoomBench([counter()], { limits: { outcomes: { messages: 1000, bytes: 10_000 } } })
         const members: TestMember[] = []
         const refuse = ({ memberId }: TestMember) => {
@@ -298,8 +298,8 @@ describe('refusals', () => {
       })
   })
 
-  describe('where it is forgotten what was refused', () => {
-    /** Refs 1 to 5 are refused, of which 3 to 5 are known, and 6 is applied. */
+  describe('a forgotten refusal', () => {
+    /** Refs 1 to 5 are refused, of which 3 to 5 are kept, and 6 is applied. */
     async function forgotten() {
       const { bench, ann } = await roomWith(counter(), ['ann'], {
         limits: { outcomes: { messages: 3, bytes: 100_000 } },
@@ -312,14 +312,14 @@ describe('refusals', () => {
     const state = { ack: 6, outcomes: range(3, 5), forgotten: 2 }
     const stateOf = ({ ack, outcomes, forgotten }: Settled) => ({ ack, outcomes: refs(outcomes), forgotten })
 
-    it('the update that settles them says so, and so does the answer to an attach, of this owner and the next', async () => {
+    it('is reported in the update that acks it, and in the answer to an attach, by this owner and the next', async () => {
       const { bench, ann } = await forgotten()
       expect([refs(ann.errors), ann.acked, ann.forgotten]).toEqual([range(3, 5), 6, 2])
       expect(stateOf(await attach(bench, ann))).toEqual(state)
       expect(stateOf(await attach(bench.successor([ann]), ann))).toEqual(state)
     })
 
-    it('nothing is unknown to a client that knows those outcomes', async () => {
+    it('is not reported to a client that knows its outcome', async () => {
       const { bench, ann } = await forgotten()
       expect(stateOf(await attach(bench, ann, 2))).toEqual({ ...state, forgotten: undefined })
       good(bench, 7, 6)
@@ -327,7 +327,7 @@ describe('refusals', () => {
       expect([ann.acked, ann.forgotten]).toEqual([7, 0])
     })
 
-    it('an attach hears only of what is committed', async () => {
+    it('is reported in the answer to an attach only after its commit', async () => {
       const { bench, ann } = await forgotten()
       bench.store.mood = 'slow'
       for (const ref of range(7, 12)) bad(bench, ref)
@@ -340,13 +340,13 @@ describe('refusals', () => {
     })
   })
 
-  describe('messages that an earlier owner has settled and not stored', () => {
-    it('count as settled and unknown: the edge has them no more, and what is behind them is applied', async () => {
+  describe('messages that an earlier owner has acked and not stored', () => {
+    it('count as handled, with an unknown outcome: the edge does not have them any more, and later messages are applied', async () => {
       const { bench, ann } = await roomWith(counter({ durability: 'snapshot' }), ['ann'])
       good(bench, 1)
       await bench.advance(5000, 1000)
       const heir = bench.successor([ann])
-      // The owner before has settled up to 3. The client knows of 2.
+      // The earlier owner has acked messages up to 3. The client knows the outcomes up to 2.
       heir.attach('counter', ann, 0, 'node_a', 2, undefined, 3)
       await heir.settle()
       good(heir, 4, 2)
@@ -357,7 +357,7 @@ describe('refusals', () => {
   })
 
   describe('a range of messages that the edge has refused', () => {
-    it('is settled message by message, as far as it was not before', async () => {
+    it('is handled message by message, except those that were handled before', async () => {
       const { bench, ann } = await roomWith(counter(), ['ann'])
       const refuse = (from: number, through: number) =>
         bench.send('counter', 'ann', {
@@ -380,7 +380,7 @@ describe('refusals', () => {
     })
   })
 
-  it('an attach for a seat that has ended is answered with its end, and settles nothing in the next one', async () => {
+  it('an attach for a seat that has ended is answered with its end, and confirms nothing in the next one', async () => {
     const { bench } = await roomWith(counter(), ['ann'])
     good(bench, 1)
     await bench.settle()

@@ -9,12 +9,15 @@ import type { RoomDefinition } from './definition.ts'
 import type { RoomLog } from './definition-types.ts'
 import { guarded } from './guarded.ts'
 
-/** Room logic did what it may not; the text says what, and what would be right. */
+/** Room logic did something that it may not do. The text names it, and what would be right. */
 export class RoomLogicError extends Error {
   override readonly name: string = 'RoomLogicError'
 }
 
-/** Room logic said no with `ctx.refuse`: no failure. The text is for the player who asked. An Error without a stack. */
+/**
+ * Room logic has called `ctx.refuse`, which is no failure. The text is for the player. An Error without a
+ * stack.
+ */
 export class RoomLogicRefused implements Error {
   readonly name = 'RoomLogicRefused'
   readonly message: string
@@ -24,29 +27,30 @@ export class RoomLogicRefused implements Error {
     this.message = message
   }
 
-  /** Whether that was thrown. Unlike instanceof it never throws itself, for any value. */
+  /** True if a refusal was thrown. Unlike instanceof, it throws for no value. */
   static is(thrown: unknown): thrown is RoomLogicRefused {
     return typeof thrown === 'object' && thrown !== null && #refused in thrown
   }
 }
-// The constructor of Error would capture a stack that no one reads, which costs more than the rest of a refusal.
+// The constructor of Error would capture a stack that is never read. That costs more than the rest of a
+// refusal.
 Object.setPrototypeOf(RoomLogicRefused.prototype, Error.prototype)
 
-/** What a validator made of a value, or what is wrong with it, in words. */
+/** The value that a validator returned, or its error. */
 type Validated = { readonly ok: true; readonly value: unknown } | Invalid
 
-/** A value that a validator did not accept. */
+/** A value that a validator rejected. */
 interface Invalid {
   readonly ok: false
   readonly message: string
-  /** What the validator threw: a failure of the room type, not of the player who sent the value. */
+  /** Error that the validator threw: a failure of the room type, not of the player who sent the value. */
   readonly cause?: unknown
 }
 
 const SHOWN_ISSUES = 3
-/** What a player reads of a failure, unless failures are revealed. */
+/** Text for players about a failure, unless failures are revealed. */
 export const FAILED = "the room's logic failed"
-/** Of the JSON text of a reply, in UTF-8. */
+/** Maximum bytes of the JSON text of a reply, in UTF-8. */
 export const MAX_REPLY_BYTES = 4096
 /** Texts that come from room logic and validators are cut to this many characters before they are sent. */
 const MAX_TEXT = 300
@@ -61,7 +65,10 @@ export function jsonCopy(value: unknown, what: string): Json {
   }
 }
 
-/** Runs a Standard Schema validator. One that answers with a promise fails: rooms validate within the turn. */
+/**
+ * Runs a Standard Schema validator. A validator that returns a promise fails, because rooms validate within
+ * the turn.
+ */
 export function validate(schema: StandardSchemaV1, value: unknown): Validated {
   try {
     const result = schema['~standard'].validate(value)
@@ -77,13 +84,13 @@ export function validate(schema: StandardSchemaV1, value: unknown): Validated {
   }
 }
 
-/** As `validate`, with what the validator made as room code gets it. */
+/** As `validate`, but the returned value is guarded for room code. */
 export function validateInput(schema: StandardSchemaV1, value: unknown): Validated {
   const valid = validate(schema, value)
   return valid.ok ? { ok: true, value: guarded(valid.value) } : valid
 }
 
-/** Join options as the definition wants them, or what is wrong with them. */
+/** Returns join options as the definition's schema returns them, or their error. */
 export const parseOptions = (definition: RoomDefinition, options: Json): Validated =>
   definition.options ? validateInput(definition.options, options) : { ok: true, value: guarded(options) }
 
@@ -100,8 +107,8 @@ function issueText({ message, path }: StandardSchemaV1.Issue): string {
 }
 
 /**
- * The message of something that room logic threw, of bounded length. Never throws, though anything can be thrown: an Error whose message is
- * no text, or whose very reading throws.
+ * Returns the message of a value that room logic threw, of bounded length. Never throws, although any value
+ * can be thrown, such as an Error whose message is not a text, or whose properties throw when they are read.
  */
 export function errorText(error: unknown): string {
   try {
@@ -112,7 +119,10 @@ export function errorText(error: unknown): string {
   return 'the room logic threw something that is no Error'
 }
 
-/** Returns what kind of value a hook returned, for an error. Texts and values of entries are left out: they may be what players said. */
+/**
+ * Returns the kind of a value that a hook returned, for an error. Texts and values of entries are left out,
+ * because they may contain what players wrote.
+ */
 export function kindOf(value: unknown): string {
   if (typeof value === 'string') return 'a text'
   if (typeof value === 'function') return 'a function'
@@ -121,7 +131,7 @@ export function kindOf(value: unknown): string {
   return bounded(`an object with the keys ${Object.keys(value).join(', ') || 'none'}`)
 }
 
-/** A text of room logic or of a validator, cut to what may be sent. */
+/** Cuts a text of room logic or of a validator to the length that may be sent. */
 export const bounded = (text: string): string =>
   text.length <= MAX_TEXT ? text : `${text.slice(0, MAX_TEXT - 1)}…`
 
@@ -129,29 +139,32 @@ const QUIET_MS = 10_000
 /** The interval during development: the next edit may fail in the same handler. */
 const DEVELOPMENT_QUIET_MS = 1000
 
-/** What a player is told of a turn that did not take place. */
+/** Answer to a player for a turn that did not take place. */
 export interface Refused {
   readonly code: 'room_logic_refused' | 'room_logic_failed'
   readonly message: string
 }
 
 /**
- * Tells refusals of room logic from its failures, and logs the latter, each kind at most once in ten seconds: a room that throws at every
- * tick must not fill the disk.
+ * Distinguishes refusals of room logic from failures. Logs failures, each kind at most once in 10 seconds: a
+ * room that throws at every tick must not fill the disk.
  */
 export class FailureLog {
   readonly #quiet: Quiet
   readonly #log: RoomLog
   readonly #reveal: boolean
 
-  /** `reveal`: players are told what was thrown; else nothing of it, since it may name what is not theirs to know. */
+  /** `reveal`: players see what was thrown. Otherwise they do not, because it may contain private data. */
   constructor(clock: Clock, log: RoomLog, reveal: boolean) {
     this.#quiet = new Quiet(clock, reveal ? DEVELOPMENT_QUIET_MS : QUIET_MS)
     this.#log = log
     this.#reveal = reveal
   }
 
-  /** What the player is told of something that room logic threw; a failure is logged. `kind`: what it was, such as `onTick`. */
+  /**
+   * Returns the answer for the player after room logic threw, and logs a failure. `kind`: name of the call,
+   * such as `onTick`.
+   */
   explain(kind: string, error: unknown): Refused {
     if (RoomLogicRefused.is(error)) return { code: 'room_logic_refused', message: error.message }
     this.#add(kind, error)
@@ -165,7 +178,10 @@ export class FailureLog {
   }
 }
 
-/** Logs something that room logic threw. Never throws: a log reads every property of an error, and the reading may throw. */
+/**
+ * Logs a value that room logic threw. Never throws, although a log reads every property of an error, which
+ * may throw.
+ */
 export function logFailure(log: Pick<RoomLog, 'warn'>, error: unknown, text: string, fields: object): void {
   try {
     log.warn({ ...fields, err: error }, text)
@@ -174,18 +190,19 @@ export function logFailure(log: Pick<RoomLog, 'warn'>, error: unknown, text: str
   }
 }
 
-/** A hook that did not return so often within so long rests in its room: it is not started. */
+/** A hook that did not return this often within WITHIN_MS is not started in its room. */
 const MAX_RECENT = 3
 const WITHIN_MS = 60_000
 
 /**
- * The turns of a room that did not return under its earlier owners, and that the present owner must not start again. They stay, since an owner may
- * die before it has written anything: the room does not ask for the outcome of a ref that it knows.
+ * The turns of a room that did not return under earlier owners. The present owner must not start them again.
+ * They stay until their notes expire, because an owner may die before its first write. A message whose ref
+ * the room knows never reaches this check.
  */
 export class StuckTurns {
   readonly #causes: readonly (TurnCause & { readonly at: number })[]
   readonly #clock: Pick<Clock, 'monotonic'>
-  /** The turn that ended the last owner; undefined: something else did. */
+  /** The turn that ended the last owner. Undefined: another reason ended it. */
   readonly last: TurnCause | undefined
 
   constructor({ stuck, over }: Pick<Claim, 'stuck' | 'over'>, clock: Pick<Clock, 'monotonic'>) {
@@ -199,7 +216,10 @@ export class StuckTurns {
     this.last = last && decodeNote(last.note)
   }
 
-  /** Whether a hook, or a handler of messages or timers (`type`), did not return several times within the last minute. */
+  /**
+   * True if a hook, or a handler of messages or timers (`type`), did not return three times within the last
+   * minute.
+   */
   rests(hook: TurnCause['hook'], type = ''): boolean {
     if (this.#causes.length < MAX_RECENT) return false
     const since = this.#clock.monotonic() - WITHIN_MS
@@ -209,45 +229,45 @@ export class StuckTurns {
     return recent.length >= MAX_RECENT
   }
 
-  /** Whether a member's message must not start; `ref` undefined: it has none. */
+  /** True if a member's message must not start. `ref` undefined: it has none. */
   hasMessage(memberId: string, ref: number | undefined, type: string): boolean {
     if (this.#causes.length === 0) return false
     return (ref !== undefined && this.#has('onMessage', memberId, ref)) || this.rests('onMessage', type)
   }
 
-  /** Whether a session's join must not start. */
+  /** True if a session's join must not start. */
   hasJoin(sessionId: string, ref: number): boolean {
     return (['options', 'load', 'create', 'admit', 'onJoin'] as const).some(
       (hook) => this.#has(hook, sessionId, ref) || this.rests(hook),
     )
   }
 
-  /** Whether an `onLeave` did not return for a member, which is gone then. */
+  /** True if `onLeave` did not return for a member. The member has left then. */
   hasLeft(memberId: string): boolean {
     return this.#has('onLeave', memberId, 0)
   }
 
-  /** Whether a hook must not start for a member. */
+  /** True if a hook must not start for a member. */
   hasMember(hook: 'onDisconnect' | 'onReconnect' | 'onLeave', memberId: string): boolean {
     return this.#has(hook, memberId, 0) || this.rests(hook)
   }
 
-  /** Whether the handler of a timer that was due then must not start. */
+  /** True if the handler of a timer with this due time must not start. */
   hasTimer(id: string, due: number, name: string): boolean {
     return this.#has('onTimer', id, due) || this.rests('onTimer', name)
   }
 
-  /** Whether the handler of a call must not start. */
+  /** True if the handler of a call must not start. */
   hasCall(id: string, name: string): boolean {
     return this.#has('onCall', id, 0) || this.rests('onCall', name)
   }
 
-  /** Whether `run` of a task must not start. */
+  /** True if `run` of a task must not start. */
   hasTask(id: string, name: string): boolean {
     return this.#has('task', id, 0) || this.rests('task', name)
   }
 
-  /** Whether the handler of a task's outcome must not start. */
+  /** True if the handler of a task's outcome must not start. */
   hasTaskOutcome(id: string, name: string): boolean {
     return this.#has('onTask', id, 1) || this.rests('onTask', name)
   }

@@ -6,7 +6,7 @@ import { RoomBench } from '../../test/support/rooms/room-bench.ts'
 import { defineRoom } from './definition.ts'
 import { guarded, readOnlyView } from './guarded.ts'
 
-/** Every name that a client can send and that JavaScript's objects, arrays and functions know. */
+/** Every name that clients can send and that objects, arrays and functions of JavaScript have. */
 const NAMES = [
   ...new Set(
     [Object, Array, Function].flatMap(({ prototype }) => [
@@ -17,7 +17,7 @@ const NAMES = [
   '__proto__',
 ]
 
-/** What the whole process shares, with the functions in it, and every property of each. */
+/** Objects that the whole process shares, with their functions, and every property of each. */
 function sharedProperties(): Map<object, PropertyDescriptorMap> {
   const found = new Map<object, PropertyDescriptorMap>()
   const visit = (value: unknown): void => {
@@ -35,7 +35,7 @@ function sharedProperties(): Map<object, PropertyDescriptorMap> {
   return found
 }
 
-/** The names of properties that have come, gone or changed, each put back as it was. */
+/** Returns the names of added, removed and changed properties, and restores them. */
 function takeChanges(before: Map<object, PropertyDescriptorMap>): string[] {
   const changed: string[] = []
   for (const [object, properties] of before) {
@@ -51,11 +51,11 @@ function takeChanges(before: Map<object, PropertyDescriptorMap>): string[] {
   return changed
 }
 
-/** Does with a value what code does that indexes it by what clients have sent. What fails, fails alone. */
+/** Indexes a value by names from clients, as room code may do. Each failure is caught separately. */
 function misuse(value: unknown, [first, second]: readonly [string, string]): unknown[] {
   // biome-ignore lint/suspicious/noExplicitAny: as in a room without types
   const root = value as any
-  // Strings and numbers have the properties that they have everywhere.
+  // Strings and numbers have their usual properties.
   const part = () => (Object(root[first]) === root[first] ? root[first] : undefined)
   const misuses = [
     () => root[first],
@@ -99,17 +99,17 @@ function misuse(value: unknown, [first, second]: readonly [string, string]): unk
 const JSON_VALUE = v.record(v.string(), v.any())
 const data = (): { [key: string]: Json } => ({ name: 'ann', box: { key: 1 }, list: [{ n: 1 }, 2], bags: {} })
 
-/** Every place where room code gets what it might index, by name: `look` is called with each. */
+/** Every place where room code gets values to index, by name. Calls `look` with each of them. */
 function roomWith(look: (place: string, value: unknown) => void) {
   const each = (place: string, value: unknown) => {
     look(place, value)
-    // What was written by a look may have taken their place.
+    // A look may have replaced some of them.
     const { box, list } = (value ?? {}) as { [name: string]: unknown }
     if (typeof box === 'object') look(`${place}.box`, box)
     if (typeof list === 'object') look(`${place}.list`, list)
     if (Array.isArray(list) && !Object.isFrozen(list)) lookAtMade(place, list)
   }
-  // Arrays that the methods of arrays make.
+  // Arrays that methods of arrays return.
   const lookAtMade = (place: string, list: unknown[]): void => {
     const made = {
       concat: list.concat([1]),
@@ -186,17 +186,17 @@ async function play(look: (place: string, value: unknown) => void): Promise<Room
   return successor
 }
 
-describe('what room code gets', () => {
+describe('a value for room code', () => {
   let before: Map<object, PropertyDescriptorMap>
   beforeEach(() => {
     before = sharedProperties()
   })
-  // A test that fails leaves nothing to those behind it.
+  // A failed test must not affect the following tests.
   afterEach(() => {
     takeChanges(before)
   })
 
-  it('leads no name of a client to what the process shares, and puts no source of a function into the state', async () => {
+  it('gives names from clients no access to what the process shares, and puts no source of a function into the state', async () => {
     const places = new Set<string>()
     const results: unknown[] = []
     for (let i = 0; i < NAMES.length; i += 8) {
@@ -227,7 +227,7 @@ describe('what room code gets', () => {
     expect(takeChanges(before)).toEqual([])
   })
 
-  it('inherits nothing but methods, which cannot be written to', async () => {
+  it('inherits only methods, which cannot be written to', async () => {
     await play((place, value) => {
       if (typeof value !== 'object' || value === null) return
       for (const name of NAMES) {
@@ -248,7 +248,7 @@ describe('what room code gets', () => {
     })
   })
 
-  it('behaves as the JSON that it is', async () => {
+  it('behaves like its JSON', async () => {
     await play((place, value) => {
       if (place.includes('.') && !place.startsWith('member.data') && !place.startsWith('input.data')) return
       const given = value as ReturnType<typeof data> & { list: [{ n: number }, number] }
@@ -262,7 +262,7 @@ describe('what room code gets', () => {
       expect(given.list.map((entry) => typeof entry)).toEqual(['object', 'number'])
       expect([...given.list, ...given.list.concat([3] as never)]).toHaveLength(5)
       expect({ ...given }.name).toBe('ann')
-      // Node 26 says of arrays of the state that they are proxies.
+      // Node 26 shows that arrays of the state are proxies.
       expect(
         inspect(given)
           .replace(/Proxy\((.*)\)/, '$1')
@@ -295,7 +295,7 @@ describe('what room code gets', () => {
     expect(ann.state).toEqual({ ...votes, toString: 2, constructor: 3 })
   })
 
-  it('keeps objects of other classes, and what contains itself', () => {
+  it('keeps objects of other classes, and cycles', () => {
     const at = new Date()
     const loop: { [key: string]: unknown } = { at }
     loop.self = loop
@@ -311,7 +311,7 @@ describe('a read-only view', () => {
   type State = ReturnType<typeof json>
   const viewed = (state: Json = json()) => readOnlyView(state) as unknown as { view: State; end: () => void }
 
-  it('reads as the JSON that it shows', () => {
+  it('reads like the JSON that it shows', () => {
     const { view } = viewed()
     expect(JSON.parse(JSON.stringify(view))).toEqual(json())
     expect(Object.entries(view).map(([key]) => key)).toEqual(['phase', 'players', 'tags'])
@@ -349,7 +349,7 @@ describe('a read-only view', () => {
     throw new TypeError('refused')
   }
 
-  it('leads no name to what the process shares', () => {
+  it('gives names no access to what the process shares', () => {
     const before = sharedProperties()
     const { view } = viewed()
     for (const part of [view, view.players, view.tags] as unknown as Record<string, unknown>[])

@@ -12,10 +12,15 @@ import type { Json } from '../../shared/json.ts'
 type Method = (this: any, ...given: never[]) => unknown
 type Methods = { readonly [name: string]: Method; readonly [name: symbol]: Method }
 
-/** Returns the function with nothing that could be written to, or reached from it. It must have no `prototype`, as methods have none. */
+/**
+ * Returns the function without anything that could be written to or reached from it. It must be a method,
+ * because functions with a `prototype` cannot be sealed so.
+ */
 const sealed = (method: Method): Method => Object.freeze(Object.setPrototypeOf(method, null))
 
-/** Returns functions that do what these methods of `prototype` do. Arrays that they make are guarded as well. */
+/**
+ * Returns functions that do the same as these methods of `prototype`. Arrays that they return are guarded.
+ */
 function methodsOf(prototype: object, names: readonly (string | symbol)[]): Methods {
   const methods: { [name: string | symbol]: Method } = {}
   for (const name of names) {
@@ -89,7 +94,7 @@ replaceMethods(Elements.prototype, {
   },
 })
 
-/** Returns what arrays of the state inherit: the methods of arrays, those in `own` in the place of JavaScript's. */
+/** Returns the prototype of arrays of the state: the methods of arrays, some of them replaced by `own`. */
 export function arrayPrototype(own: Methods): Methods {
   const methods: Methods = Object.assign(
     Object.create(null),

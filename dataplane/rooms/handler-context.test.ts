@@ -56,7 +56,7 @@ describe('ctx', () => {
 })
 
 describe('a message without a schema', () => {
-  it('takes null only', async () => {
+  it('takes only null', async () => {
     const { bench, ann } = await roomWith(room, ['ann'])
     await bench.say('room', 'ann', 'ready', { by: 3 })
     expect(ann.errors).toEqual([

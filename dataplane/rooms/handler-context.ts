@@ -16,10 +16,13 @@ import type { RoomStream } from './stream.ts'
 import { reserve, seatName } from './table.ts'
 import { retryTask, timerOf, type Work } from './timers-and-tasks.ts'
 
-/** `layer`: it is for those who have that when the turn is over. */
+/**
+ * An event that a handler has emitted. `layer`: it is for the members that have the layer at the end of the
+ * turn.
+ */
 export type AskedEvent = RoomEvent & { readonly layer?: string }
 
-/** What a turn has asked for so far. */
+/** Effects that a turn has requested so far. */
 interface Asked {
   readonly events: AskedEvent[]
   readonly shown: Grant[]
@@ -38,7 +41,7 @@ const nothingAsked = (): Asked => ({
   reply: undefined,
 })
 
-/** What comes of a turn that asks for nothing, as most do. */
+/** Effects of a turn that requests none, which is the usual case. */
 export const NOTHING: Effects = nothingAsked()
 
 /** The room whose handlers run. */
@@ -49,24 +52,27 @@ export interface HandledRoom
   readonly grants: Pick<Grants, 'count'>
 }
 
-/** Who is to be removed, and why, in words for the player. */
+/** A member to remove. `text`: reason for the player. */
 interface Kick {
   readonly memberId: string
   readonly text: string | undefined
 }
 
-/** What a handler asked for besides the new state and rows of tables; taken over only when it returned normally. */
+/**
+ * Effects that a handler has requested, except changes of the state and of tables. Applied only if the
+ * handler returned normally.
+ */
 export interface Effects {
   readonly events: readonly AskedEvent[]
   readonly shown: readonly Grant[]
   readonly kicked: readonly Kick[]
   readonly notices: readonly Notice[]
   readonly closed: boolean
-  /** Of a message whose type declares one. */
+  /** Reply to a message or call whose type declares one. */
   readonly reply: Json | undefined
 }
 
-/** The `ctx` of every handler of one room: collects what one turn asks for. Between turns it refuses to do anything. */
+/** The `ctx` of all handlers of one room: collects the effects of a turn. Its methods throw between turns. */
 export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair> {
   readonly roomId: string
   readonly key: string
@@ -82,11 +88,11 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
   readonly #notices: HandledRoom['notices']
   readonly #limits: RoomEnvironment['limits']
   #definition: RoomDefinition | undefined
-  /** Of the message or call that is being handled, where one is. */
+  /** Type of the message or call that is being handled. */
   #message: Pick<MessageType, 'reply'> | undefined
   /** True if the room ends with this turn. */
   #last = false
-  /** Of the turn, once it was asked for: few ask, and the clock is read for every message. */
+  /** Time of the turn, read at the first use: few handlers use it, and turns are frequent. */
   #now: number | undefined
   #asked: Asked | undefined
 
@@ -113,7 +119,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
     this.#tables = tables
     this.#notices = notices
     this.#limits = environment.limits
-    // Authors may take methods off: `const { emit } = ctx`.
+    // Authors may destructure methods: `const { emit } = ctx`.
     this.random = this.random.bind(this)
     this.emit = this.emit.bind(this)
     this.close = this.close.bind(this)
@@ -130,7 +136,10 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
     this.reply = this.reply.bind(this)
   }
 
-  /** A handler of `definition` begins; `message`: the type of the message or call that it handles; `last`: the room ends with it. */
+  /**
+   * Starts a turn of `definition`. `message`: type of the message or call that it handles. `last`: the room
+   * ends with the turn.
+   */
   begin(definition: RoomDefinition, message: Pick<MessageType, 'reply'> | undefined, last: boolean): void {
     this.#definition = definition
     this.#last = last
@@ -138,7 +147,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
     this.#now = undefined
   }
 
-  /** The handler is done: from here on the context refuses. What it asked for is returned, to be taken over or not. */
+  /** Ends the turn, and returns its requested effects. Methods throw from here on. */
   end(): Effects {
     const asked = this.#asked ?? NOTHING
     this.#definition = undefined
@@ -363,7 +372,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
     throw new RoomLogicRefused(this.#bounded(message))
   }
 
-  /** A text for a player. That of a queue has the options of a match. */
+  /** Shortens a text for a player. A queue's text contains the options of a match, and stays whole. */
   #bounded(text: string): string {
     return this.#definition?.matches ? text : bounded(text)
   }
@@ -383,7 +392,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
     asked.reply = checkedReply(schema, value)
   }
 
-  /** The handler of a message has come to its end: throws where it has not given a reply that its type declares. */
+  /** The handler of a message has returned: throws if its type declares a reply and the handler gave none. */
   requireReply(): void {
     if (this.#message?.reply && this.#asked?.reply === undefined)
       throw new RoomLogicError(
@@ -391,7 +400,10 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
       )
   }
 
-  /** Whether the room may have so many tasks, timers, notices or bans, or a member so many layers. */
+  /**
+   * Returns true if the room may have `number` tasks, timers, notices or bans, or a member so many layers.
+   * Counts a reached limit.
+   */
   #mayHave(what: 'tasks' | 'timers' | 'layers' | 'notices' | 'bans', number: number): boolean {
     if (number <= this.#limits[what]) return true
     this.metrics.limitsReached.inc({ room_type: this.#definition!.type, limit: what })
@@ -411,7 +423,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
   }
 }
 
-/** The reply a member gets: a copy, checked by its schema. */
+/** Returns a copy of a reply, checked by its schema. */
 function checkedReply(schema: StandardSchemaV1, value: unknown): Json {
   const result = validate(schema, value)
   if (!result.ok) throw new RoomLogicError(`the reply has the wrong shape: ${result.message}`)
@@ -422,7 +434,7 @@ function checkedReply(schema: StandardSchemaV1, value: unknown): Json {
   return reply
 }
 
-/** The data members get: a copy, checked by the declared schema where there is one. */
+/** Returns a copy of an event's data, checked by its declared schema if there is one. */
 function eventData(events: RoomDefinition['events'], name: string, data: unknown): Json {
   let checked = data
   if (events) {
@@ -452,13 +464,13 @@ function recipients(
   )
 }
 
-/** Undefined: the value is neither a member nor an id. */
+/** Returns the id of a member or an id. Undefined: the value is neither. */
 const memberIdOf = (member: unknown): string | undefined => {
   const id = typeof member === 'string' ? member : (member as Member | null | undefined)?.id
   return typeof id === 'string' ? id : undefined
 }
 
-/** Returns the id of the member that `call` was given. Throws a RoomLogicError. */
+/** Returns the id of the member that was passed to `call`. Throws a RoomLogicError. */
 function requireMember(call: string, member: unknown): string {
   const memberId = memberIdOf(member)
   if (memberId !== undefined) return memberId
@@ -467,7 +479,7 @@ function requireMember(call: string, member: unknown): string {
   )
 }
 
-/** Throws a RoomLogicError unless `layer`, which `call` was given, can be one of the room's. */
+/** Throws a RoomLogicError unless the room can have the layer that was passed to `call`. */
 function requireLayers(
   { type, layers }: RoomDefinition,
   call: string,

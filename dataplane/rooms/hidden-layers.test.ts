@@ -4,12 +4,8 @@ import type { LayerEncoder, RoomEncoder } from '../../shared/protocol/codec.ts'
 import { MsgpackCodec } from '../../shared/protocol/msgpack-codec.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
-import {
-  type BenchOptions,
-  RoomBench,
-  roomWith,
-  type TestMember,
-} from '../../test/support/rooms/room-bench.ts'
+import { type BenchOptions, RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
+import type { TestMember } from '../../test/support/rooms/test-member.ts'
 import type { Frame } from '../frame.ts'
 import { FlushFrames, Subscription } from '../gateway/subscription.ts'
 import { defineRoom } from './definition.ts'
@@ -21,7 +17,7 @@ interface Table {
   plans: Record<string, { x: number }> | number[]
 }
 
-/** Cards: each member sees its own hand, no one the deck, and who was shown it the dealer's plan. */
+/** Cards: each member sees its own hand, no member sees the deck, and the dealer's plan is shown to some. */
 const cards = () =>
   defineRoom({
     type: 'cards',
@@ -92,7 +88,7 @@ async function table(options: BenchOptions = {}) {
 const held = ({ layers }: TestMember) => Object.fromEntries(layers)
 
 describe('hidden layers', () => {
-  it('are shown and hidden, with what is in them then, and events go to who has them', async () => {
+  it('are shown and hidden with their present contents, and events go to the members that have them', async () => {
     const { ann, bob, say } = await table()
     await say('ann', 'plan', { name: 'a', x: 1 })
     await say('ann', 'show', { to: 'bob', layer: 'plan:a' })
@@ -102,7 +98,7 @@ describe('hidden layers', () => {
     await say('ann', 'tell', { layer: 'member:ann', text: 'own' })
     expect(held(bob)['plan:a']).toEqual({ plans: { a: { x: 2 } } })
     expect([ann.heard, bob.heard]).toEqual([['+bob', 'told "own"'], ['told "psst"']])
-    // Nothing is in it for a while.
+    // It is empty for a while.
     await say('ann', 'plan', { name: 'a', x: null })
     expect(held(bob)['plan:a']).toEqual({})
     await say('ann', 'plan', { name: 'a', x: 3 })
@@ -115,7 +111,7 @@ describe('hidden layers', () => {
     expect([...ann.faults, ...bob.faults]).toEqual([])
   })
 
-  it('are those of the code that has the room: with others everyone gets all that is theirs again, and what fits no pattern is no one’s', async () => {
+  it('follow the code of the owner: if it hides other parts, all members get their layers again, and values that fit no pattern are hidden from all', async () => {
     const clock = new FakeClock()
     const store = memoryStore({ clock })
     const bench = new RoomBench([cards()], { clock, store })
@@ -133,7 +129,7 @@ describe('hidden layers', () => {
   })
 
   // Seen in chaos: such a member had an old layer, and the next patch of the layer did not fit.
-  it('come whole to a member whose edge passed updates on while the room took it for detached', async () => {
+  it('are sent whole to a member whose edge forwarded updates while the room counted it as detached', async () => {
     const { bench, ann, bob, say } = await table()
     await say('ann', 'plan', { name: 'a', x: 1 })
     bench.host.edgeMissed('node_a')
@@ -145,8 +141,9 @@ describe('hidden layers', () => {
     expect([answer.resumed, held(bob)['plan:a'], bob.faults]).toEqual([false, { plans: { a: { x: 1 } } }, []])
   })
 
-  // Seen in chaos: the whole state was that of before, under the old epoch, and its layers had the new one. So the client dropped them.
-  it('come with a whole state of the same epoch when the room is written again after the store has lost it', async () => {
+  // Seen in chaos: the whole state was an earlier one, with the old epoch, and its layers had the new epoch.
+  // So the client dropped them.
+  it('have the epoch of the whole state when the room is written again after the store has lost it', async () => {
     const { bench, bob, say } = await table()
     await say('bob', 'draw', 7)
     const ask = () => bench.send('cards', 'bob', { kind: 'resync', reason: 'checksum' })
@@ -163,7 +160,7 @@ describe('hidden layers', () => {
     expect([held(bob), bob.faults]).toEqual([{ 'member:bob': { hands: { bob: [7] } } }, []])
   })
 
-  it('stay as they were in a running room whose code is edited', async () => {
+  it('do not change in a running room whose code is edited', async () => {
     const { bench, bob, say } = await table()
     bench.host.replaceRoom({ ...cards(), layers: undefined })
     await say('ann', 'draw', 7)
@@ -174,7 +171,7 @@ describe('hidden layers', () => {
     ])
   })
 
-  it('are so many for a member as the limit says', async () => {
+  it('are limited in number for each member', async () => {
     const { bench, ann, say } = await table({ limits: { layers: 2 }, revealFailures: true })
     for (const layer of ['a', 'b', 'c']) await say('ann', 'show', { to: 'bob', layer })
     expect(ann.errors).toMatchObject([{ message: expect.stringContaining('the most there may be') }])
@@ -184,7 +181,7 @@ describe('hidden layers', () => {
     expect(ann.errors.length).toBe(1)
   })
 
-  it('are told to operators, with the members that have them', async () => {
+  it('are shown to operators, with the members that have them', async () => {
     const { bench, say } = await table()
     await say('ann', 'show', { to: 'bob', layer: 'plan:a' })
     expect(bench.describe('cards')?.members.map(({ layers }) => layers)).toEqual([
@@ -249,7 +246,7 @@ describe('layer costs', () => {
   const MEMBERS = 300
   const SEEN = 60
 
-  /** Fog of war: each member sees the entities near to it. */
+  /** Fog of war: each member sees the entities near it. */
   const fog = defineRoom({
     type: 'fog',
     sync: { rate: 0 },
@@ -268,7 +265,7 @@ describe('layer costs', () => {
     },
   })
 
-  /** How often anything is encoded from now on. */
+  /** Number of encodings from now on. */
   function countEncodes() {
     const count = { encodes: 0 }
     const counting = <E extends Partial<RoomEncoder & LayerEncoder>>(encoder: E): E => {

@@ -6,22 +6,22 @@ import type { Grant } from './layer-grants.ts'
 import type { RoomMetrics } from './metrics.ts'
 import { type RoomFrames, replayedLayers, type UpdateFrames } from './room-frames.ts'
 
-/** How much history a room keeps for resumes. */
+/** Limits of the history that a room keeps for resumes. */
 export interface HistoryLimits {
   readonly entries: number
   readonly bytes: number
 }
 
-/** One update, kept as bytes: as objects it would take twenty times the memory, for as long as it is here. */
+/** One update, kept as bytes. As objects, it would take twenty times the memory. */
 export interface KeptUpdate extends Position {
-  /** When it began, on the monotonic clock; undefined: another owner made it. */
+  /** When its first change was made (monotonic clock). Undefined: another owner made the update. */
   readonly since: number | undefined
-  /** As it was sent; none where it was made by another owner. */
+  /** Frames as they were sent. None if another owner made the update. */
   readonly frames: UpdateFrames
-  /** Events that were not for everyone. */
+  /** Events for single members. */
   readonly targeted: readonly RoomEvent[]
   readonly grants: readonly Grant[]
-  /** Ids of the members who joined with it, or whose session took a seat over. */
+  /** Ids of members that joined with it, or whose session took over a seat. */
   readonly joined: readonly string[]
   /** Its journal entry, if there is one. */
   readonly packed: Uint8Array | undefined
@@ -31,34 +31,34 @@ export interface KeptUpdate extends Position {
 const NO_FRAMES: UpdateFrames = { patch: {}, rest: undefined }
 const NO_NAMES: readonly string[] = []
 const NO_LAYER_FRAMES: ReadonlyMap<string, Frames> = new Map()
-/** What an entry costs besides its frames. */
+/** Bytes of an entry, without its frames. */
 const ENTRY_BYTES = 200
 const NO_EVENTS: readonly RoomEvent[] = []
 const NO_GRANTS: readonly Grant[] = []
 
-/** What a member has missed. */
+/** The updates that a member has missed. */
 interface Replay {
-  /** One for each update. */
+  /** The frames of each update. */
   readonly missed: readonly Frames[]
-  /** Layers that it has since, or again. */
+  /** Layers that the member got since then, or got again. */
   readonly shown: readonly string[]
-  /** Layers that it had, and has no more. */
+  /** Layers that the member has lost since then. */
   readonly hidden: readonly string[]
 }
 
-/** The last updates of a room that members saw, gap-free, to be replayed to members who missed some of them. */
+/** The latest visible updates of a room, without gaps, for members that missed some of them. */
 export class History {
   readonly #limits: HistoryLimits
   readonly #budget: HistoryBudget
   readonly #frames: RoomFrames
   readonly #format: JournalFormat
-  /** Where the room stood before the first of `#entries`. */
+  /** Position before the first of `#entries`. */
   #base: Position
   #entries: KeptUpdate[] = []
   #bytes = 0
   #lost: readonly LostEpochs[] = []
 
-  /** An empty history at `base`, where the room stands; `budget` is that of all rooms of the node. */
+  /** An empty history at `base`, the position of the room. `budget`: shared by all rooms of the node. */
   constructor(
     limits: HistoryLimits,
     budget: HistoryBudget,
@@ -74,8 +74,8 @@ export class History {
   }
 
   /**
-   * What another owner may replay of it, and of `last` behind it. None in a room that is not stored. What is older than lost epochs is
-   * left out, as no other node is told of those.
+   * Returns the updates that another owner may replay, followed by `last`. None in a room that is not stored.
+   * Updates from before lost epochs are left out, because other nodes do not know those epochs.
    */
   record(last?: Pick<KeptUpdate, 'epoch' | 'seq' | 'packed'>): Pick<RoomSnapshot, 'base' | 'updates'> {
     const since = this.#lost.at(-1)?.before ?? 0
@@ -87,12 +87,15 @@ export class History {
     return { base: { epoch: Math.max(base.epoch, since), seq: base.seq }, updates }
   }
 
-  /** The updates that are still here, the latest first. */
+  /** The kept updates, the latest first. */
   get latest(): readonly KeptUpdate[] {
     return this.#entries.toReversed()
   }
 
-  /** The next update. `packed`: its journal entry, if there is one; `frames`: those it was encoded to, if any; `since`: when it began. */
+  /**
+   * Adds the next update. `packed`: its journal entry. `frames`: its encoded frames. `since`: when its first
+   * change was made.
+   */
   add(
     update: Update,
     packed: Uint8Array | undefined,
@@ -120,7 +123,7 @@ export class History {
     return this.#bytes
   }
 
-  /** Forgets the oldest update; false: there is none. */
+  /** Drops the oldest update. Returns false if there is none. */
   dropOldest(): boolean {
     const oldest = this.#entries.shift()
     if (!oldest) return false
@@ -129,12 +132,12 @@ export class History {
     return true
   }
 
-  /** The room is no longer here: its history counts no more. */
+  /** The room is no longer here, so its history leaves the budget. */
   end(): void {
     this.#budget.forget(this)
   }
 
-  /** Forgets everything: no one is left who could ask. */
+  /** Drops all updates: no member can or may receive them. */
   clear(base: Position): void {
     this.#entries = []
     this.#bytes = 0
@@ -142,17 +145,18 @@ export class History {
     this.#budget.used(this)
   }
 
-  /** What came of these epochs is not in this history, although their owners may have come to the same seqs. */
+  /** Updates of these epochs are not in this history, although their owners may have used the same seqs. */
   lose(lost: LostEpochs): void {
-    // What ended before the base is refused for that.
+    // Positions before the base are rejected anyway.
     this.#lost = [...this.#lost.filter(({ before }) => before > this.#base.epoch), lost]
   }
 
   /**
-   * What a member at `position` has missed, one frame per update: its layers, patch, what was for everyone, what was for this member.
-   * `layers`: those that it has as of the last update; undefined in rooms that hide nothing. Undefined when the history does not reach
-   * back so far, when the member joined after `position`, when it saw a history that was lost with an earlier owner, and when an update is
-   * not here in this subprotocol.
+   * Returns the updates that a member at `position` has missed, one frame for each: its layers, the patch,
+   * the parts for all members, and its own parts. `layers`: the member's layers as of the last update;
+   * undefined in rooms without layers. Returns undefined if the history does not reach back so far, if the
+   * member joined after `position`, if it saw an update of a lost epoch, or if an update is not available in
+   * this subprotocol.
    */
   replay(
     position: Position,
@@ -171,7 +175,8 @@ export class History {
       return undefined
     const missed: Frames[] = []
     const entries = this.#entries.slice(from)
-    // Clients say where they stand. Updates from before its join are not for a member: they have events and values that are gone.
+    // Clients name their position. A member must not get updates from before its join, which contain events
+    // and values that are gone.
     if (entries.some(({ joined }) => joined.includes(memberId))) return undefined
     const { throughout, shown, hidden } = changesOf(entries, memberId, layers)
     for (const entry of entries) {
@@ -186,7 +191,10 @@ export class History {
   }
 }
 
-/** What everyone got with an update: as it was sent, or encoded now for a subprotocol that no one spoke then. */
+/**
+ * Returns the frames of an update for all members: as they were sent, or encoded now if no member used the
+ * subprotocol then.
+ */
 function sharedFrames(
   { frames: { patch, rest, layers }, packed }: KeptUpdate,
   subprotocol: Subprotocol,
@@ -208,7 +216,7 @@ function sharedFrames(
   return others ? [...own, replayed, others] : [...own, replayed]
 }
 
-/** Of the layers that a member has after `entries`: which it had before and all the time, and which others came and went. */
+/** Returns the layers that a member has kept during `entries`, and those that it got and lost. */
 function changesOf(
   entries: readonly KeptUpdate[],
   memberId: string,
@@ -229,7 +237,10 @@ function changesOf(
   return { throughout, shown, hidden }
 }
 
-/** The frames as they may be kept: small ones lie in a block that Node shares out, all of which would be kept with one of them. */
+/**
+ * Returns frames that can be kept. Small frames lie in a block that Node shares, and one kept frame would
+ * keep the whole block.
+ */
 function kept({ patch, rest, layers }: UpdateFrames): UpdateFrames {
   return {
     patch: copies(patch),
@@ -257,28 +268,28 @@ const size = (frames: Frames | undefined): number =>
   (frames?.['roomful.v1.json']?.length ?? 0) + (frames?.['roomful.v1.msgpack']?.length ?? 0)
 
 /**
- * What the histories of all rooms of a node may hold together. Above that the room in which nothing has happened for longest loses its
- * oldest updates first: a member who comes back late gets the whole state instead.
+ * Limit of the histories of all rooms of a node together. Above it, the room that was inactive for longest
+ * loses its oldest updates first. A member that resumes late gets the whole state then.
  */
 export class HistoryBudget {
   readonly #mostBytes: number
   readonly #dropped: Pick<RoomMetrics['historyDropped'], 'inc'>
-  /** What each history holds, the least recently used first. */
+  /** Bytes of each history, the least recently used first. */
   readonly #held = new Map<History, number>()
   #bytes = 0
 
-  /** `dropped`: counts updates that are dropped because of the bound. */
+  /** `dropped`: counts updates that are dropped because of the limit. */
   constructor(mostBytes: number, dropped: Pick<RoomMetrics['historyDropped'], 'inc'>) {
     this.#mostBytes = mostBytes
     this.#dropped = dropped
   }
 
-  /** Of all histories together. */
+  /** Bytes of all histories together. */
   get bytes(): number {
     return this.#bytes
   }
 
-  /** A history has changed, since something happened in its room. */
+  /** A history has changed. */
   used(history: History): void {
     this.forget(history)
     if (history.bytes > 0) this.#held.set(history, history.bytes)
@@ -296,7 +307,7 @@ export class HistoryBudget {
     if (dropped > 0) this.#dropped.inc(dropped)
   }
 
-  /** Its room is no longer here. */
+  /** The room of a history is no longer here. */
   forget(history: History): void {
     this.#bytes -= this.#held.get(history) ?? 0
     this.#held.delete(history)

@@ -45,34 +45,37 @@ import { type Defer, LoopShare, Scheduler } from './scheduler.ts'
 import { NO_EPOCH, outcomesIn, RoomSlot, type SlotState, unlist } from './slot.ts'
 import type { RoomStream } from './stream.ts'
 
-/** Options of a host. By default there are no traces and no watchdog, and players do not read what failing room logic threw. */
+/**
+ * Options of a host. By default there are no traces and no watchdog, and players do not see what failing room
+ * logic threw.
+ */
 interface RoomHostOptions
   extends RoomDependencies,
     Partial<Pick<RoomEnvironment, 'tracer' | 'revealFailures'>> {
   /** Observes every turn. */
   readonly turns?: TurnObserver
-  /** Handlers that did not return before. */
+  /** Handlers whose turns have exceeded the turn limit. */
   readonly suspects?: Pick<Suspects, 'limitOf' | 'stuck'>
   /** The room types installed. */
   readonly rooms: readonly RoomDefinition[]
   readonly codecs: readonly Codec[]
-  /** Default: when this turn of the event loop has read its sockets. */
+  /** Default: `setImmediate`, which runs after this turn of the event loop has read its sockets. */
   readonly defer?: Defer
   readonly limits?: Partial<RoomLimits>
 }
 
-/** A slow turn is logged at most so often; each is counted. */
+/** Slow turns are logged at most once in this time. The metric counts each of them. */
 const SLOW_QUIET_MS = 1000
 
-/** Rooms that this node owns, and those it is about to. */
+/** The rooms that this node runs, and those that it opens. */
 export class RoomHost {
-  /** Runs the code of all of them. */
+  /** Runs the code of all rooms. */
   readonly code: RoomCode
   readonly #environment: RoomEnvironment
   readonly #types: Map<string, RoomDefinition>
-  /** By the names of their rooms: of those that run, and of those that are about to. */
+  /** Slots by room name: of running rooms, and of rooms that are being opened. */
   readonly #slots = new Map<string, RoomSlot>()
-  /** Rooms that run. */
+  /** Running rooms by name. */
   readonly #rooms = new Map<string, Room>()
   readonly #projects = new ProjectCounts()
   readonly #descriptions: RoomDescriptions
@@ -80,7 +83,7 @@ export class RoomHost {
   #slowLoggedAt = Number.NEGATIVE_INFINITY
   #closed = false
 
-  /** Throws RoomDefinitionError when two room types have one name. */
+  /** Throws RoomDefinitionError if two room types have the same name. */
   constructor(options: RoomHostOptions) {
     const { clock, log, metrics, revealFailures = false } = options
     const limits = { ...ROOM_LIMITS, ...options.limits }
@@ -143,7 +146,10 @@ export class RoomHost {
     return this.#rooms.size
   }
 
-  /** Returns a figure of the queues that run here, by their type: the queues of several projects have the same type. */
+  /**
+   * Returns a figure of the queues that run here, by room type. `join` combines the figures of several
+   * projects.
+   */
   #ofQueues(
     of: (queue: RoomStream, matches: NonNullable<RoomDefinition['matches']>) => number,
     join: (one: number, other: number) => number,
@@ -156,29 +162,29 @@ export class RoomHost {
     return [...figures].map(([type, figure]) => [{ room_type: type }, figure])
   }
 
-  /** Rooms that this node has claimed: those that run here, and those that are being opened. */
+  /** Number of rooms that this node has claimed: running, or being opened. */
   get claimed(): number {
     return this.#slots.size
   }
 
-  /** Bytes that the histories of all of them hold. */
+  /** Bytes that the histories of all rooms hold. */
   get historyBytes(): number {
     return this.#environment.historyBudget.bytes
   }
 
-  /** For how long the inputs that are next have waited for the event loop, milliseconds. */
+  /** How long the next inputs have waited for the event loop, in milliseconds. */
   get waitedMs(): number {
     return this.#environment.loopShare.waitedMs
   }
 
-  /** How many of them stand still. */
+  /** Number of frozen rooms. */
   get frozen(): number {
     let frozen = 0
     for (const room of this.#rooms.values()) if (room.frozen) frozen++
     return frozen
   }
 
-  /** The version of each room type here: rooms whose states are of a newer one cannot run here. */
+  /** Version of each room type on this node. A room whose state has a newer version cannot run here. */
   get versions(): Readonly<Record<string, number>> {
     return Object.fromEntries([...this.#types.values()].map(({ type, version }) => [type, version]))
   }
@@ -189,7 +195,7 @@ export class RoomHost {
     return type && (type.listing ?? null)
   }
 
-  /** Room types that have a list. */
+  /** Room types that have a list, sorted. */
   get listedTypes(): string[] {
     return [...this.#types.values()].flatMap(({ type, listing }) => (listing ? type : [])).sort()
   }
@@ -210,12 +216,12 @@ export class RoomHost {
     return roomsHash(this.#types.values())
   }
 
-  /** Returns the hash of the code of a room type; undefined: it is not known. */
+  /** Returns the hash of the code of a room type. Undefined: the hash is not known. */
   codeHash(roomType: string): string | undefined {
     return this.#types.get(roomType)?.codeHash
   }
 
-  /** Whether this node takes rooms at all. */
+  /** True if this node takes rooms. */
   get accepts(): boolean {
     return !this.#closed
   }
@@ -230,7 +236,7 @@ export class RoomHost {
     return this.#slots.get(name)?.state ?? 'gone'
   }
 
-  /** A message from the edge `from` for one of its members' rooms. False: it is not here. */
+  /** Handles a message from the edge `from`. Returns false if its room is not here. */
   receive(message: ToOwner, from: string): boolean {
     const { name } = message.room
     const receiver = this.#rooms.get(name) ?? this.#slots.get(name)
@@ -238,7 +244,7 @@ export class RoomHost {
     return receiver !== undefined || this.#hasParted(message)
   }
 
-  /** Answers a member that comes back after its room has ended here, as far as that is remembered. */
+  /** Answers an attach to a room that has ended here, if the node still remembers how the seat ended. */
   #hasParted(message: ToOwner): boolean {
     if (message.kind !== 'attach') return false
     const { room, edge, member_id: subscriptionId } = message
@@ -256,7 +262,10 @@ export class RoomHost {
     return nowhere('unknown_type', `no room type ${JSON.stringify(roomType)} is installed${meant}`)
   }
 
-  /** Runs a room that this node has claimed, for the messages in the inbox. Of a type that is not installed it is ended. */
+  /**
+   * Runs a room that this node has claimed, for the messages in the inbox. If its type is not installed, it
+   * can only be ended.
+   */
   run(address: RoomAddress, inbox: Inbox, { claim, mayMake }: Claimed): void {
     const type = this.typeOf(address.roomType)
     if ('at' in type) {
@@ -286,20 +295,22 @@ export class RoomHost {
     return new Replies(room, NO_EPOCH, this.#environment)
   }
 
-  /** A room runs. */
+  /** Adds a running room. */
   add(room: Room): void {
     const { name, projectId } = room.address
     this.#rooms.set(name, room)
     this.#projects.add(projectId, 1)
   }
 
-  /** A slot holds nothing of its room any more. */
+  /** Removes a slot, and its room if it ran. */
   remove({ address: { name, projectId } }: RoomSlot): void {
     this.#slots.delete(name)
     if (this.#rooms.delete(name)) this.#projects.add(projectId, -1)
   }
 
-  /** Puts a definition in the place of the one of the same type; running rooms go on with it, keeping their state where it fits. */
+  /**
+   * Replaces the definition of a room type. Running rooms continue with it, and keep their state if it fits.
+   */
   replaceRoom(definition: RoomDefinition): void {
     const { type } = definition
     const running = this.rooms.filter((room) => room.definition.type === type)
@@ -326,17 +337,23 @@ export class RoomHost {
       )
   }
 
-  /** To be called when the node may act again after it might not, and when the store is back: every room goes on that is still this node's. */
+  /**
+   * Called when the node may act again, and when the store answers again. Every room that this node still
+   * owns continues.
+   */
   recheck(): void {
     for (const room of this.rooms) room.recheck()
   }
 
-  /** Another node says that it has a room (`project/type:key`): if that runs here, it goes on only if it is still this node's. */
+  /**
+   * Another node reports that it owns a room (`project/type:key`). If the room runs here, it continues only
+   * if this node still owns it.
+   */
   verify(name: string): void {
     this.#rooms.get(name)?.recheck()
   }
 
-  /** The time of a room has come. False: the room neither runs here nor is being opened. */
+  /** A room is due. Returns false if it neither runs here nor is being opened. */
   wake(name: string): boolean {
     this.#rooms.get(name)?.wake()
     return this.has(name)
@@ -349,12 +366,12 @@ export class RoomHost {
     return members
   }
 
-  /** The rooms as operators see them. */
+  /** Returns the rooms as operators see them. */
   describe(query: RoomQuery): Found<RoomDescription> {
     return this.#descriptions.of(this.rooms, query)
   }
 
-  /** The queues as operators see them. */
+  /** Returns the queues as operators see them. */
   describeQueues(): QueueDescription[] {
     return this.rooms.flatMap(({ definition, stream }) => {
       if (!definition.matches) return []
@@ -375,22 +392,22 @@ export class RoomHost {
     })
   }
 
-  /** Every room that runs here. */
+  /** Rooms that run here. */
   get rooms(): readonly Room[] {
     return [...this.#rooms.values()]
   }
 
-  /** An edge is gone: its members wait to be resumed at another. */
+  /** An edge is gone. Its members count as disconnected until they resume at another edge. */
   edgeGone(edge: string): void {
     for (const room of this.rooms) if (room.hasMembersAt(edge)) room.edgeGone(edge)
   }
 
-  /** Every node where members of these rooms have their sockets. */
+  /** Nodes where members of the rooms have their sockets. */
   #edges(): Set<string> {
     return new Set(this.rooms.flatMap((room) => [...room.stream.memberships.edges]))
   }
 
-  /** Messages between `edge` and this node may be lost: it is to ask again what is open. */
+  /** Messages between `edge` and this node may be lost. The edge attaches its members again. */
   edgeMissed(edge: string): void {
     for (const room of this.rooms) if (room.hasMembersAt(edge)) room.askToReattach(edge)
   }
@@ -400,7 +417,10 @@ export class RoomHost {
     this.#closed = true
   }
 
-  /** Takes no more rooms, and saves and gives up those it has. After `timeoutMs` it no longer waits for a store that does not answer. */
+  /**
+   * Takes no more rooms, and saves and releases its rooms. After `timeoutMs`, it stops waiting for a store
+   * that does not answer.
+   */
   async close(timeoutMs = 5000): Promise<void> {
     this.#closed = true
     this.#refresh.cancel()
@@ -411,7 +431,7 @@ export class RoomHost {
     cancel()
   }
 
-  /** Names the room whose logic kept the node from everything else, at most once in some seconds. */
+  /** Counts a slow turn, and logs its room at most once a second. */
   #slowTurn(ms: number): void {
     const turn = this.code.last
     if (!turn) return
@@ -428,7 +448,10 @@ export class RoomHost {
     )
   }
 
-  /** What a room that has ended answers to a request that comes again. Undefined: nothing. Rejects with `StoreUnavailable`. */
+  /**
+   * Returns the outcome that an ended room has left for a repeated request. Undefined: there is none. Rejects
+   * with `StoreUnavailable`.
+   */
   async endedAnswer({ name }: RoomAddress, request: RoomRequest): Promise<RequestAnswer | undefined> {
     const { clock, format, records } = this.#environment
     const left = outcomesLeft(await records.read(name), format, clock.now())
@@ -436,7 +459,10 @@ export class RoomHost {
     return outcome && answerLeft(request, outcome)
   }
 
-  /** A room that no node runs, as its record has it. Undefined: there is none. Rejects with `StoreUnavailable`, or if the record cannot be read. */
+  /**
+   * Returns a view of a room that no node runs, from its record. Undefined: there is no record. Rejects with
+   * `StoreUnavailable`, or if the record cannot be read.
+   */
   async recorded({ name, roomType }: RoomAddress, shown: Shown): Promise<RequestAnswer | undefined> {
     const { code, format, records } = this.#environment
     const room = restore({ ...(await records.read(name)), fence: { epoch: 0 } }, format)
@@ -450,12 +476,15 @@ export class RoomHost {
       type: '',
       principal: '',
     } as const
-    // The functions of its layers run.
+    // The functions of the layers run here.
     const reply = code.run(turn, () => recordedView(room, this.#types.get(roomType), shown))
     return { reply, epoch, seq }
   }
 
-  /** Operators end a room for which there is no code: its record goes without a hook. Never rejects. */
+  /**
+   * An operator ends a room whose type is not installed: deletes its record, without calling a hook. Never
+   * rejects.
+   */
   async #endUnknown(address: RoomAddress, inbox: Inbox, claim: Claim, refusal: Nowhere): Promise<void> {
     const { clock, cluster, format, records, wakeups, limits, log } = this.#environment
     const { name } = address

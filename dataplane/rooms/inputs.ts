@@ -48,11 +48,11 @@ export interface Refusal {
 
 type MessageFrom = Extract<ToOwner, { kind: 'message' }>
 
-/** The turns of one room: lets its logic handle what happens, and takes over what came of each turn that succeeded. */
+/** The turns of one room: calls its handlers, and applies the effects of each turn that succeeded. */
 export class Inputs {
   readonly handlers: Handlers
   readonly failures: FailureLog
-  /** What is not to be begun again. */
+  /** Turns that must not start again. */
   readonly stuck: StuckTurns
   readonly #room: Room
   readonly #stream: RoomStream
@@ -68,7 +68,10 @@ export class Inputs {
     this.#stream = room.stream
   }
 
-  /** A message of a member: checked, applied at most once per ref, and acked with the update that carries its effect. */
+  /**
+   * Handles a member's message: checks it, applies it at most once per ref, and acks it with the update that
+   * contains its effects.
+   */
   message(membership: Membership, message: MessageFrom): void {
     const { type, ref, settled = 0 } = message
     const { definition } = this.handlers
@@ -114,7 +117,7 @@ export class Inputs {
     else this.#applied(membership, ref, outcome)
   }
 
-  /** The part of a message's turn that is room code, with what lies between its validator and its handler. */
+  /** The part of a message's turn that is room code, with the rate limit between validator and handler. */
   #handle(membership: Membership, { type, data }: MessageFrom, spec: MessageType): Effects | Refusal {
     const { clock, metrics } = this.#stream.environment
     const valid = validateInput(spec.data, data)
@@ -131,7 +134,7 @@ export class Inputs {
     return this.handlers.run('onMessage', input, undefined, spec)
   }
 
-  /** A message was applied: `effects` are what its handler asked for. */
+  /** A message was applied. `effects`: the effects that its handler requested. */
   #applied(membership: Membership, ref: number | undefined, effects: Effects): void {
     const stream = this.#stream
     const { metrics } = stream.environment
@@ -142,18 +145,18 @@ export class Inputs {
     }
     this.takeOver(effects)
     metrics.messagesApplied.inc({ room_type: this.handlers.definition.type })
-    // What changed nothing and waits for no ack needs no flush; a kick has asked for one already.
+    // Without a ref and without changes, no flush is needed. A kick has scheduled one already.
     if (ref !== undefined || stream.dirty || effects.events.length > 0) stream.touch()
   }
 
-  /** Messages that their edge has refused: their refs are settled as if the room had. */
+  /** The edge has refused these messages. Their refs are used up as if the room had refused them. */
   refuse(membership: Membership, { from, through, code, message }: RefusedRange): void {
     const first = Math.max(from, membership.refs.last + 1)
     if (!this.#isNew(membership, from, through)) return
     for (let ref = first; ref <= through; ref++) this.#refuse(membership, code, message, ref)
   }
 
-  /** Adds a member, unless the room logic refuses: then it returns why, and nothing has happened. */
+  /** Adds a member. If the room logic rejects the join, returns the reason, and nothing has changed. */
   join(membership: Membership, options: unknown): Refused | undefined {
     const { memberships, pending, tables } = this.#stream
     const { member, sessionId, joinRequest, principal } = membership
@@ -184,7 +187,10 @@ export class Inputs {
     return undefined
   }
 
-  /** Another session of its player takes a seat over: no member joins, and none leaves. `data`: the claim of that session's token. */
+  /**
+   * Another session of the player takes over a seat. No member joins or leaves. `data`: claim of that
+   * session's token.
+   */
   replace(before: Membership, membership: Membership, data: JsonObject | null): void {
     const { memberships, pending } = this.#stream
     membership.flushed = before.flushed
@@ -197,7 +203,7 @@ export class Inputs {
     this.#stream.touch()
   }
 
-  /** A member has lost its connection, or is back. */
+  /** A member has lost its connection, or has reconnected. */
   connected(membership: Membership, connected: boolean): void {
     const { memberships, pending } = this.#stream
     if (membership.member.connected === connected) return
@@ -213,7 +219,7 @@ export class Inputs {
     this.#stream.touch()
   }
 
-  /** The claim of a member's token; no turn. */
+  /** Replaces the `data` claim of a member. No handler runs. */
   renew(membership: Membership, data: JsonObject | null): void {
     const { memberships, pending } = this.#stream
     if (JSON.stringify(data) === JSON.stringify(membership.member.data)) return
@@ -222,13 +228,13 @@ export class Inputs {
     this.#stream.touch()
   }
 
-  /** Removes a member; `onLeave` runs, unless the whole room ends. `text`: why, in words for the player. */
+  /** Removes a member, and runs `onLeave` unless the whole room ends. `text`: the reason, for the player. */
   part(membership: Membership, reason: DepartureReason, text?: string): void {
     const { grants, memberships, pending } = this.#stream
     const { member } = membership
     pending.part(membership, reason, text)
     memberships.remove(membership)
-    // Whoever leaves with the room sees all of its last update, and what that shows. Anyone else has the layers of others up to this turn.
+    // A member that leaves with the room gets all of the last update, so it keeps its grants.
     if (reason !== 'closed') grants.forget(member.id)
     this.#room.watchIdle()
     this.#logMember(membership, 'member left', reason)
@@ -257,7 +263,7 @@ export class Inputs {
     if (this.#stream.dirty || pending.events.length > 0) this.#stream.touch()
   }
 
-  /** Handles the row that is due next: a timer fires, a task with `retry` is renewed, or a reservation ends. */
+  /** Handles the row that is due next: fires a timer, renews a task with `retry`, or ends a reservation. */
   due(): void {
     const { tables, environment } = this.#stream
     const [timer, task, reservation] = [tables.timers.next, tables.tasks.next, tables.reservations.next]
@@ -270,7 +276,7 @@ export class Inputs {
     this.#stream.touch()
   }
 
-  /** A timer fires. It is gone with its effects, and without them where its handler throws. */
+  /** Fires a timer. Its row is deleted, also if its handler throws. */
   #fire(timer: RoomTimer): void {
     const { tables, environment } = this.#stream
     tables.timers.delete(timer.id)
@@ -279,7 +285,7 @@ export class Inputs {
     const { definition } = this.handlers
     const { clock, metrics } = environment
     metrics.timerLateness.observe(Math.max(0, clock.now() - due) / 1000)
-    // One that did not come to an end is not begun again.
+    // A timer whose handler did not return is not started again.
     if (!this.stuck.hasTimer(id, due, name))
       this.#try('onTimer', () => this.handlers.fire(name, data), {
         kind: `timers.${name}`,
@@ -290,7 +296,7 @@ export class Inputs {
     metrics.timersFired.inc({ room_type: definition.type })
   }
 
-  /** The update that has these tasks in it is committed, by this owner or an earlier one: their work begins. */
+  /** The update with these tasks is committed, by this owner or an earlier one. Starts their work. */
   begin(started: readonly RoomTask[]): void {
     for (const task of started) {
       if (this.#running.has(task.id)) continue
@@ -301,7 +307,7 @@ export class Inputs {
     }
   }
 
-  /** Work of a task that the record has, or the outcome of one that cannot run here. */
+  /** Returns the work of a task from the record, or the outcome of a task that cannot run here. */
   #retried({ id, name, data, due }: RoomTask): Work | TaskOutcome<never> {
     if (due === undefined) return MOVED
     if (this.stuck.hasTask(id, name)) return STUCK
@@ -345,7 +351,7 @@ export class Inputs {
     this.#room.act(() => this.taskEnded(task, outcome))
   }
 
-  /** The outcome of a task is a turn of its own, whenever it comes. The task has ended with it, also where its handler throws. */
+  /** Calls the task's handler with the outcome, in a new turn. The task ends, also if the handler throws. */
   taskEnded(task: RoomTask, outcome: TaskOutcome<unknown>): void {
     const { id, name } = task
     const { tables } = this.#stream
@@ -353,7 +359,7 @@ export class Inputs {
     tables.commit()
     this.#running.delete(id)
     this.#room.watchTimers()
-    // One that did not come to an end is not begun again.
+    // A handler that did not return is not started again.
     if (!this.stuck.hasTaskOutcome(id, name))
       this.#try('onTask', () => this.handlers.taskEnded(task, outcome), {
         kind: `tasks.${name}`,
@@ -364,7 +370,7 @@ export class Inputs {
     this.#stream.touch()
   }
 
-  /** The last turn: nothing of it is sent to members. Its notices are written with the end of the room. */
+  /** The last turn. Members get nothing of it. Its notices are written with the end of the room. */
   dispose(): void {
     if (this.stuck.last?.hook === 'onDispose') return
     this.#try('onDispose', () => {
@@ -374,8 +380,8 @@ export class Inputs {
   }
 
   /**
-   * Whether messages are to be handled now. What comes behind a gap is asked for again. A duplicate gets no answer: what became of it is on its
-   * way, or was in the answer to the attach that made its edge send it again.
+   * True if the messages are new. After a gap, requests the missing messages again. A duplicate gets no
+   * answer: its outcome is on the way, or was in the answer to the attach after which the edge sent it again.
    */
   #isNew(membership: Membership, from: number, through?: number): boolean {
     const arrived = membership.refs.accept(from, through)
@@ -383,7 +389,10 @@ export class Inputs {
     return arrived === 'new'
   }
 
-  /** Something of this member was lost on the way: its edge is to give again what is not settled. Asked once for each such place. */
+  /**
+   * A message of this member was lost. Asks its edge to send unacknowledged messages again, once for each
+   * gap.
+   */
   #requestResend(membership: Membership): void {
     if (membership.missedAfter === membership.refs.last) return
     membership.missedAfter = membership.refs.last
@@ -401,7 +410,7 @@ export class Inputs {
     this.#refuse(membership, 'too_many_requests', text, ref)
   }
 
-  /** Room logic threw at a message of `membership`. */
+  /** Room logic threw while it handled a message of `membership`. */
   #threw(kind: string, error: unknown, membership: Membership, ref: number | undefined): void {
     const { code, message } = this.failures.explain(kind, error)
     this.#refuse(membership, code, message, ref)
@@ -419,7 +428,7 @@ export class Inputs {
     this.#stream.touch()
   }
 
-  /** A turn that no one waits for. */
+  /** Runs a turn that no client waits for. */
   #try(
     hook: TurnHook,
     turn: () => Effects,
@@ -437,7 +446,7 @@ export class Inputs {
     this.takeOver(effects)
   }
 
-  /** What a turn asked for happens now that it is known to have succeeded. */
+  /** Applies the effects of a turn that has succeeded. */
   takeOver({ events, shown, kicked, notices, closed }: Effects): void {
     const { grants, memberships, pending, tables } = this.#stream
     for (const grant of shown) if (memberships.get(grant.memberId)) grants.change(grant)
@@ -455,14 +464,14 @@ export class Inputs {
     if (closed) this.#room.close()
   }
 
-  /** A turn that cannot fail any more has written rows of tables. */
+  /** Commits the rows that a successful turn has written. */
   rowsChanged(): void {
     this.#stream.tables.commit()
     this.#room.watchTimers()
     this.#stream.touch()
   }
 
-  /** An event for a layer, with the members who are to get it. */
+  /** Returns an event for a layer, with the members that get it. */
   #addressed({ layer, ...event }: AskedEvent): RoomEvent {
     const { grants, memberships } = this.#stream
     const ids = memberships.members.map(({ id }) => id)
@@ -470,7 +479,7 @@ export class Inputs {
   }
 }
 
-/** The handlers that are turns. */
+/** Handlers that `run` calls. */
 type Hook = 'onJoin' | 'onMessage' | 'onDisconnect' | 'onReconnect' | 'onLeave' | 'onTick' | 'onDispose'
 
 type Input = MessageInput<string, unknown>
@@ -490,8 +499,9 @@ class Handlers {
   }
 
   /**
-   * Runs one handler, for a member or an input where it takes one. Throws what it threw, or a RoomLogicError; the state is then as before,
-   * and nothing it asked for happens. `message`: the type of a member's message, which may have a handler of its own.
+   * Runs one handler, for a member or an input if it takes one. Throws the handler's error, or a
+   * RoomLogicError. The state is then as before, and the effects are dropped. `message`: the type of a
+   * member's message, which may have a handler.
    */
   run(hook: Hook, subject?: Member | Input, options?: unknown, message?: MessageType): Effects {
     if (message?.handle)
@@ -500,7 +510,7 @@ class Handlers {
     return handler ? this.#turn(hook, handler, subject, options, message) : NOTHING
   }
 
-  /** Runs the handler of a timer, which the definition may know no more. Throws as `run` does. */
+  /** Runs the handler of a timer. Throws as `run` does, also if the definition has no such timer any more. */
   fire(name: string, data: Json): Effects {
     const { timers } = this.definition
     const spec = Object.hasOwn(timers, name) ? timers[name] : undefined
@@ -515,7 +525,7 @@ class Handlers {
     return this.#turn(handleOfCall(name), spec.handle, input, undefined, spec)
   }
 
-  /** Undefined: the definition knows it no more. */
+  /** Returns the type of a task. Undefined: the definition has no such task any more. */
   taskType(name: string): TaskType | undefined {
     const { tasks } = this.definition
     return Object.hasOwn(tasks, name) ? tasks[name] : undefined
@@ -566,10 +576,10 @@ class Handlers {
   }
 }
 
-/** The handler of a call, as its author finds it. */
+/** Name of a call's handler, as in the code of the room type. */
 export const handleOfCall = (name: string): string => `calls.${name}.handle`
 
-/** The handler that a type of messages has for itself, as its author finds it. */
+/** Name of the handler of one message type, as in the code of the room type. */
 const handleName = (type: string): string => `messages.${type}.handle`
 
 interface Result {
@@ -577,13 +587,13 @@ interface Result {
   readonly event?: { readonly name: string; readonly data: unknown; readonly to?: Recipients }
 }
 
-/** What a handler returned, checked; undefined: nothing but the changed draft. */
+/** Checks a handler's return value. Undefined: the handler only changed the draft. */
 function resultOf(hook: string, draft: unknown, returned: unknown): Result | undefined {
   if (hook === 'onJoin' && (typeof returned === 'string' || returned === false))
     throw new RoomLogicError(
       `onJoin returned ${kindOf(returned)}, which refuses no one: call ctx.refuse(text), or return nothing`,
     )
-  // Other values that are no objects come from arrow functions, such as `(state) => state.ticks++`, and decide nothing.
+  // Arrow functions such as `(state) => state.ticks++` return other values, which decide nothing.
   if (typeof returned !== 'object' || returned === null || returned === draft) return undefined
   if (typeof (returned as { then?: unknown }).then === 'function') {
     ;(returned as PromiseLike<unknown>).then(undefined, () => {})

@@ -101,7 +101,8 @@ const STORED = Buffer.from(
   'base64',
 )
 
-// A release reads what the one before has stored, and the one before what this one stores while they share a cluster.
+// A release reads the records of the release before. While both share a cluster, the older release also reads
+// those of the newer one.
 it('reads and writes version 9 of the record to the byte', () => {
   const format = new JournalFormat()
   const { updates, ...snapshot } = format.readSnapshot(STORED)

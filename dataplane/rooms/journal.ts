@@ -29,13 +29,16 @@ import type {
 } from './table.ts'
 import type { RoomTask, RoomTimer } from './timers-and-tasks.ts'
 
-/** A place in a room's history: after the update `seq`, as seen under `epoch`. */
+/** A position in a room's history: after the update `seq` under `epoch`. */
 export interface Position {
   readonly epoch: number
   readonly seq: number
 }
 
-/** Epochs between two others, both not meant: a member who saw the room under one of them saw a history that was lost. */
+/**
+ * Epochs between `after` and `before`, without both. A member that saw an update of such an epoch saw a part
+ * of the history that was lost.
+ */
 export interface LostEpochs {
   readonly after: number
   readonly before: number
@@ -45,109 +48,114 @@ export interface LostEpochs {
 export interface RoomEvent {
   readonly name: string
   readonly data: Json
-  /** Member ids; undefined: everyone. */
+  /** Member ids. Undefined: all members. */
   readonly to: readonly string[] | undefined
 }
 
-/** How far the messages of a member are settled. */
+/** Progress of a member's reliable messages. */
 interface Ack {
   readonly memberId: string
-  /** The highest ref that is settled. */
+  /** Highest ref that was applied or refused. */
   readonly ref: number
-  /** The highest ref of which it is forgotten how it ended. */
+  /** Highest ref whose outcome was forgotten. */
   readonly forgotten: number
 }
 
 type Of<O extends Outcome> = O & { readonly memberId: string }
-/** How a message of a member ended. */
+/** Outcome of a member's message. */
 export type MemberOutcome = Of<RefusedRef> | Of<RepliedRef>
 
-/** Whether the client of a member is connected from here on. */
+/** The connection of a member, as of this update. */
 interface Presence {
   readonly memberId: string
   readonly connected: boolean
   readonly sub: string | null
 }
 
-/** The claim of a member's token, from here on. */
+/** The `data` claim of a member's token, as of this update. */
 interface RenewedData {
   readonly memberId: string
   readonly data: JsonObject | null
 }
 
-/** A member who has left. */
+/** A member that has left. */
 interface Departure {
   readonly member: Member
   readonly reason: DepartureReason
 }
 
 /**
- * What one flush did to a room: everything that members are told, that the journal records, and that a resume replays. Immutable and
- * free of anything that lives in this process only.
+ * The changes of one flush: what members receive, what the journal records, and what a resume replays.
+ * Immutable, and without references to objects of this process.
  */
 export interface Update extends Position {
-  /** One more than the update before when members can see it, otherwise the same. */
+  /** One more than in the update before if members can see this update, otherwise the same. */
   readonly seq: number
-  /** Whether members can see it; otherwise it carries acks only. */
+  /** True if members can see the update. Otherwise it has acks and records only. */
   readonly visible: boolean
-  /** Of the state after it. */
+  /** Checksum of the state after the update. */
   readonly checksum: number
   readonly delta: Delta | undefined
   readonly events: readonly RoomEvent[]
   readonly joined: readonly MembershipRecord[]
-  /** Members whose seat another session of the player has taken over, each with that session. */
+  /** Members whose seat another session of the player has taken over, with that session. */
   readonly replaced: readonly MembershipRecord[]
   readonly left: readonly Departure[]
   readonly presence: readonly Presence[]
   readonly renewed: readonly RenewedData[]
   readonly acks: readonly Ack[]
-  /** Of the refs of `acks` since the update before: those that were refused or answered, each member's in the order of their refs. */
+  /**
+   * Outcomes of refused and answered messages since the update before. Those of one member are in the order
+   * of their refs.
+   */
   readonly outcomes: readonly MemberOutcome[]
-  /** In a room with layers: then `checksum` and `delta` are of what everyone sees. */
+  /**
+   * Present in a room with layers. `checksum` and `delta` are then those of the base, which all members see.
+   */
   readonly layers: UpdateLayers | undefined
   /** Changes of the room's tables. */
   readonly tables: TablesChanges | undefined
 }
 
-/** What everyone sees of a room, and who sees what besides, at one update. */
+/** The part of a snapshot that a room with layers adds. */
 interface SnapshotLayers {
-  /** Of what everyone sees: `checksum` of a snapshot is that of all of its `state`. */
+  /** Checksum of the base. The snapshot's own `checksum` is that of its whole `state`. */
   readonly checksum: number
   /** See `UpdateLayers`. */
   readonly sum: number
   readonly grants: readonly MemberGrants[]
 }
 
-/** A room at one update, as a new owner needs it. */
+/** A room as of one update, with all that a new owner needs. */
 export interface RoomSnapshot extends Position {
   readonly checksum: number
   readonly state: Json
-  /** In the order they joined. */
+  /** In the order of their joins. */
   readonly memberships: readonly MembershipRecord[]
-  /** Where the room stood before the first of `updates`. */
+  /** Position before the first of `updates`. */
   readonly base: Position
-  /** The last visible updates as journal entries, gap-free up to `seq`, for members who missed some. */
+  /** The last visible updates as journal entries, without gaps up to `seq`, for members that missed some. */
   readonly updates: readonly Uint8Array[]
-  /** In a room with layers. */
+  /** Present in a room with layers. */
   readonly layers: SnapshotLayers | undefined
-  /** The version of the state, as its room type counts. The journal has none: the first write of an owner is a snapshot. */
+  /** Version of the state. Journal entries do not contain it: the first write of an owner is a snapshot. */
   readonly stateVersion: number
   readonly tables: TableRows
-  /** When the room was made, milliseconds since 1970. */
+  /** When the room was created, milliseconds since 1970. */
   readonly createdAt: number
-  /** The room's code. Undefined: it has none. As with `stateVersion`, the journal has none. */
+  /** The room's code. Undefined: it has none. Journal entries do not contain it. */
   readonly code: string | undefined
 }
 
-/** What the store holds of a room is damaged, or is not what any version up to this one writes. */
+/** The record of a room is damaged, or no version up to this one has written it. */
 export class UnreadableRecord extends Error {
   override readonly name: string = 'UnreadableRecord'
 }
 
-/** What the store holds of a room is sound, and was written by a newer version, whose nodes can read it. */
+/** The record of a room is intact, but a newer version has written it. Nodes of that version can read it. */
 export class NewerRecord extends Error {
   override readonly name = 'NewerRecord'
-  /** The one that this node does not know. */
+  /** Version of the record. */
   readonly version: number
 
   constructor(version: number) {
@@ -157,21 +165,24 @@ export class NewerRecord extends Error {
 }
 
 /**
- * The first byte of every journal entry and snapshot, those entries that a snapshot has in it included; another layout gets a larger
- * number. In every version the CRC-32 of all that follows comes next, begun with the version, so that damage is never taken for a version
- * to come.
+ * First byte of every journal entry and snapshot, also of the entries in a snapshot. Another layout gets a
+ * larger number. In every version, the CRC-32 of the rest follows, with the version as its start value. So
+ * damage is never mistaken for a newer version.
  */
 const VERSION = 9
 const LENGTH_BYTES = 4
 const HEAD_BYTES = 5
 const NO_HEAD = new Uint8Array(HEAD_BYTES)
-/** A recorded delta has two arrays for each level of arrays in a state, and others around them. */
+/**
+ * Each level of arrays in a state takes two arrays in a recorded delta. The record has other arrays around
+ * them.
+ */
 const LEVELS = 2 * MAX_DEPTH + 8
 
 /**
- * Writes and reads what the store keeps of rooms: one version byte, a CRC-32, then MessagePack. Behind that a snapshot has the last updates,
- * each as its journal entry with its length before it; the length of the MessagePack itself is behind the CRC. What is read is checked
- * to the last field, so that nothing fails later.
+ * Writes and reads the records of rooms: a version byte, a CRC-32, then MessagePack. A snapshot has the
+ * length of its MessagePack in front of it, and the last updates behind it, each as a journal entry with its
+ * length. Reading checks every field, so that nothing fails later.
  */
 export class JournalFormat {
   readonly #writer = new MsgpackWriter()
@@ -189,7 +200,7 @@ export class JournalFormat {
     return sealed(joinParts([writer.take(), ...snapshot.updates]))
   }
 
-  /** Outcomes that a room leaves when it ends. */
+  /** Encodes the outcomes that a room leaves when it ends. */
   outcomes(rows: readonly RequestOutcome[]): Uint8Array {
     const writer = this.#writer.begin()
     writer.raw(NO_HEAD)
@@ -215,7 +226,7 @@ export class JournalFormat {
     })
   }
 
-  /** Throws UnreadableRecord or NewerRecord. The updates in it are left as they are, for `readEntry`. */
+  /** Throws UnreadableRecord or NewerRecord. Does not decode the updates: `readEntry` does. */
   readSnapshot(bytes: Uint8Array): RoomSnapshot {
     return this.#read(bytes, () => {
       const [whole, ...updates] = splitParts(bytes)
@@ -245,14 +256,14 @@ function read<T>(part: Part<T>, bytes: Uint8Array): T {
   return readPart(part, [value].values(), 'a record') as T
 }
 
-/** Writes the head before what is behind it. */
+/** Writes the head in front of the content. */
 function sealed(bytes: Uint8Array): Uint8Array {
   bytes[0] = VERSION
   new DataView(bytes.buffer).setUint32(1, crc32(bytes.subarray(HEAD_BYTES), VERSION))
   return bytes
 }
 
-/** The version of a record that is as it was written; throws UnreadableRecord when it is not. */
+/** Returns the version of an undamaged record. Throws UnreadableRecord. */
 function requireSealed(bytes: Uint8Array): number {
   if (bytes.length < HEAD_BYTES)
     throw new UnreadableRecord(`a room record has ${bytes.length} bytes; the shortest has ${HEAD_BYTES}`)
@@ -265,7 +276,7 @@ function requireSealed(bytes: Uint8Array): number {
   return version
 }
 
-/** Room for the head, then each part with its length before it. */
+/** Joins space for the head and the parts, each with its length in front. */
 function joinParts(parts: readonly Uint8Array[]): Uint8Array {
   const bytes = new Uint8Array(parts.reduce((sum, part) => sum + LENGTH_BYTES + part.length, HEAD_BYTES))
   const view = new DataView(bytes.buffer)
@@ -278,7 +289,7 @@ function joinParts(parts: readonly Uint8Array[]): Uint8Array {
   return bytes
 }
 
-/** Throws a RangeError where bytes are missing. */
+/** Throws a RangeError if bytes are missing. */
 function splitParts(bytes: Uint8Array): Uint8Array[] {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length)
   const parts: Uint8Array[] = []
@@ -291,7 +302,7 @@ function splitParts(bytes: Uint8Array): Uint8Array[] {
   return parts
 }
 
-/** Layout of a part of a record, as data. `of` only names the part's type in memory. */
+/** Layout of a part of a record, as data. `of` only carries the part's type in memory. */
 type Part<T> = Layout & { readonly of?: T }
 
 type Layout =
@@ -303,7 +314,10 @@ type Layout =
   /** `failed` for objects with a `code`, else `other`. Their widths differ. */
   | { readonly kind: 'outcome'; readonly failed: Tuple; readonly other: Tuple }
 
-/** The fields of an object in this order, `width` values of MessagePack: as an array, or inside the array around it. */
+/**
+ * The fields of an object in this order, as `width` MessagePack values: an array, or values of the array
+ * around it.
+ */
 interface Tuple {
   readonly kind: 'tuple' | 'inline'
   readonly fields: readonly (readonly [name: string, part: Layout])[]
@@ -358,7 +372,10 @@ function write(writer: MsgpackWriter, layout: Layout, value: unknown): void {
   }
 }
 
-/** Reads a part from the next of `values`. `what`: the name of the part, for errors. Throws a TypeError for what `write` does not write. */
+/**
+ * Reads a part from the next of `values`. `what`: name of the part, for errors. Throws a TypeError for values
+ * that `write` does not write.
+ */
 function readPart(layout: Layout, values: Iterator<unknown>, what: string): unknown {
   if (layout.kind === 'inline') return readFields(layout, values)
   const found: unknown = values.next().value
@@ -414,7 +431,7 @@ function subprotocol(found: unknown, what: string): Subprotocol {
   return known
 }
 
-/** A code that a newer version knows is as final as this. */
+/** A code that only a newer version knows is as final as this one. */
 function errorCode(found: unknown, what: string): ErrorCode {
   const code = text(found, what)
   return Object.hasOwn(ERRORS, code) ? (code as ErrorCode) : 'room_logic_failed'
@@ -440,7 +457,7 @@ const VALUES = {
   object: jsonObject,
   error_code: errorCode,
   request_code: (found: unknown, what: string) => text(found, what) as RequestCode,
-  /** A reason that only a newer version knows is for clients to understand. */
+  /** A reason that only a newer version knows is passed on to clients. */
   departure_reason: (found: unknown, what: string) => text(found, what) as DepartureReason,
   subprotocol,
   change: changeOf,
@@ -515,7 +532,7 @@ const ROWS: { readonly [Name in keyof TableRows]: Part<TableRows[Name][number]> 
   }),
 }
 const OUTCOMES = listOf(ROWS.outcomes)
-/** Something of each table, made of its rows. */
+/** Builds a part with one field for each table, from the table's rows. */
 const tables = <T>(partOf: (rows: Part<readonly Row[]>) => Part<unknown>): Part<T> =>
   tuple(
     Object.fromEntries(Object.entries<Part<Row>>(ROWS).map(([name, row]) => [name, partOf(listOf(row))])),
@@ -592,7 +609,7 @@ function writeChange(writer: MsgpackWriter, change: Change): void {
   }
 }
 
-/** The delta that was recorded. Throws on anything that `writeChange` does not write. */
+/** Returns a recorded delta. Throws if `writeChange` does not write such a record. */
 function deltaOf(record: unknown): Delta {
   const change = changeOf(record)
   if (change === REMOVE) throw new Error('a recorded delta removes what cannot be removed')

@@ -7,14 +7,14 @@ import { type Layers, layerDeltas } from './layers.ts'
 import type { Memberships } from './memberships.ts'
 import type { LayerFrames } from './room-frames.ts'
 
-/** A member has a layer from here on, or has it no more. */
+/** A member gets a layer, or loses it. */
 export interface Grant {
   readonly memberId: string
   readonly layer: string
   readonly shown: boolean
 }
 
-/** The layers that a member was shown. */
+/** Layers that were shown to a member. */
 export interface MemberGrants {
   readonly memberId: string
   readonly layers: readonly string[]
@@ -23,16 +23,16 @@ export interface MemberGrants {
 const NONE: ReadonlySet<string> = new Set()
 
 /**
- * Which members have which layers: each its own, and what it was shown. Turns change what is *present*; members, and the room's record, know what was
- * *flushed*.
+ * The layers of each member: its own, and those that were shown to it. Turns change the *present* grants.
+ * Members and the room's record have the *flushed* grants.
  */
 export class Grants {
-  /** By member, what it was shown. */
+  /** By member, the layers that were shown to it. */
   readonly #present = new Map<string, Set<string>>()
   readonly #flushed = new Map<string, ReadonlySet<string>>()
-  /** By layer, who was shown it as of the last flush. */
+  /** By layer, the members that it was shown to, as of the last flush. */
   readonly #holders = new Map<string, Set<string>>()
-  /** Members of whom something may have changed since. */
+  /** Members whose grants may have changed since the last flush. */
   readonly #changed = new Set<string>()
 
   constructor(recorded: readonly MemberGrants[]) {
@@ -43,12 +43,12 @@ export class Grants {
     this.flush()
   }
 
-  /** Whether turns have changed anything since the last flush. */
+  /** True if turns have changed grants since the last flush. */
   get dirty(): boolean {
     return this.#changed.size > 0
   }
 
-  /** How many layers a member was shown. */
+  /** Number of layers that were shown to a member. */
   count(memberId: string): number {
     return this.#present.get(memberId)?.size ?? 0
   }
@@ -63,17 +63,17 @@ export class Grants {
     this.#changed.add(memberId)
   }
 
-  /** The member has left. */
+  /** Removes the grants of a member that has left. */
   forget(memberId: string): void {
     if (this.#present.delete(memberId)) this.#changed.add(memberId)
   }
 
-  /** Whether a member has a layer at present. */
+  /** True if a member has a layer at present. */
   has(memberId: string, layer: string): boolean {
     return layer === ownLayer(memberId) || this.#present.get(memberId)?.has(layer) === true
   }
 
-  /** Everything since the last flush is of this one. Returns what has changed of members who are still there. */
+  /** Flushes all changes. Returns those of members that are still in the room. */
   flush(): readonly Grant[] {
     const grants: Grant[] = []
     for (const memberId of this.#changed) {
@@ -99,17 +99,17 @@ export class Grants {
     return grants
   }
 
-  /** The layers of a member as of the last flush, its own included. */
+  /** Returns the layers of a member as of the last flush, including its own. */
   of(memberId: string): string[] {
     return [ownLayer(memberId), ...(this.#flushed.get(memberId) ?? NONE)]
   }
 
-  /** Who was shown a layer as of the last flush. */
+  /** Returns the members that a layer was shown to, as of the last flush. */
   holders(layer: string): Iterable<string> {
     return this.#holders.get(layer) ?? NONE
   }
 
-  /** As of the last flush. */
+  /** Returns all grants as of the last flush. */
   record(): MemberGrants[] {
     return [...this.#flushed].map(([memberId, layers]) => ({ memberId, layers: [...layers] }))
   }
@@ -127,14 +127,17 @@ export class Grants {
   }
 }
 
-/** What of the layers goes out with a flush. */
+/** The layers in a flush. */
 interface FlushedLayers {
-  /** By layer, what those get who had it before; for who misses it. */
+  /** By layer, the frames for members that had it before. They are kept for members that miss them. */
   readonly encoded: ReadonlyMap<string, Frames>
   readonly byEdge: ReadonlyMap<string, EdgeLayers>
 }
 
-/** Takes hidden layers to the members that have them: each that has changed is encoded once, however many have it. */
+/**
+ * Sends hidden layers to the members that have them. A changed layer is encoded once, however many members
+ * have it.
+ */
 export class LayerDelivery {
   readonly #layers: Layers
   readonly #grants: Grants
@@ -148,7 +151,10 @@ export class LayerDelivery {
     this.#frames = frames
   }
 
-  /** A visible flush, which those who come with it get in another way. */
+  /**
+   * Encodes a visible flush. `newcomers`: members that join with it, which get their layers with the
+   * snapshot.
+   */
   flush(update: Update, newcomers: ReadonlySet<string>): FlushedLayers {
     const { grants, changed } = update.layers!
     const own = new OwnFrames(newcomers)
@@ -166,8 +172,9 @@ export class LayerDelivery {
       const now = this.#layers.of(layer)
       const delta = deltas.get(layer)!
       const at = { ...update, checksum }
-      // A layer that was empty is told as a whole: members had nothing that could be patched. Where it is shown to someone, the patch
-      // names no keys for later: it says which are no more, and what comes to who is shown the layer is not to have those.
+      // A layer that was empty is sent whole, because members have nothing to patch. If the layer is shown to
+      // a new member, the others get a patch that defines no key names for later patches. It can name removed
+      // keys, which the new member must not learn.
       const frames =
         holders.length === 0
           ? undefined
@@ -198,13 +205,16 @@ export class LayerDelivery {
     return { encoded, byEdge: own.byEdge(this.#memberships) }
   }
 
-  /** `layer.state` of each layer of a member in which there is something, after the last flush, which is `at`. */
+  /** Returns `layer.state` frames of a member's layers that are not empty. `at`: the last flush. */
   statesOf(memberId: string, at: Position, codec: Subprotocol): Frame | undefined {
     const full = this.#grants.of(memberId).filter((layer) => this.#layers.of(layer))
     return this.changed(at, full, [], codec)
   }
 
-  /** What a member is told who has these layers, or has them no more, since it missed that. `at`: the last flush. */
+  /**
+   * Returns the frames for a member that missed how it got layers (`shown`) and lost layers (`hidden`). `at`:
+   * the last flush.
+   */
   changed(
     at: Position,
     shown: readonly string[],
@@ -220,7 +230,7 @@ export class LayerDelivery {
     return frames.length > 0 ? joinFrames(frames) : undefined
   }
 
-  /** Members that leave with the flush have their layers up to it. */
+  /** Returns the members that get changes of a layer. Members that leave with the flush still get them. */
   #holders(layer: string): string[] {
     const holders = [...this.#grants.holders(layer)]
     const owner = ownerOf(layer)
@@ -235,7 +245,7 @@ export class LayerDelivery {
   }
 }
 
-/** What members get of one flush for themselves. */
+/** Frames of one flush for single members. */
 class OwnFrames {
   readonly #newcomers: ReadonlySet<string>
   readonly #byMember = new Map<string, Frames[]>()
@@ -244,7 +254,7 @@ class OwnFrames {
     this.#newcomers = newcomers
   }
 
-  /** Whether a member comes with this flush. */
+  /** True if a member joins with this flush. */
   isNew(memberId: string): boolean {
     return this.#newcomers.has(memberId)
   }

@@ -10,10 +10,10 @@ export type LayerRule = null | string | ((...keys: string[]) => string)
 /** Layers by path, such as `hands.*`. `*` matches any key. */
 export type LayerRules = { readonly [pattern: string]: LayerRule }
 
-/** In UTF-16 units. */
+/** Maximum length of a layer's name, in UTF-16 code units. */
 const MAX_LAYER_NAME = 128
 
-/** Any key. */
+/** Key of a pattern that matches any key. */
 const ANY = '*'
 
 /** A pattern with its layer. */
@@ -26,7 +26,9 @@ export interface Pattern {
 export const patternsOf = (rules: LayerRules): readonly Pattern[] =>
   Object.entries(rules).map(([text, rule]) => ({ text, keys: text.split('.'), rule }))
 
-/** Those of `patterns` that match a path of `level` keys with `key` behind it, given that they match the path. */
+/**
+ * Returns the patterns that match a path of `level` keys and then `key`. All of `patterns` match the path.
+ */
 export function matching(patterns: readonly Pattern[], level: number, key: string): readonly Pattern[] {
   const found = patterns.filter(({ keys }) => keys[level] === key || keys[level] === ANY)
   return found.length > 0 ? found : NO_PATTERNS
@@ -34,11 +36,11 @@ export function matching(patterns: readonly Pattern[], level: number, key: strin
 
 export const NO_PATTERNS: readonly Pattern[] = []
 
-/** The keys of a path that a pattern's `*`s match. */
+/** Returns the keys of a path that the `*` of a pattern match. */
 export const keysOf = ({ keys }: Pattern, path: readonly string[]): string[] =>
   path.filter((_, i) => keys[i] === ANY)
 
-/** Whether two room definitions hide the same from the same members, as far as their text tells. */
+/** True if two room definitions have the same layers, by the source text of their rules. */
 export function areSameRules(one: LayerRules | undefined, other: LayerRules | undefined): boolean {
   const texts = [one, other].map((rules) =>
     JSON.stringify(
@@ -48,7 +50,7 @@ export function areSameRules(one: LayerRules | undefined, other: LayerRules | un
   return texts[0] === texts[1]
 }
 
-/** What is wrong with the layers of a room definition. */
+/** Returns the problems of a room definition's layers. */
 export function problemsOfLayers(layers: Readonly<Record<string, unknown>>): string[] {
   const problems: string[] = []
   const patterns = Object.keys(layers)
@@ -81,8 +83,8 @@ export function problemsOfLayers(layers: Readonly<Record<string, unknown>>): str
 }
 
 /**
- * What is wrong with the patterns for a state that `source` has: a pattern that names a part which is not there hides nothing, and what it
- * was meant for is public. An object without entries says nothing of what will be in it.
+ * Returns the problems of patterns for a state from `source`. A pattern for a missing part hides nothing, and
+ * the part that it was meant for is public. An object without entries does not show what it will contain.
  */
 export const problemsOfPatterns = (layers: LayerRules, state: unknown, source = 'create makes'): string[] =>
   patternsOf(layers).flatMap(({ text, keys }) => {
@@ -101,10 +103,13 @@ export const problemsOfPatterns = (layers: LayerRules, state: unknown, source = 
     ]
   })
 
-/** Names of this distance are taken for each other. */
+/** Names within this edit distance count as a typing error. */
 const NEAR = 2
 
-/** The first key of a pattern that is in none of the objects which the keys before it lead to, and the names that are there. */
+/**
+ * Returns the first key of a pattern that no object on its path has, as its level, and the keys that are
+ * there.
+ */
 function missingKey(
   keys: readonly string[],
   values: readonly unknown[],
@@ -119,27 +124,31 @@ function missingKey(
     const below = objects.filter((object) => Object.hasOwn(object, key)).map((object) => object[key])
     return missingKey(keys, below, level + 1)
   }
-  // What a * stands for may be of several kinds, of which not all have the key: there only a name that is near is a mistake.
+  // The objects behind a `*` may be of several kinds, which do not all have the key. There, only a similar
+  // key counts as a mistake.
   const surely = !keys.slice(0, level).includes(ANY)
   return surely || distance(key, closest(key, names)) <= NEAR ? { level, names } : undefined
 }
 
 type Entry = { readonly [key: string]: unknown }
 
-/** The end of a sentence about a name that cannot be one. */
+/** End of an error message about an invalid name. */
 export const RIGHT_NAME = `names of layers are texts of 1 to ${MAX_LAYER_NAME} characters`
 
 export const isLayerName = (value: unknown): value is string =>
   typeof value === 'string' && value !== '' && value.length <= MAX_LAYER_NAME && isWellFormed(value)
 
-/** The names of all layers that `rules` make beside those of members; undefined: a function may make any. */
+/**
+ * Returns the names of all layers of `rules`, without those of members. Undefined: a function may return any
+ * name.
+ */
 export function namesOf(rules: LayerRules): string[] | undefined {
   const made = Object.values(rules)
   if (made.some((rule) => typeof rule === 'function')) return undefined
   return made.filter((rule) => typeof rule === 'string')
 }
 
-/** Whether some path that one pattern matches is that of a value in one that the other matches. */
+/** True if a value of one pattern can be, or contain, a value of the other. */
 function overlap(one: readonly string[], other: readonly string[]): boolean {
   const shorter = Math.min(one.length, other.length)
   for (let i = 0; i < shorter; i++)
@@ -147,10 +156,10 @@ function overlap(one: readonly string[], other: readonly string[]): boolean {
   return true
 }
 
-/** The layer that a member has for as long as it is here. */
+/** Returns the layer that only this member has. */
 export const ownLayer = (memberId: string): string => `${OWN}${memberId}`
 
-/** Whose own layer this is; undefined: it is no one's. */
+/** Returns the member whose own layer this is. Undefined: it is not the own layer of a member. */
 export const ownerOf = (layer: string): string | undefined =>
   layer.startsWith(OWN) ? layer.slice(OWN.length) : undefined
 

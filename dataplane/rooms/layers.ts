@@ -18,51 +18,51 @@ import type { LiveTree } from './state.ts'
 
 type MutableObject = { [key: string]: Json }
 
-/** What one flush did to a hidden value. */
+/** Change of one hidden value in a flush. */
 export interface HiddenChange {
-  /** Null: no one's. */
+  /** Null: hidden from all members. */
   readonly layer: string | null
-  /** From the root. */
+  /** Path from the root of the state. */
   readonly path: readonly string[]
-  /** Of the value. */
+  /** Change of the value. */
   readonly change: Change
   /**
-   * The index of the key of `path` at which its layer's state changes: the last, or an earlier one where the objects below have come with this value,
-   * or gone.
+   * Index of the key of `path` at which the state of the layer changes. It is the last key, or an earlier one
+   * if the objects below were created or removed with this value.
    */
   readonly at: number
 }
 
-/** A layer that one flush has changed. */
+/** A layer that a flush has changed. */
 export interface ChangedLayer {
   readonly layer: string
-  /** Of its state after it. */
+  /** Checksum of its state after the flush. */
   readonly checksum: number
-  /** There was nothing in it before. */
+  /** True if the layer was empty before. */
   readonly created: boolean
 }
 
-/** What one flush did besides to the base, in a room with layers. */
+/** Changes of a flush in a room with layers, except those of the base. */
 export interface UpdateLayers {
-  /** Of the whole state after it: not for members. */
+  /** Checksum of the whole state after the flush. Members do not get it. */
   readonly checksum: number
-  /** Of all layers, by name, after it. */
+  /** Sum over names and contents of all layers after the flush. */
   readonly sum: number
   readonly hidden: readonly HiddenChange[]
   readonly changed: readonly ChangedLayer[]
   readonly grants: readonly Grant[]
 }
 
-/** What of a flush is for whom. */
+/** A flush, split into changes of the base and changes of hidden values. */
 interface Split extends Pick<UpdateLayers, 'hidden' | 'changed'> {
-  /** What has changed of the base. */
+  /** Change of the base. */
   readonly base: Delta | undefined
 }
 
-/** The state of a layer: the hidden values at their paths, and nothing else. */
+/** State of a layer: its hidden values at their paths, and nothing else. */
 export interface LayerState {
   readonly state: Json
-  /** 0 … 2^32 - 1. */
+  /** From 0 to 2^32 - 1. */
   readonly checksum: number
 }
 
@@ -72,18 +72,18 @@ interface HiddenValue {
   readonly hash: number
 }
 
-/** An object of the state that patterns run through, as of the last flush. */
+/** An object of the state through which patterns run, as of the last flush. */
 class Way {
   readonly path: readonly string[]
-  /** Those that run through it. */
+  /** Patterns that run through the object. */
   readonly patterns: readonly Pattern[]
-  /** What of it is not hidden. */
+  /** The part of the object that is not hidden. */
   readonly base: MutableObject = {}
   readonly values = new Map<string, HiddenValue>()
   readonly ways = new Map<string, Way>()
-  /** By how much the sum of its entry hashes is larger than that of `base`. */
+  /** Sum of the object's entry hashes, minus that of `base`. */
   excess = 0
-  /** Of all that is in it, and of `base`. */
+  /** Hash of the whole object, and of `base`. */
   hash = 0
   baseHash = 0
 
@@ -92,13 +92,13 @@ class Way {
     this.patterns = patterns
   }
 
-  /** The object is `live` now, and `excess` is right. */
+  /** Updates both hashes from the present object `live` and from `excess`. */
   measure(live: LiveObject): void {
     this.hash = hashOf(live)
     this.baseHash = hashContainer(false, live.sum - this.excess)
   }
 
-  /** An entry enters the excess (1), or leaves it (-1). */
+  /** Adds an entry to the excess (1), or subtracts it (-1). */
   count(key: string, { hash }: HiddenValue, times: 1 | -1): void {
     this.excess = (this.excess + times * hashEntry(hashKey(key), hash)) | 0
   }
@@ -109,7 +109,7 @@ class Way {
   }
 }
 
-/** An object of a layer's state. */
+/** An object in the state of a layer. */
 class LayerObject {
   readonly state: MutableObject = {}
   readonly #hashes = new Map<string, number>()
@@ -124,7 +124,7 @@ class LayerObject {
     return this.#hashes.size === 0 && this.#below.size === 0
   }
 
-  /** The value at a path becomes `value`, which has `hash`; undefined: it goes. Returns the `at` of this change. */
+  /** Sets the value at a path, whose hash is `hash`. Undefined: removes it. Returns `at` of this change. */
   set(path: readonly string[], value: Json | undefined, hash: number, level = 0): number {
     const key = path[level]!
     const name = hashKey(key)
@@ -162,24 +162,25 @@ class LayerObject {
 }
 
 /**
- * What of a room's state is hidden, and in which layer, as of the last flush. Each flush's delta is split into that of the base and
- * changes of hidden values; base and layers each have their state and the sums that make their checksums, brought up to date from what
- * has changed alone. A hidden value's hash is the live tree's, and so is its JSON.
+ * The hidden parts of a room's state, and their layers, as of the last flush. Splits the delta of each flush
+ * into changes of the base and changes of hidden values. Base and layers keep their states and the sums
+ * behind their checksums, and update them only from the changes. Hash and JSON of a hidden value are those of
+ * the live tree.
  */
 export class Layers {
   readonly #tree: LiveTree
   readonly #patterns: readonly Pattern[]
-  /** How deep the deepest hidden value lies. */
+  /** Number of keys of the longest pattern. */
   readonly #levels: number
   readonly #layers = new Map<string, LayerObject>()
   #root: Way
   #sum = 0
-  /** Of the flush that is being split. */
+  /** Hidden changes of the flush that is being split. */
   #hidden: HiddenChange[] = []
-  /** With what there was before: undefined for nothing. */
+  /** Layers that the flush has changed, and whether they existed before. */
   readonly #touched = new Map<string, boolean>()
 
-  /** Of what a room begins with. What does not fit the patterns is no one's. */
+  /** `tree`: the first state. A value that does not fit the patterns is hidden from all members. */
   constructor(rules: LayerRules, tree: LiveTree) {
     this.#tree = tree
     this.#patterns = patternsOf(rules)
@@ -189,38 +190,44 @@ export class Layers {
     this.#hidden = []
   }
 
-  /** Throws a RoomLogicError unless every pattern runs through objects only in what the present turn has written, and every function makes names. */
+  /**
+   * Checks what the present turn has written. Throws a RoomLogicError if a pattern runs through a value that
+   * is not an object, or if a function returns an invalid name.
+   */
   check(): void {
     this.#tree.written(this.#levels, (path, slot) => this.#checkPath(path, slot))
   }
 
-  /** As `check`, of the whole state. */
+  /** As `check`, for the whole state. */
   checkAll(): void {
     this.#checkEntry(NO_PATH, this.#patterns, this.#tree.object ?? null)
   }
 
-  /** As of the last flush, without what is hidden. To be read at once: the next flush changes it. */
+  /** The base as of the last flush. Use it immediately: the next flush changes it. */
   get base(): Json {
     return this.#root.base
   }
 
-  /** Of the base; 0 … 2^32 - 1. */
+  /** Checksum of the base, from 0 to 2^32 - 1. */
   get checksum(): number {
     return this.#root.baseHash >>> 0
   }
 
-  /** Of the names of all layers and what is in them; 0 … 2^32 - 1. */
+  /** Sum over names and contents of all layers, from 0 to 2^32 - 1. */
   get sum(): number {
     return this.#sum >>> 0
   }
 
-  /** As of the last flush; undefined: there is nothing in it. To be read at once: the next flush changes it. */
+  /**
+   * Returns the state of a layer as of the last flush. Undefined: it is empty. Use it immediately: the next
+   * flush changes it.
+   */
   of(layer: string): LayerState | undefined {
     const found = this.#layers.get(layer)
     return found && { state: found.state, checksum: found.hash >>> 0 }
   }
 
-  /** The tree was flushed, and `delta` came of it. */
+  /** Splits the delta of the tree's flush. */
   flush(delta: Delta | undefined): Split {
     let base: Delta | undefined
     if (delta instanceof ObjectDelta) {
@@ -254,7 +261,7 @@ export class Layers {
     return object
   }
 
-  /** What of a change of an object is the base's. */
+  /** Returns the part of an object's change that belongs to the base. */
   #changeOf(way: Way, delta: ObjectDelta, live: LiveObject): ObjectDelta | undefined {
     const keys: string[] = []
     const changes: Change[] = []
@@ -289,7 +296,7 @@ export class Layers {
       way.countWay(key, before, 1)
       return below
     }
-    // What does not fit the patterns, and was hidden, may become what does.
+    // A value that did not fit the patterns was hidden. It may fit now.
     if (way.values.has(key)) this.#value(way, path, REMOVE, undefined, patterns)
     const gone = before ? this.#valuesIn(before) : new Map<string, HiddenAt>()
     way.ways.delete(key)
@@ -305,7 +312,7 @@ export class Layers {
     return made ? new Replace(copyOf(made), before === undefined) : before && REMOVE
   }
 
-  /** A hidden value has changed. */
+  /** Records the change of a hidden value. */
   #value(
     way: Way,
     path: readonly string[],
@@ -328,7 +335,10 @@ export class Layers {
     this.#put(layer, path, change instanceof Replace ? new Replace(change.value, !before) : change, slot)
   }
 
-  /** An object that patterns run through is new here; of `gone` it takes what is in it again. `value`: the same as plain JSON, at a flush. */
+  /**
+   * Builds the node of an object that is new here. Values in `gone` keep their layer, and are removed from
+   * `gone`. `value`: the object as plain JSON, in a flush.
+   */
   #build(
     path: readonly string[],
     patterns: readonly Pattern[],
@@ -366,7 +376,7 @@ export class Layers {
     return way
   }
 
-  /** By its path, each hidden value in an object. */
+  /** Returns the hidden values in an object, by path. */
   #valuesIn(way: Way, found = new Map<string, HiddenAt>()): Map<string, HiddenAt> {
     for (const [key, { layer }] of way.values) {
       const path = [...way.path, key]
@@ -380,7 +390,7 @@ export class Layers {
     for (const { layer, path } of gone.values()) this.#put(layer, path, REMOVE, undefined)
   }
 
-  /** A hidden value of `layer` becomes `slot`. */
+  /** Sets a hidden value of `layer` to `slot`, and records the change. */
   #put(layer: string | null, path: readonly string[], change: Change, slot: Slot | undefined): void {
     let at = path.length - 1
     if (layer !== null) {
@@ -400,7 +410,7 @@ export class Layers {
     this.#hidden.push({ layer, path, at, change })
   }
 
-  /** The layers that were touched since this was asked last; what is empty is there no more. */
+  /** Returns the layers that have changed since the last call. Deletes empty layers. */
   #changed(): ChangedLayer[] {
     const changed: ChangedLayer[] = []
     for (const [layer, existed] of this.#touched) {
@@ -413,7 +423,10 @@ export class Layers {
     return changed
   }
 
-  /** The layer of a value that is new; what cannot be said, though it could be when its turn was checked, is no one's. */
+  /**
+   * Returns the layer of a new value. If its function fails now, although it passed the turn's check, the
+   * value is hidden from all members.
+   */
   #layerOf(patterns: readonly Pattern[], path: readonly string[]): string | null {
     const pattern = patterns.find(({ keys }) => keys.length === path.length)
     if (!pattern) return null
@@ -428,7 +441,7 @@ export class Layers {
     let patterns = this.#patterns
     for (const [level, key] of path.entries()) {
       patterns = matching(patterns, level, key)
-      // It lies in something hidden, or in what is not.
+      // The entry lies in a hidden value, or no pattern matches it.
       if (
         patterns === NO_PATTERNS ||
         (level < path.length - 1 && patterns.some(({ keys }) => keys.length === level + 1))
@@ -460,7 +473,7 @@ export class Layers {
   }
 }
 
-/** A hidden value, and whose it was. */
+/** A hidden value, and its layer until then. */
 interface HiddenAt {
   readonly layer: string | null
   readonly path: readonly string[]
@@ -468,15 +481,15 @@ interface HiddenAt {
 
 const NO_PATH: readonly string[] = []
 
-/** Whether what lies at `path` is hidden. */
+/** True if a pattern ends at `path`, so that the value there is hidden. */
 const endsAt = (patterns: readonly Pattern[], path: readonly string[]): boolean =>
   patterns.some(({ keys }) => keys.length === path.length)
 
-/** Whether patterns run through what lies somewhere, or through what did and is gone. */
+/** True if patterns run through the value, or ran through one that is gone. */
 const isWay = (slot: Slot | undefined, was: boolean): boolean =>
   slot instanceof LiveObject || (slot === undefined && was)
 
-/** The layer at a path where a pattern ends. Throws a RoomLogicError. */
+/** Returns the layer of a path at which the pattern ends. Throws a RoomLogicError. */
 function nameOf(pattern: Pattern, path: readonly string[]): string | null {
   const { rule, text } = pattern
   if (typeof rule !== 'function') return rule
@@ -495,16 +508,13 @@ function nameOf(pattern: Pattern, path: readonly string[]): string | null {
   )
 }
 
-/** A copy of the base of an object that patterns run through, of which nothing changes later. */
-function copyOf(way: Way): MutableObject {
-  const copy: MutableObject = structuredClone(way.base)
-  return copy
-}
+/** Returns a copy of an object's base, which later flushes do not change. */
+const copyOf = (way: Way): MutableObject => structuredClone(way.base)
 
-/** What is being made of changes by path: an object that came, or changes by key. */
+/** Changes that are being combined, by key: a new object, or changes by key below. */
 type Draft = Map<string, Change | Draft | Made>
 
-/** An object that has come with the first value in it. */
+/** An object that was created with the first value in it. */
 class Made {
   readonly value: MutableObject = {}
 
@@ -520,7 +530,7 @@ class Made {
   }
 }
 
-/** What changes of hidden values, one after the other, make of the object they lie in. */
+/** Combines successive changes of hidden values into a delta of the object that contains them. */
 function deltaOf(changes: Iterable<Pick<HiddenChange, 'path' | 'at' | 'change'>>): ObjectDelta | undefined {
   const whole: Draft = new Map()
   for (const { path, at, change } of changes) {
@@ -529,7 +539,7 @@ function deltaOf(changes: Iterable<Pick<HiddenChange, 'path' | 'at' | 'change'>>
       const key = path[level]!
       const there = draft.get(key)
       if (there instanceof Made && level < path.length - 1) {
-        // What has come is as it is now.
+        // A new object is sent whole, so only the values in it count.
         if (change instanceof Replace) there.put(path.slice(level + 1), change.value)
         break
       }
@@ -562,7 +572,7 @@ function finished(draft: Draft): ObjectDelta {
   return new ObjectDelta([...draft.keys()], changes)
 }
 
-/** By layer, what one flush did to its state. */
+/** Returns the delta of each layer in a flush. */
 export function layerDeltas({ hidden }: Pick<UpdateLayers, 'hidden'>): Map<string, Delta> {
   const byLayer = new Map<string, HiddenChange[]>()
   for (const change of hidden) {
@@ -574,10 +584,12 @@ export function layerDeltas({ hidden }: Pick<UpdateLayers, 'hidden'>): Map<strin
   return new Map([...byLayer].map(([layer, changes]) => [layer, deltaOf(changes)!]))
 }
 
-/** What one flush did to the hidden part of the whole state, given that state with what it did to the base. */
+/**
+ * Returns the delta of the hidden part of the whole state. `state`: the state with the changes of the base.
+ */
 export function hiddenDelta(state: Json, { hidden }: UpdateLayers): Delta | undefined {
   const fitting = hidden.filter(({ path, change }) => {
-    // With the object that it lay in.
+    // A removed value may have gone with the object that contained it.
     return change !== REMOVE || isAt(state, path)
   })
   return deltaOf(fitting.map(({ path, change }) => ({ path, at: path.length - 1, change })))

@@ -79,7 +79,7 @@ const duel = ({
     },
   })
 
-/** All rooms that the store lists, each as (epoch, version) and row. */
+/** Returns all rooms that the store lists, each as (epoch, version) and row. */
 async function listed(bench: RoomBench) {
   const { rooms } = await bench.store.store.listings.changes('prj_test/duel', '', 100)
   return rooms.map(({ epoch, version, value }) => ({ epoch, version, row: value && decodeRow(value) }))
@@ -92,7 +92,7 @@ const leave = (bench: RoomBench, name: string) =>
 const joinedOf = (bench: RoomBench) => bench.sentOf('update').flatMap(({ joined }) => joined)
 
 describe('the row of a room', () => {
-  it('is written when the first update of a new room stands, and not before', async () => {
+  it('is written after the first update of a new room is stored, and not before', async () => {
     const bench = new RoomBench([duel()])
     const createdAt = new Date(bench.clock.now()).toISOString()
     bench.store.mood = 'slow'
@@ -116,7 +116,7 @@ describe('the row of a room', () => {
     expect(await listed(bench)).toEqual([{ epoch, version: 1, row }])
   })
 
-  it('follows the room at most once a second, and has its last change', async () => {
+  it('is written at most once a second, and shows the last change', async () => {
     const of = vi.fn(({ level }: Partial<Duel>) => ({ level }))
     const { bench } = await roomWith(duel({ of }), ['ann'])
     const writes = writesOf(bench)
@@ -130,7 +130,7 @@ describe('the row of a room', () => {
     expect([of.mock.calls.length, await dataOf(bench)]).toEqual([3, { level: 30, text: '' }])
   })
 
-  it('is not written again while it is the same', async () => {
+  it('is not written again while it does not change', async () => {
     const { bench } = await roomWith(duel(), ['ann'])
     const writes = writesOf(bench)
     for (let noise = 1; noise < 5; noise++) {
@@ -153,7 +153,7 @@ describe('the row of a room', () => {
     expect(await listed(bench)).toMatchObject([{ row: { members: 1, reserved: 0 } }])
   })
 
-  it('goes while `of` returns null', async () => {
+  it('is removed while `of` returns null', async () => {
     const { bench } = await roomWith(duel(), ['ann'])
     await bench.say('duel', 'ann', 'set', { phase: 'play' }, 1)
     await bench.advance(1000, 100)
@@ -238,7 +238,7 @@ describe('the row of a room', () => {
     expect(ann.acked).toBe(2)
   })
 
-  it('has nothing of hidden layers: `of` does not get them', async () => {
+  it('contains nothing of hidden layers, which `of` does not get', async () => {
     const seen: Partial<Duel>[] = []
     const of = (state: Partial<Duel>) => {
       seen.push(JSON.parse(JSON.stringify(state)))
@@ -257,7 +257,7 @@ describe('the row of a room', () => {
       )
   })
 
-  it('shows no update that is not stored, also if it is due while that is under way', async () => {
+  it('shows no update that is not stored, even if it is due during the commit', async () => {
     const { bench } = await roomWith(duel(), ['ann'])
     await bench.say('duel', 'ann', 'set', { level: 2 }, 1)
     bench.store.mood = 'slow'
@@ -270,7 +270,7 @@ describe('the row of a room', () => {
     expect(await dataOf(bench)).toMatchObject({ level: 3 })
   })
 
-  it('and the code are those of a definition that takes the place of another', async () => {
+  it('and the code follow a definition that replaces another', async () => {
     const plain = { ...duel(), listing: undefined }
     const { bench } = await roomWith(plain, ['ann'])
     await bench.advance(1000, 100)
@@ -283,7 +283,7 @@ describe('the row of a room', () => {
     expect(await listed(bench)).toMatchObject([{ row: undefined }])
   })
 
-  it('is removed when the room ends, before an operator who ended it has the answer', async () => {
+  it('is removed when the room ends, before the operator who ended it gets the answer', async () => {
     const { bench } = await roomWith(duel(), ['ann'])
     const { epoch } = bench.host.rooms[0]!
     bench.send('duel', 'req_1', {
@@ -297,7 +297,7 @@ describe('the row of a room', () => {
     ])
   })
 
-  it('is removed as soon as the store answers, if it is away when the room ends', async () => {
+  it('is removed as soon as the store answers, if the store is away when the room ends', async () => {
     const { bench } = await roomWith(duel(), ['ann'])
     const writes = writesOf(bench).mockRejectedValue(new StoreUnavailable('away'))
     await bench.say('duel', 'ann', 'end', null, 1)
@@ -309,7 +309,7 @@ describe('the row of a room', () => {
     expect([(await listed(bench))[0]?.row, bench.host.claimed]).toEqual([undefined, 0])
   })
 
-  it('does not keep an ended room for longer than a minute, if the store refuses the removal', async () => {
+  it('delays the end of its room by at most a minute if the store refuses the removal', async () => {
     const { bench } = await roomWith(duel(), ['ann'])
     writesOf(bench).mockRejectedValue(new StoreRefused('no permission', 'NOPERM'))
     await bench.say('duel', 'ann', 'end', null, 1)
@@ -319,7 +319,7 @@ describe('the row of a room', () => {
     expect(bench.host.claimed).toBe(0)
   })
 
-  it('is given up with the node, if the store does not answer', async () => {
+  it('is given up when the node closes, if the store does not answer', async () => {
     const { bench } = await roomWith(duel({ durability: 'none' }), ['ann'])
     writesOf(bench).mockRejectedValue(new StoreUnavailable('away'))
     const closed = bench.host.close(3000)
@@ -332,7 +332,7 @@ describe('the row of a room', () => {
     [true, { node_id: null, members: 0 }],
     [false, undefined],
   ])(
-    'of a room that sleeps stays for as long as its record only with `sleeping` (%s)',
+    'of a sleeping room stays as long as its record only with `sleeping` (%s)',
     async (sleeping, row) => {
       const { bench } = await roomWith(duel({ onIdle: 'sleep', sleeping }), ['ann'])
       leave(bench, 'ann')
@@ -347,7 +347,7 @@ describe('the row of a room', () => {
     },
   )
 
-  it('of a room that sleeps is refused and goes, if it reaches the store more than a minute late', async () => {
+  it('of a sleeping room is refused and removed if it reaches the store more than a minute late', async () => {
     const { bench } = await roomWith(duel({ onIdle: 'sleep', sleeping: true }), ['ann'])
     const { listings } = bench.store.store
     const write = listings.write.bind(listings)
@@ -364,7 +364,7 @@ describe('the row of a room', () => {
   })
 
   it.each(['deaf', 'silent'] as const)(
-    'of a room that sleeps is refused only if the store may have released the room more than a minute before (%s)',
+    'of a sleeping room is refused only if the store may have released the room more than a minute before (%s)',
     async (mood) => {
       const { bench } = await roomWith(duel({ onIdle: 'sleep', sleeping: true }), ['ann'])
       const { rooms } = bench.store.store
@@ -384,7 +384,7 @@ describe('the row of a room', () => {
     },
   )
 
-  it('of a room that sleeps goes with the record, if that is damaged or an operator ends the room without its code', async () => {
+  it('of a sleeping room is removed with its record, if that is damaged or an operator ends the room without its code', async () => {
     const { bench } = await roomWith(duel({ onIdle: 'sleep', sleeping: true }), ['ann'])
     await bench.join('duel', 'bob', { key: 'other' })
     leave(bench, 'ann')
@@ -410,7 +410,7 @@ describe('the row of a room', () => {
     expect((await listed(bench)).map(({ row }) => row)).toEqual([undefined, undefined])
   })
 
-  it('is the next owner’s as soon as the room is opened, with the time of its creation; the owner before cannot bring its row back', async () => {
+  it('is the next owner’s as soon as the room is opened, with its creation time, and the earlier owner cannot write its row again', async () => {
     const { bench, ann } = await roomWith(duel(), ['ann'])
     const [first] = await listed(bench)
     bench.clock.advance(MINUTE_MS)
@@ -449,7 +449,7 @@ describe('the row of a room', () => {
     },
   )
 
-  it('stays when the room is handed over, and is then the successor’s', async () => {
+  it('stays during a handoff, and is the successor’s afterwards', async () => {
     const { bench, ann } = await roomWith(duel(), ['ann'])
     await bench.host.rooms[0]!.handOver('node_b')
     expect(await listed(bench)).toMatchObject([{ version: 1, row: { node_id: 'node_a' } }])
@@ -459,7 +459,7 @@ describe('the row of a room', () => {
     expect(await listed(heir)).toMatchObject([{ version: 1, row: { node_id: 'node_b' } }])
   })
 
-  it('is in the directory of every node, but for the time between the death of its owner and its next one', async () => {
+  it('is in the directory of every node, except from the death of its owner until the next owner', async () => {
     const { bench, ann } = await roomWith(duel(), ['ann'])
     const gone = new Set<string>()
     const directory = new Directory({
@@ -523,7 +523,7 @@ describe('the row of a room', () => {
     expect(await listed(bench)).toMatchObject([{ epoch, row: { members: 1 } }])
   })
 
-  it('is written again within seconds after the store was away, since it may have lost it', async () => {
+  it('is written again within 5 s after an outage of the store, which may have lost it', async () => {
     const { bench } = await roomWith(duel(), ['ann'])
     const before = (await listed(bench))[0]!
     bench.host.recheck()
@@ -531,7 +531,7 @@ describe('the row of a room', () => {
     expect((await listed(bench))[0]).toEqual({ ...before, version: before.version + 1 })
   })
 
-  it('goes with the end of the room, also while the database does not take its last save', async () => {
+  it('is removed at the end of the room, even while the database rejects its last save', async () => {
     const save = { everySeconds: 10, to: () => Promise.reject(new Error('the database is away')) }
     const { bench } = await roomWith({ ...duel(), save }, ['ann'])
     await bench.say('duel', 'ann', 'end', null, 1)
@@ -580,7 +580,7 @@ describe('the code of a room', () => {
     expect((await listed(bench)).map(({ row }) => row?.code)).toContain(codes[0])
   })
 
-  it('is not there in a type without codes', async () => {
+  it('is absent in a room type without codes', async () => {
     const { bench } = await withCodes({ codes: false })
     expect(joinedOf(bench)).toMatchObject([{ member_id: 'ann' }])
     expect(joinedOf(bench)[0]).not.toHaveProperty('code')
@@ -588,7 +588,7 @@ describe('the code of a room', () => {
   })
 
   it.each(['journal', 'snapshot'] as const)(
-    'stays with the room under its next owner (%s)',
+    'is the same under the next owner (%s)',
     async (durability) => {
       const { bench, ann } = await withCodes({ durability })
       await bench.advance(1000, 100)
@@ -610,7 +610,7 @@ describe('the code of a room', () => {
     expect(codeOf(bench)).not.toBe(code)
   })
 
-  it('lives as long as the record of a room that sleeps', async () => {
+  it('lives as long as the record of a sleeping room', async () => {
     const { bench } = await withCodes({ onIdle: 'sleep' })
     const code = codeOf(bench)
     leave(bench, 'ann')
@@ -621,7 +621,7 @@ describe('the code of a room', () => {
     expect(await recordOf(bench, code)).toBeUndefined()
   })
 
-  it('lives on while the room runs', async () => {
+  it('stays claimed while the room runs', async () => {
     const { bench } = await withCodes()
     await bench.advance(3 * HOUR_MS, MINUTE_MS)
     expect(await recordOf(bench, codeOf(bench))).toBe('duel:a')
@@ -630,7 +630,7 @@ describe('the code of a room', () => {
   it.each([
     ['is claimed again', undefined],
     ['is another', 'duel:thief'],
-  ])('%s after the store has lost it, where another room has (%s)', async (_, taken) => {
+  ])('%s after the store has lost it; another room has claimed it: %s', async (_, taken) => {
     const { bench, ann } = await withCodes()
     const code = codeOf(bench)!
     const key = codeKey('prj_test', code)
@@ -645,7 +645,7 @@ describe('the code of a room', () => {
     const now = codeOf(bench)!
     expect([now === code, await recordOf(bench, now)]).toEqual([!taken, 'duel:a'])
     expect((await listed(bench))[0]?.row?.code).toBe(now)
-    // The next owner has it as well.
+    // The next owner has it, too.
     const heir = bench.successor([ann])
     heir.store.follow(() => bench.store.store.rooms)
     await bench.die()
@@ -653,7 +653,7 @@ describe('the code of a room', () => {
     expect(codeOf(heir)).toBe(now)
   })
 
-  it('is not made if the store does not answer: the join is refused, and nothing is counted', async () => {
+  it('is not claimed if the store does not answer: the join is refused, and no room is counted', async () => {
     const bench = new RoomBench([duel({ codes: true })], { quota: { maxRooms: 1 } })
     const write = vi.spyOn(bench.store.store.records, 'write').mockRejectedValue(new StoreUnavailable('away'))
     const ann = await bench.join('duel', 'ann')
@@ -663,7 +663,7 @@ describe('the code of a room', () => {
     expect(bob.inRoom).toBe(true)
   })
 
-  it('is another of two rooms that draw the same', async () => {
+  it('differs between two rooms that draw the same code', async () => {
     const { bench } = await withCodes()
     const { records } = bench.store.store
     const write = vi.spyOn(records, 'write').mockResolvedValueOnce(false)
@@ -673,7 +673,7 @@ describe('the code of a room', () => {
     expect(keys[0]).not.toBe(keys[1])
   })
 
-  it('of an earlier room of the same key does not let a player into this one', async () => {
+  it('of an earlier room with the same key does not admit a player to the present room', async () => {
     const { bench } = await withCodes()
     const code = codeOf(bench)!
     const bob = await bench.join('duel', 'bob', { create: false, code: '000000' })

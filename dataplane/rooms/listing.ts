@@ -17,20 +17,23 @@ import type { RoomStream } from './stream.ts'
 const READ_MS = 1000
 /** Lifetime of rows and codes in the store, unless they are written again. */
 export const LISTED_MS = 3_600_000
-/** Mean time after which they are written again. */
+/** Mean time until they are written again. */
 const REWRITE_MS = LISTED_MS / 2
-/** Within this time, rooms write again what the store may have lost: not all at one moment. */
+/**
+ * Rooms write again what the store may have lost at random times within this period, not all at the same
+ * moment.
+ */
 export const REPAIR_MS = 5000
-/** Least pause after a write that failed; at most twice as long. */
+/** Shortest pause after a failed write. The longest is twice as long. */
 const RETRY_MS = 1000
-/** For how long a room that has ended waits until the store has removed its row and code. They expire later. */
+/** How long an ended room waits until the store has removed its row and code. After that they expire. */
 const LEAVE_MS = 60_000
 const MAX_DATA_BYTES = 1024
 
 /**
- * Keeps the row and the code of one running room in the store. A row shows an update that stands, so no list shows what a crash can undo. The
- * row is written only if it differs from the last one. A node that has lost the room cannot overwrite the row of the next owner, which has a
- * larger epoch.
+ * Keeps the row and the code of one running room in the store. A row shows a stored update, so no list shows
+ * changes that a crash can undo. The row is written only if it differs from the last one. A node that has
+ * lost the room cannot overwrite the row of the next owner, which has a larger epoch.
  */
 export class RoomListing {
   readonly #room: RoomStream
@@ -38,21 +41,24 @@ export class RoomListing {
   #definition: RoomDefinition
   /** Version of the last row of this owner. */
   #version = 0
-  /** The row that the store has. Undefined: none, or that of an earlier owner. */
+  /** The row in the store. Undefined: none, or the row of an earlier owner. */
   #written: Uint8Array | undefined
-  /** An update stands that was not read. */
+  /** An update is stored whose row was not computed yet. */
   #changed = false
   #readAt = Number.NEGATIVE_INFINITY
-  /** When row and code are written again, also if they are the same. */
+  /** When row and code are written again, even if they have not changed. */
   #rewriteAt: number
-  /** The write under way. */
+  /** The write in flight. */
   #writing: Promise<void> | undefined
-  /** The removal of the row of a room that ends. */
+  /** The removal of the row of a room that is ending. */
   #unlisted: Promise<void> | undefined
   #ended = false
   #givenUp = false
 
-  /** Of a new room, whose code is claimed: its first row follows its first update. Any other room has to be told to `rewrite`. */
+  /**
+   * For a new room, whose code is claimed: its first row follows its first update. For any other room, call
+   * `rewrite`.
+   */
   constructor(room: RoomStream, definition: RoomDefinition) {
     this.#room = room
     this.#definition = definition
@@ -60,31 +66,31 @@ export class RoomListing {
     this.#rewriteAt = this.#nextRewrite
   }
 
-  /** Continues with another definition of the room type. */
+  /** Replaces the definition of the room type. */
   redefine(definition: RoomDefinition): void {
     this.#definition = definition
   }
 
-  /** An update stands. */
+  /** An update is stored. */
   committed(): void {
     this.#changed = this.#definition.listing !== undefined
     this.#wait()
   }
 
-  /** The store may not have the row and the code of this room and this definition: they are written again, within `withinMs`. */
+  /** The store may lack the present row and code: writes them again within `withinMs`. */
   rewrite(withinMs = 0): void {
     this.#rewriteAt = this.#now + withinMs * this.#room.environment.random.float()
-    // A migrated state is not flushed yet. Its first update comes soon.
+    // A migrated state is not flushed yet. The first update follows soon, and the row with it.
     if (!this.#room.state.dirty) this.#wait()
   }
 
-  /** Nothing more is written, except by `leave`. */
+  /** Ends all writes except those of `leave`. */
   end(): void {
     this.#ended = true
     this.#timer.cancel()
   }
 
-  /** The room ends: no list shows it any more, however long its last save takes. Resolves as `leave`. */
+  /** The room ends: removes its row now, because the last save can take long. Resolves as `leave`. */
   unlist(): Promise<void> {
     this.end()
     this.#unlisted ??= this.#leave(undefined, LISTED_MS)
@@ -92,8 +98,9 @@ export class RoomListing {
   }
 
   /**
-   * Removes row and code of a room that has ended. Of a room that sleeps, they stay for as long as its record. Resolves when the store has
-   * answered, after `giveUp`, or after a minute. `ownedAt`: when the room was still this node's, milliseconds since 1970. Never rejects.
+   * Removes row and code of a room that has ended. If the room sleeps, they stay as long as its record.
+   * Resolves when the store has answered, after `giveUp`, or after a minute. `ownedAt`: when this node last
+   * owned the room, milliseconds since 1970. Never rejects.
    */
   async leave(how: 'ended' | 'asleep', ownedAt = 0): Promise<void> {
     this.end()
@@ -101,13 +108,13 @@ export class RoomListing {
     const { codes } = environment
     const { listing } = this.#definition
     const row = how === 'asleep' && listing?.sleeping ? this.#row(listing, null, undefined) : undefined
-    // What a write under way does with the code comes first.
+    // The write in flight may change the code.
     await this.#writing
-    const settleCode = (kept: string) =>
+    const writeCode = (kept: string) =>
       how === 'asleep' ? codes.keep(address, kept, lifeMs) : codes.remove(address, kept)
     await Promise.all([
       how === 'ended' ? this.unlist() : this.#leave(row, lifeMs, ownedAt + LEAVE_MS),
-      code !== undefined && this.#untilAnswered(() => settleCode(code)),
+      code !== undefined && this.#untilAnswered(() => writeCode(code)),
     ])
   }
 
@@ -125,7 +132,7 @@ export class RoomListing {
   }
 
   #read(): void {
-    // The state is that of an update which may not stand: `committed` follows.
+    // The state belongs to an update that is not stored yet: `committed` follows.
     if (this.#room.committing) return
     const { listing, codes } = this.#definition
     const { nodeId } = this.#room.environment
@@ -151,7 +158,7 @@ export class RoomListing {
     this.#wait()
   }
 
-  /** False: the store has refused the row. */
+  /** Returns false if the store has refused the row. */
   async #put(value: Uint8Array | undefined, ttlMs: number, by?: number): Promise<boolean> {
     const { address, environment, epoch, roomId } = this.#room
     const { projectId, roomType } = address
@@ -164,8 +171,9 @@ export class RoomListing {
   }
 
   /**
-   * Writes the last row of this owner. That of a sleeping room names no node that must live, so a late one could list a room that has ended since:
-   * after `by`, the store does not take it. The earlier row goes then.
+   * Writes the last row of this owner. The row of a sleeping room does not depend on a live node, so a late
+   * write could list a room that has ended since: the store refuses it after `by`. Then the earlier row is
+   * removed.
    */
   async #leave(row: Uint8Array | undefined, ttlMs: number, by?: number): Promise<void> {
     if (!this.#definition.listing) return
@@ -173,7 +181,10 @@ export class RoomListing {
     await this.#untilAnswered(put)
   }
 
-  /** Keeps the room's code. A room without one, or whose code another room has since the store lost it, gets another. */
+  /**
+   * Keeps the room's code. Claims another code if the room has none, or if another room has claimed the code
+   * after the store lost it.
+   */
   async #keepCode(): Promise<void> {
     const { address, code, environment, lifeMs } = this.#room
     const ttlMs = Math.max(LISTED_MS, lifeMs)
@@ -192,7 +203,7 @@ export class RoomListing {
       } catch (err) {
         this.#failed(err)
         if (!(err instanceof StoreUnavailable)) return
-        // The store may refuse this write only: an ended room must not keep its name for ever.
+        // The store may refuse only this write. Without an end, the room's name would stay blocked.
         if (this.#now >= until) {
           log.warn({ err }, 'the row or the code of an ended room was not removed: it expires within an hour')
           return
@@ -208,7 +219,10 @@ export class RoomListing {
       this.#room.log.error({ err: error }, 'the row or the code of a room could not be written')
   }
 
-  /** The room's row as of its last update. Undefined: it is not listed. `otherwise`: the row if room code fails. */
+  /**
+   * Returns the room's row as of its last update. Undefined: the room is not listed. `otherwise`: the row if
+   * room code fails.
+   */
   #row(
     listing: RoomListingRules,
     nodeId: string | null,
@@ -271,7 +285,10 @@ export class RoomListing {
   }
 }
 
-/** The data of a room's row; null: the room is not listed. Throws what room code threw, or a RoomLogicError. */
+/**
+ * Returns the data of a room's row. Null: the room is not listed. Throws the error of room code, or a
+ * RoomLogicError.
+ */
 function dataOf(listing: RoomListingRules, base: Json, facts: ListedRoomFacts): Json {
   const { view, end } = readOnlyView(base)
   try {
@@ -306,7 +323,7 @@ export class RoomCodes {
     this.#random = random
   }
 
-  /** Claims a code that no room of the project has. `ttlMs`: for how long, unless it is kept. */
+  /** Claims a code that no other room of the project has, for `ttlMs`. */
   async claim(room: RoomAddress, ttlMs: number): Promise<string> {
     for (;;) {
       const code = newCode(this.#random)
@@ -314,7 +331,10 @@ export class RoomCodes {
     }
   }
 
-  /** Keeps a room's code for `ttlMs` more (Infinity: for ever), and claims it again if the store has lost it. False: another room has it. */
+  /**
+   * Keeps a room's code for `ttlMs` (Infinity: without end), and claims it again if the store has lost it.
+   * Returns false if another room has it.
+   */
   async keep(room: RoomAddress, code: string, ttlMs: number): Promise<boolean> {
     for (;;) {
       const found = await this.#find(room, code)

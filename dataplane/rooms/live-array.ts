@@ -9,6 +9,7 @@ import {
   CONTAINER,
   changeOf,
   containerOf,
+  firstFlushOf,
   flushedOf,
   hashOf,
   isViewOf,
@@ -16,14 +17,13 @@ import {
   notJson,
   plainOf,
   type Slot,
-  settledOf,
   viewOf,
 } from './live-object.ts'
 import type { Step } from './state.ts'
 
 const NO_MARKS: ReadonlyMap<number, Slot> = new Map()
 
-/** What a splice did. */
+/** Data for the undo of a splice. */
 interface Spliced {
   readonly removed: readonly Slot[]
   readonly inserted: number
@@ -34,11 +34,13 @@ export class LiveArray extends Live {
   readonly target: Slot[] = []
   flushed: Json[] | undefined
   /**
-   * What it held at the last flush from the first place on at which elements have come, gone or moved since; in reverse order, so that it
-   * grows at its end. Elements before that place are where they were.
+   * Elements of the last flush, from the first index on at which elements were added, removed or moved since.
+   * In reverse order, so that the array grows at its end. Elements before that index have not moved.
    */
   #moved: Slot[] = []
-  /** Elements before that place that may have changed since the last flush, with what they were then. */
+  /**
+   * Elements before that index that may have changed since the last flush, with their values at that flush.
+   */
   #marks: Map<number, Slot> | undefined
 
   get isArray(): true {
@@ -91,7 +93,10 @@ export class LiveArray extends Live {
     return Reflect.ownKeys(target)
   }
 
-  /** Removes elements at `at` and puts others there, which are in the array already or new to the tree. Returns those that were removed. */
+  /**
+   * Removes elements at `at` and inserts others, which are in the array already or new to the tree. Returns
+   * the removed elements.
+   */
   splice(at: number, remove: number, inserted: readonly Slot[]): readonly Slot[] {
     if (remove === 0 && inserted.length === 0) return inserted
     const known = this.#moved.length
@@ -102,7 +107,7 @@ export class LiveArray extends Live {
     return removed
   }
 
-  /** As splice, from the first element on that does not stay where it is. */
+  /** Puts all elements into another order, by a splice from the first moved element on. */
   rearrange(elements: readonly Slot[]): void {
     const { target } = this
     let at = 0
@@ -155,7 +160,10 @@ export class LiveArray extends Live {
     return changes.length > 0 || splices.length > 0 ? new ArrayDelta(indexes, changes, splices) : undefined
   }
 
-  /** Flushes what begins at index `still`, where elements have come, gone or moved: tells of changes of those that stayed. */
+  /**
+   * Flushes the elements from `still` on, some of which were added, removed or moved. Calls `changed` for
+   * those that stayed and have changed.
+   */
   #flushFrom(still: number, changed: (index: number, delta: Change | undefined) => void): Splice[] {
     const flushed = this.flushed!
     const previous = this.#moved.reverse()
@@ -186,7 +194,7 @@ export class LiveArray extends Live {
       const insert: Json[] = []
       for (; young < gap.nextEnd; young++) {
         const slot = next[young]!
-        if (typeof slot === 'object' && slot?.flushed === undefined) slot?.settle()
+        if (typeof slot === 'object' && slot?.flushed === undefined) slot?.firstFlush()
         insert.push(plainOf(slot))
       }
       if (old < gap.previousEnd || insert.length > 0)
@@ -201,7 +209,7 @@ export class LiveArray extends Live {
       this.sum += hashEntry(still + i, hashOf(slot))
     }
     this.sum |= 0
-    // From the back to the front, so that every index is that of the old array.
+    // From back to front, so that every index is one of the old array.
     return splices.reverse()
   }
 
@@ -216,11 +224,11 @@ export class LiveArray extends Live {
     return this.flush()
   }
 
-  settle(): Json[] {
+  firstFlush(): Json[] {
     let sum = 0
     const flushed: Json[] = []
     for (const [i, slot] of this.target.entries()) {
-      flushed.push(settledOf(slot))
+      flushed.push(firstFlushOf(slot))
       if (typeof slot === 'object' && slot !== null) slot.key = i
       sum = (sum + hashEntry(i, hashOf(slot))) | 0
     }
@@ -233,23 +241,23 @@ export class LiveArray extends Live {
     return this.target.map(plainOf)
   }
 
-  /** Elements before this index are where they were at the last flush. */
+  /** Elements before this index have not moved since the last flush. */
   get #still(): number {
     return this.flushed!.length - this.#moved.length
   }
 
-  /** What was at `index`, below `#still`, at the last flush. */
+  /** Returns the element at `index` (below `#still`) as of the last flush. */
   #known(index: number): Slot {
     return this.#marks?.has(index) ? this.#marks.get(index)! : this.target[index]!
   }
 
-  /** From `at` on elements will not be where they were. */
+  /** Elements from `at` on will move. */
   #moveFrom(at: number): void {
     if (this.flushed !== undefined)
       for (let i = this.#still - 1; i >= at; i--) this.#moved.push(this.#known(i))
   }
 
-  /** What is put in as elements from index `at` on. */
+  /** Returns values as elements from `at` on. */
   copies(values: readonly unknown[], at: number): Slot[] {
     return values.map((value, i) => this.tree.copied(value, this, at + i))
   }
@@ -295,7 +303,7 @@ export class LiveArray extends Live {
     let removed: Slot[]
     if (inserted.length < 1000) removed = target.splice(at, remove, ...inserted)
     else {
-      // So many would not fit on the stack.
+      // More arguments would not fit on the stack.
       const behind = target.splice(at)
       removed = behind.splice(0, remove)
       for (const slot of inserted) target.push(slot)
@@ -321,7 +329,7 @@ function arrayOf(view: unknown): LiveArray {
   throw new TypeError('a method of an array of the state was called on something else')
 }
 
-/** The methods of arrays that move elements: within an array these stay what they are, and keep their views. */
+/** The array methods that move elements. Moved elements keep their identity and their views. */
 const METHODS = {
   push(...values: unknown[]): number {
     const array = arrayOf(this)
@@ -370,7 +378,7 @@ const METHODS = {
     const { target } = array
     const next = target.slice().copyWithin(...where)
     const placed = new Set(next.filter((slot, i) => slot === target[i]))
-    // What would be at two places is copied.
+    // An element that would be at two places is copied.
     array.rearrange(
       next.map((slot, i) => {
         if (typeof slot !== 'object' || slot === null || slot === target[i]) return slot
@@ -393,7 +401,7 @@ const METHODS = {
 
 const toInteger = (value: unknown): number => Math.trunc(Number(value)) || 0
 
-/** An index as the methods of arrays take it: from the end where it is negative. */
+/** Converts an index as array methods do: a negative one counts from the end. */
 function indexIn(length: number, value: unknown): number {
   const index = toInteger(value)
   return index < 0 ? Math.max(0, length + index) : Math.min(index, length)

@@ -15,35 +15,35 @@ import { Entries } from './guarded.ts'
 import type { LiveTree, Step } from './state.ts'
 
 export type Scalar = null | boolean | number | string
-/** What an entry of the live tree holds. */
+/** Value of an entry of the live tree. */
 export type Slot = Scalar | Live
-/** What an entry held before a write, or at the last flush; undefined: there was no such entry. */
+/** Value of an entry before a write, or at the last flush. Undefined: there was no such entry. */
 export type Before = Slot | undefined
 type MutableObject = { [key: string]: Json }
 
-/** A view answers this key with its container; anything else has no such key. */
+/** A view returns its container for this key. Other values do not have the key. */
 export const CONTAINER = Symbol('container')
-/** Stands in for an entry that was deleted, until its turn is over: an undone turn leaves the order of keys as it was. */
+/** Takes the place of a deleted entry until the turn ends, so that an undo keeps the order of keys. */
 export const DELETED: unique symbol = Symbol('deleted')
-/** Under this key the root lies in its holder. */
+/** Key of the root in its holder. */
 export const ROOT = 'state'
-/** Of an array or object besides what is in it; in truth 1 to 5. */
+/** Estimated bytes of an empty array or object. The real size is 1 to 5 bytes. */
 const CONTAINER_BYTES = 3
 
-/** What objects and arrays have in common. A container is the handler of the Proxy that is its view. */
+/** Common part of objects and arrays. A container is the handler of the Proxy that is its view. */
 export abstract class Live {
   readonly tree: LiveTree
-  /** Undefined: taken out of the tree. */
+  /** Undefined: no longer in the tree. */
   parent: Live | undefined
-  /** Of an element of an array: where it was at the last flush, or when it came. */
+  /** Key in the parent. For an element of an array: its index at the last flush, or when it was added. */
   key: string | number = ''
-  /** Of the key of an object's entry, once it was needed. */
+  /** Hash of the key in the parent object, once it was needed. */
   keyHash: number | undefined
-  /** Of the entries as of the last flush. */
+  /** Sum of the entry hashes as of the last flush. */
   sum = 0
-  /** With all that is in it. */
+  /** Estimated bytes, with all contents. */
   bytes = CONTAINER_BYTES
-  /** Whether the object around it has its entry marked. */
+  /** True if the parent object has marked this entry. */
   placeMarked = false
   #view: object | undefined
 
@@ -53,7 +53,7 @@ export abstract class Live {
 
   abstract get isArray(): boolean
   abstract readonly target: object
-  /** As of the last flush. Undefined: the container came since then. */
+  /** The JSON as of the last flush. Undefined: the container was created since then. */
   abstract flushed: Json | undefined
 
   get view(): object {
@@ -61,36 +61,39 @@ export abstract class Live {
     return this.#view
   }
 
-  /** How many containers there are around it. */
+  /** Number of containers around this one. */
   get depth(): number {
     let depth = 0
     for (let { parent } = this; parent; parent = parent.parent) depth++
     return depth
   }
 
-  /** The size of something in it has changed. */
+  /** The contents have grown by `bytes`. */
   protected grow(bytes: number): void {
     if (bytes === 0) return
     this.bytes += bytes
     for (let { parent } = this; parent; parent = parent.parent) parent.bytes += bytes
   }
 
-  /** An entry of a container that is being made. */
+  /** Adds an entry to a container that is being built. */
   abstract add(slot: Slot, key: string | number): void
 
   abstract undo(kind: Step['kind'], key: string | number, before: unknown): void
 
-  /** Something in this entry will change. */
+  /** The contents of this entry will change. */
   abstract touch(entry: Live): void
 
-  /** What has changed since the last flush. The flushed counterpart is brought up to date. */
+  /** Returns the change since the last flush, and updates the flushed counterpart. */
   abstract flush(): Change | undefined
 
-  /** As `flush`, in the place of a container of the same kind that was there at the last flush and is in the tree no longer. */
+  /**
+   * As `flush`, for a container that has replaced `before`. That one is of the same kind, and no longer in
+   * the tree.
+   */
   abstract supersede(before: Live): Change | undefined
 
-  /** Makes the flushed counterpart of a new container. */
-  abstract settle(): Json
+  /** Builds the flushed counterpart of a new container. */
+  abstract firstFlush(): Json
 
   abstract plain(): Json
 
@@ -165,10 +168,10 @@ export class LiveObject extends Live {
     return this.tree.hasDeleted ? keys.filter((key) => (target[key as string] as unknown) !== DELETED) : keys
   }
 
-  /** The entry as it is. */
+  /** Returns the present entry. */
   own(key: string): Before {
     const slot = this.target[key] as Slot | undefined | typeof DELETED
-    // What objects inherit are functions.
+    // Inherited properties of objects are functions.
     if (slot === DELETED || typeof slot === 'function') return undefined
     return slot
   }
@@ -177,7 +180,7 @@ export class LiveObject extends Live {
     const before = this.own(key)
     if (before === value ? before !== undefined : isViewOf(value, before)) return
     if (typeof value === 'number' && typeof before === 'number' && Number.isFinite(value)) {
-      // Most writes are of this kind.
+      // Most writes replace a number by a number.
       this.tree.log('written', this, key, before)
       this.#mark(key, before)
       this.target[key] = value
@@ -187,7 +190,7 @@ export class LiveObject extends Live {
     if (before === undefined) this.#checkKey(key)
     const slot = this.tree.copied(value, this, key, before)
     if (before === undefined && (this.target[key] as unknown) === DELETED) {
-      // As in any object, it comes to the end.
+      // As in any object, a new key comes last.
       this.tree.log('ordered', this, key, Object.keys(this.target))
       delete this.target[key]
     }
@@ -221,7 +224,7 @@ export class LiveObject extends Live {
     if (this.flushed === undefined || this.first === undefined) return undefined
     let marks = 0
     for (let mark: Mark | undefined = this.first; mark; mark = mark.next) marks++
-    // No longer than they have to be: an array that grows begins with room for 17.
+    // Exact lengths: an array that grows starts with space for 17.
     const keys = new Array<string>(marks)
     const changes = new Array<Change>(marks)
     let changed = 0
@@ -232,7 +235,7 @@ export class LiveObject extends Live {
       changes[changed++] = change
     }
     if (changed === 0) return undefined
-    // To set a length costs as much as an entry.
+    // Setting a length costs as much as writing an entry.
     if (changed < marks) keys.length = changes.length = changed
     return new ObjectDelta(keys, changes)
   }
@@ -271,7 +274,7 @@ export class LiveObject extends Live {
     }
     const now = this.own(key)
     const last = known(flushed, key)
-    // It came back, or has two marks.
+    // The value is back, or the entry has two marks.
     if (isContainer(now) ? now.flushed !== undefined && now.flushed === last : now === last) return undefined
     const name = hashKey(key)
     if (last !== undefined) this.sum -= hashEntry(name, hashOf(before ?? (last as Scalar)))
@@ -286,13 +289,13 @@ export class LiveObject extends Live {
     return change
   }
 
-  settle(): MutableObject {
+  firstFlush(): MutableObject {
     const { target } = this
     const flushed: MutableObject = {}
     let sum = 0
     for (const key of Object.keys(target)) {
       const slot = target[key]!
-      flushed[key] = settledOf(slot)
+      flushed[key] = firstFlushOf(slot)
       sum = (sum + hashEntry(hashKey(key), hashOf(slot))) | 0
     }
     this.sum = sum
@@ -322,7 +325,7 @@ export class LiveObject extends Live {
   #mark(key: string, before: Before): void {
     const { first, flushed } = this
     if (flushed === undefined) return
-    // What is not there since the last flush was marked when it came.
+    // An entry that has changed since the last flush is marked already.
     if (!isContainer(before)) {
       if (before !== known(flushed, key)) return
       this.tree.mark(this, key, undefined)
@@ -334,7 +337,7 @@ export class LiveObject extends Live {
     if (first === undefined) this.parent?.touch(this)
   }
 
-  /** The entry becomes `after`; undefined: it was not there before the turn, and DELETED: it was. */
+  /** Replaces an entry. `after` undefined: it did not exist before the turn. DELETED: it did. */
   #exchange(key: string, before: Before, after: Before | typeof DELETED): void {
     let bytes = 0
     if (before === undefined) bytes += bytesOf(key)
@@ -353,22 +356,23 @@ export class LiveObject extends Live {
   }
 }
 
-/** An entry of an object that may have changed since the last flush, in a list with the others of its object. */
+/** An entry of an object that may have changed since the last flush. The marks of an object form a list. */
 interface Mark {
   container: LiveObject
   key: string
-  /** The container that it held at the last flush; undefined: it held none. */
+  /** The container that the entry held at the last flush. Undefined: it held none. */
   before: Live | undefined
   previous: Mark | undefined
   next: Mark | undefined
 }
 
-/** More marks than these are dropped with their flush; others are used again by the next. */
+/** If there are more marks than this, a flush drops them. Otherwise the next flush reuses them. */
 const KEPT_MARKS = 1000
 
 /**
- * The marks of one state since its last flush. Each object has its own as a list, in the order in which they came; all are used again
- * from flush to flush, so that a write allocates nothing. They are undone from the last on.
+ * The marks of one state since its last flush. Each object has a list of its marks, in the order of their
+ * creation. Mark objects are reused from flush to flush, so that a write allocates nothing. An undo removes
+ * the latest marks first.
  */
 export class Marks {
   #marks: Mark[] = []
@@ -378,7 +382,7 @@ export class Marks {
     return this.#count
   }
 
-  /** The entry `key` of `container` may change, which held the container `before`, or none. */
+  /** The entry `key` of `container` may change. `before`: the container that it held, if any. */
   add(container: LiveObject, key: string, before: Live | undefined): void {
     const previous = container.last
     let mark = this.#marks[this.#count]
@@ -398,7 +402,7 @@ export class Marks {
     container.last = mark
   }
 
-  /** Only the first `count` stay. */
+  /** Removes all marks except the first `count`. */
   undoTo(count: number): void {
     while (this.#count > count) {
       const { container, before, previous } = this.#marks[--this.#count]!
@@ -409,7 +413,7 @@ export class Marks {
     }
   }
 
-  /** None is left, neither of objects that are out of the state. */
+  /** Removes all marks, also those of objects that are no longer in the state. */
   clear(): void {
     for (let i = 0; i < this.#count; i++) {
       const { container, before } = this.#marks[i]!
@@ -422,7 +426,7 @@ export class Marks {
   }
 }
 
-/** The container of a view. */
+/** Returns the container of a view. */
 export const containerOf = (value: unknown): Live | undefined =>
   typeof value === 'object' && value !== null
     ? (value as { readonly [CONTAINER]?: Live })[CONTAINER]
@@ -436,27 +440,31 @@ export const viewOf = (slot: Before): unknown => (isContainer(slot) ? slot.view 
 export const isViewOf = (value: unknown, slot: Before): boolean =>
   isContainer(slot) && containerOf(value) === slot
 
-/** An entry of the flushed tree. What objects inherit are functions, and what is behind __proto__, which is refused. */
+/**
+ * Returns an entry of the flushed tree. Inherited properties are functions, or `__proto__`, which is not
+ * allowed as a key.
+ */
 function known(flushed: MutableObject, key: string): Json | undefined {
   const value: unknown = flushed[key]
   return typeof value === 'function' ? undefined : (value as Json)
 }
 
-/** The hash of an entry's value: of a container, as of the last flush. */
+/** Returns the hash of an entry's value. For a container, it is that of the last flush. */
 export const hashOf = (slot: Slot): number =>
   typeof slot === 'object' && slot !== null ? hashContainer(slot.isArray, slot.sum) : hashScalar(slot)
 
 export const plainOf = (slot: Slot): Json => (typeof slot === 'object' && slot !== null ? slot.plain() : slot)
 
-export const settledOf = (slot: Slot): Json =>
-  typeof slot === 'object' && slot !== null ? slot.settle() : slot
+export const firstFlushOf = (slot: Slot): Json =>
+  typeof slot === 'object' && slot !== null ? slot.firstFlush() : slot
 
 export const flushedOf = (slot: Slot): Json =>
   typeof slot === 'object' && slot !== null ? slot.flushed! : slot
 
 /**
- * What has become of an entry; if that is a container, it has its flushed counterpart then. `free`: what was there before is nowhere in the
- * tree any more, so that a container of its kind can go on from what that was.
+ * Returns the change of an entry since the last flush. If the entry is a container, it gets its flushed
+ * counterpart. `free`: the previous value is no longer in the tree, so a container of the same kind can
+ * continue from its flushed counterpart.
  */
 export function changeOf(before: Before, now: Slot, free: boolean): Delta | undefined {
   if (typeof now !== 'object' || now === null)
@@ -465,7 +473,7 @@ export function changeOf(before: Before, now: Slot, free: boolean): Delta | unde
   if (now.flushed === undefined) {
     if (free && isContainer(before) && before.isArray === now.isArray && before.flushed)
       return now.supersede(before) as Delta | undefined
-    now.settle()
+    now.firstFlush()
   }
   return new Replace(now.plain(), before === undefined)
 }
@@ -473,7 +481,7 @@ export function changeOf(before: Before, now: Slot, free: boolean): Delta | unde
 export function notJson(parent: Live, key: string | number | undefined, found: string, below = ''): NotJson {
   const path = key === undefined ? [] : [key]
   for (let at: Live = parent; at.parent; at = at.parent) {
-    // The holder of the root has no place in the path.
+    // The holder of the root is not part of the path.
     if (!at.parent.parent && at.key === ROOT && !at.parent.isArray) break
     path.unshift(at.parent.isArray ? (at.parent.target as readonly Slot[]).indexOf(at as Slot) : at.key)
   }
@@ -481,7 +489,7 @@ export function notJson(parent: Live, key: string | number | undefined, found: s
   return new NotJson(own.map(pointerPart).join('') + below, found)
 }
 
-/** The size of what an entry holds, or of a key. */
+/** Estimated bytes of an entry's value, or of a key. */
 export function bytesOf(value: Slot): number {
   if (typeof value === 'string') {
     const length = Buffer.byteLength(value)

@@ -10,7 +10,10 @@ type Obj = { [key: string]: unknown }
 type Container = Obj | unknown[]
 const isContainer = (value: unknown): value is Container => typeof value === 'object' && value !== null
 
-/** What a state of plain objects makes of a value that is put in: a copy, which keeps the parts that were in `old`, in whose place it is put. */
+/**
+ * Does with a new value what a state of plain objects does: copies it, and keeps the parts that were in
+ * `old`, which it replaces.
+ */
 function putIn(value: unknown, old?: unknown): unknown {
   if (!isContainer(value)) return value
   if (Array.isArray(value)) {
@@ -25,10 +28,10 @@ function putIn(value: unknown, old?: unknown): unknown {
     }),
   )
 }
-/** The live tree copies by itself. */
+/** The live tree copies values itself. */
 const asIs = (value: unknown): unknown => value
 
-/** A turn of random steps on a state, be it live or plain: what is done depends on `random` and on what is there only. */
+/** A turn of random steps on a live or plain state. The steps depend only on `random` and on the state. */
 class Turn {
   readonly #random: SeededRandom
   readonly #put: typeof putIn
@@ -63,7 +66,7 @@ class Turn {
     )
   }
 
-  /** Some container of the state, or one that was met earlier in the turn and may be out of it by now. */
+  /** A container of the state, or one from earlier in the turn that may have left the state. */
   #some(): Container {
     let at = this.#held.length > 0 && this.#below(3) === 0 ? this.#pick(this.#held) : (this.root as Container)
     for (let steps = this.#below(4); steps > 0; steps--) {
@@ -288,7 +291,7 @@ function history(seed: number): void {
 }
 
 describe('the live state', () => {
-  it('is what plain objects would be, and so are its flushed state, deltas, checksum and size, after random histories', () => {
+  it('equals a state of plain objects, with its flushed state, deltas, checksum and size, after random histories', () => {
     for (let seed = 1; seed <= runLength(150, 3_000); seed++)
       try {
         history(seed)
@@ -307,7 +310,7 @@ const game = () => ({
 })
 type Game = ReturnType<typeof game>
 
-/** A tree of that game, with what turns do to it, one by one. */
+/** A tree of that game after these turns. */
 function played(...turns: ((state: Game) => unknown)[]): { tree: LiveTree; state: Game } {
   const tree = new LiveTree(game())
   for (const turn of turns) {
@@ -318,7 +321,7 @@ function played(...turns: ((state: Game) => unknown)[]): { tree: LiveTree; state
 }
 
 describe('a view', () => {
-  it('is one for each container, and behaves as an array or object does', () => {
+  it('exists once for each container, and behaves as an array or object does', () => {
     played((state) => {
       expect(state.players).toBe(state.players)
       const [first] = state.deck
@@ -364,7 +367,7 @@ describe('a view', () => {
     ['a property that is defined', (s) => Object.defineProperty(s, 'a', { value: 1 }), /assign to them/],
     ['a freeze', (s) => Object.freeze(s), /cannot be frozen/],
     ['a prototype', (s) => Object.setPrototypeOf(s, null), /no prototype/],
-  ])('refuses %s at once, and the turn may go on', (_what, write, message) => {
+  ])('rejects %s immediately, and the turn can continue', (_what, write, message) => {
     const { state } = played((draft) => {
       expect(() => write(draft)).toThrow(message)
       draft.n++
@@ -390,13 +393,13 @@ describe('a flush', () => {
     ['a pop', ({ log }) => log.pop(), 0],
     ['a key that goes', ({ players }) => delete players.p7, 0],
     ['a field that came back', ({ players: { p7 } }) => [1, 7].map((x) => Object.assign(p7!, { x })), 0],
-  ])('visits what changed and copies nothing, however wide the state is: %s', (what, turn, hashed) => {
+  ])('visits only changes and copies nothing, however wide the state is: %s', (what, turn, hashed) => {
     for (const width of [10, 1000]) {
       const tree = new LiveTree(wide(width))
       const before = tree.flushed as Wide
       const { players, log } = before
       const [p7, seven] = [players.p7, log[7]]
-      // Every number that is looked at is hashed, and every container that is walked has its keys listed.
+      // Every number that is visited is hashed, and every container that is walked has its keys listed.
       const numbers = vi.spyOn(DataView.prototype, 'setFloat64')
       const walks = vi.spyOn(Object, 'keys')
       turn(tree.begin() as Wide)
@@ -404,7 +407,7 @@ describe('a flush', () => {
       tree.flush()
       const counts = [numbers.mock.calls.length, walks.mock.calls.length]
       vi.restoreAllMocks()
-      // Only what is new is walked: as it is put in, made part of the flushed state, and copied into the delta.
+      // Only new values are walked: for the copy, for the flushed state, and for the delta.
       expect(counts).toEqual([hashed, what === 'a push' ? 3 : 0])
       const after = tree.flushed as Wide
       expect([
@@ -417,7 +420,7 @@ describe('a flush', () => {
     }
   })
 
-  it('says nothing of what was written to a view that outlived its object, and all of the rest', () => {
+  it('omits writes to a view of a removed object, and contains all others', () => {
     const tree = new LiveTree({ a: { x: 0, y: 0 }, b: { x: 0, y: 0 } })
     let out: Record<string, number> = {}
     const flushed = (turn: (state: Record<string, Record<string, number>>) => void) => {
@@ -442,7 +445,7 @@ describe('a flush', () => {
     expect(flushed(() => (out.x = 3))).toBeUndefined()
   })
 
-  it('says what was filtered out, and what changed in what stayed', () => {
+  it('contains the removal of filtered elements, and the changes of the others', () => {
     const { tree } = played((state) => {
       state.deck = state.deck.filter(({ x }) => x !== 2)
       state.deck[1]!.x = 9
@@ -453,7 +456,7 @@ describe('a flush', () => {
     ])
   })
 
-  it('says what became of an object in the place of another', () => {
+  it('contains the changes between an object and the one that replaces it', () => {
     const { tree } = played((state) => {
       state.players.ann = { x: 1, y: 5, bag: ['rope'] }
     })

@@ -10,7 +10,10 @@ import { beforeAll, describe, expect, it } from 'vitest'
 const run = promisify(execFile)
 const NODE_MODULES = fileURLToPath(new URL('../../node_modules', import.meta.url))
 
-/** Imports what it is given, ends the compiler, and prints the stacks of what the modules throw and the child processes. */
+/**
+ * Imports its arguments, ends the compiler, and prints the stacks of the modules' errors, and the child
+ * processes.
+ */
 const PROGRAM = `
 import { execFileSync } from 'node:child_process'
 import { endCompiler, importTypeScript } from './loader.mjs'
@@ -45,7 +48,7 @@ export function fail(text: string): never {
 }
 `
 
-/** What a process says that was started as an installed one is: compiled, and without tsx. */
+/** Output of a process that was started like an installed one: compiled, and without tsx. */
 let said: { readonly stacks: readonly string[][]; readonly children: readonly string[] }
 /** A deployment's folder of rooms has no package.json, and holds CommonJS. */
 const FOLDERS = { CommonJS: '{}', 'ES modules': '{ "type": "module" }' }
@@ -73,7 +76,7 @@ beforeAll(async () => {
   await symlink(NODE_MODULES, join(folder, 'node_modules'))
   const rooms = Object.keys(FOLDERS).map((name) => join(folder, name, 'room.ts'))
   const { stdout } = await run(process.execPath, [join(folder, 'main.mjs'), ...rooms], {
-    // What it has compiled before, it would not compile.
+    // It would not compile what it has compiled before.
     env: { ...process.env, NODE_OPTIONS: '', TSX_DISABLE_CACHE: '1' },
   })
   said = JSON.parse(stdout)

@@ -89,12 +89,12 @@ describe('loadRooms', () => {
     await expect(loadRooms(folder)).rejects.toThrow(/a\.ts and .*b\.ts both define the room type "same"/)
   })
 
-  it('says so when there is nothing', async () => {
+  it('rejects a folder without room types', async () => {
     await expect(loadRooms(await folderOf({}))).rejects.toThrow(/has no room types/)
     await expect(loadRooms('/nowhere/at/all')).rejects.toThrow(/cannot be read/)
   })
 
-  it('reads an edited file as it is now, with what it imports', async () => {
+  it('reads the present version of an edited file, and of its imports', async () => {
     const folder = await folderOf({ 'a.ts': room('a', 1) })
     const file = join(folder, 'a.ts')
     expect((await reloadRoom(file))?.create({})).toEqual({ count: 1 })
@@ -116,7 +116,7 @@ describe('code hash', () => {
     'duel/page.ts': '',
   }
   let folder: string
-  /** The hash of the room as it is now. */
+  /** Hash of the room as it is now. */
   const hash = () => codeHash(join(folder, 'duel/room.ts'))
 
   beforeAll(async () => {
@@ -129,7 +129,7 @@ describe('code hash', () => {
 
   afterAll(() => rm(folder, { recursive: true }))
 
-  /** Whether the hash is another one after an edit of a file. */
+  /** Returns true if an edit of a file changes the hash. */
   async function changesWith(file: string): Promise<boolean> {
     const before = await hash()
     await appendFile(join(folder, file), ' ')
@@ -166,7 +166,7 @@ describe('code hash', () => {
       expect(roomsHash([duel, { ...chess, codeHash: 'ccc' }])).not.toBe(roomsHash([duel, chess]))
     })
 
-    it('is unknown for a room type that no file defines', () => {
+    it('is unknown for a room type that was not loaded from a file', () => {
       expect(roomsHash([duel, { type: 'chess' }])).toBe('unknown')
     })
   })

@@ -10,7 +10,10 @@ import { isRoomDefinition, type RoomDefinition } from './definition.ts'
 import { RoomDefinitionError } from './definition-check.ts'
 import { errorText } from './failures.ts'
 
-/** Files with another dot in their name (`arena.test.ts`, `vite.config.ts`, `types.d.ts`) are something else. */
+/**
+ * Files with another dot in their name (`arena.test.ts`, `vite.config.ts`, `types.d.ts`) contain no room
+ * type.
+ */
 const MODULE = /^[^.]+\.(ts|js|mjs)$/
 const ROOM_FILE = /^(room|queue)\.(ts|js|mjs)$/
 
@@ -25,9 +28,10 @@ interface FolderContents {
 }
 
 /**
- * Returns the room types of a folder: one per module directly in it, and those of `room.ts` and `queue.ts` (or `.js`, `.mjs`) of each subfolder. Ignores
- * modules whose default export is not a room definition. TypeScript needs no build, but the package tsx, which is loaded only for it. Rejects
- * with a RoomDefinitionError that names each file that cannot be loaded.
+ * Returns the room types of a folder: one per module directly in it, and those of `room.ts` and `queue.ts`
+ * (or `.js`, `.mjs`) of each subfolder. Ignores modules whose default export is not a room definition.
+ * TypeScript needs no build, only the package tsx, which is loaded for it. Rejects with a RoomDefinitionError
+ * that names each file that cannot be loaded.
  */
 export async function loadRooms(folder: string, log?: Pick<Logger, 'info'>): Promise<RoomDefinition[]> {
   const { rooms, others, problems } = await readFolder(folder)
@@ -84,7 +88,7 @@ async function roomIn(file: string, imported: Promise<unknown>): Promise<RoomDef
     : undefined
 }
 
-/** Every file of a folder that should hold a room type, in the order of their names. */
+/** Returns the files of a folder that may contain a room type, in the order of their names. */
 async function roomFiles(folder: string): Promise<string[]> {
   const entries = await readdir(folder, { withFileTypes: true }).catch((error: unknown) => {
     throw new RoomDefinitionError(`the folder of room types ${folder} cannot be read: ${errorText(error)}`)
@@ -104,7 +108,7 @@ async function roomFilesIn(folder: string): Promise<string[]> {
   return names.filter((name) => ROOM_FILE.test(name)).map((name) => join(folder, name))
 }
 
-/** JavaScript needs nothing but Node, unless it imports TypeScript. */
+/** Imports JavaScript without tsx, unless it imports TypeScript. */
 async function importPlain(file: string): Promise<unknown> {
   try {
     return await import(pathToFileURL(file).href)
@@ -128,27 +132,33 @@ function cannotLoad(file: string, error: unknown): never {
   })
 }
 
-/** Where in a file it was thrown, by a stack; what cannot be read as code says that in its message. */
+/** Returns the line of a file in a stack, as text. A syntax error has its line in the message. */
 function lineOf(file: string, stack: string): string {
   const frame = stack.split('\n').find((line) => /^ +at /.test(line) && line.includes(file))
   const [, line] = frame?.slice(frame.indexOf(file) + file.length).match(/^(?:\?[^:]*)?:(\d+):\d+\)?$/) ?? []
   return line === undefined ? '' : ` (line ${line})`
 }
 
-/** Packages are searched from a room's own folder upwards, which is not where the program is. */
+/**
+ * Returns the name of a package that was not found. Packages are searched from the room's folder upwards, not
+ * from the program's.
+ */
 const missingPackage = (error: unknown): string | undefined =>
   /^Cannot find (?:module|package) '([^'./][^']*)'/.exec((error as Error | undefined)?.message ?? '')?.[1]
 
-/** CommonJS modules have their default export one level further down. */
+/** Returns the default export of a module. CommonJS modules have it one level further down. */
 function defaultOf(module: unknown): unknown {
   const first = (module as { default?: unknown }).default
   return isRoomDefinition(first) ? first : (first as { default?: unknown } | undefined)?.default
 }
 
-/** Editors write a file in several steps; it is read when it has been still for so long. */
+/** Editors write a file in several steps. It is read when it has not changed for this long. */
 const STILL_MS = 100
 
-/** Loads rooms as `loadRooms` does, for development: logs a file that cannot be loaded, and loads it after the edit that repairs it. */
+/**
+ * Loads rooms as `loadRooms` does, for development: logs files that cannot be loaded, and loads them after
+ * the edit that repairs them.
+ */
 export async function developRooms(
   folder: string,
   log: Logger,
@@ -172,7 +182,7 @@ class DevelopedRooms {
   readonly #log: Logger
   readonly #clock: Clock
   readonly #watchers = new Map<string, FSWatcher>()
-  /** What cancels the reload of each file that was edited just now. */
+  /** By file, cancels the reload after the last edit. */
   readonly #waiting = new Map<string, () => void>()
   #onChange: (definition: RoomDefinition) => void = () => {}
   #closed = false
@@ -186,8 +196,9 @@ class DevelopedRooms {
   }
 
   /**
-   * Calls `onChange` with the new definition after each edit of a room type: of its file, of a helper beside it, or of a file in the room's own
-   * subfolder. A file that cannot be loaded is logged, and its last definition stays.
+   * Calls `onChange` with the new definition after each edit of a room type: of its file, of a helper beside
+   * it, or of a file in the room's subfolder. A file that cannot be loaded is logged, and its last definition
+   * stays.
    */
   watch(onChange: (definition: RoomDefinition) => void): void {
     const { rooms, others } = this.#contents
@@ -196,7 +207,7 @@ class DevelopedRooms {
     for (const file of [...rooms.keys(), ...others]) this.#follow(dirname(file))
   }
 
-  /** Watches no more. */
+  /** Stops watching. */
   close(): void {
     this.#closed = true
     for (const watcher of this.#watchers.values()) watcher.close()
@@ -255,7 +266,7 @@ class DevelopedRooms {
     }
   }
 
-  /** Folder by folder: a recursive watch loses files, on Linux, once an editor has put another in their place. */
+  /** Watches folder by folder. On Linux, a recursive watch loses files once an editor has replaced them. */
   #follow(path: string): void {
     if (this.#closed || this.#watchers.has(path)) return
     try {
@@ -276,7 +287,7 @@ class DevelopedRooms {
 
 const isFolder = (path: string): boolean => statSync(path, { throwIfNoEntry: false })?.isDirectory() ?? false
 
-/** The relative path in `from './x.ts'`, `import './x.ts'`, `import('./x.ts')` and `require('./x')`. */
+/** Finds the relative path in `from './x.ts'`, `import './x.ts'`, `import('./x.ts')` and `require('./x')`. */
 const IMPORTED = /\b(?:from|import|require)\s*\(?\s*['"](\.{1,2}\/[^'"\n]+)['"]/g
 /** Endings that an import may leave out. */
 const ENDINGS = ['', '.ts', '.tsx', '.js', '.mjs', '.cjs', '.json', '/index.ts', '/index.js']
@@ -305,7 +316,7 @@ export function roomsHash(definitions: Iterable<Pick<RoomDefinition, 'type' | 'c
   return createHash('sha256').update(lines.sort().join('')).digest('hex').slice(0, 12)
 }
 
-/** Returns the files that a module consists of, itself first. */
+/** Returns the files of a module, itself first. */
 async function filesOf(file: string): Promise<Set<string>> {
   const files = new Set([file])
   for (const path of files) {
@@ -344,8 +355,9 @@ export async function importTypeScript(file: string): Promise<unknown> {
 }
 
 /**
- * Ends the process in which the compiler of tsx runs; the next import starts another. Where Node has no synchronous hooks (20, and 22 before
- * 22.15), tsx compiles in the thread of the hooks, and its compiler stays. To be called when nothing is being imported.
+ * Ends the process in which the compiler of tsx runs. The next import starts another. If Node has no
+ * synchronous hooks (20, and 22 before 22.15), tsx compiles in the thread of the hooks, and its compiler
+ * stays. Called when nothing is being imported.
  */
 export function endCompiler(): void {
   if ('registerHooks' in module) return
@@ -356,7 +368,10 @@ export function endCompiler(): void {
 const END_IN_HOOKS =
   'data:text/javascript,export const initialize = async (compiler) => (await import(compiler)).stop()'
 
-/** Loads tsx. In this thread its compiler is to run only while it compiles. Otherwise esbuild keeps a thread with a process. */
+/**
+ * Loads tsx. Its compiler may run in this thread only while it compiles. Otherwise esbuild keeps a thread and
+ * a process.
+ */
 async function loadTsx() {
   const { ESBUILD_WORKER_THREADS: before } = process.env
   process.env.ESBUILD_WORKER_THREADS = '0'
@@ -382,7 +397,7 @@ function isCommonJs(file: string): boolean {
   return type !== 'module'
 }
 
-/** ES modules are imported again each time. A CommonJS module would be remembered. */
+/** Forgets imported CommonJS modules. ES modules are imported again each time anyway. */
 function forgetCommonJs(folder: string): void {
   const { cache } = createRequire(import.meta.url)
   for (const path of Object.keys(cache))

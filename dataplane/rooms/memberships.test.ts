@@ -2,19 +2,15 @@ import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
 import type { Subprotocol } from '../../shared/protocol/messages.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
-import {
-  type BenchOptions,
-  RoomBench,
-  roomWith,
-  type TestMember,
-} from '../../test/support/rooms/room-bench.ts'
+import { type BenchOptions, RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
+import type { TestMember } from '../../test/support/rooms/test-member.ts'
 import { type Durability, defineRoom } from './definition.ts'
 import { ROOM_LIMITS } from './environment.ts'
 import { JournalFormat } from './journal.ts'
 import { Departures, Membership, Memberships } from './memberships.ts'
 import { restore } from './restore.ts'
 
-/** Writes down what becomes of its members. */
+/** Records what happens to its members. */
 const lounge = ({
   durability = 'journal',
   reconnectSeconds,
@@ -64,7 +60,7 @@ const connected = (member: { members: readonly { member_id: string; connected: b
 const RESUMES_MS = ROOM_LIMITS.movesMs
 
 describe('a member whose connection is lost', () => {
-  it('is told of, in an update of its own turn, and again when it is back', async () => {
+  it('is announced with the update of its turn, and again when it is back', async () => {
     const { bench, ann, bob } = await inLounge()
     bench.detach('lounge', ann)
     await bench.settle()
@@ -81,7 +77,7 @@ describe('a member whose connection is lost', () => {
     expect([ann.faults, bob.faults]).toEqual([[], []])
   })
 
-  it('is told of to those who come later', async () => {
+  it('is shown as disconnected to members that join later', async () => {
     const { bench, ann } = await inLounge()
     bench.detach('lounge', ann)
     const cem = await bench.join('lounge', 'cem')
@@ -105,7 +101,7 @@ describe('a member whose connection is lost', () => {
     expect(connected(bob)).toEqual({ bob: true })
   })
 
-  it('is away in the record: the next owner neither says so again, nor forgets that it is back', async () => {
+  it('is disconnected in the record: the next owner does not announce it again, and announces its return', async () => {
     const { bench, ann, bob } = await inLounge()
     bench.detach('lounge', ann)
     await bench.settle()
@@ -121,7 +117,7 @@ describe('a member whose connection is lost', () => {
   })
 })
 
-describe('a member who is expected at another edge', () => {
+describe('a member whose session moves to another edge', () => {
   const ways = [
     ['whose edge has ended', (bench: RoomBench) => bench.host.edgeGone('node_a')],
     [
@@ -130,7 +126,7 @@ describe('a member who is expected at another edge', () => {
     ],
   ] as const
 
-  it.each(ways)('%s counts as connected meanwhile', async (_, go) => {
+  it.each(ways)('%s counts as connected for a while', async (_, go) => {
     const { bench, ann, bob } = await inLounge()
     go(bench)
     await bench.advance(RESUMES_MS - 10, 1000)
@@ -171,7 +167,7 @@ describe('the claim `data` of a token', () => {
   }
   const look = (bench: RoomBench) => bench.say('lounge', 'ann', 'look', null)
 
-  it('is for room code, and rests in the record', async () => {
+  it('is passed to room code, and stored in the record', async () => {
     const { bench, ann } = await join()
     const bob = await bench.join('lounge', 'bob')
     await look(bench)
@@ -205,22 +201,22 @@ describe('the claim `data` of a token', () => {
   })
 })
 
-describe('who is removed', () => {
-  it('is told why, and the others are not', async () => {
+describe('a removed member', () => {
+  it('gets the reason, and the others do not', async () => {
     const { bench, ann, bob } = await inLounge()
     await bench.say('lounge', 'ann', 'out', null)
     expect(ann.errors.concat(ann.heard.at(-1) as never)).toEqual(['-ann kicked: no shoes in here'])
     expect(bob.heard.at(-1)).toBe('-ann kicked')
   })
 
-  it('is told why when it is as it joins', async () => {
+  it('gets the reason if it is removed during its join', async () => {
     const bench = new RoomBench([lounge()])
     const ann = await bench.join('lounge', 'ann', { sub: 'barred' })
     expect(ann.errors).toMatchObject([{ code: 'join_refused', message: 'you are barred' }])
   })
 })
 
-describe('m', () => {
+describe('Memberships', () => {
   const limits = { messages: 8, bytes: 1024 }
 
   /** A membership of the subscription `mem_a`. */
@@ -239,7 +235,7 @@ describe('m', () => {
       limits,
     )
 
-  it('a departure that is delivered late leaves the next membership of the same subscription', () => {
+  it('keep the next membership of a subscription when an earlier departure is delivered', () => {
     const memberships = new Memberships()
     const first = membership(1)
     memberships.add(first)
@@ -319,7 +315,7 @@ describe('departures', () => {
   const held = ({ layers }: TestMember) => Object.fromEntries(layers)
 
   describe.each(CODECS)('the update that a member leaves with (%s)', (codec) => {
-    it('reaches everyone whose room closes: state, shown layers, events, replies and acks, then the farewell', async () => {
+    it('reaches all members of a room that closes: state, shown layers, events, replies and acks, and then left', async () => {
       const { bench, ann, bob } = await begun(codec)
       bench.message('match', 'ann', 'score', 3, 1)
       bench.message('match', 'ann', 'draw', 7, 2)
@@ -354,7 +350,7 @@ describe('departures', () => {
       expect(ann.state).toMatchObject({ score: { ann: -1 } })
       expect(held(ann)).toEqual({
         'member:ann': { hands: { ann: [7] } },
-        // What is written into a layer of others from the kick on is not for the member any more.
+        // After the kick, the member gets nothing that is written into the layers of others.
         'team:red': { plans: { red: 'attack at dawn' } },
       })
       expect(ann.heard).toEqual(['noted "before"', '-ann kicked: no manners'])
@@ -363,7 +359,7 @@ describe('departures', () => {
       expect([bob.heard, bob.faults]).toEqual([['noted "before"', 'noted "after"', '-ann kicked'], []])
     })
 
-    it('reaches one that leaves by itself', async () => {
+    it('reaches one that leaves', async () => {
       const { bench, ann } = await begun(codec)
       bench.message('match', 'ann', 'score', 3, 1)
       bench.send('match', 'ann', { kind: 'leave', reason: 'left', request_id: 2 })
@@ -372,7 +368,7 @@ describe('departures', () => {
       expect([ann.acked, ann.heard, ann.faults]).toEqual([1, ['-ann left'], []])
     })
 
-    it('reaches one that comes back before it is sent, behind what it missed', async () => {
+    it('reaches one that resumes before it is sent, after the updates that it missed', async () => {
       const { bench, ann, bob } = await begun(codec)
       bench.detach('match', ann)
       await bench.say('match', 'bob', 'note', 'missed')
@@ -385,7 +381,7 @@ describe('departures', () => {
       expect([ann.faults, bob.faults]).toEqual([[], []])
     })
 
-    it('is that of its departure, though an earlier one is still being committed', async () => {
+    it('is that of its departure, even if an earlier one is still being committed', async () => {
       const { bench, ann, bob } = await begun(codec)
       bench.store.mood = 'slow'
       bench.message('match', 'ann', 'draw', 7, 1)
@@ -402,7 +398,7 @@ describe('departures', () => {
     })
   })
 
-  describe('a member that comes back by another edge after its seat has ended', () => {
+  describe('a member that resumes at another edge after its seat has ended', () => {
     const comeBack = async (bench: RoomBench, member: TestMember) => {
       member.heard.length = 0
       bench.attach('match', member, 1, 'node_c')
@@ -413,7 +409,7 @@ describe('departures', () => {
     it.each([
       ['kicked', 'kick', 'ann', '-ann kicked: no manners'],
       ['closed', 'win', null, '-ann closed'],
-    ])('hears that it was %s, for as long as a session may be resumed', async (_, type, data, farewell) => {
+    ])('gets the end of its seat (%s) for as long as a session can be resumed', async (_, type, data, farewell) => {
       const { bench, ann } = await begun('roomful.v1.msgpack', { limits: { detachedMs: 20_000 } })
       bench.detach('match', ann)
       await bench.say('match', 'bob', type, data)
@@ -425,17 +421,28 @@ describe('departures', () => {
       expect(await comeBack(bench, ann)).toEqual(['no_seat'])
     })
 
-    it('hears that the room has not waited any longer', async () => {
+    it('gets the end of its seat as the answer to a leave, if the leave arrives first', async () => {
+      const { bench, ann } = await begun('roomful.v1.msgpack')
+      bench.detach('match', ann)
+      await bench.say('match', 'bob', 'kick', 'ann')
+      await bench.advance(200)
+      ann.heard.length = 0
+      bench.send('match', 'ann', { kind: 'leave', reason: 'left', request_id: 2 })
+      await bench.settle()
+      expect([ann.heard, ann.errors]).toEqual([['-ann kicked: no manners'], []])
+    })
+
+    it('gets the text that the room has not waited any longer', async () => {
       const { bench, ann } = await begun('roomful.v1.msgpack')
       bench.detach('match', ann)
       await bench.advance(6000, 500)
       const farewell = '-ann session_ended: the connection was not back within 5 s: join again'
-      // Its edge has the session, if it lives.
+      // If its edge lives, that edge has the session.
       expect(ann.heard.at(-1)).toBe(farewell)
       expect(await comeBack(bench, ann)).toEqual([farewell])
     })
 
-    it('hears nothing of it where its session was over', async () => {
+    it('gets nothing if its session had ended', async () => {
       const { bench, ann } = await begun('roomful.v1.msgpack')
       bench.send('match', 'ann', { kind: 'leave', reason: 'session_ended' })
       await bench.advance(200)
@@ -444,7 +451,7 @@ describe('departures', () => {
     })
   })
 
-  it('the memory of departures keeps the latest 4096', () => {
+  it('Departures keeps the latest 4096', () => {
     const departures = new Departures(new FakeClock(), 1000)
     const farewell = (seq: number) => ({ epoch: 1, seq, reason: 'closed' as const })
     for (let i = 0; i <= 4096; i++) departures.add(`mem_${i}`, farewell(i))

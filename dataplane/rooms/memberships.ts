@@ -14,27 +14,38 @@ type Buckets = Map<string, RateLimit>
 
 const NO_MEMBERSHIPS: readonly Membership[] = []
 
-/** Of so many players who left, what they had left of their rates is remembered. */
+/** Number of departed players whose remaining rates are remembered. */
 const DEPARTED_KEPT = 256
 
-/** All members of one room, in the order they joined; knows which edges and which codecs its updates are for. */
+/**
+ * All members of one room, in the order of their joins. Counts the edges and codecs that its updates are for.
+ */
 export class Memberships {
   /** By member id. */
   readonly #memberships = new Map<string, Membership>()
-  /** Removed, but not released, by member id: of several sessions of one seat the first, whose client knows of its seat. */
+  /**
+   * Removed but not yet released memberships, by member id. If several sessions had the seat, this is the
+   * first, whose client knows the seat.
+   */
   readonly #leaving = new Map<string, Membership>()
-  /** By subscription id, until they are released. */
+  /** By subscription id, until the membership is released. */
   readonly #subscriptions = new Map<string, Membership>()
   readonly #sessions = new Map<string, Membership>()
   /** By sub. */
   readonly #players = new Map<string, Set<Membership>>()
-  /** How many attached members each edge has. Only what is above 0 is here. */
+  /** Number of attached members at each edge with at least one. */
   readonly #edges = new Map<string, number>()
-  /** How many members speak each codec, those without a socket included: they will want to be told what they missed. */
+  /**
+   * Number of members per codec. Members without a socket count, because they get missed updates after a
+   * resume.
+   */
   readonly #codecs = new Map<Subprotocol, number>()
-  /** What is left of their rates, by player, or session where no player is named. */
+  /** Remaining rates, by player, or by session if the token names no player. */
   readonly #buckets = new Map<string, { readonly buckets: Buckets; memberships: number }>()
-  /** The same of those who left, the latest last: a player who comes back goes on with it. */
+  /**
+   * Remaining rates of players that have left, the latest last. A player that joins again continues with
+   * them.
+   */
   readonly #departed = new Map<string, Buckets>()
   #members: readonly Member[] | undefined
 
@@ -42,7 +53,7 @@ export class Memberships {
     return this.#memberships.size
   }
 
-  /** Whether no one can be told anything, now or at a resume. */
+  /** True if no member can receive anything, now or after a resume. */
   get unwatched(): boolean {
     return this.#codecs.size === 0
   }
@@ -52,12 +63,12 @@ export class Memberships {
     return this.#edges.keys()
   }
 
-  /** Whether some attached member is at `edge`. */
+  /** True if an attached member is at `edge`. */
   isAt(edge: string): boolean {
     return this.#edges.has(edge)
   }
 
-  /** The edge with most attached members. */
+  /** The edge with the most attached members. */
   get busiestEdge(): string | undefined {
     let busiest: string | undefined
     for (const [edge, members] of this.#edges)
@@ -65,12 +76,12 @@ export class Memberships {
     return busiest
   }
 
-  /** Codecs that members speak. */
+  /** Codecs of the members. */
   get codecs(): IterableIterator<Subprotocol> {
     return this.#codecs.keys()
   }
 
-  /** The same array until a member comes, goes or changes. */
+  /** The members. The array stays the same until a member joins, leaves or changes. */
   get members(): readonly Member[] {
     this.#members ??= Object.freeze(
       guardedArray([...this.#memberships.values()].map((membership) => membership.member)),
@@ -82,13 +93,16 @@ export class Memberships {
     return this.#memberships.get(memberId)
   }
 
-  /** The membership of an edge's subscription. Undefined after its session has left, or has lost the seat to another session. */
+  /**
+   * Returns the membership of an edge's subscription. Undefined after its session has left, or has lost the
+   * seat to another session.
+   */
   ofSubscription(subscriptionId: string): Membership | undefined {
     const membership = this.addressee(subscriptionId)
     return membership && this.has(membership) ? membership : undefined
   }
 
-  /** As `ofSubscription`, also while the departure is yet to be delivered. */
+  /** As `ofSubscription`, but also while the departure is not delivered yet. */
   addressee(subscriptionId: string): Membership | undefined {
     return this.#subscriptions.get(subscriptionId)
   }
@@ -98,7 +112,10 @@ export class Memberships {
     return this.#memberships.get(membership.member.id) === membership
   }
 
-  /** The membership whose client has the seat as of the last delivery: until a departure is delivered, the session that leaves. */
+  /**
+   * Returns the membership whose client has the seat as of the last delivery: until a departure is delivered,
+   * the leaving session.
+   */
   recipient(memberId: string): Membership | undefined {
     return this.#leaving.get(memberId) ?? this.#memberships.get(memberId)
   }
@@ -107,12 +124,15 @@ export class Memberships {
     return this.#sessions.get(sessionId)
   }
 
-  /** The memberships of a player, in the order of their sessions. */
+  /** Returns the memberships of a player, in the order of their sessions. */
   ofPlayer(sub: string): Iterable<Membership> {
     return this.#players.get(sub) ?? NO_MEMBERSHIPS
   }
 
-  /** Adds a membership. One with the member id of another takes that one's place in the order; the other is to be removed then. */
+  /**
+   * Adds a membership. If another one has the same member id, the new one takes its place in the order, and
+   * the caller removes the other.
+   */
   add(membership: Membership): void {
     this.#memberships.set(membership.member.id, membership)
     this.#subscriptions.set(membership.subscriptionId, membership)
@@ -121,13 +141,16 @@ export class Memberships {
     if (sub !== null) this.#players.set(sub, (this.#players.get(sub) ?? new Set()).add(membership))
     this.#members = undefined
     this.#shareRates(membership)
-    // All together they keep no more than before, whenever each of them came.
+    // All members together keep no more than before, so each keeps less.
     if (sharesShrink(this.size)) for (const { refs } of this) refs.share(this.size)
     if (membership.attached) add(this.#edges, membership.edge, 1)
     add(this.#codecs, membership.codec, 1)
   }
 
-  /** It is a member no more. Updates still go to its edge, until `release`: the departure itself is yet to be delivered. */
+  /**
+   * Removes a member. Its edge gets updates until `release`, because the departure itself is not delivered
+   * yet.
+   */
   remove(membership: Membership): void {
     const { id } = membership.member
     if (this.has(membership)) this.#memberships.delete(id)
@@ -141,13 +164,13 @@ export class Memberships {
     this.#keepRates(membership)
   }
 
-  /** Rates have changed: every bucket starts again. */
+  /** The rates have changed: every bucket starts again. */
   forgetRates(): void {
     for (const { buckets } of this.#buckets.values()) buckets.clear()
     this.#departed.clear()
   }
 
-  /** A removed membership's departure is delivered. */
+  /** The departure of a removed membership is delivered. */
   release(membership: Membership): void {
     const { id } = membership.member
     if (this.#leaving.get(id) === membership) this.#leaving.delete(id)
@@ -158,7 +181,7 @@ export class Memberships {
     add(this.#codecs, membership.codec, -1)
   }
 
-  /** The session's socket is at `edge` and speaks `codec`. */
+  /** The session's socket is at `edge`, with the codec `codec`. */
   attach(membership: Membership, edge: string, codec: Subprotocol): void {
     if (membership.attached) add(this.#edges, membership.edge, -1)
     add(this.#codecs, membership.codec, -1)
@@ -171,7 +194,7 @@ export class Memberships {
     add(this.#codecs, codec, 1)
   }
 
-  /** The session has no socket since `now`, and counts as disconnected from `disconnectsAt` on. */
+  /** The session has no socket since `now`. It counts as disconnected from `disconnectsAt` on. */
   detach(membership: Membership, now: number, disconnectsAt: number): void {
     if (!membership.attached) return
     add(this.#edges, membership.edge, -1)
@@ -179,13 +202,13 @@ export class Memberships {
     membership.disconnectsAt = disconnectsAt
   }
 
-  /** Something that room logic sees of a member is another from now on. */
+  /** Replaces what room logic sees of a member. */
   change(membership: Membership, change: Partial<Pick<Member, 'connected' | 'data'>>): void {
     membership.member = memberFor({ ...membership.member, ...change })
     this.#members = undefined
   }
 
-  /** All memberships of one player have the same buckets, and so has one that is taken again. */
+  /** All memberships of one player share their buckets, also with those of an earlier stay. */
   #shareRates(membership: Membership): void {
     const who = membership.principal
     const shared = this.#buckets.get(who) ?? {
@@ -220,60 +243,71 @@ function add<K>(counts: Map<K, number>, key: K, by: number): void {
   else counts.delete(key)
 }
 
-/** What is known of a membership beyond its life in this process: what an update and a snapshot record of it. */
+/** The parts of a membership that updates and snapshots record. */
 export interface MembershipRecord extends OutcomesRecord {
   readonly member: Member
   readonly sessionId: string
-  /** Id of the edge's subscription, if it differs from the member's id: the session has taken the seat over from another session. */
+  /**
+   * Id of the edge's subscription. Absent: it equals the member's id. It differs if the session has taken
+   * over the seat.
+   */
   readonly subscriptionId?: string | undefined
-  /** The request id of the join, which answers the same join sent again. */
+  /** Request id of the join. A repeated join with the same id gets the same answer. */
   readonly joinRequest: number
-  /** The node that holds, or last held, the socket. */
+  /** The node that has, or had last, the session's socket. */
   readonly edge: string
   readonly codec: Subprotocol
-  /** The highest ref settled: applied, or answered with an error that will not change. */
+  /** Highest ref that was applied or refused. */
   readonly lastRef: number
 }
 
 /** One session in one room. */
 export class Membership {
-  /** Another object whenever something of it changes; see `Memberships.change`. */
+  /** `Memberships.change` replaces this object. */
   member: Member
   /** The member as of the last flush. */
   flushed: Member
   readonly sessionId: string
-  /** Name of the membership between edge and owner. Each session has another one, so that late messages of a replaced session match no seat. */
+  /**
+   * Id of the membership between edge and owner. Each session has another id, so late messages of a replaced
+   * session match no seat.
+   */
   readonly subscriptionId: string
   readonly joinRequest: number
   edge: string
   codec: Subprotocol
-  /** How often the session had been resumed when `edge` spoke for it first. */
+  /** Number of resumes of the session when `edge` sent its first message for it. */
   resumes = 0
   /** `refs.last` as of the last flush that acks it. */
   flushedRef: number
-  /** The highest ref whose update is delivered (and committed, where the room type is durable). */
+  /** Highest ref whose update is delivered, and committed if the room type is durable. */
   committedRef: number
-  /** `refs.last` when the edge was asked to give again what came after it. */
+  /** `refs.last` when the edge was asked to send the messages after it again. */
   missedAfter: number | undefined
   readonly refs: Deduplicator
-  /** Whether `refs.last` is to be acked with the next update. */
+  /** True if the next update acks `refs.last`. */
   ackDue = false
-  /** Whether the join was delivered. */
+  /** True if the join was delivered. */
   announced: boolean
-  /** Since when the session has no socket, on the monotonic clock. */
+  /** Since when the session has no socket (monotonic clock). */
   detachedAt: number | undefined
-  /** Whether an edge that spoke for it since then was asked to attach it. */
+  /** True if an edge that has sent a message since then was asked to attach the member. */
   wasAskedToAttach = false
-  /** Without a socket: from when on it counts as disconnected. */
+  /** When a session without a socket counts as disconnected (monotonic clock). */
   disconnectsAt = 0
-  /** Seq of the last update that was sent with its own parts; undefined: all are, since it was attached last. */
+  /**
+   * Seq of the last update that the member got with its own layers and events. Undefined: it got all since
+   * its last attach.
+   */
   wholeUntil: number | undefined
-  /** What is left of the rate of each message type; the same for all memberships of one player, see `Memberships.add`. */
+  /**
+   * Remaining rate of each message type. All memberships of one player share this map, see `Memberships.add`.
+   */
   buckets = new Map<string, RateLimit>()
 
   /**
-   * A membership taken now (`detachedAt` undefined), or found in the store: `announced`, and detached until its edge says otherwise, or it
-   * counts as disconnected.
+   * A new membership (`detachedAt` undefined), or one from the store. The latter is announced, and detached
+   * until its edge attaches it.
    */
   constructor(record: MembershipRecord, limits: OutcomeLimits, detachedAt?: number, disconnectsAt = 0) {
     this.member = record.member
@@ -295,17 +329,17 @@ export class Membership {
     return this.detachedAt === undefined
   }
 
-  /** Whom its rates and turns are counted for. */
+  /** Name for which its rates and turns are counted. */
   get principal(): string {
     return playerOf(this.member.sub, this.sessionId)
   }
 
-  /** Whether `edge` speaks for this member: it has the socket, or no edge is known to. */
+  /** True if `edge` may send for this member: it has the socket, or no edge has. */
   isServedBy(edge: string): boolean {
     return !this.attached || this.edge === edge
   }
 
-  /** Whether this member may send one more `type`. */
+  /** Returns true if the member may send one more `type` now, and counts it. */
   mayTake(type: string, rate: Rate, clock: Clock): boolean {
     let bucket = this.buckets.get(type)
     if (!bucket) {
@@ -315,7 +349,7 @@ export class Membership {
     return bucket.take()
   }
 
-  /** The membership as of the last flush. */
+  /** Returns the membership as of the last flush. */
   record(): MembershipRecord {
     const { flushed, sessionId, subscriptionId, joinRequest, edge, codec, flushedRef, refs } = this
     return {
@@ -331,12 +365,12 @@ export class Membership {
   }
 }
 
-/** Maximum number of departures that a node remembers, of all its rooms together. */
+/** Maximum number of departures that a node remembers, for all its rooms together. */
 const MAX_DEPARTURES = 4096
 
 /**
- * Memory of the seats that rooms of this node have ended, the latest ones. A session whose edge died, or that was on its way to another
- * edge, comes back and asks for a seat of which its record does not know that it has ended.
+ * The latest seats that rooms of this node have ended. If a session's edge died, or the session moved to
+ * another edge, its record may still name a seat that has ended. Its next attach is then answered from here.
  */
 export class Departures {
   readonly #clock: Clock
@@ -344,7 +378,7 @@ export class Departures {
   /** By subscription id, the latest last. */
   readonly #departures = new Map<string, { readonly farewell: Farewell; readonly until: number }>()
 
-  /** Keeps each for `keptMs`: for as long as a session may be resumed. */
+  /** `keptMs`: how long a departure is kept, which is as long as a session can be resumed. */
   constructor(clock: Clock, keptMs: number) {
     this.#clock = clock
     this.#keptMs = keptMs
@@ -359,54 +393,62 @@ export class Departures {
     }
   }
 
-  /** What a member was told when its seat ended; undefined: unknown, or too long ago. */
+  /** Returns how the seat of a subscription ended. Undefined: unknown, or too long ago. */
   of(subscriptionId: string): Farewell | undefined {
     const departure = this.#departures.get(subscriptionId)
     return departure && departure.until > this.#clock.monotonic() ? departure.farewell : undefined
   }
 }
 
-/** How much of what a client may not know yet is kept for one member. */
+/** Limits of the outcomes that are kept for one member until its client confirms them. */
 export interface OutcomeLimits {
   readonly messages: number
   readonly bytes: number
 }
 
-/** So many members of a room may have all the bytes there are for a member; where there are more, they share what these would have. */
+/**
+ * Up to this many members each have all bytes of the limit. In a larger room, the members share the bytes
+ * that this many would have.
+ */
 const MEMBERS_IN_FULL = 32
 
-/** How many members share the bytes where a room has so many: the next power of two, so that what each may have changes seldom. */
+/**
+ * Number of members that the bytes are divided among: the next power of two, so that the share changes
+ * rarely.
+ */
 const sharers = (members: number): number => Math.max(MEMBERS_IN_FULL, 2 ** Math.ceil(Math.log2(members)))
 
-/** Whether each member of a room may have less since it has so many, and not one member less. */
+/** True if the share of each member gets smaller with the last of `members`. */
 export const sharesShrink = (members: number): boolean => sharers(members) > sharers(members - 1)
 
-/** What the record of a membership has of its outcomes. */
+/** Outcomes in the record of a membership. */
 export interface OutcomesRecord {
-  /** Of messages that were refused or answered, and whose client has not said that it knows; in the order of their refs. */
+  /**
+   * Outcomes of refused and answered messages that the client has not confirmed, in the order of their refs.
+   */
   readonly outcomes: readonly Outcome[]
-  /** The highest ref of which it is not known any more how it ended; 0: all is known. */
+  /** Highest ref whose outcome was forgotten. 0: none. */
   readonly forgotten: number
 }
 
 /**
- * Lets each reliable message of one member be handled once and in order: their refs are 1, 2, 3 …. A ref is settled once its message is
- * applied or refused. Refusals and replies are kept until the client has said that it knows of them, so that no ack ever passes for a refusal,
- * and no message is answered in two ways. Those of a client that never says so are forgotten, the oldest first.
+ * Accepts each reliable message of one member once and in order. The refs are 1, 2, 3 …. Refusals and replies
+ * are kept until the client confirms them, so that an ack never hides a refusal, and no message is answered
+ * in two ways. If a client never confirms, the oldest are forgotten.
  */
 export class Deduplicator {
   readonly #limits: OutcomeLimits
   /** By ref, ascending. */
   readonly #outcomes: Outcome[] = []
   #bytes = 0
-  /** How many of them are replies. */
+  /** Number of replies among them. */
   #replies = 0
   #last: number
-  /** The highest ref up to which the client knows every outcome. */
+  /** Highest ref up to which the client knows all outcomes. */
   #known = 0
   #forgotten: number
 
-  /** `last`: the highest ref that is settled. */
+  /** `last`: highest ref that was applied or refused. */
   constructor(limits: OutcomeLimits, last: number, { outcomes, forgotten }: OutcomesRecord) {
     this.#limits = limits
     this.#last = last
@@ -414,19 +456,20 @@ export class Deduplicator {
     for (const outcome of outcomes) this.keep(outcome)
   }
 
-  /** The highest ref settled: applied, or answered with an error that will not change. */
+  /** Highest ref that was applied or refused. */
   get last(): number {
     return this.#last
   }
 
-  /** The highest ref of which it is not known any more how it ended, and whose client may not know it; 0: there is none. */
+  /** Highest ref whose outcome was forgotten, and which the client may not know. 0: none. */
   get forgotten(): number {
     return this.#forgotten
   }
 
   /**
-   * Messages with the refs from `from` through `through` arrive. `new`: those that were not settled before are from here on. `duplicate`: all
-   * were. `gap`: one before them was lost on the way, which the edge has to send again first.
+   * Messages with the refs from `from` through `through` arrive. `new`: at least the last was not accepted
+   * before; all of them are now. `duplicate`: all were accepted before. `gap`: an earlier message was lost,
+   * and the edge has to send it again first.
    */
   accept(from: number, through = from): 'new' | 'duplicate' | 'gap' {
     if (through <= this.#last) return 'duplicate'
@@ -436,8 +479,8 @@ export class Deduplicator {
   }
 
   /**
-   * The edge cannot send messages up to `through` again: an earlier owner has settled them, and what it had not written is lost with it. True:
-   * some were not settled here.
+   * The edge cannot send messages up to `through` again: an earlier owner has handled them, and their effects
+   * were lost with it. Returns true if this owner had not handled some of them.
    */
   skip(through: number): boolean {
     if (through <= this.#last) return false
@@ -446,7 +489,10 @@ export class Deduplicator {
     return true
   }
 
-  /** A message was refused or answered, with a higher ref than all before; `members`: how many the room has. */
+  /**
+   * Keeps the outcome of a message, whose ref is higher than all before. `members`: number of members of the
+   * room.
+   */
   keep(outcome: Outcome, members = 1): void {
     this.#outcomes.push(outcome)
     this.#bytes += size(outcome)
@@ -455,8 +501,8 @@ export class Deduplicator {
   }
 
   /**
-   * Whether one more message may be answered: without forgetting a reply that is not committed yet, or that a client which says what it knows
-   * may not know. `members`: how many the room has.
+   * Returns true if one more message may get a reply without forgetting a reply that is not committed, or one
+   * that a confirming client may not know. `members`: number of members of the room.
    */
   mayReply(committed: number, members: number): boolean {
     const known = this.#known === 0 ? committed : this.#known
@@ -472,7 +518,7 @@ export class Deduplicator {
     return true
   }
 
-  /** The room has so many members: forgets the oldest of what is too much for one of them. */
+  /** The room has `members` members: forgets the oldest outcomes beyond the share of one of them. */
   share(members: number): void {
     const { messages } = this.#limits
     const bytes = this.#share(members)
@@ -484,36 +530,36 @@ export class Deduplicator {
     return (MEMBERS_IN_FULL / sharers(members)) * this.#limits.bytes
   }
 
-  /** Nothing is known of refs up to this one. */
+  /** The outcomes of refs up to this one are no longer known. */
   #forget(ref: number): void {
     if (ref > this.#known) this.#forgotten = Math.max(this.#forgotten, ref)
   }
 
-  /** The client knows every outcome up to `ref`; it cannot know what has not come. */
+  /** The client knows all outcomes up to `ref`. A higher ref than the last one does not count. */
   known(ref: number): void {
     this.#known = Math.max(this.#known, Math.min(ref, this.#last))
     if (this.#forgotten <= this.#known) this.#forgotten = 0
     while (this.#outcomes.length > 0 && this.#outcomes[0]!.ref <= this.#known) this.#drop()
   }
 
-  /** What became of refs above `after` and up to `ack`. */
-  settled(after: number, ack: number): Settled {
+  /** Returns the acknowledgement of refs above `after` up to `ack`, with their outcomes. */
+  acknowledgement(after: number, ack: number): Settled {
     const outcomes = this.between(after, ack)
     const forgotten = Math.min(this.#forgotten, ack)
     return { ack, ...(outcomes.length > 0 && { outcomes }), ...(forgotten > after && { forgotten }) }
   }
 
-  /** Outcomes of refs above `after` and up to `last`. */
+  /** Returns the outcomes of refs above `after` up to `last`. */
   between(after: number, last: number): readonly Outcome[] {
     return this.#outcomes.length === 0 ? NONE : this.#outcomes.slice(this.#above(after), this.#above(last))
   }
 
-  /** What a record says as of the ref `last`. */
+  /** Returns what a record contains as of the ref `last`. */
   record(last: number): OutcomesRecord {
     return { outcomes: this.between(0, last), forgotten: Math.min(this.#forgotten, last) }
   }
 
-  /** Drops the oldest, and returns its ref. */
+  /** Drops the oldest outcome, and returns its ref. */
   #drop(): number {
     const oldest = this.#outcomes.shift()!
     this.#bytes -= size(oldest)
@@ -521,7 +567,7 @@ export class Deduplicator {
     return oldest.ref
   }
 
-  /** The index of the first outcome with a higher ref. */
+  /** Returns the index of the first outcome with a higher ref. */
   #above(ref: number): number {
     let low = 0
     for (let high = this.#outcomes.length; low < high; ) {
@@ -535,7 +581,7 @@ export class Deduplicator {
 
 const NONE: readonly never[] = []
 
-/** About what an outcome takes in a record, in bytes. */
+/** Approximate bytes of an outcome in a record. */
 const size = (outcome: Outcome): number =>
   16 +
   ('code' in outcome

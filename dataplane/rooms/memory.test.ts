@@ -33,10 +33,13 @@ function used(): number {
   return (heapUsed + arrayBuffers) / MIB
 }
 
-/** Far more of everything than a room may hold: state, history, tasks, and once it cannot act whatever can wait for it. */
+/**
+ * Exceeds every limit of a room: state, history, tasks, and all kinds of messages that wait while it cannot
+ * act.
+ */
 async function attack(bench: RoomBench, round: number): Promise<number> {
   const rooms = Array.from({ length: ROOMS }, (_, n) => `room ${n}`)
-  // Strings that share nothing, or V8 would hold one for all.
+  // Strings that share nothing. Otherwise V8 would keep one for all.
   const text = (n: number, bytes: number) => Buffer.alloc(bytes, `${round} ${n} `).toString()
   for (let n = 0; n < 60; n++) {
     for (const key of rooms) {
@@ -82,7 +85,7 @@ async function attack(bench: RoomBench, round: number): Promise<number> {
   return peak
 }
 
-it('a node holds no more than its bounds add up to, with every queue of its rooms at its limit, however long that lasts', async () => {
+it('a node holds no more than the sum of its limits, with every queue of its rooms full, however long that lasts', async () => {
   const bench = new RoomBench([store], { limits: LIMITS })
   for (let n = 0; n < ROOMS; n++) {
     const asked = { edge: 'node_a', turn: 0, codec: 'roomful.v1.msgpack', session_id: 'first' } as const
@@ -98,7 +101,7 @@ it('a node holds no more than its bounds add up to, with every queue of its room
   expect(bench.counts['limit state']).toBeGreaterThan(0)
   expect(bench.counts['limit tasks']).toBeGreaterThan(0)
   expect(bench.counts.history_dropped).toBeGreaterThan(0)
-  // A message that waits takes its text and some 400 bytes; a state is here as it is and as it was flushed.
+  // A waiting message takes its text and about 400 bytes. A state is kept twice, live and flushed.
   const roomMib = (100 * 1024 + 1000 * 600 + 3 * LIMITS.stateBytes) / MIB
   const bound = ROOMS * roomMib + LIMITS.historyBytes / MIB
   for (const peak of peaks) expect(peak).toBeLessThan(bound)

@@ -4,55 +4,54 @@ import type { ResyncReason } from '../../shared/protocol/messages.ts'
 import { RATE_LIMITED } from '../metrics.ts'
 import { HOOKS } from '../watchdog/turns.ts'
 
-/** Why a member got a whole state besides at its join: it asked, its edge dropped patches, or a resume reached back too far. */
+/**
+ * Reason why a member got a whole state apart from its join: it asked, its edge dropped patches, or a resume
+ * reached back too far.
+ */
 type ResyncCause = ResyncReason | 'stalled' | 'resume'
 const RESYNC_CAUSES: readonly ResyncCause[] = ['sequence', 'checksum', 'stalled', 'resume']
 
 const ERROR_CODES = Object.keys(ERRORS) as ErrorCode[]
 
-/** What rooms count. */
+/** Metrics of rooms. */
 export const ROOM_METRICS = {
   rooms: gauge('service_rooms', 'Rooms this node owns.'),
   projectRooms: gauge(
     'service_project_rooms',
-    'Rooms of each project that this node owns: of the 50 projects with the most, and of all others together (other).',
+    'Rooms of each project that this node owns, for the 50 projects with the most rooms, and for all others together (other).',
     { project_id: OPEN },
   ),
   members: gauge('service_members', 'Members of the rooms this node owns.'),
   roomsFrozen: gauge(
     'service_rooms_frozen',
-    'Rooms that stand still: their node may not act, or the store does not answer.',
+    'Frozen rooms: the node has no lease, or the store does not answer.',
   ),
-  historyBytes: gauge('service_history_bytes', 'Bytes that the past updates of all rooms of this node hold.'),
+  historyBytes: gauge('service_history_bytes', 'Bytes that the past updates of all rooms of this node take.'),
   roomLoads: counter(
     'service_room_loads_total',
-    'Calls of `load` of room types: it brought a state (loaded) or said that there is none, it failed, or it took longer than 10 s (timed_out).',
+    'Calls of `load` of room types: it returned a state (loaded) or none, failed, or took longer than 10 s (timed_out).',
     { room_type: OPEN, outcome: ['loaded', 'none', 'failed', 'timed_out'] },
   ),
   roomMigrations: counter(
     'service_room_migrations_total',
-    'Rooms whose state was brought to a newer version of their room type (migrated), or could not be (failed): those cannot be joined here.',
+    'Rooms whose state was migrated to a newer version of their room type (migrated), or could not be migrated (failed). A failed room cannot be joined here.',
     { room_type: OPEN, outcome: ['migrated', 'failed'] },
   ),
   roomSaves: counter(
     'service_room_saves_total',
-    'Calls of `save.to` of room types: they succeeded (saved), failed, or took longer than 30 s (timed_out); rooms are saved again after a pause.',
+    'Calls of `save.to` of room types: they succeeded (saved), failed, or took longer than 30 s (timed_out). A failed save is repeated after a pause.',
     { room_type: OPEN, outcome: ['saved', 'failed', 'timed_out'] },
   ),
   roomRows: counter(
     'service_room_rows_total',
-    'Rows of rooms for lists: the store has them (written), or does not answer (not_written), or `listing.of` failed, and the previous row stays (failed).',
+    'Rows of rooms for lists: the store has them (written), the store does not answer (not_written), or `listing.of` failed and the previous row stays (failed).',
     { room_type: OPEN, outcome: ['written', 'not_written', 'failed'] },
   ),
-  roomsAsleep: counter(
-    'service_rooms_asleep_total',
-    'Empty rooms that were saved and given up, to rest in the store until they are joined.',
-    { room_type: OPEN },
-  ),
+  roomsAsleep: counter('service_rooms_asleep_total', 'Empty rooms that went to sleep.', { room_type: OPEN }),
   queueTickets: gauge('service_queue_tickets', 'Tickets of the queues this node owns.', { room_type: OPEN }),
   queueOldest: gauge(
     'service_queue_oldest_seconds',
-    'Time for which the oldest ticket of the queues this node owns has waited; 0: there is none.',
+    'Waiting time of the oldest ticket of the queues this node owns. 0: there is no ticket.',
     { room_type: OPEN },
   ),
   queueMatches: counter('service_queue_matches_total', 'Matches whose players have seats in a room.', {
@@ -63,22 +62,22 @@ export const ROOM_METRICS = {
   }),
   queueFailures: counter(
     'service_queue_failures_total',
-    'Rules of queues that threw or returned what they may not (near, fits, options, shard), and matches that were cancelled, since their room did not keep the seats within 10 s (room).',
+    'Rules of queues that threw or returned an invalid value (near, fits, options, shard), and matches that were cancelled because their room did not reserve the seats within 10 s (room).',
     { room_type: OPEN, reason: ['near', 'fits', 'options', 'shard', 'room'] },
   ),
   timersFired: counter(
     'service_room_timers_fired_total',
-    'Timers of room logic that have fired, those whose handler failed included.',
+    'Timers of room logic that have fired, including those whose handler failed.',
     { room_type: OPEN },
   ),
   timerLateness: histogram(
     'service_room_timer_lateness_seconds',
-    'Time from when a timer of room logic was due to its turn.',
+    'Time from the due time of a timer to its turn.',
   ),
   messagesApplied: counter('service_messages_applied_total', 'Messages that room logic has applied.', {
     room_type: OPEN,
   }),
-  /** Errors of room logic include ticks, which have no one to tell. */
+  /** Includes ticks, whose errors no client receives. */
   roomErrors: counter(
     'service_room_errors_total',
     'Messages, joins, leaves and ticks that ended with an error, by code.',
@@ -87,27 +86,27 @@ export const ROOM_METRICS = {
   rateLimited: RATE_LIMITED,
   resyncs: counter(
     'service_resyncs_total',
-    'Whole states sent besides those of joins: a gap (sequence), another checksum, a slow reader (stalled), or a late resume.',
+    'Whole states sent apart from joins, after a gap (sequence), a different checksum, a slow consumer (stalled), or a late resume.',
     { room_type: OPEN, reason: RESYNC_CAUSES },
   ),
   deliveryDuration: histogram(
     'service_message_delivery_duration_seconds',
-    'Time from a message to the update that carries its effect to the members.',
+    'Time from a message to the delivery of the update with its effect.',
     { room_type: OPEN },
   ),
-  commitDuration: histogram('service_commit_duration_seconds', 'Time a write of a room to the store takes.'),
+  commitDuration: histogram('service_commit_duration_seconds', 'Duration of a write of a room to the store.'),
   turnsStuck: counter(
     'service_room_turns_stuck_total',
-    'Turns that did not return: they were cut off, or ended their node. All nodes count all of them, also those of nodes that are gone.',
+    'Turns that did not return: they were cut off, or ended their node. Every node counts the turns of all nodes, also of nodes that are gone.',
     { room_type: OPEN, hook: HOOKS },
   ),
   playersBlocked: gauge(
     'service_players_blocked',
-    'Players and message types whose messages are refused, since three of them did not return within ten minutes; the log names them.',
+    'Players and message types whose messages are refused, because three of them did not return within ten minutes. The log names them.',
   ),
   inputsShed: counter(
     'service_inputs_shed_total',
-    'Messages that were not handled since the node is overloaded and they had waited for too long: without a ref (dropped), or with one (refused).',
+    'Messages that an overloaded node did not handle because they had waited for too long: without a ref (dropped), or with one (refused).',
     { room_type: OPEN, how: ['dropped', 'refused'] },
   ),
   slowTurns: counter(
@@ -117,30 +116,30 @@ export const ROOM_METRICS = {
   ),
   fencedWrites: counter(
     'service_fenced_writes_total',
-    'Writes of a room that were refused since another node owns it.',
+    'Writes of a room that were refused because another node owns it.',
   ),
   roomFreezes: counter(
     'service_room_freezes_total',
-    'Rooms that stopped since their node may not act, or the store does not answer.',
+    'Rooms that froze because the node had no lease, or the store did not answer.',
     { room_type: OPEN },
   ),
   backlogFull: counter(
     'service_room_backlog_full_total',
-    'Messages, joins and the like that could not wait until their room can act, since too many do.',
+    'Messages for a room that could not act, when its inbox was full.',
     { room_type: OPEN },
   ),
   limitsReached: counter(
     'service_room_limits_reached_total',
-    'Turns that failed since their room has as many tasks in flight, timers, undelivered notices or bans as it may have, or a state of MAX_ROOM_STATE_BYTES; and messages that were refused since so many of their member wait for the word that their replies are known.',
+    'Turns that failed because the room has reached a limit (tasks, timers, layers, notices, bans, or state for MAX_ROOM_STATE_BYTES), and messages that were refused because too many replies of their member are unconfirmed (requests).',
     { room_type: OPEN, limit: ['tasks', 'timers', 'layers', 'notices', 'bans', 'state', 'requests'] },
   ),
   historyDropped: counter(
     'service_history_updates_dropped_total',
-    'Past updates that were forgotten since the histories of all rooms together held 256 MiB.',
+    'Past updates that were dropped because the histories of all rooms together held 256 MiB.',
   ),
   roomsQuarantined: counter(
     'service_rooms_quarantined_total',
-    'Rooms whose record was put aside since it cannot be read.',
+    'Rooms whose record was moved to quarantine because it cannot be read.',
     { room_type: OPEN },
   ),
 }

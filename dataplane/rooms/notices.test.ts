@@ -60,7 +60,7 @@ async function duelOf(durability?: Durability, options: BenchOptions = {}) {
   }
 }
 
-/** All notices of the room in the store, the oldest first, which are removed. */
+/** Removes and returns all notices of the room in the store, the oldest first. */
 async function stored({ store }: RoomBench): Promise<(NoticeBody & { id: string })[]> {
   const { notices } = store.store
   const found: (NoticeBody & { id: string })[] = []
@@ -205,7 +205,7 @@ describe('ctx.notify', () => {
 })
 
 describe('the limit of 1,000 undelivered notices', () => {
-  it('fails turns beyond it, and no more when some are delivered', async () => {
+  it('fails turns beyond it, until some notices are delivered', async () => {
     const { bench, ann, say } = await duelOf()
     await say('many', 1001)
     await say('many', 999)
@@ -245,7 +245,7 @@ describe('the limit of 1,000 undelivered notices', () => {
     expect([ann.errors.length, await count(ROOM)]).toEqual([1, 600])
   })
 
-  it('is in the index again when a fail-over of the store has lost its room there: at the next owner, and at this one with the next refresh', async () => {
+  it('is in the index again after a fail-over of the store has lost its room there: at the next owner, and at this owner with the next refresh', async () => {
     const { bench, ann, say } = await duelOf()
     await say('win', 'bob')
     const { notices } = bench.store.store
@@ -268,7 +268,7 @@ describe('the limit of 1,000 undelivered notices', () => {
     expect(await indexed()).toEqual([])
   })
 
-  it('counts those of earlier owners', async () => {
+  it('counts the notices of earlier owners', async () => {
     const { bench, ann, say } = await duelOf()
     await say('many', 998)
     const heir = bench.successor([ann])
@@ -284,7 +284,7 @@ describe('a room type with notices', () => {
     expect(() => duel('none')).toThrow('notices need a room that is stored')
   })
 
-  it('does not load if a notice is no schema', () => {
+  it('does not load if a notice is not a schema', () => {
     const wrong = { type: 'a', create: () => ({}), notices: { won: { by: 'text' } } }
     expect(() => defineRoom(wrong as never)).toThrow('notices.won is {"by":"text"}; it must be a validator')
   })

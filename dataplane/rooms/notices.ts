@@ -10,18 +10,18 @@ import { jsonCopy, RoomLogicError, validate } from './failures.ts'
 import type { Position } from './journal.ts'
 import type { Timer } from './scheduler.ts'
 
-/** Of the JSON text of a notice's data, in UTF-8. */
+/** Maximum bytes of the JSON text of a notice's data, in UTF-8. */
 const MAX_DATA_BYTES = 16 * 1024
-/** Interval of the counts while more than half of the notices wait that may wait. */
+/** Interval of the counts while more than half of the allowed notices wait. */
 const COUNT_MS = 1000
 
-/** A notice that a turn has asked for. */
+/** A notice that a turn has requested. */
 export interface Notice {
   readonly type: string
   readonly data: Json
 }
 
-/** Returns the notice that `ctx.notify` was called for. Throws a RoomLogicError that says what would be right. */
+/** Returns the notice for a call of `ctx.notify`. Throws a RoomLogicError that names the right form. */
 export function noticeOf({ notices }: RoomDefinition, type: string, data: unknown): Notice {
   if (!Object.hasOwn(notices, type)) {
     const names = Object.keys(notices).join(', ') || 'none'
@@ -39,19 +39,19 @@ export function noticeOf({ notices }: RoomDefinition, type: string, data: unknow
   return { type, data: copy }
 }
 
-/** The notices of one room from their turns until they are written, and how many of the room wait to be delivered. */
+/** The notices of one room until they are written, and the number of notices that wait for delivery. */
 export class RoomNotices {
   readonly #environment: RoomEnvironment
   readonly #address: RoomAddress
   readonly #timer: Timer
   /** Notices of turns since the last flush. */
   #pending: (Notice & { readonly at: number })[] = []
-  /** Number of notices that are not written yet, those of a flush that is under way included. */
+  /** Number of notices that are not written yet, including those of a flush in flight. */
   #unwritten = 0
-  /** Number of notices in the store at the last count, and of those written since it began. */
+  /** Number of notices in the store at the last count, and number of those written since then. */
   #counted = 0
   #written = 0
-  /** The count under way. Another one beside it would take the same notices off `#written`. */
+  /** The count in flight. A second one beside it would subtract the same notices from `#written`. */
   #counting: Promise<void> | undefined
   #ended = false
 
@@ -59,16 +59,19 @@ export class RoomNotices {
     this.#environment = environment
     this.#address = address
     this.#timer = environment.scheduler.timer(() => void this.#count())
-    // An earlier owner may have left some.
+    // An earlier owner may have left notices.
     if (Object.keys(notices).length > 0) void this.#index()
   }
 
-  /** Number of notices that wait to be delivered. It is at most as much too large as were delivered since the last count. */
+  /**
+   * Number of notices that wait for delivery. It can be too large by the number delivered since the last
+   * count.
+   */
   get size(): number {
     return this.#counted + this.#written + this.#unwritten
   }
 
-  /** Whether turns since the last flush have notices. */
+  /** True if turns since the last flush have notices. */
   get dirty(): boolean {
     return this.#pending.length > 0
   }
@@ -80,7 +83,10 @@ export class RoomNotices {
     this.#unwritten += notices.length
   }
 
-  /** Returns the notices since the last flush as they are stored. `position`: of the update that is written with them. */
+  /**
+   * Returns the notices since the last flush, encoded for the store. `position`: the update that is written
+   * with them.
+   */
   flush({ epoch, seq }: Position): readonly Uint8Array[] {
     if (!this.dirty) return NONE
     const { projectId: project_id } = this.#address
@@ -100,7 +106,7 @@ export class RoomNotices {
     return stored
   }
 
-  /** So many notices are written. */
+  /** `number` notices are stored. */
   wrote(number: number): void {
     this.#unwritten -= number
     this.#written += number
@@ -108,7 +114,7 @@ export class RoomNotices {
     this.#environment.noticeDelivery.deliver(this.#address.name)
   }
 
-  /** Repairs the index of rooms with notices. To be called every few minutes. */
+  /** Repairs the index of rooms with notices. Called every few minutes. */
   refresh(): void {
     if (this.size > 0) void this.#index()
   }
@@ -126,13 +132,16 @@ export class RoomNotices {
     this.#timer.at(this.#environment.clock.monotonic() + COUNT_MS)
   }
 
-  /** Adds the room to the index again if notices wait: the fail-over of a store may have lost it there. Never rejects. */
+  /**
+   * Adds the room to the index again if notices wait, because a fail-over of the store may have lost the
+   * entry. Never rejects.
+   */
   async #index(): Promise<void> {
     await this.#count()
     if (this.#counted === 0) return
     const { notices, noticeDelivery } = this.#environment
     const { name } = this.#address
-    // As an owner before the first: this hides no write that is announced.
+    // An epoch before the first owner's: it hides no write that is announced.
     await notices.announce(name, { epoch: 0, version: 0 }).then(
       () => noticeDelivery.deliver(name),
       () => {},

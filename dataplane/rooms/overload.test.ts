@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest'
 import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
 import { defineRoom } from './definition.ts'
 
-/** A room in which each message takes so many milliseconds of the event loop, and a tick so many. */
+/** A room in which each message and each tick takes a number of milliseconds of the event loop. */
 const busy = (options: { sync?: number; tick?: number } = {}) => {
   const handled: string[] = []
   const took = { tick: 0 }
@@ -33,7 +33,7 @@ const busy = (options: { sync?: number; tick?: number } = {}) => {
 
 const doneBy = (member: { state: unknown }) => (member.state as { done: number }).done
 
-/** A room type that ticks and flushes so often a second, and counts its ticks. */
+/** A room type that ticks and flushes at a rate, and counts its ticks. */
 const ticking = (type: string, rate: number) =>
   defineRoom({
     type,
@@ -47,7 +47,7 @@ const ticking = (type: string, rate: number) =>
   })
 
 describe('the rooms of a node that slows down', () => {
-  it('flush and tick less often by one factor, whatever their rates, and as often as before once it keeps up', async () => {
+  it('flush and tick less often by one factor, whatever their rates, and at their rates again once it keeps up', async () => {
     const bench = new RoomBench([ticking('clockwork', 20), ticking('fast', 50)])
     const slow = await bench.join('clockwork', 'ann')
     const fast = await bench.join('fast', 'bob')
@@ -66,7 +66,7 @@ describe('the rooms of a node that slows down', () => {
 })
 
 describe('more inputs than the event loop has time for', () => {
-  it('wait while the rooms flush, and every room is let on in its turn', async () => {
+  it('wait while the rooms flush, and every room acts in turn', async () => {
     const { room, handled, on } = busy()
     const bench = new RoomBench([room])
     on(bench)
@@ -81,7 +81,7 @@ describe('more inputs than the event loop has time for', () => {
       ] as const)
         bench.message('busy', member, 'work', { name: member, ms: 2 }, undefined, key)
     await bench.advance(100, 1)
-    // 800 ms of work, and its rooms flushed all the while.
+    // 800 ms of work, during which its rooms flushed.
     expect(handled.length).toBe(400)
     expect(ann.seq - seq).toBeGreaterThan(4)
     await bench.advance(200)
@@ -90,7 +90,7 @@ describe('more inputs than the event loop has time for', () => {
     expect(Math.abs(half.filter((name) => name === 'ann').length - 100)).toBeLessThan(20)
   })
 
-  it('are not handled any more by a node that is overloaded once they are old: dropped, or refused once, also when they are sent again', async () => {
+  it('are dropped, or refused once, by an overloaded node when they are old, also when they are sent again', async () => {
     const { room, handled, on } = busy()
     const bench = new RoomBench([room])
     on(bench)
@@ -108,14 +108,14 @@ describe('more inputs than the event loop has time for', () => {
     expect(bench.counts).toMatchObject({ refused: refused.length, dropped: expect.any(Number) })
     expect(handled.length + bench.counts.refused! + bench.counts.dropped!).toBe(200)
     expect([ann.acked, doneBy(ann)]).toEqual([100, handled.length])
-    // Its edge gives the last one again: the same answer, and no second effect.
+    // Its edge sends the last one again: the same answer, and no second effect.
     bench.message('busy', 'ann', 'work', { name: 'again', ms: 5 }, 100)
     await bench.advance(1000)
     expect(ann.errors.at(-1)).toMatchObject({ code: 'rate_limited', ref: 100 })
     expect(handled).not.toContain('again')
   })
 
-  it('are dropped without an answer where too many wait already, as an answer would cost more than they do', async () => {
+  it('are dropped without an answer if too many wait already, because an answer would cost more than they do', async () => {
     const { room, handled, on } = busy()
     const bench = new RoomBench([room], { limits: { waitingMessages: 10 } })
     on(bench)
@@ -127,7 +127,7 @@ describe('more inputs than the event loop has time for', () => {
     expect([handled.length, bench.counts.dropped, ann.errors]).toEqual([11, 89, []])
   })
 
-  it('are handled however old they are when it was the room that could not act', async () => {
+  it('are handled at any age if they waited because the room could not act', async () => {
     const { room, handled, on } = busy()
     const bench = new RoomBench([room])
     on(bench)
@@ -145,7 +145,7 @@ describe('more inputs than the event loop has time for', () => {
 })
 
 describe('room logic that takes long', () => {
-  it('is named in the log and counted, and costs its own room more than its neighbours', async () => {
+  it('is logged and counted, and delays its own room more than others', async () => {
     const warned: { msg: string }[] = []
     const log = pino({ level: 'warn' }, { write: (line: string) => void warned.push(JSON.parse(line)) })
     const { room, took, on } = busy({ tick: 20 })
@@ -157,7 +157,7 @@ describe('room logic that takes long', () => {
     const until = bench.clock.monotonic() + 10_000
     while (bench.clock.monotonic() < until) await bench.advance(5, 1)
     const [slow, quick] = [ann.seq - before[0]!, bob.seq - before[1]!]
-    // A quarter of the time for the one, the other has the rest of it.
+    // A quarter of the time for this room, and the rest for the other.
     expect(slow).toBeLessThanOrEqual(6)
     expect(quick).toBeGreaterThanOrEqual(140)
     expect(warned[0]).toMatchObject({ room_id: 'busy:a', room_type: 'busy', hook: 'onTick', ms: 500 })

@@ -1,6 +1,7 @@
 import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
-import { type BenchOptions, RoomBench, type TestMember } from '../../test/support/rooms/room-bench.ts'
+import { type BenchOptions, RoomBench } from '../../test/support/rooms/room-bench.ts'
+import type { TestMember } from '../../test/support/rooms/test-member.ts'
 import { defineRoom, type RoomDefinition } from './definition.ts'
 import { defineQueue } from './queue.ts'
 
@@ -24,7 +25,7 @@ const join = (bench: RoomBench, name: Name, session: string = name): TestMember 
     options: { ticket: { elo: PLAYERS[name] } },
   })
 
-/** The match that a member was told, by the end of its seat or the refusal of its join. */
+/** The match that a member was sent, by the end of its seat or the refusal of its join. */
 function matchOf(benches: readonly RoomBench[], memberIds: readonly string[]): string | undefined {
   for (const { sent } of benches)
     for (const message of sent) {
@@ -37,8 +38,9 @@ function matchOf(benches: readonly RoomBench[], memberIds: readonly string[]): s
 }
 
 /**
- * Plays a match on a node whose `write`-th write to the store, counted from the second ticket, is the last. `lands`: the store has it, but the node
- * does not hear of it. Another node takes over `awayMs` later, and the clients do there what clients do.
+ * Plays a match on a node that dies with its `write`-th write to the store, counted from the second ticket.
+ * `lands`: the store has that write, but the node does not get the answer. Another node takes over `awayMs`
+ * later, and the clients act there as clients do.
  */
 async function crash(write: number, lands: boolean, { queue = ranked as RoomDefinition, awayMs = 0 } = {}) {
   /** Rooms that were asked to reserve seats. */
@@ -99,7 +101,7 @@ async function crash(write: number, lands: boolean, { queue = ranked as RoomDefi
         'default',
       )
     await heir.settle()
-    // Its seat is not there: it joins again.
+    // Its seat has ended, so it joins again.
     if (!told(name) && !member?.inRoom && member?.errors.length) join(heir, name, `${name} again`)
   }
   await heir.advance(12_000, 100)
@@ -113,7 +115,10 @@ async function crash(write: number, lands: boolean, { queue = ranked as RoomDefi
   return { died, ada: told('ada'), bob: told('bob'), rooms, tickets, orders: state.orders }
 }
 
-/** What is wrong after a crash at each write: ada and bob are to have one room, no other room is to keep seats, and cleo waits. */
+/**
+ * The problems after a crash at each write. Expected: ada and bob have one room, no other room keeps seats,
+ * and cleo waits.
+ */
 async function broken(lands: boolean, options: Parameters<typeof crash>[2] = {}) {
   const wrong: object[] = []
   for (let write = 1; ; write++) {
@@ -131,7 +136,7 @@ async function broken(lands: boolean, options: Parameters<typeof crash>[2] = {})
 type Task = { run: (...all: unknown[]) => unknown; handle: (...all: unknown[]) => unknown }
 type Tickets = { tickets: { [player: string]: object } }
 
-/** A queue of which a task is built wrong. */
+/** A queue with a bug in one task. */
 function mistaken(name: 'reserve' | 'cancel', change: (task: Task) => Partial<Task>): RoomDefinition {
   const tasks = ranked.tasks as unknown as { [name: string]: Task }
   const task = tasks[name]!
@@ -151,7 +156,7 @@ const forgetful = mistaken('reserve', ({ handle }) => ({
 /** Tickets wait again although the room has not confirmed that their match is cancelled. */
 const hasty = mistaken('cancel', () => ({ run: async () => true }))
 
-/** Longer than the time in which the room of a match has to answer. */
+/** Longer than the time that the room of a match has to answer. */
 const LATE = { awayMs: 11_000 }
 
 describe('A match whose queue and room lose their node', () => {
@@ -160,11 +165,11 @@ describe('A match whose queue and room lose their node', () => {
       expect(await broken(lands)).toEqual([])
     })
 
-  it('is made exactly once when the next node comes so late that the match is cancelled', async () => {
+  it('is made exactly once when the next node takes over so late that the match is cancelled', async () => {
     expect(await broken(true, LATE)).toEqual([])
   })
 
-  it('is found to be made twice, or to keep seats, when the queue is built wrong', async () => {
+  it('is found to be made twice, or to keep seats, if the queue has a bug', async () => {
     expect(await broken(true, { queue: forgetful })).not.toEqual([])
     expect(await broken(true, { queue: hasty, ...LATE })).not.toEqual([])
   })

@@ -2,7 +2,8 @@ import * as v from 'valibot'
 import { beforeEach, describe, expect, it } from 'vitest'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
-import { type BenchOptions, RoomBench, type TestMember } from '../../test/support/rooms/room-bench.ts'
+import { type BenchOptions, RoomBench } from '../../test/support/rooms/room-bench.ts'
+import type { TestMember } from '../../test/support/rooms/test-member.ts'
 import { type RequestAnswer, type RoomAddress, type RoomRequest, roomIdOf } from '../traffic.ts'
 import { defineRoom, roomTypes } from './definition.ts'
 import { defineQueue } from './queue.ts'
@@ -27,14 +28,14 @@ const ranked = (rules: Rules = {}) =>
 
 type Answer = 'done' | 'refused' | 'unknown'
 
-/** Rooms of matches that answer when the test says so. */
+/** Rooms of matches. The test decides when they answer. */
 class Rooms {
   readonly asked: {
     readonly what: string
     readonly order: { room: string; players: readonly string[]; options: unknown }
     readonly id: string
   }[] = []
-  /** Default: each request is carried out at once. */
+  /** Default: each request is carried out immediately. */
   answers = (_what: string): Promise<Answer> => Promise.resolve('done')
 
   readonly request = async (address: RoomAddress, request: RoomRequest): Promise<RequestAnswer> => {
@@ -97,7 +98,7 @@ class Bench {
     return Object.fromEntries(values.map(({ labels, value }) => [Object.values(labels).join(' '), value]))
   }
 
-  /** The text with which the seat of a member has ended, or its join was refused. */
+  /** Returns the text with which a member's seat has ended, or its join was refused. */
   endOf(member: TestMember): string | undefined {
     const left = this.bench.sentOf('left').findLast(({ member_id: id }) => id === member.memberId)
     const refused = this.bench.sentOf('refused').findLast(({ member_id: id }) => id === member.memberId)
@@ -115,7 +116,7 @@ class Bench {
 }
 
 describe('defineQueue', () => {
-  it('refuses a definition that cannot work, and says what would be right', () => {
+  it('rejects an invalid definition, and names the valid form', () => {
     expect(() => ranked({ players: 0 })).toThrow(
       /players is 0; it must be 1 to 100, or \{ min, max, waitSeconds \}/,
     )
@@ -124,7 +125,7 @@ describe('defineQueue', () => {
     expect(() => ranked({ fit: () => true } as never)).toThrow(/fit: write fits/)
   })
 
-  it('does not load with a room type that cannot keep the seats of its matches', () => {
+  it('does not load with a room type that cannot reserve the seats of its matches', () => {
     expect(() => roomTypes([ranked()])).toThrow(
       /the queue "ranked" makes matches in the room type "duel", which does not exist/,
     )
@@ -140,7 +141,7 @@ describe('Queue', () => {
     queue = new Bench()
   })
 
-  it('matches two tickets that fit as soon as the second arrives, and tells them only after their seats are reserved', async () => {
+  it('matches two tickets that fit as soon as the second arrives, and notifies their players only after the seats are reserved', async () => {
     let answer = (_answer: Answer) => {}
     queue.rooms.answers = () => new Promise((resolve) => (answer = resolve))
     const [ada, bob] = [await queue.join('ada', 1200), await queue.join('bob', 1240)]
@@ -206,7 +207,7 @@ describe('Queue', () => {
     expect(queue.matchOf(ada)?.options).toEqual({ map: 'm2' })
   })
 
-  it('gives a player with the same data its ticket back, by another session, and refuses other data', async () => {
+  it('continues the ticket of a player who joins with another session and the same data, and refuses other data', async () => {
     const first = await queue.join('ada', 1200)
     const { since } = queue.state.tickets.ada!
     await queue.advance(3000)
@@ -218,7 +219,7 @@ describe('Queue', () => {
     expect(queue.state.tickets.ada?.since).toBe(since)
   })
 
-  it('tells a member how long its ticket waits, and refuses with already_queued if it means another ticket', async () => {
+  it('replies how long a ticket has waited, and refuses with already_queued if the member means another ticket', async () => {
     const ada = await queue.join('ada', 1200)
     await queue.advance(5000)
     const ask = async (ref: number, data: object) => {
@@ -236,7 +237,7 @@ describe('Queue', () => {
     expect(ada.errors).toMatchObject([2, 3].map((ref) => ({ ref, message: 'already_queued' })))
   })
 
-  it('knows the ticket of a player by the data that the client gives, if the schema makes other data of it each time', async () => {
+  it('recognizes a ticket by the data that the client gave, if the schema returns other data each time', async () => {
     let calls = 0
     const counted = v.pipe(
       TICKET,
@@ -258,7 +259,7 @@ describe('Queue', () => {
     expect(queue.endOf(await queue.join('ada', 1300, { session: 'other' }))).toBe('already_queued')
   })
 
-  it('answers a player that asks again within 30 s of its match with the same match', async () => {
+  it('answers a player who joins again within 30 s of its match with the same match', async () => {
     await queue.join('ada', 1200)
     await queue.join('bob', 1200)
     await queue.advance(200)
@@ -272,7 +273,7 @@ describe('Queue', () => {
     expect(later.inRoom || queue.rooms.asked.length > 1).toBe(true)
   })
 
-  it('does not answer with a match that an earlier page of the player has left', async () => {
+  it('does not answer with a match that the player has left on an earlier page', async () => {
     await queue.join('ada', 1200)
     await queue.join('bob', 1200)
     await queue.advance(200)
@@ -283,7 +284,7 @@ describe('Queue', () => {
     expect((await queue.join('ada', 1200, { session: 'reloaded' })).inRoom).toBe(true)
   })
 
-  it('returns the tickets to the front with their old age, only after the cancellation is confirmed', async () => {
+  it('returns the tickets to the front with their old age, after the cancellation is confirmed, and not before', async () => {
     const answers: ((answer: Answer) => void)[] = []
     queue.rooms.answers = () => new Promise((resolve) => answers.push(resolve))
     await queue.join('ada', 1200)
@@ -386,7 +387,7 @@ describe('Queue', () => {
     ])
   })
 
-  it('ends the tickets of a party that is incomplete for 60 s with party_timeout', async () => {
+  it('ends the tickets of a party that is incomplete for 60 s, with party_timeout', async () => {
     const code = `2-${'a'.repeat(32)}`
     const ada = await queue.join('ada', 1200, { party: code })
     await queue.advance(59_000)
@@ -396,7 +397,7 @@ describe('Queue', () => {
     expect(queue.state).toMatchObject({ tickets: {}, parties: {} })
   })
 
-  it('refuses a third player in a party of two, and a code that no party can have', async () => {
+  it('refuses a third player in a party of two, and an invalid party code', async () => {
     const code = `2-${'a'.repeat(32)}`
     queue = new Bench({ players: 4 })
     for (const sub of ['ada', 'bob']) await queue.join(sub, 1200, { party: code })
@@ -424,7 +425,7 @@ describe('Queue', () => {
     )
   })
 
-  it('keeps waiting tickets, their age and a pending match when its owner dies, and the next owner finishes the match', async () => {
+  it('keeps waiting tickets, their age and a pending match when its owner dies, and the next owner completes the match', async () => {
     queue.rooms.answers = () => new Promise(() => {})
     const members: TestMember[] = []
     for (const [sub, elo] of [
@@ -454,7 +455,7 @@ describe('Queue', () => {
     expect(heir.rooms.asked.at(-1)?.order.players).toEqual(['cleo', 'dan'])
   })
 
-  it('forgets the tickets that older code has kept for players who left while their match was pending', async () => {
+  it('drops tickets that older code has kept for players who left while their match was pending', async () => {
     const clock = new FakeClock()
     const store = memoryStore({ clock })
     const older = { ...ranked(), onLeave: () => {} }
@@ -492,7 +493,7 @@ describe('Queue', () => {
       expect(Buffer.from(payload).toString('latin1')).not.toMatch(/secret|7777/)
   })
 
-  it('keeps the seat of a match for the session of a player without sub', async () => {
+  it('reserves the seat of a match for the session of a player without sub', async () => {
     const bench = new RoomBench([ranked(), duel()])
     const options = { ticket: { elo: 1 } }
     for (const session of ['a', 'b']) await bench.join('ranked', session, { key: 'default', options })
@@ -503,7 +504,7 @@ describe('Queue', () => {
     for (const session of ['a', 'b']) expect((await bench.join('duel', session, { key })).errors).toEqual([])
   })
 
-  it('makes one match when the store does not answer for 5 s', async () => {
+  it('makes one match if the store does not answer for 5 s', async () => {
     const bench = new RoomBench([ranked(), duel()])
     for (const sub of ['ada', 'bob']) {
       bench.askToJoin('ranked', sub, { sub, key: 'default', options: { ticket: { elo: 1 } } })
@@ -544,7 +545,7 @@ describe('Queue', () => {
     expect(Object.values(tickets).map(({ order }) => order)).toEqual([undefined, undefined])
   })
 
-  it('makes a match of players whose names are long', async () => {
+  it('makes a match of players with long names', async () => {
     const bench = new RoomBench([ranked({ players: 25 }), duel({ maxMembers: 25 })])
     for (let i = 0; i < 25; i++)
       await bench.join('ranked', `m${i}`, {
@@ -568,7 +569,7 @@ describe('Queue', () => {
     expect(queue.waiting).toHaveLength(20)
   })
 
-  it('refuses a ticket when the state has half of its size, so that matches can still be made', async () => {
+  it('refuses a ticket when the state has half of its maximum size, so that matches can still be made', async () => {
     queue = new Bench({ players: 3 }, { limits: { stateBytes: 40_000 } })
     const ends: (string | undefined)[] = []
     for (let i = 0; i < 200; i++)
@@ -578,7 +579,7 @@ describe('Queue', () => {
     expect(new Set(ends)).toEqual(new Set([undefined, 'queue_full']))
   })
 
-  it('leaves tickets out for a growing time whose match fails, so that the others are matched', async () => {
+  it('leaves out tickets whose match fails, for a growing time, so that the others are matched', async () => {
     queue = new Bench({
       options(tickets) {
         if (tickets.some(({ elo }) => elo === 1201)) throw new Error('no map for 1201')
@@ -598,7 +599,7 @@ describe('Queue', () => {
     expect(queue.waiting).toContain('bad')
   })
 
-  it('tries again after a failed match when the clock of its node has gone back by an hour', async () => {
+  it('tries again after a failed match even if the clock of its node has gone back by an hour', async () => {
     const clock = new SettableClock()
     queue = new Bench({}, { clock })
     queue.rooms.answers = async (what) => (what === 'reserve' ? 'refused' : 'done')
@@ -611,7 +612,7 @@ describe('Queue', () => {
     expect(queue.waiting).toEqual([])
   })
 
-  it('begins a look after the shard that has used up the comparisons of the look before', async () => {
+  it('starts a search after the shard that has used up the comparisons of the last search', async () => {
     let looked: string[] = []
     queue = new Bench({
       players: 12,
@@ -621,7 +622,7 @@ describe('Queue', () => {
         return a.elo === b.elo
       },
     })
-    // Ten tickets of a kind fit, and twelve are sought: each search stops at its bound only.
+    // Ten tickets of a kind fit, but a match needs twelve, so each search ends only at its limit.
     for (let i = 0; i < 40; i++) await queue.join(`eu ${i}`, i % 4, { region: 'eu' })
     for (let i = 0; i < 2; i++) await queue.join(`us ${i}`, i, { region: 'us' })
     const first = new Set<string>()
@@ -640,7 +641,7 @@ describe('Queue', () => {
     expect((await queue.join('bob', 1, { elo: 5 })).errors[0]?.code).toBe('invalid_options')
   })
 
-  it('goes on if options throws: the tickets wait, and the error is counted', async () => {
+  it('continues if options throws: the tickets wait, and the error is counted', async () => {
     queue = new Bench({
       options() {
         throw new Error('no map')

@@ -38,7 +38,7 @@ const RESERVE_SECONDS = 30
 /** Pause between the attempts to cancel a match, milliseconds. */
 const CANCEL_PAUSE_MS = 1000
 const PARTY_MS = 60_000
-/** Looks for matches per second, and the maximum number of comparisons of each. */
+/** Searches for matches per second, and maximum number of comparisons in each. */
 const LOOKS_PER_SECOND = 10
 const COMPARISONS = 16_384
 
@@ -101,7 +101,10 @@ interface QueueState {
   matched: {
     [player: string]: { readonly room_id: string; readonly options: JsonObject; readonly at: number }
   }
-  /** Counts the changes of the index. If a turn has failed, the index in memory has another count, and is made again. */
+  /**
+   * Counts the changes of the index. After a failed turn, the index in memory has another count, and is built
+   * again.
+   */
   changes: number
 }
 
@@ -110,11 +113,11 @@ interface QueueJoin {
   readonly ticket: Json
   readonly given?: string
   readonly party?: string
-  /** Id of the room that the player has left for this ticket: its match is over for the player. */
+  /** Id of the room of the last match that the player has left. That match is over for the player. */
   readonly seen?: string
 }
 
-/** What a queue needs of its room besides the context of handlers. */
+/** The parts of its room that a queue needs in addition to the context of handlers. */
 export interface QueueContext extends TurnContext<never, never, Pair, Pair, never> {
   /** Name for which a room reserves a seat of this member's player. */
   seatName(memberId: string): string
@@ -172,7 +175,10 @@ export function defineQueue<
 /** Seats of a match in its room. */
 type Seats = Omit<SeatRequest, 'roomType'>
 
-/** A task of a queue. Its data is the key of an order, which the state has. Its result is true if the room of the match has done what it was asked for. */
+/**
+ * A task of a queue. Its data is the key of an order in the state. Its result is true if the room of the
+ * match has carried out the request.
+ */
 const task = (run: unknown, handle: unknown) => ({
   result: v.boolean(),
   retry: true as const,
@@ -181,10 +187,16 @@ const task = (run: unknown, handle: unknown) => ({
   handle: handle as never,
 })
 
-/** Refusals of a room that does not exist, and cannot be created with these options: it keeps no seats. A room that exists runs no room logic for a cancel. */
+/**
+ * Errors of a room that does not exist and cannot be created with these options, so that it keeps no seats.
+ * An existing room runs no room logic for a cancel.
+ */
 const IMPOSSIBLE: ReadonlySet<string> = new Set(['invalid_options', 'invalid_request', 'room_logic_failed'])
 
-/** The hooks of a queue. Between turns, its rooms keep an index of the tickets in memory; the state is what counts. */
+/**
+ * The hooks of a queue. Between turns, its rooms keep an index of the tickets in memory. The state is
+ * authoritative.
+ */
 class Queue {
   readonly #spec: AnyQueueSpec
   readonly #rules: MatchRules<Json>
@@ -258,12 +270,15 @@ class Queue {
     return counts
   }
 
-  /** A player has one ticket: the same data gets it back, by the seat that the room gives to the newer session. */
+  /**
+   * A player has one ticket. A join with the same data continues it: the room gives its seat to the newer
+   * session.
+   */
   readonly admit = (member: Member, options: QueueJoin, ctx: AdmitContext<QueueState>) => {
     if (ctx.key !== 'default') return 'the queue has one room: join it without a key'
     const { sub } = member
     if (sub === null) return undefined
-    // To read the state here copies it.
+    // Reading the state here would copy it.
     const index = this.#indexes.get(ctx.log)
     const known = index ? index.ticketOf(sub) : (ctx.state.tickets[sub] as TicketRow | undefined)
     return known && !isSame(known, options) ? 'already_queued' : undefined
@@ -274,7 +289,7 @@ class Queue {
     const { ticket, given, party, seen } = options
     const matched = state.matched[player]
     if (matched && matched.room_id !== seen) ctx.refuse(matchedText(matched))
-    // The next page of the player does not know that this one has seen it.
+    // The next page of the player does not know that this page has seen the match.
     delete state.matched[player]
     const row: TicketRow = {
       ...{ member: member.id, ticket, since: ctx.now },
@@ -331,9 +346,9 @@ class Queue {
         for (const match of matcher.search(now, left)) this.#order(state, ctx, index, match, matcher)
         left -= matcher.comparisons - before
       }
-      // A change is sent to each member: not more than 1,000 a second.
-      if (now - index.toldAt >= Math.max(1000, index.size) && state.waiting !== index.size) {
-        index.toldAt = now
+      // A change is sent to each member. This limits the messages to 1,000 a second.
+      if (now - index.waitingSentAt >= Math.max(1000, index.size) && state.waiting !== index.size) {
+        index.waitingSentAt = now
         state.waiting = index.size
       }
     })(draft, undefined, ctx)
@@ -406,7 +421,7 @@ class Queue {
     return players.filter((player) => tickets[player]?.order === key)
   }
 
-  /** Cancels the matches whose handler has failed, so that nothing of them is under way. */
+  /** Cancels late matches that have neither a task nor a timer, because a handler has failed. */
   #resume({ orders }: QueueState, ctx: QueueContext): void {
     const late = Object.keys(orders).filter((key) => ctx.now - orders[key]!.at > ORDER_MS)
     if (late.length === 0) return
@@ -418,7 +433,7 @@ class Queue {
     ctx.after(CANCEL_PAUSE_MS, 'cancel', key, { id: `cancel-${key}` })
   }
 
-  /** Commits the order of a match: it leaves the waiting tickets with the turn that starts its task. */
+  /** Commits the order of a match. Its tickets stop waiting in the turn that starts its task. */
   #order(
     state: QueueState,
     ctx: QueueContext,
@@ -511,7 +526,7 @@ class Queue {
     this.#countsOf(log).failures += count
   }
 
-  /** A handler with the index of its room. */
+  /** Returns a handler that gets the index of its room. */
   #turn<Subject, Options>(
     run: (
       state: QueueState,
@@ -559,10 +574,10 @@ interface Ended {
   readonly data: string
 }
 
-/** What the work of a task gets from its room. */
+/** Argument of a task's work. */
 interface Run {
   readonly rooms: TaskRooms
-  /** To be read at once. */
+  /** Use it immediately: the next flush changes it. */
   readonly state: Pick<QueueState, 'orders'>
 }
 
@@ -583,17 +598,20 @@ const word = (random: number): string =>
     .toString(16)
     .padStart(8, '0')
 
-/** A copy of a part of the state. */
+/** Returns a copy of a part of the state. */
 const plain = <T>(part: T): T => JSON.parse(JSON.stringify(part)) as T
 
-/** The client has given the same data. A schema may make other data of it each time, for example with a date. */
+/**
+ * True if the client has given the same data. A schema may make other data of it each time, for example with
+ * a date.
+ */
 const isSame = (known: Pick<IndexedTicket, 'ticket' | 'given' | 'party'> | TicketRow, options: QueueJoin) =>
   dataOf(known) === dataOf(options) && known.party === options.party
 
 const dataOf = ({ ticket, given }: { readonly ticket: Json; readonly given?: string | undefined }): string =>
   given ?? canonical(ticket)
 
-/** JSON with sorted keys: the order of keys is no part of the state. */
+/** JSON with sorted keys, because the order of keys is not a part of the state. */
 const canonical = (value: unknown): string =>
   JSON.stringify(value, (_key, part: unknown) =>
     typeof part === 'object' && part !== null && !Array.isArray(part)

@@ -105,7 +105,7 @@ describe('A call', () => {
     ])
   })
 
-  it('that the handler refuses or fails at changes nothing, and both are outcomes', async () => {
+  it('that the handler refuses, or that throws, changes nothing, and both are outcomes', async () => {
     const { bench, ann, ask } = await opened()
     const refused = await ask(grant(-1, 'a'))
     expect(refused).toEqual({ code: 'room_logic_refused', message: 'only a bank takes' })
@@ -161,7 +161,7 @@ describe('A request with create, after three hooks of joins that did not return'
     expect(await asking(next)({ ...grant(5), create: CREATE })).toMatchObject({ reply: { total: 5 } })
   })
 
-  it('makes no new room', async () => {
+  it('creates no new room', async () => {
     const { bench, ask } = await opened()
     const { epoch } = (await bench.store.store.rooms.inspect('prj_test/bank:a'))!
     await stuck(bench, epoch)
@@ -170,7 +170,7 @@ describe('A request with create, after three hooks of joins that did not return'
   })
 })
 
-/** The owner dies, and the next one has the room. */
+/** The owner dies, and the next one opens the room. */
 async function died(bench: RoomBench, ann: Awaited<ReturnType<typeof opened>>['ann']): Promise<RoomBench> {
   bench.mayAct = false
   await bench.die()
@@ -191,7 +191,7 @@ describe('An idempotency id', () => {
     expect(await asking(next)(grant(6, 'order_2'))).toMatchObject({ reply: { total: 10 } })
   })
 
-  it('has one effect where the owner dies between the commit and the answer', async () => {
+  it('has one effect if the owner dies between the commit and the answer', async () => {
     const { bench, ann } = await opened()
     bench.store.mood = 'silent'
     void bench.request('bank', grant(5))
@@ -244,7 +244,7 @@ describe('An idempotency id', () => {
     expect(codeOf(await ask(call('large', null, '0')))).toBe('reply')
   })
 
-  it('is known after a hand-over, also with durability none', async () => {
+  it('is known after a handoff, also with durability none', async () => {
     const { bench, ann, ask } = await opened({}, 'none')
     const answer = await ask(grant(5))
     const next = bench.successor([ann])
@@ -326,7 +326,7 @@ describe('A request with create that comes again after its room has ended', () =
     return { bench, ask, request, answer }
   }
 
-  it('gets its stored answer, and makes no room', async () => {
+  it('gets its stored answer, and creates no room', async () => {
     const { bench, ask, request, answer } = await afterEnd()
     expect(await ask({ ...request, create: { ...CREATE, options: { gold: 'much' } as never } })).toEqual(
       answer,
@@ -343,7 +343,7 @@ describe('A request with create that comes again after its room has ended', () =
     expect(codeOf(await made)).toBe('reply')
   })
 
-  it('does not keep a join that waits with it from making the room', async () => {
+  it('does not keep a join that waits with it from creating the room', async () => {
     const { bench, request, answer } = await afterEnd()
     const repeated = bench.request('bank', request)
     const bob = await bench.join('bank', 'bob')
@@ -397,7 +397,7 @@ describe('A request', () => {
     expect(bob.inRoom).toBe(true)
   })
 
-  it('to kick ends a seat once that another seat has ended with it', async () => {
+  it('to kick ends a seat once, even if another kicked seat has ended it already', async () => {
     const gone: string[] = []
     const pair = defineRoom({
       type: 'bank',
@@ -427,7 +427,7 @@ describe('A request', () => {
     expect(ann.members).toHaveLength(2)
   })
 
-  it('keeps its room in the store until its outcome is due, if orphans are kept for less', async () => {
+  it('keeps its room in the store until its outcome expires, even if orphans are kept for less', async () => {
     const { bench, ask } = await opened({ limits: { recordTtlMs: 10_000 } })
     const answer = await ask(grant(5))
     bench.mayAct = false
@@ -437,7 +437,7 @@ describe('A request', () => {
     expect(await asking(bench.successor())(grant(5))).toEqual(answer)
   })
 
-  it('to describe is no turn, and shows the same of the record of a room that sleeps', async () => {
+  it('to describe runs no turn, and shows the same from the record of a sleeping room', async () => {
     const { bench, ask } = await opened()
     await ask(other({ op: 'reserve', subs: ['bob'], seconds: 3600 }))
     const shown = { state: true, layers: false }
@@ -473,7 +473,7 @@ describe('A request', () => {
     expect(await described).toMatchObject({ reply: { state: { gold: 5 } } })
   })
 
-  it('makes the room that it asks for with create, and otherwise finds none', async () => {
+  it('creates a missing room with create, and otherwise gets an error', async () => {
     const bench = new RoomBench([bank()])
     const ask = asking(bench)
     expect(codeOf(await ask(grant(5)))).toBe('room_not_found')
@@ -485,7 +485,7 @@ describe('A request', () => {
     expect(await ask(grant(5))).toMatchObject({ reply: { total: 105 } })
   })
 
-  it('gets the reason why its room is not made', async () => {
+  it('gets the reason why its room is not created', async () => {
     const bench = new RoomBench([bank()], { quota: { maxRooms: 1 } })
     const open = (gold: unknown, key?: string) => {
       const create = { principal: 'backend:key_1', options: { gold } as never }
@@ -500,7 +500,7 @@ describe('A request', () => {
     expect((await Promise.all(answers)).map(codeOf)).toEqual(['invalid_options', 'reply', 'project_full'])
   })
 
-  it('takes one place for each 16 KiB in a room that cannot act', async () => {
+  it('takes one place in the inbox for each 16 KiB, in a room that cannot act', async () => {
     const { bench } = await opened({ limits: { waitingMessages: 10 } })
     bench.mayAct = false
     const large = (n: number) =>
@@ -530,7 +530,7 @@ describe('A request', () => {
     expect((await Promise.all([end, ...answers])).map(codeOf)).toEqual(codes)
   })
 
-  it('has places of its own in a room that cannot act', async () => {
+  it('has separate places in the inbox of a room that cannot act', async () => {
     const { bench, ann } = await opened({ limits: { waitingMessages: 3 } })
     bench.store.mood = 'deaf'
     bench.message('bank', 'ann', 'spend', 1, 1)

@@ -20,19 +20,22 @@ interface Asker {
   readonly cancels: boolean
 }
 
-/** What a request came to: an answer that the room keeps, or (`kept: false`) a refusal of a request that it does not take. */
+/**
+ * Result of a request. `kept`: the room stores the answer. `kept: false`: the room does not accept the
+ * request.
+ */
 type Result = { readonly kept: boolean; readonly answer: RequestAnswer }
 
 /**
- * Requests of backends, operators and queues to one room. Each is one turn, whose effect and outcome are in one commit. The answer leaves after
- * the commit. A repeated request gets the stored outcome.
+ * Requests of backends, operators and queues to one room. Each is one turn, whose effects and outcome are in
+ * one commit. The answer is sent after the commit. A repeated request gets the stored outcome.
  */
 export class RequestTurns {
   readonly #stream: RoomStream
   readonly #inputs: Inputs
   readonly #room: Room
   readonly #outcomes: Outcomes
-  /** `member_id` of the request that the room was made for. */
+  /** `member_id` of the request that created the room. */
   readonly #maker: string | undefined
   /** Senders that wait for the commit of an outcome. */
   readonly #waiting = new Map<Outcome, Asker[]>()
@@ -64,7 +67,7 @@ export class RequestTurns {
     }
     const asker = { edge, id, cancels: op === 'cancel' }
     const known = this.#outcomes.get(request.id)
-    // The outcomes that have expired go with the next update.
+    // Expired outcomes are deleted with the next update.
     this.#stream.tables.commit()
     if (op === 'cancel') this.#cancel(asker, request, request.do.subs, known)
     else if (known?.hash === request.hash && op === 'close' && this.#isOwn(known)) this.#close(asker)
@@ -82,12 +85,12 @@ export class RequestTurns {
     }
   }
 
-  /** Everything up to a flush is delivered: what is flushed may be shown. */
+  /** A flush is delivered: sends the answers that show the flushed room. */
   delivered(): void {
     for (const answer of this.#describing.splice(0)) answer()
   }
 
-  /** The update with these outcomes is committed: their senders get them. */
+  /** The update with these outcomes is committed: sends them. */
   committed(outcomes: readonly Outcome[]): void {
     for (const outcome of outcomes) {
       for (const asker of this.#waiting.get(outcome) ?? []) this.#answer(asker, outcome.answer)
@@ -95,7 +98,7 @@ export class RequestTurns {
     }
   }
 
-  /** The room has ended, with all that was asked of it. */
+  /** The room has ended: answers the requests to close it. */
   ended(): void {
     for (const asker of this.#closing) this.#answer(asker, this.#replied({ ended: true }))
   }
@@ -180,13 +183,13 @@ export class RequestTurns {
     const { memberships } = this.#stream
     const kicked = [...memberships].filter(({ member }) => member.sub === sub)
     const text = reason === undefined ? undefined : bounded(reason)
-    // onLeave of one seat may end another.
+    // `onLeave` of one seat may end another.
     for (const membership of kicked)
       if (memberships.has(membership)) this.#inputs.part(membership, 'kicked', text)
     return kicked.length
   }
 
-  /** Ends what the request of the same id has reserved, and refuses it from now on. */
+  /** Ends the reservations of the request with the same id, and refuses that request from now on. */
   #cancel(asker: Asker, request: RoomRequest, subs: readonly string[], known: Outcome | undefined): void {
     if (known && 'code' in known.answer && known.answer.code === 'cancelled') this.#repeat(asker, known)
     else if (!known && this.#outcomes.fullForMs > 0) this.#answerFull(asker)
@@ -210,7 +213,7 @@ export class RequestTurns {
     this.#answer(asker, { ...refused('rate_limited', text), retry_after_seconds: seconds })
   }
 
-  /** False: an earlier room with this key has left the outcome. */
+  /** False if an earlier room with this key has left the outcome. */
   #isOwn({ due }: Outcome): boolean {
     return due - OUTCOME_MS > this.#stream.createdAt
   }
@@ -287,7 +290,9 @@ class Outcomes {
     return this.#table.get(id)
   }
 
-  /** Time in milliseconds until the oldest outcome expires, if the room may not store another one before; else 0. */
+  /**
+   * Milliseconds until the oldest outcome expires, if the room can store no other one before. Otherwise 0.
+   */
   get fullForMs(): number {
     const { entries, bytes } = this.#limits
     const isFull = this.#table.size >= entries || this.#bytes >= bytes
@@ -316,7 +321,10 @@ export function outcomesToLeave(
   return { value: format.outcomes(left), ttlMs: Math.ceil(Math.max(...left.map(({ due }) => due)) - now) }
 }
 
-/** Returns the outcomes that an earlier room of this name has left and that have not expired; none if they are damaged. Throws NewerRecord. */
+/**
+ * Returns the outcomes that an earlier room of this name has left and that have not expired. None if they are
+ * damaged. Throws NewerRecord.
+ */
 export function outcomesLeft(
   { outcomes }: Pick<Claim, 'outcomes'>,
   format: JournalFormat,
@@ -337,7 +345,10 @@ export const answerOf = ({ hash }: RoomRequest, outcome: Outcome): RequestAnswer
     ? outcome.answer
     : { code: 'conflict', message: 'the same idempotency key was used for another request' }
 
-/** As `answerOf`, where an earlier room has left the outcome. The reservations of that room have ended with it. */
+/**
+ * As `answerOf`, for an outcome that an earlier room has left. The reservations of that room have ended with
+ * it.
+ */
 export function answerLeft(request: RoomRequest, outcome: Outcome): RequestAnswer {
   if (request.do.op !== 'cancel') return answerOf(request, outcome)
   const { epoch, seq } = 'reply' in outcome.answer ? outcome.answer : { epoch: 0, seq: 0 }

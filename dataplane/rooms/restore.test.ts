@@ -12,7 +12,8 @@ import { diff } from '../../shared/sync/testing/diff.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { json } from '../../test/support/json-arbitrary.ts'
 import { counting } from '../../test/support/rooms/counter-room.ts'
-import { RoomBench, roomWith, TestMember } from '../../test/support/rooms/room-bench.ts'
+import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
+import { TestMember } from '../../test/support/rooms/test-member.ts'
 import { type Durability, defineRoom } from './definition.ts'
 import { JournalFormat } from './journal.ts'
 import { restore } from './restore.ts'
@@ -68,8 +69,8 @@ it('a recorded delta does what the delta did', () => {
   )
 })
 
-describe('the state that a room begins with', () => {
-  /** How often `text` was read to its end for a hash meanwhile. */
+describe('the first state of a room', () => {
+  /** How often `text` is hashed completely during `run`. */
   const hashed = async (text: string, meanwhile: () => Promise<unknown>): Promise<number> => {
     const read = vi.spyOn(String.prototype, 'charCodeAt')
     try {
@@ -81,8 +82,8 @@ describe('the state that a room begins with', () => {
     }
   }
 
-  // A large state takes milliseconds a megabyte to hash, in which every other room of the node waits.
-  it('is hashed once, be it new or restored, and once by each member', async () => {
+  // Hashing takes milliseconds per megabyte, during which all other rooms of the node wait.
+  it('is hashed once by its owner, whether it is new or restored, and once by each member', async () => {
     const text = 'x'.repeat(1000)
     const novel = defineRoom({ type: 'novel', messages: {}, create: () => ({ text }), onMessage() {} })
     const owner = new RoomBench([novel])
@@ -96,9 +97,10 @@ describe('the state that a room begins with', () => {
 })
 
 describe('a restored room', () => {
-  // Names that clients choose become keys. With these two in one object it looked like an instance of a class with a toJSON method;
-  // writing the journal entry threw, the update was never committed, and the room stopped.
-  it('may have keys of any name, such as those that JavaScript gives a meaning', async () => {
+  // Names that clients choose become keys. With these two keys, an object once looked like an instance of a
+  // class with a toJSON method: writing the journal entry threw, the update was never committed, and the room
+  // stopped.
+  it('may have keys of any name, such as those with a meaning in JavaScript', async () => {
     const { bench, ann } = await roomWith(teams, ['ann'])
     const players = { constructor: 1, toJSON: 1, length: 1 }
     await bench.say('teams', 'ann', 'add', players)
@@ -106,7 +108,7 @@ describe('a restored room', () => {
     expect(restore(await bench.claimed('teams'), format)?.tree.flushed).toEqual(ann.state)
   })
 
-  it('is the room that was committed: state, checksum, seats, refs, and what it replays', async () => {
+  it('equals the committed room: state, checksum, seats, refs and replayed updates', async () => {
     const step = fc.oneof(
       fc.record({
         do: fc.constant('put' as const),
@@ -159,7 +161,7 @@ describe('a restored room', () => {
             ack,
             frames.length,
           ])
-          // What was applied is not applied again.
+          // Applied messages are not applied again.
           if (refs[1]! > 0) heir.message('board', 'm1', 'put', { at: 'again', value: 1 }, refs[1]!)
           await heir.settle()
           expect(away.state).toEqual(before.state)
@@ -187,18 +189,21 @@ describe('damaged record', () => {
     },
   })
 
-  /** What the store holds of a room. */
+  /** The record of a room in the store. */
   interface Record {
     readonly snapshot: Uint8Array
     readonly journal: readonly Uint8Array[]
   }
 
-  /** The room whose record is damaged below: its record, and where a member stands who has seen little of it. */
+  /**
+   * The room whose record is damaged below: its record, and the position of a member that has seen little of
+   * it.
+   */
   let sound: Record
   let stands: Pick<TestMember, 'epoch' | 'seq' | 'state' | 'checksum'>
 
-  // A snapshot with a history in it, and a journal behind it, with all that an entry can have: deltas of every kind, events for everyone and
-  // for one, joins, leaves, acks and refusals.
+  // A snapshot with a history, and a journal with all kinds of entries: every kind of delta, events for all
+  // members and for one, joins, leaves, acks and refusals.
   beforeAll(async () => {
     const bench = new RoomBench([board], { limits: { journalEntries: 7 } })
     const ann = await bench.join('board', 'ann', { codec: 'roomful.v1.json', sub: 'ann of the board' })
@@ -238,7 +243,7 @@ describe('damaged record', () => {
     return { store, clock }
   }
 
-  /** What comes of a room with this record: `ann` comes back to it, `dan` joins it, and another room runs beside it. */
+  /** Opens a room with this record: `ann` resumes, `dan` joins, and another room runs beside it. */
   async function opened(record: Record) {
     const { store, clock } = await stored(record)
     const bench = new RoomBench([board, counting('journal')], { store, clock, nodeId: 'node_b' })
@@ -258,7 +263,7 @@ describe('damaged record', () => {
     return { bench, dan, outcome, quarantined: bench.counts.quarantined ?? 0 }
   }
 
-  /** Every part of the record with one byte of it changed, and what the record is then. */
+  /** The parts of the record with one changed byte, for each byte. */
   function* damages(step = 1): IterableIterator<[where: string, damaged: Record]> {
     const parts = [sound.snapshot, ...sound.journal]
     for (const [n, part] of parts.entries())
@@ -282,9 +287,9 @@ describe('damaged record', () => {
     return copy
   }
 
-  // A rejection that is not handled would end the test run, as it ended the process.
+  // An unhandled rejection would end the test run, as it once ended the process.
   describe('a damaged record', () => {
-    it('harms its room only, whichever byte it is: those who wait are refused, and the next join makes the room again', async () => {
+    it('harms its room only, whichever byte it is: waiting joins are refused, and the next join creates the room again', async () => {
       const { outcome, quarantined } = await opened(sound)
       expect([outcome.dan.in_room, outcome.ann.faults, quarantined]).toEqual([true, [], 0])
       for (const [where, damaged] of damages(4)) {
@@ -296,8 +301,8 @@ describe('damaged record', () => {
       }
     })
 
-    // The CRC finds what happens to bytes. This is what a mistake in the code that wrote them would be.
-    it('whose CRC is right is read to the last field before there is a room: it works, or is put aside', async () => {
+    // The CRC detects changed bytes. Records like these come from a bug in the code that wrote them.
+    it('with a correct CRC is read to the last field before the room runs: it works, or goes to quarantine', async () => {
       const { snapshot } = sound
       const { updates } = format.readSnapshot(snapshot)
       let aside = 0
@@ -319,7 +324,7 @@ describe('damaged record', () => {
       expect(aside).toBeGreaterThan(100)
     })
 
-    it('is put aside with what is wrong with it', async () => {
+    it('goes to quarantine with the reason', async () => {
       const { snapshot, journal } = sound
       const whole = format.readSnapshot(snapshot)
       const fence = { epoch: 9, version: 0 }
@@ -338,7 +343,7 @@ describe('damaged record', () => {
       expect(broken({ snapshot: short })).toThrow(/the history of a snapshot ends at seq/)
     })
 
-    it('that cannot be put aside, since the store does not answer, stays where it is, and its room is refused', async () => {
+    it('stays in place if the store does not answer, and its room is refused', async () => {
       const damaged = withPart(0, sound.snapshot.slice(0, 20))
       const { store, clock } = await stored(damaged)
       const bench = new RoomBench([board], { store, clock, nodeId: 'node_b' })
@@ -364,7 +369,7 @@ describe('damaged record', () => {
           return withPart(0, format.snapshot({ ...whole, updates }))
         },
       ],
-    ])('in %s is refused and left for a newer node, and told of once', async (_, newer) => {
+    ])('in %s is refused and left for a newer node, and logged once', async (_, newer) => {
       const record = newer()
       const { store, clock } = await stored(record)
       const lines: { level: number; room?: string; err: { message: string } }[] = []
@@ -407,7 +412,7 @@ describe('whole state', () => {
 
   const hand = (state: unknown) => (state as { hand: { n: number }[] }).hand.map(({ n }) => n)
 
-  /** A room whose first deal is being committed, while a deal that fails and one that succeeds have followed. */
+  /** A room whose first deal is being committed. A failed deal and a successful one have followed. */
   async function committing() {
     const { bench, ann, bob } = await roomWith(cards(), ['ann', 'bob'])
     bench.store.mood = 'slow'
@@ -424,7 +429,7 @@ describe('whole state', () => {
     await bench.advance(3000, 50)
   }
 
-  describe('the whole state that a room is asked for while an update is being committed', () => {
+  describe('the whole state that members request during a commit', () => {
     it('is that of the update, once it is committed', async () => {
       const { bench, ann, bob } = await committing()
       bench.resync('cards', bob, 'checksum')
@@ -438,7 +443,7 @@ describe('whole state', () => {
       expect([ann.faults, bob.faults]).toEqual([[], []])
     })
 
-    it('goes to a member that comes back from an epoch that is not in the history, and to one that asks to join once more', async () => {
+    it('goes to a member that resumes from an epoch outside of the history, and to one that repeats its join', async () => {
       const { bench, ann, bob } = await committing()
       bench.detach('cards', bob)
       bob.epoch = 1
@@ -462,9 +467,9 @@ describe('whole state', () => {
       expect(bob.checksum).toBe(ann.checksum)
     })
 
-    // What the store has lost is told it from memory: with the update that was under way, and without the turns behind it.
+    // The room writes lost data from memory: with the update in flight, and without the turns after it.
     it.each(['lost the room', 'gone back to before the last updates'])(
-      'is what the store is told that has %s',
+      'is written to a store that has %s',
       async (loss) => {
         const { bench, ann } = await roomWith(cards(), ['ann'])
         await bench.say('cards', 'ann', 'deal', null, 1)
@@ -494,7 +499,7 @@ describe('whole state', () => {
 
   describe('the whole state of a large room', () => {
     it.each(['journal', 'snapshot', 'none'] as const)(
-      'is the present one for the first who joins again with a subprotocol that no one spoke meanwhile: %s',
+      'is up to date for the first member that joins with a subprotocol that no member used until then: %s',
       async (durability) => {
         const { bench, ann } = await roomWith(cards(durability), ['ann'])
         const join = (name: string) => bench.join('cards', name, { codec: 'roomful.v1.json' })

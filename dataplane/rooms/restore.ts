@@ -15,19 +15,22 @@ import { type MembershipRecord, memberFor } from './memberships.ts'
 import { LiveTree } from './state.ts'
 import { type Outcome, Tables } from './table.ts'
 
-/** A room as it begins on a node: new, or as its record has it, read to the end, so that nothing of it is decoded for the first time later. */
+/**
+ * A room as it starts on a node: new, or from its record. The record is decoded completely, so that nothing
+ * fails later.
+ */
 export interface RestoredRoom extends Omit<RoomSnapshot, 'checksum' | 'state' | 'layers' | 'tables'> {
-  /** The state, which the room goes on with. */
+  /** The state with which the room continues. */
   readonly tree: LiveTree
-  /** What `updates` say. */
+  /** The decoded `updates`. */
   readonly history: readonly Update[]
   readonly grants: Grants
   readonly tables: Tables
-  /** What members were told last: the checksum of what everyone sees, and the sum of all layers. Undefined: nothing yet. */
-  readonly told: { readonly checksum: number; readonly sum: number } | undefined
+  /** Checksum of the base and sum of all layers in the last update. Undefined: a new room. */
+  readonly shown: { readonly checksum: number; readonly sum: number } | undefined
 }
 
-/** A room that is nowhere yet. */
+/** Returns a new room. */
 export function newRoom(
   tree: LiveTree,
   epoch: number,
@@ -49,7 +52,7 @@ export function newRoom(
     updates: [],
     history: [],
     grants,
-    told: undefined,
+    shown: undefined,
     tables,
     stateVersion,
     createdAt,
@@ -61,8 +64,9 @@ export function newRoom(
 type RecordOfRoom = Pick<Claim, 'snapshot' | 'journal'> & { readonly fence: Pick<Claim['fence'], 'epoch'> }
 
 /**
- * The room that a claim found: its last snapshot and everything committed since. Undefined for a room that never was, or has ended.
- * Throws UnreadableRecord when the record is damaged, or is not what its checksum says, and NewerRecord when it can be read elsewhere.
+ * Restores a room from its last snapshot and all later commits. Undefined: the room has never existed, or has
+ * ended. Throws UnreadableRecord if the record is damaged or does not match its checksum, and NewerRecord if
+ * a newer version has written it.
  */
 export function restore(claim: RecordOfRoom, format: JournalFormat): RestoredRoom | undefined {
   try {
@@ -77,7 +81,7 @@ function readRecord(
   { snapshot, journal, fence }: RecordOfRoom,
   format: JournalFormat,
 ): RestoredRoom | undefined {
-  // An empty one stands for a room that was handed over and is not stored since.
+  // An empty snapshot stands for a room that was handed over and is not stored since.
   if (!snapshot?.length) {
     if (journal.length === 0) return undefined
     throw new UnreadableRecord(`a room record has ${journal.length} journal entries but no snapshot`)
@@ -90,7 +94,7 @@ function readRecord(
   const tables = new Tables(fence.epoch, whole.tables)
   let state: Json = whole.state
   let { epoch, seq, checksum } = whole
-  let told = { checksum: whole.layers?.checksum ?? checksum, sum: whole.layers?.sum ?? 0 }
+  let shown = { checksum: whole.layers?.checksum ?? checksum, sum: whole.layers?.sum ?? 0 }
   const grants = new Grants(whole.layers?.grants ?? [])
   for (const bytes of journal) {
     const update = format.readEntry(bytes)
@@ -109,7 +113,7 @@ function readRecord(
     for (const { member } of update.left) grants.forget(member.id)
     ;({ epoch, seq } = update)
     checksum = update.layers?.checksum ?? update.checksum
-    told = { checksum: update.checksum, sum: update.layers?.sum ?? 0 }
+    shown = { checksum: update.checksum, sum: update.layers?.sum ?? 0 }
   }
   const tree = new LiveTree(state)
   if (tree.checksum !== checksum)
@@ -127,7 +131,7 @@ function readRecord(
     history,
     grants,
     tables,
-    told,
+    shown,
     stateVersion: whole.stateVersion,
     createdAt: whole.createdAt,
     code: whole.code,
@@ -166,12 +170,12 @@ function applyToMemberships(
   }
   for (const { memberId, ...outcome } of outcomes) {
     const membership = memberships.get(memberId)
-    // A member who joined with this very update has it already.
+    // A member that joined with this update has the outcome already.
     if (membership && outcome.ref > (membership.outcomes.at(-1)?.ref ?? 0)) membership.outcomes.push(outcome)
   }
 }
 
-/** A membership while its journal is read. */
+/** A membership while its journal is being applied. */
 interface RestoredMembership extends MembershipRecord {
   readonly outcomes: MessageOutcome[]
 }

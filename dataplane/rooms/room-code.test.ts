@@ -4,7 +4,8 @@ import * as v from 'valibot'
 import { describe, expect, it, vi } from 'vitest'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
-import { RoomBench, type TestMember } from '../../test/support/rooms/room-bench.ts'
+import { RoomBench } from '../../test/support/rooms/room-bench.ts'
+import type { TestMember } from '../../test/support/rooms/test-member.ts'
 import type { Mode } from '../watchdog/suspects.ts'
 import { encodeNote, noObserver, sharedTurn, type Turn, TurnReader, TurnWriter } from '../watchdog/turns.ts'
 import { type Durability, defineRoom } from './definition.ts'
@@ -19,7 +20,7 @@ const TURN: Turn = {
   principal: 'ada',
 }
 
-/** Handlers whose names are given are suspects. `limitMs` 0: they are not started. */
+/** Suspects with these names. `limitMs` 0: their handlers are not started. */
 function suspects(limitMs: number, ...codes: string[]) {
   const stuck: [string, Mode][] = []
   return {
@@ -111,7 +112,7 @@ describe('RoomCode', () => {
   ])('attributes an error that is left behind to its turn: %s', async (_, leave) => {
     const { code, lines, counts, pass } = roomCode()
     const caught: boolean[] = []
-    // The runner of the tests fails a run with unhandled rejections: for this one they are what is tested.
+    // The test runner fails a run with unhandled rejections. This test expects them.
     const others = process.listeners('unhandledRejection')
     process.removeAllListeners('unhandledRejection')
     process.on('unhandledRejection', (reason) => void caught.push(code.unhandled(reason)))
@@ -155,7 +156,7 @@ describe('RoomCode.start', () => {
     expect(then).toHaveBeenCalledOnce()
   })
 
-  it('names the last call that has not finished, in any order of their ends', async () => {
+  it('reports the latest unfinished call, in whatever order calls end', async () => {
     const named: (string | undefined)[] = []
     const observer = { ...noObserver, open: (turn: Turn | undefined) => void named.push(turn?.subject) }
     const { code } = roomCode(undefined, observer)
@@ -170,8 +171,8 @@ describe('RoomCode.start', () => {
   })
 })
 
-describe('a room whose load is not started, since it did not return before', () => {
-  it('refuses joins as failed: to try again soon is of no use', async () => {
+describe('a room whose load is not started, because it did not return before', () => {
+  it('refuses joins as failed, because a retry would not help', async () => {
     const { known } = suspects(0, 'load')
     const loaded = defineRoom({ type: 'loaded', create: () => ({ n: 0 }), load: () => undefined })
     const bench = new RoomBench([loaded], { suspects: known })
@@ -181,7 +182,7 @@ describe('a room whose load is not started, since it did not return before', () 
 })
 
 describe('a room one of whose turns was cut off', () => {
-  it('is restored where a turn before had returned another state, which no update had yet', async () => {
+  it('is restored without the state that an earlier turn has returned, and that no update contained', async () => {
     const { known } = suspects(20, 'onMessage loop')
     const replaced = defineRoom({
       type: 'replaced',
@@ -273,7 +274,10 @@ describe('stuck turns', () => {
   const FAILED = "the room's logic failed"
   const TTL_MS = 600_000
 
-  /** Several nodes, one after the other, whose rooms do not return where they are told to: a watchdog leaves its note, and the node has ended. */
+  /**
+   * Several nodes, one after the other. If the test says so, their rooms do not return: a watchdog leaves its
+   * note, and the node ends.
+   */
   function cluster() {
     const clock = new FakeClock()
     const store = memoryStore({ clock })
@@ -337,7 +341,9 @@ describe('stuck turns', () => {
       },
       onDispose: () => hang(),
     })
-    /** A node that takes over all rooms. What the one before it has told these members after its end they never heard. */
+    /**
+     * A node that takes over all rooms. These members never got what the node before it sent after its end.
+     */
     const node = (...members: readonly TestMember[]): RoomBench => {
       const turns = new TurnWriter(buffer)
       owner = new RoomBench([looper], { clock, store, nodeId: `node_${++nodes}`, turns })
@@ -350,8 +356,8 @@ describe('stuck turns', () => {
     return { hooks, node }
   }
 
-  describe('a message that an owner did not come to the end of', () => {
-    // The second owner dies before it has written anything.
+  describe('a message whose handler did not return', () => {
+    // The second owner dies before its first write.
     it.each(['loop', 'check'])(
       '(%s) is refused by every later one, which goes on from the state before, and applies what was not committed',
       async (type) => {
@@ -387,15 +393,16 @@ describe('stuck turns', () => {
     })
   })
 
-  describe('a join that an owner did not come to the end of', () => {
-    // Seen: the validator ran before the room was claimed, so no note was taken, and one node after the other hung.
+  describe('a join with a hook that did not return', () => {
+    // Seen: the validator ran before the room was claimed, so there was no note, and one node after the other
+    // hung.
     it.each([
-      ['options', 'a room that no one owned'],
+      ['options', 'a room without an owner'],
       ['options', 'a room with members'],
-      ['create', 'a room that no one owned'],
+      ['create', 'a room without an owner'],
       ['admit', 'a room with members'],
       ['onJoin', 'a room with members'],
-    ])('(%s, %s) is refused by the next one, for that session alone', async (at, room) => {
+    ])('(%s, %s) is refused by the next owner, only for that session', async (at, room) => {
       const { node, hooks } = cluster()
       const first = node()
       const bob = room === 'a room with members' ? await first.join('looper', 'bob') : undefined
@@ -408,14 +415,14 @@ describe('stuck turns', () => {
       if (bob) await second.resume('looper', bob)
       const other = bob ?? (await second.join('looper', 'bob'))
       expect([other.inRoom, other.state, hooks.length]).toMatchObject([true, { count: 0 }, 1])
-      // Asked again, on purpose, it is another join.
+      // A deliberate second attempt is another join.
       await second.join('looper', 'ann', { requestId: 41 })
       expect(ann.inRoom).toBe(true)
     })
   })
 
   describe('a handler that does not return three times within a minute in one room', () => {
-    // It was the room that was closed, and its state that was put aside: a player could end a match for all others.
+    // The room was once closed, and its state put aside: a player could end a match for all others.
     it('is not started for a minute, and the room continues with its state and members', async () => {
       const { node, hooks } = cluster()
       let current = node()
@@ -426,7 +433,7 @@ describe('stuck turns', () => {
         await current.advance(10_000, 1000)
         current = node(ann)
         await current.resume('looper', ann)
-        // Its edge gives it again.
+        // Its edge sends it again.
         await current.say('looper', 'ann', 'loop', null, 1 + n)
       }
       ann.errors.length = 0
@@ -440,7 +447,7 @@ describe('stuck turns', () => {
       expect(hooks).toHaveLength(4)
     })
 
-    it('is started where it took longer than that', async () => {
+    it('is started if the three times took longer than a minute', async () => {
       const { node, hooks } = cluster()
       let current = node()
       const ann = await current.join('looper', 'ann')
@@ -454,8 +461,8 @@ describe('stuck turns', () => {
       expect([ann.inRoom, hooks.length]).toEqual([true, 4])
     })
 
-    // Three sessions of one player once emptied a room.
-    it('is left out where it is onLeave, and members who have not left stay', async () => {
+    // Three sessions of one player once removed all members of a room.
+    it('is skipped if it is onLeave, and members who have not left stay', async () => {
       const { node, hooks } = cluster()
       let current = node()
       const bob = await current.join('looper', 'bob')
@@ -470,7 +477,7 @@ describe('stuck turns', () => {
       expect([bob.inRoom, current.describe('looper')?.members.length]).toEqual([true, 1])
     })
 
-    it('is left out where it is the tick', async () => {
+    it('is skipped if it is the tick', async () => {
       const { node, hooks } = cluster()
       let current = node()
       const ann = await current.join('looper', 'ann')
@@ -486,8 +493,8 @@ describe('stuck turns', () => {
     })
   })
 
-  describe('what happens by itself', () => {
-    it('onLeave: the member is gone, without the hook', async () => {
+  describe('a turn that no client has caused, and that did not return', () => {
+    it('onLeave: the member has left, without the hook', async () => {
       const { node, hooks } = cluster()
       const first = node()
       const bob = await first.join('looper', 'bob')
@@ -500,7 +507,7 @@ describe('stuck turns', () => {
       expect([second.describe('looper')?.members.length, bob.state]).toMatchObject([1, { left: 0 }])
     })
 
-    it('onTick: one tick is left out', async () => {
+    it('onTick: one tick is skipped', async () => {
       const { node, hooks } = cluster()
       const first = node()
       const ann = await first.join('looper', 'ann')
@@ -516,7 +523,7 @@ describe('stuck turns', () => {
       expect([ann.state, hooks.length]).toMatchObject([{ ticks: 1 }, 1])
     })
 
-    it('onTimer: it has fired, and is not begun again; another of its id is', async () => {
+    it('onTimer: the timer has fired and is not started again, but another one with its id is', async () => {
       const { node, hooks } = cluster()
       const first = node()
       const ann = await first.join('looper', 'ann')
@@ -533,12 +540,12 @@ describe('stuck turns', () => {
       expect([ann.state, hooks.length]).toMatchObject([{ count: 4 }, 1])
     })
 
-    it('onDispose: the room has ended, and who joins gets a new one', async () => {
+    it('onDispose: the room has ended, and a join creates a new one', async () => {
       const { node, hooks } = cluster()
       const first = node()
       const ann = await first.join('looper', 'ann')
       first.message('looper', 'ann', 'end', null)
-      // As far as onDispose, and no further.
+      // Until onDispose, and no further.
       for (let n = 0; hooks.length === 0 && n < 20; n++) await first.settle()
       expect(hooks).toEqual(['onDispose'])
       const second = node(ann)

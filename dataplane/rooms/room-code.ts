@@ -9,11 +9,11 @@ import type { RoomLog } from './definition-types.ts'
 import { logFailure, RoomLogicError } from './failures.ts'
 import type { RoomMetrics } from './metrics.ts'
 
-/** A room whose state room code writes to. */
+/** A room whose state is written by room code. */
 export interface CodeRoom extends TurnRoom {
-  /** A turn was cut off: what it has left of the state in memory must not be used. */
+  /** A turn was cut off, so the state in memory must not be used. */
   cutOff?(turn: RoomTurn): void
-  /** Whether a turn was cut off: no other one starts. */
+  /** True if a turn was cut off, and no other turn may start. */
   readonly wasCutOff?: boolean
 }
 
@@ -22,15 +22,15 @@ export interface RoomTurn extends Turn {
   readonly room: CodeRoom
 }
 
-/** A turn took too long and was cut off, or its handler did so before and was not started. */
+/** A turn took too long and was cut off. Or its handler was not started, because it did so before. */
 export class TurnCut extends RoomLogicError {
   override readonly name = 'TurnCut'
 }
 
-/** What room code needs to know of the suspects. */
+/** The part of the suspects that room code needs. */
 type KnownSuspects = Pick<Suspects, 'limitOf' | 'stuck'>
 
-/** Without a watchdog there are none. */
+/** Suspects of a node without a watchdog: none. */
 export const noSuspects: KnownSuspects = { limitOf: () => undefined, stuck: async () => {} }
 
 interface RoomCodeDeps {
@@ -42,17 +42,18 @@ interface RoomCodeDeps {
 }
 
 /**
- * The turn in which the code that runs was started. One for all nodes of a process, as it holds nothing itself: on Node 20 and 22 each of
- * them makes every promise of the process slower.
+ * The turn that has started the running code. All nodes of a process share this object, which keeps nothing
+ * itself: on Node 20 and 22, each one makes every promise of the process slower.
  */
 const TURNS = new AsyncLocalStorage<RoomTurn>()
-/** An error of a kind is logged at most so often. */
+/** Errors of one kind are logged at most once in this time. */
 const QUIET_MS = 10_000
 
 /**
- * The one place that calls room code: every handler, validator and function of a room type, on one node. It tells the watchdog which turn
- * runs, attributes what the code leaves behind (promises, timers, emitters) to its turn, and runs suspects inside a boundary that cuts
- * them off. Only room code runs in here; what roomful does with the result happens outside.
+ * The only place that calls room code: every handler, validator and function of a room type, on one node. It
+ * reports the running turn to the watchdog, attributes later work of the code (promises, timers, emitters) to
+ * its turn, and runs suspects inside a boundary that cuts them off. Only room code runs in here. roomful
+ * handles the result outside.
  */
 export class RoomCode {
   readonly #deps: RoomCodeDeps
@@ -69,8 +70,8 @@ export class RoomCode {
   }
 
   /**
-   * Runs code of a room. Throws what it throws, or a TurnCut: the code took too long as a suspect, in which case its room has been told
-   * (`cutOff`), or it was not started.
+   * Runs code of a room. Throws what the code throws, or a TurnCut: a suspect took too long, and `cutOff` of
+   * its room was called, or the code was not started.
    */
   run<T>(turn: RoomTurn, code: () => T): T {
     const { observer, suspects } = this.#deps
@@ -92,11 +93,12 @@ export class RoomCode {
   }
 
   /**
-   * Runs code of a room that may go on after it has returned a promise. Throws and rejects as `run` does. The boundary does not reach code
-   * after an `await`.
+   * Runs code of a room that may continue after it has returned a promise. Throws and rejects as `run` does.
+   * The boundary does not cut off code after an `await`.
    */
   start<T>(turn: RoomTurn, code: () => T | PromiseLike<T>): T | Promise<T> {
-    // A promise that is lazy, such as a query of a database library, runs at each `then`: it gets one, which belongs to the turn.
+    // A lazy promise, such as a query of a database library, runs at each `then`. It gets one here, which
+    // belongs to the turn.
     const returned = this.run(turn, () => {
       const value = code()
       return isPromise(value) ? Promise.resolve(value as PromiseLike<T>) : value
@@ -115,20 +117,25 @@ export class RoomCode {
     return this.#last
   }
 
-  /** The turn in which the code that runs at this moment was started, however long ago; undefined: it is no room code. */
+  /**
+   * The turn that has started the running code, however long ago. Undefined: the running code is not room
+   * code.
+   */
   get current(): RoomTurn | undefined {
     return TURNS.getStore()
   }
 
-  /** Where this thread is, for the watchdog, which asks while the thread is paused. JSON. */
+  /**
+   * Returns the present position of this thread as JSON. The watchdog calls it while the thread is paused.
+   */
   where(): string {
     const turn = this.current
     return JSON.stringify({ turn: turn && plainTurn(turn), stack: new Error('where').stack })
   }
 
   /**
-   * To be called for a rejection or an exception that no one has handled. True: code of a room caused it; it is logged and counted, and
-   * harms nothing else.
+   * Called for a rejection or an exception that was not handled. Returns true if room code caused it. The
+   * error is logged and counted then, and harms nothing else.
    */
   unhandled(error: unknown): boolean {
     const turn = this.current
@@ -179,16 +186,19 @@ export class Overrun extends Error {
   override readonly name = 'Overrun'
 }
 
-/** Runs a function of this realm; only a script can be run with a timeout. */
+/** Calls a function of this realm. Only a script can run with a timeout. */
 const CALL = new Script('run()')
 
-/** Cuts off synchronous code that takes too long: V8 ends it past every `catch` and `finally`. A call costs about 0.1 ms. */
+/**
+ * Cuts off synchronous code that takes too long. V8 ends it without running any `catch` or `finally`. A call
+ * costs about 0.1 ms.
+ */
 export class Boundary {
   #context: Context | undefined
 
   /**
-   * Returns what `code` returns and throws what it throws, or an Overrun after `limitMs` milliseconds. What it has done until then remains.
-   * Code after an `await`, and native calls that block, are not reached.
+   * Returns what `code` returns and throws what it throws, or an Overrun after `limitMs` milliseconds. Its
+   * changes until then remain. Code after an `await`, and native calls that block, are not cut off.
    */
   run<T>(code: () => T, limitMs: number): T {
     let result: { readonly value: T } | { readonly thrown: unknown } | undefined
@@ -213,12 +223,12 @@ export class Boundary {
   }
 }
 
-/** Maximum number of writes of one guarded turn to standard output that are kept. */
+/** Maximum number of writes to standard output that are kept during one guarded turn. */
 const MAX_HELD = 1000
 
 /**
- * Keeps what is written to standard output and standard error until the returned function is called: a write that is cut off half way would
- * leave the stream waiting for ever, and the log with it.
+ * Keeps writes to standard output and standard error until the returned function is called. A write that is
+ * cut off half way would block the stream for ever, and the log with it.
  */
 function holdOutput(): () => void {
   const { stdout, stderr } = process

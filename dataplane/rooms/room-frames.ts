@@ -19,30 +19,30 @@ export type EventMessage = Extract<ServerMessage, { t: 'event' }>
 
 export type MutableFrames = { [codec in Subprotocol]?: Frame }
 
-/** An update's frames for everyone, in each codec it was encoded for. */
+/** Frames of an update for all members, in each codec that it was encoded for. */
 export interface UpdateFrames {
   readonly patch: Frames
-  /** Events, and changes of the members; undefined when there are none for everyone. */
+  /** Events and member changes for all members. Undefined: there are none. */
   readonly rest: Frames | undefined
-  /** By layer; undefined: the room type has none, or none that someone has has changed. */
+  /** By layer. Undefined: the room type has no layers, or no member has a layer that has changed. */
   readonly layers?: ReadonlyMap<string, Frames> | undefined
 }
 
-/** What frames of one room are made with in one subprotocol. */
+/** Codec and encoder of one room for one subprotocol. */
 interface Encoding {
   readonly codec: Codec
   readonly encoder: RoomEncoder
 }
 
-/** Makes the websocket frames of one room: once for all its members. */
+/** Encodes the websocket frames of one room, once for all its members. */
 export class RoomFrames {
   readonly roomId: string
   readonly layers: LayerFrames
   readonly #codecs: ReadonlyMap<Subprotocol, Codec>
-  /** True: members are not told of each other. */
+  /** True: members do not see each other. */
   readonly hidesMembers: boolean
   readonly #encodings = new Map<Subprotocol, Encoding>()
-  /** Undefined: it has not changed here. */
+  /** Undefined: the state has not changed here. */
   #state: Json | undefined
 
   constructor(roomId: string, codecs: ReadonlyMap<Subprotocol, Codec>, hidesMembers = false) {
@@ -52,13 +52,13 @@ export class RoomFrames {
     this.#codecs = codecs
   }
 
-  /** The state is this from the next frame on, though it may be the same object as before. */
+  /** The next frames encode this state. It may be the same object as before. */
   stateChanged(state: Json): void {
     this.#state = state
     for (const { encoder } of this.#encodings.values()) encoder.stateChanged(state)
   }
 
-  /** A visible update for everyone. To be called once for each, in the order of their seq. */
+  /** Encodes a visible update for all members. Called once for each update, in the order of their seq. */
   update(update: Update, subprotocols: Iterable<Subprotocol>): UpdateFrames {
     const patch: MutableFrames = {}
     let rest: MutableFrames | undefined
@@ -73,13 +73,13 @@ export class RoomFrames {
     return { patch, rest }
   }
 
-  /** The patch of an update that was not encoded for this codec when it happened. */
+  /** Encodes the patch of an earlier update, for a codec that no member used then. */
   replay(update: Update, subprotocol: Subprotocol): Frame {
     const { codec, encoder } = this.#encoding(subprotocol)
     return frame(encoder.replay(this.#at(update), update.delta), codec.binary)
   }
 
-  /** Events for everyone, and changes of the members; undefined when there are none. */
+  /** Encodes events and member changes for all members. Undefined: there are none. */
   rest(update: Update, subprotocol: Subprotocol): Frame | undefined {
     const { epoch, seq, events, left, joined, presence } = update
     const at = { room_id: this.roomId, epoch, seq }
@@ -108,13 +108,13 @@ export class RoomFrames {
     return { t: 'event', room_id: this.roomId, epoch, seq, name, data }
   }
 
-  /** Something of an update, behind its patch. */
+  /** Encodes a part of an update that follows its patch. */
   message(message: FlushMessage, subprotocol: Subprotocol): Frame {
     const { codec, encoder } = this.#encoding(subprotocol)
     return frame(encoder.behindPatch(message), codec.binary)
   }
 
-  /** The state, and the members. */
+  /** Encodes the state and the members. */
   whole(t: WholeName, at: StateAt, members: readonly MemberInfo[], subprotocol: Subprotocol): Frame {
     const { codec, encoder } = this.#encoding(subprotocol)
     return frame(encoder.whole(t, at, members), codec.binary)
@@ -135,10 +135,10 @@ export class RoomFrames {
   }
 }
 
-/** Where a layer stands in its room's history. */
+/** Position of a layer's message in the history of the room. */
 type LayerAt = Pick<PatchAt, 'epoch' | 'seq'>
 
-/** Makes the frames of one room's hidden layers: each once for all members that have the layer. */
+/** Encodes the frames of one room's layers, each once for all members that have the layer. */
 export class LayerFrames {
   readonly #roomId: string
   readonly #codecs: ReadonlyMap<Subprotocol, Codec>
@@ -150,14 +150,16 @@ export class LayerFrames {
   }
 
   /**
-   * What was said of a layer is not to be known to who gets it from now on: encoders know the names of keys that it had before. To be
-   * called also when it has changed, and no one is told.
+   * Forgets the encoders of a layer. They know keys that the layer had before, which a member that gets the
+   * layer now must not learn. Also called if the layer has changed, and no member gets the change.
    */
   forget(layer: string): void {
     this.#encoders.delete(layer)
   }
 
-  /** `layer.patch` of an update, in the order of their seq. `state`: after it. */
+  /**
+   * Encodes `layer.patch` of an update. Called in the order of the seqs. `state`: the state after the update.
+   */
   patch(
     layer: string,
     at: LayerAt & { readonly checksum: number },
@@ -170,13 +172,13 @@ export class LayerFrames {
     return frame(encoder.patch(this.#at(at, at.checksum), delta), codec.binary)
   }
 
-  /** `layer.state`, behind the patch of its seq where there is one. */
+  /** Encodes `layer.state`. If the layer has a patch with the same seq, the state follows it. */
   state(layer: string, at: LayerAt, { state, checksum }: LayerState, subprotocol: Subprotocol): Frame {
     const { codec, encoder } = this.#encoding(layer, subprotocol)
     return frame(encoder.state({ ...this.#at(at, checksum), state }), codec.binary)
   }
 
-  /** As `patch`, by itself: at any time and in any order. */
+  /** As `patch`, but independent of other frames: at any time and in any order. */
   replay(
     layer: string,
     at: LayerAt & { readonly checksum: number },
@@ -187,13 +189,13 @@ export class LayerFrames {
     return frame(codec.layerEncoder(layer).replay(this.#at(at, at.checksum), delta), codec.binary)
   }
 
-  /** As `state`, by itself. */
+  /** As `state`, but independent of other frames. */
   replayState(layer: string, at: LayerAt, { state, checksum }: LayerState, subprotocol: Subprotocol): Frame {
     const codec = codecOf(subprotocol, this.#codecs)
     return frame(codec.layerEncoder(layer).state({ ...this.#at(at, checksum), state }), codec.binary)
   }
 
-  /** `layer.state` without a state. */
+  /** Encodes `layer.state` without a state. */
   gone(layer: string, { epoch, seq }: LayerAt, subprotocol: Subprotocol): Frame {
     const codec = codecOf(subprotocol, this.#codecs)
     return frame(codec.layerEncoder(layer).gone({ room_id: this.#roomId, epoch, seq }), codec.binary)
@@ -213,7 +215,7 @@ export class LayerFrames {
   }
 }
 
-/** What an update said of these layers, where it was not encoded when it happened. */
+/** Encodes the changes of these layers in an earlier update, for a codec that no member used then. */
 export function replayedLayers(
   update: Update,
   held: ReadonlySet<string>,

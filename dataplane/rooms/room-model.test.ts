@@ -2,8 +2,8 @@ import fc from 'fast-check'
 import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
 import { Checksum } from '../../shared/sync/checksum.ts'
-import type { TestMember } from '../../test/support/rooms/room-bench.ts'
 import { RoomBench } from '../../test/support/rooms/room-bench.ts'
+import type { TestMember } from '../../test/support/rooms/test-member.ts'
 import { runLength } from '../../test/support/run-length.ts'
 import { type Durability, defineRoom } from './definition.ts'
 
@@ -22,7 +22,7 @@ const start = (): State => ({
   hand: [],
 })
 
-/** What a message does, in the room and in the model alike. Throws for `boom`, after having changed things. */
+/** Applies a message, in the room and in the model alike. Throws for `boom`, after some changes. */
 function act(
   state: State,
   who: string,
@@ -94,7 +94,7 @@ const room = (durability: Durability, rate: number) =>
     },
   })
 
-/** The room as it must be: no frames, no flushes, no store. */
+/** The expected room: without frames, flushes and a store. */
 class Model {
   state = start()
   readonly present = new Map<string, { heard: string[]; ref: number }>()
@@ -177,7 +177,7 @@ async function play(steps: readonly Step[], durability: Durability, rate: number
     expect(member.faults).toEqual([])
     expect(member.state).toEqual(model.state)
     expect(member.checksum).toBe(new Checksum().of(member.state))
-    // In one flush, what is for everyone comes before what is for one.
+    // In one flush, events for all members come before events for one.
     const [told, whispered] = split(events(member))
     const [toBeTold, toBeWhispered] = split(heard)
     expect(told).toEqual(toBeTold)
@@ -185,12 +185,12 @@ async function play(steps: readonly Step[], durability: Durability, rate: number
     expect(member.members.map(({ member_id: memberId }) => memberId).sort()).toEqual(
       [...model.present.keys()].sort(),
     )
-    // Every ref is settled: acked, or answered with an error.
+    // Every ref is acked, or answered with an error.
     expect(Math.max(member.acked, ...member.errors.map((error) => error.ref ?? 0))).toBe(ref)
   }
 }
 
-/** The store does what it was asked for, and goes on so. */
+/** The store answers all waiting requests, and does so until none waits. */
 async function answerAll(bench: RoomBench): Promise<void> {
   bench.store.mood = 'fine'
   while (bench.store.held > 0) {
@@ -211,7 +211,7 @@ async function take(taken: Doing, bench: RoomBench, model: Model, refs: Map<stri
   const member = bench.members.get(id)
   const present = model.present.has(id)
   if (taken.do === 'come' && !present) {
-    // One who comes again is another session, and another client.
+    // A player who joins again has another session and another client.
     bench.members.delete(id)
     refs.set(id, 0)
     bench.askToJoin('model', id, { codec: taken.who % 2 ? 'roomful.v1.json' : 'roomful.v1.msgpack' })
@@ -220,7 +220,7 @@ async function take(taken: Doing, bench: RoomBench, model: Model, refs: Map<stri
   else if (taken.do === 'go') {
     bench.send('model', id, { kind: 'leave', reason: 'left', request_id: 1 })
     model.leave(id)
-    // No one else takes its name before it has left.
+    // The name is free only after its player has left.
     await answerAll(bench)
     await bench.advance(60, 60)
   } else if (taken.do === 'lose' && member.inRoom && member.attached) bench.detach('model', member)
@@ -237,7 +237,7 @@ async function take(taken: Doing, bench: RoomBench, model: Model, refs: Map<stri
 }
 
 describe('every member', () => {
-  it('holds what the room holds, after random histories', async () => {
+  it('has the state of the room, after random histories', async () => {
     const settings = fc.record({
       durability: fc.constantFrom<Durability>('journal', 'snapshot', 'none'),
       rate: fc.constantFrom(0, 20),

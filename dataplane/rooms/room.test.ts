@@ -3,7 +3,8 @@ import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
 import type { Json } from '../../shared/json.ts'
 import { counter, counting } from '../../test/support/rooms/counter-room.ts'
-import { RoomBench, roomWith, type TestMember } from '../../test/support/rooms/room-bench.ts'
+import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
+import type { TestMember } from '../../test/support/rooms/test-member.ts'
 import { defineRoom } from './definition.ts'
 
 describe('a message', () => {
@@ -13,7 +14,7 @@ describe('a message', () => {
     expect([ann.seq, ann.acked]).toEqual([1, 1])
   })
 
-  it('that throws leaves everything as it was, tells its sender, and is settled', async () => {
+  it('whose handler throws changes nothing, is answered with an error, and counts as handled', async () => {
     const { bench, ann, bob } = await roomWith(counter(), ['ann', 'bob'], { revealFailures: true })
     const { seq, state } = ann
     bench.message('counter', 'ann', 'boom', null, 1)
@@ -39,19 +40,22 @@ describe('a message', () => {
       true,
     ])
     expect(bob.errors).toEqual([])
-    // Sent again, it is not run again.
+    // A repetition does not run the handler again.
     await bench.say('counter', 'ann', 'boom', null, 1)
     expect([ann.errors.length, ann.acked]).toEqual([3, 3])
   })
 
-  it('may be answered with a state and an event, made of parts of the draft', async () => {
+  it('may return a state and an event that contain parts of the draft', async () => {
     const { bench, ann } = await roomWith(counter(), ['ann'])
     await bench.say('counter', 'ann', 'returned', { by: 42 })
     expect(ann.state).toEqual({ count: 42, seen: ['ann'] })
     expect(ann.heard.at(-1)).toBe('set ["ann"]')
   })
 
-  /** An arrow function that assigns returns what it assigns: one with the key `state` took the place of the whole state. */
+  /**
+   * An arrow function that assigns returns the assigned value. A value with the key `state` once replaced the
+   * whole state.
+   */
   it.each<[string, unknown, string]>([
     ['what it assigns', { state: 'open', by: 'ann' }, 'an object with the keys state, by'],
     ['an empty object', {}, 'an object with the keys none'],
@@ -120,7 +124,7 @@ describe('a message', () => {
   it.each<[string, unknown]>([
     ['false', false],
     ['a text', 'not today'],
-  ])('is not what an onJoin returns: %s fails the join', async (_, answer) => {
+  ])('cannot be the result of onJoin: %s fails the join', async (_, answer) => {
     const room = defineRoom({ type: 'gate', create: () => ({ here: 0 }), onJoin: () => answer as never })
     const { ann } = await roomWith(room, ['ann'], { revealFailures: true })
     expect(ann.errors).toMatchObject([
@@ -129,7 +133,7 @@ describe('a message', () => {
     expect(ann.inRoom).toBe(false)
   })
 
-  it('has no fresh rate after its player has left and joined again, or from another session of the same player', async () => {
+  it('gets no fresh rate after its player has left and joined again, nor from another session of the player', async () => {
     const bench = new RoomBench([counter()])
     const refused = ({ errors }: { errors: readonly { code: string }[] }) => errors.map(({ code }) => code)
     await bench.join('counter', 'ann', { sub: 'ann' })
@@ -147,7 +151,7 @@ describe('a message', () => {
     expect(refused(again).length + refused(other).length).toBe(3)
   })
 
-  it('of a stranger is answered with no_seat', async () => {
+  it('of a session without a seat is answered with no_seat', async () => {
     const { bench } = await roomWith(counter(), ['ann'])
     bench.message('counter', 'eve', 'inc', { by: 1 }, 9)
     await bench.say('counter', 'eve', 'inc', { by: 1 }, 9, 'elsewhere')
@@ -159,20 +163,21 @@ describe('a message', () => {
 
   const countOf = ({ state }: TestMember) => (state as { count: number }).count
 
-  it('is not applied while one before it is missing', async () => {
+  it('is not applied while an earlier one is missing', async () => {
     const { bench, ann } = await roomWith(counter(), ['ann'])
     const inc = { kind: 'message', type: 'inc', data: { by: 1 } } as const
     for (const ref of [1, 3, 4]) bench.send('counter', 'ann', { ...inc, ref })
     await bench.settle()
     expect([countOf(ann), ann.acked]).toEqual([1, 1])
-    // Its edge is asked once to give them again.
+    // Its edge is asked once to send them again.
     expect(bench.sentOf('resend')).toHaveLength(1)
     for (const ref of [2, 3]) bench.send('counter', 'ann', { ...inc, ref })
     await bench.settle()
     expect([countOf(ann), ann.acked]).toEqual([3, 3])
   })
 
-  // Seen in chaos: the edge was taken for dead before its join was handled, so it was not asked when it was back. The member got no acks.
+  // Seen in chaos: the edge was taken for dead before its join was handled, so it was not asked to attach the
+  // member when it was back. The member got no acks.
   it('of a member that counts as detached asks its edge once to attach it', async () => {
     const { bench, ann } = await roomWith(counter(), ['ann'])
     bench.host.edgeGone('node_a')
@@ -182,8 +187,8 @@ describe('a message', () => {
     expect([countOf(ann), ann.acked]).toEqual([2, 2])
   })
 
-  // Where the session was resumed, both may speak at once.
-  it('of an edge that had the session before is nothing any more, nor does it take the membership', async () => {
+  // After a resume, messages of both edges may arrive.
+  it('of the previous edge of a session is ignored, and does not move the membership', async () => {
     const { bench, ann } = await roomWith(counter(), ['ann'])
     bench.attach('counter', ann, 2)
     const answers = bench.sent.length
@@ -206,7 +211,7 @@ describe('a message', () => {
     expect(bench.describe('counter')?.members).toMatchObject([{ node_id: 'node_a', connected: true }])
   })
 
-  it('that the session has ended counts also where it had no socket yet when it was lost', async () => {
+  it('about the end of a session without a socket removes its member, also from another edge', async () => {
     const { bench, ann } = await roomWith(counter(), ['ann'])
     bench.detach('counter', ann)
     bench.send('counter', 'ann', { kind: 'leave', reason: 'session_ended' }, undefined, 'node_after')
@@ -214,7 +219,7 @@ describe('a message', () => {
     expect(bench.describe('counter')?.members).toEqual([])
   })
 
-  it('that its edge has refused is settled in its turn, and told again to a session that attaches', async () => {
+  it('that its edge has refused is handled in order, and its error is repeated to a session that attaches', async () => {
     const { bench, ann } = await roomWith(counter(), ['ann'])
     bench.message('counter', 'ann', 'inc', { by: 1 }, 1)
     bench.send('counter', 'ann', {
@@ -237,7 +242,7 @@ describe('a message', () => {
 })
 
 describe('an edge whose messages may be lost', () => {
-  it('attaches its members again; a member that was given up meanwhile is removed', async () => {
+  it('attaches its members again, and a member that it does not attach is removed', async () => {
     const { bench, ann } = await roomWith(counter(), ['ann', 'bob'])
     bench.host.edgeMissed('node_a')
     expect(bench.sentOf('resend')).toHaveLength(1)
@@ -271,10 +276,10 @@ describe('sleep', () => {
       },
     })
 
-  /** More than any other room outlives its last write: the ten minutes of `ROOM_ORPHAN_TTL`. */
+  /** Longer than any other room outlives its last write (`ROOM_ORPHAN_TTL`, ten minutes). */
   const LONG_MS = DAY_MS
 
-  /** The room after ann has left a note and gone. */
+  /** The room after ann has left a note and has left. */
   async function left(options?: ConstructorParameters<typeof RoomBench>[1], room = board()) {
     const bench = new RoomBench([room], options)
     await bench.join('board', 'ann')
@@ -298,7 +303,7 @@ describe('sleep', () => {
       },
     )
 
-    it('counts as one of its project until it has ended', async () => {
+    it('counts toward the rooms of its project until it ends', async () => {
       const bench = await left({ quota: { maxRooms: 1 } })
       await bench.advance(11_000, 500)
       bench.clock.advance(LONG_MS)
@@ -311,7 +316,7 @@ describe('sleep', () => {
       expect(cat.state).toEqual({ notes: [] })
     })
 
-    it('rests as well when its owner died with it', async () => {
+    it('sleeps, too, after its owner has died with it', async () => {
       const bench = await left()
       bench.store.mood = 'deaf'
       bench.clock.advance(LONG_MS)
@@ -319,7 +324,7 @@ describe('sleep', () => {
       expect((await heir.join('board', 'bob')).state).toEqual({ notes: ['milk'] })
     })
 
-    it('opens again for who joins while it is being saved', async () => {
+    it('opens again for a join during its save', async () => {
       const bench = await left()
       bench.store.mood = 'slow'
       await bench.advance(10_500, 500)
@@ -333,7 +338,7 @@ describe('sleep', () => {
       expect(bob.state).toEqual({ notes: ['milk'] })
     })
 
-    it('is deleted sleepDays after it fell asleep, and counts no more', async () => {
+    it('is deleted sleepDays after it fell asleep, and no longer counted', async () => {
       const bench = await left({ quota: { maxRooms: 1 } })
       await bench.advance(11_000, 500)
       const other = (name: string) => bench.join('board', name, { key: 'other' })
@@ -353,7 +358,7 @@ describe('sleep', () => {
       expect((await bench.successor().join('board', 'cat')).state).toEqual({ notes: [] })
     })
 
-    it('is deleted sleepDays after its next timer is due, where that is later', async () => {
+    it('is deleted sleepDays after its next timer is due, if that is later', async () => {
       const bench = new RoomBench([board()])
       await bench.join('board', 'ann')
       await bench.say('board', 'ann', 'add', 'milk', 1)
@@ -373,7 +378,7 @@ describe('sleep', () => {
     })
 
     // Seen: a room that could not be opened kept its record for ROOM_ORPHAN_TTL only.
-    it('lives on when a node cannot open it', async () => {
+    it('stays stored if a node cannot open it', async () => {
       const bench = await left()
       await bench.advance(11_000, 500)
       const newer = new RoomBench(
@@ -397,7 +402,7 @@ describe('sleep', () => {
       expect((await bench.join('board', 'cat')).state).toEqual({ notes: ['milk'] })
     })
 
-    it('counts for the player who has made it, who may make so many', async () => {
+    it('counts toward the limit of the player who has created it', async () => {
       const bench = new RoomBench([board()], { quota: { maxLasting: 2 } })
       const make = (key: string, member = key) => bench.join('board', member, { key, sub: 'ann' })
       await make('one')
@@ -410,7 +415,7 @@ describe('sleep', () => {
       await bench.advance(11_000, 500)
       bench.clock.advance(LONG_MS)
       expect((await make('four')).errors.map(({ code }) => code)).toEqual(['too_many_rooms'])
-      // A room that is there can be joined, by whom and however often.
+      // An existing room can be joined by any player, any number of times.
       expect((await bench.join('board', 'cat', { key: 'two', sub: 'cat' })).state).toEqual({ notes: [] })
       await bench.say('board', 'cat', 'end', null, 1, 'two')
       expect((await make('four', 'again')).state).toEqual({ notes: [] })
@@ -426,7 +431,7 @@ describe('sleep', () => {
       return bench.sentOf('answer').map(({ answer }) => ('code' in answer ? answer.code : answer.reply))
     }
 
-    it('ends while members are in it, who leave with reason closed', async () => {
+    it('ends while it has members, who leave with the reason closed', async () => {
       const bench = new RoomBench([board()])
       const ann = await bench.join('board', 'ann')
       expect(await ended(bench)).toEqual([{ ended: true }])
@@ -434,7 +439,7 @@ describe('sleep', () => {
       expect((await bench.join('board', 'bob')).state).toEqual({ notes: [] })
     })
 
-    it('ends while it sleeps, and counts no more', async () => {
+    it('ends while it sleeps, and is no longer counted', async () => {
       const bench = await left()
       await bench.advance(11_000, 500)
       expect(await ended(bench)).toEqual([{ ended: true }])
@@ -442,7 +447,7 @@ describe('sleep', () => {
       expect(await ended(bench)).toEqual([{ ended: true }, 'room_not_found'])
     })
 
-    it('ends without a hook where there is no code for its type', async () => {
+    it('ends without a hook if its type is not installed', async () => {
       const bench = await left()
       await bench.advance(11_000, 500)
       const other = new RoomBench([], { clock: bench.clock, store: bench.store.store, nodeId: 'node_b' })
@@ -475,24 +480,24 @@ describe('timing', () => {
     })
 
   describe('a room that ticks', () => {
-    it('ticks as often as it says, for a long time, without drifting', async () => {
+    it('ticks at its rate for a long time, without drift', async () => {
       const { bench, ann } = await roomWith(clockwork(0, 30), ['ann'])
       await bench.advance(60_000, 7)
       const { ticks } = ann.state as { ticks: number }
       expect(Math.abs(ticks - 1800)).toBeLessThanOrEqual(1)
     })
 
-    it('does not make up for the ticks of a pause', async () => {
+    it('does not make up for ticks that a pause of the process has missed', async () => {
       const { bench, ann } = await roomWith(clockwork(0, 30), ['ann'])
       await bench.advance(1000)
       const before = (ann.state as { ticks: number }).ticks
-      // The process was stopped: the clock has moved on, and nothing ran.
+      // The process was stopped: the clock has advanced, and nothing ran.
       bench.clock.pause(10_000)
       await bench.advance(1000)
       expect((ann.state as { ticks: number }).ticks - before).toBeLessThanOrEqual(32)
     })
 
-    it('tells members of a tick in the same slot when it flushes at the same rate', async () => {
+    it('delivers the changes of a tick in the same slot if it flushes at the same rate', async () => {
       const { bench, ann } = await roomWith(clockwork(20, 20), ['ann'])
       await bench.advance(1000, 1)
       // One flush for each tick, and one for the join.
@@ -502,7 +507,7 @@ describe('timing', () => {
   })
 
   describe('a room that flushes 20 times a second', () => {
-    it('tells the first change at once, and whatever follows in a slot with its next', async () => {
+    it('delivers the first change immediately, and later changes of the slot with its next flush', async () => {
       const { bench, ann } = await roomWith(clockwork(20), ['ann'])
       await bench.advance(1000)
       await bench.say('clockwork', 'ann', 'poke', null)
@@ -517,17 +522,17 @@ describe('timing', () => {
       expect(ann.seq).toBeLessThanOrEqual(23)
     })
 
-    it('costs nothing while nothing happens', async () => {
+    it('has no pending timer while nothing changes', async () => {
       const { bench } = await roomWith(clockwork(20), ['ann'])
       await bench.advance(1000)
       const sent = bench.sent.length
-      // The refresh of records is all that waits, for all rooms together.
+      // Only the refresh of records waits, once for all rooms.
       expect(bench.clock.pending).toBeLessThanOrEqual(2)
       await bench.advance(10_000)
       expect(bench.sent.length).toBe(sent)
     })
 
-    it('shares its moments with some of its neighbours, and not with most', async () => {
+    it('flushes at the same moments as some other rooms, but not as most', async () => {
       const bench = new RoomBench([clockwork(20, 20)])
       for (let i = 0; i < 20; i++) await bench.join('clockwork', `m${i}`, { key: `room-${i}` })
       await bench.advance(1000, 1)
@@ -544,8 +549,8 @@ describe('timing', () => {
     })
   })
 
-  describe('messages that come at once and take long', () => {
-    it('are handled one in a turn of the event loop, in order, and let those of another room through', async () => {
+  describe('slow messages that arrive together', () => {
+    it('are handled one per turn of the event loop, in order, with messages of another room in between', async () => {
       const handled: string[] = []
       const slow = defineRoom({
         type: 'slow',
@@ -575,8 +580,8 @@ describe('timing', () => {
   })
 })
 
-describe('handing over', () => {
-  /** Closes a host whose store is slow; what it does only once the store has answered. */
+describe('a node that closes', () => {
+  /** Closes a host whose store is slow. Returns a function that lets the store answer. */
   async function closeSlowly(bench: RoomBench) {
     let closed = false
     const closing = bench.host.close().then(() => {
@@ -594,7 +599,7 @@ describe('handing over', () => {
   }
 
   it.each(['journal', 'snapshot'] as const)(
-    'saves a %s room, and the next owner goes on from there without a resync',
+    'saves a %s room, and the next owner continues it without a resync',
     async (durability) => {
       const { bench, ann } = await roomWith(counting(durability), ['ann'])
       const bob = await bench.join('counter', 'bob', { codec: 'roomful.v1.json' })
@@ -607,7 +612,7 @@ describe('handing over', () => {
 
       const heir = bench.successor([ann, bob])
       for (const member of [ann, bob]) heir.attach('counter', member)
-      // What was sent while no one owned the room is sent again.
+      // Messages that were sent while the room had no owner are sent again.
       heir.message('counter', 'ann', 'inc', null, 2)
       await heir.say('counter', 'ann', 'inc', null, 3)
       expect([ann.state, bob.state, ann.acked]).toEqual([{ count: 3 }, { count: 3 }, 3])
@@ -626,9 +631,9 @@ describe('handing over', () => {
     expect(bench.host.size).toBe(0)
   })
 
-  // The last flush of a room that ends is still being committed when its node is told to go. A node that did not wait for it let go of
-  // the store first: the record stayed, and the next join found a room that had ended.
-  it('waits for a room that is ending to be out of the store', async () => {
+  // The last flush of an ending room was still being committed when its node closed. The node did not wait,
+  // and closed the store first: the record stayed, and the next join found a room that had ended.
+  it('waits until a room that is ending is deleted from the store', async () => {
     const { bench, ann } = await roomWith(counting('journal'), ['ann'])
     bench.store.mood = 'slow'
     bench.message('counter', 'ann', 'inc', null, 1)
@@ -640,7 +645,7 @@ describe('handing over', () => {
     expect(await bench.store.store.rooms.inspect('prj_test/counter:a')).toMatchObject({ owner: null })
   })
 
-  it('waits for rooms that are being handed over, and takes what waited in them to the next owner', async () => {
+  it('waits for handoffs, and forwards the messages that waited in those rooms to the next owner', async () => {
     const { bench } = await roomWith(counting('journal'), ['ann'])
     bench.mayAct = false
     bench.message('counter', 'ann', 'inc', null, 1)

@@ -18,48 +18,60 @@ import type { RoomSlot } from './slot.ts'
 import { migrate } from './state.ts'
 import { type ClaimedRoom, RoomStream } from './stream.ts'
 
-/** How a room ended on this node: for good, released for another owner, saved until it is joined, or lost to another owner. */
+/**
+ * How a room ended on this node. `disposed`: for good. `released`: for another owner. `asleep`: stored until
+ * the next join. `fenced`: another node owns it.
+ */
 export type RoomEnd = 'disposed' | 'released' | 'asleep' | 'fenced'
 
 /** An overloaded node drops or refuses messages that have waited for longer. */
 const LATE_MS = 150
 const OVERLOADED = 'the service has more to do than it can at the moment: send less'
 
-/** The wall clock may jump, by which timers are due: it is looked at again so often. */
+/**
+ * Longest wait for a due row. Rows are due by the wall clock, which may jump, so the room reads it at least
+ * this often.
+ */
 const LONGEST_WAIT_MS = 600_000
 
-/** An empty room whose next timer is due sooner stays where it is. */
+/** An empty room whose next timer is due sooner does not sleep. */
 const SHORTEST_SLEEP_MS = 60_000
 
-/** How long an empty room that may not act now waits to be checked again. */
+/** How long an empty room that may not act now waits for the next check. */
 const RETRY_IDLE_MS = 1000
 
-/** One room's life on this node, from its claim to its end: acts while its node may, waits while it may not. */
+/**
+ * One room on this node, from its claim to its end. It acts while the node has its lease and the store
+ * answers.
+ */
 export class Room {
-  /** Its members and state, and what they have been told. */
+  /** Members, state and updates of the room. */
   readonly stream: RoomStream
   readonly #slot: RoomSlot
   readonly #inputs: Inputs
   readonly #admission: RoomAdmission
   readonly #idle
   readonly #ticks: TickTimer
-  /** Waits for the row of a table that is due next. */
+  /** Fires when the next row of a table is due. */
   readonly #timers: Timer
   readonly #share: RoomShare
-  /** What waits until the room can act again, or is left over for the next owner. */
+  /** Messages that wait until the room can act. At the end of the room, the rest goes to the next owner. */
   readonly #inbox: Inbox
-  /** Since when the room could act, but for its share of the event loop. */
+  /** Since when the room could act, apart from its share of the event loop. */
   #actsSince: number
-  /** `closing`: every member is being removed; `leaving`: saved for another owner; `ended`: nothing happens any more. */
+  /**
+   * `closing`: all members are being removed. `leaving`: the room is being saved, for another owner or to
+   * sleep. `ended`: nothing happens any more.
+   */
   #stage: 'open' | 'closing' | 'leaving' | 'ended' = 'open'
-  /** It was empty for long, and ends once its database has it: whatever happens in it meanwhile is asked for by someone. */
+  /** True when the idle timeout has passed and the last save is still running. A join cancels the end. */
   #waitsForSave = false
   readonly #requests: RequestTurns
-  /** Requests that came while the room was ending: for the next owner. */
+  /** Requests that arrived while the room was ending. The next owner handles them. */
   readonly #late: Inbox
-  /** Settles when a room that ended for good is out of the store, and one that was handed over out of this node. */
+  /** Resolves when an ended room is deleted from the store, or when a released room has left this node. */
   #over: Promise<void> = Promise.resolve()
-  /** The node that the room was handed over to can claim it. */
+  /** The successor can claim the room that was handed over. */
   #isFree = false
 
   constructor(claimed: ClaimedRoom, inbox: Inbox, slot: RoomSlot) {
@@ -73,7 +85,7 @@ export class Room {
     this.#requests = new RequestTurns(claimed, this, this.#inputs)
     this.#admission = new RoomAdmission(this, this.#inputs)
     this.#idle = environment.scheduler.timer(() => this.#endIfIdle())
-    // A tick that did not end is left out.
+    // If a tick did not return under the last owner, the first tick is left out.
     let skip = stuck.last?.hook === 'onTick'
     this.#ticks = new TickTimer(environment, this.stream.phase, () => {
       if (!skip && !this.#share.pauses && !this.#waitsForSave && this.#mayAct())
@@ -103,7 +115,7 @@ export class Room {
     return this.stream.epoch
   }
 
-  /** A message from an edge. What cannot be handled now waits, in order. */
+  /** Handles a message from an edge. If the room cannot act, the message waits in order. */
   receive(message: ToOwner, from: string): void {
     const began = this.stream.environment.clock.monotonic()
     if (!this.#canAct(began)) {
@@ -114,22 +126,22 @@ export class Room {
     this.used(began)
   }
 
-  /** As `receive`, for what no message brings. */
+  /** Runs work that no message brings, and counts its time as `receive` does. */
   #timed(run: () => void): void {
     const began = this.stream.environment.clock.monotonic()
     run()
     this.used(began)
   }
 
-  /** Code of the room has run since `began`, on the monotonic clock. */
+  /** Counts the time since `began` (monotonic clock) in the room's share of the event loop. */
   used(began: number): void {
     this.#share.use(began, !this.#ended)
   }
 
-  /** The node's lease stands again after it had run out: the room goes on if it is still this node's. */
+  /** The node has its lease again. The room continues if this node still owns it. */
   recheck(): void {
     this.freeze()
-    // A silent store tells by itself when it answers again.
+    // When a silent store answers again, the record unfreezes the room (`doubt`).
     if (this.#ended || this.stream.record.uncertain) return
     this.stream.record
       .verify()
@@ -143,12 +155,12 @@ export class Room {
       .catch(this.#onBroken)
   }
 
-  /** The store says that the room is to be woken: it is awake. */
+  /** The store reports that the room is due. It runs already, so the store gets its next due time again. */
   wake(): void {
     if (!this.#ended && !this.frozen) this.stream.record.repeatWakeup()
   }
 
-  /** Keeps the room's record alive. */
+  /** Extends the life of the room's record, and repairs the index of its notices. */
   refresh(): void {
     if (this.#ended || this.frozen) return
     this.stream.notices.refresh()
@@ -158,7 +170,10 @@ export class Room {
       .catch(this.#onBroken)
   }
 
-  /** Runs another definition of the same type from now on. The text says why the old one stays. */
+  /**
+   * Replaces the definition by another one of the same type. Returns why the room keeps the old one.
+   * Undefined: it was replaced.
+   */
   redefine(definition: RoomDefinition): string | undefined {
     const { environment, stateVersion, roomId } = this.stream
     if (!areSameRules(this.definition.layers, definition.layers))
@@ -193,11 +208,12 @@ export class Room {
   }
 
   /**
-   * Saves the room and releases it for the node `successor`, or for any node. A room that is not stored ends if it has no successor. A room that
-   * is ending ends. Input is left unanswered. Resolves with true if the successor can claim the room.
+   * Saves the room, and releases it for the node `successor` or for any node. Without a successor, a room
+   * that is not stored ends. A room that is closing ends. Messages in the inbox stay unanswered. Resolves to
+   * true if the successor can claim the room.
    */
   async handOver(successor?: string): Promise<boolean> {
-    if (this.#stage === 'closing') await this.stream.settle()
+    if (this.#stage === 'closing') await this.stream.deliverAll()
     if (this.#stage === 'open') this.#over = this.#leave('released', successor)
     await this.#over
     return this.#isFree
@@ -207,13 +223,14 @@ export class Room {
     this.#stage = 'leaving'
     this.#cancelTimers()
     this.#admission.close()
-    await this.stream.settle()
+    await this.stream.deliverAll()
     if (this.#ended) return
     this.#stage = 'ended'
-    // What is not stored is worth handing over only to a successor that takes it.
+    // Only a successor can continue a room that is not stored.
     const keep = this.definition.durability !== 'none' || successor !== undefined
     if (!keep) this.#inputs.dispose()
-    // A successor saves it in its turn. Where there is none, this store may be the only place that has it, and end with the process.
+    // A successor saves the room later. Without one, the store may be the memory of this process, and end
+    // with it.
     if (!successor) await this.stream.saveLast('once', !keep)
     const released = await this.stream.release(!keep)
     this.#isFree = released && keep && successor !== undefined
@@ -223,12 +240,12 @@ export class Room {
     this.#end(released && keep ? how : keep ? 'fenced' : 'disposed', successor)
   }
 
-  /** An edge is gone, and the sockets it held with it. */
+  /** An edge is gone. Its members count as disconnected. */
   edgeGone(edge: string): void {
     this.act(() => this.#admission.detachEdge(edge))
   }
 
-  /** The version that its state has, as its type counts. */
+  /** Version of the present state. */
   get stateVersion(): number {
     return this.stream.stateVersion
   }
@@ -238,33 +255,33 @@ export class Room {
     return this.stream.memberships.busiestEdge
   }
 
-  /** Whether members' sockets are at `edge`, as far as is known here. */
+  /** True if a member's socket is at `edge`, as far as this node knows. */
   hasMembersAt(edge: string): boolean {
     return this.stream.memberships.isAt(edge)
   }
 
   /**
-   * Tells an edge of members that something may be lost between it and this room: it asks again what is open. A member that does not come back
-   * was given up meanwhile.
+   * Messages between an edge and this room may be lost. The members at the edge count as disconnected until
+   * the edge attaches them again, and it sends unacknowledged messages again.
    */
   askToReattach(edge: string): void {
     this.edgeGone(edge)
     this.#requestResend(edge)
   }
 
-  /** Stops waiting for a store, or a database, that does not answer. */
+  /** Stops waiting for a store or a database that does not answer. */
   giveUp(): void {
     this.stream.saves?.giveUp()
     this.stream.listing?.giveUp()
     this.stream.record.giveUp()
   }
 
-  /** Whether nothing is applied, since the node may not act or the store is silent. */
+  /** True if the room applies nothing, because the node may not act or the store does not answer. */
   get frozen(): boolean {
     return this.stream.stopped
   }
 
-  /** Whether the room is on its way to another owner, or has ended. */
+  /** True if the room is being released, or has ended. */
   get leaving(): boolean {
     return this.#stage === 'leaving' || this.#ended
   }
@@ -280,11 +297,11 @@ export class Room {
         const { memberships, replies } = this.stream
         const membership = memberships.ofSubscription(message.member_id)
         if (!membership) {
-          // A member that is being removed is told so soon.
+          // A member that is being removed gets `left` soon.
           if (!memberships.addressee(message.member_id)) replies.noSeat(from, message.member_id)
           return
         }
-        // The session went on at another edge: what is left over here is old, and sent again there where it matters.
+        // The session has moved to another edge. Its client sends unacknowledged messages again there.
         if (!membership.isServedBy(from)) return
         if (!membership.attached && !membership.wasAskedToAttach) {
           // Its edge does not know that it counts as detached. Without an attach it would get no acks and no layers.
@@ -314,14 +331,14 @@ export class Room {
         this.#admission.renew(message, from)
         break
       case 'request':
-        // The next owner has the outcomes of this one.
+        // A room that is ending leaves requests to the next owner, which knows the outcomes of this one.
         if (this.#stage === 'open' || isClose(message)) this.#requests.handle(message, from)
         else this.wait({ message, from }, this.#late)
         break
     }
   }
 
-  /** Every member leaves with the next flush, which is the last. */
+  /** Removes every member. The next flush is the last. */
   close(): void {
     if (this.#stage !== 'open') return
     this.#stage = 'closing'
@@ -331,7 +348,7 @@ export class Room {
     this.stream.flushSoon()
   }
 
-  /** Everything up to a flush is delivered. `update`: the flush; undefined: there was nothing to flush. */
+  /** All changes up to a flush are delivered. `update`: the flush. Undefined: there was nothing to flush. */
   delivered(update: Update | undefined): void {
     const { tasks, outcomes } = update?.tables ?? {}
     // A room that is being handed over does not start tasks. The next owner reports them as 'moved'.
@@ -342,7 +359,7 @@ export class Room {
     if (this.#stage === 'closing' && this.stream.quiet) this.#dispose()
   }
 
-  /** Starts or stops the idle timer: the room may have become empty, or is so no more. */
+  /** Starts the idle timer if the room is empty, and stops it otherwise. */
   watchIdle(): void {
     if (!this.#admission.empty || this.#stage !== 'open') {
       this.#idle.cancel()
@@ -351,7 +368,7 @@ export class Room {
       this.#idle.at(this.stream.environment.clock.monotonic() + this.definition.idleSeconds * 1000)
   }
 
-  /** Waits for the row that is due next; and where that was the last, the room may be idle from now on. */
+  /** Waits for the row that is due next. Without one, the room may be idle from now on. */
   watchTimers(): void {
     const { environment, tables } = this.stream
     const { clock } = environment
@@ -364,7 +381,7 @@ export class Room {
     this.watchIdle()
   }
 
-  /** One row at a time, so that many that are due together leave room for the rest. */
+  /** Handles one due row. If many are due together, the room can handle messages between them. */
   #fireDue(): void {
     const { environment, tables } = this.stream
     if (this.#stage === 'open' && tables.due !== undefined && tables.due <= environment.clock.now())
@@ -378,7 +395,7 @@ export class Room {
     const { environment, tables } = this.stream
     const { due } = tables
     const dueMs = due === undefined ? Number.POSITIVE_INFINITY : due - environment.clock.now()
-    // It is awake for its timers: when they are other ones, this is looked at again.
+    // The room stays awake for its timers. When they change, `watchTimers` starts this check again.
     if (due !== undefined && (dueMs < SHORTEST_SLEEP_MS || this.definition.durability === 'none')) return
     if (!this.#mayAct()) this.#idle.at(this.stream.environment.clock.monotonic() + RETRY_IDLE_MS)
     else if (this.stream.unsaved) {
@@ -396,7 +413,10 @@ export class Room {
     this.#over = this.#forget().catch(this.#onBroken)
   }
 
-  /** The room goes out of the store, which it does not before its database has it; where that is given up, another node may go on with it. */
+  /**
+   * Deletes the room from the store, but only after its database has it. If the save is given up, another
+   * node may continue the room.
+   */
   async #forget(): Promise<void> {
     const saved = await this.stream.saveLast('until_saved', true)
     const ended = (await this.stream.release(saved)) && saved
@@ -411,23 +431,26 @@ export class Room {
     else if (this.#isEndingUnsaved) for (const arrival of this.#inbox.take()) this.wait(arrival)
   }
 
-  /** Whether the room has ended, and waits for a database that does not take it: no one knows for how long. */
+  /** True if the room has ended, and its database does not accept the state. That can last for any time. */
   get #isEndingUnsaved(): boolean {
     return this.#ended && this.stream.saves?.failing === true
   }
 
-  /** Does something now, or in its turn when the room can act again. */
+  /** Calls `run` now, or in its turn when the room can act again. */
   act(run: () => void): void {
     if (this.#canAct()) this.#timed(run)
     else if (this.#stage === 'open' || this.#stage === 'closing') this.#inbox.defer(run)
   }
 
-  /** Whether something can be handled now; what cannot waits until the room can act again or, once the room is on its way out, for the next owner. */
+  /**
+   * Whether the room can handle something now. Otherwise messages wait until it can act, or for the next
+   * owner if the room is being released.
+   */
   #canAct(now?: number): boolean {
     return this.#stage !== 'leaving' && !this.#ended && this.#mayAct(now) && this.#hasLoop()
   }
 
-  /** Whether rooms have not had their share of this turn of the event loop, and nothing waits for the next. */
+  /** Whether rooms have time left in this turn of the event loop, and nothing waits for the next turn. */
   #hasLoop(): boolean {
     if (this.#share.may) return true
     const since = this.#inbox.since ?? this.stream.environment.clock.monotonic()
@@ -445,7 +468,7 @@ export class Room {
     }
     const arrival = { message, from, at: this.stream.environment.clock.monotonic() }
     if (inbox.add(arrival)) return
-    // An answer to each would cost a node that is behind more than handling them.
+    // On a node that is behind, an answer to each message would cost more than handling it.
     if (
       message.kind === 'message' &&
       message.ref === undefined &&
@@ -460,7 +483,10 @@ export class Room {
       this.#inbox.turnedAway.add(arrival.from)
   }
 
-  /** Whether the room may act at this moment; it freezes when its node may not. `now`: the monotonic time, where it was just read. */
+  /**
+   * Whether the room may act now. If the node has no lease, the room freezes. `now`: the monotonic time, if
+   * it was just read.
+   */
   #mayAct(now?: number): boolean {
     if (this.frozen) return false
     if (hasLease(this.stream.environment, now)) return true
@@ -483,7 +509,10 @@ export class Room {
     this.handleInbox()
   }
 
-  /** Handles what waits, in order, as far as the room can act. */
+  /**
+   * Handles the inbox in order, while the room can act. Edges whose messages found the inbox full send them
+   * again after that.
+   */
   handleInbox(): void {
     while (this.#canAct()) {
       const waiting = this.#inbox.shift()
@@ -504,8 +533,8 @@ export class Room {
   }
 
   /**
-   * Whether a message has waited for so long that the node does better without it. What waited because the room could not act, such as for
-   * its store, is not late.
+   * True if a message has waited for so long that an overloaded node should drop it. Messages that arrived
+   * while the room could not act, such as during an outage of the store, are never late.
    */
   #isLate({ message, at = 0 }: Arrival): boolean {
     const { clock, load } = this.stream.environment
@@ -517,7 +546,9 @@ export class Room {
     )
   }
 
-  /** The node cannot handle a message in time: one with a ref is refused, which settles it, and one without is dropped. */
+  /**
+   * The overloaded node cannot handle a message in time: refuses a message with a ref, and drops one without.
+   */
   #shed({ message, from }: Arrival): void {
     if (message.kind !== 'message') return
     const { ref } = message
@@ -533,7 +564,7 @@ export class Room {
     )
   }
 
-  /** A mistake in this program, met where no one waits: it harms what it happened to, and not the node. */
+  /** A bug in this program, in work that no caller awaits. It ends this work, and not the node. */
   readonly #onBroken = (error: unknown): void => {
     this.stream.log.error({ err: error }, 'a step of the room failed unexpectedly')
   }
@@ -542,7 +573,7 @@ export class Room {
     this.stream.replies.send(edge, { kind: 'resend' })
   }
 
-  /** Another node owns the room: nothing more may leave. */
+  /** Another node owns the room. This node writes and sends nothing more for it. */
   fenced(): void {
     if (this.#ended) return
     this.#stage = 'ended'
@@ -554,8 +585,8 @@ export class Room {
   }
 
   /**
-   * A turn was cut off half way: the state in memory is torn. The room ends here as of its last flush, and the next owner does not start
-   * that turn again.
+   * A turn was cut off, so the state in memory is inconsistent. The room ends here as of its last flush. The
+   * next owner does not start the turn again.
    */
   cutOff(turn: RoomTurn): void {
     if (this.#ended) return
@@ -566,7 +597,7 @@ export class Room {
   }
 
   async #giveBack(turn: RoomTurn): Promise<void> {
-    // The call that was cut off is still on the stack, and takes back what it has begun.
+    // The call that was cut off is still on the stack, and undoes its changes first.
     await Promise.resolve()
     const { environment, name, epoch } = this.stream
     const { limits, records } = environment
@@ -580,10 +611,11 @@ export class Room {
   #end(end: RoomEnd, successor?: string): void {
     const { memberships, replies } = this.stream
     this.#admission.ended(end)
-    // The row names this node, which lives. The store keeps the row of a later owner.
+    // The row names this node. Since the node lives, no other node removes the row. The store keeps the row
+    // of a later owner.
     if (end === 'fenced' || (end === 'released' && !successor)) void this.stream.listing?.unlist()
     for (const arrival of this.#late.take()) this.#inbox.add(arrival)
-    // While the room still counts as here, so that no one asks for it before the edges know where it is.
+    // This comes before the end of the slot: an edge gets the new place before it can look for the room.
     for (const edge of [...memberships.edges])
       replies.send(edge, { kind: 'redirect', owner: successor ?? null })
     this.#slot.ended(end, this.epoch, successor)

@@ -4,7 +4,8 @@ import { join } from 'node:path'
 import * as v from 'valibot'
 import { afterEach, describe, expect, it } from 'vitest'
 import { recordingLog } from '../../test/support/redis-store.ts'
-import { RoomBench, roomWith, type TestMember } from '../../test/support/rooms/room-bench.ts'
+import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
+import type { TestMember } from '../../test/support/rooms/test-member.ts'
 import { defineRoom, type RoomDefinition } from './definition.ts'
 import { developRooms } from './loader.ts'
 
@@ -40,7 +41,7 @@ const duel = (
 
 const ada = { sub: 'ada' }
 
-/** Ada with one session, Bob, and Ada's second device that has asked to join. */
+/** Ada with one session, Bob, and the second device of Ada, which has sent its join. */
 async function twice(sameSub: 'allow' | 'replace' | 'refuse', { away = false } = {}) {
   const bench = new RoomBench([duel({ sameSub })])
   const phone = await bench.join('duel', 'phone', { ...ada, data: { device: 1 } })
@@ -57,7 +58,7 @@ const members = (bench: RoomBench) => bench.describe('duel')?.members.map(({ mem
 const codes = ({ errors }: TestMember) => errors.map(({ code }) => code)
 
 describe('sameSub: replace', () => {
-  it('gives the seat with its member id, place and layers to the newer session, and tells only the older one', async () => {
+  it('gives the seat with its member id, place and layers to the newer session, and notifies only the older one', async () => {
     const { bench, phone, bob, laptop } = await twice('replace')
     expect(members(bench)).toEqual(['phone', 'bob'])
     expect(laptop.members.map(({ member_id: id }) => id)).toEqual(['phone', 'bob'])
@@ -71,7 +72,7 @@ describe('sameSub: replace', () => {
     expect([phone, bob, laptop].flatMap(({ faults, errors }) => [...faults, ...errors])).toEqual([])
   })
 
-  it('lets the newer session play: its messages, events, layers and acks', async () => {
+  it('serves the newer session: messages, events, layers and acks', async () => {
     const { bench, laptop, bob } = await twice('replace')
     bench.message('duel', 'laptop', 'draw', 7, 1)
     await bench.say('duel', 'laptop', 'tell', 'hi', 2)
@@ -79,7 +80,7 @@ describe('sameSub: replace', () => {
     expect([laptop.heard, laptop.acked, bob.faults, laptop.faults]).toEqual([['told "hi"'], 2, [], []])
   })
 
-  it('ignores what the older session has still under way', async () => {
+  it('ignores messages of the older session that arrive late', async () => {
     const { bench, phone, laptop } = await twice('replace')
     bench.message('duel', 'phone', 'draw', 9, 1)
     bench.send('duel', 'phone', { kind: 'leave', reason: 'left', request_id: 2 })
@@ -90,7 +91,7 @@ describe('sameSub: replace', () => {
     expect(laptop.layers.get('member:phone')).toEqual({ hands: { phone: [] } })
   })
 
-  it('tells the older session also when it comes back', async () => {
+  it('answers the older session with the end of its seat when it resumes', async () => {
     const { bench, phone } = await twice('replace', { away: true })
     phone.heard.length = 0
     bench.attach('duel', phone)
@@ -98,13 +99,13 @@ describe('sameSub: replace', () => {
     expect(phone.heard).toEqual(['-phone replaced: the player has joined with another session'])
   })
 
-  it('brings back a player that was disconnected: presence, onReconnect and the new token’s data', async () => {
+  it('reconnects a player that was disconnected: presence, onReconnect and the new token’s data', async () => {
     const { bob } = await twice('replace', { away: true })
     expect(bob.heard).toEqual(['away phone', 'back phone'])
     expect(bob.state).toMatchObject({ log: ['joined phone', 'joined bob', 'back phone {"device":2}'] })
   })
 
-  it('answers the newer session’s join again when it is sent again', async () => {
+  it('answers a repeated join of the newer session', async () => {
     const { bench } = await twice('replace')
     const { request_id: requestId } = bench
       .sentOf('update')
@@ -118,7 +119,7 @@ describe('sameSub: replace', () => {
     )
   })
 
-  it('of three sessions in one update gives the seat to the last, and no one else hears of it', async () => {
+  it('gives the seat to the last of three sessions in one update, and does not notify the other members', async () => {
     const bench = new RoomBench([duel({ sameSub: 'replace' })])
     const bob = await bench.join('duel', 'bob', { sub: 'bob' })
     const all = ['one', 'two', 'three'].map((name) => bench.askToJoin('duel', name, ada))
@@ -130,7 +131,7 @@ describe('sameSub: replace', () => {
     expect(bob.faults).toEqual([])
   })
 
-  it('tells the others of a member that is kicked before the newer session has its join', async () => {
+  it('announces the departure of a member that is kicked before the join of the newer session is answered', async () => {
     const bench = new RoomBench([duel({ sameSub: 'replace' })])
     const phone = await bench.join('duel', 'phone', ada)
     const bob = await bench.join('duel', 'bob', { sub: 'bob' })
@@ -144,7 +145,7 @@ describe('sameSub: replace', () => {
     expect(members(heir)).toEqual(['bob'])
   })
 
-  it('takes no place of a full room while admit decides', async () => {
+  it('takes no place of a full room while admit runs', async () => {
     const gates: (() => void)[] = []
     const admit = () => new Promise<undefined>((go) => gates.push(() => go(undefined)))
     const bench = new RoomBench([duel({ sameSub: 'replace', admit })])
@@ -164,7 +165,7 @@ describe('sameSub: replace', () => {
     expect(members(bench)).toEqual(['phone', 'bob'])
   })
 
-  it('gives a client that joins again on its own no seat of a connected session', async () => {
+  it('gives a client that joins again automatically no seat of a connected session', async () => {
     const { bench, laptop } = await twice('replace')
     const phone = await bench.join('duel', 'phone again', { ...ada, rejoin: true })
     expect([codes(phone), laptop.inRoom]).toEqual([['replaced'], true])
@@ -174,7 +175,7 @@ describe('sameSub: replace', () => {
     expect([again.inRoom, members(bench)]).toEqual([true, ['phone', 'bob']])
   })
 
-  it('leaves players without sub alone', async () => {
+  it('does not apply to players without sub', async () => {
     const bench = new RoomBench([duel({ sameSub: 'replace' })])
     for (const name of ['one', 'two']) await bench.join('duel', name)
     expect(members(bench)).toEqual(['one', 'two'])
@@ -182,7 +183,7 @@ describe('sameSub: replace', () => {
 })
 
 describe.each(['journal', 'snapshot'] as const)('a seat that was taken over in a %s room', (durability) => {
-  it('is with the newer session, in its place, at the next owner', async () => {
+  it('belongs to the newer session, in the same place, at the next owner', async () => {
     const bench = new RoomBench([{ ...duel({ sameSub: 'replace' }), durability }])
     const phone = await bench.join('duel', 'phone', ada)
     const bob = await bench.join('duel', 'bob', { sub: 'bob' })
@@ -201,7 +202,7 @@ describe.each(['journal', 'snapshot'] as const)('a seat that was taken over in a
 })
 
 describe('sameSub: refuse', () => {
-  it.each([false, true])('refuses a second session, with the first one away: %s', async (away) => {
+  it.each([false, true])('refuses a second session, with the first one disconnected: %s', async (away) => {
     const { bench, laptop, bob } = await twice('refuse', { away })
     expect([codes(laptop), members(bench)]).toEqual([['already_joined'], ['phone', 'bob']])
     bench.send('duel', 'phone', { kind: 'leave', reason: 'left' })
@@ -209,7 +210,7 @@ describe('sameSub: refuse', () => {
     expect(bob.faults).toEqual([])
   })
 
-  it('lets in one of two sessions whose admit runs at the same time', async () => {
+  it('admits one of two sessions whose admit runs at the same time', async () => {
     const gates: (() => void)[] = []
     const admit = () => new Promise<undefined>((go) => gates.push(() => go(undefined)))
     const bench = new RoomBench([duel({ sameSub: 'refuse', admit })])
@@ -240,7 +241,7 @@ describe('sameSub: allow', () => {
   })
 })
 
-describe('replace', () => {
+describe('edited room types', () => {
   const stepping = (step: number, state?: v.GenericSchema) =>
     defineRoom({
       type: 'steps',
@@ -254,7 +255,7 @@ describe('replace', () => {
     })
 
   describe('a room type that is replaced', () => {
-    it('keeps the state of its running rooms, and handles their next message the new way', async () => {
+    it('keeps the state of its running rooms, and handles their next message with the new code', async () => {
       const { bench, ann } = await roomWith(stepping(1), ['ann'])
       await bench.say('steps', 'ann', 'go', null)
       bench.host.replaceRoom(stepping(10))
@@ -262,7 +263,7 @@ describe('replace', () => {
       expect([ann.state, ann.faults]).toEqual([{ at: 11 }, []])
     })
 
-    it('leaves rooms alone whose state does not fit any more', async () => {
+    it('does not change rooms whose state does not fit any more', async () => {
       const { bench, ann } = await roomWith(stepping(1), ['ann'])
       bench.host.replaceRoom(stepping(10, v.object({ at: v.string() })))
       await bench.say('steps', 'ann', 'go', null)
@@ -323,12 +324,12 @@ describe('replace', () => {
       const developed = await developRooms(folder, log)
       developed.watch((definition) => void changes.push(definition))
       closings.push(() => developed.close())
-      /** Waits for the definition: one edit can be seen twice, since a system may tell of it late. */
+      /** Waits for the definition. One edit can be reported twice, because the system may report it late. */
       const idle = (seconds: number) => expect.poll(() => changes.at(-1)?.idleSeconds).toBe(seconds)
       return { folder, rooms: developed.rooms, logged, idle }
     }
 
-    it('brings an edited room type, and keeps quiet about one that is broken, except in the log', async () => {
+    it('reports an edited room type, and only logs one that cannot be loaded', async () => {
       const { folder, logged, idle } = await watchedFolder(async (into) => {
         await writeFile(join(into, 'package.json'), '{ "type": "module" }')
         await writeFile(join(into, 'watched.ts'), source(1))
@@ -350,7 +351,7 @@ describe('replace', () => {
       await expect.poll(logged).toMatch(/"file":".*watched\.ts","msg":"room file gone/)
     })
 
-    it('loads a room type that was broken at the start once it is repaired, and the others before', async () => {
+    it('loads a broken room type after its repair, and the others before', async () => {
       const { folder, rooms, logged, idle } = await watchedFolder(async (into) => {
         await writeFile(join(into, 'broken.ts'), 'export default defineRoom({')
         await writeFile(join(into, 'whole.ts'), source(1).replace('watched', 'whole'))
@@ -361,7 +362,7 @@ describe('replace', () => {
       await idle(2)
     })
 
-    it('ignores a helper at the start, and loads the rooms beside it again when it is edited', async () => {
+    it('ignores a helper at the start, and loads the rooms beside it again after an edit of the helper', async () => {
       const { folder, rooms, logged, idle } = await watchedFolder(async (into) => {
         await writeFile(join(into, 'idle.ts'), 'export const idle = 2')
         await writeFile(
@@ -375,7 +376,7 @@ describe('replace', () => {
       await idle(3)
     })
 
-    it('refuses a second file of one type, and accepts a file that was renamed', async () => {
+    it('refuses a second file of one type, and accepts a renamed file', async () => {
       const { folder, logged, idle } = await watchedFolder((into) =>
         writeFile(join(into, 'watched.ts'), source(1)),
       )
@@ -386,7 +387,8 @@ describe('replace', () => {
       await idle(3)
     })
 
-    // Many editors write another file and rename it over the old one. A watch of the file itself would end with the first time.
+    // Many editors write another file and rename it over the old one. A watch of the file itself would end
+    // with the first edit.
     it('sees every edit of a file that is replaced by another each time', async () => {
       const { folder, idle } = await watchedFolder((into) => writeFile(join(into, 'watched.ts'), source(1)))
       for (const idleSeconds of [2, 3, 4]) {
@@ -396,7 +398,7 @@ describe('replace', () => {
       }
     })
 
-    it('sees a room type that comes in a folder of its own, and what is beside it', async () => {
+    it('sees a room type in a new folder, and edits of the files beside it', async () => {
       const { folder, idle } = await watchedFolder()
       await mkdir(join(folder, 'watched'))
       await writeFile(join(folder, 'watched/idle.ts'), 'export const idle = 2')

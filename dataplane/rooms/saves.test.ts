@@ -8,11 +8,11 @@ interface State {
   readonly notes: string[]
 }
 
-/** A database that keeps what is newest, and does as its mood says. */
+/** A database that keeps the newest save, and answers by its mood. */
 class Database {
   mood: 'fine' | 'fails' | 'hangs' = 'fine'
   readonly rows = new Map<string, { readonly state: State } & SavedAs>()
-  /** When it was asked, seconds; whatever came of it. */
+  /** Times of its calls in seconds, whatever their outcome. */
   readonly asked: number[] = []
   readonly refused: SavedAs[] = []
   readonly hung: (() => void)[] = []
@@ -83,7 +83,7 @@ describe('save', () => {
     expect(database.rows.get('a')).toMatchObject({ last: true, state: { notes: ['one', 'the end'] } })
   })
 
-  it('takes a room that changes to its database at most so often, and one that does not never', async () => {
+  it('writes a changing room at most once in everySeconds, and an unchanged room never', async () => {
     const { bench, database, add } = await saved()
     await bench.advance(60_000, 1000)
     expect(database.asked).toEqual([])
@@ -99,7 +99,7 @@ describe('save', () => {
     expect(database.rows.get('a')).toMatchObject({ key: 'a', projectId: 'prj_test', epoch, seq })
   })
 
-  it('takes only what is committed', async () => {
+  it('writes only committed states', async () => {
     const { bench, database, add } = await saved()
     await add('one')
     bench.store.mood = 'slow'
@@ -112,7 +112,7 @@ describe('save', () => {
     expect(database.notes).toEqual(['one', 'two'])
   })
 
-  it('that fails for an hour loses nothing: the room goes on and is kept, and the database gets all of it in the end', async () => {
+  it('that fails for an hour loses nothing: the room continues and is kept, and the database gets the whole state in the end', async () => {
     const { bench, database, add } = await saved()
     database.mood = 'fails'
     await add('one')
@@ -121,7 +121,7 @@ describe('save', () => {
     expect(database.asked.length).toBeLessThan(120)
     expect(database.asked.length).toBeGreaterThan(50)
     expect(bench.counts['save failed']).toBe(database.asked.length)
-    // Its node dies with it, and no one comes for a day.
+    // Its node dies, and no client joins for a day.
     bench.store.mood = 'deaf'
     bench.clock.advance(24 * HOUR_MS)
     const heir = bench.successor()
@@ -130,7 +130,7 @@ describe('save', () => {
     expect(bob.state).toEqual({ notes: ['one', 'two'] })
     await heir.advance(10_000, 500)
     expect(database.notes).toEqual(['one', 'two'])
-    // Now the store need not keep it any more.
+    // From now on, the store need not keep it.
     heir.store.mood = 'deaf'
     heir.clock.advance(24 * HOUR_MS)
     expect((await bench.successor([], { nodeId: 'node_c' }).join('board', 'cat')).state).toEqual({
@@ -138,7 +138,7 @@ describe('save', () => {
     })
   })
 
-  it('that fails keeps the room in the store, however long no node has it', async () => {
+  it('that fails keeps the room in the store, however long it has no owner', async () => {
     const { bench, database, add } = await saved({ onIdle: 'sleep' })
     database.mood = 'fails'
     await add('one')
@@ -148,7 +148,7 @@ describe('save', () => {
     expect((await heir.join('board', 'bob')).state).toEqual({ notes: ['one'] })
   })
 
-  it('that hangs holds up neither the room nor the next save, and cannot overwrite it', async () => {
+  it('that hangs delays neither the room nor the next save, and cannot overwrite the next save', async () => {
     const { bench, ann, database, add } = await saved()
     database.mood = 'hangs'
     await add('one')
@@ -164,7 +164,7 @@ describe('save', () => {
   })
 
   it.each(['dispose', 'sleep'] as const)(
-    'comes before an empty room ends (%s), which waits for it and can be joined meanwhile',
+    'comes before an empty room ends (%s), which can be joined until then',
     async (onIdle) => {
       const { bench, database, add, leave } = await saved(onIdle === 'sleep' ? { onIdle } : {})
       database.mood = 'fails'
@@ -184,7 +184,7 @@ describe('save', () => {
     },
   )
 
-  it('comes before a room that closes itself is forgotten; until then no one can join it', async () => {
+  it('comes before the deletion of a room that closes itself, which cannot be joined until then', async () => {
     const { bench, ann, database, add, end } = await saved()
     database.mood = 'fails'
     await add('one')
@@ -201,7 +201,7 @@ describe('save', () => {
     expect((await bench.join('board', 'bob')).state).toEqual({ notes: [] })
   })
 
-  it('is the business of the next owner, which lets the database refuse what the one before had under way', async () => {
+  it('is repeated by the next owner, so that the database can reject a late save of the earlier owner', async () => {
     const { bench, ann, database, add } = await saved()
     database.mood = 'hangs'
     await add('one')
@@ -220,7 +220,7 @@ describe('save', () => {
   })
 
   it.each(['fine', 'fails', 'hangs'] as const)(
-    'is tried once when the process ends and no other takes the room (the database: %s)',
+    'is tried once when the process ends and no other node takes the room (the database: %s)',
     async (mood) => {
       const { bench, database, add } = await saved()
       await add('one')
@@ -236,7 +236,7 @@ describe('save', () => {
     },
   )
 
-  it('saves what is stored nowhere else', async () => {
+  it('writes a state that the store does not keep', async () => {
     const { bench, database, add, leave } = await saved({ durability: 'none' })
     await add('one')
     await bench.advance(10_000, 500)

@@ -3,10 +3,10 @@ import type { RoomDefinition } from './definition.ts'
 import type { Timer } from './scheduler.ts'
 import type { RoomStream } from './stream.ts'
 
-/** How a room type is saved: `save` of its definition. */
+/** Option `save` of a room type. */
 type Save = NonNullable<RoomDefinition['save']>
 
-/** A room as of an update that stands; the state is a frozen copy. */
+/** A room as of a stored update. The state is a frozen copy. */
 export interface CommittedRoom {
   readonly state: Json
   readonly epoch: number
@@ -15,26 +15,27 @@ export interface CommittedRoom {
   readonly last: boolean
 }
 
-/** The longest pause after saves that failed, unless `everySeconds` is longer. */
+/** Longest pause after failed saves, unless `everySeconds` is longer. */
 const LONGEST_PAUSE_MS = 60_000
 
 /**
- * Takes the state of one room to a database of its room type: at most once in `everySeconds` while it changes, one save at a time, and after a
- * pause again where that fails. What is saved was committed before, wherever the room type is stored at all. A database may get two saves in
- * the wrong order, from this owner or from an earlier one; `(epoch, seq)` tells it which is newer.
+ * Saves the state of one room to the database of its room type. Saves run one at a time, at most once in
+ * `everySeconds` while the room changes, and again after a pause if one fails. If the store keeps the room,
+ * only committed states are saved. A database may get two saves in the wrong order, from this owner or an
+ * earlier one; `(epoch, seq)` shows which is newer.
  */
 export class RoomSaves {
   readonly #room: RoomStream
   readonly #timer: Timer
   #save: Save
   #unsaved = false
-  /** Whether the room has changed since the save that runs, or ran last, was begun. */
+  /** True if the room has changed since the last save started. */
   #changed = false
-  /** Whether a save is to begin as soon as the last update stands. */
+  /** True if a save starts as soon as the last update is stored. */
   #due = false
-  /** The save that runs: whether it succeeds. Never rejects. */
+  /** The save in progress, which resolves to its success. Never rejects. */
   #running: Promise<boolean> | undefined
-  /** In a row. */
+  /** Failed saves in a row. */
   #failures = 0
   #ended = false
   #givenUp = false
@@ -46,22 +47,22 @@ export class RoomSaves {
     this.#timer = room.environment.scheduler.timer(() => this.soon())
   }
 
-  /** Goes on by another definition. */
+  /** Replaces the `save` option. */
   redefine(save: Save): void {
     this.#save = save
   }
 
-  /** Whether the room is newer than what was saved last, as far as this owner knows. */
+  /** True if the room is newer than its last save, as far as this owner knows. */
   get unsaved(): boolean {
     return this.#unsaved
   }
 
-  /** Whether the last save failed. */
+  /** True if the last save failed. */
   get failing(): boolean {
     return this.#failures > 0
   }
 
-  /** The room is newer than what was saved: it is saved within this share (0–1) of `everySeconds`. */
+  /** The room has changed: saves it within this share (0–1) of `everySeconds`. */
   changed(share = 1): void {
     this.#unsaved = true
     this.#changed = true
@@ -69,12 +70,12 @@ export class RoomSaves {
       this.#timer.at(this.#now + share * this.#everyMs)
   }
 
-  /** An update stands. */
+  /** An update is stored. */
   committed(): void {
     if (this.#due) this.soon()
   }
 
-  /** Saves the room as soon as its last update stands, unless it is being saved. */
+  /** Saves the room as soon as its last update is stored, unless a save is in progress. */
   soon(): void {
     if (this.#running || this.#ended) return
     this.#timer.cancel()
@@ -83,10 +84,7 @@ export class RoomSaves {
     if (room) void this.#run(room)
   }
 
-  /**
-   * The last save: of the room as it will never be another, tried until it succeeds or is given up, or only once. Resolves with whether it
-   * succeeded.
-   */
+  /** Makes the last save of the room: once, or until it succeeds or is given up. Resolves to its success. */
   async last(room: CommittedRoom, tries: 'once' | 'until_saved'): Promise<boolean> {
     this.end()
     if (this.#givenUp) return false
@@ -107,13 +105,13 @@ export class RoomSaves {
     }
   }
 
-  /** Stops trying. */
+  /** Gives up the last save. */
   giveUp(): void {
     this.#givenUp = true
     this.#giveUp()
   }
 
-  /** Nothing more is saved. */
+  /** Starts no more saves, except `last`. */
   end(): void {
     this.#ended = true
     this.#due = false
@@ -137,7 +135,9 @@ export class RoomSaves {
     this.#failures = saved ? 0 : this.#failures + 1
   }
 
-  /** One call of the room type's function. One that hangs counts as failed, whatever comes of it later. */
+  /**
+   * Calls the room type's function once. A call that times out counts as failed, even if it succeeds later.
+   */
   async #attempt(room: CommittedRoom): Promise<boolean> {
     const { clock, limits, metrics } = this.#room.environment
     let cancel: (() => void) | undefined
@@ -173,7 +173,7 @@ export class RoomSaves {
     return this.#save.everySeconds * 1000
   }
 
-  /** How long to wait after a save that failed: twice as long each time, and not the same for every room. */
+  /** Pause after a failed save: twice as long each time, with a random part. */
   get #pauseMs(): number {
     const everyMs = this.#everyMs
     const longest = Math.min(Math.max(everyMs, LONGEST_PAUSE_MS), everyMs * 2 ** this.#failures)

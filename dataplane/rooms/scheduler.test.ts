@@ -37,7 +37,7 @@ describe('a scheduler', () => {
     expect(clock.pending).toBe(0)
   })
 
-  it('moves a timer that is set again, and forgets one that is cancelled', () => {
+  it('moves a timer that is set again, and does not run one that is cancelled', () => {
     const { clock, deferred, scheduler } = parts()
     let ran = 0
     const timer = scheduler.timer(() => ran++)
@@ -56,7 +56,7 @@ describe('a scheduler', () => {
     expect(ran).toBe(1)
   })
 
-  it('goes on when a timer throws', () => {
+  it('continues when a timer throws', () => {
     const { clock, errors, scheduler } = parts()
     let ran = 0
     scheduler
@@ -69,7 +69,7 @@ describe('a scheduler', () => {
     expect([ran, errors.length]).toEqual([1, 1])
   })
 
-  it('defers once for everything of one turn', () => {
+  it('defers once per turn', () => {
     const { deferred, scheduler } = parts()
     let ran = 0
     for (let i = 0; i < 10; i++) scheduler.timer(() => ran++).soon()
@@ -80,7 +80,7 @@ describe('a scheduler', () => {
 })
 
 describe('rooms of two nodes', () => {
-  it('act at the same moments by the wall clock, whenever their processes began', () => {
+  it('act at the same moments of the wall clock, whenever their processes started', () => {
     const beganAt = 1_795_000_000_000
     const momentsOf = (startedAt: number) => {
       const { clock, scheduler } = parts(startedAt)

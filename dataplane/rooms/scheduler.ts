@@ -1,15 +1,18 @@
 import { type Clock, MOMENT_MS } from '../../shared/clock.ts'
 
-/** Runs a callback after everything that this turn of the event loop still brings, such as the rest of the sockets' input. */
+/** Calls a callback after all that this turn of the event loop still does, such as reading other sockets. */
 export type Defer = (callback: () => void) => void
 
 /**
- * One wheel for the timers of every room: a heap of absolute deadlines, with at most one callback of the clock outstanding. What is
- * due runs in the order of its deadlines; a timer that throws is reported, and the others run.
+ * The timers of all rooms: a heap of absolute deadlines, with at most one pending callback of the clock. Due
+ * timers run in the order of their deadlines. If a timer throws, the error is reported and the others run.
  */
 export class Scheduler {
   readonly clock: Clock
-  /** Wall-clock time at monotonic 0, milliseconds: the slots of rooms are counted from there, so that those of all nodes begin together. */
+  /**
+   * Wall-clock time at monotonic 0, milliseconds. The slots of rooms are counted from it, so that those of
+   * all nodes start together.
+   */
   readonly wallAtZero: number
   readonly #defer: Defer
   readonly #onError: (error: unknown) => void
@@ -25,7 +28,7 @@ export class Scheduler {
     this.#onError = onError
   }
 
-  /** A timer that runs `run`; not waiting yet. */
+  /** Returns a timer that calls `run`. It does not wait yet. */
   timer(run: () => void): Timer {
     return new Timer(this, run)
   }
@@ -122,7 +125,7 @@ export class Scheduler {
   }
 }
 
-/** One recurring need of one room, such as its flushes. Costs nothing while it waits for nothing. */
+/** A recurring job of one room, such as its flushes. It costs nothing while it does not wait. */
 export class Timer {
   readonly #scheduler: Scheduler
   /** For Scheduler only, as `due`, `order`, `index` and `before`. */
@@ -141,7 +144,7 @@ export class Timer {
     return this.state !== 'idle'
   }
 
-  /** Runs once at `due` (monotonic milliseconds), instead of whenever it was to run before. */
+  /** Runs once at `due` (monotonic milliseconds). Replaces an earlier deadline. */
   at(due: number): void {
     if (this.state === 'at' && this.due === due) return
     this.cancel()
@@ -149,7 +152,7 @@ export class Timer {
     this.#scheduler.add(this, due)
   }
 
-  /** Runs once when this turn of the event loop has brought everything, instead of whenever it was to run before. */
+  /** Runs once at the end of this turn of the event loop. Replaces an earlier deadline. */
   soon(): void {
     if (this.state === 'soon') return
     this.cancel()
@@ -167,7 +170,7 @@ export class Timer {
   }
 }
 
-/** The ticks of a room: at a steady rate, with absolute deadlines, none while it is not set. */
+/** The ticks of a room: a steady rate with absolute deadlines. There are none until `set`. */
 export class TickTimer {
   readonly #scheduler: Scheduler
   readonly #phase: number
@@ -175,7 +178,7 @@ export class TickTimer {
   readonly #timer: Timer
   #pace: FixedRate | undefined
 
-  /** `phase`, 0–1: where in an interval this room ticks. */
+  /** `phase` (0–1): where in an interval this room ticks. */
   constructor(
     { scheduler, load }: { readonly scheduler: Scheduler; readonly load: Pick<NodeLoad, 'slowdown'> },
     phase: number,
@@ -190,7 +193,7 @@ export class TickTimer {
     })
   }
 
-  /** So many a second from now on; undefined: none. */
+  /** Sets the ticks per second. Undefined: no ticks. */
   set(rate: number | undefined): void {
     const { wallAtZero } = this.#scheduler
     this.#pace = rate === undefined ? undefined : new FixedRate(rate, this.#phase, this.#load, wallAtZero)
@@ -198,7 +201,7 @@ export class TickTimer {
     else this.#timer.cancel()
   }
 
-  /** No more until they are set again. */
+  /** Stops the ticks until the next `set`. */
   cancel(): void {
     this.#timer.cancel()
   }
@@ -208,27 +211,32 @@ export class TickTimer {
   }
 }
 
-/** How busy a node is at this moment. */
+/** Load of a node at this moment. */
 export interface NodeLoad {
-  /** How many times as long as asked for the intervals of flushes and ticks are; 1 while the node keeps up. */
+  /** Factor by which flushes and ticks are less frequent than configured. 1: the node keeps up. */
   readonly slowdown: number
-  /** True if the node is asked for more than it can do, so that inputs which have waited for long are not handled any more. */
+  /** True if the node cannot keep up, so that messages which have waited for long are dropped or refused. */
   readonly overloaded: boolean
 }
 
 /**
- * A rhythm with absolute deadlines: time is cut into slots of equal length, beginning at one of a few phases, so that rooms do not all
- * work at once and nothing drifts. Phases are `MOMENT_MS` apart or a little more: what meets wakes the process up once, and shares a write
- * to the store and to each other node. The slots of a node that slows down are longer by one factor for all rooms.
+ * A rate with absolute deadlines. Time is divided into slots of equal length. The slots of a room start at
+ * one of several phases, so that rooms do not all work at the same moment, and nothing drifts. Phases are
+ * `MOMENT_MS` or a little more apart: rooms with the same phase wake the process once, and share a write to
+ * the store and to each other node. On a node that slows down, the slots of all rooms are longer by the same
+ * factor.
  */
 export class FixedRate {
   readonly #intervalMs: number
-  /** Where slots begin on the monotonic clock, in intervals: between -1 and 1. */
+  /** Start of the slots on the monotonic clock, in intervals: between -1 and 1. */
   readonly #phase: number
   readonly #load: Pick<NodeLoad, 'slowdown'>
   #doneAt = Number.NEGATIVE_INFINITY
 
-  /** `phase` 0–1: about which part of an interval after a whole number of them since 1970 the slots begin. */
+  /**
+   * `phase` (0–1): part of an interval by which slots start after a whole number of intervals since 1970,
+   * rounded to one of the phases.
+   */
   constructor(perSecond: number, phase: number, load: Pick<NodeLoad, 'slowdown'>, wallAtZero: number) {
     this.#intervalMs = 1000 / perSecond
     const phases = Math.max(1, Math.floor(this.#intervalMs / MOMENT_MS + 1e-9))
@@ -236,25 +244,28 @@ export class FixedRate {
     this.#load = load
   }
 
-  /** When to act, at most once per slot: `now` while nothing was done in this slot, otherwise when the next one begins. */
+  /**
+   * Returns when to act, at most once per slot: `now` if nothing was done in this slot, otherwise the start
+   * of the next slot.
+   */
   next(now: number): number {
     const lengthMs = this.#lengthMs
     const acted = this.#slot(this.#doneAt, lengthMs)
     return this.#slot(now, lengthMs) > acted ? now : (acted + 1 + this.#phase) * lengthMs
   }
 
-  /** Something was done at `now`. */
+  /** The work of this slot was done at `now`. */
   done(now: number): void {
     this.#doneAt = now
   }
 
-  /** The first beginning of a slot after `now`: slots that were missed are skipped. */
+  /** Returns the start of the first slot after `now`. Missed slots are skipped. */
   following(now: number): number {
     const lengthMs = this.#lengthMs
     return (this.#slot(now, lengthMs) + 1 + this.#phase) * lengthMs
   }
 
-  /** A time that is the beginning of a slot, give or take rounding, belongs to that slot. */
+  /** Returns the slot of a time. The start of a slot belongs to it, also with rounding errors. */
   #slot(now: number, lengthMs: number): number {
     return Math.floor(now / lengthMs - this.#phase + 1e-9)
   }
@@ -265,18 +276,21 @@ export class FixedRate {
 }
 
 /**
- * What the inputs of all rooms together may take of one turn of the event loop, in milliseconds: flushes, sockets and the lease have
- * theirs in between.
+ * Time in milliseconds that the inputs of all rooms may take in one turn of the event loop. Flushes, sockets
+ * and the lease run in between.
  */
 const SHARE_MS = 10
 
-/** Less than this is not worth a callback of its own at the end of the turn. */
+/** Below this, a callback at the end of the turn is not worth its cost. */
 const COUNTED_FROM_MS = 1
 
-/** A room that waits is let on for this long at least before the next one is. */
+/** A waiting room may act for at least this long before the next one. */
 const QUANTUM_MS = 0.25
 
-/** A room that waits for its share of the event loop; `since`: the oldest of what waits with it, on the monotonic clock. */
+/**
+ * A room that waits for its share of the event loop. `since`: arrival of its oldest waiting message
+ * (monotonic clock).
+ */
 interface WaitingRoom {
   readonly run: () => void
   readonly since: number
@@ -285,13 +299,16 @@ interface WaitingRoom {
 /** A turn of room logic that takes this long is reported, and its room pauses. */
 const SLOW_MS = 100
 
-/** After a slow turn a room pauses so many times as long as the turn took: it gets at most a quarter of the event loop. */
+/**
+ * After a slow turn, the room pauses this many times as long as the turn took. So it gets at most a quarter
+ * of the event loop.
+ */
 const PAUSE_PER_TURN = 3
 
 /**
- * What the inputs of the rooms of a node take of each turn of the event loop. While they ask for more than their share, rooms wait, and are
- * let on one after the other, each for as long as the others: flushes, sockets, timers and the lease of the node have theirs in between,
- * however many messages come and however long each takes.
+ * The share that the inputs of a node's rooms have of each turn of the event loop. If they need more, rooms
+ * wait, and act one after the other, each for the same time. In between, the node runs flushes, sockets,
+ * timers and its lease, however many messages arrive and however long each takes.
  */
 export class LoopShare {
   readonly #clock: Clock
@@ -299,7 +316,7 @@ export class LoopShare {
   readonly #onSlow: (ms: number) => void
   #waiting: WaitingRoom[] = []
   #usedMs = 0
-  /** Up to where the room that is let on may go. */
+  /** Limit of `#usedMs` for the room that acts at present. */
   #mostMs = SHARE_MS
   #deferred = false
 
@@ -310,18 +327,18 @@ export class LoopShare {
     this.#onSlow = onSlow
   }
 
-  /** Whether what can wait shall wait. */
+  /** True if the rooms have used their time in this turn. */
   get used(): boolean {
     return this.#usedMs >= this.#mostMs
   }
 
-  /** For how long the inputs that are next have waited, milliseconds. */
+  /** How long the next inputs have waited, in milliseconds. */
   get waitedMs(): number {
     const [first] = this.#waiting
     return first ? this.#clock.monotonic() - first.since : 0
   }
 
-  /** Handling something took a room so long. */
+  /** A room has acted for `ms` milliseconds. */
   use(ms: number): void {
     if (ms >= SLOW_MS) this.#onSlow(ms)
     this.#usedMs += ms
@@ -351,7 +368,7 @@ export class LoopShare {
   }
 }
 
-/** The part of one room in `LoopShare`. */
+/** The share of one room. */
 export class RoomShare {
   readonly #loop: LoopShare
   readonly #scheduler: Scheduler
@@ -370,17 +387,19 @@ export class RoomShare {
     this.#pause = scheduler.timer(go)
   }
 
-  /** Whether the room pauses after a slow turn. */
+  /** True if the room pauses after a slow turn. */
   get pauses(): boolean {
     return this.#pause.waiting
   }
 
-  /** Whether the room may act now. */
+  /** True if the room may act now. */
   get may(): boolean {
     return !this.#waits && !this.pauses && !this.#loop.used
   }
 
-  /** Calls `go` when the room may act again. `since`: when the oldest of what waits came, on the monotonic clock. */
+  /**
+   * Calls `go` when the room may act again. `since`: arrival of the oldest waiting message (monotonic clock).
+   */
   wait(since: number): void {
     if (this.#waits || this.pauses) return
     this.#waits = true
@@ -390,7 +409,10 @@ export class RoomShare {
     }, since)
   }
 
-  /** The room has acted since `began`, on the monotonic clock. `goesOn`: it may have to pause. */
+  /**
+   * The room has acted since `began` (monotonic clock). `goesOn`: the room has not ended, and may have to
+   * pause.
+   */
   use(began: number, goesOn: boolean): void {
     const now = this.#scheduler.clock.monotonic()
     const ms = now - began

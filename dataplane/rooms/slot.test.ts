@@ -43,13 +43,13 @@ const said = (bench: RoomBench, kind: keyof typeof SAID): ToOwner =>
 const send = (bench: RoomBench, kind: keyof typeof SAID): boolean =>
   bench.host.receive(said(bench, kind), 'node_edge')
 
-/** A room name in a state; `end` lets it leave this node. */
+/** A room name in one state. `end` makes it leave this node. */
 interface Staged {
   readonly bench: RoomBench
   readonly end: () => Promise<void>
 }
 
-/** The room waits for its `load`. `end` lets that fail, or finds a node that takes no more rooms. */
+/** The room waits for its `load`. `end` makes that fail, or finds a node that takes no more rooms. */
 async function opening(fails = false): Promise<Staged> {
   let end = (_: undefined): void => {}
   const load = () =>
@@ -116,7 +116,10 @@ const STAGES: Record<Exclude<SlotState, 'gone'>, () => Promise<Staged>> = {
   },
 }
 
-/** What a message of each kind meets in a state: the room handles it, or it waits and then goes to the next owner. */
+/**
+ * Effect of each kind of message in a state: the room handles it, or it waits and then goes to the next
+ * owner.
+ */
 async function reactions(state: keyof typeof STAGES) {
   const met: Record<string, 'handled' | 'forwarded' | 'answered'> = {}
   for (const kind of KINDS) {
@@ -151,7 +154,7 @@ describe('RoomSlot', () => {
   })
 
   it.each(['opening', 'frozen', 'leaving'] as const)(
-    'in state %s: keeps the order of what waits, on its way to the next owner',
+    'in state %s: forwards waiting messages in their order to the next owner',
     async (state) => {
       const { bench, end } = await STAGES[state]()
       for (const kind of KINDS) send(bench, kind)
@@ -162,7 +165,7 @@ describe('RoomSlot', () => {
     },
   )
 
-  it('in state frozen: handles what waits in its order when the room is still its own', async () => {
+  it('in state frozen: handles waiting messages in their order when the node still owns the room', async () => {
     const { bench } = await STAGES.frozen()
     for (const ref of [1, 2, 3]) bench.message('counter', 'ann', 'inc', null, ref)
     bench.mayAct = true
@@ -172,7 +175,7 @@ describe('RoomSlot', () => {
     expect(bench.redirected).toEqual([])
   })
 
-  it('in state opening: refuses what waits if the room cannot be opened', async () => {
+  it('in state opening: refuses waiting messages if the room cannot be opened', async () => {
     const { bench, end } = await opening(true)
     for (const kind of KINDS) send(bench, kind)
     await end()
@@ -191,7 +194,7 @@ describe('RoomSlot', () => {
     expect([bench.redirected, bench.counts['error room_unavailable']]).toEqual([[], 3])
   })
 
-  it('in no state: gives back and does not count a new room if the node takes no more rooms since', async () => {
+  it('in no state: gives back and does not count a new room if the node has stopped taking rooms', async () => {
     const bench = new RoomBench([counting('journal')])
     bench.askToJoin('counter', 'ann')
     bench.host.refuseMore()
@@ -201,7 +204,7 @@ describe('RoomSlot', () => {
     expect((await rooms.inspect(NAME))?.owner ?? null).toBeNull()
   })
 
-  it('in no state: lets edges send again what found the inbox full, also if the type is not installed', async () => {
+  it('in no state: makes edges resend messages that found the inbox full, also if the type is not installed', async () => {
     const bench = new RoomBench([], { limits: { waitingMessages: 1 } })
     const { rooms } = bench.store.store
     const { fence } = (await rooms.claim(NAME, 'node_b', 0, 600_000))!
@@ -212,7 +215,7 @@ describe('RoomSlot', () => {
     expect(bench.sent.map(({ kind }) => kind)).toEqual(['no_seat', 'answer', 'redirect'])
   })
 
-  it('in no state: counts joins that may not make the room', async () => {
+  it('in no state: counts joins that may not create the room', async () => {
     const bench = new RoomBench([counting('journal')], { quota: { maxRooms: 1 } })
     await bench.join('counter', 'ann')
     bench.askToJoin('counter', 'bob', { key: 'b' })

@@ -31,19 +31,19 @@ import { CannotMigrate, createState, type LiveTree, NewerState, treeOf } from '.
 import type { ClaimedRoom } from './stream.ts'
 import type { Outcome } from './table.ts'
 
-/** Epoch of answers about a room that is not here: it belongs to no owner. */
+/** Epoch of answers about a room that does not run here. */
 export const NO_EPOCH = { epoch: 0 }
 
 /**
- * State of a room name at the node that owns it. `opening`: messages wait while the room is restored or made.
- * `running`: they are handled. `frozen`: they wait, since the node's lease has run out or the store is silent. `leaving`: they wait for the next
- * owner. `gone`: nothing of it is left here.
+ * State of a room name at the node that owns it. `opening`: the room is being restored or created, and
+ * messages wait. `running`: messages are handled. `frozen`: they wait, because the node has no lease or the
+ * store does not answer. `leaving`: they wait for the next owner. `gone`: the node has nothing of the room.
  */
 export type SlotState = 'opening' | 'running' | 'frozen' | 'leaving' | 'gone'
 
 /**
- * One room name at this node, from its claim to its end. Its inbox holds what cannot be handled yet. The inbox has two ways out: all of it is
- * forwarded to the next owner, or it is answered by the table of refusals.
+ * One room name at this node, from its claim to its end. The inbox holds messages that cannot be handled yet.
+ * They are forwarded to the next owner, or answered by the table of refusals.
  */
 export class RoomSlot {
   readonly address: RoomAddress
@@ -78,14 +78,14 @@ export class RoomSlot {
     return this.#room.frozen ? 'frozen' : 'running'
   }
 
-  /** A message from an edge for a room that does not run yet. It waits in the inbox, or is refused if the inbox is full. */
+  /** Queues a message for a room that does not run yet. If the inbox is full, the message is refused. */
   receive(message: ToOwner, from: string): void {
     this.#host.wait(this.inbox, { message, from })
   }
 
-  /** Restores the room that this node has claimed, or makes it, and runs it. */
+  /** Restores or creates the room that this node has claimed, and runs it. */
   begin(claim: Claim, mayMake: boolean): void {
-    // No one waits for what follows: a mistake in it harms this room, and not the node.
+    // No caller awaits this. A bug in it harms this room, and not the node.
     this.#begin(claim, mayMake).catch((error) => {
       this.environment.log.error(
         { err: error, room: this.address.name },
@@ -113,16 +113,16 @@ export class RoomSlot {
     this.#host.add(this.#room)
     const { epoch, log, memberships } = this.#room.stream
     log.debug({ epoch, members: memberships.size }, 'room opened')
-    // Before anything else can arrive.
+    // Before any other message arrives.
     this.#room.handleInbox()
     return true
   }
 
-  /** The room is no longer here. The rest of its inbox goes to the node `successor`, or to the next owner. */
+  /** The room has ended here. The rest of its inbox goes to the node `successor`, or to the next owner. */
   ended(end: RoomEnd, epoch: number, successor: string | undefined): void {
     const { log, metrics } = this.environment
     if (end === 'asleep') metrics.roomsAsleep.inc({ room_type: this.address.roomType })
-    // A few a day, and what an operator searches the log for then.
+    // Releases and fences are few a day. An operator searches the log for them.
     log[end === 'disposed' || end === 'asleep' ? 'debug' : 'info'](
       { room_id: roomIdOf(this.address), end, epoch, successor },
       'room ended',
@@ -130,13 +130,13 @@ export class RoomSlot {
     this.#forward(successor)
   }
 
-  /** All that waits goes to `owner`, or to whichever node has the room by then. */
+  /** Forwards the inbox to the node `owner`, or to the node that has the room by then. */
   #forward(owner: string | undefined): void {
     this.#leave()
     this.environment.cluster.router.redirect(this.address, this.inbox, owner)
   }
 
-  /** All that waits is answered, or looks for the room again. */
+  /** Answers the inbox. Messages that look for the room again are forwarded. */
   #refuse(place: Nowhere): void {
     this.#leave()
     this.#host.refuse(this.address, this.inbox, place)
@@ -151,7 +151,7 @@ export class RoomSlot {
   }
 }
 
-/** The room logic made no room; code and text are for the client that asked for it. */
+/** Room logic created no room. Code and text are for the client whose message asked for it. */
 class CannotCreate extends Error {
   override readonly name = 'CannotCreate'
   readonly code: ErrorCode
@@ -162,7 +162,10 @@ class CannotCreate extends Error {
   }
 }
 
-/** `load` brought nothing, not even that there is nothing: the room may be made at another time. The text says why. */
+/**
+ * `load` failed or timed out, so it is unknown whether the database has the room. A later join may succeed.
+ * The text gives the reason.
+ */
 class CannotLoad extends Error {
   override readonly name = 'CannotLoad'
 }
@@ -171,25 +174,25 @@ class LoadTimeout extends Error {
   override readonly name = 'LoadTimeout'
 }
 
-/** What came of an opening: the room runs here, has to be found again, or is nowhere. */
+/** Result of an opening: the room runs here, has to be looked up again, or cannot be served. */
 type Opened = { readonly at: 'here' } | { readonly at: 'unknown' } | Nowhere
 
 const MAX_REASON_LENGTH = 300
 const DAY_MS = 86_400_000
 
 /**
- * Opens a room under its claim: restores it, or makes it for the first join, if it was counted for one (`mayMake`). Where that leads to no
- * room, the claim is given back. Rejects only for mistakes in this program.
+ * Opens a claimed room: restores it, or creates it for the first join if the claim was counted for a new room
+ * (`mayMake`). If neither is possible, gives the claim back. Rejects only for bugs in this program.
  */
 async function openRoom(slot: RoomSlot, found: Claim, mayMake: boolean): Promise<Opened> {
   const { environment, address, definition, inbox } = slot
   const { fence } = found
   const stuck = new StuckTurns(found, environment.clock)
-  // One that did not come to the end of its last turn has ended, but for its last save.
+  // A room whose `onDispose` did not return has ended, except for its last save.
   const ended = stuck.last?.hook === 'onDispose' && !definition.save
   const claim = ended ? endedClaim(found, environment.format) : found
   if (stuck.last) logStuck(slot, claim, stuck.last)
-  // Not once more: the code may be another by the time the note is gone.
+  // Do not retry: when the note has expired, the room may run different code.
   if (stuck.last?.hook === 'migrate') {
     await giveBack(slot, claim, false)
     return unavailable(address, 'its state could not be brought to the version of its code')
@@ -201,7 +204,7 @@ async function openRoom(slot: RoomSlot, found: Claim, mayMake: boolean): Promise
     const restored = restore(claim, format)
     const left = restored ? [] : outcomesLeft(claim, format, clock.now())
     answerRepeated(slot, left)
-    // A request to a room that exists runs no hook of joins.
+    // A request to an existing room runs no hook of joins.
     if (!restored) refuseStuck(slot, stuck, 'request')
     first = firstMaker(inbox)
     const begin = restored ?? (first && mayMake ? await created(slot, first, fence.epoch, left) : undefined)
@@ -217,7 +220,7 @@ async function openRoom(slot: RoomSlot, found: Claim, mayMake: boolean): Promise
   }
 }
 
-/** The outcomes in a record; none if it cannot be read. */
+/** Returns the outcomes in a record, or none if it cannot be read. */
 export function outcomesIn(claim: Claim, format: JournalFormat): readonly Outcome[] {
   try {
     return restore(claim, format)?.tables.outcomes.rows ?? []
@@ -226,14 +229,14 @@ export function outcomesIn(claim: Claim, format: JournalFormat): readonly Outcom
   }
 }
 
-/** A claim as it would be if the owner had ended the room: the outcomes of its requests are left. */
+/** Returns the claim as if the owner had ended the room: only the outcomes of its requests are left. */
 function endedClaim(claim: Claim, format: JournalFormat): Claim {
   const outcomes = outcomesIn(claim, format)
   const left = outcomes.length > 0 && { outcomes: format.outcomes(outcomes) }
   return { ...claim, snapshot: undefined, journal: [], ...left }
 }
 
-/** The new room that a join or a request makes. Undefined: it makes none. */
+/** Creates a room for the first join or request. Undefined: that message creates no room. */
 async function created(
   slot: RoomSlot,
   first: Maker,
@@ -244,7 +247,7 @@ async function created(
   const tree = await firstState(slot, first, epoch)
   if (!tree) return undefined
   const { codes, onIdle, sleepDays } = definition
-  // It outlives a node that dies before it has kept the code once.
+  // The code stays claimed until the room renews it, also if this node dies before the first renewal.
   const lifeMs = onIdle === 'sleep' ? Math.max(LISTED_MS, sleepDays * DAY_MS) : LISTED_MS
   const code = codes ? await environment.codes.claim(address, lifeMs) : undefined
   const now = Math.floor(environment.clock.now())
@@ -252,9 +255,9 @@ async function created(
 }
 
 /**
- * The state that a room which is nowhere begins with: what `load` brings, or else what `create` makes, if the join may make a room. Of a room that `join` makes under
- * `epoch`: under the claim, validator and all, so that what does not return is known of by whichever node claims the room next. Rejects
- * with CannotCreate, or with CannotLoad after at most `loadMs`.
+ * Returns the first state of a new room: from `load`, or else from `create` if the message may create a room.
+ * All of this runs under the claim, also the validator of the options. So the next owner finds the note of a
+ * turn that did not return. Rejects with CannotCreate, or with CannotLoad after at most `loadMs`.
  */
 async function firstState(slot: RoomSlot, join: Maker, epoch: number): Promise<LiveTree | undefined> {
   const { environment, address, definition } = slot
@@ -304,7 +307,7 @@ async function loadState(
     ])
     if (state === null)
       throw new RoomLogicError('load returned null; return the state, or undefined when there is none')
-    // Reading what it brought may run code of the room type: getters, toJSON.
+    // Reading the loaded value may run code of the room type: getters, toJSON.
     const tree =
       state === undefined
         ? undefined
@@ -315,7 +318,7 @@ async function loadState(
     const timedOut = error instanceof LoadTimeout
     count(timedOut ? 'timed_out' : 'failed')
     const refused = failures.explain(`load of ${type}`, error)
-    // It is not started again soon: to try again is of no use.
+    // The turn was cut off, and is not started again for a while. A retry would not help.
     if (error instanceof TurnCut) throw new CannotCreate(refused)
     const { message } = refused
     throw new CannotLoad(`its state could not be loaded: ${timedOut ? 'that takes too long' : message}`)
@@ -324,7 +327,7 @@ async function loadState(
   }
 }
 
-/** The last owner ended because of a turn of this room, and could count nothing any more. */
+/** The process of the last owner ended during a turn of this room, so it could not log the turn. */
 function logStuck({ environment, address }: RoomSlot, { over }: Claim, cause: TurnCause): void {
   environment.log.error(
     fieldsOf({ ...cause, room: { name: address.name, epoch: over } }),
@@ -332,7 +335,7 @@ function logStuck({ environment, address }: RoomSlot, { over }: Claim, cause: Tu
   )
 }
 
-/** Refuses joins, or requests with `create`, that an owner did not come to the end of. */
+/** Refuses joins, or requests with `create`, whose turns did not return under an earlier owner. */
 function refuseStuck({ inbox, replies }: RoomSlot, stuck: StuckTurns, kind: 'join' | 'request'): void {
   const { hook } = stuck.last ?? {}
   const isStuck = (message: ToOwner): boolean => {
@@ -346,7 +349,7 @@ function refuseStuck({ inbox, replies }: RoomSlot, stuck: StuckTurns, kind: 'joi
     replies.turnAway(arrival, nowhere('not_created', FAILED))
 }
 
-/** Answers the requests that an earlier room of this name has carried out: they make no room. */
+/** Answers requests that an earlier room of this name has handled. They create no room. */
 function answerRepeated({ address: room, inbox, replies }: RoomSlot, left: readonly Outcome[]): void {
   if (left.length === 0) return
   const outcomes = new Map(left.map((outcome) => [outcome.id, outcome]))
@@ -370,7 +373,7 @@ async function cannotOpen(slot: RoomSlot, claim: Claim, error: unknown): Promise
     await giveBack(slot, claim, error instanceof CannotLoad)
     return unavailable(address, error.message)
   }
-  // A new room got no code.
+  // A new room could not claim a code.
   if (error instanceof StoreUnavailable) {
     await giveBack(slot, claim, true)
     return unavailable(address, 'the store does not answer')
@@ -392,15 +395,15 @@ function logNewer({ environment, address }: RoomSlot, error: Error): void {
   )
 }
 
-/** Gives up a claim that led to no room, so that it can be claimed again. */
+/** Releases a claim that led to no room, so that nodes can claim the room again. */
 async function giveBack({ environment, address }: RoomSlot, claim: Claim, forget: boolean): Promise<void> {
   const { clock, format, limits, log, records, wakeups } = environment
   const { fence } = claim
   const { name } = address
   try {
-    // There may be a time of a room that has ended: it would be looked for again and again.
+    // An ended room may have left a wakeup time. Nodes would try to wake the room again and again.
     if (forget) await wakeups.set(name, fence, undefined)
-    // A room that cannot be opened now keeps what is left of its life.
+    // A room that cannot be opened now keeps the rest of its life.
     if (!forget) {
       await records.release(name, fence, { forget })
       return
@@ -413,7 +416,7 @@ async function giveBack({ environment, address }: RoomSlot, claim: Claim, forget
   }
 }
 
-/** Removes the row of a room that slept, and is not opened under its claim. */
+/** Removes the row of a sleeping room that is not opened under its claim. */
 export function unlist({ listings, log }: RoomEnvironment, address: RoomAddress, epoch: number): void {
   const { name, projectId, roomType } = address
   const removed = { roomId: roomIdOf(address), epoch, version: 1, value: undefined }
@@ -423,8 +426,8 @@ export function unlist({ listings, log }: RoomEnvironment, address: RoomAddress,
 }
 
 /**
- * Puts the damaged record of a room that was just claimed aside. The text of the error is for the log, and for an operator who reads the
- * record: it has no state and no payload.
+ * Moves the damaged record of a claimed room to quarantine. The text of the error is for the log, and for an
+ * operator who reads the record: it contains no state and no payload.
  */
 async function quarantine(
   { environment, address }: RoomSlot,

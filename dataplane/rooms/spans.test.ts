@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
-import { RecordingTracer } from '../../test/support/recording-tracer.ts'
 import { counter } from '../../test/support/rooms/counter-room.ts'
 import { RoomBench } from '../../test/support/rooms/room-bench.ts'
+import { RecordingTracer } from '../../test/support/tracing.ts'
 import { defineRoom } from './definition.ts'
 
 const EDGE = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
@@ -53,13 +53,13 @@ describe('the span of a join at the owner of the room', () => {
     ])
   })
 
-  it('does not exist when the edge records none, or is older than traces', async () => {
+  it('does not exist if the edge records none, or does not know traces', async () => {
     const { tracer, bench } = traced([counter()])
     await bench.join('counter', 'ann')
     expect(tracer.spans).toEqual([])
   })
 
-  it('begins once, however often the edge asks', async () => {
+  it('starts once, however often the edge sends the join', async () => {
     const { room, gates } = guarded()
     const { tracer, bench } = traced([room])
     for (let i = 0; i < 3; i++) await bench.join('guarded', 'ann', { requestId: 1, traceparent: EDGE })
@@ -70,7 +70,7 @@ describe('the span of a join at the owner of the room', () => {
     expect(tracer.open).toEqual([])
   })
 
-  it('tells why there was no membership', async () => {
+  it('has the reason why there was no membership', async () => {
     const { room, gates } = guarded()
     const { tracer, bench } = traced([room])
     for (const name of ['ann', 'bob', 'eve']) await bench.join('guarded', name, { traceparent: EDGE })
@@ -87,20 +87,20 @@ describe('the span of a join at the owner of the room', () => {
     ])
   })
 
-  it.each(['left', 'fenced'])('ends when the join comes to nothing behind a commit: %s', async (ending) => {
+  it.each(['left', 'fenced'])('ends if the join fails behind a commit: %s', async (ending) => {
     const { room, gates } = guarded()
     const { tracer, bench } = traced([room])
     await bench.join('guarded', 'bob')
     bench.store.mood = 'slow'
     gates.shift()!(undefined)
     await bench.settle()
-    // It waits behind the flush that brings bob, which is under way.
+    // It waits behind the flush with bob, which is in flight.
     await bench.join('guarded', 'ann', { traceparent: EDGE })
     gates.shift()!(undefined)
     await bench.settle()
     expect(tracer.open).toEqual(['room.join'])
     if (ending === 'left') bench.send('guarded', 'ann', { kind: 'leave', reason: 'left' })
-    // Another node turns out to own the room.
+    // Another node owns the room.
     else await bench.claimed('guarded')
     bench.store.mood = 'fine'
     bench.store.let()

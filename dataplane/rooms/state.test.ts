@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { pino } from 'pino'
 import * as v from 'valibot'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { codeOf, ROOT } from '../../test/support/pages/pages.ts'
+import { codeOf, ROOT } from '../../test/support/pages.ts'
 import { type BenchOptions, RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
 import { Inbox } from '../inbox.ts'
 import { defineRoom, type RoomDefinition } from './definition.ts'
@@ -41,8 +41,9 @@ describe('the state of a room', () => {
     },
   })
 
-  // Were it alive, the state would change outside of every turn: no one is sent a patch of it, and no checksum fits any more.
-  it.each(['throws', 'succeeds'])('cannot be used any more once a turn is over that %s', async (ends) => {
+  // If the view stayed usable, the state would change outside of turns: no patch would contain the change,
+  // and no checksum would fit.
+  it.each(['throws', 'succeeds'])('cannot be used after a turn that %s', async (ends) => {
     const { bench, ann } = await roomWith(keeper, ['ann'])
     await bench.say('keeper', 'ann', 'keep', ends === 'throws')
     const before = ann.state
@@ -62,14 +63,14 @@ describe('the state of a room', () => {
     expect([bob.state, bob.faults]).toEqual([before, []])
   })
 
-  it('is not for tasks, which are told so', async () => {
+  it('cannot be used by tasks, which get an error', async () => {
     const { bench, ann } = await roomWith(keeper, ['ann'])
     await bench.say('keeper', 'ann', 'wait', null)
     await bench.settle()
     expect(ann.state).toMatchObject({ heard: expect.stringMatching(/^state_outside_turn/) })
   })
 
-  it('does not follow what was put into it', async () => {
+  it('does not change with a value that was put into it', async () => {
     const { bench, ann } = await roomWith(keeper, ['ann'])
     await bench.say('keeper', 'ann', 'own', null)
     mine.x = 8
@@ -82,7 +83,10 @@ describe('the state of a room', () => {
 describe('first state', () => {
   type State = { notes: string[] }
 
-  /** A board whose states are in a database: each call of it waits until the test answers, with a state, with nothing or with an error. */
+  /**
+   * A board whose states are in a database. The test answers each call: with a state, with nothing, or with
+   * an error.
+   */
   function database() {
     const calls: {
       readonly asked: unknown[]
@@ -107,7 +111,7 @@ describe('first state', () => {
   const REFUSED = { code: 'room_unavailable' }
 
   describe('load', () => {
-    it('brings the first state of a room for all who wait for it; without one the room is made', async () => {
+    it('returns the first state of a room for all waiting joins, and without one the room is created', async () => {
       const { board, calls } = database()
       const bench = new RoomBench([board])
       const ann = await bench.join('board', 'ann', { options: { size: 3 } })
@@ -126,7 +130,7 @@ describe('first state', () => {
       expect([bench.counts['load loaded'], bench.counts['load none']]).toEqual([1, 1])
     })
 
-    it('that does not end refuses those who wait, who may try again; other rooms do not notice', async () => {
+    it('that does not return refuses the waiting joins, which may try again, and does not affect other rooms', async () => {
       const { board, calls } = database()
       const bench = new RoomBench([board], { quota: { maxRooms: 2 } })
       const ann = await bench.join('board', 'ann')
@@ -170,7 +174,7 @@ describe('first state', () => {
       },
     )
 
-    it('leaves the room to others when its node is told to go meanwhile', async () => {
+    it('leaves the room to other nodes if its node closes before it returns', async () => {
       const { board, calls } = database()
       const bench = new RoomBench([board])
       await bench.join('board', 'ann')
@@ -184,7 +188,7 @@ describe('first state', () => {
     })
   })
 
-  describe('a join that makes no room', () => {
+  describe('a join that may not create a room', () => {
     const NOT_FOUND = [{ code: 'room_not_found' }]
     const plain = (onIdle: 'dispose' | 'sleep' = 'dispose') =>
       defineRoom({
@@ -197,7 +201,7 @@ describe('first state', () => {
     const finding = { create: false } as const
     const leave = (bench: RoomBench) => bench.send('board', 'ann', { kind: 'leave', reason: 'left' })
 
-    it('is refused if there is none: nothing is claimed, made or counted', async () => {
+    it('is refused if there is none: nothing is claimed, created or counted', async () => {
       const bench = new RoomBench([plain()], { quota: { maxRooms: 1, perMinute: 1 } })
       const ann = await bench.join('board', 'ann', finding)
       expect(ann.errors).toMatchObject(NOT_FOUND)
@@ -207,7 +211,7 @@ describe('first state', () => {
       expect(bob.inRoom).toBe(true)
     })
 
-    it('is refused if the room has ended, and leaves it to no owner', async () => {
+    it('is refused if the room has ended, and leaves it without an owner', async () => {
       const bench = new RoomBench([plain()])
       await bench.join('board', 'ann')
       leave(bench)
@@ -218,7 +222,7 @@ describe('first state', () => {
       expect((await bench.join('board', 'cat')).inRoom).toBe(true)
     })
 
-    it('opens a room that sleeps', async () => {
+    it('opens a sleeping room', async () => {
       const bench = new RoomBench([plain('sleep')])
       await bench.join('board', 'ann')
       leave(bench)
@@ -228,7 +232,7 @@ describe('first state', () => {
       expect(bob.state).toEqual({ notes: ['new'] })
     })
 
-    it('gets a seat in a room that another join makes, whichever of them came first', async () => {
+    it('gets a seat in a room that another join creates, whichever of them came first', async () => {
       const bench = new RoomBench([plain()])
       const inbox = new Inbox(10)
       const seat = {
@@ -265,7 +269,7 @@ describe('first state', () => {
       expect(joined).toEqual(['ann', 'bob', 'cat'])
     })
 
-    it('gets a seat in a room that load brings, and is refused if load brings none, which counts for nothing', async () => {
+    it('gets a seat in a room that load returns, and is refused without being counted if load returns none', async () => {
       const { board, calls } = database()
       const bench = new RoomBench([board], { quota: { maxRooms: 1 } })
       const ann = await bench.join('board', 'ann', finding)
@@ -278,7 +282,7 @@ describe('first state', () => {
       expect(bob.state).toEqual({ notes: ['kept'] })
     })
 
-    it('leaves the room to a join that comes during load and may make it', async () => {
+    it('leaves the room to a join that arrives during load and may create it', async () => {
       const { board, calls } = database()
       const bench = new RoomBench([board])
       const ann = await bench.join('board', 'ann', finding)
@@ -329,7 +333,7 @@ describe('migration', () => {
     delete (state as { counts?: unknown }).counts
   })
 
-  /** A room of the first version, in which ann has counted to two, and then its node has died. */
+  /** A room of the first version, in which ann has counted to two. Then its node has died. */
   async function orphan(options: BenchOptions = {}) {
     const bench = new RoomBench([first], options)
     const ann = await bench.join('counts', 'ann')
@@ -337,7 +341,7 @@ describe('migration', () => {
     await bench.say('counts', 'ann', 'inc', null, 2)
     bench.store.mood = 'deaf'
     const { store } = bench.successor()
-    /** A node with other code has the same store. */
+    /** Another node with other code, on the same store. */
     const node = (definition: RoomDefinition, nodeId = 'node_b') => {
       const other = new RoomBench([definition], { clock: bench.clock, store: store.store, nodeId })
       other.members.set('ann', ann)
@@ -348,7 +352,7 @@ describe('migration', () => {
     return { ann, node, inspect }
   }
 
-  it('docs/guides/changing-state.md shows two versions, the second of which goes on with a room of the first', async () => {
+  it('docs/guides/changing-state.md shows two versions, of which the second continues a room of the first', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'roomful-versions-'))
     onTestFinished(() => rm(folder, { recursive: true }))
     await symlink(join(ROOT, 'node_modules'), join(folder, 'node_modules'), 'junction')
@@ -372,7 +376,7 @@ describe('migration', () => {
   })
 
   describe('a room type with a newer version of its state', () => {
-    it('brings the state there through every version between, which members see as the next update', async () => {
+    it('migrates the state through every version between, which members see as the next update', async () => {
       const { ann, node, inspect } = await orphan()
       const { seq } = ann
       const owner = node(inPlace)
@@ -383,7 +387,7 @@ describe('migration', () => {
       expect([ann.state, ann.acked]).toEqual([{ by_name: { all: 3 } }, 3])
     })
 
-    it('does so once: the next owner goes on with what there is', async () => {
+    it('migrates once: the next owner continues with the new state', async () => {
       const { ann, node } = await orphan()
       const owner = node(second)
       await owner.resume('counts', ann)
@@ -395,7 +399,7 @@ describe('migration', () => {
       expect([ann.state, ann.resyncs, heir.counts.migrated]).toEqual([{ counts: [3] }, 0, undefined])
     })
 
-    it('is not claimed by a node whose code is older, whether it asks or was given the room before it knew', async () => {
+    it('keeps its rooms from nodes with older code, whether they look for the room or get it before they know its version', async () => {
       const { ann, node, inspect } = await orphan()
       const owner = node(second)
       await owner.resume('counts', ann)
@@ -420,7 +424,7 @@ describe('migration', () => {
       ['returns a promise', third(() => Promise.resolve({}))],
       ['returns what it assigns', third((state) => (state.counts.length = 3))],
       ['returns null', third(() => null)],
-    ])('keeps a room shut whose migrate %s, and loses nothing of it', async (_, broken) => {
+    ])('refuses joins to a room whose migrate %s, and loses nothing of the room', async (_, broken) => {
       const { ann, node, inspect } = await orphan()
       const shut = node(broken)
       const bob = await shut.join('counts', 'bob')
@@ -439,7 +443,7 @@ describe('migration', () => {
       expect(ann.state).toEqual({ counts: [2] })
     })
 
-    it('brings running rooms there when a file is replaced, and leaves those alone that it cannot', async () => {
+    it('migrates running rooms when a file is replaced, and leaves those unchanged that it cannot migrate', async () => {
       const bench = new RoomBench([second])
       const ann = await bench.join('counts', 'ann')
       bench.host.replaceRoom(
@@ -452,7 +456,7 @@ describe('migration', () => {
       bench.host.replaceRoom(inPlace)
       await bench.say('counts', 'ann', 'inc', null, 2)
       expect(ann.state).toEqual({ by_name: { all: 2 } })
-      // A successor of a node that dies now does not migrate again.
+      // A successor does not migrate again if the node dies now.
       expect((await bench.store.store.rooms.inspect('prj_test/counts:a'))?.stateVersion).toBe(3)
       bench.host.replaceRoom(second)
       await bench.say('counts', 'ann', 'inc', null, 3)
@@ -489,7 +493,7 @@ describe('room limits', () => {
   let endings: (() => void)[] = []
 
   describe('the size of a state', () => {
-    it('is about what a snapshot takes', () => {
+    it('is approximately that of a snapshot', () => {
       const state = Array.from({ length: 1000 }, (_, n) => ({
         id: n,
         name: `item ${n}`,
@@ -516,7 +520,8 @@ describe('room limits', () => {
   describe('a state at its limit', () => {
     const limits: Partial<RoomLimits> = { stateBytes: 10_000 }
 
-    // Below half of the limit turns were counted with their flush only: one of them, or many before the flush, came to beyond it.
+    // Below half of the limit, turns were counted only at their flush. One turn, or many before a flush,
+    // could exceed the limit.
     it.each([
       ['at each turn', 0],
       ['ten times a second', 10],
@@ -538,7 +543,7 @@ describe('room limits', () => {
         expect(full).toHaveLength(11)
         expect(ann.errors.map(({ code }) => code)).toEqual(Array(10).fill('room_logic_failed'))
         expect(bench.counts['limit state']).toBe(10)
-        // What was written in the place of something else is not counted twice.
+        // A value that replaces another is not counted twice.
         for (let n = 0; n < 40; n++) await say('put', { at: '0', bytes: 900 - n })
         await say('take', '3')
         await say('put', { at: 'last', bytes: 900 })
@@ -548,7 +553,7 @@ describe('room limits', () => {
       },
     )
 
-    it('is told of in the log once it is near, and again only after it was small', async () => {
+    it('is logged once when it is near, and again only after it was small', async () => {
       const warned: string[] = []
       const log = pino({ level: 'warn' }, { write: (line: string) => void warned.push(JSON.parse(line).msg) })
       const { bench } = await roomWith(shelf(0), ['ann'], { limits, log })
@@ -564,7 +569,7 @@ describe('room limits', () => {
       expect(warned).toHaveLength(2)
     })
 
-    it('holds for the first state as well', async () => {
+    it('applies to the first state, too', async () => {
       const bench = new RoomBench([shelf(0)], { limits })
       const ann = await bench.join('shelf', 'ann', { options: { bytes: 11_000 } })
       expect(ann.errors).toMatchObject([{ code: 'room_logic_failed' }])
@@ -572,7 +577,7 @@ describe('room limits', () => {
   })
 
   describe('tasks of a room', () => {
-    it('are so many at once: the turn that starts one more fails, until an outcome has come', async () => {
+    it('are limited: the turn that starts one more fails, until an outcome has arrived', async () => {
       endings = []
       const { bench, ann } = await roomWith(shelf(0), ['ann'], { limits: { tasks: 3 } })
       for (const count of [2, 2, 1, 1]) bench.message('shelf', 'ann', 'start', count)

@@ -27,30 +27,30 @@ import {
 } from './live-object.ts'
 import type { CodeRoom } from './room-code.ts'
 
-/** From this part of its limit on the size of a state is told of in the log. */
+/** From this part of its limit on, the size of a state is logged. */
 const WARNED_AT = 0.8
-/** Below this part of the limit it is told of again when it comes near. */
+/** Below this part of the limit, the warning is armed again. */
 const FORGOTTEN_AT = 0.5
 
-/** The authoritative state of one room, which turns change one after the other, within the limit on its size. */
+/** The authoritative state of one room. Turns change it one after the other, within its size limit. */
 export class LiveState {
-  /** What of it is hidden; undefined: nothing ever is. */
+  /** The hidden parts. Undefined: the room type has no layers. */
   readonly layers: Layers | undefined
   readonly #limit: number
   readonly #tree: LiveTree
-  /** Before the turn. */
+  /** Bytes before the turn. */
   #bytes = 0
   #present: Json | undefined
   #warned = false
 
-  /** `limit`: bytes. `rules`: what of the state is hidden. */
+  /** `limit`: bytes. `rules`: the layers of the room type. */
   constructor(tree: LiveTree, limit: number, rules?: LayerRules) {
     this.#limit = limit
     this.#tree = tree
     this.layers = rules && new Layers(rules, tree)
   }
 
-  /** A frozen copy of the state for room code, made when it is first asked for after a turn. */
+  /** A frozen copy of the state for room code, made at its first use after a turn. */
   get present(): Json {
     this.#present ??= frozen(guarded(this.#tree.plain()))
     return this.#present
@@ -66,38 +66,46 @@ export class LiveState {
     return this.#tree.bytes / this.#limit
   }
 
-  /** As of the last flush, with what is hidden. To be read at once: the next flush changes it. */
+  /**
+   * The whole state as of the last flush, with hidden parts. Use it immediately: the next flush changes it.
+   */
   get flushed(): Json {
     return this.#tree.flushed
   }
 
-  /** Of all that `flushed` is: not for members. */
+  /** Checksum of `flushed`. Members do not get it. */
   get flushedChecksum(): number {
     return this.#tree.checksum
   }
 
-  /** What everyone sees of it as of the last flush. To be read at once: the next flush changes it. */
+  /**
+   * The part of the state that all members see, as of the last flush. Use it immediately: the next flush
+   * changes it.
+   */
   get base(): Json {
     return this.layers ? this.layers.base : this.#tree.flushed
   }
 
-  /** Of `base`. */
+  /** Checksum of `base`. */
   get checksum(): number {
     return this.layers ? this.layers.checksum : this.#tree.checksum
   }
 
-  /** Whether turns have written anything since the last flush. */
+  /** True if turns have written something since the last flush. */
   get dirty(): boolean {
     return this.#tree.dirty
   }
 
-  /** Begins an atomic turn, which `commit` or `undo` must end. Returns what a handler gets as the state. */
+  /** Begins an atomic turn, which ends with `commit` or `undo`. Returns the state for the handler. */
   begin(): unknown {
     this.#bytes = this.#tree.bytes
     return this.#tree.begin()
   }
 
-  /** The turn has succeeded; `instead`: the state to be, unless undefined. Throws when it may not stand: then `undo` has to end it. */
+  /**
+   * Ends a successful turn. `instead`: the new state, unless undefined. Throws if the state is not allowed:
+   * call `undo` then.
+   */
   commit(instead: unknown): void {
     if (instead !== undefined) this.#tree.replace(instead)
     const { bytes } = this.#tree
@@ -106,20 +114,23 @@ export class LiveState {
     if (this.#tree.commit()) this.#present = undefined
   }
 
-  /** The turn, which is called `name`, has failed: the state is as before. Returns what to throw for what it threw. */
+  /**
+   * Ends a failed turn of the handler `name`, and restores the state. Returns the error to throw in place of
+   * `thrown`.
+   */
   undo(name: string, thrown: unknown, definition: RoomDefinition): unknown {
     this.#tree.undo()
     return thrown instanceof NotJson ? stateError(name, thrown, definition) : thrown
   }
 
-  /** The difference between the present state and that of the last flush, which becomes the last; undefined: there is none. */
+  /** Returns the change since the last flush. Undefined: there is none. */
   flush(): Delta | undefined {
     return this.#tree.flush()
   }
 
   /**
-   * Size of the state in bytes if it has come near the limit, to be logged. Undefined: it has not, or this was returned before and the
-   * state has not been below half of the limit since then.
+   * Returns the size of the state in bytes if it is near the limit, to be logged. Undefined: it is not, or
+   * this was returned before and the size has not been below half of the limit since then.
    */
   nearLimit(): number | undefined {
     const { bytes } = this.#tree
@@ -130,7 +141,10 @@ export class LiveState {
   }
 }
 
-/** The state that `create` makes, of at most so many bytes. Throws what that threw, or a RoomLogicError. */
+/**
+ * Returns the state that `create` makes, of at most `mostBytes`. Throws what `create` throws, or a
+ * RoomLogicError.
+ */
 export function createState(definition: RoomDefinition, options: unknown, mostBytes: number): LiveTree {
   const state = definition.create(options)
   if (typeof (state as { then?: unknown } | undefined)?.then === 'function')
@@ -141,7 +155,9 @@ export function createState(definition: RoomDefinition, options: unknown, mostBy
   return tree
 }
 
-/** A whole state that `name` of a room type has made, of at most so many bytes. Throws a RoomLogicError. */
+/**
+ * Returns a whole state that `name` of a room type has made, of at most `mostBytes`. Throws a RoomLogicError.
+ */
 export function treeOf(
   name: string,
   state: unknown,
@@ -178,7 +194,7 @@ function stateError(
 const framesOf = (stack: string): string[] =>
   stack.split('\n').filter((line) => /^ +at /.test(line) && !isOwnFrame(line))
 
-/** A state has more bytes than it may have. */
+/** The state has more bytes than its limit. */
 export class StateTooLarge extends RoomLogicError {}
 
 /** Throws StateTooLarge for a state of more than `limit` bytes. */
@@ -189,12 +205,15 @@ function requireSize(bytes: number, limit: number): void {
   )
 }
 
-/** The state of a room could not be brought to the version of its code; the room stays as it is. The text is for players. */
+/**
+ * The state of a room could not be migrated to the version of its code. The room stays unchanged. The text is
+ * for players.
+ */
 export class CannotMigrate extends Error {
   override readonly name = 'CannotMigrate'
 }
 
-/** The state of a room is of a newer version than the code here. */
+/** The state of a room has a newer version than the code here. */
 export class NewerState extends Error {
   override readonly name = 'NewerState'
 
@@ -206,8 +225,9 @@ export class NewerState extends Error {
 }
 
 /**
- * Brings a state of version `from` to that of the definition, one `migrate` after the other, as one turn: all of it, or nothing. Throws
- * CannotMigrate, and NewerState where there is no way back.
+ * Migrates a state from version `from` to that of the definition, with one `migrate` after the other. All of
+ * it is one turn, which succeeds as a whole or changes nothing. Throws CannotMigrate, or NewerState if the
+ * state is newer.
  */
 export function migrate(
   state: LiveState,
@@ -257,10 +277,10 @@ function migrateState(state: LiveState, from: number, definition: RoomDefinition
   }
 }
 
-/** A longer log of a turn is dropped after it, and a shorter one is written over by the next. */
+/** If the log of a turn is longer, it is dropped after the turn. Otherwise the next turn reuses it. */
 const KEPT_LOG = 1000
 
-/** How a step of a turn is undone. */
+/** One step of a turn, with the data for its undo. */
 export interface Step {
   kind: 'written' | 'marked' | 'ordered' | 'linked' | 'spliced'
   container: Live
@@ -269,50 +289,53 @@ export interface Step {
 }
 
 /**
- * The state of a room as two trees. The *live* one is what turns read and write, through views: one Proxy for each container, made when it
- * is first asked for. The *flushed* one is plain JSON as of the last flush, and stands still between flushes.
+ * The state of a room as two trees. Turns read and write the *live* tree through views: one Proxy for each container, created at its
+ * first use. The *flushed* tree is plain JSON as of the last flush, and does not change between flushes.
  *
- * A write is logged, to be undone, and marks its entry as changed where it holds what it held at the last flush; the containers around it
- * are marked as well. A flush visits the marked entries only: it makes the delta, brings the flushed tree up to date, and keeps the
- * sum of each container's entry hashes (docs/protocol.md) by taking the old entry's out and the new one's in.
+ * A write is logged for its undo. It also marks its entry, and the containers around it, as changed. A flush visits only marked
+ * entries: it builds the delta, updates the flushed tree, and keeps the sum of each container's entry hashes (docs/protocol.md) by
+ * subtracting the old entry's hash and adding the new one's.
  *
- * What is put in is copied in, so nothing outside refers to either tree. Only an array or object put in the place of another takes over
- * those parts that were in that already: elements that a `filter` left stay what they are.
+ * New values are copied, so nothing outside refers to either tree. An array or object that replaces another one takes over the parts
+ * that it has in common with the other: elements that a `filter` kept stay the same objects.
  */
 export class LiveTree {
-  /** A turn may have put another root in the place of the flushed one. */
+  /** A turn may have replaced the flushed root, so its checksum is kept here. */
   #checksum = 0
   readonly #holder: LiveObject
   #log: Step[] = []
   #steps = 0
   readonly #marks = new Marks()
-  /** How many there were before the turn. */
+  /** Number of marks before the turn. */
   #marked = 0
-  /** Pairs of container and key. */
+  /** Entries that this turn has deleted: container and key. */
   #deleted: [LiveObject, string][] = []
   #open = false
 
-  /** Copies, checks, measures and hashes what it begins with, each once: what `create` returned, or a record holds. Throws NotJson. */
+  /**
+   * Copies, checks, measures and hashes the first state, from `create` or a record, each once. Throws
+   * NotJson.
+   */
   constructor(state: unknown) {
     this.#holder = new LiveObject(this)
     this.#holder.target[ROOT] = this.copied(state, this.#holder, ROOT)
-    this.#holder.settle()
+    this.#holder.firstFlush()
     this.#checksum = hashOf(this.#root) >>> 0
   }
 
-  /** Begins a turn: until it ends, views can be used. Returns the state for handlers: a view, or a scalar. */
+  /** Begins a turn, in which views can be used. Returns the state for handlers: a view, or a scalar. */
   begin(): unknown {
     this.#open = true
     this.#marked = this.#marks.count
     return viewOf(this.#root)
   }
 
-  /** Puts another state in the place of the present one. Throws NotJson. */
+  /** Replaces the whole state. Throws NotJson. */
   replace(state: unknown): void {
     this.#holder.write(ROOT, state)
   }
 
-  /** Ends the turn: what it did stands. Returns whether it wrote anything. */
+  /** Ends the turn, and keeps its changes. Returns true if it wrote anything. */
   commit(): boolean {
     const wrote = this.#steps > 0
     for (const [container, key] of this.#deleted)
@@ -321,42 +344,43 @@ export class LiveTree {
     return wrote
   }
 
-  /** Ends the turn: all is as before. */
+  /** Ends the turn, and undoes its changes. */
   undo(): void {
     this.#undoTo(0)
     this.#marks.undoTo(this.#marked)
     this.#end()
   }
 
-  /** Whether anything was written since the last flush. */
+  /** True if anything was written since the last flush. */
   get dirty(): boolean {
     return this.#holder.first !== undefined
   }
 
-  /** About what the live state takes as MessagePack, a fifth more or less where values are small. */
+  /** Estimated bytes of the live state as MessagePack, accurate to about a fifth if values are small. */
   get bytes(): number {
     return bytesOf(this.#root)
   }
 
-  /** As of the last flush. To be read at once: the next flush changes it. */
+  /** The state as of the last flush. Use it immediately: the next flush changes it. */
   get flushed(): Json {
     return this.#holder.flushed![ROOT]!
   }
 
-  /** Of the state as of the last flush; 0 … 2^32 - 1. */
+  /** Checksum of the state as of the last flush, from 0 to 2^32 - 1. */
   get checksum(): number {
     return this.#checksum
   }
 
-  /** The root, where that is an object. */
+  /** The root, if it is an object. */
   get object(): LiveObject | undefined {
     const root = this.#root
     return root instanceof LiveObject ? root : undefined
   }
 
   /**
-   * Calls `visit` for the entries that the present turn has written of objects which lie in at most `levels` others, and in no array:
-   * with the path, and with what is there now. Those that were deleted, or are in something that was taken out, are left out.
+   * Calls `visit` for the object entries that the present turn has written, with path and present value. Only
+   * entries of objects that lie in at most `levels` others and in no array count. Skips deleted entries, and
+   * those that are no longer in the tree.
    */
   written(levels: number, visit: (path: readonly string[], slot: Slot) => void): void {
     for (let i = 0; i < this.#steps; i++) {
@@ -368,7 +392,9 @@ export class LiveTree {
     }
   }
 
-  /** The keys that lead to an entry of an object; undefined: it is in an array, or not in the tree. */
+  /**
+   * Returns the keys that lead to an entry of an object. Undefined: it is in an array, or not in the tree.
+   */
   #pathOf(container: LiveObject, key: string): string[] | undefined {
     if (container === this.#holder) return []
     const path = [key]
@@ -379,12 +405,12 @@ export class LiveTree {
     return path
   }
 
-  /** A copy of the live state. */
+  /** Returns a copy of the live state. */
   plain(): Json {
     return plainOf(this.#root)
   }
 
-  /** What has changed since the last flush; the flushed state is brought up to date. */
+  /** Returns the change since the last flush, and updates the flushed tree. */
   flush(): Delta | undefined {
     const change = this.#holder.flush()
     this.#marks.clear()
@@ -403,7 +429,7 @@ export class LiveTree {
     this.#open = false
   }
 
-  // What follows is for containers.
+  // The methods below are for containers.
 
   requireOpen(): void {
     if (!this.#open)
@@ -412,7 +438,7 @@ export class LiveTree {
       )
   }
 
-  /** Whether an entry may stand for one that was deleted. */
+  /** True if this turn has deleted entries. */
   get hasDeleted(): boolean {
     return this.#deleted.length > 0
   }
@@ -421,7 +447,7 @@ export class LiveTree {
     this.#deleted.push([container, key])
   }
 
-  /** Writes down what is needed to undo a step. */
+  /** Logs a step for its undo. */
   log(kind: Step['kind'], container: Live, key: string | number, before: unknown): void {
     const step = this.#log[this.#steps]
     if (step === undefined) this.#log.push({ kind, container, key, before })
@@ -448,8 +474,8 @@ export class LiveTree {
   }
 
   /**
-   * What a value becomes as an entry of `parent`: itself, or a copy. What is in `place` now, which it is put in the place of, gives it its
-   * parts. Throws NotJson.
+   * Returns `value` as an entry of `parent`: a scalar, or a copy. The copy takes over parts of `place`, the
+   * entry that it replaces. Throws NotJson.
    */
   copied(value: unknown, parent: Live, key: string | number, place?: Before): Slot {
     const steps = this.#steps
@@ -489,7 +515,7 @@ export class LiveTree {
     return copy
   }
 
-  /** One entry of a copy which takes the place of `old`, where `place` is this entry. */
+  /** Returns one entry of a copy that replaces `old`. `place`: the entry of `old` at this key. */
   #part(
     value: unknown,
     copy: Live,
@@ -520,7 +546,7 @@ export class LiveTree {
     return part
   }
 
-  /** The container of a view of this tree. */
+  /** Returns the container of a view of this tree. */
   #ownOf(value: object): Live | undefined {
     const container = containerOf(value)
     return container?.tree === this ? container : undefined

@@ -25,18 +25,18 @@ import { FixedRate, type Timer } from './scheduler.ts'
 import { LiveState, migrate } from './state.ts'
 import type { Tables } from './table.ts'
 
-/** A room as its node has claimed it. */
+/** A claimed room, before it runs. */
 export interface ClaimedRoom {
   readonly environment: RoomEnvironment
   readonly address: RoomAddress
   readonly definition: RoomDefinition
   readonly fence: Fence
   readonly log: RoomLog
-  /** What the store held, or a new room, which is of the epoch of the claim. */
+  /** The room as the store had it, or a new room with the epoch of the claim. */
   readonly begin: RestoredRoom
-  /** What earlier owners did not come to the end of. */
+  /** Turns that did not return under earlier owners. */
   readonly stuck: StuckTurns
-  /** `member_id` of the message that the room was made for. Undefined: there was a room. */
+  /** `member_id` of the message that creates the room. Undefined: the room existed. */
   readonly maker: string | undefined
 }
 
@@ -47,9 +47,9 @@ const NONE: readonly never[] = []
 const NO_ROOM = new Uint8Array(0)
 
 /**
- * A room's members and state, and its way out: gathers what turns did, flushes it as one update, has it committed where the room type is
- * durable, and only then delivers it. One update is under way at a time; what comes meanwhile gathers for the next (group commit), so
- * their order holds.
+ * Members and state of a room, and the path of its changes. Collects the effects of turns, flushes them as
+ * one update, commits the update if the room type is durable, and then delivers it. One update is in flight
+ * at a time. Later changes wait for the next update (group commit), so updates keep their order.
  */
 export class RoomStream {
   readonly environment: RoomEnvironment
@@ -64,13 +64,13 @@ export class RoomStream {
   readonly state: LiveState
   readonly tables: Tables
   readonly notices: RoomNotices
-  /** The last updates that members saw, for those who missed some. */
+  /** The latest updates that members received, for members that missed some. */
   readonly history: History
   readonly delivery: Delivery
   readonly replies: Replies
-  /** What takes the state to a database; undefined: the room type has none. */
+  /** Saves the state to the database of the room type. Undefined: the type has no `save`. */
   saves: RoomSaves | undefined
-  /** What keeps the room's row and code in the store; undefined: the room type has neither. */
+  /** Keeps the room's row and code in the store. Undefined: the room type has neither. */
   listing: RoomListing | undefined
   /** When the room was made, milliseconds since 1970. */
   readonly createdAt: number
@@ -78,31 +78,31 @@ export class RoomStream {
   readonly phase: number
   /** The room's record in the store. */
   readonly record: FencedLog
-  /** Whether the store keeps the room at all. */
+  /** True if the store keeps the room. */
   readonly stored: boolean
-  /** Whether acks wait until their update is committed. */
+  /** True if acks wait for the commit of their update. */
   readonly durable: true | undefined
   readonly #room: Room
   readonly #durability: RoomDurability
   readonly #hidesMembers: boolean
-  /** Whether a room of this type rests until it is joined, and for how long one without owner stays in the store. */
+  /** Whether an idle room of this type sleeps, and how long the store keeps a sleeping room. */
   #sleeps = false
   #sleepMs = 0
-  /** Of the flushed state, and of the state as it is since it was migrated. */
-  #stateVersion: number
+  /** Version of the flushed state, and of the present state. */
+  #flushedVersion: number
   #version: number
   #code: string | undefined
-  /** The code is another since the last flush. */
+  /** The code has changed since the last flush. */
   #codeChanged = false
   #wasCutOff = false
   readonly #timer: Timer
   #pace: FixedRate | undefined
   #pending = new Pending()
-  /** Of the last flush, which may be under way. */
+  /** Seq of the last flush, which may still be in flight. */
   #seq: number
-  /** The flush that is being committed, or is withheld. */
+  /** The flush that is being committed, or that is withheld. */
   #underWay: Flush | undefined
-  /** The flush under way is committed, but this node may not speak. */
+  /** The flush in flight is committed, but the room is stopped or this node has no lease. */
   #withheld = false
   #done: Promise<void> = Promise.resolve()
   #stopped = false
@@ -126,12 +126,12 @@ export class RoomStream {
     this.grants = begin.grants
     const owner = { name: address.name, epoch: fence.epoch }
     const turn = { room: owner, hook: 'migrate', subject: '', ref: 0, type: '', principal: '' } as const
-    // The functions of its layers run.
+    // The functions of the layers run here.
     this.state = environment.code.run(turn, () => new LiveState(tree, limits.stateBytes, definition.layers))
     this.tables = begin.tables
     this.notices = new RoomNotices(environment, address, definition)
     this.#seq = seq
-    this.#stateVersion = begin.stateVersion
+    this.#flushedVersion = begin.stateVersion
     this.#version = definition.version
     this.createdAt = begin.createdAt
     this.#code = begin.code
@@ -141,11 +141,11 @@ export class RoomStream {
     this.#hidesMembers = definition.hidesMembers
     const frames = new RoomFrames(this.roomId, environment.codecs, this.#hidesMembers)
     this.history = new History(limits.history, historyBudget, frames, format, begin.base)
-    if (this.#isAsTold(begin.told))
+    if (this.#hidesTheSame(begin.shown))
       begin.history.forEach((update, i) => {
         this.history.add(update, begin.updates[i])
       })
-    // The room type hides something else than it did: everyone needs all that is theirs.
+    // The room type hides other parts than before, so old updates do not fit. Members get a snapshot.
     else this.history.clear({ epoch: fence.epoch, seq })
     this.replies = new Replies(address, this, environment)
     const { members } = this.memberships
@@ -159,17 +159,21 @@ export class RoomStream {
     this.#migrate(definition)
     if (begin.epoch >= fence.epoch) return
     this.listing?.rewrite()
-    // Whether the owner before has saved it is not known, and the database is to know of this one.
+    // The earlier owner may not have saved the room. The save also gives the database the epoch of this
+    // owner.
     this.saves?.changed(this.phase)
     this.#durability.takenOver()
   }
 
-  /** The state of an older version is brought to that of the definition, as the first turn of this owner. Throws where it cannot be. */
+  /**
+   * Migrates a state of an older version to that of the definition, as the first turn of this owner. Throws
+   * if that fails.
+   */
   #migrate(definition: RoomDefinition): void {
     try {
-      // The room does not run yet: a migration that is cut off is one that failed.
+      // The room does not run yet, so a migration that is cut off counts as failed.
       const { name, epoch } = this
-      migrate(this.state, this.#stateVersion, definition, this.environment, { name, epoch })
+      migrate(this.state, this.#flushedVersion, definition, this.environment, { name, epoch })
     } catch (error) {
       this.end()
       throw error
@@ -177,13 +181,16 @@ export class RoomStream {
     if (this.state.dirty) this.touch()
   }
 
-  /** A turn was cut off half way: only what was flushed before may be used, and no turn starts any more. */
+  /** A turn was cut off. Only the flushed state is valid, and no turn starts any more. */
   cutOff(turn: RoomTurn): void {
     this.#wasCutOff = true
     this.#room.cutOff(turn)
   }
 
-  /** Room code outside of a turn has run since `began`, on the monotonic clock: it counts for the room's share of the event loop. */
+  /**
+   * Counts room code that ran outside of a turn since `began` (monotonic clock) in the room's share of the
+   * event loop.
+   */
   used(began: number): void {
     this.#room.used(began)
   }
@@ -192,7 +199,7 @@ export class RoomStream {
     return this.#wasCutOff
   }
 
-  /** What has happened since the last flush; turns add to it, then `touch`. */
+  /** Changes since the last flush. Turns add to it, then call `touch`. */
   get pending(): Pending {
     return this.#pending
   }
@@ -201,44 +208,44 @@ export class RoomStream {
     return this.record.epoch
   }
 
-  /** When a node has to run the room, as of its last flush, in milliseconds since 1970. Undefined: at no time. */
+  /** When a node has to run the room, as of the last flush: milliseconds since 1970. Undefined: never. */
   get wakeAt(): number | undefined {
     return this.stored ? this.tables.flushedDue : undefined
   }
 
-  /** The version of the state as of the last flush. */
+  /** Version of the state as of the last flush. */
   get flushedVersion(): number {
-    return this.#stateVersion
+    return this.#flushedVersion
   }
 
-  /** The version of the state as it is. */
+  /** Version of the present state. */
   get stateVersion(): number {
     return this.#version
   }
 
-  /** Code of the room. Undefined: it has none. */
+  /** Code of the room. Undefined: the room has none. */
   get code(): string | undefined {
     return this.#code
   }
 
-  /** Gives the room another code, which its next update stores. */
+  /** Replaces the room's code. The next update stores it. */
   changeCode(code: string): void {
     this.#code = code
     this.#codeChanged = true
     this.touch()
   }
 
-  /** Whether turns have written to the state, or shown or hidden a layer, since the last flush. */
+  /** True if turns have changed the state, or shown or hidden a layer, since the last flush. */
   get dirty(): boolean {
     return this.state.dirty || this.grants.dirty
   }
 
-  /** Whether everything that happened is delivered. */
+  /** True if all changes are delivered. */
   get quiet(): boolean {
     return this.#pending.since === undefined && !this.#underWay
   }
 
-  /** Whether a flush is being committed: members do not know the flushed state yet. */
+  /** True while a flush is being committed. Members do not have the flushed state yet. */
   get committing(): boolean {
     return this.#underWay !== undefined
   }
@@ -248,15 +255,16 @@ export class RoomStream {
     return { seq: this.#seq, checksum: this.state.checksum }
   }
 
-  /** Whether nothing is flushed or delivered, until `resume`. */
+  /** True if flushes and deliveries are stopped until `resume`. */
   get stopped(): boolean {
     return this.#stopped
   }
 
   /**
-   * For how long the store keeps the room without an owner, as of its last flush. A room that sleeps, or has timers: `sleepDays` from now, or
-   * from when its next timer is due. A room that its database lacks: until that has it, since there is no other copy. A room with outcomes of requests: until
-   * all of them are due, at least. Undefined: any other.
+   * How long the store keeps the room without an owner, as of the last flush. Undefined: the default. A room
+   * that sleeps or has timers: `sleepDays` from now, or from the next due time. A room with changes that its
+   * database lacks: without end, because there is no other copy. A room with outcomes of requests: at least
+   * until they expire.
    */
   get life(): RoomLife | undefined {
     if (!this.stored) return undefined
@@ -270,19 +278,19 @@ export class RoomStream {
     return { ttlMs: Math.ceil(Math.max(restMs, outcomesMs)), lasting }
   }
 
-  /** For how long the store keeps the room without an owner, milliseconds. */
+  /** How long the store keeps the room without an owner, in milliseconds. */
   get lifeMs(): number {
     return this.life?.ttlMs ?? this.environment.limits.recordTtlMs
   }
 
-  /** Whether the room is newer than what the database of its type has. */
+  /** True if the database of the room type lacks changes of the room. */
   get unsaved(): boolean {
     return this.saves?.unsaved ?? false
   }
 
   /**
-   * Writes the room as of its last turn to the database of its type, if the database lacks it. `ends`: no owner will continue the room.
-   * Resolves to true if the database has it.
+   * Saves the room as of its last turn, if the database lacks changes. `ends`: no owner continues the room.
+   * Resolves to true if the database has the room.
    */
   async saveLast(tries: 'once' | 'until_saved', ends: boolean): Promise<boolean> {
     const dirty = this.state.dirty && !this.#wasCutOff
@@ -292,7 +300,7 @@ export class RoomStream {
     return this.saves.last(room, tries)
   }
 
-  /** A frozen copy of the room as of its last update; undefined while that is being committed. */
+  /** A frozen copy of the room as of its last update. Undefined while that update is being committed. */
   get committed(): CommittedRoom | undefined {
     if (this.#underWay) return undefined
     return {
@@ -303,13 +311,13 @@ export class RoomStream {
     }
   }
 
-  /** A save has ended. What the database has may be all there is: then the store need not keep the room any longer. */
+  /** A save has ended. If the database has all changes, the record expires after its usual time again. */
   saveEnded(): void {
     if (!this.unsaved && !this.#ended) void this.record.refresh()
     this.#room.saveEnded()
   }
 
-  /** Goes on by another definition of its type. */
+  /** Replaces the definition by another one of the same type. */
   redefine(definition: RoomDefinition): void {
     const { sync, onIdle, save, sleepDays, version, listing, codes } = definition
     const { rate: perSecond } = sync
@@ -327,32 +335,35 @@ export class RoomStream {
     this.#pace = perSecond > 0 ? new FixedRate(perSecond, this.phase, load, scheduler.wallAtZero) : undefined
   }
 
-  /** Something has happened: the next flush is due at its time. */
+  /** The room has changed: schedules the next flush at the room's rate. */
   touch(): void {
     this.#pending.since ??= this.environment.clock.monotonic()
     if (!this.#timer.waiting) this.#schedule()
   }
 
-  /** As touch, but the flush does not wait for its time. */
+  /** As `touch`, but without waiting for the room's rate. */
   flushSoon(): void {
     this.#pending.since ??= this.environment.clock.monotonic()
     if (!this.#underWay && !this.#stopped) this.#timer.soon()
   }
 
-  /** What was held back goes out, and flushes go on. */
+  /** Delivers the withheld flush, and allows flushes again. */
   resume(): void {
     this.#stopped = false
     if (this.#withheld) this.#deliver()
     else if (this.#pending.since !== undefined) this.#schedule()
   }
 
-  /** Nothing is flushed or delivered until `resume`. */
+  /** Stops flushes and deliveries until `resume`. */
   stop(): void {
     this.#stopped = true
     this.#timer.cancel()
   }
 
-  /** The store does not answer (true), or does again (false): it is not known which writes are stored. */
+  /**
+   * Freezes the room while the store does not answer (`inDoubt`), because it is unknown which writes are
+   * stored.
+   */
   doubt(inDoubt: boolean): void {
     if (inDoubt) this.#room.freeze()
     else this.#room.unfreeze()
@@ -363,8 +374,8 @@ export class RoomStream {
     this.#room.fenced()
   }
 
-  /** Resolves when everything that has happened so far is delivered, or the room has ended. */
-  async settle(): Promise<void> {
+  /** Resolves when all changes are delivered, or when the room has ended or is stopped. */
+  async deliverAll(): Promise<void> {
     while (!this.#ended && !this.quiet) {
       this.#flush()
       await this.#done
@@ -372,7 +383,10 @@ export class RoomStream {
     }
   }
 
-  /** Gives the room up, for others to go on with (`forget` false: saved first) or for good. */
+  /**
+   * Releases the room. `forget` false: writes the room first, for the next owner. `forget` true: the room
+   * ends.
+   */
   release(forget: boolean): Promise<boolean> {
     this.end()
     if (!forget) return this.#durability.release(false)
@@ -383,7 +397,7 @@ export class RoomStream {
     return this.#durability.release(true, { notices, ...(outcomes && { outcomes }) })
   }
 
-  /** Nothing leaves any more. */
+  /** Ends all flushes, writes and saves. */
   end(): void {
     this.#ended = true
     this.#timer.cancel()
@@ -395,7 +409,7 @@ export class RoomStream {
   }
 
   #schedule(): void {
-    // What is under way schedules the next when it is done.
+    // The flush in flight schedules the next one when it is done.
     if (this.#underWay || this.#stopped || this.#ended) return
     const now = this.environment.clock.monotonic()
     const due = this.#pace?.next(now) ?? now
@@ -414,18 +428,18 @@ export class RoomStream {
     this.#underWay = flush
     const { bans, reservations, outcomes, tasks } = flush.update.tables ?? {}
     const retries = tasks?.set.some(({ due }) => due !== undefined)
-    const atOnce =
+    const writeNow =
       bans !== undefined ||
       reservations !== undefined ||
       outcomes !== undefined ||
       retries === true ||
       flush.notices.length > 0
-    const committed = this.#durability.commit(flush.packed, atOnce, flush.notices)
+    const committed = this.#durability.commit(flush.packed, writeNow, flush.notices)
     if (committed) this.#done = committed.then(this.#onCommitted).catch(this.#onBroken)
     else this.#onCommitted(true)
   }
 
-  /** The update of everything since the last flush; undefined when nothing came of it. */
+  /** Takes all changes since the last flush as one update. Undefined: there is nothing to flush. */
   #take(): Flush | undefined {
     const { events, joins, leaves, changed, acked, since } = this.#pending
     const { memberships } = this
@@ -439,9 +453,9 @@ export class RoomStream {
     const delta = layers ? layers.base : whole
     const codeChanged = this.#codeChanged
     this.#codeChanged = false
-    // No journal entry has these.
-    if (this.#stateVersion !== this.#version || codeChanged) this.#durability.snapshotNext()
-    this.#stateVersion = this.#version
+    // Journal entries contain neither the version nor the code.
+    if (this.#flushedVersion !== this.#version || codeChanged) this.#durability.snapshotNext()
+    this.#flushedVersion = this.#version
     this.#pending = new Pending()
     if (whole) this.saves?.changed()
     const left = leaves.filter(({ departs }) => departs)
@@ -465,7 +479,7 @@ export class RoomStream {
       (this.#hidesMembers && (whole !== undefined || membersChanged))
     if (!visible && !recorded) return undefined
     if (visible) this.#seq++
-    // The turns of the requests did not know the seq.
+    // The turns of the requests did not know this seq.
     for (const { answer } of tables?.outcomes?.set ?? []) if ('reply' in answer) answer.seq = this.#seq
     const stillHere = acked.filter((membership) => memberships.has(membership))
     const outcomes: MemberOutcome[] = []
@@ -506,7 +520,7 @@ export class RoomStream {
     }
   }
 
-  /** What a flush of the whole state did to the base, and to what is hidden. */
+  /** Flushes the layers. Returns the delta of the base, and the changes of hidden parts. */
   #layersOf(layers: Layers, delta: Delta | undefined): { base: Delta | undefined; update: UpdateLayers } {
     const { base, hidden, changed } = layers.flush(delta)
     const grants = this.grants.flush()
@@ -516,24 +530,27 @@ export class RoomStream {
     }
   }
 
-  /** Whether members see what they did when the last owner told them last. */
-  #isAsTold(told: RestoredRoom['told']): boolean {
+  /** True if members see the same parts of the state as under the last owner. */
+  #hidesTheSame(shown: RestoredRoom['shown']): boolean {
     const { checksum, layers } = this.state
-    return !told || (told.checksum === checksum && told.sum === (layers?.sum ?? 0))
+    return !shown || (shown.checksum === checksum && shown.sum === (layers?.sum ?? 0))
   }
 
-  readonly #onCommitted = (stands: boolean): void => {
+  readonly #onCommitted = (stored: boolean): void => {
     if (this.#ended) return
-    if (stands) this.#deliver()
+    if (stored) this.#deliver()
     else this.fenced()
   }
 
-  /** A delivery failed half way, which is a mistake in this program. Members who got nothing of it meet a gap, and are resynced. */
+  /**
+   * A bug in this program stopped a delivery half way. Members that received nothing of it detect a gap, and
+   * resync.
+   */
   readonly #onBroken = (error: unknown): void => {
     this.log.error({ err: error }, 'an update could not be delivered')
   }
 
-  /** The flush under way goes out, unless this node may not speak. */
+  /** Delivers the flush in flight, unless the room is stopped or this node has no lease. */
   #deliver(): void {
     const flush = this.#underWay
     if (!flush) return
@@ -563,8 +580,8 @@ export class RoomStream {
   }
 
   /**
-   * The room goes on from memory under a new epoch, and so does what members have not been told: under the old one others may have come
-   * to its seq.
+   * The room continues from memory under a new epoch. An update that members have not received gets the new
+   * epoch, because another owner may have used its seq under the old epoch.
    */
   renew(lost: LostEpochs): void {
     this.history.lose(lost)
@@ -574,14 +591,17 @@ export class RoomStream {
     this.#underWay = { ...this.#underWay, update, packed: this.#durability.entry(update) }
   }
 
-  /** The room as of its last flush, delivered or not, with what members may have missed: what a new owner would need. */
+  /**
+   * Packs the room as of its last flush, delivered or not, with the updates that members may have missed: all
+   * that a new owner needs.
+   */
   whole(): Uint8Array {
     if (!this.stored) return NO_ROOM
     const { update, packed } = this.#underWay ?? {}
     return this.#pack(this.history.record(update?.visible ? { ...update, packed } : undefined))
   }
 
-  /** The room as of its last flush, without the updates that members may have missed. */
+  /** Packs the room as of its last flush, without past updates. */
   withoutHistory(): Uint8Array {
     return this.#pack({ base: { epoch: this.epoch, seq: this.#seq }, updates: [] })
   }
@@ -596,21 +616,21 @@ export class RoomStream {
       memberships: this.#membershipRecords(),
       layers: layers && { checksum, sum: layers.sum, grants: this.grants.record() },
       ...history,
-      stateVersion: this.#stateVersion,
+      stateVersion: this.#flushedVersion,
       tables: this.tables.flushed,
       createdAt: this.createdAt,
       code: this.#code,
     })
   }
 
-  /** The members as of the last flush. */
+  /** Members as of the last flush. */
   get flushedMembers(): Member[] {
     const fresh = new Set(this.#pending.joins.map(({ membership }) => membership))
     const left = this.#pending.leaves.filter(({ unseen }) => !unseen).map(({ membership }) => membership)
     return [...left, ...this.memberships].flatMap((one) => (fresh.has(one) ? [] : one.flushed))
   }
 
-  /** The memberships as of the last flush. */
+  /** Memberships as of the last flush. */
   #membershipRecords(): MembershipRecord[] {
     const fresh = new Set(this.#pending.joins.map((join) => join.membership))
     const records: MembershipRecord[] = []

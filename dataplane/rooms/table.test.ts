@@ -7,7 +7,7 @@ const NONE = new Tables(1).flushed
 const timer = (id: string, due: number): Timer => ({ id, due, name: 'rings', data: null })
 const idsOf = (rows: readonly { readonly id: string }[]) => rows.map(({ id }) => id)
 
-/** Does to copied arrays what `Tables` does. */
+/** Does with copied arrays what `Tables` does. */
 class Model {
   rows: Timer[] = []
   flushed: Timer[] = []
@@ -68,7 +68,7 @@ describe('Tables', () => {
     }
   })
 
-  it('have no changes to flush after a turn that was rolled back, or that took its own writes back', () => {
+  it('have no changes to flush after a turn that was rolled back, or that undid its own writes', () => {
     const tables = new Tables(1, { ...NONE, timers: [timer('a', 1)] })
     tables.commit()
     tables.timers.delete('a')
@@ -80,7 +80,7 @@ describe('Tables', () => {
     expect(tables.flush()).toBeUndefined()
   })
 
-  it('flush only the rows that were written, each table for itself', () => {
+  it('flush only the rows that were written, for each table separately', () => {
     const tables = new Tables(1, { ...NONE, timers: [timer('a', 1)], bans: [{ id: 'eve' }] })
     tables.timers.set(timer('c', 9))
     tables.timers.set(timer('b', 9))
@@ -95,7 +95,7 @@ describe('Tables', () => {
     expect(idsOf(tables.flushed.bans)).toEqual(['eve'])
   })
 
-  it('make ids that no other owner of the room makes', () => {
+  it('create ids that no other owner of the room creates', () => {
     expect([new Tables(70).newId('tmr'), new Tables(71).newId('tmr')]).toEqual(['tmr_1y_1', 'tmr_1z_1'])
   })
 })

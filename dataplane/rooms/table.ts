@@ -20,7 +20,7 @@ export interface TableChanges<R extends Row> {
 
 /** Writes to the tables of a room. */
 interface WriteLog {
-  /** What is put back if the turn fails, the oldest write first. */
+  /** Steps that undo the turn, the oldest write first. */
   readonly undo: Undo[]
   /** True if something was written since the last flush. */
   changed: boolean
@@ -39,7 +39,7 @@ interface Entry<R extends Row> {
   readonly order: number
 }
 
-/** Rows of one kind that a room remembers besides its state: as of its last turn, and as of its last flush. */
+/** Rows of one kind that a room keeps besides its state, as of its last turn and as of its last flush. */
 export class Table<R extends Row> {
   readonly #log: WriteLog
   readonly #entries = new Map<string, Entry<R>>()
@@ -189,7 +189,10 @@ export type TableRows = { readonly [Name in keyof Rows]: readonly Rows[Name][] }
 /** Changes of the tables of a room since the update before. */
 export type TablesChanges = { readonly [Name in keyof Rows]?: TableChanges<Rows[Name]> | undefined }
 
-/** What a room remembers besides its state and its members. Turns write at once. If a turn fails, `rollback` takes its writes back. */
+/**
+ * The rows that a room keeps besides its state and its members. Turns write immediately. If a turn fails,
+ * `rollback` undoes its writes.
+ */
 export class Tables {
   readonly #log: WriteLog = { undo: [], changed: false }
   readonly timers = new Table<RoomTimer>(this.#log)
@@ -201,7 +204,7 @@ export class Tables {
   #ids = 0
   #flushedDue: number | undefined
 
-  /** `epoch`: of the owner, so that no two owners make the same id. */
+  /** `epoch`: epoch of the owner. It keeps the ids of different owners apart. */
   constructor(epoch: number, rows?: TableRows) {
     this.#epoch = epoch
     if (rows) this.#setAll((name) => rows[name])
@@ -231,7 +234,7 @@ export class Tables {
   get due(): number | undefined {
     let due = Number.POSITIVE_INFINITY
     for (const name of NAMES) {
-      // The next request deletes outcomes that have expired. No room stays awake for that.
+      // The next request deletes expired outcomes. The room does not stay awake for that.
       if (name === 'outcomes') continue
       const next: Row | undefined = this[name].next
       due = Math.min(due, next?.due ?? due)
@@ -279,8 +282,9 @@ export class Tables {
 export const seatName = (sub: string | null, sessionId: string): string => sub ?? `session:${sessionId}`
 
 /**
- * Keeps a seat for each player in `subs` until `due` (milliseconds since 1970), or none of them. Members need none. A reservation that a
- * player has already can become longer, not shorter. Returns false if the room has too few free seats or `maxReservations`, or has banned one of the
+ * Keeps a seat for each player in `subs` until `due` (milliseconds since 1970), or for none of them. Members
+ * need none. An earlier reservation of a player can become longer, but not shorter. Returns false if the room
+ * has too few free seats, if it would have more than `maxReservations`, or if it has banned one of the
  * players.
  */
 export function reserve(

@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { Matcher, type MatchRules, NEIGHBOURS, type RuleFailures, type Unit } from './tickets.ts'
 
-/** A matcher of two players, where `given` does not say otherwise. */
+/** A matcher for two players, unless `given` says otherwise. */
 const matcherOf = (given: Partial<MatchRules<number>> = {}, failures: RuleFailures = new Map()) =>
   new Matcher({ matchSize: { min: 2, max: 2 }, waitMs: 0, ...given }, failures)
 
@@ -15,7 +15,7 @@ const idsOf = (match: readonly Unit<number>[] | undefined) => match?.map(({ id }
 
 const within = (a: number, b: number) => Math.abs(a - b) <= 10
 
-/** All matches of one round. */
+/** Returns all matches of one round. */
 function round(matcher: Matcher<number>, now: number): string[][] {
   const found: string[][] = []
   for (let before = -1; before !== matcher.comparisons; ) {
@@ -125,7 +125,7 @@ describe('Matcher', () => {
     expect(idsOf(matcher.arrived('pair', 0))).toEqual(['pair'])
   })
 
-  it('finds the same matches, whatever happened before its owner', () => {
+  it('finds the same matches, whatever earlier owners have done', () => {
     const units = Array.from({ length: 100 }, (_, i) => unitOf(`t${i}`, i % 7, (i * 37) % 101))
     const rules = { near: (elo: number) => elo, fits: within }
     const [one, other] = [matcherOf(rules), matcherOf(rules)]
@@ -165,7 +165,7 @@ describe('Matcher', () => {
     expect(calls).toBe(5000 * NEIGHBOURS)
   })
 
-  it('holds its promises for random tickets and parties', () => {
+  it('keeps its guarantees for random tickets and parties', () => {
     const unit = fc.record({
       since: fc.integer({ min: 0, max: 50 }),
       tickets: fc.array(fc.integer({ min: 0, max: 60 }), { minLength: 1, maxLength: 3 }),

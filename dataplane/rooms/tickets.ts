@@ -53,7 +53,7 @@ export interface MatchRules<Ticket>
   readonly waitMs: number
 }
 
-/** Failures of the rules since they were reported: of each rule their number and the first error. */
+/** Failures of the rules since the last report: their number and the first error of each rule. */
 export type RuleFailures = Map<'near' | 'fits' | 'shard', { readonly error: unknown; count: number }>
 
 function countFailure(failures: RuleFailures, rule: 'near' | 'fits' | 'shard', error: unknown): void {
@@ -64,7 +64,10 @@ function countFailure(failures: RuleFailures, rule: 'near' | 'fits' | 'shard', e
 
 /** Maximum number of waiting tickets of a shard. */
 const MAX_SHARD_TICKETS = 5000
-/** Minimum and maximum time for which tickets are left out after their match has failed, milliseconds. It doubles with each failure. */
+/**
+ * Shortest and longest time for which tickets are left out after their match has failed, milliseconds. It
+ * doubles with each failure.
+ */
 const REST_MS = 1000
 const MAX_REST_MS = 60_000
 /** Interval of the log lines about a rule that fails, milliseconds. */
@@ -92,20 +95,26 @@ export interface IndexedTicket extends MatchTicket<Json> {
   ordered: boolean
 }
 
-/** What a queue keeps in memory of its tickets, so that a turn costs what it changes. It is made of the state, and is no part of it. */
+/**
+ * Index of a queue's tickets in memory, so that the cost of a turn follows its changes. It is built from the
+ * state, and is not a part of it.
+ */
 export class TicketIndex {
   /** Matches whose room has not answered. */
   orders = 0
   /** See `QueueState.changes`. */
   changes = 0
-  /** When the members were told of the number of tickets. */
-  toldAt = Number.NEGATIVE_INFINITY
+  /** When the members last received the number of tickets. */
+  waitingSentAt = Number.NEGATIVE_INFINITY
   readonly failures: RuleFailures = new Map()
   readonly #rules: MatchRules<Json>
   readonly #tickets = new Map<string, IndexedTicket>()
   readonly #byMember = new Map<string, string>()
   readonly #parties = new Map<string, Set<string>>()
-  /** By unit, how often its match has failed. It is left out until then; undefined: it is not. */
+  /**
+   * By unit: how often its match has failed, and until when it is left out. `until` undefined: it is not left
+   * out.
+   */
   readonly #rests = new Map<string, { player: string; failures: number; until: number | undefined }>()
   readonly #shards = new Map<string, { readonly matcher: Matcher<Json>; tickets: number }>()
   readonly #expiring: { readonly player: string; readonly at: number }[] = []
@@ -119,12 +128,12 @@ export class TicketIndex {
     return this.#tickets.size
   }
 
-  /** Names and matchers of the shards. The one that was served last is the last. */
+  /** Names and matchers of the shards. The shard that was served last comes last. */
   get shards(): (readonly [name: string, matcher: Matcher<Json>])[] {
     return [...this.#shards].map(([name, { matcher }]) => [name, matcher])
   }
 
-  /** The other shards are before this one at the next look. */
+  /** Puts a shard behind the others for the next search. */
   served(name: string): void {
     const shard = this.#shards.get(name)
     if (!shard) return
@@ -136,7 +145,7 @@ export class TicketIndex {
     return [...this.#parties.keys()].filter((code) => this.partyOf(code).size < sizeOfParty(code))
   }
 
-  /** True if the shard of a new ticket has no place for it. */
+  /** True if the shard of a new ticket is full. */
   isFull(ticket: Json): boolean {
     return (this.#shards.get(this.#shardOf(ticket))?.tickets ?? 0) >= MAX_SHARD_TICKETS
   }
@@ -186,7 +195,10 @@ export class TicketIndex {
     return this.#enter(known)
   }
 
-  /** Leaves the units of these players out for a time: their match has failed. The random part separates a unit from one that always fails. */
+  /**
+   * Leaves the units of these players out for a time, because their match has failed. The random part
+   * separates a unit from one that always fails.
+   */
   rest(players: readonly string[], { now, random }: { readonly now: number; random(): number }): void {
     this.changes++
     for (const [id, player] of new Map(
@@ -199,7 +211,7 @@ export class TicketIndex {
     }
   }
 
-  /** Adds the units again that have been left out for long enough. */
+  /** Adds the units again whose time is over. */
   wake(now: number): void {
     for (const rest of this.#rests.values()) {
       // Longer than any rest: the clock has gone back.
@@ -214,7 +226,7 @@ export class TicketIndex {
   #enter(ticket: IndexedTicket): { readonly id: string; readonly matcher: Matcher<Json> } | undefined {
     const unit = this.#unitOf(ticket)
     if (!unit || this.#rests.get(unit.id)?.until !== undefined) return undefined
-    // Tickets of a party may be of several shards: that of the first counts.
+    // Tickets of a party may belong to several shards. The shard of the first ticket counts.
     const { matcher } = this.#shards.get(this.#tickets.get(unit.tickets[0]!.id)!.shard)!
     if (!matcher.has(unit.id)) matcher.add(unit)
     return { id: unit.id, matcher }
@@ -309,12 +321,12 @@ const ROUND_MS = 1000
 /** A unit in the lists of a matcher. */
 interface Entry<Ticket> {
   readonly unit: Unit<Ticket>
-  /** The time since which its oldest ticket waits. */
+  /** Time since which its oldest ticket waits. */
   readonly since: number
   readonly near: number
 }
 
-/** Order of age. The id makes it the same for every owner of a queue. */
+/** Order of age. The id makes the order the same for every owner of a queue. */
 const byAge = <T>(one: Entry<T>, other: Entry<T>): number =>
   one.since - other.since || (one.unit.id < other.unit.id ? -1 : one.unit.id > other.unit.id ? 1 : 0)
 
@@ -333,11 +345,11 @@ export class Matcher<Ticket> {
   readonly #nearest: Entry<Ticket>[]
   readonly #order: (one: Entry<Ticket>, other: Entry<Ticket>) => number
   #comparisons = 0
-  /** The last unit that the present round has looked at. Undefined: no round is running. */
+  /** The last unit that the present round has checked. Undefined: no round is running. */
   #cursor: Entry<Ticket> | undefined
   #roundAt = Number.NEGATIVE_INFINITY
 
-  /** `failures`: where the matcher counts the rules that throw. */
+  /** `failures`: counts the rules that throw. */
   constructor(rules: MatchRules<Ticket>, failures: RuleFailures) {
     this.#rules = rules
     this.#failures = failures
@@ -407,7 +419,7 @@ export class Matcher<Ticket> {
       const entry = this.#aged[at]
       this.#cursor = entry
       if (!entry) break
-      // A comparison for the look at the entry, so that the work is bounded where nothing is compared.
+      // Checking an entry counts as a comparison, so that the work is bounded where nothing is compared.
       this.#comparisons++
       const match = this.#take(this.#groupOf(entry, now))
       if (!match) at++
@@ -449,7 +461,10 @@ export class Matcher<Ticket> {
     return [...list.slice(from, at), ...list.slice(at + 1, to + 1)].sort(byAge)
   }
 
-  /** A match with `first` in it, of the oldest units near it. Undefined: there is none, or it was not found with the work allowed. */
+  /**
+   * Returns a match of `first` and the oldest units near it. Undefined: there is none, or the allowed work
+   * did not find one.
+   */
   #groupOf(first: Entry<Ticket>, now: number): Entry<Ticket>[] | undefined {
     const { matchSize: players, waitMs, near } = this.#rules
     const size = sizeOf(first)
@@ -481,7 +496,7 @@ export class Matcher<Ticket> {
     return this.#aged.slice(at + 1, at + 1 + NEIGHBOURS)
   }
 
-  /** Whether each ticket of one unit fits to each of the other. */
+  /** True if each ticket of one unit fits each ticket of the other. */
   #fits(one: Entry<Ticket>, other: Entry<Ticket>, now: number): boolean {
     const { fits } = this.#rules
     this.#comparisons++

@@ -6,7 +6,7 @@ import { type Durability, defineRoom } from './definition.ts'
 const DAY_MS = 86_400_000
 const note = v.object({ note: v.string() })
 
-/** Sets timers as its members say, and writes down when which fired. */
+/** Sets timers as its members request, and records which of them fired when. */
 const clockwork = (durability: Durability = 'journal', { sync = 0 } = {}) =>
   defineRoom({
     type: 'clockwork',
@@ -90,7 +90,7 @@ const started = async (options?: BenchOptions, room = clockwork()) => {
 }
 
 describe('a timer', () => {
-  it('fires once, at its time, as a turn like any other', async () => {
+  it('fires once, at its time, as an ordinary turn', async () => {
     const { bench, ann, say, diary, now } = await started()
     await say('after', { ms: 20_000, note: 'ding', id: 'turn' })
     await bench.advance(19_995)
@@ -102,7 +102,7 @@ describe('a timer', () => {
     expect([diary().length, ann.faults]).toEqual([2, []])
   })
 
-  it('fires in the order of due times, and those of one time in the order they were set', async () => {
+  it('fires in the order of due times, and at the same due time in the order of setting', async () => {
     const { bench, say, diary } = await started()
     for (const [ms, note] of [
       [30, 'd'],
@@ -119,14 +119,14 @@ describe('a timer', () => {
     ).toEqual(['a', 'b', 'c', 'd'])
   })
 
-  it('that is due at once, or was in the past, fires in the next turn', async () => {
+  it('with a due time of now or in the past fires in the next turn', async () => {
     const { say, diary, now } = await started()
     await say('after', { ms: 0, note: 'now' })
     await say('after', { ms: -5000, note: 'past' })
     expect(diary()).toEqual(['set tmr_', `now at ${now}`, 'set tmr_', `past at ${now}`])
   })
 
-  it('waits for months', async () => {
+  it('fires when it is due in 60 days (more than setTimeout can hold)', async () => {
     const { bench, say, diary } = await started({ limits: { recordTtlMs: 900 * DAY_MS } })
     await say('after', { ms: 60 * DAY_MS, note: 'spring' })
     await bench.advance(60 * DAY_MS - 1000, DAY_MS / 2)
@@ -135,7 +135,7 @@ describe('a timer', () => {
     expect(diary().length).toBe(2)
   })
 
-  it('is replaced by another of its id, and gone once it is cancelled', async () => {
+  it('is replaced by another one with its id, and does not fire after a cancel', async () => {
     const { bench, say, diary, now } = await started()
     await say('after', { ms: 20, note: 'first', id: 'a' })
     await say('after', { ms: 30, note: 'second', id: 'a' })
@@ -146,7 +146,7 @@ describe('a timer', () => {
     expect(diary().slice(3)).toEqual(['cancelled true', 'cancelled false', `second at ${now + 30}`])
   })
 
-  it('is set, replaced and cancelled within one turn as between turns', async () => {
+  it('can be set, replaced and cancelled within one turn', async () => {
     const { bench, say, diary, now } = await started()
     await say('after', { ms: 20, note: 'first', id: 'a' })
     await say('swap', null)
@@ -162,7 +162,7 @@ describe('a timer', () => {
     expect(diary().slice(1)).toEqual([`stays at ${now + 20}`])
   })
 
-  it('whose handler throws has fired: nothing of it has happened, it is counted and not repeated', async () => {
+  it('whose handler throws has fired: its changes are undone, the error is counted, and it does not fire again', async () => {
     const { bench, ann, say, diary } = await started()
     await say('after', { ms: 20, note: 'x', timer: 'breaks', id: 'a' })
     await bench.advance(1000)
@@ -172,7 +172,7 @@ describe('a timer', () => {
     expect(diary().at(-1)).toBe('cancelled false')
   })
 
-  it('leaves room between its turns when it always sets itself again', async () => {
+  it('that always sets itself again lets messages in between its turns', async () => {
     const { bench, say, diary } = await started()
     await say('after', { ms: 10, note: 'again' })
     await bench.advance(3010, 10)
@@ -192,7 +192,7 @@ describe('a timer', () => {
     ['data that is too large', { ms: 1, note: 'x'.repeat(5000) }, 'has 5011 bytes of JSON; it may have 4096'],
     ['an id that is no text', { ms: 1, note: 'x', id: 7 }, 'got the id 7'],
     ['an id that is too long', { ms: 1, note: 'x', id: 'x'.repeat(97) }, 'a text of 1 to 96 bytes'],
-  ])('with %s is an error that says what would be right', async (_, data, text) => {
+  ])('with %s throws an error that names the valid form', async (_, data, text) => {
     const { ann, say } = await started({ revealFailures: true })
     await say('after', data)
     expect(ann.errors.at(-1)).toMatchObject({
@@ -201,7 +201,7 @@ describe('a timer', () => {
     })
   })
 
-  it('is one of at most so many of its room, however they are set', async () => {
+  it('counts toward the limit of its room, however it is set', async () => {
     const { bench, ann, say, diary } = await started({ revealFailures: true })
     await say('many', 10_000)
     expect(ann.errors.at(-1)?.message).toContain('the room has 1000 timers, as many as it may have')
@@ -218,7 +218,7 @@ describe('a timer', () => {
 })
 
 describe('the timers of a room', () => {
-  it.each(['journal', 'snapshot'] as const)('go on at its next owner (%s), each once', async (durability) => {
+  it.each(['journal', 'snapshot'] as const)('fire at the next owner (%s), each once', async (durability) => {
     const { bench, ann, say, diary, now } = await started({}, clockwork(durability))
     await say('after', { ms: 20, note: 'before', id: 'a' })
     await say('after', { ms: 5000, note: 'after', id: 'b' })
@@ -226,7 +226,7 @@ describe('the timers of a room', () => {
     await bench.advance(2000)
     await say('cancel', 'c')
     await bench.advance(durability === 'snapshot' ? 1000 : 0)
-    // It has ended without a word.
+    // The owner has crashed.
     bench.mayAct = false
     await bench.die()
     const next = bench.successor([ann])
@@ -236,7 +236,7 @@ describe('the timers of a room', () => {
     expect(ann.faults).toEqual([])
   })
 
-  it('go with it when it is handed over, also where it is not stored', async () => {
+  it('are handed over with the room, also if it is not stored', async () => {
     const { bench, ann, say, diary, now } = await started({}, clockwork('none'))
     await say('after', { ms: 5000, note: 'there', id: 'b' })
     const next = bench.successor([ann])
@@ -246,7 +246,7 @@ describe('the timers of a room', () => {
     expect(diary().at(-1)).toBe(`there at ${now + 5000}`)
   })
 
-  it('fire late where none could act at their time, such as while the store was away', async () => {
+  it('fire late if no node could act at their time, such as during an outage of the store', async () => {
     const { bench, say, diary, now } = await started()
     await say('after', { ms: 1000, note: 'late' })
     bench.store.mood = 'deaf'
@@ -259,7 +259,7 @@ describe('the timers of a room', () => {
     expect(bench.counts.fired).toBe(1)
   })
 
-  it('keep it from ending while it is empty, and no longer', async () => {
+  it('keep an empty room alive until they have fired', async () => {
     const { bench, say } = await started()
     await say('after', { ms: 30_000, note: 'last words' })
     bench.send('clockwork', 'ann', { kind: 'leave', request_id: 50, reason: 'left' })
@@ -271,7 +271,7 @@ describe('the timers of a room', () => {
     expect(bench.host.size).toBe(0)
   })
 
-  it('end with it when it closes itself', async () => {
+  it('end with a room that closes itself', async () => {
     const { bench, say } = await started()
     await say('after', { ms: 1000, note: 'never' })
     await say('end', null)
@@ -280,7 +280,7 @@ describe('the timers of a room', () => {
   })
 })
 
-it('a timer set by the last update before an owner ended is there, whatever its flush had in it', async () => {
+it('a timer that the last update before a crash has set is kept, whatever else its flush contained', async () => {
   const { bench, ann, say } = await started({}, clockwork('journal', { sync: 20 }))
   await say('after', { ms: 5000, note: 'x', id: 'a' })
   await bench.advance(100)
@@ -293,7 +293,7 @@ it('a timer set by the last update before an owner ended is there, whatever its 
 })
 
 describe('tasks', () => {
-  /** Asks for questions, whose answers the test gives. */
+  /** Asks questions. The test gives the answers. */
   function quiz(durability: Durability = 'journal', sync = 0) {
     const asked: { answer: (value: unknown) => void; fail: (error: unknown) => void }[] = []
     let throws = false
@@ -357,7 +357,7 @@ describe('tasks', () => {
   }
 
   describe('a task of onDispose', () => {
-    it('is an error, since its outcome could not come', async () => {
+    it('throws, because its outcome could not arrive', async () => {
       const thrown: unknown[] = []
       const ending = defineRoom({
         type: 'ending',
@@ -382,7 +382,7 @@ describe('tasks', () => {
   })
 
   describe('a task', () => {
-    it('ends in a turn of its own, with what it resolves to, or with why it does not', async () => {
+    it('ends in a new turn, with its result or its error', async () => {
       const { bench, ann, asked, say, got } = await started()
       for (let i = 0; i < 3; i++) await say('ask')
       asked[0]!.answer({ text: 'why?' })
@@ -401,7 +401,7 @@ describe('tasks', () => {
       expect([ann.errors, ann.faults]).toEqual([[], []])
     })
 
-    it('begins once the update of its turn is committed, and not before', async () => {
+    it('starts after the update of its turn is committed, and not before', async () => {
       const { bench, asked, say } = await started()
       bench.store.mood = 'deaf'
       await say('ask')
@@ -414,7 +414,7 @@ describe('tasks', () => {
       expect(asked).toHaveLength(1)
     })
 
-    it('begins in rooms that keep nothing as well, with the update of its turn', async () => {
+    it('starts in rooms that are not stored, too, with the update of its turn', async () => {
       const { bench, asked, got } = await started({}, 'none', 20)
       bench.message('quiz', 'ann', 'ask', null)
       await bench.settle()
@@ -424,7 +424,7 @@ describe('tasks', () => {
       expect(got()).toHaveLength(1)
     })
 
-    it('has ended also where its handler throws: that is counted, and not repeated', async () => {
+    it('has ended even if its handler throws: the error is counted, and the handler is not called again', async () => {
       const { bench, asked, say, got } = await started({ limits: { tasks: 1 } })
       await say('breakHandler')
       await say('ask')
@@ -441,7 +441,7 @@ describe('tasks', () => {
         /ctx.task got a promise, whose work has begun already; .*ctx.task\(\(\) => work\(\), "question"\)/,
       ],
       ['unknown', /names the task "unknown", which is not among the room's tasks: there are question/],
-    ])('is refused with an error that says what would be right: %s', async (data, text) => {
+    ])('is refused with an error that names the valid form: %s', async (data, text) => {
       const { ann, say } = await started({ revealFailures: true })
       await say('ask', data)
       expect(ann.errors).toMatchObject([{ code: 'room_logic_failed', message: expect.stringMatching(text) }])
@@ -450,7 +450,7 @@ describe('tasks', () => {
 
   describe('a task whose owner is gone', () => {
     it.each(['dies', 'hands over'])(
-      'is told to have moved at the next, once, and not begun again (%s)',
+      'has the outcome moved at the next owner, once, and does not start again (%s)',
       async (how) => {
         const { bench, ann, asked, say, got } = await started()
         await say('ask')
@@ -464,7 +464,7 @@ describe('tasks', () => {
         } else await bench.host.rooms[0]!.handOver('node_b')
         await next.resume('quiz', ann)
         await next.settle()
-        // Too late: its room is another node's.
+        // Too late: another node owns the room.
         asked[1]!.answer({ text: 'who?' })
         await bench.settle()
         const told = [
@@ -480,7 +480,7 @@ describe('tasks', () => {
       },
     )
 
-    it('is told so also where its turn was committed and the node ended before it could begin', async () => {
+    it('has the outcome moved, also if its turn was committed and the node ended before the task started', async () => {
       const { bench, ann, asked, got } = await started()
       bench.store.mood = 'silent'
       bench.message('quiz', 'ann', 'ask', null, 1)
@@ -496,7 +496,7 @@ describe('tasks', () => {
 })
 
 describe('A task with retry', () => {
-  /** Pays orders at a bank, whose answers the test gives. */
+  /** Pays orders at a bank. The test gives the answers. */
   function shop(durability: Durability = 'journal') {
     const runs: {
       id: string
@@ -602,7 +602,7 @@ describe('A task with retry', () => {
     expect(runs).toHaveLength(2)
   })
 
-  it('keeps its empty room running, and a wakeup in the store, until it has ended', async () => {
+  it('keeps its empty room running, and a wakeup in the store, until it ends', async () => {
     const { bench, runs, say } = await opened()
     await say('pay', { gold: 5 })
     bench.send('shop', 'ann', { kind: 'leave', reason: 'left' })
@@ -623,7 +623,7 @@ describe('A task with retry', () => {
     expect([bench.host.size, await due()]).toEqual([0, []])
   })
 
-  it('does not run again when its run did not return under the last owner', async () => {
+  it('does not run again if its run did not return under the last owner', async () => {
     const { bench, ann, runs, say, told } = await opened()
     await say('pay', { gold: 5, id: 'order_1' })
     const { records } = { records: bench.store.store.rooms }
@@ -646,7 +646,7 @@ describe('A task with retry', () => {
     ['pay', { gold: 1, id: '' }, /ctx.task got the id ""; it must be a text of 1 to 96 bytes/],
     ['work', null, /ctx.task got work for the task "pay", which has retry and its own run/],
     ['look', null, /ctx.task got data for the task "look", which has no retry/],
-  ])('is refused with an error that says what would be right: %s %j', async (type, data, text) => {
+  ])('is refused with an error that names the valid form: %s %j', async (type, data, text) => {
     const { ann, say } = await opened({ revealFailures: true })
     await say(type, data)
     expect(ann.errors).toMatchObject([{ code: 'room_logic_failed', message: expect.stringMatching(text) }])

@@ -7,26 +7,26 @@ import type { TaskOutcome } from './definition-types.ts'
 import type { RoomEnvironment } from './environment.ts'
 import { jsonCopy, RoomLogicError, validate, validateInput } from './failures.ts'
 
-/** Of the JSON text of a timer's data, in UTF-8. */
+/** Maximum bytes of the JSON text of a timer's data, in UTF-8. */
 const MAX_DATA_BYTES = 4096
-/** Of an id, in UTF-8: what the note about a turn that does not end has place for. */
+/** Maximum bytes of an id, in UTF-8. The note of a turn that does not return has no space for more. */
 const MAX_ID_BYTES = 96
 
-/** A timer of a room, as the record has it. */
+/** A timer of a room, as in its record. */
 export interface RoomTimer {
-  /** One of the room's timers has it. */
+  /** Unique among the room's timers. */
   readonly id: string
-  /** When it is to fire: milliseconds since 1970. */
+  /** Time at which the timer fires, in milliseconds since 1970. */
   readonly due: number
-  /** Which of the room type's `timers` it is. */
+  /** Name in the room type's `timers`. */
   readonly name: string
-  /** What its handler gets, before its schema has looked at it: that may be another one by then. */
+  /** Data for its handler, before its schema was applied. Until then, the schema may change. */
   readonly data: Json
 }
 
 /**
- * Returns the timer that `ctx.after` was called for, in a turn that began at `now`. Its `id` is undefined if the call named none. Throws a
- * RoomLogicError that says what would be right.
+ * Returns the timer for a call of `ctx.after` in a turn that began at `now`. `id` is undefined if the call
+ * named none. Throws a RoomLogicError that names the right form.
  */
 export function timerOf(
   { timers }: RoomDefinition,
@@ -39,7 +39,7 @@ export function timerOf(
 
 const show = (value: unknown): string => JSON.stringify(value) ?? String(value)
 
-/** What is past is due at once. */
+/** Returns the due time. A time in the past is due immediately. */
 function dueAfter(now: number, ms: number): number {
   const due = typeof ms === 'number' ? Math.ceil(now + Math.max(0, ms)) : Number.NaN
   if (Number.isSafeInteger(due)) return due
@@ -48,14 +48,14 @@ function dueAfter(now: number, ms: number): number {
   )
 }
 
-/** Throws a RoomLogicError unless `id`, which `call` was given, can be the id of a timer or task. */
+/** Throws a RoomLogicError unless the `id` that was passed to `call` is valid for a timer or task. */
 export function requireId(call: string, id: string): void {
   if (typeof id === 'string' && id !== '' && id.isWellFormed() && Buffer.byteLength(id) <= MAX_ID_BYTES)
     return
   throw new RoomLogicError(`${call} got the id ${show(id)}; it must be a text of 1 to ${MAX_ID_BYTES} bytes`)
 }
 
-/** A copy of the data, which its schema has accepted. */
+/** Returns a copy of data that its schema has accepted. */
 function checkedData(timers: RoomDefinition['timers'], name: string, data: unknown): Json {
   const spec = Object.hasOwn(timers, name) ? timers[name] : undefined
   if (!spec) {
@@ -101,7 +101,7 @@ export interface RoomTask {
   readonly work?: Work
 }
 
-/** A room, and the seats in it, that a task of roomful asks for. */
+/** A room, and the seats in it that a task of roomful requests. */
 export interface SeatRequest {
   readonly roomType: string
   readonly key: string
@@ -142,7 +142,10 @@ export class TaskRooms {
   }
 }
 
-/** Returns the task with `retry` that `ctx.task(name, data, { id })` asks for at `now`. Throws a RoomLogicError that says what would be right. */
+/**
+ * Returns the task with `retry` for a call of `ctx.task(name, data, { id })` at `now`. Throws a
+ * RoomLogicError that names the right form.
+ */
 export function retryTask(
   { tasks }: RoomDefinition,
   now: number,
@@ -166,15 +169,15 @@ export function retryTask(
   return { id, name, data: copy, due: now + RENEW_MS }
 }
 
-/** The outcome of work that resolved with `value`, which has to fit the schema of the task's `result`. */
+/** Returns the outcome of work that resolved to `value`, checked by the schema of the task's `result`. */
 export function checkedResult(schema: StandardSchemaV1 | undefined, value: unknown): TaskOutcome<unknown> {
   if (!schema) return { ok: true, value: undefined }
   const valid = validateInput(schema, value)
   return valid.ok ? { ok: true, value: valid.value } : { ok: false, error: valid.message }
 }
 
-/** The outcome of a task that was lost with its owner: whether it has done anything is not known. */
+/** Outcome of a task that was lost with its owner. It is unknown whether the task has done anything. */
 export const MOVED: TaskOutcome<never> = { ok: false, error: 'moved' }
 
-/** The outcome of a task with `retry` whose `run` did not return under an earlier owner. */
+/** Outcome of a task with `retry` whose `run` did not return under an earlier owner. */
 export const STUCK: TaskOutcome<never> = { ok: false, error: 'run did not return' }

@@ -235,7 +235,7 @@ describe('messages without data', () => {
     expectTypeOf(use).toBeFunction()
   })
 
-  it('are known where no message of the room has data', () => {
+  it('are known if no message of the room has data', () => {
     const small = defineRoom({
       type: 'small',
       create: () => ({ n: 0 }),
@@ -248,7 +248,7 @@ describe('messages without data', () => {
     expectTypeOf<Parameters<Room<typeof small>['send']>[0]>().toEqualTypeOf<'ready' | 'go'>()
   })
 
-  it('need a schema as data where they have some', () => {
+  it('need a schema for their data', () => {
     const define = () => {
       defineRoom({
         type: 'wrong',
@@ -281,7 +281,7 @@ describe('a state that is not JSON', () => {
     cards: number[] = []
     shuffle(): void {}
   }
-  it('is an error where it is written', () => {
+  it('is a type error at the place of the value', () => {
     const define = () => {
       defineRoom({
         type: 'wrong',
@@ -335,7 +335,7 @@ interface Tree {
 describe('handlers', () => {
   const create = () => ({ count: 0 })
 
-  it('are errors where they are async', () => {
+  it('are type errors if they are async', () => {
     const define = () => {
       defineRoom({
         type: 'wrong',
@@ -367,7 +367,7 @@ describe('handlers', () => {
     expectTypeOf(define).toBeFunction()
   })
 
-  it('are errors where they return anything but state and event', () => {
+  it('are type errors if they return anything except state and event', () => {
     const define = () => {
       defineRoom({
         type: 'right',
@@ -400,7 +400,7 @@ describe('handlers', () => {
 })
 
 describe('a pattern of layers', () => {
-  it('is an error where the state has no such part', () => {
+  it('is a type error if the state has no such part', () => {
     const define = () => {
       const create = () => ({
         hands: {} as Record<string, { cards: number[] }>,

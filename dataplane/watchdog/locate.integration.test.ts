@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { fileURLToPath } from 'node:url'
 import { expect, it } from 'vitest'
 
-const PROGRAM = fileURLToPath(new URL('../../test/support/watchdog/main.ts', import.meta.url))
+const PROGRAM = fileURLToPath(new URL('../../test/support/stuck-thread.ts', import.meta.url))
 
 /** What a thread finds out about one that stands still in this way, or what comes of its end. */
 async function located(how: 'loop' | 'native' | 'end'): Promise<string> {
@@ -20,7 +20,7 @@ async function located(how: 'loop' | 'native' | 'end'): Promise<string> {
 
 it('names file and line of a loop, and tells it from a native call', async () => {
   const [loop, native] = await Promise.all([located('loop'), located('native')])
-  expect(JSON.parse(loop)).toMatch(/standStill .*main\.ts:\d+/)
+  expect(JSON.parse(loop)).toMatch(/standStill .*stuck-thread\.ts:\d+/)
   expect(native).toBe('null')
 })
 

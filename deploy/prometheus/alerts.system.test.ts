@@ -206,7 +206,7 @@ describe('a fault', { timeout: PATIENCE_MS }, () => {
           {
             at: FROM + fault.within,
             expr: FIRING,
-            expected: [fault.alert, ...(fault.besides ?? [])].map((alertname) => ({
+            expected: [fault.alert, ...(fault.others ?? [])].map((alertname) => ({
               labels: `{alertname="${alertname}"}`,
               value: 1,
             })),

@@ -8,7 +8,7 @@ import axe from 'axe-core'
 import type { Browser, Page } from 'playwright-core'
 import { afterAll, beforeAll, expect, it } from 'vitest'
 import { launchChromium } from '../../test/support/chromium.ts'
-import { ROOT } from '../../test/support/pages/pages.ts'
+import { ROOT } from '../../test/support/pages.ts'
 
 /** Tests of the site that `npm run site` builds: its links, its reference and its accessibility. */
 

@@ -9,7 +9,7 @@ import { memoryStore } from '../../shared/store/memory/memory.ts'
 import type { Store } from '../../shared/store/port.ts'
 import { readToken } from '../../shared/tokens.ts'
 import { noTracer, type Tracer } from '../../shared/tracing/tracer.ts'
-import { RecordingTracer } from '../../test/support/recording-tracer.ts'
+import { RecordingTracer } from '../../test/support/tracing.ts'
 import { type Backend, type BackendOptions, startBackend } from './backend.ts'
 
 const log = pino({ level: 'silent' })

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { testRooms } from 'roomful/test'
 import { expect, onTestFinished, test } from 'vitest'
-import { codeOf } from '../../test/support/pages/pages.ts'
+import { codeOf } from '../../test/support/pages.ts'
 import { inFile, notes } from './room.ts'
 import { States } from './states.ts'
 

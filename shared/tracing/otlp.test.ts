@@ -4,7 +4,7 @@ import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { freePort, until } from '../../test/support/redis-server.ts'
 import { recordingLog } from '../../test/support/redis-store.ts'
-import { TraceCollector } from '../../test/support/trace-collector.ts'
+import { TraceCollector } from '../../test/support/tracing.ts'
 import { type Clock, systemClock } from '../clock.ts'
 import { openTracing } from './tracer.ts'
 

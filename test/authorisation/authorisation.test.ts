@@ -15,7 +15,7 @@ import { systemRandom } from '../../shared/random.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { noTracer } from '../../shared/tracing/tracer.ts'
 import { FakeClock } from '../kit/fake-clock.ts'
-import type { TestClient } from '../support/gateway/test-client.ts'
+import type { TestClient } from '../support/gateway/test-gateway.ts'
 import { TestGateway } from '../support/gateway/test-gateway.ts'
 import {
   ADMIN,

@@ -16,18 +16,19 @@ export interface Order {
   readonly players: number
 }
 
-/** What became of an order: how often the players' promises ended with each code. */
+/** Result of an order: the number of the players' promises that ended with each code. */
 export type Outcome = Readonly<Record<string, number>>
 
-/** Time that a player stays at most. It is long enough for a resume at another node, and for a message to be given to the next owner. */
+/** Longest stay of a player. It is long enough for a resume at another node, and for the next owner to receive a message again. */
 const STAY_MS = 8000
-/** Time that a player stays in a room whose code runs without it. */
+/** Stay in a room whose bad code runs without a message of the player. */
 const LINGER_MS = 1500
 /** Time until an empty room sleeps in the store. */
 const SLEEP_MS = 3000
 /** Pause after a fault that is triggered alone. */
 const PAUSE_MS = 1000
-const MOST_AT_ONCE = 60
+/** Largest number of concurrent faults. */
+const MOST_RUNNING = 60
 
 /** The message type that reaches a hook. */
 const MESSAGE_TYPES: Partial<Record<Hook, string>> = {
@@ -39,8 +40,8 @@ const MESSAGE_TYPES: Partial<Record<Hook, string>> = {
 }
 
 /**
- * Triggers the fault in each hook alone: the next one a second after the outcome of the one before. Then it triggers them all in turn until
- * the time is over, several a second, each in a new room.
+ * Triggers the fault in each hook once, with a pause of one second after each. Then triggers all faults in turn until the time is over,
+ * `rate` per second, each in a new room.
  */
 export async function attack({ target, kind, hooks, seconds, rate, players }: Order): Promise<Outcome> {
   const tokens = await Promise.all(
@@ -68,7 +69,7 @@ export async function attack({ target, kind, hooks, seconds, rate, players }: Or
     const one = strike(next++).finally(() => running.delete(one))
     running.add(one)
     await sleep(1000 / rate)
-    if (running.size >= MOST_AT_ONCE) await Promise.race(running)
+    if (running.size >= MOST_RUNNING) await Promise.race(running)
   }
   return outcome
 }
@@ -119,7 +120,7 @@ async function play(strike: Strike, signal: AbortSignal): Promise<void> {
   await sleep(LINGER_MS, undefined, { signal }).catch(() => undefined)
 }
 
-/** A room that the first node has made sleeps, and is opened by a node with newer code. */
+/** Creates a room at the first node, lets it sleep, and opens it at a node with newer code. */
 async function migrate(strike: Strike, signal: AbortSignal): Promise<void> {
   const { wsUrls } = strike.target
   const { client } = await enter({ ...strike, url: wsUrls[0]! }, 'migrating', signal)

@@ -4,14 +4,14 @@ import { runScript } from '../support/program.ts'
 import { runLength } from '../support/run-length.ts'
 
 const RUN = fileURLToPath(new URL('./run.ts', import.meta.url))
-/** Honest messages that are acked in time. Two ends of nodes weigh more in a short run than in one of ten minutes. */
+/** Required percentage of acks in time. The two ends of nodes weigh more in a short run than in a run of ten minutes. */
 const SHARE = '80'
 
 /**
- * Kinds that end no node, for 6 s each, with room code that is bad when it gets a message and in every tick. `test/stuck-turn.integration.test.ts`
- * has loops, `npm run bad-rooms` all kinds and hooks.
+ * 6 s for each kind, with bad code in `onMessage` and `onTick`. `test/stuck-turn.integration.test.ts` tests loops, and `npm run bad-rooms`
+ * all kinds and hooks.
  */
-describe('A cluster whose room code is bad', () => {
+describe('A cluster with bad room code', () => {
   it.each(['rejection', 'exit'].slice(0, runLength(1, 2)))(
     'survives %s: at most two nodes end, honest players continue, no message ends two nodes',
     { timeout: 240_000 },

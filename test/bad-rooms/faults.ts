@@ -9,13 +9,13 @@ const CLOSED_PORT = 49_999
 /** Duration of a blocking native call, far above every limit. */
 const BLOCKED_SECONDS = 30
 
-/** The kinds of bad room code, and for each the ways in which code does it. */
+/** By kind of bad room code, functions that do it in different ways. */
 const WAYS = {
   loop: {
     statement: () => {
       for (;;);
     },
-    // Room code that catches everything does not catch its end.
+    // A `catch` must not stop the termination.
     caught: () => {
       for (;;)
         try {
@@ -30,7 +30,7 @@ const WAYS = {
     pbkdf2: () => pbkdf2Sync('password', 'salt', BLOCKED_SECONDS * 1_000_000, 64, 'sha512'),
     exec: () => execSync(`sleep ${BLOCKED_SECONDS}`),
   },
-  // A blocking native call that roomful does not know, and so cannot forbid: nothing ever writes to this pipe.
+  // A blocking native call that roomful does not forbid. Nothing writes to this pipe.
   fifo: {
     read: () => openSync(process.env.FIFO ?? '', 'r'),
   },
@@ -73,16 +73,16 @@ const WAYS = {
 
 export type Kind = keyof typeof WAYS
 
-/** Every kind of bad room code. */
+/** All kinds of bad room code. */
 export const KINDS = Object.keys(WAYS) as readonly Kind[]
 
-/** The ways in which code does a kind of fault. */
+/** Returns the ways of a kind. */
 export const waysOf = (kind: Kind): readonly string[] => Object.keys(WAYS[kind])
 
 /** Hooks that run for one message of a player. */
 const MESSAGE_HOOKS = ['onMessage', 'handle', 'messageValidator', 'replyValidator', 'eventValidator'] as const
 
-/** All code of a room type that can be bad. `admitAfterAwait` is `admit` behind its first `await`. */
+/** All code of a room type that can be bad. `admitAfterAwait` is `admit` after its first `await`. */
 export const HOOKS = [
   ...MESSAGE_HOOKS,
   'onTick',
@@ -108,10 +108,10 @@ export const HOOKS = [
 
 export type Hook = (typeof HOOKS)[number]
 
-/** The hooks in which a kind of fault makes sense. */
+/** Returns the hooks in which a kind of fault is possible. */
 export const hooksOf = (kind: Kind): readonly Hook[] => (kind === 'task-throw' ? ['taskWork'] : HOOKS)
 
-/** One fault that a player triggers: plain data of join options, messages and states. */
+/** A fault that a player triggers, as JSON in join options, messages and states. */
 export type Fault = {
   readonly kind: Kind
   readonly way: string
@@ -120,7 +120,7 @@ export type Fault = {
   readonly id: string
 }
 
-/** One start of bad code, as a line of the fault log. */
+/** A start of bad code, as a line of the fault log. */
 interface FaultStart {
   /** Milliseconds since 1970. */
   readonly at: number
@@ -148,17 +148,17 @@ export function runFault(hook: Hook, fault: Fault | undefined): unknown {
   return (WAYS[kind] as Record<string, () => unknown>)[way]?.()
 }
 
-/** A message whose bad code started more than once. */
+/** A message whose bad code has started more than once. */
 export interface Rerun {
   readonly id: string
   readonly hook: Hook
-  /** For each start its node, and how it ended. */
+  /** Node and end of each start. */
   readonly starts: readonly string[]
-  /** True when it started in another process after it had ended one. */
+  /** True if the message has ended a process, and then started in another process. */
   readonly regiven: boolean
 }
 
-/** The starts of bad code in all processes, in their order. */
+/** Starts of bad code in all processes, oldest first. */
 export class FaultLog {
   readonly #path: string
 
@@ -166,22 +166,22 @@ export class FaultLog {
     this.#path = path
   }
 
-  /** The bad code that started last in a process before its end: what ended it. Undefined: none ran there. */
+  /** Returns the last start of bad code in an ended process, which has ended it. Undefined: none ran there. */
   culprit({ pid }: ProcessEnd): FaultStart | undefined {
     return this.#read().findLast((start) => start.pid === pid)
   }
 
-  /** The number of starts. */
+  /** Number of starts. */
   get length(): number {
     return this.#read().length
   }
 
-  /** The hooks in which bad code has started. */
+  /** Hooks in which bad code has started. */
   get hooks(): ReadonlySet<Hook> {
     return new Set(this.#read().map(({ hook }) => hook))
   }
 
-  /** All messages whose bad code started more than once. */
+  /** Returns all messages whose bad code has started more than once. */
   reruns(ends: readonly ProcessEnd[]): readonly Rerun[] {
     const all = this.#read()
     const endedBy = new Map(ends.map((end) => [all.findLast(({ pid }) => pid === end.pid), end]))

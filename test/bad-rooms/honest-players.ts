@@ -8,17 +8,18 @@ import type { Applied, honest } from './rooms/honest.ts'
 const PLAYERS = 6
 const PLAYERS_PER_ROOM = 2
 const SEND_MS = 100
-/** An ack that takes longer is too late. */
+/** An ack after this time is too late. */
 const IN_TIME_MS = 2000
+/** Pause before a player joins again. */
 const AGAIN_MS = 250
-/** Time for the last acks. */
+/** Time limit for the last acks. */
 const PATIENCE_MS = 10_000
 
-/** What honest players experienced. */
+/** Measurements of the honest players. */
 export interface Experience {
-  /** Messages that were due, those of players without a seat included. */
+  /** Messages that were due, including those of players without a seat. */
   readonly due: number
-  /** Those that were acked within 2 s. */
+  /** Messages that were acked within 2 s. */
   readonly in_time: number
   /** 99th percentile of the time to the ack, in milliseconds. */
   readonly ack_p99_ms: number
@@ -40,7 +41,7 @@ export class HonestPlayers {
     this.#timers = players.map((player) => setInterval(() => player.act(), SEND_MS))
   }
 
-  /** Takes all seats, and starts to play. */
+  /** Joins all players, and starts to play. */
   static async gather(target: Target): Promise<HonestPlayers> {
     const players: HonestPlayer[] = []
     for (let i = 0; i < PLAYERS; i++) {
@@ -54,18 +55,18 @@ export class HonestPlayers {
     return new HonestPlayers(target, players)
   }
 
-  /** The share of the messages until now that were acked in time, from 0 to 1. Those that still may be do not count. */
+  /** Share of the messages that were acked in time, from 0 to 1. Messages that may still be acked in time do not count. */
   get share(): number {
     const open = this.#players.reduce((sum, player) => sum + player.open, 0)
     return this.#inTime / Math.max(1, this.#due - open)
   }
 
-  /** Stops to send. */
+  /** Stops sending. */
   stop(): void {
     for (const timer of this.#timers) clearInterval(timer)
   }
 
-  /** Waits for the last acks, and compares what was acked with the final states. */
+  /** Waits for the last acks, and compares the acked messages with the final states. */
   async end(): Promise<Experience> {
     const deadline = performance.now() + PATIENCE_MS
     while (this.#players.some(({ waiting }) => waiting.size > 0) && performance.now() < deadline)
@@ -89,7 +90,7 @@ export class HonestPlayers {
     return this.#players.reduce((sum, { inTime }) => sum + inTime, 0)
   }
 
-  /** What the room has applied of a player, as a newcomer sees it. */
+  /** Returns the applied messages of a player, as a new member sees them. */
   async #applied(index: number): Promise<Applied | undefined> {
     const { frontUrl, projectId } = this.#target
     const client = await connect(frontUrl, { projectId, token: await tokenFor(this.#target) })
@@ -114,12 +115,12 @@ interface HonestPlayerOptions {
   readonly key: string
 }
 
-/** One honest player. It joins again whenever it has lost its seat. */
+/** An honest player. It joins again after it has lost its seat. */
 class HonestPlayer {
-  /** Milliseconds to the ack, by the numbers of the acked messages. */
+  /** By number of the message, the time to its ack in milliseconds. */
   readonly acks = new Map<number, number>()
   readonly name: string
-  /** When each message was sent that has no outcome yet, by their numbers. */
+  /** By number of the message, the time at which it was sent. Only messages without an outcome. */
   readonly waiting = new Map<number, number>()
   due = 0
   inTime = 0
@@ -134,7 +135,7 @@ class HonestPlayer {
     this.#options = options
   }
 
-  /** Takes its seat. Rejects when that fails. */
+  /** Connects and joins the room. */
   async enter(): Promise<void> {
     const { url, token, target, key } = this.#options
     const { WebSocket } = playerSocket(this.#client ? target.frontUrl : url, target.frontUrl)
@@ -151,7 +152,7 @@ class HonestPlayer {
     this.#room = room
   }
 
-  /** Sends the next message. Without a seat it counts as one that is never acked. */
+  /** Sends the next message. Without a seat, only counts it as due. */
   act(): void {
     this.due += 1
     if (!this.#room) return
@@ -169,13 +170,13 @@ class HonestPlayer {
       .finally(() => this.waiting.delete(n))
   }
 
-  /** The number of messages that may still be acked in time. */
+  /** Number of messages that may still be acked in time. */
   get open(): number {
     const now = performance.now()
     return [...this.waiting.values()].filter((at) => now - at <= IN_TIME_MS).length
   }
 
-  /** The number of acked messages that the room has not applied. */
+  /** Returns the number of acked messages that the room has not applied. */
   lost(applied: Applied = { last: 0, skipped: [], doubled: 0 }): number {
     const isLost = (n: number): boolean =>
       n > applied.last || applied.skipped.some(([from, to]) => n >= from && n <= to)
@@ -196,7 +197,7 @@ class HonestPlayer {
   }
 }
 
-/** WebSocket class of one client of the SDK. Its first connection goes to `firstUrl`, every later one to the load balancer. */
+/** WebSocket class for one SDK client. Its first connection uses `firstUrl`, all later ones use the load balancer. */
 export function playerSocket(firstUrl: string, frontUrl: string) {
   let next = firstUrl
   const open = new Set<WebSocket>()
@@ -210,7 +211,7 @@ export function playerSocket(firstUrl: string, frontUrl: string) {
   }
   return {
     WebSocket: PlayerSocket as unknown as WebSocketConstructor,
-    /** Ends the connection as a dead network does. */
+    /** Breaks the connection without a closing handshake. */
     cut: () => {
       for (const socket of open) socket.terminate()
     },

@@ -8,23 +8,23 @@ import { type ProcessEnd, Supervisor, startCluster, startDev } from './service.t
 
 const HELP = `npm run bad-rooms -- [options]
 
-Starts a cluster of three nodes whose room code is bad, has players trigger the faults from another process, and has six honest
-players play at the same time. Judges each kind of fault in a new cluster: the ends of node processes, whether all nodes are live after the
-second end, the acks of the honest players, and whether a message was given to a second process after it had ended one.
+Starts a cluster of three nodes with bad room code. Players in another process trigger the faults, while six honest players play. Each kind
+of fault gets a new cluster. Measures the ends of node processes, whether all nodes are live after the second end, the acks of the honest
+players, and whether a message that has ended one process was given to another one.
 
   --seconds N      time for each kind (600): first the fault of each hook alone, then all in turn, in a new room each time
   --kinds KINDS    ${KINDS.join(', ')} (all)
   --hooks HOOKS    ${HOOKS.join(', ')} (all)
   --rate N         faults per second in new rooms (3)
-  --players N      players (sub) that trigger them in turn (40)
+  --players N      players (sub) that trigger faults in turn (40)
   --share N        required percentage of honest messages that are acked within 2 s (97); two ends weigh more in a short run
-  --dev            roomful dev instead of a cluster; it must never end, and the honest players are only reported
+  --dev            roomful dev instead of a cluster; its process must not end, and honest players have no goals
   --json FILE      write the results to this file
   --keep           keep the folders with the logs
 
 Exits with 1 if a goal is missed.
 `
-/** Ends of node processes that are allowed for each kind. */
+/** Allowed number of ended node processes for each kind. */
 const MOST_ENDS = 2
 const PROGRESS_MS = 10_000
 
@@ -63,29 +63,28 @@ function number(option: 'seconds' | 'rate' | 'players' | 'share'): number {
 
 const say = (line: string): void => void process.stdout.write(`${line}\n`)
 
-/** The judgement of one kind of fault. */
+/** Result of one kind of fault. */
 interface Judgement extends Experience {
   readonly kind: Kind
   readonly hooks: readonly Hook[]
   readonly ends: readonly (ProcessEnd & { readonly hook: string })[]
   /** Starts of bad code. */
   readonly faults: number
-  /** Hooks in which none has started. */
+  /** Hooks in which no bad code has started. */
   readonly not_reached: readonly Hook[]
-  /** Share of the looks after the second end that found all nodes ready, from 0 to 1. */
+  /** Share of the checks after the second end in which all nodes were ready, from 0 to 1. */
   readonly live_afterwards: number
   readonly room_errors: number
   readonly reruns: readonly Rerun[]
-  /** How often the promises of the players who triggered the faults ended with each code. */
   readonly outcome: Outcome
-  /** The goals that were missed. */
+  /** Descriptions of the missed goals. */
   readonly missed: readonly string[]
 }
 
 async function judge(kind: Kind, hooks: readonly Hook[]): Promise<Judgement> {
   const seconds = number('seconds')
   say(`\n${kind} in ${hooks.join(', ')}`)
-  // Started first, so that it is ready to attack when the service is.
+  // Started before the service, so that both become ready at the same time.
   const attacker = new OtherProcess<Order, Outcome>(import.meta.filename)
   const service = await (values.dev ? startDev() : startCluster())
   const { target, processes, faultLog } = service
@@ -108,7 +107,7 @@ async function judge(kind: Kind, hooks: readonly Hook[]): Promise<Judgement> {
       )
     }, PROGRESS_MS)
     const order = { target, kind, hooks, seconds, rate: number('rate'), players: number('players') }
-    // The rooms and the project of roomful dev are in its memory: after its end there is nothing left to judge.
+    // The rooms and the project of roomful dev are in its memory, so its end is the end of the measurement.
     const endOfDev = values.dev ? [processes[0]!.ended.then((): Outcome => ({}))] : []
     const outcome = await Promise.race([attacker.carryOut(order), ...endOfDev])
     clearInterval(progress)
@@ -160,7 +159,7 @@ function missedGoals(found: Omit<Judgement, 'missed'>): readonly string[] {
     faults === 0 && 'no bad code has run',
     ends.length > most && `${ends.length} processes ended, at most ${most} may`,
     regiven.length > 0 &&
-      `${regiven.length} messages were given to a second process after they had ended one, such as ${JSON.stringify(regiven[0])}`,
+      `${regiven.length} messages that had ended one process were given to another one, such as ${JSON.stringify(regiven[0])}`,
     kind === 'loop' &&
       reruns.length > 0 &&
       `${reruns.length} messages were started again after they were cut off, such as ${JSON.stringify(reruns[0])}`,
@@ -197,7 +196,7 @@ function table(judgements: readonly Judgement[]): string {
       percent(live_afterwards),
       `${percent(in_time / due)} of ${due}`,
       `${ack_p99_ms.toFixed(0)} ms`,
-      // The states were in the memory of the process that has ended.
+      // The states were in the memory of the ended process.
       values.dev && ends.length > 0 ? '–' : `${lost} / ${doubled}`,
       `${reruns.filter(({ regiven }) => regiven).length} / ${reruns.length}`,
     ]
@@ -211,7 +210,7 @@ async function main(): Promise<number> {
   for (const option of ['seconds', 'rate', 'players', 'share'] as const) number(option)
   const judgements: Judgement[] = []
   for (const kind of kinds) {
-    // In roomful dev no other node has older code.
+    // roomful dev has no second node with other code.
     const some = hooksOf(kind).filter((hook) => hooks.includes(hook) && !(values.dev && hook === 'migrate'))
     if (some.length > 0) judgements.push(await judge(kind, some))
   }

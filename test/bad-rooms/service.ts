@@ -15,34 +15,33 @@ const NODES = 3
 /** Heap of a node. Small, so that code that allocates without end does not take the memory of the machine. */
 const HEAP_MIB = 256
 
-/** A running service whose room code is bad. */
+/** A running service with bad room code. */
 interface BadService {
   readonly target: Target
-  /** The processes that run room code. */
+  /** Processes that run room code. */
   readonly processes: readonly Child[]
   /** Folder of the logs. */
   readonly folder: string
   /** Path of the fault log. */
   readonly faultLog: string
-  /** Ends every process. `keep`: the folder remains. */
+  /** Ends all processes. Deletes the folder unless `keep` is true. */
   close(keep: boolean): Promise<void>
 }
 
-/** Files of a service below `folder`, and its variables. */
+/** Creates the files of a service below `folder`. Returns the path of the fault log, and the environment of the service. */
 function prepare(folder: string) {
   const faultLog = join(folder, 'faults.jsonl')
   const fifo = join(folder, 'fifo')
   execFileSync('mkfifo', [fifo])
-  return { faultLog, env: variables(faultLog, fifo) }
+  const env = {
+    FAULT_LOG: faultLog,
+    FIFO: fifo,
+    NODE_OPTIONS: `--max-old-space-size=${HEAP_MIB}`,
+    // The limit on new rooms would reject most faults before the protection under test.
+    NEW_ROOMS_PER_MINUTE: '0',
+  }
+  return { faultLog, env }
 }
-
-const variables = (faultLog: string, fifo: string) => ({
-  FAULT_LOG: faultLog,
-  FIFO: fifo,
-  NODE_OPTIONS: `--max-old-space-size=${HEAP_MIB}`,
-  // The bound on new rooms would protect the service from a single player, and hide what else does.
-  NEW_ROOMS_PER_MINUTE: '0',
-})
 
 const remove = (folder: string) => rm(folder, { recursive: true, force: true })
 
@@ -79,7 +78,7 @@ export async function startDev(): Promise<BadService> {
   const devEnv = {
     ...process.env,
     ...env,
-    // npm is none of its business.
+    // roomful dev behaves differently in an npm script.
     npm_lifecycle_event: undefined,
     ROOMS_DIR: ROOMS,
     WS_PORT: String(websocket),
@@ -114,15 +113,15 @@ export async function startDev(): Promise<BadService> {
   }
 }
 
-/** Pause before an ended process is started again, as in the systemd units. */
+/** Pause before an ended process is restarted, as in the systemd units. */
 const RESTART_MS = 1000
 const LOOK_MS = 500
-/** A node that has not answered `/readyz` after this is not live. */
+/** Timeout of `/readyz`. */
 const READY_MS = 2000
-/** Time that ended processes have until all of them are ready. */
+/** Time limit until all restarted processes are ready. */
 const RECOVERY_MS = 20_000
 
-/** The end of one process, which no one asked for. */
+/** Unexpected end of a process. */
 export interface ProcessEnd {
   /** Milliseconds since 1970. */
   readonly at: number
@@ -132,7 +131,7 @@ export interface ProcessEnd {
   readonly how: string
 }
 
-/** Starts ended processes again, counts their ends, and looks whether all of them are ready. */
+/** Restarts ended processes, counts their ends, and checks twice a second whether all of them are ready. */
 export class Supervisor {
   readonly ends: ProcessEnd[] = []
   readonly #adminUrls: readonly string[]
@@ -144,7 +143,7 @@ export class Supervisor {
   constructor(parts: {
     readonly processes: readonly Child[]
     readonly adminUrls: readonly string[]
-    /** False: an ended process stays ended. */
+    /** False: ended processes are not restarted. */
     readonly restart: boolean
     readonly onEnd: (end: ProcessEnd) => void
   }) {
@@ -156,8 +155,8 @@ export class Supervisor {
   }
 
   /**
-   * The share of the looks after the second end that found all processes ready, from 0 to 1. They begin when all are ready again, at most
-   * 20 s after that end. With fewer ends, the last one counts instead.
+   * Share of the checks after the second end in which all processes were ready, from 0 to 1. The checks count from the moment when all are
+   * ready again, at most 20 s after that end. With fewer ends, the last one counts instead.
    */
   get liveAfterwards(): number {
     const from = this.ends[1]?.at ?? this.ends.at(-1)?.at ?? 0
@@ -167,7 +166,7 @@ export class Supervisor {
     return afterwards.filter(({ live }) => live).length / Math.max(1, afterwards.length)
   }
 
-  /** Waits until all processes are ready, at most 20 s, and stops to start them again. */
+  /** Waits until all processes are ready, at most 20 s. Then stops restarting them. */
   async stop(): Promise<void> {
     const deadline = Date.now() + RECOVERY_MS
     while (this.#restart && !(await this.#isLive()) && Date.now() < deadline) await sleep(LOOK_MS)
@@ -188,7 +187,7 @@ export class Supervisor {
       if (this.#over.signal.aborted) return
       const starting = child.start()
       pid = child.pid ?? 0
-      // One that ends before it is ready has ended, as the loop sees.
+      // If the process ends before it is ready, the next `child.ended` reports it.
       await starting.catch(() => undefined)
     }
   }

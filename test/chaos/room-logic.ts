@@ -2,39 +2,40 @@ import { defineRoom } from 'roomful'
 import * as v from 'valibot'
 import { type Clock, sleep, systemClock } from '../../shared/clock.ts'
 
-/** How many of the last ops a room lists. */
+/** Number of the latest ops in a room's `log`. */
 const LOG_LENGTH = 16
 const MOST_TIMER_MS = 1500
 const MOST_TASK_MS = 250
 /** Largest number of seats that a room reserves. No player takes them. */
 const MOST_RESERVED = 40
-/** Longer than all jumps of the clocks in a run. */
+/** Longer than all clock jumps of a run together. */
 const RESERVED_SECONDS = 24 * 3600
 
-/** What all chaos rooms keep. Players stay when they leave, so that the last state proves everything that was ever applied. */
+/** State of a chaos room. It keeps players that have left, so that the last state shows all ops that were ever applied. */
 export type ChaosState = {
-  /** Ops applied, of everyone. */
+  /** Number of applied ops. */
   total: number
   players: { [memberId: string]: Player }
-  /** The last ops, oldest first. */
+  /** The latest ops, oldest first. */
   log: { by: string; ref: number; op: string }[]
-  /** When the last op was applied, by its node's clock. */
+  /** Time of the last op, by the clock of its node. */
   now: number
-  /** By key of `secrets`, how often that one was written. */
+  /** By key of `secrets`, the number of writes. */
   versions: { [key: string]: number }
-  /** Hidden: by member or team, a mark that names all who may see it. */
+  /** Layers. By member or team, a mark that names all its readers. */
   secrets: { [key: string]: string }
-  /** Hidden from everyone. */
+  /** A layer that no member receives. */
   deck: string
-  /** By id, when each that waits is due. */
+  /** By id, the due time of each pending timer. */
   timers: { [id: string]: number }
   fired: number
-  /** By op, the seats that are reserved. */
+  /** Reserved seats, by op. */
   reserved: { [op: string]: true }
-  /** By op, those that have not ended; of those that were lost with their owner the room is told how many. */
+  /** Tasks without a result, by op. A task that was lost with its owner stays here. */
   tasks: { [op: string]: true }
+  /** Number of tasks that were lost with their owner. */
   moved: number
-  /** What the room itself has seen that may not be. */
+  /** Violations that the room has detected. */
   wrong: { name: 'timer_twice' | 'timer_lost' | 'task_twice' | 'presence_wrong'; message: string }[]
 }
 
@@ -54,15 +55,15 @@ export const newState = (): ChaosState => ({
   wrong: [],
 })
 
-/** What an op does besides: its sender is shown a team's layer, or not any more; a timer is set, or one cancelled; a task begins; a seat is reserved. */
+/** Additional effects of an op: shows a team's layer to the sender, or hides it; sets or cancels a timer; starts a task; reserves a seat. */
 export const ACTS = ['show', 'hide', 'timer', 'cancel', 'task', 'reserve'] as const
 export type Act = (typeof ACTS)[number]
 
 const TEAMS = ['red', 'blue', 'green']
 
 /**
- * One chaos room type. An `op` is applied and told to everyone, an `ask` is one that is answered; one that says `refuse` changes everything and then refuses or fails, so
- * that nothing of it may stay. `began` is told of each task that begins to work.
+ * A chaos room type. The room applies each `op` and emits an event. An `ask` is an op with a reply. An op with `refuse` changes the state and
+ * then refuses or fails, so that the service must undo its changes. `began` is called at the start of each task.
  */
 export const chaosRoom = (
   durability: 'journal' | 'snapshot' | 'none',
@@ -90,7 +91,7 @@ export const chaosRoom = (
         data: v.string(),
         handle(state, { data: id }) {
           if (state.timers[id] === undefined)
-            state.wrong.push({ name: 'timer_twice', message: `${id} fired, and did not wait any more` })
+            state.wrong.push({ name: 'timer_twice', message: `${id} fired, and was not pending` })
           delete state.timers[id]
           state.fired += 1
         },
@@ -153,7 +154,10 @@ export const chaosRoom = (
       } else if (act === 'cancel') {
         const id = Object.keys(state.timers).at(-1)
         if (id !== undefined && !ctx.cancel(id))
-          state.wrong.push({ name: 'timer_lost', message: `${id} was to be cancelled, and is not there` })
+          state.wrong.push({
+            name: 'timer_lost',
+            message: `${id} could not be cancelled: the service does not have it`,
+          })
         if (id !== undefined) delete state.timers[id]
       } else if (act === 'task') {
         const { roomId } = ctx
@@ -172,7 +176,10 @@ export const chaosRoom = (
       if (ref % 4 === 0) ctx.emit('whisper', state.secrets[team]!, { layer: `team:${team}` })
       for (const { id, connected } of ctx.members)
         if (state.players[id]?.away === connected)
-          state.wrong.push({ name: 'presence_wrong', message: `${id} is said to be connected: ${connected}` })
+          state.wrong.push({
+            name: 'presence_wrong',
+            message: `${id} is away, but connected is ${connected}`,
+          })
 
       if (refuse === 'room_logic_refused') ctx.refuse(`${op} asked to be refused`)
       if (refuse === 'room_logic_failed') throw new Error(`${op} asked for a failure`)
@@ -183,7 +190,7 @@ export const chaosRoom = (
 function turnAway(state: ChaosState, id: string, away: boolean): void {
   const player = state.players[id]
   if (player?.away === away)
-    state.wrong.push({ name: 'presence_wrong', message: `${id} was told twice to be away: ${away}` })
+    state.wrong.push({ name: 'presence_wrong', message: `${id} had two successive ${away ? 'onDisconnect' : 'onReconnect'}` })
   if (player) player.away = away
 }
 
@@ -199,15 +206,15 @@ function writeSecret(state: ChaosState, key: string): void {
 const markOf = (key: string, version: number, readers: readonly string[]): string =>
   `§${key}#${version}(${readers.join(' ')})§`
 
-/** The marks that a frame has in it, in whichever encoding: the bytes of a `§` alone may be anything in MessagePack. */
+/** Returns the marks in a frame of either codec. A `§` alone is not enough, because MessagePack may contain its bytes. */
 export const marksIn = (frame: string): string[] => [
   ...new Set(frame.match(/§[\w-]+#\d+\([\w -]*\)§/g) ?? []),
 ]
 
-/** Who may see a mark. */
+/** Members that may see a mark. */
 export const readersOf = (mark: string): string[] => /\((.*)\)/.exec(mark)?.[1]?.split(' ') ?? []
 
-/** The secrets that a member has, and those that it should have by what everyone sees; each as `key#version`. */
+/** Secrets that a member has (`has`), and secrets that it should have according to the public state (`due`), each as `key#version`. */
 export interface HeldLayers {
   readonly has: readonly string[]
   readonly due: readonly string[]
@@ -224,46 +231,46 @@ export function layersIn(state: Partial<ChaosState>, member: string): HeldLayers
   }
 }
 
-/** The part of a whole state that a member is to see. */
+/** Returns the part of a complete state that a member may see. */
 export function visibleTo(member: string, { deck: _, ...state }: ChaosState): Partial<ChaosState> {
   const mine = Object.entries(state.secrets ?? {}).filter(([, mark]) => readersOf(mark).includes(member))
   return { ...state, secrets: Object.fromEntries(mine) }
 }
 
-/** What a chaos room's state says of a member's ops: which were applied, how often, and in which order. */
+/** Applied ops of one member. Together the fields show which ops were applied, how often, and in which order. */
 export type View = {
-  /** How many ops were applied. */
+  /** Number of applied ops. */
   count: number
-  /** The ref of the last one. */
+  /** Ref of the last op. */
   lastRef: number
-  /** A hash over all of them, in order. */
+  /** Hash of all ops in order. */
   chain: number
 }
 
-/** What a chaos room remembers of each member. */
+/** Data of a chaos room for each member. */
 export type Player = View & {
-  /** The teams whose layers it was shown. */
+  /** Teams whose layers the member receives. */
   layers: string[]
-  /** Its connection is lost. */
+  /** True while the connection is lost. */
   away: boolean
 }
 
-/** How a room refuses an op that asks for it: by its own word, or by failing. */
+/** Ways in which a room refuses an op: with `ctx.refuse`, or with an exception. */
 export const REFUSALS = ['room_logic_refused', 'room_logic_failed'] as const
 export type Refusal = (typeof REFUSALS)[number]
 
-/** What a room tells everyone of an op that it has applied. */
+/** Data of the event `applied`. */
 export type AppliedOp = {
   readonly by: string
   readonly ref: number
   readonly op: string
-  /** How many of its member's ops are applied with it. */
+  /** Number of the member's applied ops, including this op. */
   readonly count: number
 }
 
 export const NEW_PLAYER: Readonly<Player> = { count: 0, lastRef: 0, chain: 0, layers: [], away: false }
 
-/** The chain after one more op: FNV-1a over the chain's four bytes and the op's characters. */
+/** Returns the chain after an op: FNV-1a of the four bytes of the chain and the characters of the op. */
 export function chainAfter(chain: number, op: string): number {
   let h = 0x811c9dc5
   for (let shift = 0; shift < 32; shift += 8) h = Math.imul(h ^ ((chain >>> shift) & 0xff), 0x01000193)

@@ -3,10 +3,10 @@ import * as v from 'valibot'
 import { REFUSALS } from './room-logic.ts'
 
 const LOBBY_SEATS = 3
-/** Longer than all jumps of the clocks in a run: a reservation ends only by the join of its player. */
+/** Longer than all clock jumps of a run together, so that a reservation ends only by the join of its player. */
 const RESERVED_SECONDS = 24 * 3600
 
-/** State of a lobby room. It counts its seats itself, so that it sees when the service gives one away twice. */
+/** State of a lobby room. The room counts its seats, to detect that the service has given one seat to two players. */
 export type LobbyState = {
   phase: 'open' | 'closed'
   /** By member id, the player's sub. */
@@ -14,17 +14,17 @@ export type LobbyState = {
   /** By sub. */
   reserved: { [sub: string]: true }
   turns: number
-  /** Hidden from everyone: a mark without readers. */
+  /** Hidden from all members: a mark without readers. */
   secret: string
   wrong: { name: 'seat_twice'; message: string }[]
 }
 
-/** A room that players find by lists, codes and reservations. Its row has everything that `listing.of` gets. */
+/** A room that players find by lists, codes and reservations. Its row contains everything that `listing.of` receives. */
 export const lobbyRoom = defineRoom({
   type: 'chaos-lobby',
   maxMembers: LOBBY_SEATS,
   codes: true,
-  // Empty rooms stay listed for a while: they are those of which a dead owner leaves a row.
+  // Empty rooms stay listed for 6 s, so that an owner can die and leave the row of an empty room.
   idleSeconds: 6,
   reconnectSeconds: 10,
   create: (): LobbyState => ({ phase: 'open', seats: {}, reserved: {}, turns: 0, secret: '', wrong: [] }),
@@ -68,11 +68,11 @@ function count(state: LobbyState): void {
   state.secret = `§lobby#${state.turns}()§`
   const [seats, reserved] = [Object.values(state.seats), Object.keys(state.reserved)]
   if (seats.length + reserved.length <= LOBBY_SEATS || state.wrong.length > 0) return
-  const message = `${seats.join(', ')} have a seat, and ${reserved.join(', ')} a reservation, in a room of ${LOBBY_SEATS}`
+  const message = `${seats.join(', ')} have a seat, and ${reserved.join(', ')} a reservation, in a room with ${LOBBY_SEATS} seats`
   state.wrong.push({ name: 'seat_twice', message })
 }
 
-/** State of a bank. It keeps each call that had an effect, so that it sees a second one. */
+/** State of a bank. It keeps each call that had an effect, to detect a second effect. */
 export type BankState = {
   /** Number of effects. */
   total: number
@@ -84,7 +84,7 @@ export type BankState = {
   twice: string[]
 }
 
-/** A room that backends call, and that sends notices. */
+/** A room that backends call. It sends notices. */
 export const bankRoom = (durability: 'journal' | 'snapshot') =>
   defineRoom({
     type: `chaos-bank-${durability}`,
@@ -130,20 +130,20 @@ export const bankRoom = (durability: 'journal' | 'snapshot') =>
 
 export const MATCH_PLAYERS = 3
 export const PARTY_SIZE = 2
-/** Tickets of one level fit. */
+/** Number of levels. Tickets of the same level match. */
 export const LEVELS = 2
 
-/** Name of a ticket: its player, its number and the number of its party, which is 0 for none. */
+/** Name of a ticket: player, number, and party number (0: no party). */
 export const ticketName = (player: string, number: number, party = 0): string =>
   `${player}/${number}/${party}`
 export const playerOf = (ticket: string): string => ticket.split('/')[0]!
-/** Undefined: the ticket is of no party. */
+/** Party number of a ticket. Undefined: none. */
 export const partyOf = (ticket: string): string | undefined => {
   const party = ticket.split('/')[2]!
   return party === '0' ? undefined : party
 }
 
-/** The room of a match. It writes down who has a seat, and who has ever had one. */
+/** The room of a match. Its state has the players with a seat, and all players that ever had a seat. */
 export const matchRoom = defineRoom({
   type: 'chaos-match',
   maxMembers: MATCH_PLAYERS,
@@ -153,9 +153,9 @@ export const matchRoom = defineRoom({
   options: v.object({ tickets: v.optional(v.array(v.string()), []) }),
   create: ({ tickets }) => ({
     tickets,
-    /** By member id, the player. */
+    /** Player of each member id. */
     seats: {} as { [memberId: string]: string },
-    /** By player. */
+    /** Players that ever had a seat. */
     came: {} as { [player: string]: true },
   }),
   onJoin(state, { id, sub }) {
@@ -167,7 +167,7 @@ export const matchRoom = defineRoom({
   },
 })
 
-/** A queue for three. */
+/** A queue for matches of three players. */
 export const chaosQueue = defineQueue({
   type: 'chaos-queue',
   room: 'chaos-match',

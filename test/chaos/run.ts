@@ -10,25 +10,25 @@ import { commandFor, report, summary } from './harness/report.ts'
 
 const HELP = `npm run chaos -- [options]
 
-Real nodes on a real Redis, clients that write everything down, faults drawn by a seed, and a checker for what must have held.
+Runs real nodes on a real Redis with clients that record everything. A seed decides the faults. A checker then checks the guarantees.
 
-  --seed N        the seed of the faults (1)
-  --seeds A-B     each of these, in a process of its own; goes on when one fails
-  --parallel N    so many of them at once (1); a machine that is too busy shows as stalls, which excuse more
-  --seconds N     how long faults come (120)
-  --nodes N       (3)
-  --clients N     (24)
-  --rooms N       (6)
-  --lobby N       so many more find rooms by lists, codes and reservations (6)
-  --backends N    so many call rooms over control, and get their notices (3)
-  --queue N       so many more queue for matches, alone or in parties (6)
-  --direct        nodes have addresses of their own, and most clients go to that of their room, with connections cut on the way
-  --unfenced      the store does not fence: some seed must fail; with --seeds it stops at the first that does
-  --keep          keep logs and histories also when everything held
-  --folder PATH   where they go (a new folder for temporary files)
-  --check FILE    runs nothing, and checks the history.json of an earlier run again
+  --seed N        seed of the faults (1)
+  --seeds A-B     runs each of these seeds in a separate process, and continues after a failure
+  --parallel N    seeds that run at the same time (1); an overloaded machine causes stalls, which excuse more
+  --seconds N     time in which faults start (120)
+  --nodes N       nodes (3)
+  --clients N     clients (24)
+  --rooms N       rooms (6)
+  --lobby N       additional players who find rooms by lists, codes and reservations (6)
+  --backends N    backends that call rooms through the control plane and receive notices (3)
+  --queue N       additional players who queue for matches, alone or in parties (6)
+  --direct        nodes have separate addresses; most clients move to the node of their room, and some connections are cut on the way
+  --unfenced      the store does not fence: some seed must fail; with --seeds, stops at the first failure
+  --keep          keeps logs and histories also when every guarantee held
+  --folder PATH   folder of logs and histories (a new temporary folder)
+  --check FILE    runs nothing; checks the history.json of an earlier run again
 
-Ends with 1 when a promise did not hold.
+Exits with 1 when a guarantee did not hold.
 `
 
 const { values } = parseArgs({
@@ -57,7 +57,7 @@ const say = (line: string): void => void process.stdout.write(`${line}\n`)
 function whole(name: string, text: string): number {
   const number = Number(text)
   if (Number.isInteger(number) && number >= 0) return number
-  process.stderr.write(`--${name} is ${text}; it must be a whole number\n\n${HELP}`)
+  process.stderr.write(`--${name} is ${text}; use a whole number from 0\n\n${HELP}`)
   process.exit(2)
 }
 
@@ -69,7 +69,7 @@ function seedsOf(text: string): number[] {
 
 const newFolder = () => mkdtemp(join(tmpdir(), 'roomful-chaos-'))
 
-async function one(): Promise<boolean> {
+async function runOne(): Promise<boolean> {
   const options: ChaosOptions = {
     seed: whole('seed', values.seed),
     seconds: whole('seconds', values.seconds),
@@ -95,14 +95,14 @@ async function one(): Promise<boolean> {
   return held
 }
 
-async function again(file: string): Promise<boolean> {
+async function checkAgain(file: string): Promise<boolean> {
   const history: History = JSON.parse(await readFile(file, 'utf8'))
   const verdict = check(history)
   say(report({ history, ...verdict, folder: undefined }, `npm run chaos -- --check ${file}`))
   return verdict.violations.length === 0
 }
 
-async function many(seeds: readonly number[]): Promise<boolean> {
+async function runMany(seeds: readonly number[]): Promise<boolean> {
   const folder = values.folder ?? (await newFolder())
   const { seconds, nodes, clients, rooms, lobby, queue, backends, unfenced, direct, keep } = values
   const failed = await runSeeds({
@@ -125,7 +125,7 @@ async function many(seeds: readonly number[]): Promise<boolean> {
     stop_at_failure: unfenced,
     say,
   })
-  // Only when there is nothing in it.
+  // Fails if the folder has the reports of failed seeds. They stay.
   await rmdir(folder).catch(() => {})
   return failed.length === 0
 }
@@ -133,9 +133,9 @@ async function many(seeds: readonly number[]): Promise<boolean> {
 if (values.help) say(HELP)
 else {
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => process.exit(1))
-  // The parent of a run of many seeds is gone.
+  // The parent process, which runs many seeds, has ended.
   process.once('disconnect', () => process.exit(1))
   const { check: file, seeds } = values
-  const run = file === undefined ? (seeds === undefined ? one() : many(seedsOf(seeds))) : again(file)
+  const run = file !== undefined ? checkAgain(file) : seeds === undefined ? runOne() : runMany(seedsOf(seeds))
   process.exit((await run) ? 0 : 1)
 }

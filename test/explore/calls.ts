@@ -3,30 +3,30 @@ import { type Choice, type Fault, type Item, ordinary, RANK, type Subject, textO
 import type { Ledger } from './ledger.ts'
 import type { Answer, Operation, Pending, Process, SimTime } from './model-node.ts'
 
-/** What calls are made of. */
+/** Dependencies of `Calls`. */
 interface CallsParts {
   readonly time: SimTime
   readonly ledger: Ledger
   readonly store: () => Store
-  /** `project/type:key` of the one room. */
+  /** `project/type:key` of the room. */
   readonly room: string
   readonly processes: readonly Process[]
   readonly may: (fault: Fault) => boolean
-  /** How long what takes long takes when nothing ends it before. */
+  /** Longest duration of a slow call. */
   readonly faultMs: number
 }
 
-/** A call, or an answer, that takes long. */
+/** A slow call or a slow answer. */
 interface Landing {
   readonly id: string
   readonly about: Subject
-  /** Who waits for the answer, if anyone still does. */
+  /** Process that waits for the answer. Undefined: none. */
   readonly process: Process | undefined
   readonly due: number
   readonly land: () => void | Promise<void>
 }
 
-/** The calls of the store that are under way, and what becomes of each. */
+/** Pending store calls, and the faults that can happen to them. */
 export class Calls {
   readonly #parts: CallsParts
   #landings: Landing[] = []
@@ -35,17 +35,17 @@ export class Calls {
     this.#parts = parts
   }
 
-  /** When what takes long ends by itself. */
+  /** Latest ends of the slow calls. */
   get dues(): number[] {
     return this.#landings.map(({ due }) => due)
   }
 
-  /** Equal when the same takes long. */
+  /** Equal for equal sets of slow calls. */
   get digest(): string {
     return this.#landings.map(({ id, due }) => `${id} ${due}`).join()
   }
 
-  /** A process calls the store. */
+  /** Adds a store call of a process. */
   add(process: Process, operation: Operation): void {
     if (!process.alive) return
     process.operations.push({
@@ -55,7 +55,7 @@ export class Calls {
     })
   }
 
-  /** What takes long and ends now. */
+  /** Slow calls whose longest duration has passed. */
   ending(): Item[] {
     const now = this.#parts.time.ms
     return this.#landings
@@ -66,7 +66,7 @@ export class Calls {
       }))
   }
 
-  /** What takes long may end at any moment; it makes a difference just before something that has to do with it. */
+  /** Slow calls may end at any moment. That makes a difference only before an item about the same subject or process. */
   early({ about, process: next }: Item): Choice[] {
     const now = this.#parts.time.ms
     return this.#landings
@@ -75,7 +75,7 @@ export class Calls {
       .map((landing) => ({ label: `${landing.id} lands`, cost: 0, take: () => this.#land(landing) }))
   }
 
-  /** The next call of a process, and all that may become of it. */
+  /** Returns the next call of a process, with its possible faults. */
   next(process: Process): Item | undefined {
     const [pending] = process.operations
     if (!pending) return undefined
@@ -86,7 +86,7 @@ export class Calls {
       return then()
     }
     const fail = () => this.#fail(process, pending)
-    if (process.cutUntil !== undefined) return ordinary(`${label}: out of reach`, order, process, off(fail))
+    if (process.cutUntil !== undefined) return ordinary(`${label}: no connection`, order, process, off(fail))
     return {
       about: subjectOf(operation),
       ...ordinary(
@@ -101,8 +101,8 @@ export class Calls {
     }
   }
 
-  /** An answer has reached its process. */
-  hear(process: Process, id: string, { operation, result, error, recordedEpoch }: Answer): void {
+  /** Delivers an answer to its process. */
+  deliver(process: Process, id: string, { operation, result, error, recordedEpoch }: Answer): void {
     process.lived(`${id} ${error ? error.name : textOf(result)}`)
     if (error) operation.fail(error)
     else {
@@ -137,15 +137,15 @@ export class Calls {
     }
     const always = [
       { fault: 'refused', text: 'does not take place', befall: fail },
-      { fault: 'cut', text: 'is out of reach, as all that follows', befall: cut(fail) },
-      { fault: 'outage', text: 'the store is out of reach for everyone', befall: outage },
+      { fault: 'cut', text: 'fails, and the process has lost the store', befall: cut(fail) },
+      { fault: 'outage', text: 'fails, and all processes have lost the store', befall: outage },
     ] as const
     if (!operation.writes)
       return [
         ...always,
         {
           fault: 'slow',
-          text: 'the answer takes long',
+          text: 'the answer is slow',
           befall: async () => {
             const answer = await this.#perform(operation)
             later(() => this.#answer(process, id, answer))
@@ -157,7 +157,7 @@ export class Calls {
       { fault: 'lost', text: 'takes place, the answer is lost', befall: lose },
       {
         fault: 'late',
-        text: 'the store is silent, and it takes place later',
+        text: 'times out, and takes place later',
         befall: () => {
           later(async () => void (await this.#perform(operation)), false)
           fail()
@@ -165,10 +165,10 @@ export class Calls {
       },
       {
         fault: 'slow',
-        text: 'takes long',
+        text: 'is slow',
         befall: () => later(() => this.#complete(process, id, operation)),
       },
-      { fault: 'cut', text: 'takes place, and from then on the store is out of reach', befall: cut(lose) },
+      { fault: 'cut', text: 'takes place, and the process has then lost the store', befall: cut(lose) },
     ]
   }
 
@@ -181,7 +181,7 @@ export class Calls {
     this.#answer(process, id, await this.#perform(operation))
   }
 
-  /** It takes place. */
+  /** Executes a call in the store. */
   async #perform(operation: Operation): Promise<Answer> {
     const { ledger, store, room } = this.#parts
     let result: unknown
@@ -201,16 +201,16 @@ export class Calls {
     this.#answer(process, id, { operation, result: undefined, error, recordedEpoch: 0 })
   }
 
-  /** Who stands still hears of it afterwards. */
+  /** Delivers an answer. A paused process receives it after the pause. */
   #answer(process: Process, id: string, answer: Answer): void {
-    if (process.running) this.hear(process, id, answer)
+    if (process.running) this.deliver(process, id, answer)
     else if (process.alive) process.answers.push({ order: this.#parts.time.order++, id, value: answer })
   }
 }
 
 const subjectOf = ({ name }: Operation): Subject => (name.startsWith('rooms.') ? 'room' : 'leases')
 
-/** Which fence or epoch a call names, for people. */
+/** Fence or epoch of a call, as text. */
 function fenceOf({ name, args }: Operation): string {
   if (name === 'rooms.claim') return ` over epoch ${args[2]}`
   const fence = args[1]

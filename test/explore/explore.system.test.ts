@@ -1,70 +1,69 @@
 import { describe, expect, it } from 'vitest'
 import { isFullLength } from '../support/run-length.ts'
 import { type Choice, type Explorable, explore, type Fault, replay } from './explorer.ts'
-import type { Promised } from './ledger.ts'
+import type { Guarantee } from './ledger.ts'
 import { type MUTATIONS, model, mutation, SCENARIOS } from './scenarios.ts'
 
-/** How many deviations from the ordinary each run may have here; `npm run explore` goes further. */
+/** Largest number of deviations in a run of these tests. `npm run explore` can use more. */
 const DEVIATIONS = 1
 const PATIENCE_MS = 240_000
 
-/** What these do the others do as well: each way of `owned` is one of `saved`. */
+/** Scenarios that others contain: each run of `owned` is also a run of `saved`. */
 const WITHIN_OTHERS = ['owned']
-/** The simulated world hands rooms over at each drain, too. */
+/** Scenarios of the full length only. The simulated world also tests the handoff of a drain. */
 const LONG = ['drained']
-/** Faults by which a node outlives its lease. To the fence of a room, `replace` is a `pause` during which another process claims the room. */
+/** Faults after which a node continues without a lease. For the fence of a room, `replace` is a `pause` during which another process claims the room. */
 const BEYOND_THE_LEASE: readonly Fault[] = ['late', 'slow', 'pause', 'cut', 'outage', 'deaf']
 
-describe('the ownership of a room', () => {
+describe('Ownership', () => {
   for (const name of Object.keys(SCENARIOS).filter((each) => !WITHIN_OTHERS.includes(each)))
     it.skipIf(LONG.includes(name) && !isFullLength())(
-      `keeps its promises whatever goes wrong once, anywhere: ${name}`,
+      `keeps all guarantees in each run with one deviation: ${name}`,
       async () => {
         const report = await explore(() => model(SCENARIOS[name]!), { deviations: DEVIATIONS })
         expect(report.fault).toBeUndefined()
         expect(report.complete).toBe(true)
-        // A model that cannot go wrong would prove nothing.
+        // With fewer ends, the model would have no deviations to explore.
         expect(report.ends).toBeGreaterThan(10)
       },
       PATIENCE_MS,
     )
 })
 
-describe('a mistake in it is found', () => {
+describe('explore finds the mistake', () => {
   const cases: [
     keyof typeof MUTATIONS,
     keyof typeof SCENARIOS,
-    Promised,
-    { readonly known?: Promised[]; readonly faults?: Fault[] }?,
+    Guarantee,
+    { readonly known?: Guarantee[]; readonly faults?: Fault[] }?,
   ][] = [
     ['unfenced', 'owned', 'chain'],
     ['trusting', 'owned', 'lease'],
     ['repeating', 'owned', 'chain'],
     ['hopeful', 'owned', 'committed'],
-    // With all faults, the explorer gets to this one last.
+    // Without the list of faults, the explorer would reach this mistake last.
     ['early', 'asked', 'members'],
     ['grabbing', 'opened', 'chain', { faults: ['slow'] }],
-    // What the next owner does not know of its timers it does not have in its history either.
+    // A new owner that does not know its timers also continues with another state, which breaks the chain.
     ['refiring', 'timed', 'timers', { known: ['chain'] }],
     ['forgetful', 'timed', 'timers', { known: ['chain'] }],
     ['unreserving', 'timed', 'reservations', { known: ['chain'] }],
   ]
-  for (const [name, scenario, promised, { known, faults } = {}] of cases)
+  for (const [name, scenario, guarantee, { known, faults } = {}] of cases)
     it(
-      `${name}: breaks the promise "${promised}"`,
+      `${name}, which breaks the guarantee ${guarantee}, and replays it`,
       async () => {
         const parts = { ...SCENARIOS[scenario]!, ...(faults && { faults }) }
         const create = () => model(parts, mutation(name), known)
         const { fault } = await explore(create, { deviations: DEVIATIONS })
-        expect(fault?.violations.map((violation) => violation.promised)).toContain(promised)
-        // The reader can see it again.
+        expect(fault?.violations.map((violation) => violation.guarantee)).toContain(guarantee)
         expect(await replay(create, fault!.choices)).toEqual(fault)
       },
       PATIENCE_MS,
     )
 
   it(
-    'trusting: commits still make one chain, because the fence decides and not the lease',
+    'commits form one chain with the mistake trusting, because the fence protects them',
     async () => {
       const scenario = { ...SCENARIOS.saved!, faults: BEYOND_THE_LEASE }
       const create = () => model(scenario, mutation('trusting'), ['lease'])
@@ -75,8 +74,8 @@ describe('a mistake in it is found', () => {
   )
 })
 
-describe('the explorer', () => {
-  /** Three steps, each with two ways; the state is what was chosen, or nothing. */
+describe('explore', () => {
+  /** Three steps with two choices each. With `remembers` the state is the path so far, otherwise the number of steps. */
   class Steps implements Explorable {
     static readonly seen = new Set<string>()
     readonly #remembers: boolean
@@ -112,7 +111,7 @@ describe('the explorer', () => {
     }
   }
 
-  it('goes every way with at most so many deviations, once', async () => {
+  it('makes each run with at most N deviations once', async () => {
     for (const [deviations, paths] of [
       [0, '000'],
       [1, '000 001 010 100'],
@@ -126,7 +125,7 @@ describe('the explorer', () => {
     }
   })
 
-  it('goes no further from a state that it has met with as many deviations left', async () => {
+  it('does not continue from a state that it has met with as many deviations left', async () => {
     Steps.seen.clear()
     const report = await explore(() => new Steps(false), { deviations: 1 })
     expect([...Steps.seen].sort()).toEqual(['000', '001'])

@@ -1,60 +1,62 @@
 import type { Violation } from './ledger.ts'
 import type { Process } from './model-node.ts'
 
-/** What can be explored: a world that is made again for every run, and goes the same way when the same is chosen. */
+/** A world to explore. Each run has a new one. With the same choices, it does the same. */
 export interface Explorable {
-  /** What may happen next; the first is the ordinary. */
+  /** Possible next steps. The first one is the ordinary one. */
   choices(): readonly Choice[]
-  /** Whether what is chosen here counts as a state of its own. */
+  /** True while deviations are possible, and states are recorded. */
   readonly explored: boolean
   readonly over: boolean
-  /** Equal for worlds from which the same can follow. */
+  /** Equal for worlds with the same possible futures. */
   readonly digest: string
-  /** What must never happen, and did. */
+  /** Broken guarantees. */
   readonly violations: readonly Violation[]
-  /** Looks at what is left at the end; may find violations. */
+  /** Checks the final state. May add violations. */
   finish(): Promise<void>
 }
 
-/** How far to go. */
+/** Limits of an exploration. */
 export interface Bounds {
-  /** How many deviations from the ordinary a run may have. */
+  /** Largest number of deviations in a run. */
   readonly deviations: number
-  /** Stops after this long, unfinished. */
+  /** Time limit in ms. */
   readonly maxMs?: number
   readonly onProgress?: (report: Report) => void
 }
 
-/** What was explored. */
+/** Result of an exploration. */
 export interface Report {
+  /** Number of runs. */
   executions: number
   steps: number
-  /** Distinct states met on the way. */
+  /** Distinct states. */
   states: number
-  /** Distinct states in which runs ended. */
+  /** Distinct final states. */
   ends: number
   ms: number
-  /** Whether everything within the bounds was seen. */
+  /** True if all runs within the bounds were made. */
   complete: boolean
-  /** The first violation met, with what was chosen. */
+  /** The first run that breaks a guarantee. */
   fault?: Finding
 }
 
-/** A run in which something happened that must not. */
+/** A run, and the guarantees that it breaks. */
 export interface Finding {
   readonly violations: readonly Violation[]
-  /** Everything that happened, deviations marked. */
+  /** All steps. Deviations are marked. */
   readonly trace: readonly string[]
-  /** To run it again: at which steps which choice was made. */
+  /** Choices that repeat the run with `replay`. */
   readonly choices: readonly Deviation[]
 }
 
+/** Index of the choice at a step. All other steps take the first choice. */
 export interface Deviation {
   readonly step: number
   readonly choice: number
 }
 
-/** A run that is yet to be made: the ordinary one but for these. */
+/** A run to make. */
 interface Branch {
   readonly choices: readonly Deviation[]
   readonly left: number
@@ -64,9 +66,9 @@ const MAX_STEPS = 5000
 const PROGRESS_MS = 1000
 
 /**
- * Runs a world in every way that has at most so many deviations from the ordinary, each time from its beginning (stateless model
- * checking with a bound, as CHESS does for threads: Musuvathi and Qadeer, "Iterative context bounding", 2007). A state that was met
- * before with as many deviations left is not gone through again. Ends at the first violation.
+ * Makes all runs of a world with at most `bounds.deviations` deviations, each from the beginning. This is stateless model checking with a
+ * bound, as CHESS does for threads (Musuvathi and Qadeer, "Iterative context bounding", 2007). Does not continue from a state that it has
+ * met with as many deviations left. Ends at the first violation.
  */
 export async function explore(create: () => Explorable, bounds: Bounds): Promise<Report> {
   const began = performance.now()
@@ -74,7 +76,7 @@ export async function explore(create: () => Explorable, bounds: Bounds): Promise
   const ends = new Set<string>()
   const report: Report = { executions: 0, steps: 0, states: 0, ends: 0, ms: 0, complete: false }
   const branches: Branch[] = [{ choices: [], left: bounds.deviations }]
-  let toldAt = began
+  let reportedAt = began
   for (let branch = branches.pop(); branch; branch = branches.pop()) {
     const failed = await run(create(), branch, met, ends, branches, report)
     report.executions++
@@ -87,8 +89,8 @@ export async function explore(create: () => Explorable, bounds: Bounds): Promise
       return report
     }
     if (bounds.maxMs !== undefined && report.ms > bounds.maxMs) return report
-    if (now - toldAt > PROGRESS_MS) {
-      toldAt = now
+    if (now - reportedAt > PROGRESS_MS) {
+      reportedAt = now
       bounds.onProgress?.(report)
     }
   }
@@ -96,7 +98,7 @@ export async function explore(create: () => Explorable, bounds: Bounds): Promise
   return report
 }
 
-/** Makes one run again and tells what happened in it. */
+/** Repeats one run, and returns its trace and violations. */
 export async function replay(create: () => Explorable, choices: readonly Deviation[]): Promise<Finding> {
   const trace: string[] = []
   const world = create()
@@ -117,7 +119,7 @@ async function run(
 ): Promise<boolean> {
   const { choices, left } = branch
   const known = choices.at(-1)?.step ?? -1
-  const wentOn = await walk(world, choices, (_, __, open, step) => {
+  const completed = await walk(world, choices, (_, __, open, step) => {
     report.steps++
     if (step <= known || !world.explored) return true
     const key = hash(world.digest)
@@ -129,23 +131,23 @@ async function run(
     }
     return true
   })
-  if (wentOn) ends.add(hash(world.digest))
+  if (completed) ends.add(hash(world.digest))
   return world.violations.length > 0
 }
 
 type Visit = (choice: Choice, picked: number, open: readonly Choice[], step: number) => boolean
 
-/** Takes the ordinary way but for `choices`, until the end (true), a violation, or when `visit` says so before a step. */
+/** Makes a run with these choices. Resolves to true at its end or at a violation, and to false when `visit` returns false before a step. */
 async function walk(world: Explorable, choices: readonly Deviation[], visit: Visit): Promise<boolean> {
   let next = 0
   await quiet()
   for (let step = 0; !world.over; step++) {
     if (step > MAX_STEPS)
-      throw new Error(`a run has more than ${MAX_STEPS} steps: ${JSON.stringify(choices)}`)
+      throw new Error(`the run with the choices ${JSON.stringify(choices)} has more than ${MAX_STEPS} steps`)
     const open = world.choices()
     const picked = choices[next]?.step === step ? choices[next++]!.choice : 0
     const choice = open[picked]
-    if (!choice) throw new Error(`choice ${picked} of step ${step} is not there: a run cannot be repeated`)
+    if (!choice) throw new Error(`choice is ${picked} at step ${step}: use a number below ${open.length}`)
     if (!visit(choice, picked, open, step)) return false
     await choice.take()
     await quiet()
@@ -155,36 +157,36 @@ async function walk(world: Explorable, choices: readonly Deviation[], visit: Vis
   return true
 }
 
-/** Everything that promises still have to do in this turn is done. */
+/** Resolves when all promise callbacks of this turn have run. */
 const quiet = (): Promise<void> => new Promise((resolve) => setImmediate(resolve))
 
-/** One thing that may happen next, and how far it is from the ordinary. */
+/** A possible next step. */
 export interface Choice {
   readonly label: string
-  /** 0: ordinary, or a free choice; 1: a deviation. */
+  /** 0: the ordinary step, or a free choice. 1: a deviation. */
   readonly cost: number
   readonly take: () => void | Promise<void>
 }
 
-/** What more than one process has to do with: the record of the room, the leases, what edges know. */
+/** State that several processes share: the record of the room, the leases, and the edges. */
 export type Subject = 'room' | 'leases' | 'edges'
 
-/** What is next in one of the world's queues, and what may happen in its stead. */
+/** First element of one of the world's queues, and the faults that can replace it. */
 export interface Item extends Choice {
-  /** Ordinarily the lowest is first, and among equals the lowest order. */
+  /** The item with the lowest rank is the ordinary one. Among equal ranks, the lowest order decides. */
   readonly rank: number
   readonly order: number
-  /** The process it happens to. */
+  /** Affected process. */
   readonly process: Process | undefined
-  /** What it looks at or changes, apart from that process. */
+  /** Shared state that the item reads or changes. */
   readonly about?: Subject
   readonly instead: readonly Choice[]
 }
 
-/** What waits in queues comes first, then what ends by itself, timers, and what members do. */
+/** Order of items: queued items, ends of faults, timers, acts of members. `hurried`: timers of a process after a pause. */
 export const RANK = { hurried: -1, queued: 0, ending: 1, timer: 2, act: 3 } as const
 
-/** Something ordinary that waits in a queue. */
+/** An item with rank `queued` and without faults. */
 export const ordinary = (
   label: string,
   order: number,
@@ -192,38 +194,38 @@ export const ordinary = (
   take: Choice['take'],
 ): Item => ({ label, cost: 0, take, rank: RANK.queued, order, process, instead: [] })
 
-/** What may go wrong. */
+/** Kinds of faults. */
 export const FAULTS = [
-  /** A call of the store takes place, and its answer is lost. */
+  /** A store call takes place, and its answer is lost. */
   'lost',
-  /** A call of the store does not take place. */
+  /** A store call does not take place. */
   'refused',
-  /** A call of the store takes place after the caller was told that the store is silent. */
+  /** A store call times out, and takes place later. */
   'late',
-  /** A call of the store, or the answer to it, takes long. */
+  /** A store call or its answer is slow. */
   'slow',
-  /** A node stands still for longer than its lease, or less. */
+  /** A node pauses, for longer or shorter than its lease. */
   'pause',
-  /** A node is gone for good, with or without what it was about to send. */
+  /** A node crashes. Its queued store calls are sent or lost. */
   'crash',
-  /** A node is gone, and back under the same id. */
+  /** A node crashes, and a process with the same name starts. */
   'restart',
-  /** A node stands still, and another process is started under its id meanwhile. */
+  /** A node pauses, and during the pause another process with the same name starts. */
   'replace',
   /** A node cannot reach the store for longer than its lease. */
   'cut',
-  /** No one can reach the store for longer than a lease. */
+  /** All nodes cannot reach the store for longer than a lease. */
   'outage',
   /** A message between a node and an edge is lost. */
   'drop',
-  /** Something happens before its turn. */
+  /** An item is processed before earlier items. */
   'reorder',
-  /** No one hears a node for a moment, though it lives and reaches the store. */
+  /** A live node with a store connection misses the messages of other nodes for a while. */
   'deaf',
 ] as const
 export type Fault = (typeof FAULTS)[number]
 
-/** A 53-bit hash of a text (cyrb53, public domain): short names for long histories. */
+/** Returns a 53-bit hash of a text (cyrb53, public domain), as a short name for a long history. */
 export function hash(text: string): string {
   let high = 0xdeadbeef
   let low = 0x41c6ce57
@@ -237,7 +239,7 @@ export function hash(text: string): string {
   return (4294967296 * (2097151 & low) + (high >>> 0)).toString(36)
 }
 
-/** A value as text, equal for equal values: JSON, with bytes by their hash. */
+/** Returns a text that is equal for equal values: JSON, with a hash in place of bytes. */
 export const textOf = (value: unknown): string =>
   JSON.stringify(value, (_, part: unknown) =>
     part instanceof Uint8Array ? `bytes ${hash(Buffer.from(part).toString('latin1'))}` : part,

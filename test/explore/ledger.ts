@@ -11,74 +11,75 @@ import type { Operation } from './model-node.ts'
 interface Committed {
   readonly epoch: number
   readonly checksum: number
-  /** Of everything in it but the epoch it was committed under; undefined: it stands as a part of a whole state only. */
+  /** Hash of all fields except the epoch. Undefined: the update is only part of a snapshot. */
   readonly content: string | undefined
 }
 
-/** Which promise is broken. */
-export type Promised =
-  /** One epoch at a time commits: a single chain without gaps, and no two contents under one seq. */
+/** Guarantees that the explorer checks. */
+export type Guarantee =
+  /** One epoch at a time commits. The commits form one chain without gaps, and no seq has two contents. */
   | 'chain'
-  /** Nothing leaves that the store has not committed. */
+  /** A node sends only updates that the store has committed. */
   | 'committed'
-  /** Nothing leaves a node whose lease has run out. */
+  /** A node sends nothing after its lease has expired. */
   | 'lease'
-  /** A room that another node has taken stops. */
+  /** A room stops when another node has claimed it. */
   | 'fenced'
-  /** Every acked message is applied exactly once. */
+  /** Each acked message is applied exactly once. */
   | 'applied'
-  /** Every timer that was set is still to fire, or has fired exactly once. */
+  /** Each timer that was set is pending or has fired exactly once. */
   | 'timers'
-  /** Every seat that was reserved is still reserved. */
+  /** Each reserved seat stays reserved. */
   | 'reservations'
-  /** Members keep their seats, and are never taken back. */
+  /** Members keep their seats, and never receive an earlier state. */
   | 'members'
-  /** Everyone is served once nothing goes wrong any more. */
+  /** After the last fault, each member is served again. */
   | 'rest'
 
-/** What must never happen, and did. */
+/** A broken guarantee. */
 export interface Violation {
-  readonly promised: Promised
+  readonly guarantee: Guarantee
   readonly text: string
 }
 
 const format = new JournalFormat()
 
 /**
- * What the store was made to hold and what members were told, as seen from outside; notes whatever must never happen. Rooms are
- * durable (`journal`), and everything is about one room.
+ * Record of all commits of one room and all messages to its members, as seen from outside. Checks each of them. The room has durability
+ * `journal`.
  */
 export class Ledger {
   readonly violations: Violation[] = []
   readonly #committed = new Map<number, Committed>()
-  /** The highest ref that the store says is applied, of each member. */
+  /** By member, the highest applied ref in the store. */
   readonly #refs = new Map<string, number>()
-  readonly #trustedUntil = new Map<string, number>()
-  /** The epochs that a process was told it has lost. */
+  /** By process, the end of its lease as it knows it. */
+  readonly #leasedUntil = new Map<string, number>()
+  /** By process, epochs for which the store has rejected a write. */
   readonly #fenced = new Map<string, Set<number>>()
   #last: { seq: number; epoch: number } | undefined
 
-  /** Whether a node was told that it has lost `epoch`. */
+  /** True if the store has rejected a write of the process under `epoch`. */
   wasFenced(process: string, epoch: number): boolean {
     return this.#fenced.get(process)?.has(epoch) ?? false
   }
 
-  /** `text` must never happen. */
-  violate(promised: Promised, text: string): void {
-    this.violations.push({ promised, text })
+  /** Records a violation. */
+  violate(guarantee: Guarantee, text: string): void {
+    this.violations.push({ guarantee, text })
   }
 
-  /** Where the committed history ends. */
+  /** Last commit. */
   get last(): { readonly seq: number; readonly epoch: number } | undefined {
     return this.#last
   }
 
-  /** The store is empty: what was committed stands no more. */
+  /** To be called when the store has lost its data. */
   forget(): void {
     this.#last = undefined
   }
 
-  /** An operation took place, and the store said `result`. */
+  /** Records an operation that the store has executed with `result`. */
   performed({ name, args }: Operation, result: unknown): void {
     if (result !== true) return
     const [, , bytes] = args as [string, Fence, Uint8Array]
@@ -86,15 +87,15 @@ export class Ledger {
     else if (name === 'rooms.snapshot') this.#snapshot((args[1] as Fence).epoch, bytes)
   }
 
-  /** The answer of an operation has reached its process; `recordedEpoch` is the epoch of the room as the store has it now. */
+  /** Records an answer that has reached its process. `recordedEpoch`: present epoch of the room in the store. */
   answered({ process, name, args, sentAt }: Operation, result: unknown, recordedEpoch: number): void {
     if (name === 'records.renewLease') {
       const { holder, ttlMs, listed } = args[0] as LeaseRenewal
       // Only leases of nodes are listed.
       if (!listed || (result as Lease).holder !== holder) return
-      // The answer to an earlier renewal may come after that to a later one. It does not shorten the lease.
-      const known = this.#trustedUntil.get(process) ?? Number.NEGATIVE_INFINITY
-      this.#trustedUntil.set(process, Math.max(known, sentAt + ttlMs))
+      // The answer to an earlier renewal may arrive after the answer to a later one. It does not shorten the lease.
+      const known = this.#leasedUntil.get(process) ?? Number.NEGATIVE_INFINITY
+      this.#leasedUntil.set(process, Math.max(known, sentAt + ttlMs))
       return
     }
     if (result !== false || (name !== 'rooms.commit' && name !== 'rooms.snapshot')) return
@@ -104,30 +105,31 @@ export class Ledger {
     this.#fenced.set(process, fenced.add(epoch))
   }
 
-  /** A process says something to an edge. */
+  /** Checks a message of a process to an edge. */
   emitted(process: string, message: ToEdge, now: number): void {
     const { kind, epoch } = message
     if (kind !== 'update' && kind !== 'attached' && kind !== 'state' && kind !== 'left') return
     const what = `${process} sends ${kind} of epoch ${epoch}`
-    if (!(now < (this.#trustedUntil.get(process) ?? Number.NEGATIVE_INFINITY)))
+    if (!(now < (this.#leasedUntil.get(process) ?? Number.NEGATIVE_INFINITY)))
       this.violate('lease', `${what} without a lease`)
     if (this.wasFenced(process, epoch)) this.violate('fenced', `${what} after it was fenced`)
     if (kind === 'left') return
-    for (const told of messagesOf(message)) this.#told(what, epoch, told)
+    for (const sent of messagesOf(message)) this.#checkSent(what, epoch, sent)
     const acks = kind === 'update' ? message.personal : kind === 'attached' ? [message] : []
     for (const { member_id: memberId, ack } of acks)
       if (ack !== undefined && ack > (this.#refs.get(memberId) ?? 0))
         this.violate('committed', `${what} with ack ${ack} for ${memberId}, which is not committed`)
   }
 
-  #told(what: string, epoch: number, told: ServerMessage): void {
-    if (!('seq' in told)) return
-    const committed = this.#committed.get(told.seq)
-    if (!committed) this.violate('committed', `${what} with seq ${told.seq}, which is not committed`)
-    else if ('checksum' in told && told.checksum !== committed.checksum)
-      this.violate('committed', `${what} with another seq ${told.seq} than the committed one`)
+  #checkSent(what: string, epoch: number, sent: ServerMessage): void {
+    if (!('seq' in sent)) return
+    const { seq } = sent
+    const committed = this.#committed.get(seq)
+    if (!committed) this.violate('committed', `${what} with seq ${seq}, which is not committed`)
+    else if ('checksum' in sent && sent.checksum !== committed.checksum)
+      this.violate('committed', `${what} with a seq ${seq} that differs from the committed one`)
     else if (committed.epoch > epoch)
-      this.violate('committed', `${what} with seq ${told.seq}, which epoch ${committed.epoch} has committed`)
+      this.violate('committed', `${what} with seq ${seq}, which epoch ${committed.epoch} has committed`)
   }
 
   #commit(epoch: number, bytes: Uint8Array): void {
@@ -137,7 +139,7 @@ export class Ledger {
     if (!follows)
       this.violate(
         'chain',
-        `epoch ${epoch} commits seq ${seq} behind seq ${this.#last?.seq ?? 'of an empty record'}`,
+        `epoch ${epoch} commits seq ${seq} after seq ${this.#last?.seq ?? 'of an empty record'}`,
       )
     if (this.#last && epoch < this.#last.epoch)
       this.violate('chain', `epoch ${epoch} commits after epoch ${this.#last.epoch} has`)
@@ -162,7 +164,7 @@ export class Ledger {
       if (lastRef < (this.#refs.get(member.id) ?? 0))
         this.violate(
           'chain',
-          `epoch ${epoch} saves ${member.id} at ref ${lastRef}, behind what was committed`,
+          `epoch ${epoch} saves ${member.id} at ref ${lastRef}, which is lower than committed`,
         )
     }
     this.#applied(memberships, [])
@@ -192,7 +194,7 @@ const contentOf = ({ epoch: _, ...content }: Update): string => hash(JSON.string
 
 const decoded = new WeakMap<Frame, readonly ServerMessage[]>()
 
-/** The messages in JSON frames. */
+/** Returns the messages in JSON frames. */
 export function decode(frames: Frames | undefined): readonly ServerMessage[] {
   const frame = frames?.['roomful.v1.json']
   if (!frame) return []
@@ -206,7 +208,7 @@ export function decode(frames: Frames | undefined): readonly ServerMessage[] {
   return messages
 }
 
-/** Everything that members get with a message. */
+/** Returns all messages that members receive through a message to their edge. */
 function messagesOf(message: ToEdge): readonly ServerMessage[] {
   if (message.kind === 'update')
     return [

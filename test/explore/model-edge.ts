@@ -3,21 +3,21 @@ import { hash, textOf } from './explorer.ts'
 import { decode } from './ledger.ts'
 import type { SimClock } from './model-node.ts'
 
-/** How long an edge waits for news before it asks the other node. */
+/** Without an answer for this time, an edge asks the other node. */
 const PATIENCE_MS = 700
-/** How long it waits before it follows a room that has moved. */
+/** Delay before an edge follows a room that has moved. */
 const FOLLOW_MS = 20
 
-/** What an edge is made of. */
+/** Dependencies of a `ModelEdge`. */
 interface ModelEdgeParts {
   readonly name: string
   readonly room: RoomAddress
   readonly memberId: string
-  /** The names of the nodes it may ask; the first is asked first. */
+  /** Nodes that the edge asks, in this order. */
   readonly nodes: readonly string[]
   readonly clock: SimClock
   readonly send: (node: string, message: ToOwner) => void
-  /** Something happened that a member must never see. */
+  /** Records a violation. */
   readonly violate: (text: string) => void
 }
 
@@ -25,21 +25,22 @@ type Body<T = ToOwner> = T extends ToOwner ? Omit<T, 'room' | 'member_id'> : nev
 type Answer = Extract<ToEdge, { kind: 'attached' }>
 
 /**
- * The reliable side: an edge with one member, which keeps what is not acked and asks again, here or there, until it is. It stands in
- * for the gateway, and is never at fault itself.
+ * An edge with one member, in place of the gateway. It keeps unacknowledged messages and sends them again, to either node, until they are
+ * acknowledged. It has no faults.
  */
 export class ModelEdge {
   readonly #parts: ModelEdgeParts
+  /** Number of changes of the node. */
   #asked = 0
-  /** The attach whose answer is open. */
+  /** Number of the last attach. */
   #attachAsk = 0
   #wanted = false
   #seated = false
-  /** The owner it talks to has answered. */
+  /** True when the owner has answered the last attach. */
   #attached = false
   #position = { epoch: 0, seq: 0 }
   #unacked: number[] = []
-  /** Those that the room must refuse. */
+  /** Refs of the messages that the room must refuse. */
   readonly #bad = new Set<number>()
   #lastRef = 0
   #acked = 0
@@ -50,13 +51,13 @@ export class ModelEdge {
     this.#parts = parts
   }
 
-  /** Equal for edges that lived through the same. */
+  /** Equal for edges with the same history. */
   get digest(): string {
     return this.#history
   }
 
-  /** Whether everything asked for is done. */
-  get settled(): boolean {
+  /** True if the member has its seat and all its messages are answered. */
+  get answered(): boolean {
     return this.#seated === this.#wanted && this.#attached === this.#seated && this.#unacked.length === 0
   }
 
@@ -64,7 +65,7 @@ export class ModelEdge {
     return this.#parts.memberId
   }
 
-  /** What the member has seen last. */
+  /** Epoch and seq of the member's state. */
   get position(): { readonly epoch: number; readonly seq: number } {
     return this.#position
   }
@@ -73,19 +74,19 @@ export class ModelEdge {
     return this.#parts.clock
   }
 
-  /** The member asks for its seat. */
+  /** Joins the room. */
   join(): void {
     this.#lived('join')
     this.#wanted = true
     this.#ask()
   }
 
-  /** What the member has sent, and the room must have applied. */
+  /** Refs of the messages that the room must have applied. */
   get said(): readonly number[] {
     return Array.from({ length: this.#lastRef }, (_, i) => i + 1).filter((ref) => !this.#bad.has(ref))
   }
 
-  /** The member sends its next reliable message; a `bad` one is for the room to refuse. */
+  /** Sends the member's next reliable message. The room must refuse a `bad` one. */
   say(bad = false): void {
     const ref = ++this.#lastRef
     if (bad) this.#bad.add(ref)
@@ -95,20 +96,20 @@ export class ModelEdge {
     this.#wait()
   }
 
-  /** The member comes back by way of the other node. */
+  /** Attaches the member through the other node. */
   move(): void {
     this.#lived('move')
     this.#asked++
     this.#ask()
   }
 
-  /** A timer of this edge is due. */
+  /** Runs the next timer. */
   fire(): void {
     this.#lived('waited')
     this.#parts.clock.fire()
   }
 
-  /** Something that the owner said was lost. */
+  /** To be called when a message of the owner was lost. */
   missed(): void {
     this.#lived('missed')
     if (this.#attached) this.#attach()
@@ -123,9 +124,9 @@ export class ModelEdge {
     else if (kind === 'error') this.#refused(message.code)
     else if (kind === 'no_seat') this.#noSeat()
     else if (kind === 'left') this.#parts.violate(`${this.memberId} was sent away`)
-    // The owner of before knows nothing new.
+    // Messages of an earlier owner are outdated.
     else if (epoch < this.#position.epoch) return
-    else if (kind === 'attached') this.#answered(message)
+    else if (kind === 'attached') this.#onAttached(message)
     else if (kind === 'update') this.#update(message)
   }
 
@@ -173,16 +174,16 @@ export class ModelEdge {
     this.#send({ kind: 'message', type, data: `${this.memberId}:${ref}`, ref, settled: 0 })
   }
 
-  #answered({ epoch, seq, ask, frames, ...settled }: Answer): void {
+  #onAttached({ epoch, seq, ask, frames, ...answers }: Answer): void {
     if (ask !== this.#attachAsk || this.#attached) return
     if (seq < this.#position.seq)
-      this.#parts.violate(`${this.memberId} is taken back from seq ${this.#position.seq} to ${seq}`)
+      this.#parts.violate(`${this.memberId} goes back from seq ${this.#position.seq} to ${seq}`)
     for (const message of frames.flatMap(decode))
       if ('seq' in message && message.seq > seq)
-        this.#parts.violate(`${this.memberId} is told of seq ${message.seq} at seq ${seq}`)
+        this.#parts.violate(`${this.memberId} receives seq ${message.seq} at seq ${seq}`)
     this.#position = { epoch, seq }
     this.#attached = true
-    this.#settle(settled)
+    this.#acknowledge(answers)
     for (const ref of this.#unacked) this.#message(ref)
     this.#wait()
   }
@@ -195,25 +196,25 @@ export class ModelEdge {
       if (seq >= this.#position.seq) this.#position = { epoch, seq }
     } else if (!this.#attached) return
     else if (epoch !== this.#position.epoch || (patch && seq > this.#position.seq + 1)) {
-      // Something was lost on the way.
+      // A message of the owner was lost.
       this.#attach()
       return
     } else this.#position = { epoch, seq: Math.max(seq, this.#position.seq) }
-    for (const { member_id: memberId, ack, ...settled } of personal)
-      if (memberId === this.memberId && ack !== undefined) this.#settle({ ack, ...settled })
+    for (const { member_id: memberId, ack, ...answers } of personal)
+      if (memberId === this.memberId && ack !== undefined) this.#acknowledge({ ack, ...answers })
     this.#wait()
   }
 
-  /** What the owner says became of messages. */
-  #settle({ ack: ref, outcomes = [], forgotten = 0 }: Settled): void {
-    if (forgotten > 0) this.#parts.violate(`${this.memberId} hears that ${forgotten} is forgotten`)
+  /** Processes the owner's answers to messages. */
+  #acknowledge({ ack: ref, outcomes = [], forgotten = 0 }: Settled): void {
+    if (forgotten > 0) this.#parts.violate(`the owner has no outcome of ref ${forgotten} of ${this.memberId}`)
     for (const outcome of outcomes)
       if ('code' in outcome && this.#unacked.includes(outcome.ref))
-        this.#toldRefused(outcome.code, outcome.ref)
-    if (ref > this.#lastRef) this.#parts.violate(`${this.memberId} gets ack ${ref}, and never sent it`)
+        this.#messageRefused(outcome.code, outcome.ref)
+    if (ref > this.#lastRef)
+      this.#parts.violate(`${this.memberId} receives ack ${ref}, but sent ${this.#lastRef}`)
     const refused = this.#unacked.find((unacked) => unacked <= ref && this.#bad.has(unacked))
-    if (refused)
-      this.#parts.violate(`${this.memberId} gets ack ${ref}, and never heard that ${refused} was refused`)
+    if (refused) this.#parts.violate(`${this.memberId} receives ack ${ref}, but no refusal of ${refused}`)
     this.#acked = Math.max(ref, this.#acked)
     this.#unacked = this.#unacked.filter((unacked) => unacked > ref)
   }
@@ -223,8 +224,8 @@ export class ModelEdge {
       this.#parts.violate(`${this.memberId} is refused: ${code}`)
   }
 
-  /** A message of the member was refused. */
-  #toldRefused(code: string, ref: number): void {
+  /** Processes the refusal of a message. */
+  #messageRefused(code: string, ref: number): void {
     if (!this.#bad.has(ref)) this.#refused(code)
     else this.#unacked = this.#unacked.filter((unacked) => unacked !== ref)
     this.#wait()
@@ -234,7 +235,7 @@ export class ModelEdge {
     if (this.#seated) this.#parts.violate(`${this.memberId} has lost its seat`)
   }
 
-  /** The room is at `owner`, or no one knows where. */
+  /** Follows the room to `owner`. Null: the node does not know the owner. */
   #redirected(owner: string | null): void {
     const { nodes } = this.#parts
     const at = nodes.findIndex((node) => owner === `node_${node}`)
@@ -247,11 +248,11 @@ export class ModelEdge {
     if (this.#wanted) this.#askIn(FOLLOW_MS, false)
   }
 
-  /** Asks the other node when nothing is heard for a while of what is open. */
+  /** Restarts the timeout after which the edge asks the other node. */
   #wait(): void {
     this.#patience?.()
     this.#patience = undefined
-    if (!this.settled) this.#askIn(PATIENCE_MS, true)
+    if (!this.answered) this.#askIn(PATIENCE_MS, true)
   }
 
   #askIn(delayMs: number, elsewhere: boolean): void {

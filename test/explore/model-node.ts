@@ -33,28 +33,28 @@ import { hash, type Item, ordinary, textOf } from './explorer.ts'
 
 const log = pino({ level: 'silent' })
 const codecs = [new JsonCodec()]
-/** No one reads them: all nodes of all runs share them. */
+/** Metrics of all nodes of all runs. Nothing reads them. */
 const metrics = registerMetrics(new Registry(), { ...CLUSTER_METRICS, ...ROOM_METRICS })
 
-/** What others take a node for alive after its last renewal, in milliseconds. */
+/** Lease of a node. */
 export const LEASE_MS = 2000
 const START_AGAIN_MS = 500
-/** Members are at edges of their own, which are no nodes. */
+/** Members are at separate edges, so the nodes have no gateway. */
 const NO_GATEWAY: LocalGateway = {
   edge: { receive: () => undefined, reattach: () => undefined, subscribes: () => false },
   sessionTaken: async () => undefined,
   storeReturned: () => undefined,
 }
 
-/** What is broken on purpose, to see it found. */
+/** A mistake of all nodes. */
 export interface Mutation {
-  /** Puts something in the way of what a node says to the store. */
+  /** Wraps the store of a node. */
   readonly store?: (store: Store) => Store
-  /** Lease that the rooms check instead of the node's. */
+  /** Replaces the lease that the rooms check. */
   readonly lease?: { readonly validUntil: number }
 }
 
-/** What a node is made of. */
+/** Dependencies of a `ModelNode`. */
 interface ModelNodeParts {
   readonly nodeId: string
   readonly definition: RoomDefinition
@@ -65,17 +65,17 @@ interface ModelNodeParts {
   readonly recordTtlMs: number
   readonly mutation: Mutation | undefined
   readonly edges: readonly string[]
-  /** Takes a message to an edge. No edge is at the node itself. */
+  /** Sends a message to an edge. */
   readonly deliver: (edge: string, message: ToEdge) => void
-  /** Asks a node to open a room that was given up for it. */
+  /** Asks a node to open a room that was released for it. */
   readonly ask: (nodeId: string, room: RoomAddress) => void
-  /** Another process has its name: it ends. */
+  /** Called when another process has the node's id. Ends the process. */
   readonly onReplaced: () => void
-  /** Something is to be done when this turn of the event loop has brought everything. */
+  /** Calls `callback` at the end of this turn of the event loop. */
   readonly defer: (callback: () => void) => void
 }
 
-/** The ownership and the rooms of one node, with links that the world carries and no sockets. */
+/** Ownership and rooms of one node, without sockets. The world delivers its messages. */
 export class ModelNode {
   readonly #parts: ModelNodeParts
   readonly #ownership: Ownership
@@ -139,12 +139,12 @@ export class ModelNode {
     })
   }
 
-  /** Whether it takes messages. */
+  /** True when the node has its lease, and accepts messages. */
   get ready(): boolean {
     return this.#ready
   }
 
-  /** Takes its lease; a process that cannot ends, and is started again, unless another has its name. */
+  /** Acquires the lease. After a failure tries again, as a restarted process would, unless another process has the node's id. */
   start(): void {
     this.#ownership.start().then(
       () => {
@@ -158,23 +158,23 @@ export class ModelNode {
     )
   }
 
-  /** A message of an edge. */
+  /** Receives a message of an edge. */
   receive(message: ToOwner, from: string): void {
     this.#ownership.router.receive({ to: 'owner', message }, from)
   }
 
-  /** Messages of others may be lost. */
+  /** To be called when messages of other nodes or edges may be lost. */
   missed(): void {
     this.#ownership.router.missed(undefined)
     for (const edge of this.#parts.edges) this.#host.edgeMissed(edge)
   }
 
-  /** A room was given up for this node. */
+  /** Opens a room that was released for this node. */
   open(room: RoomAddress): void {
     this.#ownership.router.receive({ to: 'host', room }, this.#parts.nodeId)
   }
 
-  /** Hands its rooms over and ends its lease. */
+  /** Hands off all rooms and releases the lease. */
   async drain(): Promise<void> {
     await this.#ownership.drain()
     await this.#ownership.handOver()
@@ -182,7 +182,7 @@ export class ModelNode {
     await this.#ownership.stop()
   }
 
-  /** The rooms that run here. */
+  /** Rooms that this node runs. */
   get rooms(): { readonly epoch: number }[] {
     return [...this.#host.rooms]
   }
@@ -190,20 +190,20 @@ export class ModelNode {
   #send(to: string, message: PeerMessage): void {
     const { edges, deliver, ask } = this.#parts
     if (message.to === 'host') ask(to, message.room)
-    // A node that was taken for dead and lives finds out without being told, only later.
+    // Other messages are dropped. A live node that was taken for dead detects that later from the store.
     else if (message.to === 'edge' && edges.includes(to)) deliver(to, message.message)
   }
 }
 
-/** Something that is to happen, and since when, as a number that grows. */
+/** A queued item. `order` grows with the time at which it was queued. */
 export interface Pending<T> {
   readonly order: number
-  /** The same in every run that lived through the same. */
+  /** Equal in runs with the same history. */
   readonly id: string
   readonly value: T
 }
 
-/** The answer of an operation that a process has yet to hear. */
+/** Answer of an operation on its way to the process. */
 export interface Answer {
   readonly operation: Operation
   readonly result: unknown
@@ -211,29 +211,28 @@ export interface Answer {
   readonly recordedEpoch: number
 }
 
-/** One life of a node's process, and everything on its way to and from it. */
+/** One process of a node, with its queued store calls and answers. */
 export class Process {
   readonly id: string
-  /** The node's name, the same after a restart. */
+  /** Name of the node. A restarted node has the same name. */
   readonly node: string
   readonly clock: SimClock
-  /** Calls on their way to the store, oldest first. */
+  /** Store calls, oldest first. */
   readonly operations: Pending<Operation>[] = []
   readonly answers: Pending<Answer>[] = []
-  /** What is to be done at the end of this turn of the event loop. */
+  /** Callbacks for the end of this turn of the event loop. */
   deferred: Pending<(() => void)[]> | undefined
   alive = true
-  /** It hands over what it has, and takes nothing more. */
   draining = false
-  /** World time at which it goes on. */
+  /** World time at which the pause ends. */
   pausedUntil: number | undefined
-  /** World time until which it cannot reach the store. */
+  /** World time until which the store cannot be reached. */
   cutUntil: number | undefined
-  /** World time until which it does not listen to others. */
+  /** World time until which messages of other nodes are missed. */
   deafUntil: number | undefined
-  /** It has gone on, and looks at its timers before anything else. */
+  /** After a pause, the process runs its timers before it processes answers. */
   timersFirst = false
-  /** To be called when it reaches the store again. */
+  /** Listeners of the store connection's return. */
   readonly onReturn = new Set<() => void>()
   model!: ModelNode
   #asked = 0
@@ -249,40 +248,40 @@ export class Process {
     return this.alive && this.pausedUntil === undefined
   }
 
-  /** Everything on its way from and to it but messages. */
+  /** All queued items except messages. */
   get pending(): Pending<unknown>[] {
     const { operations, answers, deferred } = this
     return deferred ? [...operations, ...answers, deferred] : [...operations, ...answers]
   }
 
-  /** When something happens to it by itself, in the world's time. */
+  /** World times of its next timer and of the ends of its faults. */
   get times(): number[] {
     const { running, clock, pausedUntil, cutUntil, deafUntil } = this
-    const own = running ? [clock.due, cutUntil, deafUntil] : []
-    return [pausedUntil, ...own].filter((time) => time !== undefined)
+    const whileRunning = running ? [clock.due, cutUntil, deafUntil] : []
+    return [pausedUntil, ...whileRunning].filter((time) => time !== undefined)
   }
 
-  /** Whether nothing is wrong with it that will pass. */
+  /** True if the process has ended, or is ready and has no active fault. */
   get calm(): boolean {
     const { alive, model, pausedUntil, cutUntil, deafUntil } = this
     return !alive || (model.ready && (pausedUntil ?? cutUntil ?? deafUntil) === undefined)
   }
 
-  /** It reaches the store again. */
+  /** Ends a cut. */
   reconnect(): void {
     this.cutUntil = undefined
     this.lived('return')
     for (const callback of this.onReturn) callback()
   }
 
-  /** It listens to others again. */
-  hear(): void {
+  /** Ends a deaf time. */
+  listen(): void {
     this.deafUntil = undefined
     this.lived('hears')
     this.model.missed()
   }
 
-  /** It is gone, and hears of nothing any more. What it has sent is on its way. */
+  /** Ends the process. Sent store calls still take effect. */
   end(): void {
     this.alive = false
     this.pausedUntil = undefined
@@ -291,17 +290,17 @@ export class Process {
     this.deferred = undefined
   }
 
-  /** A name for its next call of the store. */
+  /** Returns the id of the next store call. */
   nextOperation(): string {
     return `${this.id}#${++this.#asked}`
   }
 
-  /** It takes something in. A process is what it lived through: two with the same history are the same. */
+  /** Adds an input to the history. Processes with the same history are in the same state. */
   lived(what: string): void {
     this.#history = hash(`${this.#history}${what}@${this.clock.monotonic()}`)
   }
 
-  /** Equal for processes that are in the same state. */
+  /** Equal for processes in the same state. */
   get digest(): string {
     const { id, alive, pausedUntil, cutUntil, deafUntil, timersFirst } = this
     return alive
@@ -310,18 +309,18 @@ export class Process {
   }
 }
 
-/** One call of the store on its way there: takes place, and is answered, when the world says so. */
+/** A queued store call. The world decides when it takes place and when it is answered. */
 export interface Operation {
-  /** Which process asked. */
+  /** Id of the calling process. */
   readonly process: string
-  /** Such as `rooms.commit`. */
+  /** Name such as `rooms.commit`. */
   readonly name: string
   readonly args: readonly unknown[]
-  /** Whether it may change what the store holds. */
+  /** True if the call may change the store. */
   readonly writes: boolean
-  /** World time at which it was asked for. */
+  /** World time of the call. */
   readonly sentAt: number
-  /** Does it; resolves with what the store answers. */
+  /** Executes the call. Resolves with the answer of the store. */
   readonly perform: () => Promise<unknown>
   readonly answer: (value: unknown) => void
   readonly fail: (error: Error) => void
@@ -332,17 +331,17 @@ type Call = (...args: never[]) => Promise<unknown>
 const READS = new Set(['rooms.inspect', 'records.read'])
 
 /**
- * The real memory adapter behind a network: every call of a process that looks at or changes a room or a lease becomes an `Operation`.
- * Others (who is listed, how many rooms there are, how old the store is) are answered at once.
+ * The real memory adapter behind a network. Each call about a room or a lease becomes an `Operation`. Other calls (pages of an index, room
+ * quotas, the uptime) are answered immediately.
  */
 export class SimStore {
   readonly #clock: SimClock
   readonly #onOperation: (operation: Operation) => void
   readonly #now: () => number
-  /** What each key has seen, as one hash: equal when the key was changed by the same calls in the same order. */
+  /** By key, a hash of all calls that have changed the key, in order. */
   readonly #histories = new Map<string, string>()
   #raw: Store
-  /** Since when it holds what it holds, in the world's time. */
+  /** World time of the last loss of data. */
   #began = Number.NEGATIVE_INFINITY
 
   constructor(clock: SimClock, now: () => number, onOperation: (operation: Operation) => void) {
@@ -352,19 +351,19 @@ export class SimStore {
     this.#raw = memoryStore({ clock })
   }
 
-  /** The store itself, without the network. */
+  /** The memory store, without the network. */
   get raw(): Store {
     return this.#raw
   }
 
-  /** It comes back empty. */
+  /** Deletes all data. */
   wipe(): void {
     this.#raw = memoryStore({ clock: this.#clock })
     this.#began = this.#now()
     this.#histories.clear()
   }
 
-  /** What the store holds, as a text that is equal for equal contents. */
+  /** Equal for equal contents. */
   get digest(): string {
     return [['', this.#began], ...this.#histories]
       .map(([key, history]) => `${key}=${history}`)
@@ -373,8 +372,8 @@ export class SimStore {
   }
 
   /**
-   * The store as one process reaches it. `reaches`: whether it has a connection. Locks are always free: they are for efficiency only, and what must hold has to hold without
-   * them. Nothing is ever published; `listeners` says who listens.
+   * Returns the store of one process. `reaches`: true while the process has a connection. Locks are always free, because they are only an
+   * optimization and no guarantee may depend on them. Published messages are dropped. `listeners` counts the listeners of channels.
    */
   port(
     process: string,
@@ -417,7 +416,7 @@ export class SimStore {
         reserve: async (...asked) => this.#raw.rooms.reserve(...asked),
         open: (room, opening, mayClaim) => {
           const [raw, may] = [this.#raw, mayClaim()]
-          // One that reaches a store without its data has waited for a connection, and is sent by it.
+          // If the store has lost its data since, the call has waited for the new connection. So it is decided when it is sent.
           const maySend = () => (raw === this.#raw ? may : reaches() && mayClaim())
           return this.#ask(process, 'rooms.open', [room, opening], () =>
             this.#raw.rooms.open(room, opening, maySend),
@@ -488,11 +487,11 @@ export class SimStore {
 const keyOf = (write: object): unknown =>
   'put' in write ? write.put : 'remove' in write ? write.remove : 'index' in write ? write.index : undefined
 
-/** The one time of a simulated world. */
+/** Time of a world, which all its clocks share. */
 export interface SimTime {
-  /** Milliseconds since its beginning; only the world moves it. */
+  /** Milliseconds since the start. Only the world changes it. */
   ms: number
-  /** How many things were set on their way so far: of two, the one with the lower number was earlier. */
+  /** Number of items queued so far, which is the `order` of the next one. */
   order: number
 }
 
@@ -504,14 +503,14 @@ interface Timer {
 
 const START = Date.parse('2026-01-01T00:00:00.000Z')
 
-/** One process' clock: runs with the world's time, but its timers run only when the world says so. */
+/** Clock of one process. It shows the world's time. Its timers run only when the world calls `fire`. */
 export class SimClock implements Clock {
   readonly #time: SimTime
   readonly #aheadMs: number
   readonly #timers: Timer[] = []
   #order = 0
 
-  /** `ahead_ms`: how far both clocks of this process are ahead of the world's time. */
+  /** `aheadMs`: difference between this clock and the world's time. */
   constructor(time: SimTime, aheadMs = 0) {
     this.#time = time
     this.#aheadMs = aheadMs
@@ -534,12 +533,12 @@ export class SimClock implements Clock {
     }
   }
 
-  /** When the next timer is due, in the world's time. */
+  /** World time of the next timer. */
   get due(): number | undefined {
     return this.#next()?.due
   }
 
-  /** Which of all timers ever set is the next. */
+  /** Number of the next timer, counted from the first timer of this clock. */
   get next(): number | undefined {
     return this.#next()?.order
   }
@@ -564,11 +563,11 @@ interface Link {
   readonly to: string
   readonly queue: Pending<(missed: boolean) => void>[]
   sent: number
-  /** Something was lost since the last that arrived. */
+  /** True if a message was lost since the last one that arrived. */
   missed: boolean
 }
 
-/** Messages on their way between nodes and edges: in order on each link, as long as they are not lost. */
+/** Messages between nodes and edges, in order on each link. */
 export class Links {
   readonly #time: SimTime
   readonly #links = new Map<string, Link>()
@@ -577,12 +576,12 @@ export class Links {
     this.#time = time
   }
 
-  /** Everything under way. */
+  /** All queued messages. */
   get pending(): Pending<unknown>[] {
     return [...this.#links.values()].flatMap(({ queue }) => queue)
   }
 
-  /** `text` says what it is, for people; `arrive` hands it over, and tells whether something before it was lost, as its number would. */
+  /** Queues a message. `text` describes it. `arrive` delivers it, and gets whether an earlier message was lost (a real link sees that from the number). */
   send(from: string, to: string, text: string, arrive: (missed: boolean) => void): void {
     const name = `${from} → ${to}`
     const link = this.#links.get(name) ?? { to, queue: [], sent: 0, missed: false }
@@ -594,12 +593,12 @@ export class Links {
     })
   }
 
-  /** What is under way to `to` will never arrive. */
+  /** Drops all queued messages to `to`. */
   clear(to: string): void {
     for (const link of this.#links.values()) if (link.to === to) link.queue.length = 0
   }
 
-  /** The next message of each link whose receiver reads it now. */
+  /** Returns the next message of each link whose receiver can receive now. */
   next(receiver: (to: string) => { readonly process?: Process } | undefined, drop: boolean): Item[] {
     const items: Item[] = []
     for (const link of this.#links.values()) {

@@ -4,15 +4,15 @@ import { model, SCENARIOS } from './scenarios.ts'
 
 const USAGE = `Usage: npm run explore -- [options]
 
-Runs the ownership of a room (lease, claims, router, room) in every way that differs from the ordinary in a few places.
+Runs the ownership of a room (lease, claims, router, room) with all combinations of a few deviations from the ordinary order of events.
 
-  --deviations N   in how many places, at most [2]
-  --only NAME      of the scenarios: ${Object.keys(SCENARIOS).join(', ')}
-  --seconds N      stops each scenario after so long, unfinished
-  --replay JSON    the choices of a run that was reported, with --only
+  --deviations N   largest number of deviations in a run [2]
+  --only NAME      one scenario: ${Object.keys(SCENARIOS).join(', ')}
+  --seconds N      time limit of each scenario
+  --replay JSON    repeats the run with these choices; needs --only
   --help           this text
 
-Ends with 0 when every promise was kept, with 1 when one was broken: then it says how.
+Exits with 0 when every guarantee was kept. Otherwise prints the violation and exits with 1.
 `
 
 const { values } = parseArgs({
@@ -30,9 +30,9 @@ const print = (text: string) => process.stdout.write(text)
 const figures = ({ executions, states, ends, steps, ms }: Report): string =>
   `${executions} runs, ${states} states, ${ends} ends, ${steps} steps, ${(ms / 1000).toFixed(1)} s`
 
-function tell({ trace, violations, choices }: Finding): void {
+function printFinding({ trace, violations, choices }: Finding): void {
   for (const line of trace) print(`  ${line}\n`)
-  for (const { promised, text } of violations) print(`  BROKEN (${promised}): ${text}\n`)
+  for (const { guarantee, text } of violations) print(`  BROKEN (${guarantee}): ${text}\n`)
   print(`  --replay '${JSON.stringify(choices)}'\n`)
   if (violations.length > 0) process.exitCode = 1
 }
@@ -40,7 +40,7 @@ function tell({ trace, violations, choices }: Finding): void {
 async function run(name: string): Promise<void> {
   const create = () => model(SCENARIOS[name]!)
   if (values.replay !== undefined) {
-    tell(await replay(create, JSON.parse(values.replay) as Deviation[]))
+    printFinding(await replay(create, JSON.parse(values.replay) as Deviation[]))
     return
   }
   const report = await explore(create, {
@@ -50,7 +50,7 @@ async function run(name: string): Promise<void> {
   })
   const verdict = report.fault ? 'BROKEN' : report.complete ? 'all kept' : 'unfinished'
   print(`\r${name}: ${figures(report)}: ${verdict}\n`)
-  if (report.fault) tell(report.fault)
+  if (report.fault) printFinding(report.fault)
 }
 
 if (values.help) print(USAGE)

@@ -12,11 +12,11 @@ import {
   StoreUnavailable,
 } from '../../shared/store/port.ts'
 import { type Explorable, FAULTS } from './explorer.ts'
-import type { Promised, Violation } from './ledger.ts'
+import type { Guarantee, Violation } from './ledger.ts'
 import type { Mutation } from './model-node.ts'
 import { type Act, World, type WorldParts } from './world.ts'
 
-/** Writes down what its members say: the state is its own history. */
+/** Room type whose state is the list of all messages. */
 const definition = defineRoom({
   type: 'log',
   messages: { add: { data: v.string() } },
@@ -29,7 +29,7 @@ const definition = defineRoom({
   },
 })
 
-/** As `definition`; and a while after each thing that was said it writes down that it rang. Each has a reservation, too. */
+/** Like `definition`. Each message also sets a timer, which adds a line to the log after 100 ms, and reserves a seat. */
 const ringing = defineRoom({
   type: 'log',
   messages: { add: { data: v.string() } },
@@ -75,16 +75,16 @@ const sayBad = (edge: number, at: number): Act => ({
 const ann = { memberId: 'ann', nodes: ['A', 'B'] }
 const bob = { memberId: 'bob', nodes: ['B', 'A'] }
 
-/** Small models, each around one situation. */
+/** Small models, each for one situation. */
 export const SCENARIOS: Readonly<Record<string, WorldParts>> = {
-  /** A owns the room; its member goes on, whatever happens. */
+  /** A owns the room, and its member sends messages. */
   owned: {
     ...common,
     edges: [ann],
     before: [join(0), say(0, 0)],
     script: [say(0, 0), say(0, 0), say(0, 600)],
   },
-  /** As `owned`, with a snapshot after every second journal entry and a record that has to be refreshed. */
+  /** Like `owned`, with a snapshot after each second journal entry, and a record that expires unless it is refreshed. */
   saved: {
     ...common,
     edges: [ann],
@@ -93,7 +93,7 @@ export const SCENARIOS: Readonly<Record<string, WorldParts>> = {
     limits: { journalEntries: 2 },
     recordTtlMs: 4000,
   },
-  /** As `owned`, with a timer for each thing that is said. */
+  /** Like `owned`, with a timer for each message. */
   timed: {
     ...common,
     definition: ringing,
@@ -102,7 +102,7 @@ export const SCENARIOS: Readonly<Record<string, WorldParts>> = {
     script: [say(0, 0), say(0, 600)],
     faults: ['crash', 'restart', 'lost', 'refused'],
   },
-  /** As `owned`, with messages that the room refuses. */
+  /** Like `owned`, with messages that the room refuses. */
   refused: {
     ...common,
     edges: [ann],
@@ -110,14 +110,14 @@ export const SCENARIOS: Readonly<Record<string, WorldParts>> = {
     script: [sayBad(0, 0), say(0, 0)],
     faults: ['drop', 'crash', 'restart', 'lost'],
   },
-  /** No one owns the room, and both nodes are asked for it at once. */
+  /** The room has no owner, and members join through both nodes at the same time. */
   opened: {
     ...common,
     edges: [ann, bob],
     before: [],
     script: [join(0), join(1), say(0, 0)],
   },
-  /** A hands the room over, with members who go on. */
+  /** A drains and hands the room over, while its member sends messages. */
   drained: {
     ...common,
     edges: [ann],
@@ -129,7 +129,7 @@ export const SCENARIOS: Readonly<Record<string, WorldParts>> = {
       say(0, 600),
     ],
   },
-  /** A owns the room, and is taken for dead by mistake; a spectator only watches. */
+  /** A owns the room, and B takes A for dead by mistake. A second member only receives. */
   watched: {
     ...common,
     hints: true,
@@ -141,7 +141,7 @@ export const SCENARIOS: Readonly<Record<string, WorldParts>> = {
     ],
     faults: ['deaf'],
   },
-  /** The store loses everything while A lives, and B is back before A is; later someone asks B for the room. */
+  /** The store loses all data while A runs. B reconnects before A. Later a member joins through B. */
   wiped: {
     ...common,
     edges: [ann, bob],
@@ -152,10 +152,10 @@ export const SCENARIOS: Readonly<Record<string, WorldParts>> = {
       join(1, 4000),
       say(0, 5000),
     ],
-    // What the memory of its owner still has, and only that, can be saved.
+    // Only the owner's memory can restore the room, so no fault may end the owner.
     faults: ['lost', 'refused', 'late', 'drop', 'reorder'],
   },
-  /** B asks for the room of A, and the store loses everything before the command arrives. */
+  /** B opens the room of A, and the store loses all data before the command arrives. */
   asked: {
     ...common,
     edges: [ann, bob],
@@ -169,18 +169,18 @@ export const SCENARIOS: Readonly<Record<string, WorldParts>> = {
   },
 }
 
-/** A world of one scenario, ready to be explored. Promises that are `known` to be broken do not end a run. */
-export function model(parts: WorldParts, mutation?: Mutation, known: readonly Promised[] = []): Explorable {
+/** Creates the world of a scenario. Violations of `known` guarantees do not end a run. */
+export function model(parts: WorldParts, mutation?: Mutation, known: readonly Guarantee[] = []): Explorable {
   return new Model(new World({ ...parts, mutation }), known, parts.definition === ringing)
 }
 
 class Model implements Explorable {
   readonly #world: World
-  readonly #known: readonly Promised[]
-  /** Whether what is said has a timer. */
+  readonly #known: readonly Guarantee[]
+  /** True if each message has a timer and a reservation. */
   readonly #rings: boolean
 
-  constructor(world: World, known: readonly Promised[], rings: boolean) {
+  constructor(world: World, known: readonly Guarantee[], rings: boolean) {
     this.#world = world
     this.#known = known
     this.#rings = rings
@@ -203,20 +203,20 @@ class Model implements Explorable {
   }
 
   get violations(): readonly Violation[] {
-    return this.#world.ledger.violations.filter(({ promised }) => !this.#known.includes(promised))
+    return this.#world.ledger.violations.filter(({ guarantee }) => !this.#known.includes(guarantee))
   }
 
-  /** Every message is in the record once and in order, no fenced room runs, and members are where the record is. */
+  /** Checks that the record has each message once and in order, that no fenced room runs, and that members have the seq of the record. */
   async finish(): Promise<void> {
     const { edges, ledger, running, store, room } = this.#world
     const found = await store.rooms.inspect(room)
     for (const { process, epoch } of running)
       if (ledger.wasFenced(process, epoch))
-        ledger.violate('fenced', `${process} was fenced, and still runs epoch ${epoch}`)
+        ledger.violate('fenced', `${process} is fenced, and still runs epoch ${epoch}`)
     const claim = await store.rooms.claim(room, 'node_checker', found?.epoch ?? 0, 1000)
     const restored = claim && restore(claim, new JournalFormat())
     if (!restored) {
-      ledger.violate('applied', 'nothing is left of the room')
+      ledger.violate('applied', 'the store has no record of the room')
       return
     }
     const { log } = restored.tree.flushed as { log: string[] }
@@ -225,35 +225,36 @@ class Model implements Explorable {
       const lines = refs.map((ref) => `${memberId}:${ref}`)
       if (this.#rings) this.#checkTimers(lines, log, timers.rows)
       for (const line of this.#rings ? lines : [])
-        if (!reservations.has(line)) ledger.violate('reservations', `the reservation of ${line} is gone`)
+        if (!reservations.has(line))
+          ledger.violate('reservations', `the record has no reservation of ${line}`)
       const said = lines.join()
       const kept = log.filter((line) => line.startsWith(`${memberId}:`)).join()
-      if (said !== kept) ledger.violate('applied', `${memberId} said ${said}, and the record has ${kept}`)
+      if (said !== kept) ledger.violate('applied', `${memberId} sent ${said}, and the record has ${kept}`)
       if (position.seq !== restored.seq)
         ledger.violate('applied', `${memberId} is at seq ${position.seq}, the record at ${restored.seq}`)
     }
   }
 
-  /** Each thing that was said has rung once, or its timer is still there. */
+  /** Checks that the timer of each message has fired once or is pending. */
   #checkTimers(said: readonly string[], log: readonly string[], timers: readonly RoomTimer[]): void {
     for (const line of said) {
       const rang = log.filter((written) => written === `rang ${line}`).length
-      const waits = timers.filter(({ data }) => data === line).length
-      if (rang + waits !== 1)
+      const pending = timers.filter(({ data }) => data === line).length
+      if (rang + pending !== 1)
         this.#world.ledger.violate(
           'timers',
-          `the timer of ${line} has fired ${rang} times, and waits ${waits} times`,
+          `the timer of ${line} has fired ${rang} times, and is pending ${pending} times`,
         )
     }
   }
 }
 
-/** Puts some operations of rooms in the place of others. */
+/** Returns a store with some operations of rooms replaced. */
 const rooms =
   (change: (rooms: RoomRecords) => Partial<RoomRecords>) =>
   (store: Store): Store => ({ ...store, rooms: { ...store.rooms, ...change(store.rooms) } })
 
-/** A claim of a room that has another owner. */
+/** Claim of a room with the fence of its present owner. */
 const grabbed = ({ epoch, version }: RoomOwner): Claim => ({
   fence: { epoch, version },
   snapshot: undefined,
@@ -262,7 +263,7 @@ const grabbed = ({ epoch, version }: RoomOwner): Claim => ({
   stuck: [],
 })
 
-/** What the store holds of a room whose journal says nothing of the rows of a table that were set, or that are gone. */
+/** Removes from the journal the rows of a table that were set, or the ones that were removed. */
 const forgetting = (what: 'set' | 'removed', table: 'timers' | 'reservations') => {
   const format = new JournalFormat()
   const forgotten = (claim: Claim): Claim => {
@@ -285,9 +286,9 @@ const forgetting = (what: 'set' | 'removed', table: 'timers' | 'reservations') =
   }))
 }
 
-/** Ways to build ownership wrong, each of which has to be found. They live here only, around the real parts. */
+/** Mistakes in the ownership, which the explorer must find. They are wrappers of the real code. */
 export const MUTATIONS = {
-  /** Commits that no fence refuses: they are made under whatever fence the record has now. */
+  /** A store without a fence: each commit uses the present fence of the record. */
   unfenced: {
     store: rooms((inner) => ({
       commit: async (room, fence, ...rest) => {
@@ -296,9 +297,9 @@ export const MUTATIONS = {
       },
     })),
   },
-  /** A node that never asks whether its lease still stands. */
+  /** A node that does not check its lease. */
   trusting: { lease: { validUntil: Number.POSITIVE_INFINITY } },
-  /** A record that repeats a write whose answer was lost, on top of whatever stands by now. */
+  /** A commit without an answer is made again, on top of the present record. */
   repeating: {
     store: rooms((inner) => ({
       commit: async (room, fence, ...rest) => {
@@ -312,7 +313,7 @@ export const MUTATIONS = {
       },
     })),
   },
-  /** A record that takes a write for done when the store is silent. */
+  /** A commit without an answer counts as committed. */
   hopeful: {
     store: rooms((inner) => ({
       commit: async (...write) => {
@@ -325,7 +326,7 @@ export const MUTATIONS = {
       },
     })),
   },
-  /** A claim without compare-and-set: the node that is too late takes the epoch that the other has made. */
+  /** A claim without compare-and-set: the later node gets the epoch of the earlier node. */
   grabbing: {
     store: rooms((inner) => ({
       claim: async (room, owner, expectedEpoch, ttlMs) => {
@@ -338,7 +339,7 @@ export const MUTATIONS = {
       },
     })),
   },
-  /** A claim that is decided before it waits for the connection: the store may have lost the room until it is sent. */
+  /** A claim is decided before it waits for the connection. The store may lose the room before the claim is sent. */
   early: {
     store: rooms((inner) => ({
       open: async (room, opening, mayClaim) => {
@@ -347,13 +348,13 @@ export const MUTATIONS = {
       },
     })),
   },
-  /** A new owner that does not know which timers have fired. */
+  /** A new owner does not know which timers have fired. */
   refiring: { store: forgetting('removed', 'timers') },
-  /** A new owner that does not know which timers were set. */
+  /** A new owner does not know which timers were set. */
   forgetful: { store: forgetting('set', 'timers') },
-  /** A new owner that does not know which seats were reserved. */
+  /** A new owner does not know which seats were reserved. */
   unreserving: { store: forgetting('set', 'reservations') },
 } satisfies Record<string, Mutation>
 
-/** One of them. */
+/** The mutation with a name, as the general type. */
 export const mutation = (name: keyof typeof MUTATIONS): Mutation => MUTATIONS[name]

@@ -18,24 +18,24 @@ import {
   type SimTime,
 } from './model-node.ts'
 
-/** How long pauses, cuts and slow calls last when nothing ends them before: longer than a lease. */
+/** Longest duration of pauses, cuts and slow calls: longer than a lease. */
 const FAULT_MS = 1.5 * LEASE_MS
-/** As long that another process of its name can have its lease, and its rooms. */
+/** Pause in which another process with the same name can acquire the lease and the rooms. */
 const REPLACED_MS = 2 * LEASE_MS
-/** After this long everything must have come to rest. */
+/** Time limit of a phase. */
 const PATIENT_MS = 20_000
-/** Long enough to be taken for dead. */
+/** Long enough that other nodes take a deaf node for dead. */
 const DEAF_MS = 500
 const NODES = ['A', 'B']
 
-/** The id of the node that runs in a process. */
+/** Id of the node in a process. */
 const nodeIdOf = ({ node, id }: Process): string => `node_${node}~${id}`
 
 type Phase = 'before' | 'explored' | 'healing' | 'after' | 'over'
 
 /**
- * Two nodes, one room, a store and some edges, in which nothing happens but what is chosen. A world is set up (`before`), then things
- * may go wrong (`explored`), then it rests (`healing`), and at last everyone has to be served once more (`after`).
+ * Two nodes, one room, a store and some edges. Each step is a choice. The phases of a run: the setup (`before`), the part with faults
+ * (`explored`), a time without new faults (`healing`), and one more message of each member, which must be answered (`after`).
  */
 export class World {
   readonly ledger = new Ledger()
@@ -83,7 +83,7 @@ export class World {
     for (const node of NODES) this.#start(node, node)
   }
 
-  /** Whether choices are open. */
+  /** True in the phase with faults. */
   get explored(): boolean {
     return this.#phase === 'explored'
   }
@@ -92,24 +92,24 @@ export class World {
     return this.#phase === 'over'
   }
 
-  /** The store without its network, to look at the end. */
+  /** The store without its network, for the check at the end. */
   get store(): Store {
     return this.#store.raw
   }
 
-  /** `project/type:key` of the one room. */
+  /** `project/type:key` of the room. */
   get room(): string {
     return this.#parts.room.name
   }
 
-  /** The rooms that run in processes that live. */
+  /** Rooms that run in live processes. */
   get running(): { readonly process: string; readonly epoch: number }[] {
     return this.#processes
       .filter(({ alive }) => alive)
       .flatMap(({ id, model }) => model.rooms.map(({ epoch }) => ({ process: id, epoch })))
   }
 
-  /** Equal for worlds from which the same can follow. */
+  /** Equal for worlds with the same possible futures. */
   get digest(): string {
     const pending = this.#processes.flatMap(({ pending }) => pending).concat(this.#links.pending)
     return [
@@ -124,7 +124,7 @@ export class World {
     ].join(' ')
   }
 
-  /** What may happen next; the first is the ordinary. Never empty before it is over. */
+  /** Possible next steps. The first one is the ordinary one. Not empty before the run is over. */
   choices(): Choice[] {
     const [first, ...others] = this.#items()
     if (!first) return [this.#rest()]
@@ -140,7 +140,7 @@ export class World {
     ]
   }
 
-  /** A node hands over what it has, and ends. */
+  /** Drains a node. */
   drain(node: string): void {
     const process = this.#process(node)
     if (!process?.running) return
@@ -149,7 +149,7 @@ export class World {
     void process.model.drain()
   }
 
-  /** The store is restarted, and has lost everything. Each node reaches it again after so many milliseconds. */
+  /** Restarts the store without its data. `backAfter`: by node, the time until it reconnects, in ms. */
   wipe(backAfter: Readonly<Record<string, number>>): void {
     this.#store.wipe()
     this.ledger.forget()
@@ -197,7 +197,7 @@ export class World {
       items.push({ ...ordinary(label, until, undefined, take), rank: RANK.ending })
     }
     ends(cutUntil, `${id} reaches the store again`, () => process.reconnect())
-    ends(deafUntil, `${id} is heard again`, () => process.hear())
+    ends(deafUntil, `${id} receives messages again`, () => process.listen())
     if (!process.alive) return items
     if (pausedUntil !== undefined) {
       const wakes = this.#wake(process, false)
@@ -213,9 +213,9 @@ export class World {
     if (answer) {
       const take = () => {
         answers.shift()
-        this.#calls.hear(process, answer.id, answer.value)
+        this.#calls.deliver(process, answer.id, answer.value)
       }
-      items.push(ordinary(`${id} hears of ${answer.value.operation.name}`, answer.order, process, take))
+      items.push(ordinary(`${id} receives ${answer.value.operation.name}`, answer.order, process, take))
     }
     if (deferred) {
       const take = () => {
@@ -238,7 +238,7 @@ export class World {
     return items
   }
 
-  /** Pauses may end at any moment; it makes a difference just before someone else does something that is not for itself alone. */
+  /** Pauses may end at any moment. That makes a difference only before another process uses shared state. */
   #early({ process: next, about }: Item): Choice[] {
     return this.#processes
       .filter(({ pausedUntil = 0 }) => pausedUntil > this.#time.ms)
@@ -248,7 +248,7 @@ export class World {
 
   #wake(process: Process, timersFirst: boolean): Choice {
     return {
-      label: `${process.id} goes on${timersFirst ? ', with its timers' : ''}`,
+      label: `${process.id} resumes${timersFirst ? ', with its timers' : ''}`,
       cost: 0,
       take: () => {
         process.pausedUntil = undefined
@@ -257,7 +257,7 @@ export class World {
     }
   }
 
-  /** What may befall the process that is about to act. */
+  /** Faults of the process whose step is next. */
   #befalling({ process }: Item): Choice[] {
     if (!process?.running) return []
     const spare = this.#processes.some((other) => other !== process && other.alive && !other.draining)
@@ -268,12 +268,12 @@ export class World {
     add('pause', 'pauses', () => {
       process.pausedUntil = this.#time.ms + FAULT_MS
     })
-    add('deaf', 'is not heard for a moment', () => {
+    add('deaf', 'misses the messages of others', () => {
       process.deafUntil = this.#time.ms + DEAF_MS
     })
     if (spare) add('crash', 'crashes', () => this.#crash(process))
     if (spare && process.operations.length > 0)
-      add('crash', 'crashes before it has sent anything', () => {
+      add('crash', 'crashes before it sends its store calls', () => {
         process.operations.length = 0
         this.#crash(process)
       })
@@ -285,14 +285,14 @@ export class World {
       this.#crash(process)
       startAgain()
     })
-    add('replace', 'pauses, and another process is started under its name', () => {
+    add('replace', 'pauses, and another process with its name starts', () => {
       process.pausedUntil = this.#time.ms + REPLACED_MS
       startAgain()
     })
     return faults
   }
 
-  /** Nothing is left to do at this moment. */
+  /** The only choice when no item is due: the next phase, or the next time. */
   #rest(): Choice {
     const done = this.#script.length === 0 && this.#calm
     if (this.#phase === 'before' && done) return this.#turn('explored')
@@ -302,10 +302,10 @@ export class World {
     return this.#pass()
   }
 
-  /** Whether everyone has what they asked for, and nothing is wrong at this moment. */
+  /** True if all members have their answers, and no fault is active. */
   get #calm(): boolean {
     return (
-      this.edges.every(({ settled }) => settled) &&
+      this.edges.every(({ answered }) => answered) &&
       this.#calls.dues.length === 0 &&
       this.#processes.every(({ calm }) => calm)
     )
@@ -340,7 +340,7 @@ export class World {
     const take = () => {
       this.#time.ms = next
       if (next <= this.#deadline) return
-      this.ledger.violate('rest', `nothing comes to rest within ${PATIENT_MS} ms: someone waits for ever`)
+      this.ledger.violate('rest', `a member or node still waits after ${PATIENT_MS} ms`)
       this.#phase = 'over'
     }
     return { label: `… ${next} ms`, cost: 0, take }
@@ -348,7 +348,7 @@ export class World {
 
   #start(id: string, node: string): void {
     const { definition, limits = {}, recordTtlMs = 600_000, mutation } = this.#parts
-    // Clocks of different machines have nothing to do with each other.
+    // Clocks of different machines differ.
     const process = new Process(id, node, this.#time, this.#processes.length * 777)
     this.#processes.push(process)
     process.model = new ModelNode({
@@ -380,7 +380,7 @@ export class World {
     process.model.start()
   }
 
-  /** Who listens to others; a process that stands still does. */
+  /** Returns the number of listeners of each channel. A paused process still listens. */
   async #listeners(asking: Process, channels: readonly string[]): Promise<number[] | undefined> {
     if (!this.#parts.hints) return undefined
     const counts = channels.map((channel) => {
@@ -400,7 +400,7 @@ export class World {
     return this.#processes.findLast((process) => process.node === node && process.alive)
   }
 
-  /** Who takes at this moment what is sent to a node or an edge. */
+  /** Receiver of messages to a node or an edge. Undefined: the node cannot receive now. */
   #receiver(to: string): { readonly process?: Process } | undefined {
     if (!NODES.includes(to)) return {}
     const process = this.#process(to)
@@ -436,34 +436,34 @@ export class World {
   }
 }
 
-/** Something the members or operators of a world do, at a time after the beginning. */
+/** Act of a member or an operator, `at` ms after the start of its phase. */
 export interface Act {
   readonly at: number
   readonly what: string
   readonly run: (world: World) => void
 }
 
-/** One member, and how it behaves. */
+/** A member of the room. */
 export interface Member {
   readonly memberId: string
-  /** The nodes its edge may ask; the first is asked first. */
+  /** Nodes that its edge asks, in this order. */
   readonly nodes: readonly string[]
-  /** It says nothing of its own accord, and has to hear of everything all the same. */
+  /** The member only receives. It sends no message at the end. */
   readonly watches?: boolean
 }
 
-/** What a world is made of. */
+/** Configuration of a world. */
 export interface WorldParts {
   readonly room: RoomAddress
   readonly definition: RoomDefinition
-  /** Each has an edge of its own. */
+  /** Members. Each has a separate edge. */
   readonly edges: readonly Member[]
-  /** Before anything goes wrong. */
+  /** Acts of the setup. */
   readonly before: readonly Act[]
-  /** While things go wrong. */
+  /** Acts of the part with faults. */
   readonly script: readonly Act[]
   readonly faults: readonly Fault[]
-  /** Whether the store can tell who listens, so that a dead node is noticed before its lease has run out. */
+  /** True: the store reports listeners, so that a node detects the death of another node before its lease has expired. */
   readonly hints?: boolean
   readonly limits?: Partial<RoomLimits>
   readonly recordTtlMs?: number

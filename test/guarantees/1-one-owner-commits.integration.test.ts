@@ -35,7 +35,7 @@ describe('guarantee 1: one owner commits', () => {
     expect(atOwner.client.stats.reconnects).toBe(0)
     expect((await cluster.runtime(oldOwner!)).rooms).toEqual([])
     await cluster.reset()
-    expectGapFree(await cluster.kept(login, roomId))
+    expectGapFree(await cluster.stored(login, roomId))
   })
 
   /** The owner's commit is on the wire when the network to the store stalls; it arrives when another node has gone on. */
@@ -63,7 +63,7 @@ describe('guarantee 1: one owner commits', () => {
     expect(await cluster.metric(a!, 'service_fenced_writes_total')).toBeGreaterThan(fenced)
     expect((await cluster.owner(login, roomId)).nodeId).toBe(b!.nodeId)
     await cluster.reset()
-    expectGapFree(await cluster.kept(login, roomId))
+    expectGapFree(await cluster.stored(login, roomId))
   })
 
   /** Here no commit stands between a message and its ack: only what the node knows of its own lease. */

@@ -34,7 +34,7 @@ describe('guarantee 3: acked means committed', () => {
     await Promise.all(stops.map((stop) => stop()))
     await expectIntact(cluster, roomId, players)
     await cluster.reset()
-    expectGapFree(await cluster.kept(login, roomId))
+    expectGapFree(await cluster.stored(login, roomId))
   })
 
   /** The room as its new owner has it, as soon as it has. */

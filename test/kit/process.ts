@@ -153,7 +153,7 @@ export class TestProcess {
     })
   }
 
-  /** Nodes ask for subscribers ten times a second to detect dead nodes. They get an answer when there is one. */
+  /** Nodes count the subscribers ten times a second to detect dead nodes. The answer is delayed until a node has ended. */
   async #silence(count: () => Promise<readonly number[] | undefined>) {
     for (;;) {
       const counts = await count()

@@ -17,7 +17,7 @@ const duel = defineRoom({
       reply: v.object({ hp: v.number() }),
       handle(state, { data, member }, ctx) {
         const target = Object.keys(state.hp).find((id) => id !== member.id)
-        if (!target) return ctx.refuse('there is no one to strike')
+        if (!target) return ctx.refuse('there is no opponent')
         const hp = (state.hp[target] ?? 0) - data.power
         state.hp[target] = hp
         state.luck = ctx.random()
@@ -91,17 +91,17 @@ async function game() {
   return { t, a, b }
 }
 
-test('players play by real clients, and when one is answered the other has seen it too', async () => {
+test('request resolves when the other players have the same update', async () => {
   const { t, a, b } = await game()
   expect(await a.request('strike', { power: 3 })).toEqual({ hp: 97 })
   expect(a.state.hp).toEqual({ [a.memberId]: 100, [b.memberId]: 97 })
   expect(b.state).toEqual(a.state)
   expect(await t.state(a)).toEqual(a.state)
   await b.leave()
-  await expect(a.request('strike', { power: 3 })).rejects.toThrow('there is no one to strike')
+  await expect(a.request('strike', { power: 3 })).rejects.toThrow('there is no opponent')
 })
 
-test('time stands still but for what is awaited, and then whatever is due happens', async () => {
+test('advance(30_000) runs 30 ticks of rate 1, and the time does not advance outside a call', async () => {
   const { t, a } = await game()
   const { now } = t
   const { clock } = a.state
@@ -112,7 +112,7 @@ test('time stands still but for what is awaited, and then whatever is due happen
   expect(a.state.clock).toBe(clock + 30)
 })
 
-test('time in which nothing happens costs little', async () => {
+test('a simulated second without events takes fewer than 8 event-loop turns', async () => {
   const t = await testRooms([lobby])
   await t.join('lobby', 2, { name: 'x' })
   let turns = 0
@@ -124,11 +124,11 @@ test('time in which nothing happens costs little', async () => {
   hook.enable()
   await t.advance(600_000)
   hook.disable()
-  // Nodes look at each other ten times a second, which would be as many moments with some turns of the event loop each.
+  // Nodes count each other's subscribers ten times a second. Without the delayed answer, each count would take several turns.
   expect(turns / 600).toBeLessThan(8)
 })
 
-test('the same seed gives the same run', async () => {
+test('the same seed gives the same random numbers', async () => {
   const luck = async (seed: number) => {
     const t = await testRooms([duel], { seed })
     const [a] = await t.join('duel', 2)
@@ -140,7 +140,7 @@ test('the same seed gives the same run', async () => {
 })
 
 test.each(['killOwner', 'drainOwner'] as const)(
-  'a room outlives its node, as often as %s ends it, and what was sent meanwhile has one effect',
+  'after each of three calls of %s, the room continues and a message that was sent before has one effect',
   async (end) => {
     const { t, a, b } = await game()
     await a.request('strike', { power: 3 })
@@ -154,7 +154,7 @@ test.each(['killOwner', 'drainOwner'] as const)(
   },
 )
 
-test('a dropped player is shown to the others, keeps its seat for reconnectSeconds, and can come back', async () => {
+test('a dropped player is shown as disconnected, keeps its seat for reconnectSeconds, and can reconnect', async () => {
   const { t, a, b } = await game()
   const shown = () => b.members.map(({ connected }) => connected)
   await t.drop(a)
@@ -169,7 +169,7 @@ test('a dropped player is shown to the others, keeps its seat for reconnectSecon
   expect(shown()).toEqual([true])
 })
 
-test('a reservation holds at the next owner of the room, and ends when t.advance passes its time', async () => {
+test('a reservation survives killOwner, and ends when advance passes its time', async () => {
   const { t, a } = await game()
   expect([await a.request('invite', 'ada'), await a.request('invite', 'eve')]).toEqual([true, false])
   await t.killOwner()
@@ -179,7 +179,7 @@ test('a reservation holds at the next owner of the room, and ends when t.advance
   expect(eve.members).toHaveLength(3)
 })
 
-test('a list shows every committed change, and full rooms only if the query asks for them', async () => {
+test('rooms shows every committed change, and full rooms only with the option full', async () => {
   const t = await testRooms([table, duel])
   expect(await t.rooms('table')).toEqual([])
   const [ada] = await t.join('table', 1, { key: 'a', map: 'desert' })
@@ -201,7 +201,7 @@ test('a list shows every committed change, and full rooms only if the query asks
   await expect(t.rooms('duel')).rejects.toMatchObject({ code: 'invalid_options' })
 })
 
-test('a list shows the room of a killed node when it has another owner, and not before', async () => {
+test('rooms shows the room of a killed node only when the room has another owner', async () => {
   const t = await testRooms([table])
   const [ada] = await t.join('table', 1, { map: 'desert' })
   await t.killOwner()
@@ -216,7 +216,7 @@ test('a list shows the room of a killed node when it has another owner, and not 
   expect(await t.rooms('table')).toEqual([])
 })
 
-test('what no one answers fails with what it was', async () => {
+test('a request without an answer rejects after 60 s with the name of the request', async () => {
   const { t, a } = await game()
   await t.drop(a)
   await expect(a.request('strike', { power: 1 })).rejects.toThrow(
@@ -224,7 +224,7 @@ test('what no one answers fails with what it was', async () => {
   )
 })
 
-test('a room that begins with what is read elsewhere, in real time, can be joined', async () => {
+test('join waits for a load that takes real time', async () => {
   const saved = defineRoom({
     type: 'saved',
     create: () => ({ from: 'nowhere' }),
@@ -239,7 +239,7 @@ test('a room that begins with what is read elsewhere, in real time, can be joine
   expect(a.state).toEqual({ from: 'elsewhere' })
 })
 
-test('players join with claims and options of their own, and a refusal is that of the SDK', async () => {
+test('players join with their sub, data and options, and a refused join rejects as in the SDK', async () => {
   const t = await testRooms([duel])
   const [ada, bob] = await t.join('duel', [{ sub: 'ada' }, { sub: 'bob', data: { banned: false } }], {
     key: 'k',
@@ -251,22 +251,22 @@ test('players join with claims and options of their own, and a refusal is that o
   await expect(refused).rejects.toMatchObject({ code: 'join_refused', message: 'you are banned' })
 })
 
-test('every byte that reached a player can be searched', async () => {
+test('received returns all bytes that a player has received', async () => {
   const { t, a, b } = await game()
   const said = (room: object, text: string) => Buffer.concat(t.received(room)).includes(text)
   await a.send('whisper', { to: b.memberId, text: 'the key is under the mat' })
   expect([said(a, 'under the mat'), said(b, 'under the mat')]).toEqual([false, true])
 })
 
-test('after the end nothing waits any more', async () => {
+test('close rejects pending and later requests', async () => {
   const { t, a, b } = await game()
-  const waits = a.request('strike', { power: 1 })
+  const pending = a.request('strike', { power: 1 })
   await t.close()
-  await expect(waits).rejects.toMatchObject({ code: 'client_closed' })
+  await expect(pending).rejects.toMatchObject({ code: 'client_closed' })
   await expect(b.request('strike', { power: 1 })).rejects.toMatchObject({ code: 'not_in_room' })
 })
 
-test('rooms are typed by their definitions', async () => {
+test('rooms have the types of their definitions', async () => {
   const { t, a } = await game()
   expectTypeOf(a).toEqualTypeOf<Room<typeof duel>>()
   expectTypeOf(t.state(a)).resolves.toEqualTypeOf<{
@@ -275,7 +275,7 @@ test('rooms are typed by their definitions', async () => {
     clock: number
     luck: number
   }>()
-  // Never called.
+  // Checked by the compiler only.
   void (async () => {
     const [room, ...more] = await t.join('lobby', 3, { name: 'x' })
     expectTypeOf(room).toEqualTypeOf<Room<typeof lobby>>()
@@ -290,7 +290,7 @@ test('rooms are typed by their definitions', async () => {
   })
 })
 
-test('notices are those that a backend receives, also after the owner was killed', async () => {
+test('notices returns the notices that a backend receives, also after killOwner', async () => {
   const match = defineRoom({
     type: 'match',
     sync: { rate: 0 },
@@ -300,7 +300,7 @@ test('notices are those that a backend receives, also after the owner was killed
       win: { data: v.string(), handle: (_state, { data }, ctx) => ctx.notify('won', { by: data }) },
       end: { handle: (_state, _input, ctx) => ctx.close() },
     },
-    onDispose: (_state, ctx) => ctx.notify('won', { by: 'no one' }),
+    onDispose: (_state, ctx) => ctx.notify('won', { by: 'nobody' }),
   })
   const t = await testRooms([match])
   const [one] = await t.join('match', 1, { key: 'one' })
@@ -314,11 +314,11 @@ test('notices are those that a backend receives, also after the owner was killed
   await t.killOwner(one)
   await one.send('win', 'eve')
   await one.send('end')
-  expect(t.notices(one).map(({ data }) => data.by)).toEqual(['ada', 'eve', 'no one'])
+  expect(t.notices(one).map(({ data }) => data.by)).toEqual(['ada', 'eve', 'nobody'])
   await t.close()
 })
 
-test('a call of a backend takes effect once, also when it comes again after the owner was killed', async () => {
+test('a call of a backend takes effect once, also when it is repeated after killOwner', async () => {
   const { t, a: ada, b: bob } = await game()
   const reply = await t.call(ada, 'heal', { by: 5 }, { id: 'order_1' })
   expectTypeOf(reply).toEqualTypeOf<{ healed: number }>()

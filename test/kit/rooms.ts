@@ -119,7 +119,7 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
   readonly #seed: number
   readonly #nodes: TestProcess[] = []
   readonly #ends = new EventEmitter()
-  /** By id, what the backend has received. */
+  /** By id, the notices that the backend has received. */
   readonly #notices = new Map<string, Notice>()
   readonly #players = new Map<object, Connected>()
   #started = 0
@@ -267,7 +267,7 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
     return answer.reply
   }
 
-  /** Sends a request to a living node, and again to another one if that ends, as control does. */
+  /** Sends a request to a running node. If the node ends before the answer, sends it to another node, as control does. */
   async #ask(roomId: string, request: RoomRequest): Promise<RequestAnswer> {
     for (;;) {
       const node = this.#nodes.find(({ alive }) => alive)
@@ -447,14 +447,14 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
     })
   }
 
-  /** Awaits `promise` while time advances, and a moment longer, so that other members receive the same update. */
+  /** Awaits `promise` while the time advances, and then 10 ms more, so that other members receive the same update. */
   async #until<T>(promise: Promise<T>, what: string): Promise<T> {
-    let settled = false
-    const settle = (): void => {
-      settled = true
+    let done = false
+    const end = (): void => {
+      done = true
     }
-    promise.then(settle, settle)
-    if (!(await this.#time.pass(PATIENT_MS, () => settled)))
+    promise.then(end, end)
+    if (!(await this.#time.pass(PATIENT_MS, () => done)))
       throw new Error(`${what} was not answered within ${PATIENT_MS / 1000} s of the test's time`)
     await this.#time.pass(LINK_MS)
     return promise

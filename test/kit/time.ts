@@ -59,7 +59,7 @@ export class TestTime {
     this.#passing = true
     let quiet = 0
     while (this.#goals.size > 0) {
-      await this.#settle(quiet)
+      await this.#becomeQuiet(quiet)
       // A waiting caller gets a turn before more time passes. If the turn does nothing, the quiet state continues.
       quiet = this.#resolveGoals() ? QUIET_TURNS - 1 : 0
       if (quiet > 0) continue
@@ -70,8 +70,8 @@ export class TestTime {
     this.#passing = false
   }
 
-  /** `quiet`: number of turns without a message. */
-  async #settle(quiet: number): Promise<void> {
+  /** Resolves after `QUIET_TURNS` turns without a message. `quiet`: number of such turns so far. */
+  async #becomeQuiet(quiet: number): Promise<void> {
     for (; quiet < QUIET_TURNS; quiet++) {
       const before = this.#events
       await new Promise((resolve) => setImmediate(resolve))

@@ -22,7 +22,7 @@ export const INTERNAL_TOKEN = 'internal-token-of-the-simulated-world'
 const URL = 'http://control.test'
 /** Time limit of one request, milliseconds. */
 const ANSWER_MS = 12_000
-/** Time after which a node gives up on the webhook, milliseconds. */
+/** A node's timeout for the webhook, milliseconds. */
 const ATTEMPT_MS = 1500
 
 interface ControlOptions {
@@ -32,7 +32,7 @@ interface ControlOptions {
   readonly nodes: () => readonly SimNode[]
 }
 
-/** Webhook of the backends: it fails, is silent, or answers too late, as its `mood` says. */
+/** Webhook of the backends. Depending on its `mood` it accepts, fails, does not answer, or answers after the node's timeout. */
 class Webhook implements Notices {
   onNotice: Notices['onNotice'] = () => {}
   mood: () => Mood = () => 'accepts'
@@ -56,14 +56,14 @@ class Webhook implements Notices {
   }
 }
 
-/** The control plane in a simulated process. Projects and keys are in a store of its own, which no fault reaches. */
+/** The control plane in a simulated process. Projects and keys are in a separate store without faults. */
 export class SimControl implements SystemControl {
   readonly url = URL
   readonly notices: Webhook
   readonly #options: ControlOptions
   readonly #own
   readonly #conditions: Conditions = { delayMs: 0, held: false }
-  /** Rejects what has no answer. */
+  /** Functions that reject the requests without an answer. */
   readonly #unanswered = new Set<() => void>()
   #app: ReturnType<typeof createControlApp> | undefined
   #connection: StoreConnection | undefined
@@ -120,12 +120,12 @@ export class SimControl implements SystemControl {
     for (const reject of this.#unanswered) reject()
   }
 
-  /** Asks any node, as `Nodes` does over HTTP. */
+  /** Sends a call to a random node and, without an answer, to the next one. Stands for `Nodes`, which uses HTTP. */
   async #call({ method, path, query = {}, body }: NodeCall): Promise<object> {
     const { nodes, random } = this.#options
-    const left = nodes().filter(({ alive }) => alive)
-    while (left.length > 0) {
-      const [node] = left.splice(random.integer(0, left.length - 1), 1)
+    const candidates = nodes().filter(({ alive }) => alive)
+    while (candidates.length > 0) {
+      const [node] = candidates.splice(random.integer(0, candidates.length - 1), 1)
       const words = Object.entries(query).filter((word): word is [string, string] => word[1] !== undefined)
       const address = `http://${node!.node}.test${path}?${new URLSearchParams(words)}`
       const request = new Request(address, {
@@ -144,7 +144,7 @@ export class SimControl implements SystemControl {
     throw new Problem('node_unavailable', 'No node answers.', { headers: { 'retry-after': '1' } })
   }
 
-  /** Rejects when there is no answer in time, or when control is killed. */
+  /** Rejects when `work` takes longer than `ms`, or when control is killed. */
   #within<T>(ms: number, work: () => Promise<T>): Promise<T> {
     return new Promise((resolve, reject) => {
       const lost = (): void => end(() => reject(new TypeError('fetch failed: connection lost')))

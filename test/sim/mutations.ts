@@ -13,17 +13,17 @@ import type { Replacement } from './network.ts'
 import type { Mutation } from './node.ts'
 import { SimWorld } from './world.ts'
 
-/** A mutation with the rules that it must break, and the players that it takes. */
+/** A mutation with the rules that it must break, and the players that it needs. */
 export interface Fault extends Mutation {
-  /** What is wrong, for people. */
+  /** Description of the mistake for README.md. */
   readonly what: string
-  /** Changes the history of a right run. Absent: the mistake is in the simulated product. */
+  /** Changes the history of a correct run. Absent: the mistake is in the simulated product. */
   readonly plant?: (history: OpenHistory) => void
   readonly breaks: readonly [ViolationName, ...ViolationName[]]
   readonly players?: { readonly lobby?: number; readonly queue?: number; readonly backends?: number }
 }
 
-/** Time by which commits are late, milliseconds. */
+/** Delay of a commit that the node does not wait for. */
 const HASTE_MS = 300
 
 const inRooms =
@@ -31,7 +31,7 @@ const inRooms =
   (store: Store): Store =>
     overriding(store, { rooms: overriding(store.rooms, change(store.rooms)) })
 
-/** Changes what a new owner gets of a room. */
+/** Changes the record that a new owner receives with a claim. */
 const inClaims = (change: (claim: Claim) => Claim) =>
   inRooms((rooms) => ({
     claim: async (...asked) => {
@@ -54,7 +54,7 @@ const inListings = (store: Store, write: Listings['write']): Store =>
 
 const call = (hook: unknown, ...words: unknown[]): void => (hook as (...words: unknown[]) => void)(...words)
 
-/** Changes one room type. */
+/** Changes a room type. */
 const inType =
   (type: string, change: (definition: RoomDefinition) => Partial<RoomDefinition>) =>
   (definition: RoomDefinition): RoomDefinition =>
@@ -66,36 +66,26 @@ const inChaosRooms =
   (definition: RoomDefinition): RoomDefinition =>
     'ask' in definition.messages ? { ...definition, ...change(definition) } : definition
 
-type Hook = (...words: never[]) => unknown
 type Op = { op: string; ref: number; refuse: string | null; act: string | null }
 type OpMessage = { type: string; data: Op; member: { id: string } }
+type Context = { refuse: (reason: string) => never; task: (...words: unknown[]) => void }
 
-/** Puts another `onMessage` in the place of that of the chaos rooms. `apply`: the right one. */
+/** Replaces `onMessage` of the chaos rooms. `apply`: the correct `onMessage`. */
 const inOps = (
-  change: (
-    apply: (message: OpMessage, ctx?: object) => void,
-    message: OpMessage,
-    ctx: { refuse: (reason: string) => never },
-  ) => void,
+  change: (apply: (message: OpMessage, ctx?: Context) => void, message: OpMessage, ctx: Context) => void,
 ) =>
   inChaosRooms(({ onMessage }) => ({
-    onMessage: ((state: object, message: OpMessage, ctx: { refuse: (reason: string) => never }) =>
-      change(
-        (changed, other = ctx) =>
-          (onMessage as unknown as (...words: unknown[]) => void)(state, changed, other),
-        message,
-        ctx,
-      )) as unknown as Hook as never,
+    onMessage: ((state: object, message: OpMessage, ctx: Context) =>
+      change((changed, other = ctx) => call(onMessage, state, changed, other), message, ctx)) as never,
   }))
 
 type CallHandler = (
   state: object,
   message: { data: { call: string; refuse: string | null } },
-  ctx: Refusing,
+  ctx: Context,
 ) => void
-type Refusing = { refuse: (reason: string) => never }
 
-/** Puts another handler of `grant` in the place of that of the banks. */
+/** Replaces the handler of `grant` of the banks. */
 const inCalls =
   (change: (grant: CallHandler, ...words: Parameters<CallHandler>) => void) =>
   (definition: RoomDefinition): RoomDefinition => {
@@ -107,7 +97,7 @@ const inCalls =
 
 type Of<T extends ServerMessage['t']> = Extract<ServerMessage, { t: T }>
 
-/** Changes messages of one kind. */
+/** Changes all messages of one kind. */
 const messages =
   <T extends ServerMessage['t']>(t: T, change: (message: Of<T>, count: number) => Replacement) =>
   () => {
@@ -116,11 +106,11 @@ const messages =
       message.t === t ? change(message as Of<T>, ++count) : [message]
   }
 
-/** On each connection, changes the message of a kind that comes after so many others of the kind. */
+/** On each connection, changes one message of a kind: the first one after `after` others. */
 const once = <T extends ServerMessage['t']>(t: T, change: (message: Of<T>) => Replacement, after = 9) =>
   messages(t, (message, count) => (count === after + 1 ? change(message) : [message]))
 
-/** Every mistake that a simulated run has to find. */
+/** Mistakes that simulated runs must find. */
 export const FAULTS = {
   unfenced: {
     what: 'A commit takes any fence',
@@ -152,7 +142,7 @@ export const FAULTS = {
     store: OF_THE_STORE.grabbing.store,
     breaks: ['epoch_claimed_twice'],
   },
-  // A backend calls a room while the store is away and loses its data. A join writes its session first, so it finds out.
+  // A backend calls a room while the store is unreachable and loses its data. A join would notice the loss, because it writes its session first.
   early: {
     what: 'A claim is decided before it waits for the connection',
     store: OF_THE_STORE.early.store,
@@ -176,17 +166,16 @@ export const FAULTS = {
   },
   hasty: {
     what: 'A node does not wait for the answer to a commit',
-    node: (store, clock) =>
-      inRooms((rooms) => ({
-        commit: async (...write) => {
-          clock.schedule(HASTE_MS, () => void rooms.commit(...write).catch(() => undefined))
-          return true
-        },
-        snapshot: async (...write) => {
-          clock.schedule(HASTE_MS, () => void rooms.snapshot(...write).catch(() => undefined))
-          return true
-        },
-      }))(store),
+    node: (store, clock) => {
+      const later = async (write: () => Promise<boolean>) => {
+        clock.schedule(HASTE_MS, () => void write().catch(() => undefined))
+        return true
+      }
+      return inRooms((rooms) => ({
+        commit: (...write) => later(() => rooms.commit(...write)),
+        snapshot: (...write) => later(() => rooms.snapshot(...write)),
+      }))(store)
+    },
     players: { queue: 6, backends: 2 },
     breaks: ['uncommitted_update', 'shown_early', 'acked_early', 'match_early', 'call_answered_early'],
   },
@@ -292,12 +281,12 @@ export const FAULTS = {
     what: 'A member gets the answer that it has no seat',
     connection: () => {
       let count = 0
-      let own = ''
+      let member_id = ''
       return (message) => {
-        if (message.t === 'joined') own = message.member_id
-        if (message.t !== 'ack' || ++count !== 10 || own === '') return [message]
+        if (message.t === 'joined') member_id = message.member_id
+        if (message.t !== 'ack' || ++count !== 10 || member_id === '') return [message]
         const { room_id } = message
-        const place = { room_id, epoch: 0, seq: 0, member_id: own, sub: null }
+        const place = { room_id, epoch: 0, seq: 0, member_id, sub: null }
         return [message, { t: 'member', ...place, status: 'left', reason: 'left' }]
       }
     },
@@ -376,25 +365,18 @@ export const FAULTS = {
   },
   eager: {
     what: 'A room starts a task twice',
-    room: inOps((apply, message, ctx) =>
-      apply(
-        message,
-        overriding(ctx as { task?: (...words: unknown[]) => void }, {
-          task: (...words) => {
-            const { task } = ctx as unknown as { task: (...words: unknown[]) => void }
-            task.apply(ctx, words)
-            task.apply(ctx, words)
-          },
-        }),
-      ),
-    ),
+    room: inOps((apply, message, ctx) => {
+      const task = (...words: unknown[]) => {
+        ctx.task(...words)
+        ctx.task(...words)
+      }
+      apply(message, overriding(ctx, { task }))
+    }),
     breaks: ['task_twice'],
   },
   idle: {
     what: 'A room does not start a task',
-    room: inOps((apply, message, ctx) =>
-      apply(message, overriding(ctx as object, { task: () => undefined } as object)),
-    ),
+    room: inOps((apply, message, ctx) => apply(message, overriding(ctx, { task: () => undefined }))),
     breaks: ['task_lost'],
   },
   unaware: {

@@ -3,7 +3,7 @@ import type { Clock } from '../../shared/clock.ts'
 import type { ServerMessage } from '../../shared/protocol/messages.ts'
 import type { Random } from '../../shared/random.ts'
 
-/** Entry of a process for every event: a paused process receives events after it resumes, a dead process receives none. */
+/** Entry of a process for all events. A paused process receives them after it resumes. A dead process receives none. */
 export class Gate {
   readonly #waiting: (() => void)[] = []
   #paused = false
@@ -43,7 +43,7 @@ export interface Conditions {
   held: boolean
 }
 
-/** One direction of a connection. It delivers later and in order, unless the connection is cut before. */
+/** One direction of a connection. It delivers after a latency and in order, unless the connection is cut before. */
 export class Lane {
   readonly #clock: Clock
   readonly #random: Random
@@ -139,7 +139,7 @@ export class SimSocket extends Duplex {
     done(error)
   }
 
-  /** Leaves the connection as a killed process does: sent bytes still arrive, then the other end sees it closed. */
+  /** Closes the connection as the end of a process does: sent bytes still arrive, then the other end closes. */
   abandon(): void {
     this.#pass = () => undefined
     this.#send((peer) => peer.destroy())
@@ -196,7 +196,7 @@ export function rewriteMessages(change: (message: ServerMessage) => Replacement)
 
 const headLength = (bytes: Buffer): number => ({ 126: 4, 127: 10 })[bytes[1]!] ?? 2
 
-/** The first WebSocket frame, if all of it is there. A server does not mask its frames. */
+/** Returns the first WebSocket frame. Undefined: it is incomplete. Frames of a server are not masked. */
 function firstFrame(bytes: Buffer): Buffer | undefined {
   if (bytes.length < 2 || bytes.length < headLength(bytes)) return undefined
   const [, short = 0] = bytes

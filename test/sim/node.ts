@@ -33,15 +33,15 @@ import { type SimStoreServer, StoreConnection } from './store.ts'
 
 type Answer = (request: Request) => Promise<Response>
 
-/** A mistake that all nodes of a run make. Each part is one place in which it is made. */
+/** A mistake of all nodes of a run. Each field changes one part of the product. */
 export interface Mutation {
-  /** Between what a node does with its store and the recorder: the node is wrong about what the store did. */
+  /** Store between the node and the recorder. The node is wrong about what the store did. */
   readonly node?: (store: Store, clock: Clock) => Store
-  /** Between the recorder and the store: the store does other things than the node asked for. */
+  /** Store behind the recorder. The store does something else than the node requested. */
   readonly store?: (store: Store, clock: Clock) => Store
-  /** The code of the rooms. */
+  /** Code of the rooms. */
   readonly room?: (definition: RoomDefinition) => RoomDefinition
-  /** Messages to a client, by connection. The connections of a run are numbered from 1. */
+  /** Messages to a client, by number of its connection, from 1. */
   readonly connection?: (number: number) => ((message: ServerMessage) => Replacement) | undefined
   /** Requests of control. */
   readonly operations?: (answer: Answer) => Answer
@@ -52,24 +52,24 @@ export interface Mutation {
 }
 
 interface SimNodeOptions {
-  /** Its name, of this one life. */
+  /** Node id. Each start has a new id. */
   readonly node: string
   readonly clock: Clock
   readonly random: Random
   readonly server: SimStoreServer
   /** Numbers the connections of all nodes. */
   readonly connections: { next(): number }
-  /** Of the network between the node and the store. */
+  /** Conditions of the network between the node and the store. */
   readonly conditions: Conditions
   readonly askKeyStatus: NonNullable<NodeOptions['askKeyStatus']>
   readonly postNotice: NonNullable<NodeOptions['postNotice']>
   readonly mutation: Mutation
-  /** The node has an address of its own. */
+  /** Clients may connect to this node by its address. */
   readonly direct: boolean
   readonly log?: NodeOptions['log']
 }
 
-/** One life of a real node in a simulated process: it can be killed and paused, and its clock can jump. */
+/** A real node in a simulated process. It can be killed and paused, and its clock can jump. */
 export class SimNode implements SystemNode {
   readonly node: string
   readonly connection: StoreConnection
@@ -93,7 +93,7 @@ export class SimNode implements SystemNode {
     this.connection = new StoreConnection({ server, random, conditions, gate: this.#gate })
   }
 
-  /** Resolves when it accepts clients. Rejects when it cannot reach the store. */
+  /** Resolves when the node accepts clients. Rejects when it cannot reach the store. */
   async start(): Promise<void> {
     const {
       node,
@@ -134,7 +134,7 @@ export class SimNode implements SystemNode {
       nodeLeaseMs: LEASE_MS,
       heartbeatSeconds: 2,
       drainSeconds: 5,
-      // All nodes share one real process, whose load says nothing of them.
+      // All nodes share one real process, so its load is not the load of a node.
       loadClock: { now: () => 0, monotonic: () => 0, schedule: () => () => undefined },
       listen: async (gateway, admin) => {
         this.#accept = gateway.listenInProcess()
@@ -164,12 +164,12 @@ export class SimNode implements SystemNode {
     return client
   }
 
-  /** Sends a request to its operations side. Rejects when the process ends before the answer. */
+  /** Sends a request to the node's admin API. Rejects when the process ends before the answer. */
   request(request: Request): Promise<{ status: number; body: string; retryAfter: string | null }> {
     const { clock, random } = this.#options
     const [there, back] = [new Lane(clock, random), new Lane(clock, random)]
     return new Promise((resolve, reject) => {
-      const lost = () => reject(new Error('the node is gone'))
+      const lost = () => reject(new Error(`${this.node} has ended`))
       if (!this.alive || !this.#operations) return lost()
       this.#unanswered.add(lost)
       const answer = async () => {
@@ -184,7 +184,7 @@ export class SimNode implements SystemNode {
     })
   }
 
-  /** The rooms that it runs, with states. */
+  /** Rooms that the node runs, with their states. */
   describe(): RoomDescription[] {
     return [...this.#describe()]
   }
@@ -215,7 +215,7 @@ export class SimNode implements SystemNode {
     this.#aheadMs += ms
   }
 
-  /** Everything that it asked of the store's room records. */
+  /** Returns the store calls of this process. */
   history(): StoreHistory {
     return readStoreLines(this.#lines, this.#endedAt ?? this.#options.clock.monotonic())
   }
@@ -223,7 +223,7 @@ export class SimNode implements SystemNode {
   #clock(): Clock {
     const { clock } = this.#options
     return {
-      // Whole milliseconds, as those of Date.now.
+      // Whole milliseconds, like Date.now.
       now: () => Math.floor(clock.now()) + this.#aheadMs,
       monotonic: () => clock.monotonic(),
       schedule: (delayMs, callback) => {
@@ -247,9 +247,9 @@ export class SimNode implements SystemNode {
         rooms: recorder.rooms(store.rooms),
         records: overriding(records, {
           write: async (writes) => {
-            const stands = await records.write(writes)
-            if (stands) recorder.wrote(writes)
-            return stands
+            const written = await records.write(writes)
+            if (written) recorder.wrote(writes)
+            return written
           },
         }),
       }),

@@ -10,25 +10,25 @@ import { SimWorld } from './world.ts'
 
 const HELP = `npm run sim -- [options]
 
-Real nodes and clients in simulated time, over a simulated network and store, with the faults and the checker of npm run chaos.
+Runs real nodes and clients in simulated time, over a simulated network and store, with the faults and the checker of npm run chaos.
 
-  --seeds A-B     the seeds of the runs (1-20)
-  --seconds N     how long faults come, in simulated time (20)
-  --nodes N       (3)
-  --clients N     (24)
-  --rooms N       (6)
+  --seeds A-B     seeds of the runs (1-20)
+  --seconds N     simulated time in which faults start (20)
+  --nodes N       nodes (3)
+  --clients N     clients (24)
+  --rooms N       rooms (6)
   --queue N       additional players who queue for matches (0)
   --lobby N       additional players who find rooms by lists, codes and reservations (0)
   --backends N    backends that call rooms through the control plane (0)
-  --direct        nodes have their own addresses, and most clients go to the node of their room
-  --mutation NAME every node makes this mistake: some seed must fail
-  --mutations     looks for the first seed that finds each mistake, in a smaller world, and prints the table.
-                  --mutation NAME,NAME only these; --seeds A-B these seeds (1-200)
-  --log           the log of the nodes on standard error
+  --direct        nodes have separate addresses, and most clients move to the node of their room
+  --mutation NAME all nodes make this mistake: some seed must fail
+  --mutations     prints a table with the first seed that finds each mistake, in a smaller world.
+                  Options: --mutation NAME,NAME (all mistakes), --seeds A-B (1-200)
+  --log           prints the log of the nodes on standard error
 
 Mistakes: ${Object.keys(FAULTS).join(', ')}
 
-Ends with 1 when a promise did not hold, or when --mutations does not find a mistake. Then it says how, and where the history is.
+Exits with 1 when a guarantee did not hold, or when --mutations does not find a mistake. Prints each violation, and the folder of the history.
 `
 
 const { values } = parseArgs({
@@ -126,6 +126,6 @@ async function findAll(): Promise<void> {
 
 if (values.help) say(HELP)
 else if (unknown !== undefined) {
-  process.stderr.write(`--mutation is ${unknown}\n\n${HELP}`)
+  process.stderr.write(`--mutation is ${unknown}: use one of the names below\n\n${HELP}`)
   process.exitCode = 2
 } else await (values.mutations ? findAll() : runAll())

@@ -12,9 +12,9 @@ const SEARCH_MS = 600_000
 
 const run = (seed: number) => SimWorld.run({ ...FAULT_RUN, seed })
 
-describe('the simulated world', () => {
+describe('SimWorld', () => {
   it.each([1, 2, 3, 4, 5].slice(0, runLength(2, 5)))(
-    'keeps every promise through the faults of seed %i',
+    'breaks no rule of the checker with the faults of seed %i',
     async (seed) => {
       const { violations } = check(await run(seed))
       expect(violations).toEqual([])
@@ -23,7 +23,7 @@ describe('the simulated world', () => {
   )
 
   it(
-    'goes the same way again with the same seed',
+    'gives the same history for the same seed',
     async () => {
       const [one, other] = [await run(6), await run(6)]
       expect(JSON.stringify(other)).toBe(JSON.stringify(one))
@@ -31,7 +31,7 @@ describe('the simulated world', () => {
     PATIENCE_MS,
   )
 
-  it('has a mistake for every rule of the checker', () => {
+  it('has a mistake for each rule of the checker', () => {
     const found = Object.values<Fault>(FAULTS).flatMap(({ breaks }) => breaks)
     const rules = Object.keys(VIOLATIONS) as ViolationName[]
     expect(rules.filter((rule) => !found.includes(rule))).toEqual([])
@@ -39,7 +39,7 @@ describe('the simulated world', () => {
 
   const mistakes: readonly string[] = isFullLength() ? Object.keys(FAULTS) : ['doubled', 'refiring']
   it.each(mistakes)(
-    'finds the mistake %s',
+    'breaks the rules of the mistake %s',
     async (name) => {
       const fault = (FAULTS as Readonly<Record<string, Fault>>)[name]!
       const found = new Set<ViolationName>()

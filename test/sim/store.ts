@@ -5,21 +5,21 @@ import { type Bus, type Store, StoreUnavailable } from '../../shared/store/port.
 import type { StoreSwitch } from '../chaos/harness/system.ts'
 import { type Conditions, Gate, Lane } from './network.ts'
 
-/** How long a command waits for its connection, and then for its answer. As in the Redis adapter. */
+/** Timeout of a command, first for its connection and then for its answer. As in the Redis adapter. */
 const TIMEOUT_MS = 2000
-/** How soon a lost connection is made again, and how much later at most. */
+/** Delay of a reconnect: `AGAIN_MS`, and at random up to `MORE_MS` more. */
 const AGAIN_MS = 25
 const MORE_MS = 75
-/** What the server says of its age when a run begins. */
+/** Uptime of the server at the start of a run. */
 const AGE_MS = 3_600_000
 
-/** A listener on a channel, and the connection by which the server reaches it. */
+/** A listener on a channel, and its connection. */
 interface Listener {
   readonly connection: StoreConnection
   readonly deliver: (message: Uint8Array) => void
 }
 
-/** The server of the store: the memory adapter, which can be stopped, paused and emptied. */
+/** Server of the store: the memory adapter, which can be stopped, paused and emptied. */
 export class SimStoreServer implements StoreSwitch {
   readonly clock: Clock
   readonly #gate = new Gate()
@@ -35,12 +35,12 @@ export class SimStoreServer implements StoreSwitch {
     this.#data = memoryStore({ clock })
   }
 
-  /** What it holds. */
+  /** Present data of the server. */
   get data(): Store {
     return this.#data
   }
 
-  /** Whether a connection can be made. */
+  /** True while the server accepts connections. */
   get accepts(): boolean {
     return this.#up && !this.#paused
   }
@@ -70,7 +70,7 @@ export class SimStoreServer implements StoreSwitch {
     this.#gate.resume()
   }
 
-  /** A command arrives. */
+  /** Executes a command that has arrived. */
   receive(command: () => void): void {
     if (this.#up) this.#gate.pass(() => this.#up && command())
   }
@@ -79,7 +79,7 @@ export class SimStoreServer implements StoreSwitch {
     this.#connections.add(connection)
   }
 
-  /** A connection is gone, with its subscriptions. */
+  /** Removes a connection and its subscriptions. */
   disconnected(connection: StoreConnection): void {
     this.#connections.delete(connection)
     for (const listeners of this.#channels.values())
@@ -102,7 +102,7 @@ export class SimStoreServer implements StoreSwitch {
     return this.listeners(channel)
   }
 
-  /** How many connections listen. */
+  /** Returns the number of connections that listen on a channel. */
   listeners(channel: string): number {
     return new Set([...(this.#channels.get(channel) ?? [])].map(({ connection }) => connection)).size
   }
@@ -114,7 +114,7 @@ interface Lanes {
   readonly back: Lane
 }
 
-/** A subscription of a process, which its connection makes again when it was lost. */
+/** A subscription of a process. The connection repeats it after a reconnect. */
 interface Subscription {
   readonly channel: string
   readonly listener: Listener
@@ -124,9 +124,9 @@ interface Subscription {
 interface ConnectionOptions {
   readonly server: SimStoreServer
   readonly random: Random
-  /** Of the network between the process and the server. */
+  /** Conditions of the network between the process and the server. */
   readonly conditions: Conditions
-  /** Of the process. */
+  /** Gate of the process. */
   readonly gate: Gate
 }
 
@@ -134,22 +134,22 @@ const methodsOf = (part: object): string[] =>
   Object.getOwnPropertyNames(Object.getPrototypeOf(part)).filter((name) => name !== 'constructor')
 
 /**
- * How one process reaches the store: commands and messages travel, wait for the connection, and are rejected when it is lost or the answer takes too
- * long. A command that was rejected may still take effect, as over a network.
+ * Connection of one process to the store. Commands take time and wait while there is no connection. They are rejected when the connection is
+ * lost or the answer times out. As in a network, a rejected command may still take effect.
  */
 export class StoreConnection {
   readonly #options: ConnectionOptions
   readonly #clock: Clock
-  /** Rejects what was sent and not answered. */
+  /** Functions that reject the sent commands without an answer. */
   readonly #unanswered = new Set<() => void>()
-  /** What waits for the connection. */
+  /** Functions that send the commands that wait for the connection. */
   readonly #waiting = new Set<() => void>()
   readonly #subscriptions = new Set<Subscription>()
   readonly #returns = new Set<() => void>()
   #commands: Lanes
   #messages: Lanes
   #connected = false
-  /** From the loss of the connection until the process knows that it has another one. */
+  /** True from the loss of the connection until the process has noticed the reconnect. */
   #away = false
   #closed = false
 
@@ -161,7 +161,7 @@ export class StoreConnection {
     this.#connect()
   }
 
-  /** The store as the process sees it. */
+  /** Store that uses this connection. */
   get store(): Store {
     const { server, gate } = this.#options
     const commands = <T extends object>(name: string, target: (data: Store) => T): T =>
@@ -213,7 +213,7 @@ export class StoreConnection {
     }
   }
 
-  /** The network breaks it. */
+  /** Breaks the connection. It reconnects after a delay. */
   lose(): void {
     if (!this.#connected) return
     this.#connected = false
@@ -227,7 +227,7 @@ export class StoreConnection {
     this.#connectSoon()
   }
 
-  /** The network's conditions have changed. */
+  /** To be called when the network's conditions have changed. */
   changed(): void {
     for (const { there, back } of [this.#commands, this.#messages]) {
       there.release()
@@ -235,7 +235,7 @@ export class StoreConnection {
     }
   }
 
-  /** The process is gone. What it has sent still arrives. */
+  /** Closes the connection as the end of the process does: sent commands still arrive. */
   abandon(): void {
     this.#closed = true
     this.#options.server.disconnected(this)
@@ -278,7 +278,7 @@ export class StoreConnection {
     return this.#call(name, () => this.#commands, perform)
   }
 
-  /** `lanes`: called when the call is sent. The connection may have been made again since. */
+  /** `lanes` is called when the command is sent, because a reconnect creates new lanes. */
   #call<T>(name: string, lanes: () => Lanes, perform: () => Promise<T>): Promise<T> {
     const { server, gate } = this.#options
     return new Promise((resolve, reject) => {

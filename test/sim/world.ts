@@ -28,11 +28,11 @@ import { SimStoreServer } from './store.ts'
 /** Id of the project in a world without a control plane. */
 const PROJECT = 'prj_sim'
 const TOKEN_MS = 24 * 3_600_000
-/** So far behind is the issuer's clock: a token is good at nodes whose clocks jump either way. */
+/** The issuer's clock is this much slow, so that nodes accept its tokens after a jump of their clocks in either direction. */
 const ISSUER_LAG_MS = 12 * 3_600_000
 const START_ATTEMPTS = 10
 const START_AGAIN_MS = 500
-/** How much time passes between looks whether the run is over. */
+/** Simulated time between two checks for the end of the run. */
 const LOOK_MS = 100
 
 const protocol = new PublicProtocol(GenerateKeyPairFactory, ExportPublicKeyFactory)
@@ -48,7 +48,7 @@ class Cryptography {
     return this.#running > 0
   }
 
-  /** Counts from now on; the returned function ends that. */
+  /** Starts to count. The returned function stops. */
   watch(): () => void {
     for (const name of OPERATIONS)
       Object.defineProperty(subtle, name, {
@@ -68,8 +68,8 @@ class Cryptography {
 }
 
 /**
- * Observes no garbage collections until the returned function is called. The metrics of each node begin to observe them, and never end: the
- * observers would keep every node of every run in memory.
+ * Disables performance observers until the returned function is called. The metrics of each node start an observer of garbage collections and
+ * never stop it, so the observers would keep all nodes of all runs in memory.
  */
 function ignoreGarbageCollections(): () => void {
   const { prototype } = PerformanceObserver
@@ -80,24 +80,24 @@ function ignoreGarbageCollections(): () => void {
   }
 }
 
-/** A place for a node: one life after the other, behind the same network. */
+/** Place for a node. Its processes, one after the other, use the same network. */
 interface Slot {
   readonly conditions: Conditions
   lives: number
   node: SimNode | undefined
 }
 
-/** What a world is made of. */
+/** Size, faults and mistake of a simulated run. */
 export interface WorldOptions extends Omit<RunOptions, 'unfenced' | 'lobby' | 'queue' | 'backends' | 'say'> {
-  /** Players who find rooms by lists, codes and reservations. Default: none. */
+  /** Number of players who find rooms by lists, codes and reservations. Default: 0. */
   readonly lobby?: number
-  /** Backends that call rooms and get notices. Default: none, and no control plane. */
+  /** Number of backends that call rooms and receive notices. Default: 0, and no control plane. */
   readonly backends?: number
-  /** Players who queue for matches. Default: none. */
+  /** Number of players who queue for matches. Default: 0. */
   readonly queue?: number
   /** Mistake of all nodes. Default: none. */
   readonly mutation?: Mutation
-  /** Hears what a run has waited for in vain. Default: no one. */
+  /** Called with each timeout of the run. Default: ignored. */
   readonly say?: (line: string) => void
   /** Logger of the nodes. Default: no logs. */
   readonly log?: Logger
@@ -105,7 +105,7 @@ export interface WorldOptions extends Omit<RunOptions, 'unfenced' | 'lobby' | 'q
 
 /**
  * A deployment in one process and in simulated time: real nodes and real clients over a simulated network, a simulated store server and simulated
- * processes. What happens follows from the seed.
+ * processes. The seed decides all events.
  */
 export class SimWorld implements System {
   readonly #cryptography = new Cryptography()
@@ -119,7 +119,7 @@ export class SimWorld implements System {
   readonly #askKeyStatus: NonNullable<NodeOptions['askKeyStatus']>
   readonly #slots: Slot[]
   readonly #connections = { count: 0, next: () => ++this.#connections.count }
-  /** Every life there was. */
+  /** All processes of nodes since the start of the run. */
   readonly #lives: SimNode[] = []
 
   private constructor(options: WorldOptions, key: SigningKey, publicKey: string) {

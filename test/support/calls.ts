@@ -1,9 +1,9 @@
 import type { RoomDescription, SessionDescription } from '../../dataplane/descriptions.ts'
 
-/** What control answered; ids and tokens are texts. */
-type Told = Record<string, string>
+/** Body of an answer of control. Callers read ids and tokens. */
+type ControlAnswer = Record<string, string>
 
-/** Calls a control API, with additional `headers`. Rejects with the answer if that is not a success. */
+/** Calls a control API, with additional `headers`. Rejects if the status is not 2xx. The error contains the answer. */
 export async function callControl(
   url: string,
   method: 'GET' | 'POST' | 'PUT',
@@ -11,7 +11,7 @@ export async function callControl(
   body?: object,
   headers: Readonly<Record<string, string>> = {},
   send: typeof fetch = fetch,
-): Promise<Told> {
+): Promise<ControlAnswer> {
   const response = await send(`${url}${path}`, {
     method,
     headers: { ...(method === 'POST' && { 'content-type': 'application/json' }), ...headers },
@@ -23,7 +23,7 @@ export async function callControl(
   return JSON.parse(text)
 }
 
-/** A project of its own with a token for its players. */
+/** Creates a project and a token for its players. */
 export async function loginAt(
   url: string,
   claims: object = {},
@@ -35,7 +35,7 @@ export async function loginAt(
   return { projectId, token }
 }
 
-/** The rooms, with their states, and sessions of a node. Rejects when it does not answer within `withinMs`. */
+/** Returns the rooms, with their states, and the sessions of a node. Rejects if the node does not answer within `withinMs`. */
 export async function runtimeOf(adminUrl: string, internalToken: string, withinMs = 60_000) {
   const response = await fetch(`${adminUrl}/admin/runtime?include_state=1`, {
     headers: { 'x-service-internal-token': internalToken },
@@ -44,7 +44,7 @@ export async function runtimeOf(adminUrl: string, internalToken: string, withinM
   return (await response.json()) as { rooms: RoomDescription[]; sessions: SessionDescription[] }
 }
 
-/** The sum of a metric over all series of a node that have the labels of `series`, such as `name{label="x"}`; 0: none yet. */
+/** Returns the sum of all series of a node's metric with the labels of `series`, such as `name{label="x"}`. 0 if there is none. */
 export async function metricOf(adminUrl: string, series: string): Promise<number> {
   const text = await (await fetch(`${adminUrl}/metrics`)).text()
   const [name, labels = ''] = series.replace(/}$/, '').split('{')

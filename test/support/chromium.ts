@@ -4,7 +4,7 @@ import { pathToFileURL } from 'node:url'
 import { type Browser, chromium } from 'playwright-core'
 import { installPackages, mayInstall } from './debian-package.ts'
 
-/** The headless shell comes first: it has no windows of a browser to start, so each page takes a third of the CPU time. */
+/** Programs in PATH, in the order of preference. A page in the headless shell takes a third of the CPU time, because it starts no browser windows. */
 const NAMES = [
   'chromium-headless-shell',
   'chromium',
@@ -26,7 +26,7 @@ const FLAGS = [
   '--disable-sync',
 ]
 
-/** The path of a Chromium or Chrome: `CHROME_PATH`, else from PATH, else installed by apt where that is possible. */
+/** Returns the path of a Chromium or Chrome: `CHROME_PATH`, else from PATH, else installed with apt-get if that is possible. */
 function chromiumPath(): string {
   const given = process.env.CHROME_PATH
   if (given) {

@@ -13,22 +13,22 @@ import { until } from './redis-server.ts'
 
 type LedgerRoom = ReturnType<typeof ledgerRoom>
 
-/** How a player comes to its room. */
+/** Options of `Player.join`. */
 export interface PlayerOptions {
   readonly projectId: string
   readonly token: string
   readonly roomType: string
   readonly key: string
-  /** Where connections may go, asked again for each. */
+  /** Returns the websocket addresses for the next connection. */
   readonly doors: () => readonly string[]
   readonly tamper?: Tamper
-  /** Whom to trust behind `wss:`, PEM. */
+  /** Certificate to trust for `wss:`, PEM. */
   readonly ca?: string
   readonly connect?: Partial<Extract<ConnectOptions, { readonly dev?: undefined }>>
 }
 
-/** A frame of the room's stream, as a member got it. */
-export interface Heard {
+/** A frame of a room's stream that a member has received. */
+export interface StreamFrame {
   readonly t: 'state.snapshot' | 'state.resync' | 'state.patch'
   readonly epoch: number
   readonly seq: number
@@ -37,15 +37,15 @@ export interface Heard {
 
 const STREAM = ['state.snapshot', 'state.resync', 'state.patch']
 
-/** A player with the SDK in one ledger. Adds 1, 2, 3, …, and remembers what came of it and all that it was told. */
+/** A player in one ledger room, with the SDK. It adds 1, 2, 3, …, and records the outcomes and the frames that it receives. */
 export class Player {
   readonly client: Client
   readonly room: Room<LedgerRoom>
-  /** Every frame of the room's stream, in order. */
-  readonly heard: Heard[]
-  /** The numbers that each member was heard to add. */
+  /** All received frames of the room's stream, oldest first. */
+  readonly heard: StreamFrame[]
+  /** By member id, the numbers that the member has added, from the room's events. */
   readonly added = new Map<string, number[]>()
-  /** Everything that went wrong for this player's eyes. */
+  /** Errors of the client and of messages, and an unexpected end of the seat. */
   readonly errors: unknown[] = []
   readonly cut: () => void
   readonly door: () => string | undefined
@@ -57,7 +57,7 @@ export class Player {
   private constructor(
     client: Client,
     room: Room<LedgerRoom>,
-    heard: Heard[],
+    heard: StreamFrame[],
     network: ReturnType<typeof doorsSocket>,
   ) {
     this.client = client
@@ -75,11 +75,11 @@ export class Player {
 
   static async join(options: PlayerOptions): Promise<Player> {
     const { projectId, token, roomType, key, doors, tamper, ca } = options
-    const heard: Heard[] = []
-    const told = (message: DecodedMessage): void => {
-      if (STREAM.includes(message.t)) heard.push(message as Heard)
+    const heard: StreamFrame[] = []
+    const onMessage = (message: DecodedMessage): void => {
+      if (STREAM.includes(message.t)) heard.push(message as StreamFrame)
     }
-    const network = doorsSocket({ doors, told, ...(tamper && { tamper }), ...(ca && { ca }) })
+    const network = doorsSocket({ doors, onMessage, ...(tamper && { tamper }), ...(ca && { ca }) })
     const client = await connect('ws://nowhere.invalid', {
       projectId,
       token,
@@ -100,29 +100,29 @@ export class Player {
     return this.#sent
   }
 
-  /** How many were acked. */
+  /** Number of acknowledged messages. */
   get acked(): number {
     return this.#acked
   }
 
-  /** The longest that an ack took, in milliseconds: the pause that this player noticed. */
+  /** Longest time until an ack, in milliseconds: the longest pause for this player. */
   get longestWaitMs(): number {
     return this.#longestWaitMs
   }
 
-  /** The last frame of the stream: where this player's copy of the room stands. */
-  get position(): Heard {
+  /** Last received frame of the stream: the epoch, seq and checksum of this player's copy. */
+  get position(): StreamFrame {
     const last = this.heard.at(-1)
-    if (!last) throw new Error('nothing was heard of the room')
+    if (!last) throw new Error('no frame of the room was received')
     return last
   }
 
-  /** What the room says of this player, as this player sees it. */
+  /** This player's account in its copy of the room's state. */
   get account() {
     return this.room.state.accounts[this.id]
   }
 
-  /** Adds the next number; resolves when it is acked. */
+  /** Adds the next number. Resolves with the ack. */
   add(): Promise<void> {
     const n = ++this.#sent
     const began = performance.now()
@@ -142,24 +142,24 @@ export class Player {
     return sending
   }
 
-  /** Forgets how long acks took until now. */
+  /** Resets `longestWaitMs`. */
   resetWait(): void {
     this.#longestWaitMs = 0
   }
 
-  /** Adds a number every `every_ms`; the returned function stops that, and resolves when all is acked. */
+  /** Adds a number every `everyMs`. The returned function stops that, and resolves when every message has an outcome. */
   play(everyMs: number): () => Promise<void> {
     const timer = setInterval(() => {
       if (this.room.status === 'joined') this.add().catch(() => {})
     }, everyMs)
     return async () => {
       clearInterval(timer)
-      await this.settled()
+      await this.answered()
     }
   }
 
-  /** Resolves when everything sent so far is acked or refused. */
-  async settled(): Promise<void> {
+  /** Resolves when every message has an outcome: an ack or an error. */
+  async answered(): Promise<void> {
     while (this.#open.size > 0) await Promise.allSettled([...this.#open])
   }
 
@@ -168,38 +168,38 @@ export class Player {
   }
 }
 
-/** What becomes of one frame on its way to the client; undefined: it is lost. */
+/** Replaces a frame on its way to the client. Undefined: the frame is lost. */
 type Tamper = (frame: Buffer) => Buffer | undefined
 
-/** Whether a frame of `roomful.v1.msgpack` is a patch. */
+/** True for a patch of `roomful.v1.msgpack`. */
 export const isPatch = (frame: Buffer): boolean => frame[1] === SERVER_OPCODES['state.patch']
 
-/** What becomes of the connections of one client. */
+/** Options of `doorsSocket`. */
 interface DoorsOptions {
-  /** Where a connection may go, asked again for each; default: where the SDK wants to. */
+  /** Returns the addresses for the next connection. Default: the address of the SDK. */
   readonly doors?: () => readonly string[]
-  /** Everything the client is told, decoded, before it sees it. */
-  readonly told?: (message: DecodedMessage) => void
-  /** Loses or spoils frames behind `told`. */
+  /** Called with each message of the server, before `tamper` and the client. */
+  readonly onMessage?: (message: DecodedMessage) => void
+  /** Drops or changes frames before the client receives them. */
   readonly tamper?: Tamper
-  /** Whom to trust behind `wss:`, PEM; default: whom Node trusts. */
+  /** Certificate to trust for `wss:`, PEM. Default: the certificates that Node trusts. */
   readonly ca?: string
 }
 
 /**
- * A websocket class for the SDK's `WebSocket` option which goes to one door after the other, whatever address the SDK names: a load
- * balancer without a process.
+ * Returns a websocket class for the SDK's `WebSocket` option, with controls of its connections. Its connections go to the addresses of
+ * `doors` in turn and ignore the address of the SDK: a load balancer without a process.
  */
 export function doorsSocket({
   doors = () => [],
-  told = () => {},
+  onMessage = () => {},
   tamper = (frame) => frame,
   ca,
 }: DoorsOptions = {}) {
   const open = new Set<WebSocket>()
   let codec = new MsgpackClientCodec()
   let next = 0
-  /** The socket of the last hello. */
+  /** The socket that the client sent on last. */
   let current: WebSocket | undefined
   class DoorsSocket extends WebSocket {
     constructor(url: string, protocols: string[]) {
@@ -215,42 +215,42 @@ export function doorsSocket({
     override emit(event: string | symbol, ...args: unknown[]): boolean {
       if (event !== 'message') return super.emit(event, ...args)
       const frame = Buffer.from(args[0] as ArrayBuffer)
-      // Only what the SDK takes: a socket that it has let go of, or moves away from, may still have something to say.
-      if (this.onmessage && this === current) hear(frame)
+      // The SDK ignores frames of a socket that it has released or moves away from.
+      if (this.onmessage && this === current) receive(frame)
       const rest = tamper(frame)
       return rest === undefined ? false : super.emit('message', Uint8Array.from(rest).buffer, args[1])
     }
   }
-  const hear = (frame: Buffer): void => {
+  const receive = (frame: Buffer): void => {
     const message = codec.decode(Uint8Array.from(frame))
     if (message.t === 'welcome' && !message.resumed) codec = new MsgpackClientCodec()
-    told(message)
+    onMessage(message)
   }
   return {
     WebSocket: DoorsSocket as WebSocketConstructor,
-    /** Stops reading, as a phone in a tunnel does, until `read`. */
+    /** Stops reading from all sockets until `read`, like a phone in a tunnel. */
     stall: () => {
       for (const socket of open) socket.pause()
     },
     read: () => {
       for (const socket of open) socket.resume()
     },
-    /** Ends every connection without a goodbye. */
+    /** Breaks every connection, without a close frame. */
     cut: () => {
       for (const socket of open) socket.terminate()
     },
-    /** Where the present connection goes: one of the doors. */
+    /** Address of the newest connection: one of `doors`. */
     door: (): string | undefined => [...open].at(-1)?.url.replace(/\/$/, ''),
   }
 }
 
-/** No player met an error. The message names every player that did, and what its client counted: a lost seat shows in `seatsLost`. */
+/** Expects no errors. The failure lists each player with errors and the stats of its client: `seatsLost` counts lost seats. */
 export function expectNoErrors(players: readonly Player[]): void {
   const failed = players.filter(({ errors }) => errors.length > 0)
   expect(failed.map(({ id, errors, client }) => ({ id, errors, stats: client.stats }))).toEqual([])
 }
 
-/** Resolves when all players have the flush that their room's owner delivered last; gives that one. */
+/** Waits until all players have the last flush of the room's owner. Returns the room. */
 export async function agreed(cluster: Pick<TestCluster, 'room'>, roomId: string, players: readonly Player[]) {
   let room: Awaited<ReturnType<TestCluster['room']>>
   await until(`all members of ${roomId} are at one seq`, async () => {
@@ -261,8 +261,8 @@ export async function agreed(cluster: Pick<TestCluster, 'room'>, roomId: string,
 }
 
 /**
- * Holds a room without losses to all it promises: everything that each player sent is applied once and in order, every copy is the
- * owner's, each player got every flush and every event of its stream, and no one noticed an error.
+ * Expects a room without losses. The room has applied each message once and in order, each copy equals the owner's state, each player has
+ * received every flush and every event, and no player has an error.
  */
 export async function expectIntact(
   cluster: Pick<TestCluster, 'room'>,
@@ -285,8 +285,8 @@ export async function expectIntact(
   expectOneHistory(players)
 }
 
-/** A member's stream: epochs never go back, and every patch follows what came before it. */
-export function expectStream(heard: readonly Heard[]): void {
+/** Expects a complete stream: epochs never decrease, and each patch has the seq after the frame before it. */
+export function expectStream(heard: readonly StreamFrame[]): void {
   heard.forEach((frame, i) => {
     const before = heard[i - 1]
     if (!before) return
@@ -295,25 +295,25 @@ export function expectStream(heard: readonly Heard[]): void {
   })
 }
 
-/** Everything that `other` added since `player` came was heard once, and in order. */
+/** Expects that `player` has received the event of each number that `other` added since `player` joined, once and in order. */
 function expectEvents(player: Player, other: Player): void {
   const numbers = player.added.get(other.id) ?? []
   const first = numbers[0] ?? other.sent + 1
   expect(numbers).toEqual(Array.from({ length: other.sent - first + 1 }, (_, i) => first + i))
 }
 
-/** No two members were told different things about one flush. */
+/** Expects one checksum for each seq, from all members. */
 function expectOneHistory(players: readonly Player[]): void {
   const checksums = new Map<number, number>()
   for (const { heard } of players)
     for (const { seq, checksum } of heard) {
       const known = checksums.get(seq) ?? checksum
-      expect(checksum, `what was told of seq ${seq}`).toBe(known)
+      expect(checksum, `checksum of seq ${seq}`).toBe(known)
       checksums.set(seq, checksum)
     }
 }
 
-/** What is kept of a room: its flushes follow each other without a gap, under epochs that only grow. */
+/** Expects a stored room without a gap: each update has the next seq, and epochs never decrease. */
 export function expectGapFree({ seq, base, updates }: RestoredRoom): void {
   const format = new JournalFormat()
   let before = { epoch: base.epoch, seq: base.seq }

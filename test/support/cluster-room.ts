@@ -1,41 +1,38 @@
-import { defineRoom } from 'roomful'
+import { type Durability, defineRoom } from 'roomful'
 import * as v from 'valibot'
 
-/** How a ledger is kept. */
-type Kept = 'journal' | 'snapshot' | 'none'
-
-/** What a ledger says of one member. */
+/** One member's entries in a ledger. */
 interface Account {
-  /** Entries applied. */
+  /** Number of applied entries. */
   count: number
-  /** The number of the last one. */
+  /** Number of the last entry. */
   last: number
 }
 
-/** The state of a ledger. Accounts stay when their members leave. */
+/** State of a ledger. A member's account stays when the member leaves. */
 export interface Ledger {
   total: number
-  /** Entries that did not follow the one before them: applied twice, lost, or out of order. */
+  /** Entries without the next number of their member: an entry was applied twice, lost, or reordered. */
   disorder: number
   accounts: { [memberId: string]: Account }
-  /** How many numbers were drawn. */
+  /** Numbers drawn so far. */
   drawn: number
-  /** The names of the timers that have fired. */
+  /** Names of the timers that have fired. */
   rung: string[]
 }
 
-/** A room in which each member adds 1, 2, 3, …: what was applied twice, never, or in another order shows in its state for ever. */
-export const ledgerRoom = (kept: Kept) =>
+/** A room in which each member adds 1, 2, 3, …. Its state shows every entry that was applied twice, lost, or reordered. */
+export const ledgerRoom = (durability: Durability) =>
   defineRoom({
-    type: `ledger-${kept}`,
+    type: `ledger-${durability}`,
     events: { added: v.object({ by: v.string(), n: v.number() }) },
     sync: { rate: 0 },
-    durability: kept,
+    durability,
     idleSeconds: 600,
     create: (): Ledger => ({ total: 0, disorder: 0, accounts: {}, drawn: 0, rung: [] }),
     messages: {
       add: { data: v.object({ n: v.number() }) },
-      /** What the room knows of the player by its token. */
+      /** Replies with the `data` of the player's token. */
       whoami: {
         data: v.null(),
         reply: v.any(),
@@ -50,7 +47,7 @@ export const ledgerRoom = (kept: Kept) =>
         reply: v.boolean(),
         handle: (_state, { data }, ctx) => ctx.reply(ctx.reserve(data.sub, data.seconds)),
       },
-      /** Each draw has a number of its own. */
+      /** Replies with a new number for each draw. */
       draw: {
         data: v.null(),
         reply: v.object({ number: v.number() }),

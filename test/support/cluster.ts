@@ -21,34 +21,34 @@ import { FaultyLink } from './faulty-link.ts'
 import { asAdmin, type RedisServer, startRedis, startRedisWith, until } from './redis-server.ts'
 import { runEnvironment } from './run-folder.ts'
 
-/** What a test may choose. */
+/** Options of `TestCluster.start`. */
 export interface ClusterOptions {
   /**
-   * `shared` (default): the Redis of the run, under a prefix of this cluster's own. `disk`: a Redis of its own that keeps its data across
-   * `stop` and `start`. `memory`: one of its own that loses it. With `url`: one that the test has started. `none`: a store in the memory of
-   * this process, for local nodes only.
+   * `shared` (default): the Redis of the run, with a key prefix for this cluster. `disk`: a Redis for this cluster that keeps its data across
+   * `stop` and `start`. `memory`: a Redis for this cluster that loses its data. With `url`: a Redis that the test has started. `none`: a
+   * store in the memory of this process, for local nodes only.
    */
   readonly redis?: 'shared' | 'disk' | 'memory' | 'none' | { readonly url: string }
-  /** `together` (default): control's data is in the same Redis. `apart`: it survives whatever happens to that. */
+  /** `together` (default): control uses the same Redis. `apart`: control has a store in memory, and keeps its data when Redis loses its data. */
   readonly control?: 'together' | 'apart'
-  /** Of every node, in milliseconds; default 1000. */
+  /** Lease of every node, in milliseconds. Default 1000. */
   readonly leaseMs?: number
 }
 
-/** A project with a token for its players. */
+/** A project and a token for its players. */
 export interface Login {
   readonly projectId: string
   readonly token: string
 }
 
 const INTERNAL_TOKEN = 'internal-token-of-the-cluster-tests'
-/** Ledgers of every durability, for nodes in this process. */
+/** Room types of nodes in this process: a ledger of each durability. */
 const ROOMS: NodeOptions['rooms'] = [ledgerRoom('journal'), ledgerRoom('snapshot'), ledgerRoom('none')]
 
-/** A control and any number of nodes over one real Redis. */
+/** A control and any number of nodes with one real Redis. */
 export class TestCluster {
   readonly control: RunningControl
-  /** A connection of the test's own to the cluster's Redis, past every fault. */
+  /** The test's connection to the cluster's Redis. It bypasses all injected faults. */
   readonly store: Store
   readonly #redis: RedisServer | undefined
   readonly #place: Omit<NodePlace, 'nodeId'>
@@ -56,7 +56,7 @@ export class TestCluster {
   readonly #nodes: ClusterNode[] = []
   readonly #players: Player[] = []
   #started = 0
-  /** Nodes that are processes: a cluster for each call of `processes`. */
+  /** Nodes that are processes, one cluster for each call of `processes`. */
   readonly #processes: LocalCluster[] = []
 
   private constructor(
@@ -72,7 +72,7 @@ export class TestCluster {
     this.#controlStore = stores.control
   }
 
-  /** Starts Redis and control; nodes are started one by one. */
+  /** Starts Redis and control, without nodes. */
   static async start(options: ClusterOptions = {}): Promise<TestCluster> {
     const redis = await startRedisFor(options)
     const given = typeof options.redis === 'object' ? options.redis.url : undefined
@@ -102,19 +102,19 @@ export class TestCluster {
     return new TestCluster(redis, place, control, { own, control: controlStore })
   }
 
-  /** Where the cluster's Redis is. */
+  /** Address of the cluster's Redis. */
   get redisUrl(): string {
     return this.#place.redisUrl
   }
 
-  /** What opens the admin calls of every node. */
+  /** Token for the admin routes of every node. */
   get internalToken(): string {
     return this.#place.internalToken
   }
 
-  /** The Redis of this cluster alone. */
+  /** The Redis that only this cluster uses. Throws for a shared Redis. */
   get redis(): RedisServer {
-    if (!this.#redis) throw new Error("the Redis is not this cluster's own")
+    if (!this.#redis) throw new Error('the cluster shares its Redis: start it with redis disk or memory')
     return this.#redis
   }
 
@@ -124,7 +124,7 @@ export class TestCluster {
     return this.#add(await Promise.all(Array.from({ length: count }, start)))
   }
 
-  /** Starts nodes as processes. Resolves when they serve. `env` replaces variables of the cluster, but not its ports. */
+  /** Starts nodes as processes. Resolves when they are ready. `env` replaces variables of the cluster, except its ports. */
   async processes(
     count: number,
     { env = {}, advertise = false }: Partial<Pick<LocalClusterOptions, 'env' | 'advertise'>> = {},
@@ -136,7 +136,7 @@ export class TestCluster {
       balancer: 'none',
       advertise,
       controlUrl: this.control.url,
-      // That of the run: those of nodes may be several servers, or out of order.
+      // The Redis of the run. The Redis of the nodes may be several servers, or not running.
       env: {
         ...runEnvironment(),
         REDIS_URL: inject('redisUrl'),
@@ -156,27 +156,27 @@ export class TestCluster {
     return this.#add(nodes)
   }
 
-  /** Calls the control API; throws what it answers when that is not a success. */
+  /** Calls the control API. Rejects if the status is not 2xx. The error contains the answer. */
   call(method: 'GET' | 'POST' | 'PUT', path: string, body?: object): Promise<Record<string, string>> {
     return callControl(this.control.url, method, path, body)
   }
 
-  /** A project of its own with a token for players. */
+  /** Creates a project and a token for its players. */
   login(claims: { readonly data?: object } = {}): Promise<Login> {
     return loginAt(this.control.url, { ttl_seconds: 3600, ...claims })
   }
 
-  /** Where clients may connect at this moment, in the order in which the nodes were started. */
+  /** Websocket addresses of the open nodes, in the order in which they were started. */
   readonly doors = (): string[] => this.#nodes.filter(({ open }) => open).map(({ wsUrl }) => wsUrl)
 
-  /** One player in `type:key` at each of some nodes; the first makes the room, if there is none. */
+  /** Connects one player to each of the nodes and joins `type:key`. The first player creates the room if it does not exist. */
   async playersAt(login: Login, roomId: string, nodes: readonly ClusterNode[]): Promise<Player[]> {
     const players: Player[] = []
     for (const node of nodes) players.push(await this.player(login, roomId, node))
     return players
   }
 
-  /** A player in `type:key`, connected to `at` first, and after a loss to whichever open node comes next. */
+  /** A player in `type:key`, connected to `at`. After a lost connection, the player connects to the open nodes in turn. */
   async player(
     { projectId, token }: Login,
     roomId: string,
@@ -195,38 +195,38 @@ export class TestCluster {
     return player
   }
 
-  /** What is recorded of a room's owner. */
+  /** Returns the owner and the epoch of a room's record. */
   async inspect({ projectId }: Login, roomId: string): Promise<RoomOwner | undefined> {
     const found = await this.store.rooms.inspect(`${projectId}/${roomId}`)
     return found && { ...found, owner: found.owner && nodeName(found.owner) }
   }
 
-  /** The id of the node that is recorded as a room's owner, and the epoch. */
+  /** Returns the id of the owner and the epoch of a room's record. Throws if the room has no owner. */
   async owner(login: Login, roomId: string): Promise<{ nodeId: string; epoch: number }> {
     const found = await this.inspect(login, roomId)
     if (!found?.owner) throw new Error(`${roomId} has no owner`)
     return { nodeId: found.owner, epoch: found.epoch }
   }
 
-  /** Some nodes, with the owner of a room before the others. */
+  /** Returns the nodes with the owner of a room in front. Throws if the owner is none of them. */
   async ownerFirst<N extends ClusterNode>(login: Login, roomId: string, nodes: readonly N[]): Promise<N[]> {
     const { nodeId } = await this.owner(login, roomId)
     const owner = nodes.find((node) => node.nodeId === nodeId)
-    if (!owner) throw new Error(`${nodeId}, which owns ${roomId}, is none of these nodes`)
+    if (!owner) throw new Error(`${roomId} is owned by ${nodeId}, which is none of the given nodes`)
     return [owner, ...nodes.filter((node) => node !== owner)]
   }
 
-  /** Resolves when a room has an owner that `holds` says yes to. */
-  async ownedBy(login: Login, roomId: string, holds: (nodeId: string) => boolean): Promise<string> {
+  /** Resolves with the id of the owner when `accepts` returns true for it. */
+  async ownedBy(login: Login, roomId: string, accepts: (nodeId: string) => boolean): Promise<string> {
     let nodeId = ''
     await until(`${roomId} has another owner`, async () => {
       nodeId = (await this.owner(login, roomId)).nodeId
-      return holds(nodeId)
+      return accepts(nodeId)
     })
     return nodeId
   }
 
-  /** Resolves when a snapshot room has been saved as it is now. */
+  /** Resolves when the stored snapshot of a room has the room's current seq. */
   async saved({ projectId }: Login, roomId: string): Promise<void> {
     const { keyPrefix } = this.#place
     const key = `${keyPrefix}{room:${projectId}/${roomId}}:snapshot`
@@ -239,41 +239,41 @@ export class TestCluster {
     )
   }
 
-  /** What a node says of its rooms and sessions. */
+  /** Returns the rooms and sessions of a node. */
   runtime({ adminUrl }: ClusterNode) {
     return runtimeOf(adminUrl, INTERNAL_TOKEN)
   }
 
-  /** The room as its owner describes it; undefined: no open node runs it. */
+  /** Returns the owner's description of a room. Undefined: no open node runs the room. */
   async room(roomId: string): Promise<RoomDescription | undefined> {
     const open = this.#nodes.filter((node) => node.open)
     const found = await Promise.all(open.map((node) => this.runtime(node)))
     return found.flatMap(({ rooms }) => rooms).find((room) => room.room_id === roomId)
   }
 
-  /** The sum of a metric over all series of a node that have the labels of `series`, such as `name{label="x"}`; 0: none yet. */
+  /** As `metricOf`. */
   metric({ adminUrl }: ClusterNode, series: string): Promise<number> {
     return metricOf(adminUrl, series)
   }
 
-  /** What `POST /admin/drain` of a node answers. */
+  /** Calls `POST /admin/drain` of a node. Returns the status. */
   async drainOverHttp({ adminUrl }: ClusterNode): Promise<number> {
     const headers = { 'x-service-internal-token': INTERNAL_TOKEN }
     return (await fetch(`${adminUrl}/admin/drain`, { method: 'POST', headers })).status
   }
 
-  /** Everything that is kept of a journal room, read as its next owner would. For rooms whose nodes have ended. */
-  async kept({ projectId }: Login, roomId: string): Promise<RestoredRoom> {
+  /** Claims a journal room and restores it from the store, like the next owner. The room's node must have ended. */
+  async stored({ projectId }: Login, roomId: string): Promise<RestoredRoom> {
     const name = `${projectId}/${roomId}`
     const { rooms } = this.store
     const epoch = (await rooms.inspect(name))?.epoch ?? 0
     const claim = await rooms.claim(name, 'node-of-the-test', epoch, 60_000)
     const found = claim && restore(claim, new JournalFormat())
-    if (!found) throw new Error(`nothing is kept of ${roomId}`)
+    if (!found) throw new Error(`the store has no ${roomId}, or its owner is alive`)
     return found
   }
 
-  /** Ends every player and every node; the cluster can be used for the next test. */
+  /** Ends all players and nodes. The next test can use the cluster. */
   async reset(): Promise<void> {
     for (const player of this.#players.splice(0)) player.close()
     await Promise.all(this.#nodes.splice(0).map((node) => node.close()))
@@ -300,8 +300,8 @@ export class TestCluster {
 }
 
 /**
- * The cluster of a group of tests, there from before the first of them until behind the last. `perTest`: each test ends its players and nodes.
- * To be called in the group, before its own hooks.
+ * Starts a cluster before the first test of a group and ends it after the last test. `perTest`: players and nodes end after each test. Call it
+ * in the group, before the group's hooks.
  */
 export function sharedCluster({
   perTest = false,
@@ -326,7 +326,7 @@ function startRedisFor({ redis = 'shared' }: ClusterOptions): Promise<RedisServe
   return redis === 'memory' ? startRedis() : startRedisWith({ settings: { appendonly: 'yes' } })
 }
 
-/** Where a node finds the rest of its cluster. */
+/** Settings of a node that its cluster decides. */
 interface NodePlace {
   readonly nodeId: string
   readonly redisUrl: string
@@ -334,42 +334,42 @@ interface NodePlace {
   readonly controlUrl: string
   readonly internalToken: string
   readonly leaseMs: number
-  /** The store of all local nodes. Undefined: each opens one at `redisUrl`. */
+  /** The store of all local nodes. Undefined: each node opens a store at `redisUrl`. */
   readonly store?: Store
 }
 
-/** Any node of a test's cluster. */
+/** A node of a test's cluster. */
 export interface ClusterNode {
   readonly nodeId: string
   readonly wsUrl: string
   readonly adminUrl: string
-  /** Whether new connections should go there. */
+  /** True while the node takes new connections. */
   readonly open: boolean
-  /** Ends it, whatever state it is in. */
+  /** Ends the node, in whatever state it is. */
   close(): Promise<void>
 }
 
-/** A node in the process of the test, with a store connection of its own over a link that can be broken. */
+/** A node in the process of the test. Its connection to the store goes through a link that a test can break. */
 export interface LocalNode extends ClusterNode {
   readonly running: RunningNode
   readonly store: Store
   readonly link: FaultyLink
-  /** Drains it, as SIGTERM does. */
+  /** Drains the node, like SIGTERM. */
   drain(): Promise<void>
 }
 
-/** A node that is a process of its own: `roomful dataplane`. */
+/** A node in a process: `roomful dataplane`. */
 export interface NodeProcess extends ClusterNode {
-  /** Its exit code once it has ended; null when a signal ended it. */
+  /** Resolves with the exit code. Null: a signal ended the process. */
   readonly ended: Promise<number | null>
-  /** Everything it has printed. */
+  /** All output of the process. */
   output(): string
-  /** As a machine that loses power. */
+  /** Ends the process with SIGKILL. */
   kill(): void
-  /** Hangs (SIGSTOP) until `cont`. */
+  /** Suspends the process (SIGSTOP) until `cont`. */
   stop(): void
   cont(): void
-  /** Tells it to drain (SIGTERM); resolves with its exit code. */
+  /** Sends SIGTERM, which drains the node. Resolves with the exit code. */
   drain(): Promise<number | null>
 }
 
@@ -430,7 +430,7 @@ async function startLocalNode(
   }
 }
 
-/** A process of `LocalCluster` under the id of its node. */
+/** Returns a node of `LocalCluster` as a node of a test's cluster. */
 export function nodeProcess({
   nodeId,
   child,
@@ -459,7 +459,7 @@ export function nodeProcess({
   }
 }
 
-/** What a test may choose. */
+/** Options of `startService`. */
 interface ServiceOptions {
   readonly store?: 'memory' | 'redis'
   /** Default: the examples. */
@@ -468,7 +468,7 @@ interface ServiceOptions {
   readonly node?: Partial<NodeOptions>
 }
 
-/** Both planes in this process, at free ports of this machine. */
+/** Control and one node in this process, at free ports. */
 export interface TestService extends Pick<TestCluster, 'call' | 'internalToken'> {
   readonly wsUrl: string
   readonly controlUrl: string
@@ -480,14 +480,14 @@ export interface TestService extends Pick<TestCluster, 'call' | 'internalToken'>
     rooms?: string[]
     ttl_seconds?: number
   }): Promise<{ projectId: string; token: string }>
-  /** As `TestCluster.metric`, of the node. */
+  /** As `metricOf`, for the node. */
   metric(series: string): Promise<number>
   close(): Promise<void>
 }
 
 const EXAMPLES = join(import.meta.dirname, '../../examples')
 
-/** Starts a cluster of one node; `close` ends it. */
+/** Starts a cluster of one node. `close` ends it. */
 export async function startService({
   store = 'memory',
   rooms,

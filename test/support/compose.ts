@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { parse } from 'yaml'
 
-/** A service as `docker compose config` would show it, as far as tests look at it. */
+/** A service of `docker compose config`, with the fields that tests read. */
 export interface ComposeService {
   readonly image: string
   readonly build?: { readonly context: string; readonly dockerfile: string }
@@ -41,7 +41,7 @@ interface ComposeFile {
 
 const VARIABLE = /\$\$|\$\{([A-Z_0-9]+)(?::-([^}]*))?\}/g
 
-/** The variables of a compose file with their defaults. */
+/** Returns the variables of a compose file with their defaults. Throws if a variable has two defaults. */
 export function composeVariables(text: string): Map<string, string> {
   const found = new Map<string, string>()
   for (const [, name, standard = ''] of text.matchAll(VARIABLE)) {
@@ -54,7 +54,7 @@ export function composeVariables(text: string): Map<string, string> {
   return found
 }
 
-/** Reads a compose file as Compose does: variables put in, anchors and merges resolved, `$$` one dollar. */
+/** Reads a compose file like Compose: replaces variables, resolves anchors and merges, and replaces `$$` by `$`. */
 export function readCompose(path: string | URL, env: Readonly<Record<string, string>> = {}): ComposeFile {
   const put = (text: string): string =>
     text.replace(VARIABLE, (whole, name: string | undefined, standard = '') =>

@@ -5,7 +5,7 @@ import { systemRandom } from '../../shared/random.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import type { Store } from '../../shared/store/port.ts'
 import { FakeClock } from '../kit/fake-clock.ts'
-import type { fetchTrusting } from './balancer.ts'
+import type { fetchTrusting } from './deployment.ts'
 
 const log = pino({ level: 'silent' })
 export const OPERATOR = 'operator-token-of-the-tests'
@@ -17,7 +17,7 @@ export const config: ControlOptions = {
   internalToken: INTERNAL,
 }
 
-/** What the API answered. */
+/** An answer of the control API. */
 export interface Answer {
   readonly status: number
   readonly headers: Headers
@@ -25,14 +25,15 @@ export interface Answer {
   readonly body: any
 }
 
-/** What to send; `as` is the credential, null for none. */
+/** Options of a call. */
 export interface Request {
   readonly body?: unknown
+  /** Bearer token. Null: none. Default: the token of the operator. */
   readonly as?: string | null
   readonly headers?: Readonly<Record<string, string>>
 }
 
-/** Calls the API as the operator unless told otherwise; `send` is `fetch`, or one that trusts another certificate. */
+/** Calls the API. `line`: method and path, such as `POST /projects`. `send`: `fetch`, or one that trusts another certificate. */
 export async function call(
   url: string,
   line: string,
@@ -55,7 +56,7 @@ export async function call(
   return { status: response.status, headers: response.headers, body: json ? JSON.parse(text) : text }
 }
 
-/** An error answer is a whole problem document with this code. */
+/** Expects a complete problem document with this code. */
 export function expectProblem(answer: Answer, status: number, code: string): void {
   expect(answer.body).toEqual({
     type: `urn:roomful:problem:${code}`,
@@ -70,7 +71,7 @@ export function expectProblem(answer: Answer, status: number, code: string): voi
   expect(answer.headers.get('content-type')).toBe('application/problem+json')
 }
 
-/** A control process with what tests need around it. */
+/** A control with a store in memory and a fake clock. */
 export class ControlUnderTest {
   readonly clock = new FakeClock()
   store!: Store
@@ -100,7 +101,7 @@ export class ControlUnderTest {
     return call(this.url, line, request)
   }
 
-  /** The id of a new project. */
+  /** Creates a project. Returns its id. */
   async newProject(name = 'a game'): Promise<string> {
     return (await this.call('POST /projects', { body: { name } })).body.id
   }
@@ -109,7 +110,7 @@ export class ControlUnderTest {
     return (await this.call(`POST /projects/${projectId}/keys`, { body })).body
   }
 
-  /** What nodes are told of a key, or of the built-in pair. */
+  /** Returns the key status that nodes read. Without `keyId`: the status of the built-in pair. */
   async statusOf(projectId: string, keyId?: string) {
     const query = new URLSearchParams({
       project_id: projectId,
@@ -119,7 +120,7 @@ export class ControlUnderTest {
     return (await this.call(`GET /internal/key-status?${query}`, { as: null, headers })).body
   }
 
-  /** Everything that is told on the channel of keys from now on; `end` stops listening. */
+  /** Subscribes to messages about keys. `end` unsubscribes. */
   async hearKeys(): Promise<{ heard: unknown[]; end: () => Promise<void> }> {
     const heard: unknown[] = []
     const end = await this.store.bus.subscribe('keys', (message) => {

@@ -3,8 +3,8 @@ import { readFileSync } from 'node:fs'
 import { findProgram } from '../../deploy/local/machine.ts'
 
 /**
- * The path of a program the tests run: from PATH, else out of Debian's `debian_package`, which is installed where that asks no one (as root, on
- * Debian or its kin). Throws where there is neither, saying what to install. What apt-get prints goes to stderr.
+ * Returns the path of a program in PATH. If PATH has none, installs `debianPackage` with apt-get, on Debian or Ubuntu as root. Otherwise throws
+ * an error that names the package. Output of apt-get goes to stderr.
  */
 export function programOr(program: string, debianPackage = program): string {
   const find = (): string | undefined => findProgram([program], process.env.PATH)
@@ -20,7 +20,7 @@ export function programOr(program: string, debianPackage = program): string {
   return installed
 }
 
-/** Whether this is Debian or one of its kin, and we may install packages. */
+/** True on Debian or a distribution like it, as root. */
 export function mayInstall(): boolean {
   if (process.platform !== 'linux' || process.getuid?.() !== 0) return false
   try {
@@ -30,7 +30,7 @@ export function mayInstall(): boolean {
   }
 }
 
-/** Installs packages of the distribution, waiting for other installations. Throws when that fails. */
+/** Installs packages with apt-get, and waits up to 300 s for other installations. Throws if apt-get fails. */
 export function installPackages(names: readonly string[]): void {
   process.stderr.write(`installing ${names.join(' ')} with apt-get for the tests\n`)
   const wait = ['-o', 'DPkg::Lock::Timeout=300']

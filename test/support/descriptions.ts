@@ -1,7 +1,7 @@
 import type { RoomDescription, SessionDescription } from '../../dataplane/descriptions.ts'
 import type { NodeInfo } from '../../shared/node-registry.ts'
 
-/** An idle node with room for everything. */
+/** A node without rooms and sessions. */
 export const nodeInfo = (nodeId: string, changes: Partial<NodeInfo> = {}): NodeInfo => ({
   node_id: nodeId,
   started_at: '2026-01-01T00:00:00.000Z',

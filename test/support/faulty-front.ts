@@ -5,16 +5,16 @@ import { MsgpackReader, MsgpackWriter } from '../../shared/protocol/msgpack.ts'
 import { MsgpackClientCodec } from '../../shared/protocol/msgpack-client-codec.ts'
 import { MsgpackCodec, unbatch } from '../../shared/protocol/msgpack-codec.ts'
 
-/** Frames are told apart by their opcodes. */
+/** The faults find their frames by the opcode, so clients must use this subprotocol. */
 const SUBPROTOCOL = 'roomful.v1.msgpack'
 
-/** A websocket address before a node, through which its clients see it with a fault. */
+/** A websocket proxy of a node that injects a fault. */
 export interface FaultyFront {
   readonly wsUrl: string
   close(): void
 }
 
-/** Stands before the node at `ws_url`: both hear each other's frames as `fault` has them. Resolves when it listens. */
+/** Starts a proxy of the node at `wsUrl`. It passes each frame through `fault`. Resolves when it listens. */
 export async function faultyFront(wsUrl: string, fault: Fault): Promise<FaultyFront> {
   const { toClient = pass, toNode = pass } = fault
   const server = new WebSocketServer({
@@ -53,35 +53,35 @@ export async function faultyFront(wsUrl: string, fault: Fault): Promise<FaultyFr
 
 const pass = (frame: Uint8Array): readonly Uint8Array[] => [frame]
 
-/** Closes as the node did. Codes that no endpoint may send stand for a connection that broke. */
+/** Closes the client's socket like the node did. Codes 1005 and 1006 mean that the connection broke, and cannot be sent. */
 function closeWith(client: WebSocket, code: number, reason: Buffer): void {
   if (code === 1005 || code === 1006) client.terminate()
   else client.close(code, reason)
 }
 
-/** What becomes of one frame of `roomful.v1.msgpack` on its way: the frames that go on in its place. */
+/** Functions that replace one frame of `roomful.v1.msgpack` by zero or more frames. */
 export interface Fault {
-  /** `client`: another object for each connection. */
+  /** `client`: an object that identifies the connection. */
   readonly toClient?: (frame: Uint8Array, client: object) => readonly Uint8Array[]
   readonly toNode?: (frame: Uint8Array, client: object) => readonly Uint8Array[]
 }
 
-/** Strikes once clients have sent this many messages: everyone has played for a while by then. */
+/** A fault waits for this number of messages, so that every player has sent some. */
 const MESSAGES = 110
 
-/** Faults a node could have, each of which strikes a single frame. A new one for each node. */
+/** Faults that a node could have. Each changes a single frame. Create a new fault for each node. */
 export const FAULTS = {
-  /** A patch that never leaves. */
+  /** A patch is lost. */
   'skipped patch': skippedPatch,
-  /** A patch under a checksum that is not its state's. */
+  /** A patch has a wrong checksum. */
   'wrong checksum': () => toClient('state.patch', (frame) => [withWrongChecksum(frame)]),
-  /** An event that never leaves, while the patch before it does. */
+  /** An event is lost, and the patch before it arrives. */
   'lost event': () => toClient('event', () => []),
-  /** An ack that never leaves; the next one covers it. */
+  /** An ack is lost. The next ack includes it. */
   'lost ack': () => toClient('ack', () => []),
-  /** A message that is acked, with the next one, but was never applied. */
+  /** A message is not applied, and the next ack includes it. */
   'acked but not applied': droppedMessage,
-  /** A message that is applied once more. */
+  /** A message is applied twice. */
   'applied twice': () => toNode((frame) => [frame, withoutRef(frame)]),
 } as const satisfies Readonly<Record<string, () => Fault>>
 
@@ -89,7 +89,7 @@ export type FaultName = keyof typeof FAULTS
 
 type Strike = (frame: Uint8Array) => readonly Uint8Array[]
 
-/** Strikes the first frame of its type to a client once everyone has played for a while. */
+/** Changes the first frame of a type to a client after `MESSAGES` messages. */
 function toClient(type: keyof typeof SERVER_OPCODES, strike: Strike): Fault {
   let messages = 0
   let struck = false
@@ -108,8 +108,8 @@ function toClient(type: keyof typeof SERVER_OPCODES, strike: Strike): Fault {
 }
 
 /**
- * Skips a patch behind which no event comes: an event of the same flush would take the client past the gap, and the checksum of the next patch
- * would show the fault instead.
+ * Drops a patch that no event follows. After an event of the same flush, the client would not see the gap. The checksum of the next patch would
+ * show the fault instead.
  */
 function skippedPatch(): Fault {
   let messages = 0
@@ -135,7 +135,7 @@ function skippedPatch(): Fault {
   }
 }
 
-/** Drops a reliable message. To the node, the later messages of its client close the gap; to the client, the next ack covers the dropped one. */
+/** Drops a reliable message. The node gets the client's later messages with lower refs, and the client gets acks that include the dropped ref. */
 function droppedMessage(): Fault {
   let dropped: { readonly client: object; readonly ref: number } | undefined
   let messages = 0
@@ -168,7 +168,7 @@ function droppedMessage(): Fault {
   }
 }
 
-/** Strikes one reliable message to the node once everyone has played for a while. */
+/** Changes one reliable message to the node after `MESSAGES` messages. */
 function toNode(strike: Strike): Fault {
   let messages = 0
   let struck = false
@@ -184,11 +184,11 @@ function toNode(strike: Strike): Fault {
 
 const codec = new MsgpackCodec()
 
-/** How many messages for rooms are in a frame. A client whose process is late sends several at once. */
+/** Number of messages for rooms in a frame. A client whose process is late sends several in one frame. */
 const messagesIn = (frame: Uint8Array): number =>
   (unbatch(frame) ?? [frame]).filter((one) => one[1] === CLIENT_OPCODES.message).length
 
-/** The message of a frame, if it has a ref. */
+/** Returns the message of a frame if it has a ref. */
 function reliable(frame: Uint8Array) {
   if (frame[1] !== CLIENT_OPCODES.message) return undefined
   const message = codec.decode(frame)
@@ -202,7 +202,7 @@ function withoutRef(frame: Uint8Array): Uint8Array {
   return new MsgpackClientCodec().encode(unreliable)
 }
 
-/** The same patch under another checksum. What is before that is written again, in the same bytes, to find where it is. */
+/** Returns a patch with another checksum. It encodes the fields before the checksum again to find their length. */
 function withWrongChecksum(frame: Uint8Array): Uint8Array {
   const reader = new MsgpackReader(frame)
   const length = reader.array()

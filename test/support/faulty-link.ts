@@ -1,6 +1,6 @@
 import { connect, createServer, type Server, type Socket } from 'node:net'
 
-/** A TCP link to a Redis, or to a node, that does what networks do: it breaks, slows down, or loses everything for a while. */
+/** A TCP proxy of a Redis or a node that injects faults of a network: broken connections, delays and lost data. */
 export class FaultyLink {
   readonly #target: { readonly protocol: string; readonly host: string; readonly port: number }
   readonly #server: Server
@@ -15,7 +15,7 @@ export class FaultyLink {
     this.#server = createServer((client) => this.#join(client))
   }
 
-  /** Listens on a free port of this machine in front of what is at `targetUrl`. */
+  /** Starts a proxy of `targetUrl` at a free port. */
   static async open(targetUrl: string): Promise<FaultyLink> {
     const link = new FaultyLink(targetUrl)
     await new Promise<void>((resolve, reject) => {
@@ -25,49 +25,49 @@ export class FaultyLink {
     return link
   }
 
-  /** What is connected to in place of the target. */
+  /** Address of the proxy, with the protocol of the target. */
   get url(): string {
     const address = this.#server.address()
     if (typeof address !== 'object' || !address) throw new Error('the link has no port')
     return `${this.#target.protocol}//127.0.0.1:${address.port}`
   }
 
-  /** Breaks every connection; what was under way may be lost or not, and new ones work. */
+  /** Breaks every connection. Data in flight may be lost. New connections work. */
   cut(): void {
     for (const pair of [...this.#pairs]) pair.cut()
   }
 
-  /** Breaks every connection, and each new one at once, until told otherwise: as a load balancer that ends and comes back. */
+  /** `true`: breaks every connection, and each new connection immediately. `false`: new connections work again. */
   refuse(refuses: boolean): void {
     this.#refuses = refuses
     if (refuses) this.cut()
   }
 
-  /** What is sent from now on arrives so much later, in both directions. */
+  /** Delays data in both directions by `ms`. */
   delay(ms: number): void {
     this.#delayMs = ms
   }
 
-  /** Nothing arrives any more, in either direction, and nothing breaks; what was sent arrives at the end of it, even of connections that were given up meanwhile. */
+  /** `true`: holds data in both directions, and connections stay open. `false`: delivers the held data, also that of sockets closed since then. */
   hold(held: boolean): void {
     this.#held = held
     if (!held) for (const pair of [...this.#pairs]) pair.release()
   }
 
   /**
-   * Drops from now on what Redis sends on every open connection on which the client has said `word` early on (a command, or the
-   * connection's name). The connections stay open, and what the client sends still arrives.
+   * Drops data from the target on each open connection whose client has sent `word` in its first 4096 bytes (a command, or the name of the
+   * connection). The connections stay open, and data from the client still arrives.
    */
   mute(word: string): void {
     for (const pair of this.#pairs) pair.muted ||= pair.said.includes(word)
   }
 
-  /** What Redis says from now on arrives again. */
+  /** Ends `mute`. */
   unmute(): void {
     for (const pair of this.#pairs) pair.muted = false
   }
 
-  /** As `mute`, for what the client sends: what Redis sends still arrives. */
+  /** As `mute`, for data from the client. Data from the target still arrives. */
   swallow(word: string): void {
     for (const pair of this.#pairs) pair.swallowed ||= pair.said.includes(word)
   }
@@ -98,12 +98,12 @@ interface Conditions {
   readonly over: () => void
 }
 
-/** So much of what a client says first is remembered. */
+/** Length of the start of a client's data that `mute` and `swallow` search. */
 const REMEMBERED = 4096
 
-/** Two sockets and what is on its way between them. */
+/** Two sockets and the data in flight between them. */
 class Pair {
-  /** What the client said first. */
+  /** Start of the client's data. */
   said = ''
   muted = false
   swallowed = false
@@ -148,7 +148,7 @@ class Pair {
   }
 }
 
-/** One direction: chunks, each with the time it arrives. */
+/** One direction of a connection: chunks in flight, each with the time at which it arrives. */
 class Way {
   readonly #to: Socket
   readonly #conditions: Conditions
@@ -167,7 +167,7 @@ class Way {
     this.move()
   }
 
-  /** The sender is gone: what it sent still arrives, then the end. */
+  /** The sender has closed. Its data still arrives, and then the end of the stream. */
   finish(): void {
     this.#finished = true
     this.move()

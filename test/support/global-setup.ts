@@ -5,7 +5,7 @@ import { openRunFolder } from './run-folder.ts'
 
 declare module 'vitest' {
   interface ProvidedContext {
-    /** A Redis shared by all tests of the run, not in the unit tier: use a key prefix of your own, and never flush or stop it. */
+    /** A Redis that all tests of the run share, except in the unit tier. Use a random key prefix, and do not flush or stop it. */
     redisUrl: string
   }
 }
@@ -13,16 +13,16 @@ declare module 'vitest' {
 const ANSWER_WITHIN_MS = 10_000
 
 /**
- * Gives every test but those of the unit tier a real Redis under `inject('redisUrl')`: the one at REDIS_URL, or one of this run's own. All
- * that tests put into the folder for temporary files goes at the end, and so do the processes they have started, whatever became of the tests.
+ * Provides a real Redis as `inject('redisUrl')` to all tiers except unit tests: the Redis at REDIS_URL, or one that this run starts. At the
+ * end of the run, removes the temporary files and ends the processes of all tests, also of failed ones.
  */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
-  // Tests belong to projects; the root that carries them has none.
+  // The root project has no tests.
   if (project.isRootProject()) return async () => {}
   const folder = await openRunFolder()
-  // Workers and what they start are born with it.
+  // Workers and the processes that they start inherit it.
   process.env.TMPDIR = folder.path
-  // From Node 22.1 on, a process of the run starts in half the time with code that an earlier one has compiled.
+  // From Node 22.1, a process starts in half the time with code that an earlier process has compiled.
   process.env.NODE_COMPILE_CACHE = join(folder.path, 'compiled')
   const server = project.name === 'unit' ? undefined : await provideRedis(project)
   return async () => {
@@ -32,7 +32,7 @@ export default async function setup(project: TestProject): Promise<() => Promise
   }
 }
 
-/** The server that this run has started, if none was given. */
+/** Provides the Redis at REDIS_URL, or starts a server. Returns the started server. */
 async function provideRedis(project: TestProject): Promise<RedisServer | undefined> {
   const given = process.env.REDIS_URL
   if (given) await redisAnswers(given, ANSWER_WITHIN_MS)

@@ -1,12 +1,12 @@
 import type { Json, JsonObject } from '../../shared/json.ts'
 
-/** A pattern of paths, and which layer what is there belongs to; null: no one's. */
+/** A pattern of paths with the layer of their values. `*` matches any key. Null: a layer that no member has. */
 export interface HiddenPattern {
   readonly path: readonly string[]
   readonly layer: (...keys: string[]) => string | null
 }
 
-/** The layer of what is at `path`, if it is hidden: null when it is no one's, undefined when it is not hidden. */
+/** Returns the layer of the value at `path`. Null: no member has the layer. Undefined: the value is not hidden. */
 function layerAt(patterns: readonly HiddenPattern[], path: readonly string[]): string | null | undefined {
   const pattern = patterns.find(
     (one) => one.path.length === path.length && one.path.every((part, i) => part === '*' || part === path[i]),
@@ -17,7 +17,7 @@ function layerAt(patterns: readonly HiddenPattern[], path: readonly string[]): s
 const isObject = (value: Json): value is JsonObject =>
   typeof value === 'object' && value !== null && !Array.isArray(value)
 
-/** The plainest way to say what a member sees who has these layers, where undefined stands for none of them. */
+/** Returns the part of a state that a member with these layers sees. A model of the product, as simple as possible. */
 export function visible(
   state: Json,
   patterns: readonly HiddenPattern[],
@@ -34,7 +34,7 @@ export function visible(
   )
 }
 
-/** The states of all layers that have something in them: the hidden values at their paths. */
+/** Returns the states of all layers that are not empty: the hidden values at their paths. */
 export function layersOf(state: Json, patterns: readonly HiddenPattern[]): Map<string, JsonObject> {
   const layers = new Map<string, JsonObject>()
   const put = (into: JsonObject, [key, ...rest]: readonly string[], value: Json): JsonObject => ({

@@ -2,28 +2,29 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { RawClient } from './raw-client.ts'
 
-/** What one process of clients is to do. */
-interface CrowdWish {
+/** Options of the clients of one process. */
+interface CrowdOptions {
   readonly wsUrl: string
   readonly projectId: string
   readonly token: string
   readonly sockets: number
-  /** So many of them join this room (`type:key`), and hear its events. */
+  /** Number of clients that join the room. */
   readonly members: number
+  /** `type:key`. */
   readonly roomId: string
 }
 
-/** What became of the clients so far. */
+/** Counts of all clients of a process. */
 interface CrowdReport {
-  /** Those that were let in. */
+  /** Clients with a `welcome`. */
   readonly welcome: number
-  /** Those of them whose connection has ended. */
+  /** Clients with a `welcome` whose connection has ended. */
   readonly lost: number
-  /** Events of the room that its members were told, of all of them together. */
+  /** Events of the room, summed over its members. */
   readonly heard: number
 }
 
-/** Very many clients that are connected and silent, in processes of their own: each has a limit of file descriptors. */
+/** Many connected, silent clients in several processes, because each process has a limit of file descriptors. */
 export class IdleClients {
   readonly #children: readonly ChildProcess[]
 
@@ -31,20 +32,20 @@ export class IdleClients {
     this.#children = children
   }
 
-  /** Resolves when every client is in. */
-  static async connect(wish: CrowdWish, processes: number): Promise<IdleClients> {
-    const share = Math.ceil(wish.sockets / processes)
-    const wishes = Array.from({ length: processes }, (_, index) => ({
-      ...wish,
-      sockets: Math.min(share, wish.sockets - index * share),
-      members: index === 0 ? wish.members : 0,
+  /** Resolves when every client has its `welcome`, and every member its seat. */
+  static async connect(crowd: CrowdOptions, processes: number): Promise<IdleClients> {
+    const share = Math.ceil(crowd.sockets / processes)
+    const crowds = Array.from({ length: processes }, (_, index) => ({
+      ...crowd,
+      sockets: Math.min(share, crowd.sockets - index * share),
+      members: index === 0 ? crowd.members : 0,
     }))
-    const clients = new IdleClients(wishes.map(launch))
+    const clients = new IdleClients(crowds.map(launch))
     await Promise.all(clients.#children.map((child) => once(child, 'message')))
     return clients
   }
 
-  /** Of all together, at this moment. */
+  /** Returns the sums over all processes. */
   async report(): Promise<CrowdReport> {
     const reports = await Promise.all(
       this.#children.map(async (child) => {
@@ -57,7 +58,7 @@ export class IdleClients {
     return { welcome: sum('welcome'), lost: sum('lost'), heard: sum('heard') }
   }
 
-  /** Ends all of them at once. */
+  /** Ends all processes with SIGKILL. */
   async close(): Promise<void> {
     await Promise.all(
       this.#children.map(async (child) => {
@@ -70,19 +71,19 @@ export class IdleClients {
   }
 }
 
-const launch = (wish: CrowdWish): ChildProcess =>
-  spawn(process.execPath, ['--import', 'tsx', import.meta.filename, JSON.stringify(wish)], {
+const launch = (crowd: CrowdOptions): ChildProcess =>
+  spawn(process.execPath, ['--import', 'tsx', import.meta.filename, JSON.stringify(crowd)], {
     stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
   })
 
-/** How many handshakes are under way at once. */
-const AT_ONCE = 25
+/** Number of concurrent handshakes. */
+const CONCURRENT = 25
 
-/** What one process does: it opens its websockets, says hello on each, and then does nothing but what a websocket must. */
-async function beIdle({ projectId, token, roomId, members, wsUrl, sockets }: CrowdWish): Promise<void> {
+/** The program of one process: opens the websockets and sends hello on each. After that, the clients only answer pings. */
+async function beIdle({ projectId, token, roomId, members, wsUrl, sockets }: CrowdOptions): Promise<void> {
   const report = { welcome: 0, lost: 0, heard: 0 }
   const [roomType, key] = roomId.split(':')
-  /** Resolves with true once the client is welcome, and joined where it is to be a member. False: the server refused it. */
+  /** Resolves with true when the client has its `welcome`, and its seat if it is a member. False: the server refused it. */
   const connectOne = async (index: number): Promise<boolean> => {
     const client = await RawClient.open(wsUrl).catch(() => undefined)
     let isIn = await client?.ask({ t: 'hello', project_id: projectId, token }, ({ t }) => t === 'welcome')
@@ -104,7 +105,7 @@ async function beIdle({ projectId, token, roomId, members, wsUrl, sockets }: Cro
     return true
   }
   let next = 0
-  // Each is tried until it is in: on a busy machine, a handshake may take longer than it may.
+  // Repeats a refused handshake: on a busy machine, it may exceed the time limit.
   const connectOneByOne = async (): Promise<void> => {
     while (next < sockets) {
       const index = next++
@@ -113,7 +114,7 @@ async function beIdle({ projectId, token, roomId, members, wsUrl, sockets }: Cro
   }
   process.on('message', () => void process.send?.(report))
   process.on('disconnect', () => process.exit(0))
-  await Promise.all(Array.from({ length: AT_ONCE }, connectOneByOne))
+  await Promise.all(Array.from({ length: CONCURRENT }, connectOneByOne))
   process.send?.(report)
 }
 

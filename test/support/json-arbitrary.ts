@@ -5,13 +5,13 @@ const text = fc.oneof(
   fc.constantFrom('', 'a', 'b', 'x', 'toString', 'valueOf', 'a/b', 'm~n', '~1', '0', '1', 'é', '🎲', 'name'),
   fc.string({ unit: 'grapheme', maxLength: 8 }),
 )
-// The rfc6902 library will not touch keys named constructor and prototype; they have tests of their own.
+// The library rfc6902 rejects the keys constructor and prototype. Separate tests cover them.
 const key = text.filter((k) => !['__proto__', 'constructor', 'prototype'].includes(k))
 const number = fc.oneof(
   fc.integer({ min: -3, max: 3 }),
   fc.integer(),
   fc.maxSafeInteger(),
-  // Without -0, which JSON cannot tell from 0.
+  // Without -0: JSON writes it as 0.
   fc.double({ noNaN: true, noDefaultInfinity: true }).map((n) => n + 0),
 )
 
@@ -20,7 +20,7 @@ const array = <T>(element: fc.Arbitrary<T>, maxLength: number) =>
 const object = <T>(value: fc.Arbitrary<T>, maxKeys: number) =>
   fc.dictionary(key, value, { maxKeys, size: 'max', noNullPrototype: true })
 
-/** Any JSON value, with many collisions of keys and values so that edits are seen. */
+/** Any JSON value. Keys and values repeat often, so that an edit meets equal neighbours. */
 export const json = (): fc.Arbitrary<Json> =>
   fc.letrec<{ value: Json; scalar: Json }>((tie) => ({
     scalar: fc.oneof(fc.constantFrom<Json>(null, true, false, 0, 1, '1', ''), number, text),
@@ -38,7 +38,7 @@ type Edit = { at: number; kind: number; value: Json; key: string }
 export const edit = (): fc.Arbitrary<Edit> =>
   fc.record({ at: fc.nat(1000), kind: fc.nat(8), value: json(), key })
 
-/** One random edit somewhere in the value; everything not on its way is shared with the value it came from. */
+/** Applies one random edit to a copy of the value. The copy shares all parts outside the path of the edit. */
 export function edited(value: Json, { at, kind, value: fresh, key: name }: Edit): Json {
   if (Array.isArray(value)) {
     const i = value.length === 0 ? 0 : at % value.length
@@ -65,7 +65,7 @@ export function edited(value: Json, { at, kind, value: fresh, key: name }: Edit)
   return fresh
 }
 
-/** Two values: the second is the first after some edits, or unrelated. */
+/** Two values. The second is the first after some edits, or unrelated. */
 export const statePair = (): fc.Arbitrary<[Json, Json]> =>
   fc.oneof(
     {

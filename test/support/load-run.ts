@@ -8,17 +8,20 @@ import {
 } from '../../loadtest/result.ts'
 import type { Random } from '../../shared/random.ts'
 
-/** The result of a run that never was, for tests of what is shown of one: a ramp, a time of load in which a node restarts, an end. */
-interface Wish {
+/** Options of `madeUpResult`. */
+interface RunShape {
   readonly seconds: number
   readonly nodes: number
   readonly clients: number
-  /** Part of the result that shall be otherwise. */
+  /** Replaces parts of the result. */
   readonly but?: Partial<RunResult>
 }
 
-/** The same wish and the same randomness make the same result. */
-export function madeUpResult({ seconds, nodes, clients, but }: Wish, random: Random): RunResult {
+/**
+ * Returns an invented result of a load test: a ramp, a time of load in which a node restarts, and an end. Equal options and an equal seed give
+ * an equal result.
+ */
+export function madeUpResult({ seconds, nodes, clients, but }: RunShape, random: Random): RunResult {
   const ramp = Math.ceil(seconds * 0.15)
   const disturbedAt = Math.floor(seconds * 0.55)
   const log = Array.from({ length: seconds }, (_, i) =>
@@ -53,7 +56,7 @@ export function madeUpResult({ seconds, nodes, clients, but }: Wish, random: Ran
       seconds < 10
         ? []
         : [
-            { at: disturbedAt, text: 'node-2 was told to end' },
+            { at: disturbedAt, text: 'node-2 drains' },
             { at: disturbedAt + Math.max(2, seconds * 0.06), text: 'node-2 serves again' },
           ],
     checks: [
@@ -81,7 +84,7 @@ export function madeUpResult({ seconds, nodes, clients, but }: Wish, random: Ran
   }
 }
 
-interface Moment extends Omit<Wish, 'but'> {
+interface Moment extends Omit<RunShape, 'but'> {
   readonly i: number
   readonly ramp: number
   readonly disturbedAt: number
@@ -172,7 +175,7 @@ function percentiles(count: number, p50: number, p99: number): Percentiles {
   }
 }
 
-/** Not what the percentiles of all values would be, but near enough to look at. */
+/** Combines percentiles. The result is not exact, but plausible in a picture. */
 function joined(all: readonly Percentiles[]): Percentiles {
   const middle = (of: keyof Percentiles) =>
     all.map((values) => values[of]).sort((a, b) => a - b)[Math.floor(all.length * 0.6)]!

@@ -13,7 +13,7 @@ export interface PostgresServer {
   close(): Promise<void>
 }
 
-/** Where Debian puts the programs of each version. */
+/** Folder of Debian's Postgres versions. */
 const DEBIAN = '/usr/lib/postgresql'
 
 /** Returns the path of a server program: in PATH, else of the newest version of Debian's package. */
@@ -41,7 +41,7 @@ function unprivileged(): { uid: number; gid: number } | Record<never, never> {
 export async function startPostgres(): Promise<PostgresServer> {
   const [initdb, postgres] = [serverProgram('initdb'), serverProgram('postgres')]
   const user = unprivileged()
-  // Not in the folder of the run, which this user may not enter.
+  // Not in the folder of the run: the user postgres may not enter it.
   const folder = mkdtempSync('/tmp/roomful-postgres-')
   if ('uid' in user) chownSync(folder, user.uid, user.gid)
   const options = { ...user, cwd: folder, env: { PATH: process.env.PATH } }
@@ -56,7 +56,7 @@ export async function startPostgres(): Promise<PostgresServer> {
   const listens = ['-p', String(port), '-c', 'listen_addresses=127.0.0.1', '-c', 'unix_socket_directories=']
   const server = spawn(postgres, ['-D', data, ...listens, '-c', 'fsync=off'], options)
   const ended = new Promise<void>((resolve) => server.once('close', () => resolve()))
-  // SIGQUIT: it ends at once, with all its processes.
+  // SIGQUIT ends all processes of Postgres immediately.
   const kill = () => void server.kill('SIGQUIT')
   process.once('exit', kill)
   const close = async (): Promise<void> => {

@@ -3,22 +3,22 @@ import { onTestFinished } from 'vitest'
 import { roomfulProgram } from '../../deploy/local/machine.ts'
 import { processTree, runEnvironment } from './run-folder.ts'
 
-/** The command line, running. */
+/** A running program. */
 export interface Program {
   readonly child: ChildProcess
-  /** The exit code; null when a signal ended it. */
+  /** Resolves with the exit code. Null: a signal ended the program. */
   readonly ended: Promise<number | null>
-  /** Resolves when its output has matched; rejects when it ends before. */
+  /** Resolves when the output matches. Rejects if the program ends before. */
   said(pattern: RegExp): Promise<RegExpMatchArray>
-  /** Everything it has said. */
+  /** All output of the program. */
   output(): string
 }
 
-/** Starts `roomful` with these words and variables, and listens to all it says. It ends with the test that started it. */
+/** Starts `roomful` with these arguments and variables. The program ends with the test. */
 export const runProgram = (words: string[], env: Record<string, string> = {}): Program =>
   endingWithTest(startProgram(words, env))
 
-/** The same with any script of this repository; `script` is its path. */
+/** As `runProgram`, with a script of this repository. `script`: its path. */
 export const runScript = (script: string, words: string[], env: Record<string, string> = {}): Program =>
   endingWithTest(startScript(script, words, env))
 
@@ -27,15 +27,15 @@ function endingWithTest(program: Program): Program {
   return program
 }
 
-/** As `runProgram`, for what several tests share: its end is the caller's to see to. */
+/** As `runProgram`, for a program that several tests share. The caller ends it. */
 export const startProgram = (words: string[], env: Record<string, string> = {}): Program =>
   startCommand(process.execPath, [...roomfulProgram().words, ...words], env)
 
-/** As `startProgram`, with any script. */
+/** As `startProgram`, with a script. */
 export const startScript = (script: string, words: string[], env: Record<string, string> = {}): Program =>
   startCommand(process.execPath, ['--import', 'tsx', script, ...words], env)
 
-/** As `startProgram`, with what is typed into a shell in this folder. `end` ends it, and all that it has started. */
+/** As `startProgram`, with a command line of bash in a folder. `end` ends the shell and its descendants. */
 export function startTyped(line: string, folder: string, env: Record<string, string> = {}) {
   const program = startCommand('bash', ['-euo', 'pipefail', '-c', `cd "${folder}"\n${line}`], env)
   const { child } = program
@@ -46,12 +46,12 @@ export function startTyped(line: string, folder: string, env: Record<string, str
   return { ...program, end }
 }
 
-/** As `startProgram`, with any command. */
+/** As `startProgram`, with a command. */
 export function startCommand(command: string, words: string[], env: Record<string, string> = {}): Program {
   const child = spawn(command, words, {
     env: { ...runEnvironment(), ...env },
   })
-  // For a run that ends before its parent could end it.
+  // Ends the program if the test process exits first.
   const onExit = () => void child.kill('SIGKILL')
   process.once('exit', onExit)
   child.once('close', () => process.off('exit', onExit))

@@ -2,7 +2,7 @@ import { spawnSync } from 'node:child_process'
 import { pathToFileURL } from 'node:url'
 import { installPackages, mayInstall } from './debian-package.ts'
 
-/** Debian's Python comes second: packages of the distribution are visible to it only. */
+/** Debian's Python is the second choice: only it sees the packages of the distribution. */
 const NAMES = ['python3', '/usr/bin/python3']
 const PACKAGES = ['python3-websockets', 'python3-msgpack']
 

@@ -4,24 +4,24 @@ import { type ClientOptions, WebSocket } from 'ws'
 /** Websocket opcodes (RFC 6455, section 5.2). */
 export const OPCODE = { text: 1, binary: 2, ping: 9, pong: 10 } as const
 
-/** A message of the server, as the JSON subprotocol has it. */
-type Told = { readonly t: string } & Readonly<Record<string, unknown>>
+/** A message of the server in the JSON subprotocol. */
+type ReceivedMessage = { readonly t: string } & Readonly<Record<string, unknown>>
 
-/** How long the server may take to answer what an honest client would wait for. */
+/** Time limit of an answer. */
 const PATIENCE_MS = 10_000
 
 /**
- * A websocket client in the JSON subprotocol that can also send what no library would: floods of control frames, and broken frames. It keeps
- * none of the server's messages.
+ * A websocket client in the JSON subprotocol that can also send floods of control frames and broken frames. It does not store the server's
+ * messages.
  */
 export class RawClient {
   readonly ws: WebSocket
-  /** Resolves when the connection has ended; code 1006 without a close frame. Never rejects. */
+  /** Resolves when the connection has ended. Without a close frame, the code is 1006. Does not reject. */
   readonly closed: Promise<{ readonly code: number; readonly reason: string }>
-  /** The close code; 1006: the connection ended without a close frame. Undefined: it is open. */
+  /** Close code. 1006: no close frame. Undefined: the connection is open. */
   ended: number | undefined
   /** Called with each message of the server. */
-  onMessage: (message: Told) => void = () => {}
+  onMessage: (message: ReceivedMessage) => void = () => {}
   readonly #socket: Socket
   readonly #waiting = new Set<() => void>()
 
@@ -32,7 +32,7 @@ export class RawClient {
       for (const look of [...this.#waiting]) look()
     }
     ws.on('message', (data, isBinary) => {
-      if (!isBinary) this.onMessage(JSON.parse(String(data)) as Told)
+      if (!isBinary) this.onMessage(JSON.parse(String(data)) as ReceivedMessage)
       look()
     })
     this.closed = new Promise((resolve) => {
@@ -44,7 +44,7 @@ export class RawClient {
     })
   }
 
-  /** Connects and upgrades. Rejects where the server refuses. */
+  /** Connects and upgrades. Rejects if the server refuses. */
   static async open(
     url: string,
     protocols: string | string[] = 'roomful.v1.json',
@@ -53,23 +53,23 @@ export class RawClient {
     return new RawClient(await upgraded(url, protocols, options))
   }
 
-  /** A TCP connection to the address of a websocket; nothing is sent. */
+  /** Opens a TCP connection to the address of a websocket. Sends nothing. */
   static dial(url: string): Promise<Socket> {
     const { hostname, port } = new URL(url)
     const socket = connect({ host: hostname, port: Number(port), noDelay: true })
     return new Promise((resolve, reject) => {
-      // Later, what ends the connection shows as its close.
+      // After `connect`, an error only closes the connection.
       socket.on('error', reject)
       socket.once('connect', () => resolve(socket))
     })
   }
 
-  /** How many bytes the server has sent. */
+  /** Number of bytes received. */
   get bytes(): number {
     return this.#socket.bytesRead
   }
 
-  /** Whether the kernel takes more at once. */
+  /** True while the socket accepts data without buffering it. */
   get flowing(): boolean {
     return !this.#socket.writableNeedDrain
   }
@@ -78,7 +78,7 @@ export class RawClient {
     this.frame(OPCODE.text, Buffer.from(JSON.stringify(message)))
   }
 
-  /** Sends one frame as it is. The mask is zero, which leaves the payload readable and is as valid as any. */
+  /** Sends one frame. Its mask is zero, which is valid and leaves the payload readable. */
   frame(opcode: number, payload: Uint8Array = Buffer.alloc(0)): void {
     const long = payload.length > 125
     const header = Buffer.alloc(long ? 8 : 6)
@@ -88,7 +88,7 @@ export class RawClient {
     if (this.#socket.writable) this.#socket.write(Buffer.concat([header, payload]))
   }
 
-  /** Resolves when `holds` does, looking after everything the server sends; false: not in time, or the connection has ended. */
+  /** Resolves with true when `holds` returns true. It is called after each message. False: the time is over, or the connection has ended. */
   until(holds: () => boolean, withinMs = PATIENCE_MS): Promise<boolean> {
     return new Promise((resolve) => {
       const look = (): void => {
@@ -106,11 +106,14 @@ export class RawClient {
     })
   }
 
-  /** Sends a message and resolves with the first one that `answers` it; undefined: none came. What else comes meanwhile is dropped. */
-  async ask(message: object, answers: (told: Told) => boolean): Promise<Told | undefined> {
-    let answer: Told | undefined
-    this.onMessage = (told) => {
-      if (answers(told)) answer ??= told
+  /** Sends a message. Resolves with the first message for which `answers` returns true, and drops all others. Undefined: none arrived. */
+  async ask(
+    message: object,
+    answers: (received: ReceivedMessage) => boolean,
+  ): Promise<ReceivedMessage | undefined> {
+    let answer: ReceivedMessage | undefined
+    this.onMessage = (received) => {
+      if (answers(received)) answer ??= received
     }
     this.send(message)
     await this.until(() => answer !== undefined)
@@ -118,7 +121,7 @@ export class RawClient {
     return answer
   }
 
-  /** Ends the connection as a dead network does. */
+  /** Breaks the connection without a close frame. */
   cut(): void {
     this.#socket.destroy()
   }
@@ -129,7 +132,7 @@ interface Upgraded {
   readonly socket: Socket
 }
 
-/** Opens a websocket. Rejects where the server refuses; a later error of the connection shows as its close only. */
+/** Opens a websocket. Rejects if the server refuses. A later error only closes the connection. */
 export function upgraded(
   url: string,
   protocols: string | string[],
@@ -142,7 +145,7 @@ export function upgraded(
   })
 }
 
-/** Sends `text` to the server at `url`; resolves with all that it answers until it ends the connection. */
+/** Sends `text` to the server at `url`. Resolves with the received text when the server ends the connection. */
 export function rawHttp(url: string, text: string): Promise<string> {
   const { hostname, port } = new URL(url)
   return new Promise((resolve, reject) => {
@@ -157,5 +160,5 @@ export function rawHttp(url: string, text: string): Promise<string> {
   })
 }
 
-/** The problem document in what `rawHttp` has given. */
+/** Returns the problem document in a response of `rawHttp`. */
 export const problemIn = (answer: string) => JSON.parse(answer.slice(answer.indexOf('\r\n\r\n')))

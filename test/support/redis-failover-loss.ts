@@ -1,11 +1,11 @@
 /**
- * Measures what an asynchronous fail-over loses: rooms commit to a master as fast as it answers, the master is killed (SIGKILL), its
- * replica is promoted, and every commit that had been answered and is not there is counted.
+ * Measures the loss of an asynchronous fail-over. Rooms commit to a master as fast as it answers. The master is killed (SIGKILL), and its
+ * replica is promoted. The program counts the acknowledged commits that the replica does not have.
  *
  *   npx tsx test/support/redis-failover-loss.ts [runs]
  *
- * The way from master to replica goes through a proxy that holds everything back for some milliseconds, as a network would; what is
- * on its way when the master dies is lost with it. Prints one line for each kind of deployment.
+ * A proxy between master and replica delays the replication stream by some milliseconds, like a network. The data in flight is lost when the
+ * master dies. Prints one line for each kind of deployment.
  */
 import { connect, createServer, type Socket } from 'node:net'
 import { Redis } from 'ioredis'
@@ -21,9 +21,9 @@ interface Kind {
   readonly name: string
   readonly delayMs: number
   readonly settings?: Readonly<Record<string, string>>
-  /** The commits of one turn are followed by one WAIT for a replica, and count only when it has them. */
+  /** One WAIT for a replica follows the commits of one turn. A commit counts as acknowledged when the replica has it. */
   readonly wait?: true
-  /** The master loses its replica this long before it dies, and its clients do not. */
+  /** The replica loses its connection to the master this long before the master dies. Clients of the master stay connected. */
   readonly cutOffMs?: number
 }
 
@@ -38,7 +38,7 @@ const KINDS: readonly Kind[] = [
   { name: 'cut off for 4 s, min-replicas-to-write 1', delayMs: 5, cutOffMs: 4000, settings: GUARDED },
 ]
 
-/** A proxy that delays what the server sends by `delay_ms`, and drops what it still holds when the server is gone. */
+/** Starts a proxy that delays data from the server by `delayMs`, and drops the delayed data when the server dies. */
 async function delayed(port: number, delayMs: number): Promise<{ port: number; cut(): void; close(): void }> {
   let isCut = false
   const sockets = new Set<Socket>()
@@ -73,7 +73,7 @@ async function delayed(port: number, delayMs: number): Promise<{ port: number; c
 const keysOf = (room: number): string[] =>
   ['record', 'epoch', 'snapshot', 'journal', 'stuck'].map((part) => `{room:${room}}:${part}`)
 
-/** One WAIT for everyone who asks in the same turn; gives how many replicas have what was written before. */
+/** Returns a function that sends one WAIT for all calls in one turn. It resolves with the number of replicas that have all earlier writes. */
 function sharedWait(redis: Redis): () => Promise<number> {
   let next: Promise<number> | undefined
   return () => {
@@ -87,7 +87,7 @@ function sharedWait(redis: Redis): () => Promise<number> {
   }
 }
 
-/** Commits to one room until that fails; gives how many commits were answered. */
+/** Commits to one room until a commit fails. Returns the number of acknowledged commits. */
 async function commitOn(redis: Redis, room: number, copied: () => Promise<number>): Promise<number> {
   const [epoch] = (await runScript(redis, 'claim', keysOf(room), ['0', 'n', TTL_MS, TTL_MS])) as [Buffer]
   for (let version = 0; ; version++) {

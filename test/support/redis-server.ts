@@ -10,27 +10,27 @@ import { Child } from '../../deploy/local/processes.ts'
 import { systemRandom } from '../../shared/random.ts'
 import { installPackages, mayInstall } from './debian-package.ts'
 
-/** A real Redis server that belongs to one test (or, from the global setup, to one run). It keeps nothing on disk. */
+/** A real Redis server of one test, or of the run. Without settings for persistence, it stores nothing on disk. */
 export interface RedisServer {
-  /** `redis://host:port`; stays the same across `stop` and `start`. */
+  /** `redis://host:port`. It does not change with `stop` and `start`. */
   readonly url: string
-  /** Ends the server at once, as a crash would: connections drop and all data is gone. */
+  /** Kills the server. Connections break, and data that is not on disk is lost. */
   stop(): Promise<void>
-  /** Starts it again on the same port, empty; resolves once it answers. */
+  /** Starts the server again at the same port. Resolves when it answers. */
   start(): Promise<void>
   /** `stop`, then `start`. */
   restart(): Promise<void>
-  /** Makes it hang: connections stay open and nothing is answered. */
+  /** Suspends the server. Connections stay open, and it does not answer. */
   pause(): Promise<void>
-  /** Goes on after `pause`; what was sent meanwhile is answered. */
+  /** Ends `pause`. The server answers the commands that arrived in the pause. */
   resume(): Promise<void>
-  /** Ends it for good and removes what it left. */
+  /** Ends the server and removes its files. */
   close(): Promise<void>
 }
 
 /**
- * Starts a Redis of the caller's own: with the program on PATH, or else in a container, or else, on Debian and Ubuntu as root,
- * with the package that it installs. Throws with what would help when none of these is possible.
+ * Starts a Redis for the caller: with a program in PATH, else in a container, else with the package of Debian or Ubuntu, which it installs as
+ * root. Otherwise throws an error that names these ways.
  */
 export async function startRedis(): Promise<RedisServer> {
   const program = findRedisProgram()
@@ -47,7 +47,7 @@ export async function startRedis(): Promise<RedisServer> {
   )
 }
 
-/** Starts a Redis process with settings of its own, for what a container cannot be: several that find each other. */
+/** Starts a Redis process with settings, for servers that must reach each other. Throws if there is no program. */
 export async function startRedisWith(options: RedisProcessOptions): Promise<RedisServer> {
   const program = findRedisProgram()
   if (program) return startRedisProcess(program, options)
@@ -56,22 +56,22 @@ export async function startRedisWith(options: RedisProcessOptions): Promise<Redi
   return startRedisProcess(findRedisProgram() ?? 'redis-server', options)
 }
 
-/** The name of a server program on PATH, or undefined. */
+/** Returns the name of a server program in PATH. */
 export function findRedisProgram(): string | undefined {
   return ['redis-server', 'valkey-server'].find(
     (program) => spawnSync(program, ['--version'], { stdio: 'ignore' }).status === 0,
   )
 }
 
-/** How a server process differs from the plain one. */
+/** Options of a Redis process. */
 interface RedisProcessOptions {
   /** Settings of redis.conf, by name. */
   readonly settings?: Readonly<Record<string, string>>
-  /** Runs as a Sentinel with this configuration, line by line. */
+  /** Lines of the configuration of a Sentinel. The process then runs as a Sentinel. */
   readonly sentinel?: readonly string[]
 }
 
-/** Starts `program` on a free port of this machine, with a folder of its own and, unless `settings` say so, no persistence. */
+/** Starts `program` at a free port, with a new folder. Without `settings` for it, there is no persistence. */
 async function startRedisProcess(program: string, options: RedisProcessOptions = {}): Promise<RedisServer> {
   const folder = await mkdtemp(join(tmpdir(), 'roomful-redis-'))
   const server = new RedisProcess(program, await freePort(), folder, options)
@@ -90,7 +90,7 @@ class RedisProcess implements RedisServer {
   readonly #port: number
   readonly #folder: string
   readonly #options: RedisProcessOptions
-  /** For a run that ends without closing its servers. */
+  /** Called if the run ends without closing the server. */
   readonly #onExit = () => {
     void this.#child.kill()
     rmSync(this.#folder, { recursive: true, force: true })
@@ -150,7 +150,7 @@ class RedisProcess implements RedisServer {
     return { port: String(this.#port), bind: '127.0.0.1', dir: this.#folder }
   }
 
-  /** A Sentinel keeps what it learns in its configuration file. */
+  /** A Sentinel writes its state to its configuration file. */
   get #sentinelFile(): string {
     return join(this.#folder, 'sentinel.conf')
   }
@@ -167,7 +167,7 @@ const IMAGE = 'redis:7-alpine'
 const PORT = 6379
 const START_TIMEOUT_MS = 30_000
 
-/** Starts a Redis in a container of its own, or gives undefined where no Docker engine answers. */
+/** Starts a Redis in a container. Undefined: no Docker engine answers. */
 async function startRedisContainer(): Promise<RedisServer | undefined> {
   const { GenericContainer, getContainerRuntimeClient } = await import('testcontainers')
   let engine: ContainerRuntimeClient
@@ -223,7 +223,7 @@ class RedisContainer implements RedisServer {
   }
 }
 
-/** The users of `deploy/redis/users.acl`: name and rules of each, as they are there. */
+/** Rules of the users in `deploy/redis/users.acl`, by name. */
 export const REDIS_USERS: ReadonlyMap<string, readonly string[]> = new Map(
   readFileSync(new URL('../../deploy/redis/users.acl', import.meta.url), 'utf8')
     .trim()
@@ -234,7 +234,7 @@ export const REDIS_USERS: ReadonlyMap<string, readonly string[]> = new Map(
     }),
 )
 
-/** The text of an `aclfile` with the users of `deploy/redis/users.acl`, each with the password `password-of-<name>`. */
+/** Returns the text of an `aclfile` with the users of `deploy/redis/users.acl` and the passwords `password-of-<name>`. */
 export const redisUsersFile = (): string =>
   [...REDIS_USERS]
     .map(([name, rules]) =>
@@ -245,11 +245,11 @@ export const redisUsersFile = (): string =>
     .join('\n')
     .concat('\n')
 
-/** The URL of the Redis at `url` for one of these users. */
+/** Returns the URL of the Redis at `url` for one of these users. */
 export const asRedisUser = (url: string, name: 'operator' | 'roomful-control' | 'roomful-node'): string =>
   url.replace('://', `://${name}:password-of-${name}@`)
 
-/** Gives the Redis at `url` one of these users and returns the URL by which that one comes; `keyPrefix` stands where `roomful:` does. */
+/** Adds one of these users to the Redis at `url`, with `keyPrefix` instead of `roomful:`. Returns the URL for the user. */
 export async function addRedisUser(
   url: string,
   name: 'roomful-control' | 'roomful-node',
@@ -263,7 +263,7 @@ export async function addRedisUser(
   return asRedisUser(url, name)
 }
 
-/** Runs `work` with a connection to the Redis at `url` that is closed afterwards; a command waits at most 2 s. */
+/** Runs `work` with a connection to the Redis at `url`, and closes the connection. A command waits at most 2 s. */
 export async function asAdmin<T>(url: string, work: (redis: Redis) => Promise<T>): Promise<T> {
   const redis = new Redis(url, { commandTimeout: 2000, retryStrategy: () => 50, maxRetriesPerRequest: 3 })
   redis.on('error', () => undefined)
@@ -274,7 +274,7 @@ export async function asAdmin<T>(url: string, work: (redis: Redis) => Promise<T>
   }
 }
 
-/** Resolves once `holds` gives true; asks every 20 ms, also when it rejects, and rejects with `what` after `timeoutMs`. */
+/** Calls `holds` every 20 ms until it resolves with true, also if it rejects. Rejects with `what` after `timeoutMs`. */
 export async function until(what: string, holds: () => Promise<boolean>, timeoutMs = 60_000): Promise<void> {
   const end = performance.now() + timeoutMs
   let reason = ''
@@ -289,10 +289,10 @@ export async function until(what: string, holds: () => Promise<boolean>, timeout
   throw new Error(`${what} did not happen within ${timeoutMs} ms${reason}`)
 }
 
-/** A port of this machine on which no process listens, and which no other test gets as long as this process runs. */
+/** Returns a free port, which no other test gets while this process runs. */
 export const freePort = (): Promise<number> => claimPort(systemRandom)
 
-/** Resolves once the Redis at `url` answers; rejects, with the last reason, when it does not within `timeoutMs`. */
+/** Resolves when the Redis at `url` answers. Rejects with the last reason after `timeoutMs`. */
 export async function redisAnswers(url: string, timeoutMs: number): Promise<void> {
   const redis = new Redis(url, { retryStrategy: () => 50, maxRetriesPerRequest: null })
   let reason = 'no answer'

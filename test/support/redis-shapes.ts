@@ -1,25 +1,25 @@
 import { asAdmin, freePort, type RedisServer, startRedisWith, until } from './redis-server.ts'
 
 const SLOTS = 16384
-/** After this long without an answer a node is taken for failing, milliseconds. */
+/** Time without an answer after which a node counts as failing, milliseconds. */
 const NODE_TIMEOUT_MS = 500
 
-/** A real Redis Cluster of this machine that belongs to one test. It keeps nothing on disk but who is who. */
+/** A real Redis Cluster of one test. It stores only its topology on disk. */
 export interface RedisCluster {
   /** `redis+cluster://…` with every node. */
   readonly url: string
   /** Masters first, then their replicas in the same order. */
   readonly nodes: readonly RedisServer[]
-  /** The node that holds `slot` now, as the first node that answers sees it. */
+  /** Returns the master of `slot`, from the first live node. */
   masterOf(slot: number): Promise<RedisServer>
-  /** Kills the master of `slot`, as a crash would; a replica takes over if there is one. Resolves with the dead one. */
+  /** Kills the master of `slot`. Resolves with the dead master. A replica takes over if there is one. */
   kill(slot: number): Promise<RedisServer>
-  /** Gives `slot`, which must hold no key, to the master that `slot_there` belongs to. */
+  /** Moves `slot`, which must have no keys, to the master of `slotThere`. */
   move(slot: number, slotThere: number): Promise<void>
   close(): Promise<void>
 }
 
-/** Starts `masters` masters with an equal share of the slots each, and `replicas` replicas for each. */
+/** Starts `masters` masters with equal shares of the slots, and `replicas` replicas of each. */
 export async function startRedisCluster({
   masters = 3,
   replicas = 0,
@@ -54,7 +54,7 @@ const startNode = (busPort: number): Promise<RedisServer> =>
 
 const portOf = (node: RedisServer): string => new URL(node.url).port
 
-/** Shares the slots among the masters, and lets every node know every other. */
+/** Divides the slots among the masters, and waits until all nodes know each other. */
 async function introduce(nodes: readonly RedisServer[], busPorts: readonly number[], masters: number) {
   const first = nodes[0]!
   for (const [n, node] of nodes.entries()) {
@@ -73,7 +73,7 @@ async function introduce(nodes: readonly RedisServer[], busPorts: readonly numbe
   await Promise.all(nodes.map((node) => until('the nodes of the Cluster agree', () => agrees(node))))
 }
 
-/** Makes the nodes behind the masters replicas of one each. */
+/** Makes each node after the masters a replica of one master. */
 async function replicate(nodes: readonly RedisServer[], masters: number) {
   const ids = await Promise.all(
     nodes.map((node) => asAdmin(node.url, async (redis) => String(await redis.cluster('MYID')))),
@@ -140,28 +140,28 @@ class Cluster implements RedisCluster {
   }
 }
 
-/** What the Sentinels call the master. */
+/** The master's name for the Sentinels. */
 const NAME = 'games'
-/** After this long without an answer the master is taken for dead, milliseconds. */
+/** Time without an answer after which the master counts as dead, milliseconds. */
 const DOWN_AFTER_MS = 400
 
-/** A master with replicas and the Sentinels that watch over it, all real and of one test. They keep no data on disk. */
+/** A real master of one test, with replicas and Sentinels. They store no data on disk. */
 export interface RedisSentinel {
   /** `redis+sentinel://…/games` with every Sentinel. */
   readonly url: string
   readonly sentinels: readonly RedisServer[]
-  /** The first was the first master. */
+  /** Master and replicas. The first server is the first master. */
   readonly servers: readonly RedisServer[]
-  /** The master, as the Sentinels see it now. */
+  /** Returns the current master, from the first Sentinel. */
   master(): Promise<RedisServer>
-  /** Has a replica promoted while the master is well; resolves once the Sentinels name it. */
+  /** Promotes a replica while the master is alive. Resolves when the Sentinels return the new master. */
   failover(): Promise<void>
-  /** Kills the master, as a crash would. Resolves with it at once; the Sentinels appoint another within about 2 s. */
+  /** Kills the master. Resolves with the dead master. The Sentinels promote a replica within about 2 s. */
   killMaster(): Promise<RedisServer>
   close(): Promise<void>
 }
 
-/** Starts a master, `replicas` replicas and three Sentinels; `settings` are for the servers. */
+/** Starts a master, `replicas` replicas and three Sentinels. `settings`: of the servers. */
 export async function startRedisSentinel({
   replicas = 1,
   settings = {},
@@ -202,7 +202,7 @@ const startSentinel = (port: string): Promise<RedisServer> =>
     ],
   })
 
-/** Has a Sentinel look and tell more often than every few seconds, and waits until it knows the others and the replicas. */
+/** Shortens the intervals of a Sentinel from seconds to 200 ms, and waits until it knows the other Sentinels and the replicas. */
 async function hurry(sentinel: RedisServer, replicas: number): Promise<void> {
   await asAdmin(sentinel.url, async (redis) => {
     const periods = { 'info-period': 200, 'publish-period': 200, 'ask-period': 100, 'ping-period': 100 }
@@ -238,7 +238,7 @@ class SentinelSet implements RedisSentinel {
   async failover(): Promise<void> {
     const before = await this.master()
     await this.#ask('FAILOVER')
-    await until('the Sentinels appoint another master', async () => (await this.master()) !== before)
+    await until('the Sentinels promote another master', async () => (await this.master()) !== before)
   }
 
   async killMaster(): Promise<RedisServer> {

@@ -10,14 +10,14 @@ import type { StoreUnderTest } from '../../shared/store/testing/conformance.ts'
 
 export const silent = pino({ level: 'silent' })
 
-/** Opens a store that says nothing and is closed when the test ends. */
+/** Opens a store without logs. The end of the test closes it. */
 export async function openRedisStore(options: Partial<RedisStoreOptions> & { url: string }): Promise<Store> {
   const store = await redisStore({ log: silent, ...options })
   onTestFinished(() => store.close())
   return store
 }
 
-/** A store for the conformance suite, in which lifetimes really pass. */
+/** A store for the conformance suite of stores, in which lifetimes pass in real time. */
 export async function storeUnderTest(options: { url: string; keyPrefix: string }): Promise<StoreUnderTest> {
   return {
     store: await redisStore({ log: silent, ...options }),
@@ -27,7 +27,7 @@ export async function storeUnderTest(options: { url: string; keyPrefix: string }
   }
 }
 
-/** Calls `work` until it succeeds; meanwhile it may fail with `StoreUnavailable` alone. Gives up after 15 s. */
+/** Calls `work` until it resolves, at most for 15 s. Any rejection other than `StoreUnavailable` fails the test. */
 export async function whenBack<T>(work: () => Promise<T>): Promise<T> {
   const until = performance.now() + 15_000
   for (;;) {
@@ -40,22 +40,22 @@ export async function whenBack<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
-/** The milliseconds until `call` rejects, which must be with `StoreUnavailable`. */
+/** Returns the milliseconds until `call` rejects. Any outcome other than `StoreUnavailable` fails the test. */
 export async function unavailableAfter(call: Promise<unknown>): Promise<number> {
   const start = performance.now()
   await expect(call).rejects.toBeInstanceOf(StoreUnavailable)
   return performance.now() - start
 }
 
-/** Subscribes to `channel`; gives what it has heard, as text, and how many gaps it was told of. */
+/** Subscribes to `channel`. Returns the received messages as text, and the number of reported gaps. */
 export async function listening(store: Store, channel: string): Promise<{ heard: string[]; gaps: number }> {
-  const told: { heard: string[]; gaps: number } = { heard: [], gaps: 0 }
-  const hear = (message: Uint8Array) => void told.heard.push(new TextDecoder().decode(message))
-  await store.bus.subscribe(channel, hear, () => told.gaps++)
-  return told
+  const received: { heard: string[]; gaps: number } = { heard: [], gaps: 0 }
+  const receive = (message: Uint8Array) => void received.heard.push(new TextDecoder().decode(message))
+  await store.bus.subscribe(channel, receive, () => received.gaps++)
+  return received
 }
 
-/** A logger, and what it has written. */
+/** A logger, with a function that returns its lines. */
 export function recordingLog(): { log: Logger; logged: () => string } {
   let written = ''
   const sink = new Writable({
@@ -67,7 +67,7 @@ export function recordingLog(): { log: Logger; logged: () => string } {
   return { log: pino({ level: 'debug' }, sink), logged: () => written }
 }
 
-/** A key prefix no one else uses on the shared Redis; what was stored under it is removed when the test has ended. */
+/** Returns a random key prefix for the shared Redis. The end of the test removes the keys with this prefix. */
 export function freshPrefix(): string {
   const prefix = `test-${randomToken(systemRandom, 12)}:`
   onTestFinished(() => removeKeys(inject('redisUrl'), prefix))

@@ -5,18 +5,18 @@ import { basename, dirname, join } from 'node:path'
 
 const PREFIX = 'roomful-tests-'
 
-/** What a run of tests leaves on the machine. */
+/** Folder of one test run. */
 interface RunFolder {
-  /** Everything temporary goes below it when it is in TMPDIR, which also tells the processes of the run from others. */
+  /** Value of TMPDIR. All temporary files go below it, and it identifies the processes of the run. */
   readonly path: string
-  /** Ends every process of the run but those of its test runner, and removes the folder. Gives the commands of those it found. */
+  /** Ends all processes of the run except the test runner's, and removes the folder. Returns the commands of the ended processes. */
   close(): Promise<string[]>
 }
 
 /**
- * A folder for all that the tests of one run put down, below `temporary`. A test that fails, or whose worker is killed, cannot clean up
- * behind itself: this does, also behind runs that were killed as a whole. Where another tier of this run has made its folder the one for
- * temporary files, the new one is beside it: a socket cannot be opened under a path of more than 107 bytes.
+ * Creates the folder of a run below `temporary`, and removes the folders of runs that were killed. A test that fails, or whose worker is
+ * killed, cannot remove its files itself. If `temporary` is the folder of another tier of this run, the new folder is beside it: the path of
+ * a socket has at most 107 bytes.
  */
 export async function openRunFolder(temporary = tmpdir()): Promise<RunFolder> {
   const base = basename(temporary).startsWith(`${PREFIX}${process.pid}-`) ? dirname(temporary) : temporary
@@ -29,15 +29,15 @@ export async function openRunFolder(temporary = tmpdir()): Promise<RunFolder> {
 }
 
 /**
- * Environment of a process that a test starts: where programs and temporary files are, and the compiled code that processes of the run share.
- * Nothing else of the machine's environment may change what is tested.
+ * Environment of a process that a test starts: the paths of programs and temporary files, and the compiled code that processes of the run
+ * share. No other variable of the machine may change a test.
  */
 export const runEnvironment = (): NodeJS.ProcessEnv => {
   const { PATH, HOME, TMPDIR, NODE_COMPILE_CACHE } = process.env
   return { PATH, HOME, TMPDIR, NODE_COMPILE_CACHE }
 }
 
-/** A new folder for files of a test. It goes at the end of the run, as all that tests put into the folder for temporary files. */
+/** Creates a folder for files of a test. The end of the run removes it. */
 export const newFolder = (): Promise<string> => mkdtemp(join(tmpdir(), 'files-'))
 
 async function clear(folder: string): Promise<string[]> {
@@ -47,14 +47,14 @@ async function clear(folder: string): Promise<string[]> {
     try {
       process.kill(pid, 'SIGKILL')
     } catch {
-      // It has ended by itself.
+      // The process has ended.
     }
   }
   await rm(folder, { recursive: true, force: true, maxRetries: 5 })
   return commands
 }
 
-/** Every process whose TMPDIR this is, but for the workers of the test runner, which are its own children. None where there is no /proc. */
+/** Returns the processes with this TMPDIR, without the children of this process: those are workers of the test runner. Empty without /proc. */
 async function processesOf(folder: string): Promise<{ pid: number; command: string }[]> {
   const pids = (await readdir('/proc').catch((): string[] => [])).filter((name) => /^\d+$/.test(name))
   const found = await Promise.all(
@@ -73,7 +73,7 @@ async function processesOf(folder: string): Promise<{ pid: number; command: stri
   return found.flat()
 }
 
-/** Every process of this machine, but for dead ones that no one has buried. */
+/** Returns all processes of this machine, without zombies. */
 const processes = (): { readonly pid: number; readonly parent: number }[] =>
   execFileSync('ps', ['-eo', 'pid=,ppid=,stat='], { encoding: 'utf8' })
     .trim()
@@ -82,7 +82,7 @@ const processes = (): { readonly pid: number; readonly parent: number }[] =>
     .filter(([, , state]) => !state!.startsWith('Z'))
     .map(([pid, parent]) => ({ pid: Number(pid), parent: Number(parent) }))
 
-/** The process `root` and all below it, as they are now. */
+/** Returns `root` and its descendants. */
 export function processTree(root: number): number[] {
   const all = processes()
   const below = (of: number): number[] => [
@@ -92,7 +92,7 @@ export function processTree(root: number): number[] {
   return below(root)
 }
 
-/** Those of the processes that are still there. */
+/** Returns the processes that still exist. */
 export function stillThere(pids: readonly number[]): number[] {
   const all = new Set(processes().map(({ pid }) => pid))
   return pids.filter((pid) => all.has(pid))

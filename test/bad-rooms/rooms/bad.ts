@@ -2,7 +2,7 @@ import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { defineRoom } from 'roomful'
 import { type Fault, type Hook, runFault } from '../faults.ts'
 
-/** Schema that accepts every value, after it has run the fault in it if `hook` is the fault's. */
+/** Schema that accepts every value. If `hook` is the hook of the fault in the value, runs the fault first. */
 const schema = <T>(hook?: Hook, faultOf = (value: T) => value as Fault): StandardSchemaV1<T> => ({
   '~standard': {
     version: 1,
@@ -16,7 +16,7 @@ const schema = <T>(hook?: Hook, faultOf = (value: T) => value as Fault): Standar
 
 const sound = schema<Fault>()
 
-/** Room type whose hooks run the fault that its join options, its state or a message names. */
+/** Room type whose hooks run the fault in its join options, its state or a message. */
 export default defineRoom({
   type: 'bad',
   options: schema<{ fault: Fault }>('optionsValidator', ({ fault }) => fault),
@@ -72,7 +72,7 @@ export default defineRoom({
     runFault('admitAfterAwait', fault)
   },
   onJoin(state, _member, ctx, { fault }) {
-    // A change, so that there is something to save.
+    // Without a change, the room would not save.
     state.hits += 1
     runFault('onJoin', fault)
     if (fault.hook === 'onTimer' || fault.hook === 'timerValidator') ctx.after(50, 'bell', fault)

@@ -1,16 +1,16 @@
 import { defineRoom } from 'roomful'
 import * as v from 'valibot'
 
-/** What a room has applied of one player, whose messages are numbered from 1 on. */
+/** Applied messages of one player, by their numbers from 1. */
 export interface Applied {
   last: number
   /** Numbers that were skipped: ranges from the first to the last. */
   skipped: [number, number][]
-  /** Messages whose number was not above the last one. */
+  /** Number of messages whose number was not larger than the last one. */
   doubled: number
 }
 
-/** Room type of the honest players. Its state shows which message was lost or applied twice. */
+/** Room type of the honest players. Its state shows lost and repeated messages. */
 export const honest = defineRoom({
   type: 'honest',
   sync: { rate: 20 },

@@ -4,7 +4,7 @@ import { type Fault, runFault } from '../faults.ts'
 /** As in a rolling upgrade: the first node has the old code, the others have the new code. */
 const version = process.env.NODE_ID === 'node-1' ? 1 : 2
 
-/** Room type whose rooms sleep when they are empty. A join at another node than the first migrates them, which runs their fault. */
+/** Room type whose empty rooms sleep. A join at any other node than the first one migrates the room, which runs its fault. */
 export default defineRoom({
   type: 'migrating',
   durability: 'journal',

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { check } from './check.ts'
-import { type FaultKind, VIOLATIONS, type ViolationName } from './history.ts'
+import { type Durability, type FaultKind, VIOLATIONS, type ViolationName } from './history.ts'
 import {
   commits,
   forget,
@@ -427,6 +427,29 @@ describe('a member of a room that ended with its owner', () => {
     expect(told({ after_ms: 9000 })).toEqual(['seat_lost'])
     expect(told({ after_ms: 9000, back: { waits_ms: 0 } })).toEqual([])
     expect(told({ after_ms: 0, back: { waits_ms: 4000 } })).toEqual([])
+  })
+
+  it('loses its seat in a drain if no other node takes rooms, and only then', () => {
+    const drained = (durability: Durability, forget: boolean, other?: FaultKind) => {
+      const scenario = new Scenario(durability)
+      scenario.claim('node_b')
+      scenario.join('ann')
+      if (other) scenario.fault(other, { node: 'node_a' })
+      scenario.fault('drain')
+      scenario.release({ forget })
+      scenario.claim('node_a.2')
+      scenario.loseSeat('ann')
+      return names(scenario.end()).filter((name) => name === 'seat_lost')
+    }
+    expect(drained('none', true, 'drain')).toEqual([])
+    expect(drained('none', true, 'kill')).toEqual([])
+    for (const lost of [
+      drained('none', true),
+      drained('none', true, 'pause'),
+      drained('none', false, 'drain'),
+      drained('snapshot', true, 'drain'),
+    ])
+      expect(lost).toEqual(['seat_lost'])
   })
 
   it('is told later while its node stands still', () => {

@@ -45,40 +45,47 @@ export interface Ownership {
   readonly previous: StoreRecord | undefined
   /** The last owner before that had the room, and not only a claim on one that the store had lost. */
   readonly holder: StoreRecord | undefined
-  /** The owner before had given the room up itself. */
+  /** The owner before had released the room for the next. */
   readonly handed_over: boolean
   /** The store knew nothing of what the room was, although an owner had written it. */
   readonly startedOver: boolean
   /** What the new owner went on from: the last write before its claim. */
   readonly base: StoreRecord | undefined
-  /** Since when faults had kept the owner before from the store; undefined: none explains that it lost the room. */
+  /** Time since which faults explain that the owner before lost the room. Undefined: no fault explains it. */
   readonly outage: number | undefined
 }
 
-/** Whether the owner before had not given the room up, and faults explain that it lost it. */
+/** Whether the owner before had not released the room for the next, and faults explain that it lost the room. */
 export const isCrash = ({ previous, handed_over: handedOver, outage }: Ownership): boolean =>
   previous !== undefined && !handedOver && outage !== undefined
+
+/** Place of a process in the cluster, which its successors take: `node1` of `node1.2`. */
+const placeOf = (node: string): string => node.split('.', 1)[0]!
 
 /** Who owned which room, and what the faults explain of it. */
 export class Ownerships {
   readonly #faults: readonly Fault[]
   readonly #leaseMs: number
   readonly #rooms = new Map<string, Ownership[]>()
+  /** Places of all nodes of the run. */
+  readonly #places: ReadonlySet<string>
 
   constructor({ store, faults, rooms, run }: Pick<History, 'store' | 'faults' | 'rooms' | 'run'>) {
     this.#faults = faults
     this.#leaseMs = run.lease_ms
-    for (const { room } of rooms)
-      this.#rooms.set(
-        room,
-        this.#chain(store.filter((record) => record.room === room && record.ok !== false)),
-      )
+    const nodes = [...store.map(({ node }) => node), ...faults.flatMap(({ node }) => node ?? [])]
+    this.#places = new Set(nodes.map(placeOf))
+    for (const { room, durability } of rooms) {
+      const calls = store.filter((record) => record.room === room && record.ok !== false)
+      this.#rooms.set(room, this.#chain(calls, durability === 'none'))
+    }
   }
 
-  #chain(calls: readonly StoreRecord[]): Ownership[] {
+  #chain(calls: readonly StoreRecord[], isKeptNowhere: boolean): Ownership[] {
     const claims = calls.filter(({ kind, ok }) => kind === 'claim' && ok).sort((a, b) => a.epoch - b.epoch)
     const unanswered = calls.filter(({ kind, ok }) => kind === 'claim' && ok === undefined)
-    const released = new Set(calls.filter(({ kind }) => kind === 'release').map(({ epoch }) => epoch))
+    const releases = calls.filter(({ kind }) => kind === 'release')
+    const released = new Set(releases.map(({ epoch }) => epoch))
     const writes = calls.filter(({ kind }) => kind === 'commit' || kind === 'snapshot')
     const written = new Set(writes.filter(({ ok }) => ok).map(({ epoch }) => epoch))
     let holder: StoreRecord | undefined
@@ -90,6 +97,9 @@ export class Ownerships {
       if (previous && (written.has(previous.epoch) || (holder && !startedOver))) holder = previous
       startedOver = holder !== undefined && claim.version === 0
       if (startedOver) life = claim.epoch
+      const end =
+        isKeptNowhere &&
+        releases.find((release) => release.epoch === previous?.epoch && this.#hasNoSuccessor(release))
       const before = writes.filter(
         ({ version, epoch }) => version === claim.version - 1 && epoch >= life && epoch < claim.epoch,
       )
@@ -97,12 +107,31 @@ export class Ownerships {
         claim,
         previous,
         holder,
-        handed_over: previous !== undefined && released.has(previous.epoch),
+        handed_over: previous !== undefined && released.has(previous.epoch) && !end,
         startedOver,
         base: before.find(({ ok }) => ok) ?? before[0],
-        outage: previous && this.#lostBy(previous, claim, unanswered),
+        outage: end ? end.began : previous && this.#lostBy(previous, claim, unanswered),
       }
     })
+  }
+
+  /** Whether a node ended a room because it drained while all others were draining or down. A room that is kept nowhere then ends. */
+  #hasNoSuccessor({ node, began, forget = false }: StoreRecord): boolean {
+    const isGone = (place: string, kinds: readonly FaultKind[]): boolean =>
+      this.#faults.some(
+        (fault) =>
+          fault.node !== undefined &&
+          placeOf(fault.node) === place &&
+          kinds.includes(fault.kind) &&
+          fault.at <= began &&
+          began <= fault.until + DETECTED_LEASES * this.#leaseMs,
+      )
+    const own = placeOf(node)
+    return (
+      forget &&
+      isGone(own, ['drain']) &&
+      [...this.#places].every((place) => place === own || isGone(place, ['drain', 'kill']))
+    )
   }
 
   /** Since when faults had kept the owner `previous` from the store when it lost its room to `claim`, or before to a claim that got no answer. */
@@ -288,7 +317,8 @@ function lasting(faults: readonly Fault[], at: number, apartMs: number): number 
 /** What excuses a member that sees something go which a promise would otherwise keep. */
 const EXCUSES = {
   take_over: 'a snapshot room went to another owner after a crash',
-  room_ended: 'a room that is kept nowhere ended with its owner',
+  room_ended:
+    'a room that is kept nowhere ended with its owner: in a crash, or in a drain without a successor',
   store_lost: 'the store lost its data while the owner was away',
   session_lost: 'the store lost its data with the session in it',
   race: 'the client itself took its session up twice',

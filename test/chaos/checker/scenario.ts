@@ -301,8 +301,10 @@ export class Scenario {
     this.#at += ms
   }
 
-  release(): void {
+  /** The owner releases the room for the next, or ends it (`forget`). */
+  release({ forget = false } = {}): void {
     this.#record('release', true)
+    if (forget) Object.assign(this.store.at(-1)!, { forget })
   }
 
   end(): OpenHistory {

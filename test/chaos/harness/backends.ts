@@ -19,19 +19,19 @@ import type { OwnedRoom, System, SystemControl } from './system.ts'
 type Bank = ReturnType<typeof bankRoom>
 type Note = (note: Without<BackendRecord, 'at'>) => void
 
-/** A run ends with this timeout behind it, so calls that wait for a lost room give up earlier than by default. */
+/** Shorter than the default, because calls that wait for a lost room would delay the end of the run. */
 const TIMEOUT_MS = 8000
 const LAST_TIMEOUT_MS = 25_000
-/** So many calls are repeated at a time at the end. */
-const LAST_AT_ONCE = 4
-/** Rooms keep 2,000 outcomes for ten minutes: a longer run has fewer calls a second. */
+/** Number of concurrent calls at the end, when all calls are repeated. */
+const LAST_CONCURRENT = 4
+/** A room keeps 2,000 outcomes for ten minutes. With more calls per second, outcomes would be deleted during a run. */
 const PAUSE_MS = 120
 const GUESTS = 3
 const LOOK_MS = 200
-/** Answers that say nothing of a call: it is sent again. */
-const PUT_OFF = [429, 502, 503, 504]
+/** Statuses that are no outcome of a call. The SDK repeats the request. */
+const NO_OUTCOME = [429, 502, 503, 504]
 
-/** A call that was made. */
+/** A call with its idempotency id. */
 interface Call {
   readonly id: string
   readonly room: string
@@ -48,7 +48,7 @@ interface BackendsOptions {
   readonly control: SystemControl
 }
 
-/** Backends that call banks, repeat calls of each other, end banks, kick and ban; the guests that sit there; and the webhook. */
+/** Backends that call banks, repeat each other's calls, close banks, kick and ban. Also the guests in the banks, and the webhook. */
 export class Backends {
   readonly rooms: BackendHistory['rooms'] = (['journal', 'snapshot', 'journal'] as const).map(
     (durability, i) => ({
@@ -64,8 +64,9 @@ export class Backends {
   readonly #key: string
   readonly #working: Promise<void>[] = []
   #resting = false
-  #settled = false
-  /** Ends of bans that are not confirmed. */
+  /** True when all last calls have their answers. */
+  #finished = false
+  /** Players whose unban is not confirmed. */
   readonly #banned = new Set<string>()
 
   private constructor(options: BackendsOptions, key: string, guests: Guest[], random: SeededRandom) {
@@ -107,17 +108,17 @@ export class Backends {
     this.#working.push(this.#moderate())
   }
 
-  /** From now on, no new calls: what has no answer gets one, and everything is asked once more. */
+  /** Stops new calls, and repeats all calls until each has an answer. */
   rest(): void {
     this.#resting = true
     for (const guest of this.#guests) guest.rest()
     void this.#last().finally(() => {
-      this.#settled = true
+      this.#finished = true
     })
   }
 
-  /** Resolves when every call is answered, the guests have seats, and every notice has arrived, or after `withinMs`. */
-  async settled(withinMs: number): Promise<boolean> {
+  /** Resolves to true when all calls are answered, all guests have seats and all notices have arrived. Resolves to false after `withinMs`. */
+  async finished(withinMs: number): Promise<boolean> {
     const { system, project_id: projectId } = this.#options
     const deadline = system.clock.monotonic() + withinMs
     const store = await system.openStore()
@@ -127,7 +128,7 @@ export class Backends {
           this.rooms.map(({ room }) => store.notices.count(`${projectId}/${room}`)),
         )
         const isEmpty = waiting.every((count) => count === 0)
-        if (this.#settled && isEmpty && this.#guests.every(({ seated }) => seated)) return true
+        if (this.#finished && isEmpty && this.#guests.every(({ seated }) => seated)) return true
         if (system.clock.monotonic() > deadline) return false
         await sleep(system.clock, LOOK_MS)
       }
@@ -141,7 +142,7 @@ export class Backends {
     for (const guest of this.#guests) guest.close()
   }
 
-  /** Everything up to `at`; `banks`: as their owners describe them then. */
+  /** Returns all records up to `at`. `banks`: the banks at that time. */
   history(at: number, banks: readonly OwnedRoom[]): BackendHistory {
     return {
       rooms: this.rooms,
@@ -180,7 +181,7 @@ export class Backends {
     }
   }
 
-  /** Sends a call, also one that was sent before. `fetch` writes down what comes of it. */
+  /** Sends a call, or repeats it. The backend's `fetch` records the answer. */
   async #send({ id, room: roomId, what, refuse, notices }: Call, timeoutMs: number): Promise<void> {
     const [type = '', key = ''] = roomId.split(':')
     const room = this.#game(timeoutMs, id).room<Bank>(type as 'chaos-bank-journal', key)
@@ -192,7 +193,7 @@ export class Backends {
     }
   }
 
-  /** A backend of which one call in ten loses its answer on the way. */
+  /** Creates a backend that loses one of ten answers. */
   #game(timeoutMs: number, call?: string): Backend {
     const { system, control, project_id: projectId } = this.#options
     const random: Random = { float: () => this.#random.float(), bytes: (count) => systemRandom.bytes(count) }
@@ -202,7 +203,7 @@ export class Backends {
         fetch: async (url, init) => {
           const response = await (control.fetch ?? fetch)(url, init)
           const body = await response.text()
-          if (call !== undefined && !PUT_OFF.includes(response.status))
+          if (call !== undefined && !NO_OUTCOME.includes(response.status))
             this.#answered(call, response.status, body)
           if (!this.#resting && this.#random.float() < 0.1) throw new TypeError('the answer is lost')
           return new Response(body, response)
@@ -223,7 +224,7 @@ export class Backends {
     this.#note({ kind: 'answered', call, code, answer: `${code}: ${detail}` })
   }
 
-  /** Kicks and bans one guest after the other, so that each knows of one decision at a time. */
+  /** Kicks and bans one guest after the other, so that each guest is affected by one decision at a time. */
   async #moderate(): Promise<void> {
     const { clock } = this.#options.system
     for (let n = 0; !this.#resting; n++) {
@@ -253,15 +254,15 @@ export class Backends {
   async #last(): Promise<void> {
     await Promise.all(this.#working)
     for (const sub of this.#banned) await this.#unban(this.#game(LAST_TIMEOUT_MS), sub)
-    const left = [...this.#calls]
+    const queued = [...this.#calls]
     const work = async () => {
-      for (let call = left.shift(); call; call = left.shift()) await this.#send(call, LAST_TIMEOUT_MS)
+      for (let call = queued.shift(); call; call = queued.shift()) await this.#send(call, LAST_TIMEOUT_MS)
     }
-    await Promise.all(Array.from({ length: LAST_AT_ONCE }, work))
+    await Promise.all(Array.from({ length: LAST_CONCURRENT }, work))
   }
 }
 
-/** Resolves to undefined where a request fails: then it may have been carried out or not. */
+/** Resolves to undefined if a request fails. The request may or may not have been carried out. */
 async function answerOf<T>(request: Promise<T>): Promise<T | undefined> {
   try {
     return await request
@@ -283,7 +284,7 @@ interface GuestParts {
 
 const CONNECT_AGAIN_MS = 150
 
-/** A player with the SDK who sits in a bank, and comes back as soon as it may. */
+/** A player with the SDK who joins a bank, and joins again after it has lost its seat. */
 class Guest {
   readonly #parts: GuestParts
   readonly #network: Network
@@ -292,7 +293,7 @@ class Guest {
   #seat: { readonly room: string; readonly member: string } | undefined
   /** Node of its last connection. */
   #node = ''
-  /** Node of which it was noted last that it is online there. */
+  /** Node of the last record `online`. Undefined: the last record is `offline`. */
   #onlineAt: string | undefined
   #resting = false
   #closed = false
@@ -307,7 +308,7 @@ class Guest {
       (door, socket) =>
         socket.once('open', () => {
           this.#node = door.node
-          // A client moves from a node that drains without a change of its status.
+          // A client that moves from a draining node stays online.
           this.#changed()
         }),
     )
@@ -317,7 +318,7 @@ class Guest {
     return this.#parts.sub
   }
 
-  /** The bank that it sits in. */
+  /** Bank in which it has a seat. */
   get room(): string | undefined {
     return this.#seat?.room
   }
@@ -335,7 +336,7 @@ class Guest {
     )
   }
 
-  /** From now on, it stays where it is. */
+  /** From now on, the guest does not leave its bank. */
   rest(): void {
     this.#resting = true
   }
@@ -383,7 +384,7 @@ class Guest {
     this.#changed()
   }
 
-  /** Writes down what has changed of its connection and its seat. */
+  /** Records changes of its connection and its seat. */
   #changed(): void {
     const { sub, note } = this.#parts
     const node = this.#client?.status === 'online' ? this.#node : undefined
@@ -400,10 +401,10 @@ class Guest {
 }
 
 const KEY = Buffer.from('the key of the notices of chaos')
-/** Longer than a node waits for an answer. */
+/** Longer than a node's timeout for a notice. */
 const LATE_MS = 2500
 
-/** What it does with a notice. */
+/** Reaction of the webhook to a notice. */
 export type Mood = 'accepts' | 'fails' | 'silent' | 'late'
 
 /** The webhook of the backends of a run. */
@@ -413,7 +414,7 @@ export interface Notices {
   mood: () => Mood
 }
 
-/** The webhook of a backend (`NOTIFY_URL`). It fails, does not answer, or answers when the node has given up, as its `mood` says. */
+/** The webhook of a backend (`NOTIFY_URL`). Depending on its `mood` it accepts, fails, does not answer, or answers after the node's timeout. */
 export class NoticeReceiver implements Notices {
   /** Value of `NOTIFY_SECRET`. */
   readonly secret = `whsec_${KEY.toString('base64')}`
@@ -445,7 +446,7 @@ export class NoticeReceiver implements Notices {
       'webhook-timestamp': timestamp,
       'webhook-signature': signature,
     } = request.headers
-    // The time is not looked at: the clocks of nodes jump.
+    // The time is not checked, because the clocks of nodes jump.
     const expected = createHmac('sha256', KEY).update(`${id}.${timestamp}.${body}`).digest('base64')
     if (signature !== `v1,${expected}`) return void response.writeHead(401).end()
     const mood = this.mood()

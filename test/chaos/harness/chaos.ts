@@ -9,7 +9,7 @@ import { Cluster } from './cluster.ts'
 import { LEASE_MS, Run, type RunOptions } from './run.ts'
 
 export interface ChaosOptions extends RunOptions {
-  /** Where logs and histories go; it goes when everything held, unless they are to be kept. */
+  /** Folder of logs and histories. Deleted if every guarantee held and `keep` is false. */
   readonly folder: string
   readonly keep: boolean
 }
@@ -18,13 +18,13 @@ export interface ChaosResult {
   readonly history: History
   readonly violations: readonly Violation[]
   readonly excused: ExcusedShare
-  /** Where logs and histories are; undefined when they were not kept. */
+  /** Folder of logs and histories. Undefined: deleted. */
   readonly folder: string | undefined
 }
 
 const PROGRESS_MS = 5000
 
-/** One run: starts everything, breaks it as the seed says, heals it, and checks what everyone saw. */
+/** Runs a cluster with the faults of one seed, waits until all faults are over, and checks the history. */
 export async function runChaos(options: ChaosOptions): Promise<ChaosResult> {
   const { nodes, unfenced, direct, folder } = options
   await mkdir(folder, { recursive: true })
@@ -44,7 +44,7 @@ export async function runChaos(options: ChaosOptions): Promise<ChaosResult> {
   }
 }
 
-/** The history of a run, with progress for people, and with the times in which this process, which all links go through, stood still. */
+/** Prints the progress of a run, and adds the stalls of this process to its history: all store connections of the nodes pass through it. */
 async function watched(run: Run, { say }: RunOptions): Promise<History> {
   const stalls: Fault[] = []
   const began = performance.now()
@@ -62,34 +62,34 @@ async function watched(run: Run, { say }: RunOptions): Promise<History> {
   }
 }
 
-/** A run that is so much longer than its faults hangs. */
+/** A run that takes this much longer than its faults counts as hanging. */
 const MOST_SECONDS_MORE = 180
 
-/** What the process of one seed tells its parent when its run is over. */
+/** Message from the process of one seed to its parent at the end of the run. */
 export interface SeedOutcome {
   readonly held: boolean
   readonly summary: string
-  /** Absent where the run itself failed. */
+  /** Absent: the run itself failed. */
   readonly excused?: ExcusedShare
 }
 
 interface SeedsOptions {
   readonly seeds: readonly number[]
-  /** How many run at once. */
+  /** Number of processes that run at the same time. */
   readonly parallel: number
   readonly seconds: number
-  /** The command that runs one seed, but for its seed and folder. */
+  /** Program and arguments that run one seed, without seed and folder. */
   readonly command: readonly string[]
-  /** Gets a folder for each seed that failed: the whole report, the history and all logs. */
+  /** Receives a folder for each failed seed, with report, history and logs. */
   readonly folder: string
-  /** Keep also what held. */
+  /** Keeps the folders of all seeds. */
   readonly keep: boolean
-  /** Whether to end with the first seed that fails. */
+  /** Stops at the first seed that fails. */
   readonly stop_at_failure: boolean
   readonly say: (line: string) => void
 }
 
-/** Runs many seeds, each in a process of its own, so that none takes another with it. Gives the seeds that did not hold. */
+/** Runs each seed in a separate process, so that a crash affects one seed only. Returns the seeds that failed. */
 export async function runSeeds(options: SeedsOptions): Promise<number[]> {
   const { seeds, parallel, say, stop_at_failure: stopAtFailure } = options
   const waiting = [...seeds]
@@ -124,11 +124,11 @@ export async function runSeeds(options: SeedsOptions): Promise<number[]> {
 
 async function runSeed(seed: number, { command, folder, keep, seconds }: SeedsOptions): Promise<SeedOutcome> {
   const own = join(folder, `seed-${seed}`)
-  // What an earlier run of the seed has left there would be read as part of this one.
+  // Files of an earlier run of this seed would be read as part of this run.
   await rm(own, { recursive: true, force: true })
   await mkdir(own, { recursive: true })
   const [program = '', ...args] = command
-  // A process group: what hangs is ended with everything that it has started.
+  // A process group, so that a run that hangs is ended with all its child processes.
   const child = spawn(program, [...args, '--seed', String(seed), '--folder', own], {
     stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
     detached: true,
@@ -158,7 +158,7 @@ async function runSeed(seed: number, { command, folder, keep, seconds }: SeedsOp
   })
   clearTimeout(watchdog)
   process.off('exit', end)
-  // Whatever of it is left.
+  // Ends child processes that the run has left.
   end()
   const last = output.trim().split('\n').at(-1)
   outcome ??= { held: false, summary: hangs ? 'HANGS' : `ENDED with ${code}: ${last}` }
@@ -172,6 +172,6 @@ function endGroup({ pid }: ChildProcess): void {
   try {
     process.kill(-pid, 'SIGKILL')
   } catch {
-    // It is gone.
+    // The group has ended.
   }
 }

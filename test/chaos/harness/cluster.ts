@@ -36,32 +36,32 @@ export interface ClusterOptions {
   readonly nodes: number
   readonly lease_ms: number
   readonly unfenced: boolean
-  /** Nodes have addresses of their own. */
+  /** Nodes have separate addresses. */
   readonly direct: boolean
-  /** Where logs and histories go. */
+  /** Folder of logs and histories. */
   readonly folder: string
 }
 
-/** A place for a node: one process after the other, all behind the same faulty link. */
+/** Place for a node. Its processes, one after the other, use the same faulty link. */
 interface Slot {
-  /** Process of the cluster. */
+  /** Name of the process in the `LocalCluster`. */
   readonly name: string
   readonly link: FaultyLink
   lives: number
   node: NodeLife | undefined
 }
 
-/** What a cluster has that is not a process of `LocalCluster`. */
+/** Parts of a cluster that are not processes of `LocalCluster`. */
 interface Surroundings {
   /** Redis of the nodes. */
   readonly redis: RedisServer
-  /** Redis of control, which is never broken: projects and keys. */
+  /** Redis of control, with projects and keys. It has no faults. */
   readonly controlRedis: RedisServer
   readonly notices: NoticeReceiver
   readonly slots: readonly Slot[]
 }
 
-/** Redis, control and the nodes of a run: real processes. */
+/** Redis, control and the nodes of a run, as real processes. */
 export class Cluster implements System {
   readonly clock = machineClock
   readonly dial = undefined
@@ -70,7 +70,7 @@ export class Cluster implements System {
   readonly #options: ClusterOptions
   readonly #processes: LocalCluster
   readonly #around: Surroundings
-  /** Every life there was. */
+  /** All processes of nodes since the start of the run. */
   readonly #lives: NodeLife[] = []
   #closed = false
 
@@ -196,7 +196,7 @@ export class Cluster implements System {
 
   #slot(slotNumber: number): Slot {
     const slot = this.#around.slots[slotNumber]
-    if (!slot) throw new Error(`there is no node ${slotNumber}`)
+    if (!slot) throw new Error(`slot is ${slotNumber}: use a number below ${this.#around.slots.length}`)
     return slot
   }
 }
@@ -204,12 +204,12 @@ export class Cluster implements System {
 const MAIN = fileURLToPath(new URL('../node/main.ts', import.meta.url))
 const CONTROL = fileURLToPath(new URL('../node/control.ts', import.meta.url))
 
-/** Name of the present life of a slot's node. */
+/** Node id of the slot's present process. */
 const lifeOf = ({ name, lives }: Slot): string => `${name.replace('-', '')}.${lives}`
 
 const historyFile = ({ folder }: ClusterOptions, life: string): string => join(folder, `${life}.store`)
 
-/** Prepares the processes. Each life of a node has a name and a history of its own; the log of a process has all of its lives. */
+/** Prepares the processes. Each process of a node has a separate id and history. All processes of a slot share a log. */
 function prepare(
   options: ClusterOptions,
   { redis, controlRedis, notices, slots }: Surroundings,
@@ -226,7 +226,7 @@ function prepare(
     env: {
       ...runEnvironment(),
       REDIS_URL: redis.url,
-      // A node needs a folder; these nodes bring their own room types.
+      // The variable is required, but these nodes do not read the folder: `node/main.ts` has their room types.
       ROOMS_DIR: folder,
       NODE_LEASE_MS: String(options.lease_ms),
       DRAIN_SECONDS: '5',
@@ -260,10 +260,10 @@ const storeSwitch = (redis: RedisServer): StoreSwitch => ({
   resume: () => redis.resume(),
 })
 
-/** Longer than any save takes; the pause of the writers ends with the server. */
+/** Longer than a save takes. The pause of the writers ends with the server. */
 const WRITERS_WAIT_MS = 60_000
 
-/** Ends a Redis so that everything that was ever answered is there after `startRedisAgain`; its `stop` alone ends it as a crash without any persistence does. */
+/** Saves all acknowledged writes, then ends a Redis. `startRedisAgain` loads them. (`RedisServer.stop` alone loses everything.) */
 async function stopKeeping(redis: RedisServer): Promise<void> {
   await ask(redis, async (client) => {
     await client.client('PAUSE', WRITERS_WAIT_MS, 'WRITE')
@@ -274,12 +274,12 @@ async function stopKeeping(redis: RedisServer): Promise<void> {
 
 async function startRedisAgain(redis: RedisServer): Promise<void> {
   await redis.start()
-  // A file that stayed would bring back old data at a later start.
+  // Otherwise a later start would load this old file.
   const [, folder] = (await ask(redis, (client) => client.config('GET', 'dir'))) as [string, string]
   await rm(join(folder, 'dump.rdb'), { force: true })
 }
 
-/** Waits for the answer for as long as that takes: the machine is busy. */
+/** Sends commands to a Redis without a timeout, because the machine may be overloaded. */
 async function ask<T>({ url }: RedisServer, work: (client: Redis) => Promise<T>): Promise<T> {
   const client = new Redis(url, { lazyConnect: true })
   try {
@@ -290,10 +290,10 @@ async function ask<T>({ url }: RedisServer, work: (client: Redis) => Promise<T>)
   }
 }
 
-/** One life of a node, with what it did to the store. */
+/** One process of a node, and its history. */
 class NodeLife implements SystemNode {
   readonly node: string
-  /** Addresses, from its start on. */
+  /** Addresses. Empty before the process has started. */
   wsUrl = ''
   adminUrl = ''
   readonly #child: Child
@@ -306,7 +306,7 @@ class NodeLife implements SystemNode {
     this.#history = history
   }
 
-  /** Resolves when it serves. Rejects when it ends before. */
+  /** Resolves when the node serves. Rejects when the process ends before. */
   async start(): Promise<void> {
     const starting = this.#child.start()
     void this.#child.ended.then(() => {
@@ -318,7 +318,7 @@ class NodeLife implements SystemNode {
     this.adminUrl = adminUrl
   }
 
-  /** The process may have another life since. */
+  /** False after the end of this process, also if the slot's next process runs. */
   get alive(): boolean {
     return this.#endedAt === undefined
   }
@@ -343,12 +343,12 @@ class NodeLife implements SystemNode {
     if (this.alive) this.#child.send({ jumpMs: ms })
   }
 
-  /** Everything it asked of the store's room records, and when it could not get on. */
+  /** Returns the store calls and stalls of this process. */
   history(): StoreHistory {
     try {
       return readStoreLines(storeLinesIn(readFileSync(this.#history, 'utf8')), this.#endedAt ?? machineNow())
     } catch {
-      // It ended before it opened the file.
+      // The process ended before it opened the file.
       return { calls: [], stalls: [], sessions: [], tasks: [], late: [] }
     }
   }

@@ -14,7 +14,7 @@ import { ANY_NODE, actUntil, marked, Network } from './sdk-player.ts'
 
 type Lobby = typeof lobbyRoom
 
-/** What lobby players tell each other outside of the service. */
+/** Data that lobby players share outside of the service. */
 interface Board {
   readonly subs: readonly string[]
   /** The latest codes, oldest first. */
@@ -33,7 +33,7 @@ const QUERY_MS = 300
 const CODES = 4
 const EVERYTHING = { full: true, limit: 100 } as const
 
-/** A player with the SDK who goes from room to room: by `joinOrCreate`, `create`, codes and reservations. It watches the list and queries it. */
+/** A player with the SDK who moves between rooms by `joinOrCreate`, `create`, codes and reservations. It also watches and queries the list. */
 export class LobbyPlayer {
   readonly #parts: LobbyPlayerParts
   readonly #network: Network
@@ -65,7 +65,7 @@ export class LobbyPlayer {
     return this.#parts.name
   }
 
-  /** Last result of its watch. */
+  /** Latest result of the player's watch. */
   get rows(): readonly ListedRow[] {
     return this.#rows
   }
@@ -86,7 +86,7 @@ export class LobbyPlayer {
     void this.#query()
   }
 
-  /** From now on, it only looks for a room, if it has none. */
+  /** From now on, the player only joins a room if it has none. */
   rest(): void {
     this.#resting = true
   }
@@ -155,8 +155,8 @@ export class LobbyPlayer {
       await this.#find('reservation', join, invitation)
     } else if (this.#room) await this.#play(this.#room, draw)
     else if (draw < 0.3 && board.codes.length > 0) {
-      const told = board.codes[Math.floor(random() * board.codes.length)]!
-      await this.#find('code', () => client.joinByCode<Lobby>(told.code!), told)
+      const shared = board.codes[Math.floor(random() * board.codes.length)]!
+      await this.#find('code', () => client.joinByCode<Lobby>(shared.code!), shared)
     } else if (draw < 0.45) await this.#find('create', () => client.create('chaos-lobby', {}))
     else await this.#find('joinOrCreate', () => client.joinOrCreate('chaos-lobby', {}))
   }
@@ -180,7 +180,7 @@ export class LobbyPlayer {
 
   async #find(by: FoundBy, join: () => Promise<Room<Lobby>>, expected?: Expected): Promise<void> {
     const { note, clock } = this.#parts
-    const told = expected && { expected }
+    const because = expected && { expected }
     try {
       const room = await join()
       this.#room = room
@@ -188,10 +188,10 @@ export class LobbyPlayer {
       room.onLeave(() => {
         if (this.#room === room) this.#room = undefined
       })
-      note({ kind: 'found', by, room: room.id, code: room.code, ...told })
+      note({ kind: 'found', by, room: room.id, code: room.code, ...because })
     } catch (error) {
       if (!(error instanceof RoomfulError)) throw error
-      note({ kind: 'not_found', by, error: error.code, ...told })
+      note({ kind: 'not_found', by, error: error.code, ...because })
     }
   }
 

@@ -4,8 +4,8 @@ import { type PlannedFault, planFaults } from './plan.ts'
 const options = { seconds: 120, nodes: 3, clients: 24, lease_ms: 1000, control: true }
 const plans = () => Array.from({ length: 50 }, (_, seed) => planFaults({ ...options, seed }))
 
-/** Which nodes are down, cut off or on their way out at a moment. */
-const out = (plan: readonly PlannedFault[], atMs: number) =>
+/** Nodes that are down, cut off or draining at a moment. */
+const disabledAt = (plan: readonly PlannedFault[], atMs: number) =>
   new Set(
     plan
       .filter(({ kind }) => ['kill', 'pause', 'delay', 'blackhole', 'drain'].includes(kind))
@@ -13,16 +13,16 @@ const out = (plan: readonly PlannedFault[], atMs: number) =>
       .map(({ node }) => node),
   )
 
-describe('the faults of a seed', () => {
-  it('leave one node alone at any time, and are over when the run ends', () => {
+describe('planFaults', () => {
+  it('spares at least one node at any time, and ends every fault before the run ends', () => {
     for (const plan of plans())
       for (const { at_ms: atMs, for_ms: forMs } of plan) {
-        expect(out(plan, atMs).size).toBeLessThan(3)
+        expect(disabledAt(plan, atMs).size).toBeLessThan(3)
         expect(atMs + forMs).toBeLessThanOrEqual(120_000)
       }
   })
 
-  it('overlap sometimes, are of every kind within a few seeds, and the same each time', () => {
+  it('draws overlapping faults of all 13 kinds within 50 seeds, and the same faults for the same seed', () => {
     const all = plans()
     const overlaps = all
       .flatMap((plan) => plan.map((fault, i) => [fault, plan[i + 1]] as const))

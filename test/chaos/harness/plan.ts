@@ -4,20 +4,20 @@ import type { Fault, FaultKind } from '../checker/history.ts'
 import type { Player } from './player.ts'
 import type { System } from './system.ts'
 
-/** The kinds that are drawn. */
+/** Kinds of faults that a run causes. Stalls are observed. */
 type DrawnKind = Exclude<FaultKind, 'stall'>
 
-/** What will be done to the system, in milliseconds from the start of the run. */
+/** A fault of a plan. Times are milliseconds from the start of the run. */
 export interface PlannedFault {
   readonly kind: DrawnKind
   readonly at_ms: number
-  /** How long it lasts. */
+  /** Duration. 0: the fault is a single event. */
   readonly for_ms: number
-  /** Which node, by its number; of faults of one node. */
+  /** Slot of the affected node. */
   readonly node?: number
-  /** Which clients, by their numbers. */
+  /** Numbers of the affected clients. */
   readonly clients?: readonly number[]
-  /** Milliseconds of a delay or of a jump of the clock. */
+  /** Latency, or jump of the clock. */
   readonly amount_ms?: number
 }
 
@@ -27,11 +27,11 @@ interface PlanOptions {
   readonly nodes: number
   readonly clients: number
   readonly lease_ms: number
-  /** Whether control is killed. */
+  /** True: the plan also kills control. */
   readonly control: boolean
 }
 
-/** How often each kind is drawn, relative to the others. */
+/** Relative frequency of each kind. */
 const WEIGHTS: Readonly<Record<DrawnKind, number>> = {
   kill: 4,
   pause: 3,
@@ -47,20 +47,20 @@ const WEIGHTS: Readonly<Record<DrawnKind, number>> = {
   client_cut: 3,
   control: 2,
 }
-/** Kinds that take a node out, or may: one node at least is spared at any time. */
+/** Kinds that may disable a node. At any time at least one node has none of them. */
 const DISABLING: readonly FaultKind[] = ['kill', 'pause', 'delay', 'blackhole', 'drain']
 const OF_A_NODE: readonly FaultKind[] = [...DISABLING, 'cut', 'clock']
 const OF_REDIS: readonly DrawnKind[] = ['redis_kept', 'redis_lost', 'redis_pause']
-/** Nothing begins before clients are in their rooms, or too late to be over in time. */
+/** Time without faults at the start and at the end of a run. */
 const FIRST_MS = 2000
 const LAST_MS = 3000
-/** How long a node counts as out after a fault has ended. */
+/** A node counts as disabled for this time after the end of a fault. */
 const RECOVERY_MS = 3000
-/** How often another fault is drawn when one does not fit to those before it. */
+/** Number of draws for one fault, until one fits to the earlier faults. */
 const ATTEMPTS = 6
 const HOUR_MS = 3_600_000
 
-/** Draws the faults of a run; the same options give the same faults. */
+/** Draws the faults of a run. The same options give the same faults. */
 export function planFaults(options: PlanOptions): PlannedFault[] {
   const random = new Draw(options.seed)
   const planned: PlannedFault[] = []
@@ -117,7 +117,7 @@ function durationOf(kind: DrawnKind, random: Draw, leaseMs: number): number {
   }
 }
 
-/** Redis has one fault at a time, a node too, and one node at least has none. */
+/** True if a fault does not overlap another fault of Redis or of the same node, and leaves one node without faults. */
 function fits(fault: PlannedFault, planned: readonly PlannedFault[], nodes: number): boolean {
   const meets = (other: PlannedFault) =>
     other.at_ms <= fault.at_ms + fault.for_ms && fault.at_ms <= other.at_ms + other.for_ms + RECOVERY_MS
@@ -128,10 +128,10 @@ function fits(fault: PlannedFault, planned: readonly PlannedFault[], nodes: numb
   return !out.has(fault.node) && (nodes === 1 || out.size < nodes - 1)
 }
 
-/** Draws from a seed. */
+/** Random choices from a seed. */
 class Draw extends SeededRandom {
   constructor(seed: number) {
-    // Small seeds lie close together: spread them, and let the generator run in.
+    // Neighbouring seeds would give similar first numbers: spread the seeds, and skip the first numbers.
     super(Math.imul(seed + 1, 0x9e3779b1))
     for (let i = 0; i < 8; i++) this.float()
   }
@@ -160,10 +160,10 @@ class Draw extends SeededRandom {
   }
 }
 
-/** How long a drain may take before the node is killed. */
+/** A node whose drain takes longer is killed. */
 const DRAIN_WITHIN_MS = 12_000
 
-/** Does what was planned, when it was planned, and writes down what was really done. */
+/** Carries out a plan, and records the faults with their real times. */
 export class Faults {
   readonly #system: System
   readonly #players: readonly Player[]
@@ -173,7 +173,7 @@ export class Faults {
   readonly #errors: unknown[] = []
   readonly #isAlone: boolean
 
-  /** Every fault is added to `done` as it begins; one that is not over yet has no end. */
+  /** Adds each fault to `done` when it begins. Until the fault is over, its end is infinity. */
   constructor(system: System, players: readonly Player[], done: Fault[]) {
     this.#system = system
     this.#players = players
@@ -192,7 +192,7 @@ export class Faults {
       )
   }
 
-  /** Resolves when every fault is over and every node runs again. Rejects when one could not be done or undone. */
+  /** Resolves when all faults are over and all nodes run. Rejects when a fault could not be started or ended. */
   async healed(): Promise<void> {
     while (this.#running.size > 0) await Promise.all(this.#running)
     if (this.#errors.length > 0) throw this.#errors[0]
@@ -208,10 +208,10 @@ export class Faults {
     const link = this.#system.link(slot)
     const { store, clock } = this.#system
     const pause = (ms: number) => sleep(clock, ms)
-    // The node may still be on its way back from something that took longer than planned.
+    // An earlier fault may have taken longer than planned: the node is still down.
     if (planned.node !== undefined && !node) return
     if (node && DISABLING.includes(kind) && !this.#isSpared(node.node)) return
-    // Control may still be on its way back.
+    // Control may still be down.
     if (
       kind === 'control' &&
       this.#done.some((fault) => fault.kind === kind && fault.until > clock.monotonic())
@@ -274,7 +274,7 @@ export class Faults {
     over()
   }
 
-  /** Whether nothing else takes this node out, and another one goes on: on a slow machine nodes may be out for longer than planned. */
+  /** True if no fault disables this node, and another node runs. Faults may last longer than planned on a slow machine. */
   #isSpared(node: string): boolean {
     const isOut = (which: string, forMs = 0) =>
       this.#done.some(
@@ -291,7 +291,7 @@ export class Faults {
     return clients.flatMap((i) => this.#players[i] ?? [])
   }
 
-  /** Writes a fault down as it begins; the returned function writes down its end. */
+  /** Records the begin of a fault. The returned function records its end. */
   #record(planned: PlannedFault, node: string | undefined): () => void {
     const { kind, amount_ms: amountMs } = planned
     const clients = this.#chosen(planned).map(({ name }) => name)

@@ -3,43 +3,42 @@ import type { Clock } from '../../../shared/clock.ts'
 import type { ClientRecord, End } from '../checker/history.ts'
 import { ACTS, type Act, type Refusal } from '../room-logic.ts'
 
-/** A node that clients may try. */
+/** Address of a node for clients. */
 export interface Door {
   readonly node: string
   readonly url: string
 }
 
 /** `Omit` for each member of a union. */
-/** `Omit` of each member of a union. */
 export type Without<T, K extends PropertyKey> = T extends unknown ? Omit<T, K> : never
 
-/** What a client writes down; who and when are added. */
+/** Record of a client, before its name and the time are added. */
 export type Note = Without<ClientRecord, 'at' | 'client'>
 
-/** What every player needs. */
+/** Dependencies of a player. */
 export interface PlayerParts extends ClientParts {
   readonly room_type: string
   readonly key: string
   readonly note: (note: Note) => void
-  /** Whether it goes to the node of its room when it is told to. */
+  /** True: follows a `move` to the node of its room. */
   readonly reroutes: boolean
 }
 
-/** What any client of a run is given. */
+/** Dependencies of all kinds of clients. */
 export interface ClientParts {
   readonly name: string
   readonly project_id: string
   readonly token: string
-  /** The nodes there are at this moment. */
+  /** Returns the running nodes. */
   readonly doors: () => readonly Door[]
-  /** A number in [0, 1). */
+  /** Returns a number in [0, 1). */
   readonly random: () => number
   readonly clock: Clock
-  /** Opens a connection to a node. Undefined: over the network, to the address of the door. */
+  /** Opens a connection to a node. Undefined: connects to the node's address over the network. */
   readonly dial: ((door: Door) => Duplex) | undefined
 }
 
-/** Someone who plays in one room for the whole run, whatever happens to its connections and sessions. */
+/** A player who stays in one room for the whole run. After the loss of a connection, session or seat it comes back. */
 export abstract class Player {
   readonly name: string
   protected readonly parts: PlayerParts
@@ -58,12 +57,12 @@ export abstract class Player {
     this.#playOn()
   }
 
-  /** Sends nothing new any more. */
+  /** Stops sending new ops. */
   rest(): void {
     this.#resting = true
   }
 
-  /** One last op. */
+  /** Sends one last op. */
   last(): void {
     this.send({ ...this.#ops.good(), act: null })
   }
@@ -72,25 +71,25 @@ export abstract class Player {
     this.closed = true
   }
 
-  /** Whether the player is in its room and all it sent is settled. */
-  abstract get settled(): boolean
-  /** The connection breaks, as networks do. */
+  /** True while the player is in its room and every op has its ack or refusal. */
+  abstract get answered(): boolean
+  /** Breaks the connection without a closing handshake. */
   abstract cut(): void
-  /** Takes its session up twice at once, at two nodes, with one token. */
+  /** Resumes its session at two nodes at the same time, with one token. */
   abstract race(): void
-  /** Where it stands; undefined while it is in no room. */
-  abstract stand(): End['members'][number] | undefined
-  /** Why it is not settled, for people. */
+  /** Room, member and state of the player. Undefined: it is in no room. */
+  abstract position(): End['members'][number] | undefined
+  /** Returns the player's connection, seat and unanswered ops as text. */
   abstract describe(): string
 
-  /** Whether it is where it may send an op, with no more than `MOST_WAITING` unsettled. */
+  /** True while the player is in its room and fewer than `MOST_WAITING` ops are unanswered. */
   protected abstract get ready(): boolean
   protected abstract connect(): void
   protected abstract send(op: NewOp): void
-  /** The connection breaks `DEAF_MS` from now, and nothing comes back on it until then. */
+  /** Drops all incoming messages, and breaks the connection after `DEAF_MS`. */
   protected abstract deafen(): void
 
-  /** Where the server sends it. */
+  /** Returns the node at a URL of a `move`, and records it. */
   protected rerouting(url: string): Door {
     const { doors, note } = this.parts
     const door = doors().find((each) => each.url === url) ?? { node: 'none', url }
@@ -98,7 +97,7 @@ export abstract class Player {
     return door
   }
 
-  /** May cut one of the two connections of a change-over, at any of its steps. */
+  /** In half of all change-overs, cuts one of the two connections at a random moment. */
   protected disturb(before: Cuttable | undefined, next: Cuttable): void {
     const { random, clock } = this.parts
     const [draw, afterMs] = [random(), random() * CHANGE_OVER_MS]
@@ -123,33 +122,33 @@ interface Cuttable {
   terminate(): void
 }
 
-/** Longer than it takes a client to go to another node, unless something is slow. */
+/** Longer than a change-over takes without other faults. */
 const CHANGE_OVER_MS = 50
 
-/** How many ops may wait for their ack. */
+/** Largest number of ops without an answer. */
 export const MOST_WAITING = 8
-/** One op in so many does something besides, and one in so many is a request. */
+/** Two of three ops have an act, and one of three is a request. */
 const ACT_ONE_IN = 1.5
 const ASK_ONE_IN = 3
-/** One op in so many is one that the room must refuse. */
+/** One of this many ops asks the room to refuse it. */
 const REFUSED_ONE_IN = 12
-/** One time in so many a client sends a burst of such ops, and loses its connection before it can know what became of them. */
+/** One of this many times, the client sends a burst of refused ops and loses its connection before their answers. */
 const BURST_ONE_IN = 150
-/** More than a server may be tempted to remember. */
+/** Number of ops in a burst: more than a server with a limited list of refusals would keep. */
 const BURST = 48
-/** How long a connection that is about to break still carries what the client sends, while nothing comes back. */
+/** Time in which a connection carries only messages of the client, before it breaks. */
 export const DEAF_MS = 50
 
-/** An op that a client is to send. */
+/** An op to send. */
 export interface NewOp {
   readonly op: string
   readonly refuse: Refusal | null
   readonly act: Act | null
-  /** It is to be answered. */
+  /** True: the op is a request with a reply. */
   readonly ask: boolean
 }
 
-/** The ops of one client: each with a name of its own. */
+/** Generates the ops of one client. Each has a different name. */
 class Ops {
   readonly #name: string
   readonly #random: () => number
@@ -160,12 +159,12 @@ class Ops {
     this.#random = random
   }
 
-  /** One that the room applies. */
+  /** Returns an op that the room applies. */
   good(): NewOp {
     return this.#op(null)
   }
 
-  /** What to send now. `lost`: the connection breaks before any answer. */
+  /** Returns the ops to send now. `lost`: the connection breaks before any answer. */
   next(): { ops: NewOp[]; lost: boolean } {
     if (this.#one(BURST_ONE_IN)) return { ops: Array.from({ length: BURST }, () => this.#bad()), lost: true }
     return { ops: [this.#one(REFUSED_ONE_IN) ? this.#bad() : this.good()], lost: false }
@@ -185,7 +184,7 @@ class Ops {
     return this.#random() * of < 1
   }
 
-  /** When the next one is due, in milliseconds. */
+  /** Returns the time until the next op, in ms. */
   pause(): number {
     return 60 + this.#random() * 240
   }

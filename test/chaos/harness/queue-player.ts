@@ -11,13 +11,13 @@ type Rooms = { 'chaos-queue': typeof chaosQueue; 'chaos-match': typeof matchRoom
 type QueueClient = Client<Rooms> & Queues<Rooms>
 type Match = Room<typeof matchRoom>
 
-/** What players of the queue say to each other outside of the service. */
+/** Data that players of the queue share outside of the service. */
 interface QueueBoard {
   /** Number of the last party. */
   parties: number
-  /** A party that lacks its other player. */
+  /** Party that waits for its second player. */
   invitation: Invitation | undefined
-  /** Room of the last match of which a player has heard. */
+  /** Room of the latest match that a player was notified of. */
   match: string | undefined
 }
 
@@ -34,12 +34,12 @@ interface QueuePlayerParts extends ClientParts {
   readonly board: QueueBoard
 }
 
-/** A ticket that the player wants. It keeps its name and data until it is matched or cancelled. */
+/** A ticket with name and data, from the first request until it is matched or cancelled. */
 interface Wish {
   readonly name: string
   readonly level: number
   readonly code: string | undefined
-  /** Undefined: it has to be asked for, again. */
+  /** Undefined: the player must request it, or request it again. */
   ticket: QueueTicket<typeof matchRoom> | undefined
   placed: boolean
   heard: boolean
@@ -47,10 +47,10 @@ interface Wish {
 }
 
 const ATTEMPT_MS = 500
-/** Errors with which the queue has forgotten a ticket. After others, the player asks for the same ticket again. */
+/** Errors after which the queue has deleted a ticket. After other errors, the player requests the same ticket again. */
 const OVER: ReadonlySet<string> = new Set(['party_timeout', 'party_full', 'seat_lost'])
 
-/** A player with the SDK who queues, alone or in a party, cancels, reloads its page, and plays the matches it gets. */
+/** A player with the SDK who queues (alone or in a party), cancels, reloads its page, and joins its matches. */
 export class QueuePlayer {
   readonly #parts: QueuePlayerParts
   #network: Network
@@ -77,7 +77,7 @@ export class QueuePlayer {
     return { client: this.name, ticket: wish.name, level: wish.level }
   }
 
-  /** Whether the player waits, or has joined the room of its match. */
+  /** True while the player waits, or is in the room of its match. */
   get rests(): boolean {
     return this.waiting !== undefined || (this.#wish === undefined && this.#room?.status === 'joined')
   }
@@ -93,7 +93,7 @@ export class QueuePlayer {
     )
   }
 
-  /** From now on, the player has one more ticket, unless it waits. */
+  /** Stops new tickets, after one last ticket if the player does not wait. */
   rest(): void {
     this.#isLast = true
     if (!this.#wish) this.#want(undefined, 0)
@@ -121,11 +121,11 @@ export class QueuePlayer {
       await wish.ticket?.cancel()
     } else if (draw < 0.1) this.#network.cut()
     else if (draw < 0.14) {
-      // The page is reloaded: the server hears nothing of it.
+      // A reload of the page. The server is not notified.
       this.#network.cut()
       this.#client?.close()
       wish.ticket = undefined
-      // The ticket has its match. The new page queues again.
+      // The ticket has a match. The new page queues with another ticket.
       if (wish.heard) this.#want(undefined, wish.level)
     }
   }
@@ -272,7 +272,7 @@ export class QueuePlayer {
       (text) => {
         for (const match of matchesIn(text)) {
           if (this.#wish) this.#wish.heard = true
-          // The seats of the other players are still reserved.
+          // Another player may try to take a seat, because the match still has reserved seats.
           board.match = match.room
           note({ kind: 'heard', ...match })
         }
@@ -283,7 +283,7 @@ export class QueuePlayer {
   }
 }
 
-/** Matches that a frame names, in the form in which a queue ends a seat or refuses a join. */
+/** Returns the matches in a frame. A queue sends a match as the reason with which it ends a seat or refuses a join. */
 function matchesIn(frame: string): { readonly room: string; readonly tickets: readonly string[] }[] {
   return frame
     .split(`${MATCHED}{`)

@@ -1,35 +1,26 @@
 import WebSocket from 'ws'
 import type { Clock } from '../../../shared/clock.ts'
-import type { Json, JsonObject } from '../../../shared/json.ts'
 import { closeAdvice } from '../../../shared/protocol/error-codes.ts'
 import type { ClientMessage, ServerMessage } from '../../../shared/protocol/messages.ts'
-import { applyOperations } from '../../../shared/protocol/testing/json-client-codec.ts'
-import { Checksum } from '../../../shared/sync/checksum.ts'
-import { type End, type FrameName, playerIn, type Reply } from '../checker/history.ts'
-import { type AppliedOp, type ChaosState, layersIn, marksIn, type View } from '../room-logic.ts'
-import {
-  DEAF_MS,
-  type Door,
-  MOST_WAITING,
-  type NewOp,
-  type Note,
-  Player,
-  type PlayerParts,
-} from './player.ts'
+import type { End, Reply } from '../checker/history.ts'
+import { marksIn } from '../room-logic.ts'
+import { DEAF_MS, type Door, MOST_WAITING, type NewOp, Player, type PlayerParts } from './player.ts'
+import { RawSeat, type RoomFrame } from './raw-seat.ts'
 
 const WELCOME_WITHIN_MS = 10_000
 const FIRST_BACKOFF_MS = 50
 const LONGEST_BACKOFF_MS = 1000
 const JOIN_AGAIN_MS = 250
-/** A node that cannot be reached for a while hears late that a session is elsewhere. */
+/** A node that was disconnected from the store learns late that another node has a session. */
 const TAKEN_OVER_WITHIN_MS = 8000
 
-/** A client written from docs/protocol.md alone, in JSON, that writes down everything it does and sees. */
+/** A client that follows docs/protocol.md, shares no code with the SDK, uses the JSON codec, and records everything that it sends and receives. */
 export class RawPlayer extends Player {
   #socket: RawSocket | undefined
   #rival: RawSocket | undefined
-  /** To the node of its room, until it is open; and what is given up for it, until the server closes it. */
+  /** Connection to the node of its room, until it is open. */
   #next: RawSocket | undefined
+  /** Connection that the client has left for `#next`, until the server closes it. */
   #replaced: RawSocket | undefined
   #online = false
   #session: { readonly id: string; readonly token: string } | undefined
@@ -38,12 +29,12 @@ export class RawPlayer extends Player {
   #cancelJoin = () => {}
   #attempts = 0
 
-  get settled(): boolean {
-    return this.#online && this.#seat !== undefined && this.#seat.kept.size === 0 && this.#seat.current
+  get answered(): boolean {
+    return this.#online && this.#seat !== undefined && this.#seat.unacked.size === 0 && this.#seat.current
   }
 
   protected get ready(): boolean {
-    return this.#online && this.#seat?.current === true && this.#seat.kept.size < MOST_WAITING
+    return this.#online && this.#seat?.current === true && this.#seat.unacked.size < MOST_WAITING
   }
 
   cut(): void {
@@ -58,21 +49,21 @@ export class RawPlayer extends Player {
     this.#socket = this.#socketTo(doors[1] ?? doors[0]!)
   }
 
-  stand(): End['members'][number] | undefined {
+  position(): End['members'][number] | undefined {
     const seat = this.#seat
     if (!seat || !this.#online) return undefined
-    return { client: this.name, room: seat.room, member: seat.member, ...seat.stand }
+    return { client: this.name, room: seat.room, member: seat.member, ...seat.copy }
   }
 
   describe(): string {
-    const kept = [...(this.#seat?.kept.keys() ?? [])]
-    return `${this.name} is ${this.#online ? 'online' : 'offline'}, ${this.#seat ? (this.#seat.current ? 'in its room' : 'waiting for a state') : 'without a seat'}, with ${kept.length} unsettled ${kept.join(', ')}`
+    const refs = [...(this.#seat?.unacked.keys() ?? [])]
+    return `${this.name} is ${this.#online ? 'online' : 'offline'}, ${this.#seat ? (this.#seat.current ? 'in its room' : 'waiting for a state') : 'without a seat'}, with ${refs.length} unanswered ${refs.join(', ')}`
   }
 
   override close(): void {
     super.close()
     this.#rival?.goodbye()
-    this.#letGo()
+    this.#abandonChangeOver()
     this.#socket?.goodbye()
   }
 
@@ -101,7 +92,7 @@ export class RawPlayer extends Player {
     if (this.closed) return
     const [door] = this.#shuffledDoors()
     if (door) this.#socket = this.#socketTo(door)
-    else this.#later()
+    else this.#connectLater()
   }
 
   #socketTo(door: Door): RawSocket {
@@ -133,32 +124,32 @@ export class RawPlayer extends Player {
     })
   }
 
-  /** All its rooms are at another node. */
+  /** Opens a connection to the node of its room. */
   #reroute(url: string): void {
     if (this.#next || this.#rival || this.closed) return
     this.#next = this.#socketTo(this.rerouting(url))
     this.disturb(this.#socket, this.#next)
   }
 
-  /** The socket to the node of its room is open: from now on nothing is sent on the one there was, and nothing counts of what comes there. */
+  /** Continues on the open connection to the node of its room. Sends nothing more on the previous connection, and ignores its messages. */
   #changeOver(next: RawSocket): boolean {
     this.#next = undefined
     if (!this.#online || !this.#seat || this.#rival) {
-      next.givenUp = true
+      next.abandoned = true
       next.terminate()
       return false
     }
-    this.#letGo()
+    this.#abandonChangeOver()
     this.#replaced = this.#socket
-    if (this.#replaced) this.#replaced.givenUp = true
+    if (this.#replaced) this.#replaced.abandoned = true
     this.#socket = next
     this.#online = false
     return true
   }
 
-  #letGo(): void {
+  #abandonChangeOver(): void {
     for (const socket of [this.#next, this.#replaced]) {
-      if (socket) socket.givenUp = true
+      if (socket) socket.abandoned = true
       socket?.terminate()
     }
     this.#next = undefined
@@ -167,7 +158,7 @@ export class RawPlayer extends Player {
 
   #receive(socket: RawSocket, message: ServerMessage, marks: readonly string[]): void {
     if (marks.length > 0) this.parts.note({ kind: 'marks', marks })
-    if (socket.givenUp) return
+    if (socket.abandoned) return
     if (message.t === 'welcome') this.#welcome(socket, message)
     if (socket.superseded || socket !== this.#socket || !this.#online) return
     switch (message.t) {
@@ -205,9 +196,9 @@ export class RawPlayer extends Player {
     const seat = this.#seat
     if (!seat || message.room_id !== seat.room) return
     const isGone = message.t === 'member' && message.status === 'left' && message.member_id === seat.member
-    // The end of a seat that no owner knows any more is of no flush: its epoch and seq are 0.
-    const ask = isGone && message.epoch === 0 ? undefined : seat.take(message)
-    if (ask) socket.send(ask)
+    // If no owner knows the seat any more, the message belongs to no flush: its epoch and seq are 0.
+    const resync = isGone && message.epoch === 0 ? undefined : seat.take(message)
+    if (resync) socket.send(resync)
     if (isGone) this.#seatGone()
   }
 
@@ -230,11 +221,11 @@ export class RawPlayer extends Player {
     const seat = this.#seat
     if (seat) {
       seat.resumed()
-      for (const kept of seat.again()) socket.send(kept)
+      for (const unacked of seat.resend()) socket.send(unacked)
     } else this.#join()
   }
 
-  /** Both of two racing connections were welcome: one of them must be told, soon, that the other has the session. */
+  /** Both racing connections have received a welcome. The server must close one of them within `TAKEN_OVER_WITHIN_MS`. */
   #watchTwin(twin: RawSocket): void {
     const first = this.#socket
     this.parts.clock.schedule(TAKEN_OVER_WITHIN_MS, () => {
@@ -252,11 +243,11 @@ export class RawPlayer extends Player {
 
   #refused({ request_id: requestId, ref, code }: Extract<ServerMessage, { t: 'error' }>): void {
     const seat = this.#seat
-    if (ref !== undefined && seat?.kept.has(ref)) seat.refused(ref, code)
+    if (ref !== undefined && seat?.unacked.has(ref)) seat.refused(ref, code)
     if (!seat && requestId === this.#joinRequest) this.#joinLater()
   }
 
-  /** A resume may come before its time and join at once: of two joins on the way only the answer to the last one counts. */
+  /** A resume before the delay has passed joins immediately. Only the answer to the last join counts. */
   #joinLater(): void {
     this.#cancelJoin()
     this.#cancelJoin = this.parts.clock.schedule(JOIN_AGAIN_MS, () => this.#join())
@@ -273,7 +264,7 @@ export class RawPlayer extends Player {
       this.#next = undefined
       return
     }
-    if (socket.givenUp) return
+    if (socket.abandoned) return
     const { note } = this.parts
     const { superseded } = socket
     note({
@@ -288,7 +279,7 @@ export class RawPlayer extends Player {
       return
     }
     if (socket !== this.#socket || this.closed) return
-    this.#letGo()
+    this.#abandonChangeOver()
     this.#socket = undefined
     this.#online = false
     // The rival of a race may still win.
@@ -297,20 +288,20 @@ export class RawPlayer extends Player {
       this.#rival = undefined
       return
     }
-    if (closeAdvice(code) !== 'resume' && !socket.asked) this.#forget()
-    this.#later()
+    if (closeAdvice(code) !== 'resume' && !socket.asked) this.#forgetSession()
+    this.#connectLater()
   }
 
-  /** The session is over: a new one, a new seat. */
-  #forget(): void {
+  /** Forgets the session and its seat. The next connection starts a new session. */
+  #forgetSession(): void {
     this.#session = undefined
     this.#seat?.lost('session')
     this.#seat = undefined
-    // Of two racing connections the other may have it: its session ends with it.
+    // The other racing connection may still have the session. Its goodbye ends the session.
     this.#rival?.goodbye()
   }
 
-  #later(): void {
+  #connectLater(): void {
     const longest = Math.min(LONGEST_BACKOFF_MS, FIRST_BACKOFF_MS * 2 ** this.#attempts)
     this.#attempts += 1
     this.parts.clock.schedule(longest * this.parts.random(), () => {
@@ -318,10 +309,10 @@ export class RawPlayer extends Player {
     })
   }
 
-  /** The connection is given up without a word. */
+  /** Breaks the connection without a closing handshake. */
   #drop(): void {
     const socket = this.#socket
-    this.#letGo()
+    this.#abandonChangeOver()
     this.#socket = undefined
     this.#online = false
     if (socket) socket.superseded = true
@@ -329,292 +320,8 @@ export class RawPlayer extends Player {
   }
 }
 
-type Kept = Extract<ClientMessage, { t: 'message' }> & { readonly ref: number }
-type RoomFrame = Extract<ServerMessage, { t: FrameName }>
-type Patch = Extract<RoomFrame, { t: 'state.patch' }>
-type LayerFrame = Extract<ServerMessage, { t: 'layer.state' | 'layer.patch' }>
-
-/** What is hidden in one layer, and the flush of the `layer.state` that it began with. */
-interface Layer {
-  readonly state: Json
-  readonly epoch: number
-  readonly seq: number
-}
-
-const isObject = (value: Json | undefined): value is JsonObject =>
-  typeof value === 'object' && value !== null && !Array.isArray(value)
-
-/** What the base has not comes from the layer, and what are objects in both goes together. */
-function mergeInto(base: JsonObject, layer: JsonObject): JsonObject {
-  const merged = Object.entries(layer).map(([key, value]): [string, Json] => {
-    const below = base[key]
-    return [key, isObject(below) && isObject(value) ? mergeInto(below, value) : (below ?? value)]
-  })
-  return { ...base, ...Object.fromEntries(merged) }
-}
-
-/** How long a resync may take before it is asked for again. */
-const RESYNC_AGAIN_MS = 3000
-
-/** One member's copy of its room, by docs/protocol.md and nothing else; writes down every frame. */
-class RawSeat {
-  readonly room: string
-  readonly member: string
-  /** Reliable messages that are not settled, oldest first. */
-  readonly kept = new Map<number, Kept>()
-  readonly #note: (note: Note) => void
-  readonly #clock: Clock
-  readonly #checksum = new Checksum()
-  #layers: ReadonlyMap<string, Layer> = new Map()
-  /** Of layers, before the frame of their flush. */
-  #held: LayerFrame[] = []
-  /** The base. */
-  #state: Json | undefined
-  #epoch = 0
-  #seq = 0
-  #lastRef = 0
-  #waiting = true
-  #askedAt = Number.NEGATIVE_INFINITY
-  #view: View | undefined
-
-  constructor(room: string, member: string, { note, clock }: { note: (note: Note) => void; clock: Clock }) {
-    this.room = room
-    this.member = member
-    this.#note = note
-    this.#clock = clock
-    this.#write({ kind: 'joined' })
-  }
-
-  get position() {
-    const { room, member } = this
-    return { room_id: room, member_id: member, epoch: this.#epoch, seq: this.#seq, settled: this.#settled }
-  }
-
-  /** The ref up to which every outcome is known. */
-  get #settled(): number {
-    const [lowest] = this.kept.keys()
-    return lowest === undefined ? this.#lastRef : lowest - 1
-  }
-
-  /** Whether the state is the room's, as far as this client can tell. */
-  get current(): boolean {
-    return !this.#waiting && this.#state !== undefined
-  }
-
-  get stand() {
-    return { epoch: this.#epoch, seq: this.#seq, state: this.#merged }
-  }
-
-  get #merged(): Json {
-    const layers = [...this.#layers.values()].map(({ state }) => state)
-    return layers.filter(isObject).reduce(mergeInto, (this.#state ?? {}) as JsonObject)
-  }
-
-  /** After a resume: what was missed follows frame by frame, or a whole state does. */
-  resumed(): void {
-    this.#waiting = false
-    this.#held = []
-  }
-
-  /** Takes a frame; gives the resync to ask for, if one is needed. */
-  take(frame: RoomFrame): ClientMessage | undefined {
-    if (frame.epoch < this.#epoch) {
-      this.#writeFrame(frame, false)
-      return undefined
-    }
-    if (frame.t === 'state.snapshot' || frame.t === 'state.resync') {
-      const { epoch, seq } = frame
-      const here = [...this.#layers].filter(([, layer]) => layer.epoch === epoch && layer.seq === seq)
-      this.#layers = this.#changed(new Map(here), this.#release(frame)) ?? new Map()
-      this.#state = frame.state
-      this.#epoch = frame.epoch
-      this.#seq = frame.seq
-      this.#waiting = false
-      this.#writeFrame(frame, true)
-      return undefined
-    }
-    const reason = frame.t === 'state.patch' ? this.#patch(frame) : this.#follow(frame)
-    return reason && this.#ask(reason)
-  }
-
-  /** What is of a layer waits for the frame of its flush, unless that is here. */
-  takeLayer(frame: LayerFrame): void {
-    if (frame.epoch < this.#epoch || (this.#waiting && frame.t === 'layer.patch')) return
-    const late = !this.#waiting && frame.seq === this.#seq && frame.t !== 'layer.patch'
-    if (!late) {
-      this.#held.push(frame)
-      return
-    }
-    this.#layers = this.#changed(this.#layers, [frame]) ?? this.#layers
-    this.#write({ kind: 'layers', layers: this.#heldLayers })
-  }
-
-  send({ ask, ...op }: NewOp): ClientMessage {
-    const ref = this.#lastRef + 1
-    const data = { ...op, ref }
-    const settled = this.#settled
-    const type = ask ? 'ask' : 'op'
-    const message: Kept = { t: 'message', room_id: this.room, type, data, ref, settled }
-    this.kept.set(ref, message)
-    this.#lastRef = ref
-    this.#writeSent(message, false)
-    return message
-  }
-
-  /** Everything that is kept, to be sent again. */
-  again(): ClientMessage[] {
-    const messages = [...this.kept.values()]
-    for (const message of messages) this.#writeSent(message, true)
-    return messages
-  }
-
-  #writeSent({ type, ref, data }: Kept, again: boolean): void {
-    const { op, refuse } = data as Omit<NewOp, 'ask'>
-    this.#write({ kind: 'sent', ref, op, refuse, ask: type === 'ask', again })
-  }
-
-  replied(ref: number, reply: Reply): void {
-    if (this.kept.has(ref)) this.#write({ kind: 'reply', ref, reply })
-  }
-
-  acked(ref: number): void {
-    this.#write({ kind: 'ack', ref })
-    for (const kept of [...this.kept.keys()]) if (kept <= ref) this.kept.delete(kept)
-  }
-
-  refused(ref: number, code: string): void {
-    if (!this.kept.delete(ref)) return
-    this.#write({ kind: 'refused', ref, code })
-  }
-
-  lost(why: 'session' | 'seat'): void {
-    this.#write({ kind: 'lost', why })
-  }
-
-  #patch(frame: Patch): 'sequence' | 'checksum' | undefined {
-    if (this.#waiting || frame.seq !== this.#seq + 1) {
-      this.#writeFrame(frame, false)
-      return this.#waiting || frame.seq > this.#seq ? 'sequence' : undefined
-    }
-    const before = { state: this.#state, epoch: this.#epoch, seq: this.#seq }
-    const layers = this.#changed(this.#layers, this.#release(frame))
-    try {
-      this.#state = applyOperations(this.#state as Json, frame.ops)
-    } catch {
-      this.#writeFrame(frame, false)
-      return 'checksum'
-    }
-    this.#epoch = frame.epoch
-    this.#seq = frame.seq
-    const known = this.#layers
-    this.#layers = layers ?? known
-    this.#writeFrame(frame, true)
-    if (layers && this.#checksum.of(this.#state) === frame.checksum) return undefined
-    this.#layers = known
-    this.#state = before.state
-    this.#epoch = before.epoch
-    this.#seq = before.seq
-    return 'checksum'
-  }
-
-  #release({ epoch, seq }: RoomFrame): LayerFrame[] {
-    const held = this.#held.filter((frame) => frame.epoch === epoch && frame.seq === seq)
-    this.#held = []
-    return held
-  }
-
-  /** Layers after frames of theirs; undefined where one does not fit. A checksum that is another is written down. */
-  #changed(
-    layers: ReadonlyMap<string, Layer>,
-    frames: readonly LayerFrame[],
-  ): Map<string, Layer> | undefined {
-    const changed = new Map(layers)
-    for (const frame of frames) {
-      const { layer, epoch, seq } = frame
-      if (frame.t === 'layer.state' && frame.state === undefined) {
-        changed.delete(layer)
-        continue
-      }
-      const known = changed.get(layer)
-      const now =
-        frame.t === 'layer.state' ? { state: frame.state!, epoch, seq } : known && patched(known, frame)
-      const actual = now && this.#checksum.of(now.state)
-      if (actual !== frame.checksum) this.#write({ kind: 'misfit', layer, seq, actual: actual ?? null })
-      if (!now || actual !== frame.checksum) return undefined
-      changed.set(layer, now)
-    }
-    return changed
-  }
-
-  #follow(frame: Exclude<RoomFrame, { t: 'state.patch' | 'state.snapshot' | 'state.resync' }>) {
-    this.#writeFrame(frame, false)
-    if (this.#waiting || frame.seq <= this.#seq) return undefined
-    if (frame.seq > this.#seq + 1) return 'sequence' as const
-    this.#epoch = frame.epoch
-    this.#seq = frame.seq
-    return undefined
-  }
-
-  #ask(reason: 'sequence' | 'checksum'): ClientMessage | undefined {
-    const now = this.#clock.monotonic()
-    if (this.#waiting && now - this.#askedAt < RESYNC_AGAIN_MS) return undefined
-    this.#waiting = true
-    this.#askedAt = now
-    return { t: 'state.resync', room_id: this.room, reason }
-  }
-
-  #writeFrame(frame: RoomFrame, applied: boolean): void {
-    const { t, epoch, seq } = frame
-    const checksum = 'checksum' in frame ? frame.checksum : undefined
-    const actual = applied ? this.#checksum.of(this.#state as Json) : undefined
-    const op = frame.t === 'event' && frame.name === 'applied' ? (frame.data as AppliedOp) : undefined
-    const layers = applied ? this.#heldLayers : undefined
-    const view = applied ? this.#newView() : undefined
-    this.#write({
-      kind: 'frame',
-      t,
-      epoch,
-      seq,
-      ...(checksum !== undefined && { checksum }),
-      ...(actual !== undefined && { actual }),
-      ...(op && { op }),
-      ...(view && { view }),
-      ...(layers && { layers }),
-    })
-  }
-
-  get #heldLayers() {
-    return layersIn(this.#merged as Partial<ChaosState>, this.member)
-  }
-
-  /** What the state says of this member, when that is something new. */
-  #newView(): View | undefined {
-    const view = playerIn(this.#state, this.member)
-    if (!view || view === this.#view) return undefined
-    const same = view.count === this.#view?.count && view.chain === this.#view.chain
-    this.#view = view
-    return same ? undefined : view
-  }
-
-  #write(note: Body): void {
-    this.#note({ ...note, room: this.room, member: this.member } as Note)
-  }
-}
-
-/** Undefined where the patch does not fit. */
-function patched(layer: Layer, { ops }: Extract<LayerFrame, { t: 'layer.patch' }>): Layer | undefined {
-  try {
-    return { ...layer, state: applyOperations(layer.state, ops) }
-  } catch {
-    return undefined
-  }
-}
-
-type OfRoom = Extract<Note, { room: string }>
-type Body = OfRoom extends infer N ? (N extends unknown ? Omit<N, 'room' | 'member'> : never) : never
-
 const OPEN_WITHIN_MS = 2000
-/** A connection on which nothing comes for so long is dead; a ping asks every third of it. */
+/** Without a message for this time a connection counts as lost. The client sends a ping after each third of it. */
 const SILENCE_MS = 3000
 
 type Dialling = Pick<PlayerParts, 'clock' | 'dial'>
@@ -622,18 +329,18 @@ type Dialling = Pick<PlayerParts, 'clock' | 'dial'>
 interface RawHandlers {
   open(socket: RawSocket): void
   message(socket: RawSocket, message: ServerMessage, marks: readonly string[]): void
-  /** Called once; 1006 when there was no closing handshake. */
+  /** Called once. The code is 1006 without a closing handshake. */
   closed(socket: RawSocket, code: number, reason: string): void
 }
 
-/** One connection in the JSON subprotocol, which notices by itself when the other side is gone. */
+/** A connection in the JSON subprotocol. It closes when the other side is silent. */
 class RawSocket {
   readonly door: Door
-  /** Nothing that comes is of interest any more. */
+  /** Another connection has the session. The client ignores further messages, but records the end. */
   superseded = false
-  /** Replaced at another node, or not needed for it: neither what comes nor its end means anything. */
-  givenUp = false
-  /** Closed by this client's own wish. */
+  /** Part of a change-over that is over. The client ignores further messages and the end. */
+  abandoned = false
+  /** The client has closed the connection. */
   asked = false
   readonly #clock: Clock
   readonly #socket: WebSocket
@@ -655,7 +362,7 @@ class RawSocket {
     let isFirst = true
     this.#socket.on('message', (data: Buffer) => {
       this.#heardAt = clock.monotonic()
-      // A node may hold a resume up for five seconds before it says anything.
+      // A node may take five seconds before it answers a resume.
       if (isFirst) this.#watch()
       isFirst = false
       const text = data.toString()
@@ -674,7 +381,7 @@ class RawSocket {
     this.#cancel = this.#clock.schedule(SILENCE_MS / 3, () => {
       if (this.#clock.monotonic() - this.#heardAt > SILENCE_MS) this.#socket.terminate()
       else {
-        if (!this.givenUp) this.send({ t: 'ping', at: Math.round(this.#heardAt) })
+        if (!this.abandoned) this.send({ t: 'ping', at: Math.round(this.#heardAt) })
         this.#watch()
       }
     })
@@ -688,12 +395,12 @@ class RawSocket {
     if (this.open) this.#socket.send(JSON.stringify(message))
   }
 
-  /** As a network breaks: without a word. */
+  /** Breaks the connection without a closing handshake. */
   terminate(): void {
     this.#socket.terminate()
   }
 
-  /** Ends the session with the connection. */
+  /** Ends the session, then closes the connection. */
   goodbye(): void {
     this.send({ t: 'goodbye' })
     this.close()
@@ -702,7 +409,7 @@ class RawSocket {
   close(): void {
     this.asked = true
     this.#socket.close()
-    // A peer that hangs never answers.
+    // A peer that hangs does not complete the closing handshake.
     this.#clock.schedule(500, () => this.#socket.terminate())
   }
 }

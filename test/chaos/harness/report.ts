@@ -9,10 +9,10 @@ import {
 import { describeExcused, percent } from '../checker/ownership.ts'
 import type { ChaosOptions, ChaosResult } from './chaos.ts'
 
-/** So many violations get a trace; the others are counted. */
+/** Number of violations that are printed with a trace. The others are only counted. */
 const TRACED = 3
 
-/** What a run has shown, in a line. */
+/** Returns the result of a run in one line. */
 export function summary({ history, violations, excused }: ChaosResult): string {
   const { clients, faults } = history
   const acks = clients.filter(({ kind }) => kind === 'ack').length
@@ -25,7 +25,7 @@ export function summary({ history, violations, excused }: ChaosResult): string {
   return `${verdict}; ${acks} acks, ${drawn} faults, ${going ? `${gone}/${going} change-overs, ` : ''}${percent(excused.excused, excused.pairs)} excused`
 }
 
-/** What a run has shown, for people; `command` does the same once more. */
+/** Returns the result of a run as text. `command`: command line that repeats the run. */
 export function report({ history, violations, excused, folder }: ChaosResult, command: string): string {
   const { clients, store, faults } = history
   const count = (kind: string) => clients.filter((record) => record.kind === kind).length
@@ -81,7 +81,7 @@ function counted(kinds: readonly string[]): string {
 const describeCall = (record: BackendRecord): string =>
   record.kind === 'answered' && record.code !== null ? `answered ${record.code}` : record.kind
 
-/** The command that does the same run once more. */
+/** Returns the command line that repeats a run. */
 export const commandFor = ({
   seed,
   seconds,
@@ -96,15 +96,15 @@ export const commandFor = ({
 }: ChaosOptions): string =>
   `npm run chaos -- --seed ${seed} --seconds ${seconds} --nodes ${nodes} --clients ${clients} --rooms ${rooms} --lobby ${lobby} --queue ${queue} --backends ${backends}${direct ? ' --direct' : ''}${unfenced ? ' --unfenced' : ''}`
 
-/** Only so many records of a kind are shown. */
+/** Number of records that a trace shows before and after a violation. */
 const RECORDS_BEFORE = 24
 const RECORDS_AFTER = 6
 const STORE_BEFORE = 10
 const STORE_AFTER = 4
-/** Faults of the last while before are shown. */
+/** A trace shows the faults of this time before the violation. */
 const FAULTS_MS = 8000
 
-/** The part of a history that takes part in a violation, one line each, in the order of time; times are milliseconds from its begin. */
+/** Returns the records that belong to a violation, one line each, in the order of time. Times are milliseconds since the first record. */
 function traceOf(history: History, violation: Violation): string[] {
   const { at, room, member, client } = violation
   const begin = history.clients[0]?.at ?? 0
@@ -115,7 +115,7 @@ function traceOf(history: History, violation: Violation): string[] {
     const ofClient = client === undefined || record.client === client
     const ofRoom = !('room' in record) || room === undefined || record.room === room
     const ofMember = !('member' in record) || member === undefined || record.member === member
-    // Events and presence tell little that the patch before them does not.
+    // Events and presence add little to the patch before them.
     const telling = record.kind !== 'marks' && (record.kind !== 'frame' || record.t.startsWith('state.'))
     return ofClient && ofRoom && ofMember && telling && (client !== undefined || 'room' in record)
   })

@@ -28,41 +28,41 @@ import { RawPlayer } from './raw-player.ts'
 import { SdkPlayer } from './sdk-player.ts'
 import type { System } from './system.ts'
 
-/** What is played, and broken. */
+/** Size and faults of a run. */
 export interface RunOptions {
   readonly seed: number
-  /** How long faults come. Everything around it takes up to two minutes more. */
+  /** Time in which faults start. Start and end of the run take up to two minutes more. */
   readonly seconds: number
   readonly nodes: number
   readonly clients: number
   readonly rooms: number
-  /** Players who find rooms by lists, codes and reservations, besides the clients. */
+  /** Number of additional players who find rooms by lists, codes and reservations. */
   readonly lobby: number
-  /** Backends that call rooms and get notices. */
+  /** Number of backends that call rooms and receive notices. */
   readonly backends: number
-  /** Players who queue for matches, besides the clients. */
+  /** Number of additional players who queue for matches. */
   readonly queue: number
-  /** Commits are not fenced: the run must fail. */
+  /** The store does not fence. Some seeds must then fail. */
   readonly unfenced: boolean
-  /** Nodes have addresses of their own, and two of three clients go to the node of their room. */
+  /** Nodes have separate addresses, and two of three clients move to the node of their room. */
   readonly direct: boolean
   readonly say: (line: string) => void
 }
 
-/** Of every node. */
+/** Lease of each node. */
 export const LEASE_MS = 1000
 const DURABILITIES: readonly Durability[] = ['journal', 'snapshot', 'journal', 'none']
-/** One client in so many uses the SDK; with direct routing one does, one is another that follows it, and one knows nothing of it. */
+/** One of this many clients uses the SDK. With direct routing, of three clients one uses the SDK, one follows a `move` without the SDK, and one ignores it. */
 const SDK_ONE_IN = { spread: 6, direct: 3 }
 const JOINED_WITHIN_MS = 20_000
-const SETTLED_WITHIN_MS = 25_000
-/** The room of a killed node is delivered after 20 s, and then its backoff may be long. */
-const ANSWERED_WITHIN_MS = 45_000
+const ANSWERED_WITHIN_MS = 25_000
+/** The notices of a killed node's room are delivered after 20 s, and then after a backoff. */
+const BACKENDS_WITHIN_MS = 45_000
 const UNFENCED_WITHIN_MS = 4000
-/** A match whose room was lost is cancelled after 10 s. */
+/** A queue cancels a match whose room is lost after 10 s. */
 const EQUAL_WITHIN_MS = 20_000
 const LOOK_MS = 50
-/** A snapshot room is saved at least once a second. */
+/** A room with durability `snapshot` is saved at least once a second. */
 const SAVED_WITHIN_MS = 1500
 
 type AtRest = Omit<End, 'records' | 'unreadable'> & {
@@ -71,7 +71,7 @@ type AtRest = Omit<End, 'records' | 'unreadable'> & {
   readonly queue: Queue['end']
 }
 
-/** One run on a system: clients play, it is broken as the seed says and heals, and all that everyone saw becomes a history. */
+/** One run on a system: clients play while the faults of the seed happen. The result is a history for the checker. */
 export class Run {
   readonly #options: RunOptions
   readonly #system: System
@@ -104,7 +104,7 @@ export class Run {
     for (const player of this.#all) player.start()
     this.#backends?.start()
     await this.#until('every client is in its room', JOINED_WITHIN_MS, () =>
-      this.#players.every((player) => player.stand()),
+      this.#players.every((player) => player.position()),
     )
     const { clock } = this.#system
     const began = clock.monotonic()
@@ -129,16 +129,16 @@ export class Run {
     const rooms = this.#rooms.map(({ room, durability }) => ({ room, durability }))
     const durable = rooms.filter(({ durability }) => durability !== 'none').map(({ room }) => room)
     const found = await audit(await this.#system.openStore(), projectId, durable)
-    const { stalls, ...told } = this.#system.history()
+    const { stalls, ...ofNodes } = this.#system.history()
     const { lobby, queue, backends, ...rest } = end
     const until = <T extends { readonly at: number }>(records: readonly T[]) =>
       records.filter(({ at }) => at <= end.at)
     return {
       run: { began, ended, clients, faults: plan.length, lease_ms: LEASE_MS },
       rooms,
-      // What came after the end was taken is the end of the run itself.
+      // Later records are effects of the shutdown.
       clients: until(this.#records),
-      ...told,
+      ...ofNodes,
       faults: [...this.#faults, ...stalls].sort((one, other) => one.at - other.at),
       ...(this.#lobby.length > 0 && { lobby: { records: until(this.#lobbyRecords), end: lobby } }),
       ...(this.#queue.length > 0 && { queue: { records: until(this.#queueRecords), end: queue } }),
@@ -147,36 +147,41 @@ export class Run {
     }
   }
 
-  /** How far it has got, for people. */
+  /** Progress of the run as text. */
   get progress(): string {
     const acked = this.#records.filter(({ kind }) => kind === 'ack').length
-    const online = this.#players.filter((player) => player.stand()).length
+    const online = this.#players.filter((player) => player.position()).length
     const last = this.#faults.at(-1)
     return `${acked} acks, ${this.#records.length} records, ${online}/${this.#players.length} in their rooms, ${this.#faults.length} faults${last ? `, the last ${last.kind} of ${last.node ?? last.clients?.join(', ') ?? 'redis'}` : ''}`
   }
 
+  /** Dependencies of a client, whose records go to `records`. `number` selects its random numbers, and differs for each client. */
+  #partsOf<R>(name: string, number: number, projectId: string, token: string, records: R[]) {
+    const { clock, dial } = this.#system
+    const random = new SeededRandom(Math.imul(this.#options.seed * 1000 + number, 0xc2b2ae35))
+    return {
+      name,
+      project_id: projectId,
+      token,
+      note: (note: object) => void records.push({ at: clock.monotonic(), client: name, ...note } as R),
+      doors: () => this.#system.doors(),
+      random: () => random.float(),
+      clock,
+      dial,
+    }
+  }
+
   #invite(projectId: string, token: string): Player[] {
     const { direct } = this.#options
-    const { clock, dial } = this.#system
     const sdkOneIn = SDK_ONE_IN[direct ? 'direct' : 'spread']
     const draw = new SeededRandom(Math.imul(this.#options.seed + 7, 0x85ebca6b))
     return Array.from({ length: this.#options.clients }, (_, i) => {
-      const name = `c${i}`
-      // Every room has someone in it.
+      // The first clients join one room each, so that no room is empty.
       const room = this.#rooms[i < this.#rooms.length ? i : Math.floor(draw.float() * this.#rooms.length)]!
-      const random = new SeededRandom(Math.imul(this.#options.seed * 1000 + i + 1, 0xc2b2ae35))
       const parts = {
-        name,
+        ...this.#partsOf(`c${i}`, i + 1, projectId, token, this.#records),
         room_type: `chaos-${room.durability}`,
         key: room.key,
-        project_id: projectId,
-        token,
-        note: (note: object) =>
-          void this.#records.push({ at: clock.monotonic(), client: name, ...note } as ClientRecord),
-        random: () => random.float(),
-        clock,
-        dial,
-        doors: () => this.#system.doors(),
         reroutes: direct && i % sdkOneIn > 0,
       }
       return i % sdkOneIn === sdkOneIn - 1 ? new SdkPlayer(parts) : new RawPlayer(parts)
@@ -184,22 +189,13 @@ export class Run {
   }
 
   async #inviteToLobby(projectId: string): Promise<LobbyPlayer[]> {
-    const { clock, dial } = this.#system
     const subs = Array.from({ length: this.#options.lobby }, (_, i) => `l${i}`)
     const board = { subs, codes: [], reservations: new Map() }
     return Promise.all(
       subs.map(async (name, i) => {
-        const random = new SeededRandom(Math.imul(this.#options.seed * 1000 + i + 500, 0xc2b2ae35))
+        const token = await this.#system.tokenOf(projectId, name)
         return new LobbyPlayer({
-          name,
-          project_id: projectId,
-          token: await this.#system.tokenOf(projectId, name),
-          note: (note) =>
-            void this.#lobbyRecords.push({ at: clock.monotonic(), client: name, ...note } as LobbyRecord),
-          doors: () => this.#system.doors(),
-          random: () => random.float(),
-          clock,
-          dial,
+          ...this.#partsOf(name, i + 500, projectId, token, this.#lobbyRecords),
           board,
         })
       }),
@@ -210,27 +206,18 @@ export class Run {
     const { backends: count, seed } = this.#options
     const { control } = this.#system
     if (count === 0) return undefined
-    if (!control) throw new Error('there is no control that backends could call')
+    if (!control) throw new Error(`backends is ${count}: use 0, because this system has no control plane`)
     return Backends.prepare({ count, seed, project_id: projectId, system: this.#system, control })
   }
 
   async #inviteToQueue(projectId: string): Promise<QueuePlayer[]> {
-    const { clock, dial } = this.#system
     const board = { parties: 0, invitation: undefined, match: undefined }
     return Promise.all(
       Array.from({ length: this.#options.queue }, async (_, i) => {
         const name = `q${i}`
-        const random = new SeededRandom(Math.imul(this.#options.seed * 1000 + i + 700, 0xc2b2ae35))
+        const token = await this.#system.tokenOf(projectId, name)
         return new QueuePlayer({
-          name,
-          project_id: projectId,
-          token: await this.#system.tokenOf(projectId, name),
-          note: (note) =>
-            void this.#queueRecords.push({ at: clock.monotonic(), client: name, ...note } as QueueRecord),
-          doors: () => this.#system.doors(),
-          random: () => random.float(),
-          clock,
-          dial,
+          ...this.#partsOf(name, i + 700, projectId, token, this.#queueRecords),
           board,
         })
       }),
@@ -241,18 +228,18 @@ export class Run {
     return [...this.#players, ...this.#lobby, ...this.#queue]
   }
 
-  /** Everyone stops, sends one last op, and waits; then nothing moves any more. */
+  /** Stops all clients after one last op, and waits until all copies of the rooms are equal and no longer change. */
   async #comeToRest(): Promise<AtRest> {
     const { clock } = this.#system
     for (const player of this.#all) player.rest()
     this.#backends?.rest()
-    await this.#settled()
-    if (this.#backends && !(await this.#backends.settled(ANSWERED_WITHIN_MS)))
+    await this.#allAnswered()
+    if (this.#backends && !(await this.#backends.finished(BACKENDS_WITHIN_MS)))
       this.#options.say(
-        `not within ${ANSWERED_WITHIN_MS} ms: every call is answered and every notice has arrived`,
+        `not within ${BACKENDS_WITHIN_MS} ms: every call is answered and every notice has arrived`,
       )
     for (const player of this.#players) player.last()
-    await this.#settled()
+    await this.#allAnswered()
     const take = async () => {
       const all = await this.#system.owners()
       const at = clock.monotonic()
@@ -262,7 +249,7 @@ export class Run {
       return {
         at,
         owners: all.filter((owner) => !others.includes(owner)),
-        members: this.#players.flatMap((player) => player.stand() ?? []),
+        members: this.#players.flatMap((player) => player.position() ?? []),
         lobby: {
           at,
           rooms: ofType('chaos-lobby'),
@@ -278,7 +265,7 @@ export class Run {
         backends: this.#backends?.history(at, banks),
       }
     }
-    // A room may tell late who has no connection any more, and is saved a second behind that.
+    // A room may learn late that a member's connection is lost, and is saved up to a second later.
     const deadline = clock.monotonic() + EQUAL_WITHIN_MS
     let before = await take()
     for (;;) {
@@ -296,16 +283,16 @@ export class Run {
     }
   }
 
-  /** Resolves when everyone's ops are settled, or when that takes too long: the checker says what is missing. */
-  async #settled(): Promise<void> {
-    // Without the fence some may never be.
-    const withinMs = this.#options.unfenced ? UNFENCED_WITHIN_MS : SETTLED_WITHIN_MS
-    await this.#until('every op is settled', withinMs, () =>
-      this.#players.every(({ settled }) => settled),
+  /** Resolves when all ops have their answers, or after a timeout. The checker reports what is missing. */
+  async #allAnswered(): Promise<void> {
+    // Without the fence, some ops may never get an answer.
+    const withinMs = this.#options.unfenced ? UNFENCED_WITHIN_MS : ANSWERED_WITHIN_MS
+    await this.#until('every op is answered', withinMs, () =>
+      this.#players.every(({ answered }) => answered),
     ).catch((error: Error) => this.#options.say(error.message))
   }
 
-  /** Whether every client is in its room, and has what the room's owner has. */
+  /** True if all clients are in their rooms, and have the state that the owner has. */
   #isEqual({ owners, members }: AtRest): boolean {
     if (members.length < this.#players.length) return false
     return members.every(({ room, member, state }) =>
@@ -321,7 +308,7 @@ export class Run {
     const deadline = clock.monotonic() + withinMs
     while (!holds()) {
       if (clock.monotonic() > deadline) {
-        const missing = this.#players.filter((player) => !player.settled || !player.stand())
+        const missing = this.#players.filter((player) => !player.answered || !player.position())
         throw new Error(
           `not within ${withinMs} ms: ${what}; ${missing.map((player) => player.describe()).join('; ')}`,
         )
@@ -335,7 +322,7 @@ const RECORD_TTL_MS = 60_000
 
 type Found = Pick<End, 'records' | 'unreadable'>
 
-/** What the store holds of each room, as a new owner would find it; closes it. Every node must be gone. */
+/** Claims each room as a new owner would, and returns its restored record. Closes the store. All nodes must have ended before. */
 async function audit(store: Store, projectId: string, rooms: readonly string[]): Promise<Found> {
   const format = new JournalFormat()
   const read = async (room: string): Promise<Found> => {
@@ -346,10 +333,10 @@ async function audit(store: Store, projectId: string, rooms: readonly string[]):
     try {
       const restored = restore(claim, format)
       if (!restored) return NOTHING
-      const { seq, tree, told } = restored
+      const { seq, tree, shown } = restored
       const timers = restored.tables.timers.rows.map(({ id }) => id)
       const reservations = restored.tables.reservations.rows.map(({ id }) => id)
-      const [checksum, state] = [told?.checksum ?? tree.checksum, tree.flushed]
+      const [checksum, state] = [shown?.checksum ?? tree.checksum, tree.flushed]
       const record = { room, version: owner.version, seq, checksum, state, timers, reservations }
       return { records: [record], unreadable: [] }
     } catch (error) {

@@ -10,13 +10,13 @@ import { DEAF_MS, type Door, MOST_WAITING, type NewOp, Player } from './player.t
 
 const CONNECT_AGAIN_MS = 500
 
-/** A client with the SDK. The SDK tells no frames: what is written down is what its user sees. */
+/** A player with the SDK. The SDK does not expose frames, so the player records what the SDK reports to its user. */
 export class SdkPlayer extends Player {
   readonly #network = new Network(
     (url) => this.#doorOf(url),
     (frame) => {
       this.#marks(frame)
-      // When the client has read it: a seat that is lost is not in the state before the client has another one.
+      // The client reads the frame first. No state change shows the loss of a seat before the client has another seat.
       queueMicrotask(() => this.#noteLoss())
     },
     (door) => this.parts.dial?.(door),
@@ -29,17 +29,17 @@ export class SdkPlayer extends Player {
   #client: Client | undefined
   #room: Room<ReturnType<typeof chaosRoom>> | undefined
   #member = ''
-  /** False: it has lost the seat of `#member`, and waits for another one. */
+  /** False: the seat of `#member` is lost, and the client waits for another seat. */
   #hasSeat = false
-  /** What was noted last. */
+  /** Last recorded view and layers, as JSON. */
   #view = ''
   #lastRef = 0
   #waiting = 0
-  /** How often it has gone to the node of its room. */
+  /** Number of completed moves to the node of its room. */
   #moves = 0
   #seatsLost = 0
 
-  get settled(): boolean {
+  get answered(): boolean {
     return this.#client?.status === 'online' && this.#room?.status === 'joined' && this.#waiting === 0
   }
 
@@ -55,18 +55,18 @@ export class SdkPlayer extends Player {
     this.#network.cut()
   }
 
-  /** The SDK has one connection at a time. */
+  /** The SDK has only one connection, so a race is a cut. */
   race(): void {
     this.cut()
   }
 
-  stand(): End['members'][number] | undefined {
+  position(): End['members'][number] | undefined {
     if (this.#room?.status !== 'joined' || this.#client?.status !== 'online') return undefined
     return { client: this.name, ...this.#place(), state: this.#room.state as Json }
   }
 
   describe(): string {
-    return `${this.name} (SDK) is ${this.#client?.status ?? 'not connected'}, ${this.#room?.status ?? 'in no room'}, with ${this.#waiting} unsettled`
+    return `${this.name} (SDK) is ${this.#client?.status ?? 'not connected'}, ${this.#room?.status ?? 'in no room'}, with ${this.#waiting} unanswered`
   }
 
   override close(): void {
@@ -121,7 +121,7 @@ export class SdkPlayer extends Player {
     })
   }
 
-  /** The server has ended the seat. */
+  /** Records that the server has ended the seat. */
   #noteLoss(): void {
     const { seatsLost = 0 } = this.#client?.stats ?? {}
     if (seatsLost === this.#seatsLost || !this.#room) return
@@ -172,13 +172,13 @@ export class SdkPlayer extends Player {
 
   protected send({ ask, ...op }: NewOp): void {
     const room = this.#room
-    // What waits for a seat is sent by whichever member has it then.
+    // While the client waits for a seat, the SDK would queue the op and send it as the next member.
     if (room?.status !== 'joined') return
-    // It may be another member since the last change of the state.
+    // The client may have another member id since the last state change.
     this.#changed()
     this.#lastRef += 1
     const ref = this.#lastRef
-    // The member may be another when the answer comes.
+    // The client may have another member id when the answer arrives.
     const place = this.#place()
     this.parts.note({ kind: 'sent', ...place, ref, ...op, ask, again: false })
     this.#waiting += 1
@@ -192,7 +192,7 @@ export class SdkPlayer extends Player {
         },
         (error: unknown) => {
           const code = error instanceof RoomfulError ? error.code : 'unknown'
-          // With its session lost no one knows whether an op was applied.
+          // If the session is lost, the client does not know whether the op was applied.
           if (!UNKNOWN.includes(code)) this.parts.note({ kind: 'refused', ...place, ref, code })
         },
       )
@@ -202,13 +202,13 @@ export class SdkPlayer extends Player {
   }
 }
 
-/** Errors that do not say what became of an op. */
+/** Errors after which the client does not know whether an op was applied. */
 const UNKNOWN = ['resume_failed', 'client_closed', 'not_in_room', 'seat_lost', 'unknown']
 
-/** The address that the SDK is given: each connection goes to a node drawn at random. */
+/** Address for `connect`: `Network` sends each connection to a random node. */
 export const ANY_NODE = 'ws://127.0.0.1:9/any-node'
 
-/** Calls `act` until `isOver`, with a pause after each call. An error of the SDK ends one call: a connection or a room is lost. */
+/** Calls `act` until `isOver`, with a pause after each call. Ignores errors of the SDK, because connections and rooms get lost. */
 export async function actUntil(
   isOver: () => boolean,
   clock: Clock,
@@ -225,7 +225,7 @@ export async function actUntil(
   }
 }
 
-/** Calls `note` with the marks of a frame that has some. */
+/** Returns a function that calls `note` with the marks of each frame that has marks. */
 export const marked =
   (note: (marks: readonly string[]) => void) =>
   (frame: string): void => {
@@ -233,14 +233,14 @@ export const marked =
     if (marks.length > 0) note(marks)
   }
 
-/** The connections of one SDK, which can be broken: those to `ANY_NODE`, and those to the node of its room. */
+/** Connections of one SDK client, with injectable faults. */
 export class Network {
   readonly WebSocket: NonNullable<ConnectOptions['WebSocket']>
   readonly #open = new Set<RoutedSocket>()
 
   /**
-   * `to`: where a connection goes; `received` is called with each frame; `dial`: as that of a player; `created` is called with a new connection
-   * and the one before it.
+   * `to` returns the node for the URL of a new connection. `received` is called with each frame. `dial` is `ClientParts.dial`. `created` is
+   * called with a new connection and the previous one.
    */
   constructor(
     to: (url: string) => Door | undefined,
@@ -263,12 +263,12 @@ export class Network {
     } as NonNullable<ConnectOptions['WebSocket']>
   }
 
-  /** Nothing comes back to the client any more on the connections there are; what it sends arrives. */
+  /** Drops all incoming messages of the open connections. Messages of the client still arrive. */
   deafen(): void {
     for (const socket of this.#open) socket.deaf = true
   }
 
-  /** Breaks every connection. */
+  /** Breaks all connections without a closing handshake. */
   cut(): void {
     for (const socket of this.#open) socket.terminate()
   }

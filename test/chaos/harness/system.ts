@@ -6,50 +6,50 @@ import type { End, Fault, History, LobbyRoom } from '../checker/history.ts'
 import type { Notices } from './backends.ts'
 import type { Door } from './player.ts'
 
-/** A deployment that a run plays on and breaks: real processes over a real Redis, or a simulated world. */
+/** Deployment under test: real processes with a real Redis, or a simulated world. */
 export interface System {
-  /** Clock of players, faults and the history. Its monotonic time is the time of the history. */
+  /** Clock of players and faults. The times in the history are its monotonic time. */
   readonly clock: Clock
-  /** Opens a connection to a node. Undefined: over the network. */
+  /** Opens a connection to a node. Undefined: connections use the network. */
   readonly dial: ((door: Door) => Duplex) | undefined
   readonly store: StoreSwitch
-  /** Undefined: there is no control that backends could call. */
+  /** Control plane that backends call. Undefined: the deployment has none. */
   readonly control?: SystemControl
-  /** A project with a token that lives as long as any run. */
+  /** Creates a project, and a token that is valid longer than any run. */
   login(): Promise<{ projectId: string; token: string }>
-  /** A token of a player of this project. */
+  /** Creates a token for a player of this project. */
   tokenOf(projectId: string, sub: string): Promise<string>
-  /** The nodes that live. */
+  /** Running nodes. */
   doors(): Door[]
-  /** The node in a slot, if it lives. */
+  /** The running node of a slot. Undefined: the slot has none. */
   node(slot: number): SystemNode | undefined
-  /** The connection between a slot's node and the store. */
+  /** Connection between the node of a slot and the store. */
   link(slot: number): SystemLink
-  /** Starts a node in a slot that has none. Tries again when it ends at once, as a supervisor would. */
+  /** Starts a node in an empty slot. If the process exits during its start, tries again, as a supervisor does. */
   startNode(slot: number): Promise<void>
-  /** Kills every node and waits until they are gone. */
+  /** Kills all nodes. Resolves when the processes have ended. */
   killNodes(): Promise<void>
-  /** Everything that the nodes say they run, with states. Rejects when a node does not answer. */
+  /** All rooms that the nodes run, with their states. Rejects when a node does not answer. */
   owners(): Promise<readonly OwnedRoom[]>
-  /** What every node did with the store, which tasks it began, what it ran without a lease, and when it did not get on. */
+  /** Store calls, tasks, handler calls without a lease, and stalls of all nodes. */
   history(): SystemHistory
-  /** The store as an auditor reaches it, who closes it. */
+  /** Opens the store for an auditor. The caller closes it. */
   openStore(): Promise<Store>
 }
 
-/** The control plane. */
+/** Control plane of a deployment. */
 export interface SystemControl {
   readonly url: string
   /** Receives the notices of all nodes. */
   readonly notices: Notices
-  /** Sends a request. Undefined: over the network. */
+  /** Sends a request. Undefined: requests use the network. */
   readonly fetch?: typeof fetch
-  /** Ends it as `kill -9` does. */
+  /** Ends the process as `kill -9` does. */
   kill(): Promise<void>
   start(): Promise<void>
 }
 
-/** A room that a node runs. */
+/** A room with the node that runs it. */
 export type OwnedRoom = End['owners'][number] & Pick<LobbyRoom, 'members' | 'reserved'>
 
 export const ownedRoom = (
@@ -61,37 +61,37 @@ export type SystemHistory = Pick<History, 'store' | 'sessions' | 'tasks' | 'late
   readonly stalls: readonly Fault[]
 }
 
-/** One life of a node. */
+/** One process of a node, from its start to its end. */
 export interface SystemNode {
-  /** Its name, of this one life. */
+  /** Node id. Each start has a new id. */
   readonly node: string
-  /** Ends it as `kill -9` does. */
+  /** Ends the process as `kill -9` does. */
   kill(): Promise<void>
-  /** Ends it as SIGTERM does; kills it when that takes longer. */
+  /** Ends the process as SIGTERM does. Kills it after `ms`. */
   endWithin(ms: number): Promise<void>
-  /** It stands still until `resume`, as after SIGSTOP. */
+  /** Suspends the process until `resume`, as SIGSTOP does. */
   pause(): void
   resume(): void
-  /** Its wall clock jumps. */
+  /** Adds `ms` to the wall clock of the node. */
   jump(ms: number): void
 }
 
-/** A connection that can be disturbed. */
+/** A connection with injectable faults. */
 export interface SystemLink {
-  /** Breaks it. It may be made again at once. */
+  /** Breaks the connection. Both sides may reconnect immediately. */
   cut(): void
-  /** From now on everything takes longer by so many milliseconds. */
+  /** Adds `ms` of latency to everything sent from now on. 0 ends the delay. */
   delay(ms: number): void
-  /** Nothing arrives, in either direction, while it is held. */
+  /** While held, nothing arrives in either direction. */
   hold(held: boolean): void
 }
 
-/** The server of the store. */
+/** Server of the store. */
 export interface StoreSwitch {
-  /** Ends it. `keep`: everything that was ever answered is there after `start`; otherwise it comes back empty. */
+  /** Ends the server. `keep`: after `start`, all acknowledged writes are present. Otherwise the store is then empty. */
   stop(keep: boolean): Promise<void>
   start(): Promise<void>
-  /** It stands still until `resume`. */
+  /** Suspends the server until `resume`. */
   pause(): Promise<void>
   resume(): Promise<void>
 }

@@ -1,46 +1,46 @@
 import { type Clock, systemClock } from '../../../shared/clock.ts'
 
-/** A stretch of time in which this process, or its store, did not get on. */
+/** Time in which this process did not run, or waited for its store. In ms of `machineNow`. */
 export interface Stall {
   readonly at: number
   readonly until: number
 }
 
 const LOOK_MS = 50
-/** Shorter ones cost no one a lease. */
+/** Shorter stalls cannot make a lease expire. */
 const STALL_MS = 300
 
-/** Tells of every time that the event loop stood still, for whatever reason. The returned function ends it. */
-export function watchStalls(tell: (stall: Stall) => void): () => void {
+/** Calls `onStall` after each stall of the event loop. The returned function stops watching. */
+export function watchStalls(onStall: (stall: Stall) => void): () => void {
   let last = machineNow()
   const timer = setInterval(() => {
     const now = machineNow()
-    if (now - last > STALL_MS) tell({ at: last, until: now })
+    if (now - last > STALL_MS) onStall({ at: last, until: now })
     last = now
   }, LOOK_MS)
   timer.unref()
   return () => clearInterval(timer)
 }
 
-/** Does `work`, and tells when it took so long that a lease may have run out meanwhile. */
-export async function watchSlow<T>(work: () => Promise<T>, tell: (stall: Stall) => void): Promise<T> {
+/** Runs `work`, and calls `onStall` if `work` took so long that a lease may have expired. */
+export async function watchSlow<T>(work: () => Promise<T>, onStall: (stall: Stall) => void): Promise<T> {
   const at = machineNow()
   try {
     return await work()
   } finally {
     const until = machineNow()
-    if (until - at > STALL_MS) tell({ at, until })
+    if (until - at > STALL_MS) onStall({ at, until })
   }
 }
 
-/** The machine's clock, whose wall time can be made to jump; its monotonic time goes on. */
+/** System clock whose wall time can jump. Its monotonic time is not affected. */
 export class JumpingClock implements Clock {
   #offsetMs = 0
   #readAt = 0
-  /** From the time of this process to that of the machine. */
+  /** Difference between the machine's and this process's monotonic time. */
   readonly #toMachineMs = machineNow() - systemClock.monotonic()
 
-  /** When the monotonic time was last read, on the machine's monotonic clock. */
+  /** Time of the last call of `monotonic`, in ms of `machineNow`. */
   get readAt(): number {
     return this.#readAt + this.#toMachineMs
   }
@@ -63,8 +63,8 @@ export class JumpingClock implements Clock {
   }
 }
 
-/** Milliseconds on the machine's monotonic clock, which all its processes share: the time of every history of real processes. */
+/** Returns the machine's monotonic time in ms, which all its processes share. Histories of real processes use it. */
 export const machineNow = (): number => Number(process.hrtime.bigint()) / 1e6
 
-/** The machine's clock, with a monotonic time that all processes of the machine share. */
+/** System clock whose monotonic time is `machineNow`. */
 export const machineClock: Clock = { ...systemClock, monotonic: machineNow }

@@ -8,18 +8,19 @@ import { openStore } from '../../../shared/store/open.ts'
 import { controlStore } from './recording-store.ts'
 
 /*
- * Control of a chaos run: node control.ts <URL of its own Redis>, with the environment of `roomful control`. Its Redis, which is never broken, has
- * projects and keys: what the data plane loses with its Redis is the question. Records of players are with the nodes, which read them.
+ * Control plane of a chaos run: node control.ts <URL of a second Redis>, with the environment of `roomful control`. Projects and keys are in
+ * the second Redis, which has no faults: a run tests the data plane's loss of its Redis. Records of players are in the nodes' Redis, because
+ * nodes read them.
  */
 
-/** So far behind is control's clock: a token is good at nodes whose clocks jump either way. */
+/** Control's clock is this much slow, so that nodes accept its tokens after a jump of their clocks in either direction. */
 const LAG_MS = 12 * 3_600_000
 
 const [ownUrl] = process.argv.slice(2)
 const parsed = parseConfig('control', process.env)
 if (!parsed.ok || ownUrl === undefined) {
   process.stderr.write(
-    `control cannot start:\n${parsed.ok ? 'the URL is missing' : describeProblems(parsed)}\n`,
+    `control cannot start:\n${parsed.ok ? 'the first argument, a Redis URL, is missing' : describeProblems(parsed)}\n`,
   )
   process.exit(2)
 }

@@ -14,15 +14,15 @@ import { JumpingClock, machineNow, watchSlow, watchStalls } from './clocks.ts'
 import { overriding, type StoreLine, StoreRecorder, unfenced } from './recording-store.ts'
 
 /*
- * One node of a chaos run: node main.ts <file of its store history> [--unfenced], with the environment of `roomful dataplane`. Its wall
- * clock jumps by `jumpMs` of each message from its parent.
+ * One node of a chaos run: node main.ts <file of its store history> [--unfenced], with the environment of `roomful dataplane`. Each message
+ * `{ jumpMs }` from the parent moves the wall clock.
  */
 
 const [historyFile, ...flags] = process.argv.slice(2)
 const parsed = parseConfig('dataplane', process.env)
 if (!parsed.ok || historyFile === undefined) {
   process.stderr.write(
-    `a chaos node cannot start:\n${parsed.ok ? 'the file is missing' : describeProblems(parsed)}\n`,
+    `a chaos node cannot start:\n${parsed.ok ? 'the first argument, a file, is missing' : describeProblems(parsed)}\n`,
   )
   process.exit(2)
 }
@@ -31,10 +31,10 @@ const nodeId = config.nodeId ?? 'node'
 const log = createLog(config, { node_id: nodeId })
 const clock = new JumpingClock()
 process.on('message', ({ jumpMs }: { jumpMs: number }) => clock.jump(jumpMs))
-// The run is over, however it ended.
+// The parent has ended.
 process.once('disconnect', () => process.exit(1))
 
-/** A node waits so long for the answer to a notice: less than in production, where a run would wait for little else. */
+/** Timeout of a notice. Shorter than in production, because otherwise most of a run would be spent on this wait. */
 const ATTEMPT_MS = 1500
 const attempts: Clock = {
   now: () => clock.now(),
@@ -78,16 +78,16 @@ const start = async () => {
   }
 }
 
-/** The store with these room records, all of which is written down; renewals of the lease are watched. */
+/** Returns the store with `rooms` as its room records. Records all writes, and lease renewals that take long. */
 const recorded = (store: Store, rooms: Store['rooms'], recorder: StoreRecorder): Store => {
   const records = recorder.records(store.records)
   return overriding(store, {
     rooms: recorder.rooms(rooms),
     records: overriding(records, {
       write: async (writes) => {
-        const stands = await records.write(writes)
-        if (stands) recorder.wrote(writes)
-        return stands
+        const written = await records.write(writes)
+        if (written) recorder.wrote(writes)
+        return written
       },
       renewLease: (renewal) =>
         watchSlow(

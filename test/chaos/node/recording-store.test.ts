@@ -15,7 +15,7 @@ import {
   unfenced,
 } from './recording-store.ts'
 
-/** A recorder of `node`, and what its lines tell. */
+/** A recorder of `node`, and a function that reads its lines. */
 function recording(node: string) {
   const lines: StoreLine[] = []
   return {
@@ -25,9 +25,12 @@ function recording(node: string) {
 }
 
 it.each([
-  { way: 'is found out', fences: false },
-  { way: 'is refused', fences: true },
-])('what an owner writes that has lost its room $way; the store fences: $fences', async ({ fences }) => {
+  {
+    result: 'a store without fence accepts a write of an earlier owner, and the checker reports it',
+    fences: false,
+  },
+  { result: 'a store with fence rejects a write of an earlier owner', fences: true },
+])('$result', async ({ fences }) => {
   const scenario = new Scenario('none')
   const { room } = scenario
   const { rooms } = memoryStore({ clock: new FakeClock() })
@@ -46,9 +49,12 @@ it.each([
 })
 
 it.each([
-  ['no late call: the node was suspended after it had checked its lease', { checked_at: 900, late: 0 }],
-  ['a late call: the node read its clock after the end of its lease', { checked_at: 1100, late: 1 }],
-])('a handler that runs when the lease has expired is %s', async (_, { checked_at: checkedAt, late }) => {
+  [
+    'records no late call if the node was suspended after it had checked its lease',
+    { checkedAt: 900, late: 0 },
+  ],
+  ['records a late call if the node read its clock after the end of its lease', { checkedAt: 1100, late: 1 }],
+])('StoreRecorder %s', async (_, { checkedAt, late }) => {
   let now = 0
   let readAt = 0
   const lines: StoreLine[] = []
@@ -74,17 +80,17 @@ it.each([
   expect(lines.filter((line) => 'late' in line)).toHaveLength(late)
 })
 
-// The checker looks sessions up by the ids that clients tell. Under another name none was ever known to be written, and each that went
-// with the store's data was a violation.
-it('what a node writes down of a session is recorded under the id that its client has', async () => {
+// The checker finds sessions by the ids that clients record. Under another id, each session that is lost with the store's data would count as
+// a violation.
+it('StoreRecorder records a session under the id that its client has', async () => {
   const { recorder, read } = recording('node_a')
   const { records } = memoryStore({ clock: new FakeClock() })
   const store = new SessionStore(
     overriding(records, {
       async write(writes) {
-        const stands = await records.write(writes)
-        if (stands) recorder.wrote(writes)
-        return stands
+        const written = await records.write(writes)
+        if (written) recorder.wrote(writes)
+        return written
       },
     }),
   )

@@ -28,8 +28,8 @@ import type { BankState } from '../rooms.ts'
 import type { Stall } from './clocks.ts'
 
 /**
- * A line of a node's history: a call of the store that begins, the answer to one, a time in which nothing got on, a session's record that was
- * written, a task that begins, or a handler call without a lease.
+ * A line of a node's history: the start of a store call, its answer, a stall, a written session record, the start of a task, or a handler
+ * call without a lease.
  */
 export type StoreLine =
   | ({ readonly call: number } & Omit<StoreRecord, 'ended' | 'ok'>)
@@ -42,17 +42,17 @@ export type StoreLine =
       readonly ended: number
       /** Absent: the call was rejected. */
       readonly ok?: boolean
-      /** What a claim gave. */
+      /** Fence that a claim returned. */
       readonly fence?: Fence
     }
 
-/** `base`, but for what `own` has. */
-export function overriding<T extends object>(base: T, own: Partial<T>): T {
+/** Returns `base` with the properties of `changes` in place of its own. */
+export function overriding<T extends object>(base: T, changes: Partial<T>): T {
   return new Proxy(base, {
     get(_, name) {
-      const of = name in own ? own : base
-      const value: unknown = Reflect.get(of, name)
-      return typeof value === 'function' ? value.bind(of) : value
+      const source = name in changes ? changes : base
+      const value: unknown = Reflect.get(source, name)
+      return typeof value === 'function' ? value.bind(source) : value
     },
   })
 }
@@ -60,7 +60,7 @@ export function overriding<T extends object>(base: T, own: Partial<T>): T {
 const noticed = (notices: readonly Uint8Array[] = []): Pick<StoreRecord, 'notices'> =>
   notices.length > 0 ? { notices: notices.map(decodeNotice) } : {}
 
-/** Others may run without a lease: a task and the check of its result, `load`, `save`. */
+/** Handlers that need a lease. A task, the check of its result, `load` and `save` may run without a lease. */
 const CHANGING: ReadonlySet<TurnHook> = new Set([
   'onJoin',
   'onMessage',
@@ -71,7 +71,7 @@ const CHANGING: ReadonlySet<TurnHook> = new Set([
   'onTimer',
 ])
 
-/** Writes down what a node does with its store. A line is written before its call leaves, so that a killed node leaves nothing out. */
+/** Records a node's use of its store. Each line is written before its call is sent, so that the history of a killed node is complete. */
 export class StoreRecorder {
   readonly #format = new JournalFormat()
   readonly #node: string
@@ -79,10 +79,10 @@ export class StoreRecorder {
   readonly #write: (line: StoreLine) => void
   readonly #readAt: () => number
   #calls = 0
-  /** When the store lets the lease of the node run out, at the earliest. */
+  /** Earliest time at which the store may end the node's lease. */
   #leasedUntil = Number.POSITIVE_INFINITY
 
-  /** `now`: milliseconds on the clock of the history. `readAt`: when the node last read its clock. */
+  /** `now`: time of the history, in ms. `readAt`: time at which the node last read its clock. */
   constructor(node: string, now: () => number, write: (line: StoreLine) => void, readAt = now) {
     this.#node = node
     this.#now = now
@@ -94,12 +94,12 @@ export class StoreRecorder {
     this.#write({ stall })
   }
 
-  /** The work of a task begins. */
+  /** Records the start of a task. */
   began(room: string, op: string): void {
     this.#write({ task: { room, op, at: this.#now() } })
   }
 
-  /** Records of which every renewal of the node's lease is watched. */
+  /** Returns `records`, and keeps the end of the node's lease from each renewal. */
   records(records: Records): Records {
     return overriding(records, {
       renewLease: async (renewal) => {
@@ -111,12 +111,13 @@ export class StoreRecorder {
     })
   }
 
-  /** Observes the calls of handlers that change the state. */
+  /** Observer that records handler calls without a lease. */
   get calls(): TurnObserver {
     return {
       ...noObserver,
       begin: ({ room: { name: room }, hook }) => {
-        // A node may be suspended between the check of its lease and the call. Only the fence helps against that.
+        // The last clock read counts, not the present time: a node may be suspended between the check of its lease and the call.
+        // Only the fence protects against that.
         const at = this.#readAt()
         if (CHANGING.has(hook) && at > this.#leasedUntil)
           this.#write({ late: { node: this.#node, room, hook, at } })
@@ -124,17 +125,17 @@ export class StoreRecorder {
     }
   }
 
-  /** These writes stand. */
+  /** Records the sessions in writes that the store has accepted. */
   wrote(writes: readonly Write[]): void {
     for (const write of writes) {
       if (!('put' in write) || !write.put.startsWith('session:')) continue
       const record = decodeSession(write.value)
-      if (!record) throw new Error(`what was written under ${write.put} is no record of a session`)
+      if (!record) throw new Error(`the value of ${write.put} is not a session record`)
       this.#write({ session: record.session_id, turn: record.right.turn, at: this.#now() })
     }
   }
 
-  /** Room records of which every claim, commit, snapshot, release and quarantine is written down, with its answer. */
+  /** Returns `rooms`, and records each claim, commit, snapshot, release and quarantine with its answer. */
   rooms(rooms: RoomRecords): RoomRecords {
     return overriding(rooms, {
       claim: (room, ...rest) =>
@@ -175,7 +176,7 @@ export class StoreRecorder {
     return { seq, checksum, visible, applied, ...reserved, ...(calls.length > 0 && { calls }) }
   }
 
-  /** Undefined for the empty snapshot of a room that is kept nowhere. */
+  /** Undefined: the room has durability `none`, whose snapshots are empty. */
   #whole(snapshot: Uint8Array): Content | undefined {
     if (snapshot.length === 0) return undefined
     const { seq, layers, state, tables } = this.#format.readSnapshot(snapshot)
@@ -215,7 +216,7 @@ export class StoreRecorder {
 const reservedBy = (rows: readonly { readonly id: string }[] = []): Pick<Content, 'reserved'> =>
   rows.length > 0 ? { reserved: rows.map(({ id }) => id) } : {}
 
-/** What a node's file tells. */
+/** Content of a node's history file. */
 export interface StoreHistory {
   readonly calls: StoreRecord[]
   readonly stalls: Stall[]
@@ -224,14 +225,14 @@ export interface StoreHistory {
   readonly late: LateCall[]
 }
 
-/** A node's lines as they are in its file: one of JSON each. The last may be cut off. */
+/** Parses a node's history file, one JSON value a line. Ignores a last line that is cut off. */
 export const storeLinesIn = (text: string): StoreLine[] =>
   text
     .split('\n')
     .filter((line) => line.endsWith('}'))
     .map((line) => JSON.parse(line) as StoreLine)
 
-/** A call without an answer ended when the node did: `end`. */
+/** Sorts the lines of a node by their kind. A call without an answer gets `end`, the end of the node, as its end. */
 export function readStoreLines(lines: readonly StoreLine[], end: number): StoreHistory {
   const sessions: SessionWrite[] = []
   const tasks: TaskBegin[] = []
@@ -255,7 +256,7 @@ export function readStoreLines(lines: readonly StoreLine[], end: number): StoreH
   return { calls: [...calls.values()], stalls, sessions, tasks, late }
 }
 
-/** What all nodes' lives did, as the checker reads it: rooms without their project. */
+/** Merges the histories of all nodes for the checker. Room names lose their project. */
 export const historyOf = (
   lives: readonly ({ readonly node: string } & StoreHistory)[],
 ): Pick<History, 'store' | 'sessions' | 'tasks' | 'late'> & { readonly stalls: readonly Fault[] } => ({
@@ -273,21 +274,21 @@ const withoutProject = <T extends { readonly room: string }>(record: T): T => ({
   room: record.room.slice(record.room.indexOf('/') + 1),
 })
 
-/** Keys and indexes that nodes read, or write. */
+/** True for keys and indexes that nodes also use. */
 const isShared = (key: string): boolean =>
   key.startsWith(NODES) || /^\{control\}:(player|bans|player-data):/.test(key)
 
 const keyOf = (write: Write): string =>
   'put' in write ? write.put : 'remove' in write ? write.remove : write.index
 
-const isMemory = (key: string): boolean => key.startsWith('{control}:idempotency:')
+const isIdempotency = (key: string): boolean => key.startsWith('{control}:idempotency:')
 
-/** Store of control in a run: projects and keys are in its own store, which is never broken, and records of players are with the nodes. */
+/** Store of control in a run. Projects and keys are in `own`, which has no faults. Records of players are in `shared`, the store of the nodes. */
 export function controlStore(own: Store, shared: Store): Store {
   const records = overriding(own.records, {
-    // A change of a player is one write with its idempotency key, which is then with the nodes.
+    // A change of a player and its idempotency key are one write, to `shared`. All other idempotency keys are in `own`.
     read: async (keys) => {
-      const parts = keys.some(isShared) ? [shared] : keys.some(isMemory) ? [own, shared] : [own]
+      const parts = keys.some(isShared) ? [shared] : keys.some(isIdempotency) ? [own, shared] : [own]
       const found = await Promise.all(parts.map((part) => part.records.read(keys)))
       return keys.map((_, i): StoredRecord | undefined => found.find((records) => records[i])?.[i])
     },
@@ -297,31 +298,31 @@ export function controlStore(own: Store, shared: Store): Store {
   return overriding(own, { bus: shared.bus, records })
 }
 
-const ASK_AGAIN_MS = 50
-/** As long as any fault between a node and its store lasts. */
+const RETRY_MS = 50
+/** With the pauses 20 s: longer than any fault between a node and its store. */
 const ATTEMPTS = 400
 
 /**
- * Room records without the fence, to see chaos find out: each writer is given the fence that stands, as soon as the store says which
- * that is, so that a node that has lost its room writes on as if it still had it.
+ * Room records without a fence, to test that the checker finds the violation. Each writer uses the present owner's fence, which it reads
+ * first. So an earlier owner continues to write.
  */
 export function unfenced(rooms: RoomRecords, clock: Clock = systemClock): RoomRecords {
-  const standing = async (room: string): Promise<RoomOwner | undefined> => {
+  const ownerOf = async (room: string): Promise<RoomOwner | undefined> => {
     for (let attempt = 1; ; attempt++) {
       try {
         return await rooms.inspect(room)
       } catch (error) {
         if (attempt === ATTEMPTS) throw error
-        await sleep(clock, ASK_AGAIN_MS)
+        await sleep(clock, RETRY_MS)
       }
     }
   }
-  const write = async (room: string, fence: Fence, work: (standing: Fence) => Promise<boolean>) => {
+  const write = async (room: string, fence: Fence, work: (present: Fence) => Promise<boolean>) => {
     const once = async () => {
-      const found = await standing(room)
+      const found = await ownerOf(room)
       return work(found ? { epoch: found.epoch, version: found.version } : fence)
     }
-    // A write that was on its way while another one came before it was fenced: it is made again.
+    // Another write may have come between the read and this write, which the store then rejected.
     return (await once()) || (await once())
   }
   return overriding(rooms, {

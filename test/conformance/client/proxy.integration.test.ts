@@ -3,11 +3,11 @@ import { once } from 'node:events'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { WebSocket } from 'ws'
-import { ConformancePlayer } from '../../support/client/conformance-player.ts'
 import { startService, type TestService } from '../../support/cluster.ts'
 import { pythonPath } from '../../support/python.ts'
 import { report } from './command.ts'
 import { type FrameFault, ONE_OF, TIMED, type TimedFault } from './faults.ts'
+import { ConformancePlayer } from './player.ts'
 import { FaultProxy, type ProxyOptions } from './proxy.ts'
 
 /** The proxy before a node of this process. */

@@ -1,6 +1,6 @@
 import type { TabPlatform } from '../../../client/tab.ts'
 
-/** The `window` of a page, as far as a client watches it. */
+/** The `window` of a page: its events. */
 export class FakePage extends EventTarget {
   listeners = 0
 
@@ -19,18 +19,18 @@ export class FakePage extends EventTarget {
   }
 }
 
-/** Tabs that know of each other by the names they hold. */
+/** Tabs with shared locks. */
 export class FakeBrowser {
   readonly #held = new Set<string>()
 
-  /** A new tab; `copied`: a duplicate of that one. */
+  /** Opens a tab. `copied`: the tab is a duplicate with the same storage. */
   tab(copied?: FakeTab): FakeTab {
     return new FakeTab(this.#held, copied)
   }
 }
 
 class FakeTab implements TabPlatform {
-  /** How many characters it may have in all. */
+  /** Capacity of the storage, characters. */
   quota = Number.POSITIVE_INFINITY
   readonly #held: Set<string>
   readonly #items: Map<string, string>
@@ -40,7 +40,7 @@ class FakeTab implements TabPlatform {
     this.#items = new Map(copied ? copied.items : [])
   }
 
-  /** Everything the storage has. */
+  /** Content of the storage. */
   get items(): ReadonlyMap<string, string> {
     return this.#items
   }

@@ -18,26 +18,26 @@ import { diff } from '../../../shared/sync/testing/diff.ts'
 import { FakeClock } from '../../kit/fake-clock.ts'
 import { SeededRandom } from '../../kit/seeded-random.ts'
 
-/** Time passes in steps of this. */
+/** Step of the clock. */
 const STEP_MS = 25
 
-/** Lets everything that is ready run. */
+/** Resolves after one turn of the event loop. */
 export const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve))
 
-/** As for a game whose backend hands out tokens. */
+/** Options of `connect` for a game with its own tokens. */
 export type Options = Extract<ConnectOptions, { readonly dev?: undefined }>
 
 export interface Play {
   readonly clock: FakeClock
   readonly server: ScriptedServer
   readonly options: Options
-  /** What the client's `onError` was called with. */
+  /** Arguments of the client's `onError`. */
   readonly errors: unknown[]
-  /** Time passes, and everything due in it happens. */
+  /** Advances the clock in steps, and runs what is due. */
   pass(ms: number): Promise<void>
 }
 
-/** A server and what is needed to connect to it; no one is connected yet. */
+/** A scripted server, and the options of a client for it. No client is connected. */
 export function play(options: Partial<Options> = {}, clock = new FakeClock()): Play {
   const server = new ScriptedServer(clock)
   const errors: unknown[] = []
@@ -56,7 +56,7 @@ export function play(options: Partial<Options> = {}, clock = new FakeClock()): P
       ...options,
     },
     async pass(ms) {
-      // In steps, because what falls due may itself wait for promises.
+      // In steps, because a due callback may wait for promises.
       await turn()
       for (let left = ms; left > 0; left -= STEP_MS) {
         clock.advance(Math.min(STEP_MS, left))
@@ -85,13 +85,13 @@ export async function inRoom(
   return { ...scene, room, owner: scene.server.room('arena:lobby') }
 }
 
-/** Where the scripted server is. */
+/** Address of the scripted server. */
 export const URL = 'ws://roomful.test'
 
-/** A `RoomfulError` with this code. */
+/** Matches a `RoomfulError` with this code. */
 export const code = (value: string) => expect.objectContaining({ name: 'RoomfulError', code: value })
 
-/** Every status a client goes through from now on. */
+/** Records each status of a client, with the code of its error. */
 export function statuses(client: {
   onConnectionChange(callback: (...change: unknown[]) => void): unknown
 }): unknown[] {
@@ -102,7 +102,7 @@ export function statuses(client: {
   return seen
 }
 
-/** A token of the player `sub` whose claims a client can read and whose signature no one would accept. */
+/** Returns a token of the player `sub` with readable claims and an invalid signature. */
 export function unsignedToken(sub: string | undefined = 'alice'): string {
   const claims = { project_id: 'prj_1', sub }
   const payload = Buffer.concat([Buffer.from(JSON.stringify(claims)), Buffer.alloc(64, 255)])
@@ -113,25 +113,25 @@ export function unsignedToken(sub: string | undefined = 'alice'): string {
 type Of<T extends ClientMessage['t']> = Extract<ClientMessage, { t: T }>
 
 /**
- * The far end of a client under test. By itself it lets everyone in, resumes, seats, and answers pings; it acks nothing. A test
- * switches that off with `on…` and sends what it likes with `send` and `deliver`.
+ * The server of a client under test. By default it accepts every hello, resume and join, and answers pings. It does not acknowledge messages.
+ * A test replaces that behaviour with `on…`, and sends any message with `send` and `deliver`.
  */
 class ScriptedServer {
   readonly WebSocket: WebSocketConstructor
   readonly sockets: FakeSocket[] = []
-  /** Everything clients have said, on any socket. */
+  /** All messages of clients, on all sockets. */
   readonly heard: ClientMessage[] = []
-  /** How many frames clients have sent. */
+  /** Number of frames of clients. */
   frames = 0
   readonly rooms = new Map<string, ScriptedRoom>()
   readonly clock: Clock
   limits: Limits = { max_message_bytes: 1024, messages_per_second: 100, message_burst: 1000, max_rooms: 16 }
   heartbeatSeconds = 10
-  /** Code of each room that is joined. */
+  /** Room code in `joined`. */
   code: string | undefined
-  /** For how long each token is valid. */
+  /** Lifetime of each token, seconds. */
   tokenSeconds = 3600
-  /** What happens to a new socket. */
+  /** Called with each new socket. */
   onDial = (socket: FakeSocket): void => queueMicrotask(() => socket.accept())
   onHello = (_hello: Of<'hello'>): void => this.welcome()
   onJoin = (join: Of<'join'>): void => this.seat(join)
@@ -176,12 +176,12 @@ class ScriptedServer {
     return this.sockets.at(-1)!
   }
 
-  /** What clients have said of one kind. */
+  /** Returns the clients' messages of one type. */
   all<T extends ClientMessage['t']>(t: T): Of<T>[] {
     return this.heard.filter((message): message is Of<T> => message.t === t)
   }
 
-  /** The refs of the messages heard, in order. */
+  /** Refs of the received messages, in order. */
   get messageRefs(): (number | undefined)[] {
     return this.all('message').map(({ ref }) => ref)
   }
@@ -192,7 +192,7 @@ class ScriptedServer {
     socket.deliver(this.#codec.encode(message))
   }
 
-  /** Delivers payloads of rooms, each behind the frame that says which room it is about. */
+  /** Delivers payloads of rooms, each after the frame with its room. */
   deliver(...payloads: Payload[]): void {
     this.deliverTo(this.socket, ...payloads)
   }
@@ -244,7 +244,7 @@ class ScriptedServer {
     return room
   }
 
-  /** Gives a joiner a seat: `joined`, and the snapshot behind it. */
+  /** Accepts a join: sends `joined` and the snapshot. */
   seat({ request_id, room_type: roomType, options }: Of<'join'>, socket = this.socket): void {
     const room = this.room(`${roomType}:${options.key ?? 'default'}`)
     this.#members += 1
@@ -277,7 +277,7 @@ class ScriptedRoom {
   /** Id of the member that the client is. */
   own = ''
   members: MemberInfo[] = [{ member_id: 'mem_bob', sub: 'bob', connected: true }]
-  /** Every payload that was made here. */
+  /** Payloads of this room. */
   readonly made = new WeakSet<Payload>()
   readonly #codec = new MsgpackCodec()
   readonly #encoder: RoomEncoder = this.#codec.roomEncoder()
@@ -295,7 +295,7 @@ class ScriptedRoom {
     return this.#made(this.#encoder.patch(this.#at(), delta))
   }
 
-  /** The next flush, whose checksum is another than that of the state. */
+  /** As `patch`, with a wrong checksum. */
   wrongPatch(next: Json): Payload {
     const delta = diff(this.state, next)
     this.state = next
@@ -325,7 +325,7 @@ class ScriptedRoom {
     return this.#made(this.#codec.encode({ t: 'event', ...at, name, data }))
   }
 
-  /** An event that is a flush of its own. */
+  /** A flush with only an event. */
   eventFlush(name: string, data: Json): Payload {
     this.seq += 1
     return this.event(name, data)
@@ -346,7 +346,7 @@ class ScriptedRoom {
     return this.#member(seq, { member_id: memberId, sub: null, status: 'left', reason })
   }
 
-  /** The seat of the client has ended. */
+  /** Ends the seat of the client. */
   ownLeft(reason: DepartureReason): Payload {
     return this.went(this.own, reason)
   }
@@ -370,7 +370,7 @@ class ScriptedRoom {
   }
 }
 
-/** What a socket reports to the server at its other end. */
+/** Callbacks of a socket to its server. */
 interface FarEnd {
   /** The client has made a socket. */
   dialled(socket: FakeSocket): void
@@ -378,7 +378,7 @@ interface FarEnd {
   sent(socket: FakeSocket, payload: Uint8Array): void
 }
 
-/** A WebSocket without a network: what one end does, the other end sees at once. */
+/** A WebSocket without a network. Each side sees the other side's action immediately. */
 class FakeSocket implements WebSocketLike {
   binaryType = 'blob'
   onopen: unknown = null
@@ -387,7 +387,7 @@ class FakeSocket implements WebSocketLike {
   onerror: unknown = null
   readonly url: string
   readonly protocols: readonly string[]
-  /** What the client has sent on it. */
+  /** Messages that the client has sent on this socket. */
   readonly said: ClientMessage[] = []
   /** The client has closed it. */
   closed = false
@@ -402,7 +402,7 @@ class FakeSocket implements WebSocketLike {
     farEnd.dialled(this)
   }
 
-  /** Whether frames can pass. */
+  /** True between `accept` and the end. */
   get open(): boolean {
     return this.#open
   }
@@ -432,7 +432,7 @@ class FakeSocket implements WebSocketLike {
     call(this.onmessage, { data })
   }
 
-  /** The connection ends at the server's side, or breaks (1006) with this `error` event. */
+  /** The server closes the connection, or the connection breaks (1006) with this `error` event. */
   end(code: number, reason = '', error: object = {}): void {
     if (this.#over) return
     this.#open = false

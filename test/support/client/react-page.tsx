@@ -18,7 +18,7 @@ interface Arena {
   readonly options: Record<never, never>
 }
 
-/** What the test gives the page. */
+/** Global `setup` of the test. */
 interface Setup {
   readonly url: string
   readonly token: string
@@ -26,7 +26,7 @@ interface Setup {
 
 const renders = { constant: 0, counting: 0 }
 
-/** Selects what never changes, as another array each time, and names the default key. */
+/** Selects a value that never changes, in a new array each time. Names the default key. */
 function Constant() {
   const room = useRoom<TypedRoom<Arena>>('arena', { key: 'default' })
   const [word] = useRoomState(room, () => ['count'])
@@ -65,7 +65,7 @@ function Oldest() {
   return 'oldest'
 }
 
-/** Uses the room until `finish` is called, and then another list. */
+/** Uses the room until the test calls `finish`, and then another list. */
 function Game() {
   const [finished, setFinished] = useState(false)
   Object.assign(globalThis, { finish: () => setFinished(true) })
@@ -84,7 +84,7 @@ function Game() {
   )
 }
 
-/** A room that there is not. */
+/** Joins a room type that does not exist. */
 function Nowhere(): ReactNode {
   useRoom<TypedRoom>('nowhere')
   return 'joined'

@@ -6,6 +6,8 @@ import { PublicProtocol } from 'paseto'
 import { ExportPublicKeyFactory, GenerateKeyPairFactory } from 'paseto/v4/public'
 import { pino } from 'pino'
 import { Registry } from 'prom-client'
+import { expect, vi } from 'vitest'
+import type { RoomQuery, StoredRow } from '../../../dataplane/directory/rows.ts'
 import { PlayerBudgets } from '../../../dataplane/gateway/budget.ts'
 import {
   type GatewayCluster,
@@ -21,17 +23,19 @@ import { GATEWAY_METRICS } from '../../../dataplane/gateway/metrics.ts'
 import { timestamp } from '../../../shared/clock.ts'
 import { registerMetrics } from '../../../shared/metrics.ts'
 import { type PlayerRecord, playerKey } from '../../../shared/players.ts'
-import type { ResumePosition } from '../../../shared/protocol/messages.ts'
+import { CLOSE, type CloseName } from '../../../shared/protocol/error-codes.ts'
+import type { ClientMessage, ResumePosition, ServerMessage } from '../../../shared/protocol/messages.ts'
 import { systemRandom } from '../../../shared/random.ts'
 import { memoryStore } from '../../../shared/store/memory/memory.ts'
 import type { Records } from '../../../shared/store/port.ts'
 import { issueToken, type SigningKey, type TokenClaims } from '../../../shared/tokens.ts'
 import { noTracer } from '../../../shared/tracing/tracer.ts'
 import { FakeClock } from '../../kit/fake-clock.ts'
-import { TestClient } from './test-client.ts'
+import { RawClient, upgraded } from '../raw-client.ts'
+import { TestRecords } from '../test-store.ts'
 import { TestOwner, testCodecs } from './test-owner.ts'
 
-/** Where a client stands in a room. Without `member_id`: the test does not look at it. Without `settled`: it knows no outcome. */
+/** A client's position in a room. Default `member_id`: `mem_own`. Default `settled`: 0, so the client knows no outcome. */
 type Position = Pick<ResumePosition, 'room_id' | 'epoch' | 'seq'> & Partial<ResumePosition>
 
 const INTERNAL_TOKEN = 'internal-token-of-the-tests'
@@ -43,21 +47,21 @@ interface TestKey {
   status: 'active' | 'retiring' | 'revoked'
 }
 
-/** Answers `GET /internal/key-status` over HTTP as control does. Projects prj_one and prj_two have keys key_a and key_b. */
+/** Serves `GET /internal/key-status` like control. The projects prj_one and prj_two have the keys key_a and key_b. */
 export class TestControl {
-  /** How often it was asked. */
+  /** Number of requests. */
   asked = 0
-  /** The login of prj_one's own: what it says its keys are, at `/jwks.json`. */
+  /** Keys of prj_one's login, which `/jwks.json` serves. */
   readonly login = generateKeyPairSync('ed25519')
-  /** Whether it says that every project is disabled. */
+  /** True: every project is disabled. */
   disabled = false
-  /** Answers 503 while set. */
+  /** True: answers 503. */
   down = false
-  /** Takes no one for a node while set. */
+  /** True: answers 401 to every node. */
   refuses = false
-  /** When set, answers wait for it. */
+  /** Answers wait for this promise. */
   held: Promise<void> | undefined
-  /** Resolves at the first question. */
+  /** Resolves at the first request. */
   readonly firstQuestion: Promise<void>
   #heard: () => void = () => {}
   readonly #keys = new Map<string, TestKey>()
@@ -106,7 +110,7 @@ export class TestControl {
     return control
   }
 
-  /** What `AUTH_JWKS` is for nodes that take the tokens of that login. */
+  /** Value of `AUTH_JWKS` for nodes that accept the tokens of the login. */
   get authJwks() {
     const { port } = this.#server.address() as AddressInfo
     const jwks = `http://127.0.0.1:${port}/jwks.json`
@@ -118,7 +122,7 @@ export class TestControl {
     return askControl({ controlUrl: `http://127.0.0.1:${port}`, internalToken: INTERNAL_TOKEN }, 5000)
   }
 
-  /** Makes a key; `key_id` undefined: the project's built-in pair. */
+  /** Creates a key. Without `keyId`: the project's built-in pair. */
   async addKey(projectId: string, keyId?: string): Promise<void> {
     const pair = await protocol.GenerateKeyPair()
     this.#keys.set(keyName(projectId, keyId), {
@@ -136,7 +140,7 @@ export class TestControl {
     this.#keys.get(keyName(projectId, keyId))!.status = status
   }
 
-  /** A token with these claims; `under` signs it with another key than the one it names. */
+  /** Returns a token with these claims. `under`: the key that signs it, if it is not the key of the claims. */
   token(claims: TokenClaims, under: { project_id: string; key_id?: string } = claims): Promise<string> {
     return issueToken(this.#keys.get(keyName(under.project_id, under.key_id))!.signing, claims)
   }
@@ -148,7 +152,7 @@ export class TestControl {
 
 const keyName = (projectId: string, keyId: string | undefined): string => `${projectId}/${keyId ?? ''}`
 
-/** The cluster of a node that has no other nodes, unless `parts` says otherwise. */
+/** A cluster without other nodes. `parts` replaces functions. */
 export const gatewayCluster = (
   parts: Partial<GatewayCluster> = {},
 ): GatewayCluster & { cordoned: boolean } => ({
@@ -161,7 +165,7 @@ export const gatewayCluster = (
   ...parts,
 })
 
-/** A node on its own, with no one to ask or to tell, unless said otherwise. */
+/** A node without a cluster, lists and placing. `parts` replaces them. */
 export const gatewayContext = (
   parts: Partial<GatewayContext> & Pick<GatewayContext, 'clock'>,
 ): GatewayContext => ({
@@ -184,10 +188,10 @@ export const gatewayContext = (
   ...parts,
 })
 
-/** Claims that a token has besides the usual, or not. */
+/** Changes of a token's claims. Undefined: the token does not have the claim. */
 type ClaimChanges = { readonly [claim in keyof TokenClaims]?: TokenClaims[claim] | undefined }
 
-/** What is around a gateway. */
+/** Parts that several gateways share. */
 interface TestWorld {
   readonly clock: FakeClock
   readonly control: TestControl
@@ -221,7 +225,7 @@ export class TestGateway {
     this.httpUrl = parts.httpUrl
   }
 
-  /** `world`: what the gateway shares with others; its own, if nothing is said. */
+  /** `world`: parts that the gateway shares with others. Default: new parts. */
   static async start(
     options: Partial<GatewayOptions> = {},
     {
@@ -245,7 +249,7 @@ export class TestGateway {
       askKeyStatus: control.ask,
       codecs,
       records,
-      // Most of these players are one and the same.
+      // Most test clients are the same player.
       options: {
         maxSessionsPerSub: 0,
         authJwks: control.authJwks,
@@ -260,24 +264,24 @@ export class TestGateway {
     return new TestGateway({ gateway, cluster, clock, control, owner, records, url, httpUrl })
   }
 
-  /** Writes the record of a player of prj_one, as control does. The gateway gets no message about it. */
+  /** Writes the record of a player of prj_one, like control, but sends the gateway no message. */
   async record(record: PlayerRecord, sub = 'ada'): Promise<void> {
     const value = Buffer.from(JSON.stringify(record))
     await this.records.write([{ put: playerKey('prj_one', sub), value }])
   }
 
-  /** As `record`, with the message. */
+  /** As `record`, and sends the message. */
   async decide(record: PlayerRecord, sub = 'ada'): Promise<void> {
     await this.record(record, sub)
     this.gateway.playerChanged('prj_one', sub)
   }
 
-  /** A token of prj_one under key_a, good for five minutes, unless told otherwise; undefined: a claim it does not have. */
+  /** Returns a token of prj_one under key_a. Default lifetime: 5 minutes. */
   token(claims: ClaimChanges = {}, ttlMs?: number): Promise<string> {
     return this.control.token(this.#claims(claims, ttlMs))
   }
 
-  /** Such a token under the signature of another key than the one it names. */
+  /** As `token`, with the signature of another key. */
   forged(claims: ClaimChanges = {}): Promise<string> {
     return this.control.token(this.#claims(claims), { project_id: 'prj_one', key_id: 'key_b' })
   }
@@ -295,7 +299,7 @@ export class TestGateway {
     return claims as TokenClaims
   }
 
-  /** A JWT of prj_one's own login, for five minutes from now. */
+  /** Returns a JWT of prj_one's login that is valid for 5 minutes. */
   jwt(sub = 'ada'): Promise<string> {
     const now = this.clock.now() / 1000
     return new SignJWT({ iss: 'https://login.example', aud: 'game', sub, iat: now, exp: now + 300 })
@@ -303,12 +307,12 @@ export class TestGateway {
       .sign(this.control.login.privateKey)
   }
 
-  /** A connected client that has said nothing yet. */
+  /** Connects a client. It sends nothing. */
   open(protocols?: string[], options?: object): Promise<TestClient> {
     return TestClient.open(this.url, protocols, options)
   }
 
-  /** A client that has said hello, with a good token if nothing is said. */
+  /** Connects a client and sends hello. Default: a valid token. */
   async present(token?: string, features?: string[]): Promise<TestClient> {
     const client = await this.open()
     const named = features && { features }
@@ -316,14 +320,14 @@ export class TestGateway {
     return client
   }
 
-  /** A client with a new session. */
+  /** Connects a client with a new session. */
   async hello(token?: string, features?: string[]) {
     const client = await this.present(token, features)
     const welcome = await client.next('welcome')
     return { client, welcome }
   }
 
-  /** A client with a new session in `arena:<key>`. */
+  /** Connects a client with a new session, and joins `arena:<key>`. */
   async join(key = 'one', token?: string, features?: string[]) {
     const { client, welcome } = await this.hello(token, features)
     client.send({ t: 'join', request_id: 1, room_type: 'arena', options: { key } })
@@ -332,7 +336,7 @@ export class TestGateway {
     return { client, welcome, joined, snapshot }
   }
 
-  /** A client that says it comes back. */
+  /** Connects a client and sends a resume. */
   async resume(
     { session_id: sessionId, resume_token: resumeToken }: { session_id: string; resume_token: string },
     positions: readonly Position[] = [],
@@ -355,5 +359,222 @@ export class TestGateway {
   async close(): Promise<void> {
     await this.gateway.close()
     await this.control.close()
+  }
+}
+
+type Received<T extends ServerMessage['t']> = Extract<ServerMessage, { t: T }>
+
+/** A `RawClient` that stores its messages, for tests that wait for one message after the other. */
+export class TestClient extends RawClient {
+  /** All received messages, oldest first. */
+  readonly received: ServerMessage[] = []
+  readonly #waiting: {
+    matches: (message: ServerMessage) => boolean
+    resolve: (message: ServerMessage) => void
+  }[] = []
+  #read = 0
+
+  override readonly onMessage = (message: object): void => this.#receive(message as ServerMessage)
+
+  /** Resolves when the websocket is open. */
+  static override async open(url: string, protocols: string[] = [], options = {}): Promise<TestClient> {
+    return new TestClient(await upgraded(url, protocols, options))
+  }
+
+  override send(...messages: ClientMessage[]): void {
+    for (const message of messages) this.ws.send(JSON.stringify(message))
+  }
+
+  /** Resolves with the next message of a type, and skips other messages. Rejects if the connection closes before. */
+  next<T extends ServerMessage['t']>(
+    t: T,
+    fits: (message: Received<T>) => boolean = () => true,
+  ): Promise<Received<T>> {
+    const matches = (message: ServerMessage): boolean => message.t === t && fits(message as Received<T>)
+    while (this.#read < this.received.length) {
+      const message = this.received[this.#read++]!
+      if (matches(message)) return Promise.resolve(message as Received<T>)
+    }
+    return new Promise((resolve, reject) => {
+      this.#waiting.push({ matches, resolve: (message) => resolve(message as Received<T>) })
+      void this.closed.then(({ code, reason }) =>
+        reject(new Error(`closed with ${code} "${reason}" while waiting for ${t}`)),
+      )
+    })
+  }
+
+  /** Waits for a pong. All earlier messages of the server have then arrived. */
+  async roundTrip(): Promise<void> {
+    const at = this.received.length + Math.random()
+    this.send({ t: 'ping', at })
+    await this.next('pong', (pong) => pong.at === at)
+  }
+
+  #receive(message: ServerMessage): void {
+    this.received.push(message)
+    const first = this.#waiting[0]
+    if (!first) return
+    this.#read = this.received.length
+    if (!first.matches(message)) return
+    this.#waiting.shift()
+    first.resolve(message)
+  }
+}
+
+/** Expects that the server closes the connection with this code and a matching reason. */
+export async function expectClose(client: TestClient, name: CloseName, reason: RegExp): Promise<void> {
+  expect(await client.closed).toEqual({ code: CLOSE[name], reason: expect.stringMatching(reason) })
+}
+
+/** The gateways of the nodes `node_a` and `node_b`, with one store, one control and one owner of all rooms. */
+export class TestPair {
+  readonly a: TestGateway
+  readonly b: TestGateway
+  readonly clock: FakeClock
+  readonly owner: TestOwner
+  readonly records: TestRecords
+  readonly lists = new TestLists()
+  /** True: nodes receive no message about a session that another node has taken. */
+  deaf = false
+  /** The node that has all rooms of every session at `node_a`, with its address. */
+  nearer: { readonly nodeId: string; readonly url: string } | undefined
+  /** Time since the store restarted empty, milliseconds. */
+  storeUptimeMs = Number.POSITIVE_INFINITY
+  /** Nodes that count as gone. */
+  readonly gone = new Set<string>()
+  /** Nodes whose lease has expired. */
+  readonly dead = new Set<string>()
+
+  private constructor(parts: Pick<TestPair, 'a' | 'b' | 'clock' | 'owner' | 'records'>) {
+    this.a = parts.a
+    this.b = parts.b
+    this.clock = parts.clock
+    this.owner = parts.owner
+    this.records = parts.records
+  }
+
+  /** `records`: records of sessions. Default: records in memory. */
+  static async start(options: Partial<GatewayOptions> = {}, records?: Records): Promise<TestPair> {
+    const clock = new FakeClock()
+    const world = { clock, control: await TestControl.start(), owner: new TestOwner(testCodecs()) }
+    const shared = new TestRecords(records ?? memoryStore({ clock }).records, clock, systemRandom)
+    const start = (nodeId: string): Promise<TestGateway> =>
+      TestGateway.start(
+        options,
+        {
+          nodeId,
+          records: shared,
+          directory: {
+            rooms: (list, query, allows) => pair.lists.rooms(list, query, allows),
+            watch: (...query) => pair.lists.watch(...query),
+          },
+          cluster: {
+            nodes: {
+              isGone: (other) => pair.gone.has(other),
+              isDead: async (nodeId) => pair.dead.has(nodeId),
+              storeIsBehind: async (ms) => pair.storeUptimeMs < ms,
+            },
+            reroutes: () => pair.nearer !== undefined,
+            nearerNode: ({ length }) => (nodeId === 'node_a' && length > 0 ? pair.nearer : undefined),
+            tellTaken: (nodeId, ...taken) => {
+              if (!pair.deaf) void pair.gateway(nodeId).gateway.sessionTaken(...taken)
+            },
+          },
+        },
+        world,
+      )
+    const parts = { a: await start('node_a'), b: await start('node_b'), clock, owner: world.owner }
+    const pair: TestPair = new TestPair({ ...parts, records: shared })
+    world.owner.deliver = (message) => {
+      pair.a.gateway.edge.receive(message)
+      pair.b.gateway.edge.receive(message)
+    }
+    return pair
+  }
+
+  gateway(nodeId: string): TestGateway {
+    return nodeId === 'node_a' ? this.a : this.b
+  }
+
+  /** Advances the clock by `ms` in steps, and runs what is due. */
+  async pass(ms: number, stepMs = ms): Promise<void> {
+    for (let passed = 0; passed < ms; passed += stepMs) {
+      this.clock.advance(stepMs)
+      await new Promise(setImmediate)
+    }
+  }
+
+  /** Advances the clock about as fast as real time until `work` resolves, because the sockets need real time. */
+  async meanwhile<T>(work: Promise<T>): Promise<T> {
+    let over = false
+    const done = work.finally(() => {
+      over = true
+    })
+    const tick = (): boolean => {
+      this.clock.advance(5)
+      return over
+    }
+    await vi.waitUntil(tick, { interval: 5, timeout: 15_000 })
+    return done
+  }
+
+  async close(): Promise<void> {
+    await this.meanwhile(Promise.all([this.a.close(), this.b.close()]))
+  }
+}
+
+/** Returns the row of `arena:<key>`. */
+export const listedRow = (key: string, changes: Partial<StoredRow> = {}): StoredRow => ({
+  room_id: `arena:${key}`,
+  room_type: 'arena',
+  key,
+  members: 1,
+  max_members: null,
+  reserved: 0,
+  created_at: '2026-10-01T12:00:00.000Z',
+  data: { map: 'desert' },
+  node_id: 'node_1',
+  code: 'K7QX2M',
+  ...changes,
+})
+
+/** A directory with one list, which a test fills. */
+export class TestLists {
+  /** Rows of the list. */
+  all: readonly StoredRow[] = []
+  /** Error of the next queries. */
+  failure: Error | undefined
+  /** False: watchers receive no list. */
+  answers = true
+  readonly queries: unknown[] = []
+  readonly watchers = new Set<() => void>()
+
+  readonly rooms = async (
+    list: { readonly projectId: string; readonly roomType: string },
+    query: RoomQuery,
+    allows: (roomId: string) => boolean,
+  ): Promise<readonly StoredRow[]> => {
+    this.queries.push([list, query])
+    if (this.failure) throw this.failure
+    return this.all.filter(({ room_id: roomId }) => allows(roomId))
+  }
+
+  readonly watch = (
+    list: { readonly projectId: string; readonly roomType: string },
+    query: RoomQuery,
+    allows: (roomId: string) => boolean,
+    callback: (rows: readonly StoredRow[]) => void,
+  ): (() => void) => {
+    this.queries.push([list, query])
+    const call = () => this.answers && callback(this.all.filter(({ room_id: roomId }) => allows(roomId)))
+    this.watchers.add(call)
+    call()
+    return () => void this.watchers.delete(call)
+  }
+
+  /** Replaces the rows, and calls the watchers. */
+  change(...rows: readonly StoredRow[]): void {
+    this.all = rows
+    for (const call of this.watchers) call()
   }
 }

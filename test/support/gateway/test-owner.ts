@@ -15,28 +15,28 @@ import { SUBPROTOCOLS, type Subprotocol } from '../../../shared/protocol/message
 import { MsgpackCodec } from '../../../shared/protocol/msgpack-codec.ts'
 import { Checksum } from '../../../shared/sync/checksum.ts'
 import { diff } from '../../../shared/sync/testing/diff.ts'
-import type { TestClient } from './test-client.ts'
+import type { TestClient } from './test-gateway.ts'
 
 type Kind<K extends ToOwner['kind']> = Extract<ToOwner, { kind: K }>
-/** Distributes over the union, which plain Omit does not. */
+/** `Omit` that distributes over a union. */
 type Bare<M> = M extends unknown ? Omit<M, 'room' | 'epoch'> : never
 
-/** What one flush of a test room does besides changing the state. */
+/** Parts of one flush of a test room. */
 interface TestFlush {
   readonly state?: JsonObject
-  /** Name and data of events for everyone. */
+  /** Name and data of events for all members. */
   readonly events?: readonly (readonly [string, Json])[]
   readonly personal?: readonly PersonalPart[]
   readonly joined?: readonly { readonly member_id: string; readonly request_id: number }[]
 }
 
-/** A room as simple as can be: its state counts messages; a message of type `whisper` becomes an event for its sender. */
+/** A minimal room. Its state counts messages. A message `whisper` becomes an event for its sender, a message `shout` one for all members. */
 export class TestRoom {
   readonly address: RoomAddress
   readonly members = new Map<string, { sub: string | null; ref: number }>()
   epoch = 1
   seq = 0
-  /** What members learn as the room's code. */
+  /** Room code in `joined`. */
   code: string | undefined
   state: JsonObject = { count: 0 }
   readonly #codecs: readonly Codec[]
@@ -84,13 +84,13 @@ export class TestRoom {
     })
   }
 
-  /** `state.resync` at this moment. */
+  /** Encodes a `state.resync` with the current state. */
   resync(): Frames {
     const at = { ...this.#at(), state: this.state }
     return this.#frames((_, encoder) => encoder.whole('state.resync', at, this.#members()))!
   }
 
-  /** Everything after `seq`, or undefined when that is unknown. */
+  /** Returns the flushes after `seq`. Undefined: the room does not have them. */
   missed(seq: number): Frames[] | undefined {
     if (seq > this.seq || (seq < this.seq && this.#ring[0]!.seq > seq + 1)) return undefined
     return this.#ring.filter((entry) => entry.seq > seq).map(({ frames }) => frames)
@@ -133,14 +133,14 @@ const merge = (patch: Frames, rest: Frames | undefined): Frames => {
   return both
 }
 
-/** The codecs of a node, in their order. */
+/** Codecs of a node, in their order. */
 export const testCodecs = () => [new JsonCodec(), new MsgpackCodec()] as const
 
-/** Stands where rooms/ stands: answers what the gateway asks, at once unless `silent`. */
+/** Replaces `rooms/`: answers the gateway's messages immediately, except the kinds in `silent`. */
 export class TestOwner {
-  /** Everything the gateway sent, oldest first. */
+  /** All messages of the gateway, oldest first. */
   readonly received: ToOwner[] = []
-  /** Kinds that are noted but not answered. */
+  /** Kinds of messages without an answer. */
   readonly silent = new Set<ToOwner['kind']>()
   deliver: (message: ToEdge) => void = () => {}
   readonly #codecs: readonly Codec[]
@@ -161,19 +161,19 @@ export class TestOwner {
     return room
   }
 
-  /** What the gateway sent of one kind. */
+  /** Returns the gateway's messages of one kind. */
   of<K extends ToOwner['kind']>(kind: K): Kind<K>[] {
     return this.received.filter((message): message is Kind<K> => message.kind === kind)
   }
 
-  /** The network of a client that is in a room is gone, and its node knows. */
+  /** Breaks the connection of a client in a room. Resolves when the gateway has sent `detach`. */
   async lose({ ws }: TestClient): Promise<void> {
     const gone = this.next('detach')
     ws.terminate()
     await gone
   }
 
-  /** The next message of a kind to arrive. */
+  /** Resolves with the next message of a kind. */
   next<K extends ToOwner['kind']>(kind: K): Promise<Kind<K>> {
     return new Promise((resolve) => {
       this.#waiting.push({ kind, resolve: (message) => resolve(message as Kind<K>) })

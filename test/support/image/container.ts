@@ -18,7 +18,7 @@ const run = promisify(execFile)
 const ENTER = fileURLToPath(new URL('enter-root.sh', import.meta.url))
 const UNSHARE = ['--mount', '--pid', '--fork', '--kill-child']
 
-/** Why containers cannot be made by hand on this machine; undefined when they can. */
+/** Returns the reason why this machine cannot run a `Container`. Undefined: it can. */
 export function whyNoContainers(): string | undefined {
   if (process.platform !== 'linux' || process.getuid?.() !== 0) return 'this is not Linux as root'
   const probe = spawnSync('unshare', [
@@ -31,10 +31,10 @@ export function whyNoContainers(): string | undefined {
 }
 
 interface ContainerOptions {
-  /** The folder that is its root. */
+  /** Folder that becomes the root of the file system. */
   readonly root: string
   readonly writable: boolean
-  /** A folder of this machine that is there at the same path, writable. */
+  /** Folder of this machine that is mounted at the same path, writable. */
   readonly shared?: string
   /** `uid:gid`. */
   readonly user: string
@@ -43,7 +43,7 @@ interface ContainerOptions {
   readonly words: readonly string[]
 }
 
-/** Where programs are found inside: Node first, wherever this machine has it below /usr. */
+/** PATH inside. Node is first, because this machine may have it anywhere below /usr. */
 const PATH = [
   dirname(process.execPath),
   '/usr/local/sbin',
@@ -54,13 +54,13 @@ const PATH = [
   '/bin',
 ].join(':')
 
-/** A process that is number 1 in a root of its own, on the network of this machine. */
+/** Process 1 in a new root and PID namespace, with the network of this machine. */
 export class Container {
   readonly #outer: ChildProcess
   readonly #options: ContainerOptions
   #output = ''
   readonly #waiting = new Set<() => void>()
-  /** Its exit code; null when a signal ended it. */
+  /** Resolves with the exit code. Null: a signal ended the process. */
   readonly ended: Promise<number | null>
 
   constructor(options: ContainerOptions) {
@@ -76,12 +76,12 @@ export class Container {
       })
   }
 
-  /** Everything it has said. */
+  /** All output of the process. */
   output(): string {
     return this.#output
   }
 
-  /** Resolves when its output has matched; rejects when it ends before. */
+  /** Resolves when the output matches. Rejects if the process ends before. */
   said(pattern: RegExp): Promise<RegExpMatchArray> {
     return new Promise((resolve, reject) => {
       const look = (): void => {
@@ -96,7 +96,7 @@ export class Container {
     })
   }
 
-  /** Its process 1, by the number it has outside. Throws when it has ended. */
+  /** Returns the id of process 1 outside its namespace. Throws if it has ended. */
   #pid(): number {
     const { pid } = this.#outer
     const child = Number(readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim())
@@ -104,12 +104,12 @@ export class Container {
     return child
   }
 
-  /** Sends process 1 a signal, as `docker stop` does. */
+  /** Sends a signal to process 1, like `docker stop`. */
   signal(signal: NodeJS.Signals): void {
     process.kill(this.#pid(), signal)
   }
 
-  /** What /proc says of process 1: `Uid`, `CapEff`, `NoNewPrivs` and the like. */
+  /** Returns a field of `/proc/<pid>/status` of process 1, such as `Uid`, `CapEff` or `NoNewPrivs`. */
   status(field: string): string {
     const line = readFileSync(`/proc/${this.#pid()}/status`, 'utf8').match(
       new RegExp(`^${field}:\\s*(.*)$`, 'm'),
@@ -117,7 +117,7 @@ export class Container {
     return line?.[1] ?? ''
   }
 
-  /** Runs a command inside, as `docker exec` does, with the same user and environment. */
+  /** Runs a command inside with the same user and environment, like `docker exec`. */
   async exec(words: readonly string[]): Promise<{ code: number; output: string }> {
     const { user, env } = this.#options
     const [uid, gid] = user.split(':')
@@ -132,25 +132,25 @@ export class Container {
     }
   }
 
-  /** Ends it at once, if it has not ended. */
+  /** Kills the process if it has not ended. */
   kill(): void {
     try {
-      // It survives the outer process: with the change of its user it has lost the signal that --kill-child had ordered.
+      // Process 1 survives the outer process: the change of its user has cleared the signal of --kill-child.
       this.signal('SIGKILL')
     } catch {
-      // It has ended.
+      // Process 1 has ended.
     }
     this.#outer.kill('SIGKILL')
   }
 }
 
-/** What a download may need that belongs to the machine: proxies, certificates, npm's own settings. */
+/** Variables of the machine that downloads may need: proxies, certificates and settings of npm. */
 const MACHINE_VARIABLES =
   /^((https?|no)_proxy|npm_config_(registry|cache|userconfig|globalconfig|cafile)|NODE_EXTRA_CA_CERTS|SSL_CERT_(FILE|DIR))$/i
 
 /**
- * Does what the stages of a Dockerfile say, each in a folder of its own below `folder`: files are copied from a clean clone's build
- * context, and commands run as root with that folder as their root. Resolves with the folder of the last stage.
+ * Runs the stages of a Dockerfile, each in its folder below `folder`. Copies files from the build context of a clean clone, and runs commands
+ * as root with the folder of the stage as their root. Resolves with the folder of the last stage.
  */
 export async function buildStages(
   stages: readonly Stage[],
@@ -191,7 +191,7 @@ async function perform({ command, env }: Run, root: string, workdir: string): Pr
     shared: homedir(),
     user: '0:0',
     workdir,
-    // What npm has downloaded before is taken from its cache, unasked.
+    // npm takes earlier downloads from its cache and sends no request for them.
     env: { ...Object.fromEntries(machine), npm_config_prefer_offline: 'true', HOME: homedir(), ...env },
     words: ['/bin/sh', '-c', command],
   })
@@ -212,7 +212,7 @@ async function copyContext({ sources }: Copying, context: string, target: string
   }
 }
 
-/** A folder's content is copied, a file into a folder or under a new name: as COPY does. */
+/** Copies like COPY: the content of a folder, or a file into a folder or with a new name. */
 async function copyStage(
   { sources, from }: Copying,
   root: string | undefined,
@@ -229,11 +229,11 @@ async function copyStage(
 
 interface Rule {
   readonly pattern: RegExp
-  /** A line with `!`: what it matches is in the context after all. */
+  /** True for a line with `!`: matching files stay in the context. */
   readonly keep: boolean
 }
 
-/** Reads a `.dockerignore`: of the lines that match a path, or a folder it is in, the last decides. */
+/** Reads a `.dockerignore`. The last line that matches a path, or a folder of it, decides. */
 export function ignoredBy(text: string): (path: string) => boolean {
   const rules: Rule[] = text
     .split('\n')
@@ -248,7 +248,7 @@ export function ignoredBy(text: string): (path: string) => boolean {
   }
 }
 
-/** Patterns of Go's filepath.Match, and `**` for any number of folders. */
+/** Translates a pattern of Go's filepath.Match, with `**` for any number of folders. */
 function glob(pattern: string): RegExp {
   const source = pattern
     .replace(/^\/|\/$/g, '')
@@ -262,7 +262,7 @@ function glob(pattern: string): RegExp {
   return new RegExp(`^${source}$`)
 }
 
-/** The files under `root` that a build would be sent: those that are not ignored, neither by git nor by `.dockerignore`. */
+/** Returns the files of the build context at `root`: files that neither git nor `.dockerignore` ignores. */
 export function contextFiles(root: string): string[] {
   const ignored = ignoredBy(readFileSync(join(root, '.dockerignore'), 'utf8'))
   const list = ['ls-files', '-z', '--cached', '--others', '--exclude-standard', '--deduplicate']
@@ -270,19 +270,19 @@ export function contextFiles(root: string): string[] {
   return known.split('\0').filter((path) => path !== '' && !ignored(path) && existsSync(join(root, path)))
 }
 
-/** One thing that is done to a stage, in order. */
+/** One step of a stage. */
 export type Step =
   | { readonly kind: 'workdir'; readonly path: string }
   | {
       readonly kind: 'copy'
-      /** The stage it comes from; undefined: the build context. */
+      /** Source stage. Undefined: the build context. */
       readonly from: string | undefined
       readonly sources: readonly string[]
       readonly target: string
     }
   | { readonly kind: 'run'; readonly command: string; readonly env: Readonly<Record<string, string>> }
 
-/** One `FROM` and what follows it. */
+/** One `FROM` and its instructions. */
 export interface Stage {
   readonly name: string | undefined
   readonly base: string
@@ -293,7 +293,7 @@ export interface Stage {
   readonly workdir: string
   readonly exposed: readonly number[]
   readonly stopSignal: string | undefined
-  /** Words, as the exec form has them; undefined where the shell form is used, or nothing. */
+  /** Arguments of the exec form. Undefined: the shell form, or no such instruction. */
   readonly entrypoint: readonly string[] | undefined
   readonly cmd: readonly string[] | undefined
   readonly healthcheck: HealthcheckOf | undefined
@@ -301,13 +301,13 @@ export interface Stage {
 
 interface HealthcheckOf {
   readonly words: readonly string[]
-  /** `interval`, `timeout`, `start-period` and `retries`, as they are written. */
+  /** Texts of `interval`, `timeout`, `start-period` and `retries`. */
   readonly options: Readonly<Record<string, string>>
 }
 
 const DOCKERFILE = new URL('../../../deploy/image/Dockerfile', import.meta.url)
 
-/** The Dockerfile of this repository: its text, its stages, and the last of these, which is the image. */
+/** Reads the Dockerfile of this repository. `final`: the last stage, which is the image. */
 export function readImage(): {
   readonly text: string
   readonly stages: readonly Stage[]
@@ -318,7 +318,7 @@ export function readImage(): {
   return { text, stages, final: stages.at(-1)! }
 }
 
-/** Reads what a Dockerfile does. Throws at an instruction that it does not know, so that none is passed over. */
+/** Parses a Dockerfile. Throws at an unknown instruction. */
 export function parseStages(text: string): Stage[] {
   const stages: Mutable<Stage>[] = []
   for (const instruction of DockerfileParser.parse(text).getInstructions()) {
@@ -370,7 +370,7 @@ function apply(stage: Mutable<Stage>, keyword: string, instruction: Instruction)
       stage.steps = [...stage.steps, { kind: 'run', command: content, env: stage.env }]
       break
     case 'ARG':
-      // Without --build-arg it is empty, as here.
+      // These builds have no --build-arg, so the argument is empty.
       break
     case 'ENV':
       stage.env = { ...stage.env, ...properties(instruction as Env) }
@@ -397,14 +397,14 @@ function apply(stage: Mutable<Stage>, keyword: string, instruction: Instruction)
       stage.healthcheck = healthcheck(instruction as Healthcheck, content)
       break
     default:
-      throw new Error(`${keyword} is an instruction these tests cannot follow; teach them`)
+      throw new Error(`${keyword}: parseStages does not know this instruction; add it`)
   }
 }
 
 const properties = (instruction: Env): Record<string, string> =>
   Object.fromEntries(instruction.getProperties().map((one) => [one.getName(), one.getValue() ?? '']))
 
-/** The words of the exec form; undefined for the shell form. */
+/** Returns the arguments of the exec form. Undefined for the shell form. */
 function execForm(content: string): string[] | undefined {
   try {
     const words: unknown = JSON.parse(content)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs a command as process 1 of a root of its own, as a container engine does: with namespaces and mounts, and without an image.
-# The folder is the root; what the base image would bring (the system, and Node) is this machine's own, read-only.
+# Runs a command as process 1 in a new root, like a container engine: with namespaces and mounts, without an image. The folder
+# becomes the root. The system and Node, which a base image would contain, are mounted from this machine, read-only.
 #
 #   unshare --mount --pid --fork --kill-child sh enter-root.sh <root> <ro|rw> <extra folder or -> <uid:gid> <workdir> <word …>
 set -eu

@@ -3,7 +3,7 @@ import { type Durability, defineRoom } from '../../../dataplane/rooms/definition
 
 const by = v.object({ by: v.number() })
 
-/** Counts, and misbehaves on demand. */
+/** A counter with messages that misbehave. */
 export const counter = (settings: { durability?: 'journal' | 'snapshot' | 'none'; rate?: number } = {}) =>
   defineRoom({
     type: 'counter',
@@ -65,7 +65,7 @@ export const counter = (settings: { durability?: 'journal' | 'snapshot' | 'none'
     },
   })
 
-/** Counts, and tells of each step. */
+/** A counter that emits an event for each step. */
 export const counting = (durability: Durability) =>
   defineRoom({
     type: 'counter',
@@ -78,3 +78,21 @@ export const counting = (durability: Durability) =>
       ctx.emit('counted', state.count)
     },
   })
+
+/** Puts values that are not JSON into its state, as code without type checks can. */
+export const careless = defineRoom({
+  type: 'careless',
+  idleSeconds: 0,
+  create: ({ broken }) => ({
+    at: broken === true ? (new Date(0) as unknown as string) : '',
+    by: {} as Record<string, unknown>,
+  }),
+  messages: {
+    write: {
+      handle(state, { member }) {
+        state.by[member.id] = { seen: new Map() }
+      },
+    },
+    give: { handle: (state) => ({ state: { ...state, by: { all: new Set() } } }) },
+  },
+})

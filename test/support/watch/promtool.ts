@@ -5,7 +5,7 @@ import { basename, join } from 'node:path'
 import { programOr } from '../debian-package.ts'
 import { type Labels, type Samples, seriesName } from './simulated-deployment.ts'
 
-/** How an alert should fire: promtool compares labels and annotations whole. */
+/** A firing alert. promtool compares all labels and annotations. */
 interface ExpectedAlert {
   readonly exp_labels: Readonly<Record<string, string>>
   readonly exp_annotations: Readonly<Record<string, string>>
@@ -14,16 +14,16 @@ interface ExpectedAlert {
 /** One case for `promtool test rules`. */
 export interface RuleCase {
   readonly name: string
-  /** Between samples, seconds. */
+  /** Seconds between samples. */
   readonly step: number
   readonly series: ReadonlyMap<string, Samples>
-  /** The alerts of one name that fire at a moment, in seconds. */
+  /** Firing alerts with one name. `at`: seconds. */
   readonly alerts?: readonly {
     readonly at: number
     readonly alertname: string
     readonly expected: readonly ExpectedAlert[]
   }[]
-  /** What an expression gives at a moment, in seconds. */
+  /** Results of expressions. `at`: seconds. */
   readonly expressions?: readonly {
     readonly at: number
     readonly expr: string
@@ -31,23 +31,23 @@ export interface RuleCase {
   }[]
 }
 
-/** Runs promtool with these words; gives what it says. Throws, with all it says, when it finds a fault. */
-export function promtool(...words: string[]): string {
-  const run = spawnSync(programOr('promtool', 'prometheus'), words, { encoding: 'utf8' })
+/** Runs promtool with these arguments. Returns its output. Throws an error with the output if promtool fails. */
+export function promtool(...args: string[]): string {
+  const run = spawnSync(programOr('promtool', 'prometheus'), args, { encoding: 'utf8' })
   if (run.error) throw run.error
-  const said = `${run.stdout}${run.stderr}`
-  if (run.status !== 0) throw new Error(said)
-  return said
+  const output = `${run.stdout}${run.stderr}`
+  if (run.status !== 0) throw new Error(output)
+  return output
 }
 
-/** Runs `promtool test rules` over `rules`, the path of a file of rules. Throws with what promtool found wrong. */
+/** Runs `promtool test rules` on a file of rules. Throws an error with promtool's output if a case fails. */
 export function testRules(rules: string, cases: readonly RuleCase[]): void {
   const folder = mkdtempSync(join(tmpdir(), 'roomful-rules-'))
   try {
     const file = basename(rules)
     copyFileSync(rules, join(folder, file))
     const step = Math.min(...cases.map((one) => one.step))
-    // Every JSON is a YAML, and is written in no time.
+    // JSON is valid YAML, and faster to write.
     const test = { rule_files: [file], evaluation_interval: `${step}s`, tests: cases.map(toTest) }
     writeFileSync(join(folder, 'test.yml'), JSON.stringify(test))
     promtool('test', 'rules', join(folder, 'test.yml'))
@@ -75,20 +75,20 @@ const toTest = ({ name, step, series, alerts = [], expressions = [] }: RuleCase)
   })),
 })
 
-/** As promtool writes samples. Prometheus marks a series as stale when it is there no more. */
+/** Formats a sample for promtool. Prometheus marks a series that has ended as stale. */
 function written(sample: number | undefined, before: number | undefined): string {
   if (sample === undefined) return before === undefined ? '_' : 'stale'
   return `${Number(sample.toPrecision(10))}`
 }
 
-/** Recorded series, to be spoilt from a moment on. */
+/** Recorded series, into which a test plants a fault. */
 export class Plot {
   readonly #series: Map<string, Samples>
   readonly #step: number
   readonly #from: number
   readonly #lasts: number
 
-  /** In seconds: `step` between samples, the moment `from` which on all is spoilt, and how long that `lasts`: for good, if not given. */
+  /** In seconds: `step` between samples, start of the fault (`from`), and its duration (`lasts`). Default duration: to the end. */
   constructor(
     series: Map<string, Samples>,
     { step, from, lasts = Number.POSITIVE_INFINITY }: { step: number; from: number; lasts?: number },
@@ -99,45 +99,45 @@ export class Plot {
     this.#lasts = lasts
   }
 
-  /** What was recorded up to a moment, seconds. */
+  /** Returns the samples up to a moment, seconds. */
   until(at: number): Map<string, Samples> {
     return new Map([...this.#series].map(([key, samples]) => [key, samples.slice(0, at / this.#step + 1)]))
   }
 
-  /** Gauges have this value. */
+  /** Sets gauges to a value. */
   set(name: string, labels: Labels, value: number): void {
     this.#spoil(name, labels, (sample, since) => (since < this.#lasts ? value : sample))
   }
 
-  /** Counters grow by this much more. */
+  /** Raises the rate of counters. */
   raise(name: string, labels: Labels, perSecond: number): void {
     this.#spoil(name, labels, (sample, since) => sample! + Math.min(since, this.#lasts) * perSecond)
   }
 
-  /** Series are there no more. */
+  /** Ends series. */
   end(name: string, labels: Labels = {}): void {
     this.#spoil(name, labels, () => undefined)
   }
 
-  /** A gauge takes one value after the other, each for a minute, over and over. */
+  /** Sets a gauge to the values in turn, each for a minute, repeatedly. */
   alternate(name: string, labels: Labels, values: readonly number[]): void {
     this.#spoil(name, labels, (_, since) => values[Math.floor(since / 60) % values.length])
   }
 
-  /** Nothing that a histogram observes is as fast as `bound` any more, seconds. */
+  /** Makes all observations of a histogram slower than `bound`, seconds. */
   slow(name: string, labels: Labels, bound: number): void {
     for (const key of this.#matching(`${name}_bucket`, labels)) {
       const le = Number(/le="([^"]+)"/.exec(key)![1]!.replace('+Inf', 'Infinity'))
-      if (le <= bound) this.#stand(this.#series.get(key)!)
+      if (le <= bound) this.#stop(this.#series.get(key)!)
     }
   }
 
-  /** A counter stands still, and goes on from there. */
-  #stand(samples: Samples): void {
+  /** Stops a counter for the duration of the fault. After it, the counter continues from the same value. */
+  #stop(samples: Samples): void {
     const [first, next] = [this.#from, this.#from + this.#lasts].map((at) => Math.round(at / this.#step))
-    const [stood, wentOn] = [samples[first!], samples[next!]]
+    const [stopped, later] = [samples[first!], samples[next!]]
     for (let n = first!; n < samples.length; n++)
-      samples[n] = n < next! ? stood : stood! + (samples[n]! - wentOn!)
+      samples[n] = n < next! ? stopped : stopped! + (samples[n]! - later!)
   }
 
   #spoil(name: string, labels: Labels, by: (sample: number | undefined, since: number) => Samples[number]) {
@@ -148,7 +148,7 @@ export class Plot {
     }
   }
 
-  /** The names of all series with these labels, whatever others they have. Throws when there is none: nothing would be planted. */
+  /** Returns the names of all series that have these labels. Throws if there is none, because the fault would have no effect. */
   #matching(name: string, labels: Labels): string[] {
     const found = [...this.#series.keys()].filter(
       (key) =>
@@ -160,18 +160,18 @@ export class Plot {
   }
 }
 
-/** A fault, and the alert that must tell of it. */
+/** A fault and its alert. */
 export interface PlantedFault {
   readonly alert: string
   readonly plant: (plot: Plot) => void
-  /** Seconds from the fault to the alert, at most. */
+  /** Longest time from the fault to the alert, seconds. */
   readonly within: number
-  /** The labels of what fires, without severity. */
+  /** Labels of the alert, without severity. */
   readonly labels: Labels
-  /** What the description says for the value. */
+  /** Value in the description of the alert. */
   readonly value?: string
-  /** Other alerts that tell of the same fault. */
-  readonly besides?: readonly string[]
+  /** Other alerts that fire for the same fault. */
+  readonly others?: readonly string[]
 }
 
 const NODE = { job: 'roomful-node', instance: 'node-1:9100' }
@@ -197,21 +197,21 @@ const set = spoil('set')
 const raise = spoil('raise')
 const slow = spoil('slow')
 
-/** Alert, fault, seconds until it is told of at most, labels of what fires, what the description says for the value, alerts beside it. */
+/** The fields of a `PlantedFault`, in order. */
 type Row = readonly [
   alert: string,
   plant: Plant,
   within: number,
   labels: Labels,
   value?: string | undefined,
-  besides?: readonly string[],
+  others?: readonly string[],
 ]
 
 /** One fault for each alert. */
 const ROWS: readonly Row[] = [
   ['RoomfulNodesDown', set('up', NODE, 0), 60, NODES, '50%', ['RoomfulNodeDown']],
   ['RoomfulNodeDown', set('up', NODE, 0), 60, NODE, undefined, ['RoomfulNodesDown']],
-  // Prometheus has forgotten that they were ever there: it has nothing to scrape.
+  // Prometheus has no targets, so it has no series of nodes.
   [
     'RoomfulNoNode',
     (plot) => {
@@ -405,7 +405,7 @@ const ROWS: readonly Row[] = [
     '55.06%',
   ],
   ['RoomfulStoreGone', set('service_store_up', CONTROL, 0), 30, CONTROLS],
-  // It answers, and refuses writes.
+  // The store answers and refuses writes.
   [
     'RoomfulStoreGone',
     set('service_lease_age_seconds', NODES, 20),
@@ -498,18 +498,16 @@ const ROWS: readonly Row[] = [
   ],
 ]
 
-export const PLANTED: readonly PlantedFault[] = ROWS.map(
-  ([alert, plant, within, labels, value, besides]) => ({
-    alert,
-    plant,
-    within,
-    labels,
-    ...(value !== undefined && { value }),
-    ...(besides && { besides }),
-  }),
-)
+export const PLANTED: readonly PlantedFault[] = ROWS.map(([alert, plant, within, labels, value, others]) => ({
+  alert,
+  plant,
+  within,
+  labels,
+  ...(value !== undefined && { value }),
+  ...(others && { others }),
+}))
 
-/** What a Redis that is silent for a while looks like, as a fail-over has it: everything pauses, and goes on. */
+/** Plants a fail-over of Redis: Redis does not answer for a while, and then everything continues. */
 export function plantFailOver(plot: Plot): void {
   for (const labels of [NODES, CONTROLS]) {
     plot.set('service_store_up', labels, 0)

@@ -1,7 +1,7 @@
 import { LATENCY_BUCKETS } from '../../../shared/metrics.ts'
 import type { Random } from '../../../shared/random.ts'
 
-/** What is to be recorded. */
+/** Options of a recording. */
 interface DeploymentShape {
   readonly nodes: number
   readonly controls: number
@@ -10,14 +10,14 @@ interface DeploymentShape {
   readonly step: number
   /** By the number of a node, from 1. */
   readonly restarts?: Readonly<Record<number, Restart>>
-  /** Bounds of the histograms; few make a test fast. */
+  /** Bounds of the histograms. Fewer bounds make a test faster. */
   readonly buckets?: readonly number[]
   readonly random: Random
 }
 
-/** Sessions of a node that is neither idle nor busy. */
+/** Sessions of a node with average load. */
 const SESSIONS = 4000
-/** Once every so many seconds does a session lose its connection: phones do. */
+/** Average time between two lost connections of a session, seconds. */
 const DROPS_EVERY = 2000
 const ROOM_TYPES = ['arena', 'chess']
 const STARTED_BEFORE = 86_400
@@ -25,9 +25,9 @@ const STARTED_BEFORE = 86_400
 const CALLS = '/projects/:id/rooms/:type/:key/calls/:name'
 
 /**
- * A deployment whose players play: handshakes, joins, lost connections, moves that are refused, a few bad tokens and slow phones. Every
- * metric that the alerts ask for is there. During a restart, the node drains, its players resume at the others, and a few of their
- * requests take longer; what that looks like was taken from a real one.
+ * Records a deployment with players: handshakes, joins, lost connections, refused moves, a few bad tokens and slow phones. It has every metric
+ * of the alerts. In a restart, the node drains, its players resume at other nodes, and some of their requests take longer. The values are
+ * those of a real restart.
  */
 export function simulatedDeployment(shape: DeploymentShape): Map<string, Samples> {
   const recording = new Recording(shape, shape.random)
@@ -39,7 +39,7 @@ export function simulatedDeployment(shape: DeploymentShape): Map<string, Samples
     }),
   )
   const alive = (at: number): number => nodes.filter((node) => isUp(node, at)).length
-  /** How many of all players are moved a second: those of a draining node, within its ten seconds. */
+  /** Players that move per second: a draining node moves its players within ten seconds. */
   const moving = (at: number): number =>
     nodes.filter(({ restart }) => restart && at >= restart.drainsAt && at < restart.goneAt).length *
     (SESSIONS / 10)
@@ -86,7 +86,7 @@ class SimulatedNode {
     return restart !== undefined && at >= restart.drainsAt && at < restart.goneAt
   }
 
-  /** Sessions that arrive here a second since another node drains. */
+  /** Sessions per second that arrive from a draining node. */
   #arriving = (at: number): number => (this.#draining(at) ? 0 : this.#moving(at) / this.#alive(at))
 
   #players(): void {
@@ -262,12 +262,12 @@ class SimulatedNode {
   }
 }
 
-/** A second: always the same, or by the moment. */
+/** A rate per second: constant, or a function of the time. */
 type Rate = number | ((at: number) => number)
 
 const rateOf = (rate: Rate): ((at: number) => number) => (typeof rate === 'number' ? () => rate : rate)
 
-/** What every process tells of itself and of its store. */
+/** Records the metrics that every process has. */
 function recordProcess(
   recording: Recording,
   process: Process,
@@ -335,7 +335,7 @@ function recordControl(
     )
 }
 
-/** What stands before the nodes: haproxy, and the probe of the public address, whose certificate ends in 60 days. */
+/** Records haproxy and the probe of the public address. The certificate is valid for 60 days. */
 function recordFront(recording: Recording, { nodes, controls }: DeploymentShape): void {
   const haproxy: Process = { labels: { job: 'haproxy', instance: 'balancer:8404' } }
   recording.scraped(haproxy, 'up', () => 1)
@@ -349,35 +349,35 @@ function recordFront(recording: Recording, { nodes, controls }: DeploymentShape)
   recording.gauge(probe, 'probe_ssl_earliest_cert_expiry', {}, () => 60 * 86_400)
 }
 
-/** The value at each scrape; undefined: there was none. */
+/** Value at each scrape. Undefined: no value. */
 export type Samples = (number | undefined)[]
 
 export type Labels = Readonly<Record<string, string>>
 
-/** A restart of one process, in seconds of the recording: it drains, is gone, and is back with counters at 0. */
+/** A restart of one process, in seconds of the recording: it drains, ends, and starts with counters at 0. */
 export interface Restart {
   readonly drainsAt: number
   readonly goneAt: number
   readonly backAt: number
 }
 
-/** What of a process is scraped: `up` says how it is. */
+/** Labels of a scraped process, and its restart. */
 export interface Process {
   readonly labels: Labels
   readonly restart?: Restart | undefined
 }
 
-/** Whether a process answers at a moment. */
+/** True if a process runs at a moment. */
 const isUp = ({ restart }: Process, at: number): boolean =>
   !restart || at < restart.goneAt || at >= restart.backAt
 
-/** `name{a="b"}`, as Prometheus writes a series. */
+/** Returns the name of a series in the format of Prometheus, `name{a="b"}`. */
 export const seriesName = (name: string, labels: Labels): string =>
   `${name}{${Object.entries(labels)
     .map(([label, value]) => `${label}=${JSON.stringify(value)}`)
     .join(',')}}`
 
-/** Series as Prometheus would have recorded them, one sample every `step` seconds. */
+/** Series of Prometheus with one sample every `step` seconds. */
 class Recording {
   readonly series = new Map<string, Samples>()
   readonly #moments: readonly number[]
@@ -390,17 +390,17 @@ class Recording {
     this.#random = random
   }
 
-  /** A gauge of a process: `read` at each moment it answers. */
+  /** Adds a gauge of a process, with the value of `read` while the process runs. */
   gauge(process: Process, name: string, labels: Labels, read: (at: number) => number): void {
     this.#add(process, name, labels, (at) => (isUp(process, at) ? read(at) : undefined))
   }
 
-  /** A gauge that is Prometheus' own, and so there while the process is not. */
+  /** Adds a gauge of Prometheus about a process. It also has values while the process does not run. */
   scraped(process: Process, name: string, read: (at: number) => number): void {
     this.#add(process, name, {}, read)
   }
 
-  /** A counter that grows by `perSecond`, more or less, from wherever it may be. */
+  /** Adds a counter that grows by about `perSecond` from a random start. */
   counter(process: Process, name: string, labels: Labels, perSecond: (at: number) => number): void {
     let count = Math.floor(this.#random.float() * 1e6)
     this.#add(process, name, labels, (at) => {
@@ -414,8 +414,8 @@ class Recording {
   }
 
   /**
-   * A histogram of durations that are distributed log-normally: `median` seconds, and `spread` as the standard deviation of the
-   * logarithm. 0.7 makes the 99th percentile five times the median.
+   * Adds a histogram of log-normally distributed durations. `median`: seconds. `spread`: standard deviation of the logarithm. With 0.7, the 99th
+   * percentile is five times the median.
    */
   histogram(
     process: Process,
@@ -451,7 +451,7 @@ class Recording {
     this.series.set(seriesName(name, { ...labels, ...process.labels }), this.#moments.map(read))
   }
 
-  /** How many there are in one step, with the noise of real traffic. */
+  /** Number of events in one step, with random noise. */
   #some(perSecond: number): number {
     return perSecond * this.#step * (0.75 + this.#random.float() / 2)
   }

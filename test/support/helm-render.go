@@ -1,8 +1,8 @@
-// Renders a chart as Helm 3 does, with the parts that Helm itself is made of: text/template, sprig and sigs.k8s.io/yaml. What it
-// adds to the templates is what Helm adds, for the functions that charts use: include, tpl, required, lookup, toYaml and its kin.
+// Renders a chart like Helm 3, with the libraries of Helm: text/template, sprig and sigs.k8s.io/yaml. It adds the functions of Helm
+// that the charts use: include, tpl, required, lookup, toYaml and fromYaml.
 //
-// It reads a JSON request on stdin (see the type request) and writes a JSON object on stdout: the text of every rendered template
-// by its path in the chart. Errors go to stderr, with exit code 1.
+// It reads a JSON request (type request) on stdin, and writes a JSON object to stdout: the text of each rendered template by its
+// path in the chart. After an error, it writes the error to stderr and exits with code 1.
 package main
 
 import (
@@ -21,22 +21,22 @@ import (
 type request struct {
 	// The folder of the chart.
 	Chart string
-	// Values on top of the chart's own, later ones last.
+	// Values that override the chart's values. A later element overrides an earlier one.
 	Values []map[string]interface{}
 	// The release.
 	Name, Namespace string
-	// What lookup finds: "v1/Secret/namespace/name" → the object.
+	// Objects for lookup, by "v1/Secret/namespace/name".
 	Cluster map[string]map[string]interface{}
 }
 
-// The names that templates know, as Helm spells them.
+// Fields of .Chart, with the names of Helm.
 type metadata struct {
 	Name, Version, AppVersion, Description, Type, KubeVersion string
 }
 
 type files struct{ folder string }
 
-// Get is .Files.Get: the text of a file of the chart, empty when there is none.
+// Get is .Files.Get. It returns the text of a file of the chart, or an empty text if there is no such file.
 func (f files) Get(name string) string {
 	text, err := os.ReadFile(filepath.Join(f.folder, name))
 	if err != nil {
@@ -115,7 +115,7 @@ func readYaml(path string, into interface{}) error {
 	return yaml.Unmarshal(text, into)
 }
 
-// Maps are merged, everything else is replaced, and null takes a key away.
+// merge merges maps, replaces other values, and deletes a key whose new value is null.
 func merge(values, more map[string]interface{}) {
 	for key, value := range more {
 		old, was := values[key].(map[string]interface{})
@@ -131,7 +131,7 @@ func merge(values, more map[string]interface{}) {
 	}
 }
 
-// Helm shows what is missing as nothing.
+// execute renders missing values as empty texts, like Helm.
 func execute(root *template.Template, name string, data interface{}) (string, error) {
 	var text strings.Builder
 	err := root.ExecuteTemplate(&text, name, data)

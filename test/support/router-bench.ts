@@ -1,41 +1,41 @@
 import { pino } from 'pino'
 import { Registry } from 'prom-client'
-import type { Claims } from '../../../dataplane/cluster/claims.ts'
-import type { PeerMessage } from '../../../dataplane/cluster/envelope.ts'
-import { CLUSTER_METRICS } from '../../../dataplane/cluster/metrics.ts'
-import type { LocalGateway } from '../../../dataplane/cluster/ownership.ts'
-import { Router, type RouterEnvironment, type RoutingOwnership } from '../../../dataplane/cluster/router.ts'
-import type { Inbox } from '../../../dataplane/inbox.ts'
+import type { Claims } from '../../dataplane/cluster/claims.ts'
+import type { PeerMessage } from '../../dataplane/cluster/envelope.ts'
+import { CLUSTER_METRICS } from '../../dataplane/cluster/metrics.ts'
+import type { LocalGateway } from '../../dataplane/cluster/ownership.ts'
+import { Router, type RouterEnvironment, type RoutingOwnership } from '../../dataplane/cluster/router.ts'
+import type { Inbox } from '../../dataplane/inbox.ts'
 import {
   type ClaimedType,
   type ClaimOptions,
   type Nowhere,
   type Place,
   refuseAll,
-} from '../../../dataplane/place.ts'
+} from '../../dataplane/place.ts'
 import {
   type Arrival,
   type RoomAddress,
   roomAddress,
   type ToEdge,
   type ToOwner,
-} from '../../../dataplane/traffic.ts'
-import type { Logger } from '../../../shared/log.ts'
-import { registerMetrics } from '../../../shared/metrics.ts'
-import type { RoomOwner } from '../../../shared/store/port.ts'
-import { FakeClock } from '../../kit/fake-clock.ts'
-import { nodeInfo } from '../descriptions.ts'
+} from '../../dataplane/traffic.ts'
+import type { Logger } from '../../shared/log.ts'
+import { registerMetrics } from '../../shared/metrics.ts'
+import type { RoomOwner } from '../../shared/store/port.ts'
+import { FakeClock } from '../kit/fake-clock.ts'
+import { nodeInfo } from './descriptions.ts'
 
 export const ROOM = roomAddress('prj_a', 'duel', 'one')
 export const HERE = 'node_here'
 export const THERE = 'node_there'
 
-/** The router of the node `HERE`, and all that it asks and tells. */
+/** The router of the node `HERE`, with fakes that record its questions and messages. */
 export class RouterBench {
   readonly clock = new FakeClock()
   readonly host = new TestRooms(this)
   readonly records = new Questions<RoomOwner | undefined>()
-  /** Nodes that are known to be alive. */
+  /** Nodes that count as alive without a read. */
   readonly known = new Set<string>()
   /** Nodes whose lease was read. */
   readonly judged: string[] = []
@@ -43,27 +43,27 @@ export class RouterBench {
   readonly dead = new Set<string>()
   readonly sent: { to: string; message: PeerMessage }[] = []
   readonly delivered: { edge: string; message: ToEdge }[] = []
-  /** Types of rooms for which more came than may wait. */
+  /** Room types whose inbox was full. */
   readonly full: string[] = []
-  /** Rooms whose owner could not be found. */
+  /** Rooms for which the search for the owner failed. */
   readonly failures: string[] = []
-  /** Rooms that the edge of this node has members in. */
+  /** Rooms with members at the edge of this node. */
   readonly subscribed = new Set([ROOM.name])
-  /** The store has lost its data lately. */
+  /** True: the store has lost its data recently. */
   storeIsBehind = false
-  /** The node that is to open a room. */
+  /** Node that is chosen for a new room. */
   chosen: string | undefined = HERE
-  /** The room types of each node that is alive, with the versions of their code. */
+  /** Room types of each live node, with the versions of their code. */
   readonly types = new Map<string, Readonly<Record<string, number>>>()
-  /** What it was asked for. */
+  /** Arguments of `place`. */
   readonly reasons: string[] = []
-  /** What comes of a claim. */
+  /** Result of a claim. */
   place: Place = {
     at: 'here',
     claim: { fence: { epoch: 8, version: 0 }, snapshot: undefined, journal: [], over: 7, stuck: [] },
     mayMake: true,
   }
-  /** What rooms were claimed with. */
+  /** Options of the claims. */
   readonly claimed: ClaimOptions[] = []
   readonly claims: RoutingOwnership['claims'] = {
     inspect: (room) => this.records.ask(room),
@@ -123,14 +123,14 @@ export class RouterBench {
   readonly router = new Router(this.#environment, this.#ownership)
 }
 
-/** Takes what the router logs of rooms whose owner could not be found. */
+/** Returns a logger that calls `failed` with the room of each warning. */
 function failureLog(failed: (room: string) => void): Logger {
   const log = pino({ level: 'silent' })
   log.warn = ({ room }: { room: string }) => failed(room)
   return log
 }
 
-/** Answers that come when the test says so, in the order of the questions. */
+/** Promises that a test resolves in the order of the calls. */
 export class Questions<T> {
   readonly asked: string[] = []
   readonly #answers: { resolve: (value: T) => void; reject: (error: Error) => void }[] = []
@@ -142,21 +142,21 @@ export class Questions<T> {
 
   async answer(value: T): Promise<void> {
     this.#answers.shift()!.resolve(value)
-    await this.settled()
+    await this.turn()
   }
 
   async fail(): Promise<void> {
     this.#answers.shift()!.reject(new Error('the store is silent'))
-    await this.settled()
+    await this.turn()
   }
 
-  /** Everything that promises lead to has happened. */
-  settled(): Promise<void> {
+  /** Resolves after one turn of the event loop: all resolved promises have run their callbacks. */
+  turn(): Promise<void> {
     return new Promise((resolve) => setImmediate(resolve))
   }
 }
 
-/** The rooms of this node: what was taken to them, and what they were told to open. */
+/** The rooms of this node. Records their messages and the opened rooms. */
 class TestRooms implements ReturnType<RouterEnvironment['rooms']> {
   readonly running = new Set<string>()
   readonly received: Arrival[] = []

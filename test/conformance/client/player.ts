@@ -6,7 +6,7 @@ import type { ConnectOptions } from '../../../client/index.ts'
 
 /**
  * A player with the SDK, for the conformance proxy: as a program, `npm run conformance -- --client ws://127.0.0.1:7350 --exec "npx tsx
- * test/support/client/conformance-player.ts"`.
+ * test/conformance/client/player.ts"`.
  */
 
 /** Outcomes that a player may get: of a card that may not be played, and of a message at the end of its session. */

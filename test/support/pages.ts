@@ -3,24 +3,24 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
 /** The folder of the repository. */
-export const ROOT = fileURLToPath(new URL('../../..', import.meta.url))
+export const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 
-/** A block between fences in a page. */
+/** A code block of a page. */
 export interface Block {
-  /** The page, such as `docs/operations.md`, and the line the block begins at. */
+  /** Path of the page, such as `docs/operations.md`, and line of the block. */
   readonly page: string
   readonly line: number
   /** The nearest heading above it, without its `#`. */
   readonly heading: string
-  /** The word behind the opening fence; `-`: there is none. */
+  /** Language of the block. `-`: none. */
   readonly language: string
   readonly code: string
 }
 
-/** Folders that are made, or of others. */
+/** Generated folders, and folders of packages. */
 const NOT_OURS = /^(node_modules|dist|coverage|loadtest-report|api|\..*)$/
 
-/** Every Markdown page of the repository, in order. */
+/** Returns the paths of all Markdown pages of the repository, sorted. */
 export function pages(folder = ''): string[] {
   const entries = readdirSync(join(ROOT, folder), { withFileTypes: true })
   const of = entries.flatMap((entry) => {
@@ -33,11 +33,11 @@ export function pages(folder = ''): string[] {
 
 export const textOf = (page: string): string => readFileSync(join(ROOT, page), 'utf8')
 
-/** Where the links of a page lead, other than to another site: a path relative to the page, maybe empty, and maybe `#` and an anchor. */
+/** Returns the targets of a page's links, without links to other sites: a relative path, which may be empty, and optionally `#` with an anchor. */
 export const linksOf = (text: string): string[] =>
   [...text.replaceAll(/^```.*?^```/gms, '').matchAll(/\]\((?!https?:)([^)]+)\)/g)].map(([, link]) => link!)
 
-/** The blocks of a page, in order; only those in `language`, and below `heading`, if these are given. */
+/** Returns the blocks of a page, in order. `language` and `heading`: only such blocks, and only below this heading. */
 export function blocksOf(page: string, language?: string, heading?: string): Block[] {
   const blocks: Block[] = []
   let lastHeading = ''
@@ -58,11 +58,11 @@ export function blocksOf(page: string, language?: string, heading?: string): Blo
   )
 }
 
-/** The code of the blocks of a page. */
+/** As `blocksOf`, but returns only the code. */
 export const codeOf = (page: string, language: string, heading?: string): string[] =>
   blocksOf(page, language, heading).map(({ code }) => code)
 
-/** What stands in backticks in the running text and the tables of a page, with the lines that it is broken at joined. */
+/** Returns the inline code of a page, with line breaks replaced by spaces. */
 export function inlineCode(page: string): string[] {
   const prose = textOf(page).replaceAll(/^```.*?^```/gms, '')
   return [...prose.matchAll(/`([^`]+)`/g)].map(([, code]) => code!.replaceAll(/\s*\n\s*/g, ' '))
