@@ -60,17 +60,17 @@ export const LIMIT_KINDS: Readonly<Record<string, LimitKind>> = {
     ),
   ),
   [MAX_ERRORS]: {
-    meaning: 'failures of any kind; without it, none may be',
+    meaning: 'failures of any kind; by default, none is allowed',
     unit: '',
     measure: ({ totals }) => totals.errors,
   },
   'max-retries': {
-    meaning: 'attempts to connect that were made again, since the one before had failed',
+    meaning: 'repeated attempts to connect after a failed one',
     unit: '',
     measure: ({ totals }) => totals.retries,
   },
   'max-resyncs': {
-    meaning: 'whole states that servers had to send again',
+    meaning: 'complete states that servers sent again',
     unit: '',
     ofServers: true,
     measure: ({ seconds_log: log }) => {
@@ -110,7 +110,7 @@ export const LIMIT_KINDS: Readonly<Record<string, LimitKind>> = {
     measure: ({ seconds_log: log }) => rateWhile(log, 'updates', 'updates'),
   },
   'min-online': {
-    meaning: 'clients connected at once, at the best moment',
+    meaning: 'largest number of clients that were connected at the same time',
     unit: '',
     measure: ({ seconds_log: log }) => most(log.map(({ online }) => online)),
   },

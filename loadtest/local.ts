@@ -134,7 +134,7 @@ export class LocalService {
     const exit = await child.ended
     if (exit.code === 0) return
     const how = describeExit(exit)
-    this.#faults.push(`${name} was told to end in order, and did not (${how}); ${child.logFile} may say why`)
+    this.#faults.push(`${name} did not end in order (${how}); ${child.logFile} may have the reason`)
   }
 
   /** Returns the node that owns a room (`type:key`). Rejects if no node does. */

@@ -120,7 +120,7 @@ describe('a mistake gets an error with what would be right', () => {
       '--message is "move"; it may be: a message type, a colon',
     ],
     [['steady', '--local', '10'], '--local is "10"; it may be: 1 to 9'],
-    [['steady', '--local', '2', '--ws', 'ws://a'], '--local starts a service of its own: leave out --ws'],
+    [['steady', '--local', '2', '--ws', 'ws://a'], '--local starts a new service: leave out --ws'],
     [['node-kill'], 'add --local 3'],
     [['steady', '--max-rtt-p99', '150'], '--max-rtt-p99 is "150"'],
   ])('%o', (words, text) => {

@@ -166,7 +166,7 @@ export const TIMINGS: readonly { readonly name: Timing; readonly title: string; 
     { name: 'connect', title: 'Connect', meaning: 'from the wish to connect to the welcome' },
     { name: 'join', title: 'Join', meaning: 'from the wish to join to the first snapshot' },
     { name: 'resume', title: 'Resume', meaning: 'from the loss of a connection to the session going on' },
-    { name: 'pause', title: 'Pause', meaning: 'the longest time a player waited for an effect of its own' },
+    { name: 'pause', title: 'Pause', meaning: 'the longest wait of a player for the effect of its message' },
   ]
 
 export const STATISTICS = ['mean', 'p50', 'p90', 'p95', 'p99', 'p999', 'max'] as const

@@ -46,7 +46,7 @@ async function runCommand(options: RunOptions): Promise<number> {
   let local: LocalService | undefined
   const interruption = listenForSignals({
     first: () => {
-      const text = 'ending, with a report; once more ends it at once'
+      const text = 'ending, with a report; another signal ends it immediately'
       if (process.stdout.isTTY) view.incident(text)
       else complain(text)
     },
@@ -54,7 +54,7 @@ async function runCommand(options: RunOptions): Promise<number> {
       view.close()
       local?.cluster.abandon()
       const logs = local ? ` The logs of the service are in ${local.cluster.folder}` : ''
-      complain(`Ended at once, without what was left to do.${logs}`)
+      complain(`Ended immediately, without the rest of the run.${logs}`)
       process.exit(exitCode)
     },
   })

@@ -40,7 +40,7 @@ beforeAll(async () => {
 })
 
 describe.each(BALANCERS)('%s', (kind) => {
-  it('has TLS switched on by what deploy/balancer/README.md says', async () => {
+  it('has TLS after the commands of deploy/balancer/README.md', async () => {
     const folder = await newFolder()
     const names = ['haproxy.cfg', 'nginx.conf']
     for (const name of names) await cp(join(ROOT, 'deploy/balancer', name), join(folder, name))

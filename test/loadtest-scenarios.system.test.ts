@@ -172,7 +172,7 @@ describe('one after the other', () => {
   it('rolling-restart ends and starts each node, and no one loses anything', async () => {
     const report = await passing(`rolling-restart ${PLAYERS} --calm 0.5`, { own: true })
     expect(told(report)).toEqual(
-      expect.arrayContaining(['node-1 is told to end', 'node-2 is told to end', 'node-2 serves again']),
+      expect.arrayContaining(['node-1 drains', 'node-2 drains', 'node-2 serves again']),
     )
     expect(figure(report, 'worst pause of a player')).toBeGreaterThan(0)
     // Players of a node that drains move. Only those that are too late lose their connection.

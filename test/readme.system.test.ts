@@ -157,7 +157,7 @@ describe('npm start, as it is typed', () => {
   })
 
   it('is put under load as docs/loadtest.md says', async () => {
-    const [serve, load] = codeOf('docs/loadtest.md', 'sh', 'Against a service that runs')
+    const [serve, load] = codeOf('docs/loadtest.md', 'sh', 'Against a running service')
     const { control, websocket, admin } = await started(serve!)
     const out = join(folder, 'report')
     const elsewhere = `--control ${control} --ws ${websocket.replace('http', 'ws')} --out ${out}`

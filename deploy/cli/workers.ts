@@ -320,7 +320,7 @@ export class Workers {
   #over(number: number, { code, signal }: Ending, failures: number): void {
     const { log } = this.#options
     if (code === 0) {
-      log.warn({ worker: number }, 'a worker has drained and is not started again, since it was told so')
+      log.warn({ worker: number }, 'a worker was drained by a request, and is not started again')
       this.#wanted -= 1
       if (this.#workers.size === 0) this.#end()
       return

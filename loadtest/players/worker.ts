@@ -20,7 +20,7 @@ export interface WorkerReport extends Tallied {
   readonly online: number
 }
 
-/** The longest wait of a player for an effect of its own message. */
+/** Longest wait of a player for the effect of its message. */
 export interface Pause {
   /** Number of the client. */
   readonly number: number

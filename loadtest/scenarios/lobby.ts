@@ -32,7 +32,7 @@ const QUERY_MS = 'service_directory_query_duration_seconds'
 export const lobby = defineScenario({
   name: 'lobby',
   meaning:
-    'Thousands of rooms are listed. Players list them, watch them while their rows change, and come in bursts for a place.',
+    'Thousands of rooms are listed. Players list them, watch them while their rows change, and join in bursts with joinOrCreate.',
   options: {
     rooms: option.count('listed rooms', 10_000),
     maps: option.count('maps, by which they are searched', 50),

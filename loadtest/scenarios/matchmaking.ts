@@ -18,9 +18,9 @@ const GOAL_MS = 1200
 export const matchmaking = defineScenario({
   name: 'matchmaking',
   meaning:
-    'Thousands of tickets that do not fit wait in a queue. Some are cancelled, then pairs of fitting tickets come, and partners of some who wait.',
+    'Thousands of tickets that do not match wait in a queue. Some are cancelled. Then pairs of matching tickets arrive, and partners for some of the waiting tickets.',
   options: {
-    waiting: option.count('tickets that wait', 5000),
+    waiting: option.count('waiting tickets', 5000),
     cancelled: option.count('of them cancelled, which makes room for those that come', 300),
     pairs: option.count('pairs that come, and partners of those who wait', 200),
     rate: option.decimal('pairs per second', 5),

@@ -31,7 +31,7 @@ async function memoryOf({ local }: RunContext): Promise<{ used: number; rss: num
 export const hop = defineScenario({
   name: 'hop',
   meaning:
-    'Round trips of two members of one room, one at the node that owns it and one at another, who take turns.',
+    'Round trips of two members of one room, who take turns: one at the owner of the room, and one at another node.',
   options: { messages: option.count('round trips of each in a run', 250) },
   local: { direct: true },
   runs: 20,
@@ -95,10 +95,10 @@ const COMMITS = 'service_commit_duration_seconds_count'
 /** The cost of idle rooms. */
 export const rooms = defineScenario({
   name: 'rooms',
-  meaning: 'What a room costs while its one member is connected, and after the connections broke.',
+  meaning: 'Cost of a room while its only member is connected, and after the connections are lost.',
   options: {
     rooms: option.count('rooms, with one member each', 5000),
-    seconds: option.seconds('how long each state is watched', 20),
+    seconds: option.seconds('time for which each state is measured', 20),
   },
   local: { direct: true, env: { SESSION_RESUME_TTL: '3600' } },
   runs: 1,
@@ -153,10 +153,10 @@ export const rooms = defineScenario({
 /** The cost of sessions. */
 export const sessions = defineScenario({
   name: 'sessions',
-  meaning: 'What sessions cost the node they are at, idle and while they play.',
+  meaning: 'Cost of sessions for their node, idle and while they send.',
   options: {
-    idle: option.count('sessions that only watch', 5000),
-    playing: option.count('sessions that play', 400),
+    idle: option.count('idle sessions', 5000),
+    playing: option.count('sending sessions', 400),
     members: option.count('members of a room', 10),
     rate: option.decimal('unreliable messages each sends per second', 5),
     seconds: option.seconds('how long each state is watched', 15),
@@ -297,9 +297,9 @@ type FaultName = keyof typeof FAULTS
 export const faults = defineScenario({
   name: 'faults',
   meaning:
-    'The pause that members of a room see when a process ends, hangs or is replaced: two at each node, who send a message every 10 ms.',
+    'Pause of a room’s members when a process ends, hangs or is replaced. Two members at each node send a message every 10 ms.',
   options: {
-    fault: option.oneOf('what is done', Object.keys(FAULTS) as FaultName[], 'kill'),
+    fault: option.oneOf('the fault', Object.keys(FAULTS) as FaultName[], 'kill'),
   },
   timings: ['resume', 'pause'],
   local: { direct: true, env: { DRAIN_SECONDS } },

@@ -60,7 +60,7 @@ function timeFigure(ctx: RunContext, name: string, timing: Timing, phase: string
 /** An ordinary evening. */
 export const steady = defineScenario({
   name: 'steady',
-  meaning: 'Rooms full of members, who all send at the same rate.',
+  meaning: 'Full rooms whose members all send at the same rate.',
   options: {
     rooms: option.count('rooms', 20),
     members: option.count('members in each room', 10),
@@ -80,10 +80,10 @@ export const steady = defineScenario({
 /** An evening with news about the game. */
 export const connectStorm = defineScenario({
   name: 'connect-storm',
-  meaning: 'Many clients come at once, faster than they usually do, and all want to play.',
+  meaning: 'Many clients connect, join and send at the same time, at a higher rate than usual.',
   options: {
     clients: option.count('clients', 500),
-    'per-second': option.count('how many of them come each second', 500),
+    'per-second': option.count('clients that connect each second', 500),
     rooms: option.count('rooms they are spread over', 50),
     rate: option.decimal('reliable messages each of them sends per second', 1),
     seconds: option.seconds('how long they play afterwards', 10),
@@ -101,7 +101,7 @@ export const connectStorm = defineScenario({
 export const resumeStorm = defineScenario({
   name: 'resume-storm',
   meaning:
-    'While all play, all sockets are cut at once, several times: every session has to go on, and soon.',
+    'All players send, and all sockets are cut at the same moment, several times. Every session must resume quickly.',
   options: {
     ...gathering({ clients: 600, rooms: 60, rate: 1 }),
     storms: option.count('how often all sockets are cut', 3),
@@ -132,7 +132,7 @@ export const resumeStorm = defineScenario({
 /** Players who change rooms often. */
 export const churn = defineScenario({
   name: 'churn',
-  meaning: 'While all play, players leave their room and join the next one all the time.',
+  meaning: 'All players send, and some constantly leave their room and join the next one.',
   options: {
     ...gathering({ clients: 300, rooms: 60, rate: 2 }),
     moves: option.count('players who change rooms each second', 50),
@@ -152,10 +152,10 @@ export const churn = defineScenario({
 /** A final with many spectators. */
 export const bigRoom = defineScenario({
   name: 'big-room',
-  meaning: 'A few play in one room, and thousands watch it through all nodes.',
+  meaning: 'A few players send in one room, and thousands of spectators watch it at all nodes.',
   options: {
-    spectators: option.count('who only watch', 2000),
-    players: option.count('who play, and check everything they see', 10),
+    spectators: option.count('spectators', 2000),
+    players: option.count('players, who check everything that they receive', 10),
     rate: option.decimal('reliable messages each player sends per second', 1),
     ramp: option.count('spectators who come each second', 100),
     seconds: option.seconds('how long they play', 20),
@@ -182,7 +182,7 @@ const MOST_BYTES = 16_000
 export const slowConsumers = defineScenario({
   name: 'slow-consumers',
   meaning:
-    'Some clients stop reading for a while: no one else may notice, and they have to see the same in the end.',
+    'Some clients stop reading for a while. Other clients must not be affected, and all must have the same state in the end.',
   options: {
     ...gathering({ clients: 50, rooms: 5, rate: 5 }),
     bytes: option.option(
@@ -227,7 +227,7 @@ const REVOKED_WAIT_SECONDS = 10
 export const revoke = defineScenario({
   name: 'revoke',
   meaning:
-    'A key is revoked while the players who came with it play among others: it closes their sessions within a second, and no one else’s.',
+    'A key is revoked while its players send among others. Their sessions must close within a second, and no other session.',
   options: {
     ...gathering({ clients: 300, rooms: 30, rate: 2 }),
     revoked: option.count('further players, who come with the key', 300),
@@ -320,14 +320,14 @@ const RESTART_SECONDS = 15
 export const rollingRestart = defineScenario({
   name: 'rolling-restart',
   meaning:
-    'While all play, each node in turn is told to end and started again, as an upgrade does: no one may lose anything.',
+    'All players send, and each node in turn is drained and started again, as in an upgrade. Nothing may be lost.',
   options: nodeOptions,
   timings: ['resume', 'pause'],
   local: {},
 
   run: (ctx, values) =>
     nodeByNode(ctx, values, RESTART_SECONDS, async (node) => {
-      ctx.incident(`${node} is told to end`)
+      ctx.incident(`${node} drains`)
       await ctx.local.restart(node)
     }),
 })
@@ -336,7 +336,7 @@ export const rollingRestart = defineScenario({
 export const nodeKill = defineScenario({
   name: 'node-kill',
   meaning:
-    'While all play, each node in turn is ended at once and started again: its rooms go on elsewhere, and no one loses anything.',
+    'All players send, and each node in turn is killed and started again. Its rooms must continue at other nodes, and nothing may be lost.',
   options: nodeOptions,
   timings: ['resume', 'pause'],
   local: {},
