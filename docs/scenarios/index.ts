@@ -18,7 +18,7 @@ export interface Scenarios {
 }
 
 const ABOUT =
-  'Scenarios of docs/protocol.md: what a client does, step by step. A runner is the server and the application, and has a clock of its own.'
+  'Scenarios of docs/protocol.md: what a client does, step by step. A runner is the server and the application, and uses a fake clock.'
 
 /** Meanings of the fields. */
 const FORMAT = {
