@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { select, textFinder } from './descriptions.ts'
 
-it('select describes the first of the items that fit, in order, and only when they are reached', () => {
+it('select describes the first of the matching items, in order, and only when the iteration reaches them', () => {
   const described: number[] = []
   const { items, found, total } = select([5, 1, 3, 4], {
     fits: (n) => n > 2,
@@ -27,11 +27,11 @@ describe('textFinder', () => {
     ['a.*b', 'arena:aXb', false],
     ['[x](y)|{z}\\-^$/?+', 'arena:[x](y)|{z}\\-^$/?+', true],
     ['lobby-2', 'arena:lobby-1', false],
-  ])('of %j in %j says %j', (q, text, has) => {
+  ])('of %j in %j returns %j', (q, text, has) => {
     expect(textFinder(q)?.(text)).toBe(has)
   })
 
-  it('has nothing to look for without a text', () => {
+  it('is undefined without a text', () => {
     expect([textFinder(undefined), textFinder('')]).toEqual([undefined, undefined])
   })
 })

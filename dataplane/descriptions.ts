@@ -1,11 +1,11 @@
 import type { Json } from '../shared/json.ts'
 import type { NodeInfo } from '../shared/node-registry.ts'
 
-/** Plain data that a node shows to operators under `/admin`, and how it is chosen. Times are RFC 3339. */
+/** Plain data that a node shows to operators under `/admin`, and the selection of it. Times are RFC 3339. */
 
-/** A room this node owns. */
+/** A room that this node owns. */
 export interface RoomDescription {
-  /** `type:key`, as clients see it. */
+  /** The room id that clients use: `type:key`. */
   readonly room_id: string
   readonly project_id: string
   readonly room_type: string
@@ -16,31 +16,31 @@ export interface RoomDescription {
   /** All members, in the order they joined. */
   readonly members: readonly MemberDescription[]
   readonly member_count: number
-  /** Seats that are kept for players who are not members. */
+  /** Reserved seats of players who are not members. */
   readonly reservations: readonly { readonly sub: string; readonly expires_at: string }[]
-  /** Members whose socket is attached. */
+  /** Number of members with a connection. */
   readonly connected_count: number
-  /** Between the last two times that rooms were listed, a second apart or more; null: it was not yet here at the first of them. */
+  /** Rate between the last two listings of rooms that were at least a second apart. Null: the room was not here at the first of them. */
   readonly updates_per_second: number | null
-  /** Only when asked for. */
+  /** Only with `include_state`. */
   readonly state?: Json
-  /** Only for a query by room id; the latest first. */
+  /** Only for a query by room id. Newest first. */
   readonly events?: readonly RoomEventDescription[]
 }
 
-/** A queue this node owns. */
+/** A queue that this node owns. */
 export interface QueueDescription {
   readonly room_id: string
   readonly project_id: string
-  /** Tickets that wait for a match. */
+  /** Number of tickets that wait for a match. */
   readonly waiting: number
-  /** Since when the oldest of them waits; null: none waits. */
+  /** Start of the longest wait. Null: no ticket waits. */
   readonly oldest_since: string | null
-  /** Matches whose room has not answered yet. */
+  /** Number of matches whose room has not answered yet. */
   readonly pending_matches: number
-  /** Matches since this node has the queue. */
+  /** Number of matches since this node owns the queue. */
   readonly matches: number
-  /** Rules that failed and matches that were cancelled, since then. */
+  /** Number of failed rules and cancelled matches since then. */
   readonly failures: number
 }
 
@@ -48,33 +48,33 @@ export interface MemberDescription {
   readonly member_id: string
   readonly session_id: string
   readonly sub: string | null
-  /** Whether a socket is attached; a seat stays for a while without one. */
+  /** True if the member has a connection. A seat stays for a while without one. */
   readonly connected: boolean
-  /** The node that holds, or last held, the socket. */
+  /** The node with the member's connection, or with its latest one. */
   readonly node_id: string
-  /** The layers that it has, its own first; absent: the room hides nothing. */
+  /** Layers of the member, its own layer first. Absent: the room has no hidden layers. */
   readonly layers?: readonly string[]
 }
 
-/** Something members of a room were told besides its state. */
+/** An event of a room, or the arrival or departure of a member. */
 export interface RoomEventDescription {
-  /** An event of the room's logic, or a member who came or went. */
+  /** `event`: sent by room code. `joined`, `left`: a member came or went. */
   readonly kind: 'event' | 'joined' | 'left'
   readonly epoch: number
   readonly seq: number
-  /** When its update began; null: before this node had the room. */
+  /** Start of its update. Null: before this node owned the room. */
   readonly at: string | null
   /** Name of the event. For `joined` and `left`: the member id. */
   readonly name: string
-  /** The member ids it was for; null: everyone. */
+  /** Ids of the members that got it. Null: all members. */
   readonly to: readonly string[] | null
-  /** Data of the event, or `{sub}` and `{sub, reason}`. Absent if it is too long. */
+  /** Data of the event, or `{sub}` or `{sub, reason}`. Absent if it is too long. */
   readonly data?: Json
-  /** The beginning of the data as JSON, where that is too long. */
+  /** The start of the data as JSON, if it is too long. */
   readonly cut?: string
 }
 
-/** A session whose socket this node holds, or last held. */
+/** A session whose connection, or latest connection, is at this node. */
 export interface SessionDescription {
   readonly session_id: string
   readonly project_id: string
@@ -83,43 +83,43 @@ export interface SessionDescription {
   readonly connected_at: string
   /** Room ids. */
   readonly rooms: readonly string[]
-  /** Bytes waiting to be read by the client. */
+  /** Bytes queued for the client. */
   readonly queued_bytes: number
 }
 
-/** A node of the cluster, as this one sees it: `node_id` is its name. */
+/** A node of the cluster, from the view of this node. `node_id` is its name. */
 export interface ClusterNodeDescription extends NodeInfo {
-  /** Whether it is the node that answers. */
+  /** True for the node that answers. */
   readonly self: boolean
-  /** False: it has ended or died a short while ago, and the rest is what it was then. */
+  /** False: the node has ended or crashed a short while ago. The other fields are from before. */
   readonly alive: boolean
 }
 
-/** Something that is wrong at a node now, such as `rooms_frozen`. */
+/** A current problem of a node, such as `rooms_frozen`. */
 export interface ProblemDescription {
-  /** One word of few. */
+  /** One of a few fixed words. */
   readonly code: string
-  /** A sentence without a full stop. */
+  /** Sentence without a full stop. */
   readonly detail: string
 }
 
-/** Which rooms or sessions to describe. */
+/** Selection of rooms or sessions. */
 export interface Query {
   readonly room_id?: string
-  /** Only items with this text, in any case, in one of their names or ids. */
+  /** Only items with this text in one of their names or ids, case-insensitive. */
   readonly q?: string
   /** Maximum number of items; absent: all. */
   readonly limit?: number
 }
 
-/** Which rooms to describe, and whether with their states. */
+/** Selection of rooms. `include_state`: with their states. */
 export interface RoomQuery extends Query {
   readonly include_state: boolean
 }
 
 /** An answer to a query. */
 export interface Found<T> {
-  /** As many as the limit allows. Each is described when it is reached, so that a caller with many may pause between them. */
+  /** The items, up to the limit. Each is described when the iteration reaches it, so that a caller can pause between many. */
   readonly items: Iterable<T>
   /** Number of items that match the query. */
   readonly found: number
@@ -152,10 +152,10 @@ export function select<T, D>(
   return { items, found: fitting.length, total: all.length }
 }
 
-/** Tells whether a text has `q` in it, whatever the case; undefined: without a `q` everything has. */
+/** Returns a case-insensitive search for `q`. Undefined: there is no `q`, so every text matches. */
 export function textFinder(q: string | undefined): ((text: string) => boolean) | undefined {
   if (q === undefined || q === '') return undefined
-  // Many times as fast as to lower the case of every name of ten thousand sessions.
+  // Much faster than converting every name of ten thousand sessions to lower case.
   const pattern = new RegExp(q.replace(/[\\^$.*+?()[\]{}|/-]/g, '\\$&'), 'i')
   return (text) => pattern.test(text)
 }

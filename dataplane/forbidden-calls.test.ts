@@ -47,14 +47,14 @@ describe('Calls that are forbidden in room code', () => {
     expect(() => execSync('true')).toThrow('room code called execSync')
   })
 
-  it('hash for no longer than the login of a database takes', () => {
+  it('hash for at most as long as the login of a database takes', () => {
     expect(() => pbkdf2Sync('password', 'salt', 30_000_000, 64, 'sha512')).toThrow(
       '30000000 rounds would stop all rooms',
     )
     expect(pbkdf2Sync('password', 'salt', 10, 16, 'sha256')).toHaveLength(16)
   })
 
-  it('are allowed to other code, and to other processes', () => {
+  it('are allowed in other code, and for other processes', () => {
     process.kill(18, 'SIGTERM')
     process.kill(17, 0)
     inRoomCode = false
@@ -75,7 +75,7 @@ describe('Calls that are forbidden in room code', () => {
 })
 
 describe('JavaScript built-ins that are closed', () => {
-  // Another realm, as nothing can open them again.
+  // In another realm, because closed built-ins cannot be opened again.
   let realm: object
   beforeEach(() => {
     realm = createContext({})
@@ -96,7 +96,7 @@ describe('JavaScript built-ins that are closed', () => {
     expect(() => run(code)).toThrow('object is not extensible')
   })
 
-  it('serve code as before', () => {
+  it('work as before', () => {
     expect(
       run(
         'const a = { b: [1] }; a.toString = () => "a"; a.constructor = 1; class B extends Array {}; B.of(1).c = 1; String(a)',

@@ -8,11 +8,11 @@ export interface Builtins {
   readonly crypto: Pick<typeof import('node:crypto'), 'pbkdf2Sync'>
 }
 
-/** Rounds of `pbkdf2Sync`. These take about 0.1 s; what a database driver needs to log in is far below. */
+/** Maximum number of rounds of `pbkdf2Sync`. They take about 0.1 s. The login of a database driver needs far fewer. */
 const MAX_ROUNDS = 100_000
 
 type Call = (...parameters: never[]) => unknown
-/** Why room code may not make a call with these parameters; undefined: it may. */
+/** Returns the reason why room code may not make a call with these parameters. Undefined: it may. */
 type Objection = (parameters: readonly unknown[]) => string | undefined
 
 const ENDS: Objection = () => 'it may not end the process, which runs other rooms'
@@ -20,8 +20,8 @@ const WAITS: Objection = () =>
   'it would stop all rooms of the node until that process ends: use the asynchronous call, in a task'
 
 /**
- * Makes calls throw where room code makes them: those that end this process, as the next node would get the same message and end too, and
- * those that wait in native code, which nothing but the end of the process can stop. Returns a function that undoes it.
+ * Makes some calls throw inside room code. Calls that end the process: the next node would get the same message and end too. Calls that
+ * block in native code: only the end of the process can stop them. Returns a function that removes the restriction.
  */
 export function forbidCalls(builtins: Builtins, inRoomCode: () => boolean): () => void {
   const { process, childProcess, crypto } = builtins
@@ -41,14 +41,14 @@ export function forbidCalls(builtins: Builtins, inRoomCode: () => boolean): () =
         : undefined,
     ),
   ]
-  // Also for code that imports them by name.
+  // Also for code that imports the functions by name.
   syncBuiltinESMExports()
   return () => {
     for (const allow of undo) allow()
     syncBuiltinESMExports()
   }
 
-  /** 0 and negative numbers name groups of processes, which this one may be part of. Node takes texts and objects for numbers. */
+  /** 0 and negative numbers name groups of processes, which may include this one. Node converts texts and objects to numbers. */
   function endsThisProcess([pid, signal]: readonly unknown[]): string | undefined {
     const isOther = typeof pid === 'number' && pid > 0 && pid !== process.pid
     return isOther || signal === 0 ? undefined : ENDS([])
@@ -70,13 +70,14 @@ export function forbidCalls(builtins: Builtins, inRoomCode: () => boolean): () =
   }
 }
 
-/** Classes whose members every object, array, string, number and boolean inherits. */
+/** Classes whose members are inherited by every object, array, string, number and boolean. */
 const BUILTINS = [Object, Array, Function, String, Number, Boolean]
 
 /**
- * Makes assignments fail that would add a property to these classes, their prototypes or one of their methods. Room code also has
- * objects and arrays that roomful does not guard, such as `Object.values(state.players)`. If it indexes them by a string from a client, `[name].count = 1` would write
- * to what all rooms of the process share. To be called once everything is loaded: code that extends them later gets a TypeError.
+ * Makes assignments fail that would add a property to these classes, their prototypes or their methods. Room code also has objects and arrays that
+ * roomful does not guard, such as `Object.values(state.players)`. If it indexes them by a string from a client, `[name].count = 1` would write
+ * to objects that all rooms of the process share. Must be called after everything is loaded: code that extends these classes later gets
+ * a TypeError.
  */
 export function closeBuiltins(builtins: readonly { readonly prototype: unknown }[] = BUILTINS): void {
   for (const builtin of builtins)

@@ -1,16 +1,13 @@
 import type { Payload } from '../shared/protocol/codec.ts'
 
-/** Ready bytes of one or more websocket frames; immutable, written as they are to any number of sockets. */
+/** Encoded bytes of one or more websocket frames. Immutable, so that they can be written to any number of sockets. */
 export type Frame = Uint8Array
 
 const FIN = 0x80
 const TEXT = 0x1
 const BINARY = 0x2
 
-/**
- * Frames one unmasked, uncompressed websocket message (RFC 6455, section 5.2): encode once, write to every socket. The only way out
- * to members.
- */
+/** Encodes one unmasked, uncompressed websocket message (RFC 6455, section 5.2). Members get all messages as such frames. */
 export function frame(payload: Payload, binary: boolean): Frame {
   const length = payload.length
   const header = length < 126 ? 2 : length < 65536 ? 4 : 10
@@ -28,7 +25,7 @@ export function frame(payload: Payload, binary: boolean): Frame {
   return bytes
 }
 
-/** The payloads of one or more frames, in order: what `frame` framed. */
+/** Returns the payloads of one or more frames, in order. */
 export function payloadsOf(frames: Frame): Uint8Array[] {
   const payloads: Uint8Array[] = []
   const view = new DataView(frames.buffer, frames.byteOffset, frames.byteLength)
@@ -43,6 +40,6 @@ export function payloadsOf(frames: Frame): Uint8Array[] {
   return payloads
 }
 
-/** Several frames as one, in order. */
+/** Concatenates frames. */
 export const joinFrames = (frames: readonly Frame[]): Frame =>
   frames.length === 1 ? frames[0]! : Buffer.concat(frames)

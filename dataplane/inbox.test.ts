@@ -33,7 +33,7 @@ const attach = (ask: number): Said => ({
 })
 
 describe('Inbox', () => {
-  it('holds one of each kind for each member, however often it is asked: the last, behind what came before it', () => {
+  it('keeps only the latest message of each kind and member, in its position behind earlier messages', () => {
     const inbox = new Inbox(3)
     for (let ask = 1; ask <= 1000; ask++)
       for (const said of [resync, attach(ask), { kind: 'detach' } as const, message()])
@@ -49,7 +49,7 @@ describe('Inbox', () => {
     expect(inbox.add(arrival('ann', message()))).toBe(true)
   })
 
-  it('has a place for who has gone, and for who waits in it already, however full it is', () => {
+  it('accepts detaches and leaves, and repeated messages of queued members, however full it is', () => {
     const inbox = new Inbox(1)
     for (let n = 0; n < 10; n++) expect(inbox.add(arrival(`m${n}`, resync))).toBe(true)
     expect(inbox.add(arrival('late', resync))).toBe(false)
@@ -60,9 +60,9 @@ describe('Inbox', () => {
   })
 })
 
-// A room that waits for its store was a queue without an end for members that asked for resyncs, or came and went.
+// A room that waited for its store once queued resyncs, joins and leaves without a bound.
 describe('a room that cannot act', () => {
-  it('has a bounded inbox for every kind, answers what has no place in it, and asks again for the rest', async () => {
+  it('has a bounded inbox for every kind, answers messages that do not fit, and requests the others again', async () => {
     const bench = new RoomBench([counting('journal')], { limits: { waitingMessages: 2 } })
     const ann = await bench.join('counter', 'ann')
     bench.mayAct = false

@@ -1,24 +1,24 @@
 import type { Arrival, RequestMessage } from './traffic.ts'
 
-/** Everything but messages is one for each member, or is asked again: of that a room with many members has more. */
+/** Capacity for joins, attaches, resyncs and leaves, as a multiple of that for messages. A large room has many of them, but few per member. */
 const OTHERS_PER_MESSAGE = 10
 
-/** Size of a request that takes one place: the default of `MAX_MESSAGE_BYTES`. */
+/** Size of a request that counts as one: the default of `MAX_MESSAGE_BYTES`. */
 const PLACE_BYTES = 16 * 1024
 
 const placesOf = ({ request }: RequestMessage): number =>
   Math.ceil(JSON.stringify(request).length / PLACE_BYTES)
 
-/** An event of the room's owner that waits among the messages. */
+/** An event of the room's owner, queued in order with the messages. */
 type OwnEvent = () => void
 
 /**
- * The messages that wait for one room name, in order. A name has one inbox at a node: it goes from the search for the owner to the room that
- * is opened here, and on to the next owner. Bounded, since a store may be away for long while members play on: a later message of a member
- * replaces those that it makes needless, and the caller answers what has no place.
+ * Queue of messages for one room name, in order. A node has at most one inbox for a name. It waits for the search for the owner, then for the
+ * room that opens here, or it goes to the next owner. It is bounded, because the store may be unavailable for long while members play. A later
+ * message of a member replaces earlier ones that it makes obsolete. The caller answers messages that do not fit.
  */
 export class Inbox {
-  /** Edges of messages that had no place, and got no answer: they are to send them again. */
+  /** Edges whose messages did not fit and got no answer. They must send them again. */
   readonly turnedAway = new Set<string>()
   readonly #mostMessages: number
   readonly #waiting = new Map<string | number, Arrival | OwnEvent>()
@@ -28,14 +28,17 @@ export class Inbox {
   #number = 0
 
   /**
-   * `mostMessages`: how many messages of members may wait, and apart from them as many requests of backends and operators, where each 16 KiB of
-   * a request count as one; of joins, attaches, resyncs and leaves together ten times as many.
+   * `mostMessages`: maximum number of queued messages of members. The same number applies to requests of backends and operators, where each 16 KiB of
+   * a request count as one. Joins, attaches, resyncs and leaves together may be ten times as many.
    */
   constructor(mostMessages: number) {
     this.#mostMessages = mostMessages
   }
 
-  /** False: it has no place. Who has gone always has one: that is at most one for each member, and no one would say it again. */
+  /**
+   * Adds a message. Returns false if it does not fit. A detach, or a leave without request id, always fits: there is at most one of each per
+   * member, and no edge repeats it.
+   */
   add(arrival: Arrival): boolean {
     const { message, from } = arrival
     const { kind, member_id: memberId } = message
@@ -46,7 +49,7 @@ export class Inbox {
         this.#messages++
         this.#waiting.set(this.#number++, arrival)
         return true
-      // Edges ask again every few seconds, for as long as it takes: the last time counts.
+      // Edges repeat these every few seconds. The latest one replaces the earlier one, and goes to the end.
       case 'attach':
       case 'resync':
       case 'renew':
@@ -77,12 +80,12 @@ export class Inbox {
     }
   }
 
-  /** Adds an event of the owner, of which there is only so much. */
+  /** Adds an event of the owner. The owner bounds their number. */
   defer(event: OwnEvent): void {
     this.#waiting.set(this.#number++, event)
   }
 
-  /** The messages that wait, oldest first. */
+  /** The queued messages, oldest first. */
   get arrivals(): readonly Arrival[] {
     return [...this.#waiting.values()].filter((waiting) => typeof waiting !== 'function')
   }
@@ -91,13 +94,13 @@ export class Inbox {
     return this.#waiting.size === 0
   }
 
-  /** Since when the oldest message waits for its room; undefined: none does, or it is not known. */
+  /** Time at which the oldest message was queued. Undefined: the inbox has no messages, or the time is unknown. */
   get since(): number | undefined {
     for (const waiting of this.#waiting.values()) if (typeof waiting !== 'function') return waiting.at
     return undefined
   }
 
-  /** Takes the oldest of what waits. */
+  /** Removes and returns the oldest entry. */
   shift(): Arrival | OwnEvent | undefined {
     for (const [key, waiting] of this.#waiting) {
       this.#delete(key, waiting)
@@ -106,7 +109,7 @@ export class Inbox {
     return undefined
   }
 
-  /** Takes the messages for which `chosen` returns true, asked in their order. */
+  /** Removes and returns the messages for which `chosen` returns true. Calls `chosen` in their order. */
   remove(chosen: (arrival: Arrival) => boolean): readonly Arrival[] {
     const removed: Arrival[] = []
     for (const [key, waiting] of this.#waiting) {
@@ -117,7 +120,7 @@ export class Inbox {
     return removed
   }
 
-  /** Takes all messages, oldest first. */
+  /** Removes and returns all messages, oldest first. */
   take(): readonly Arrival[] {
     return this.remove(() => true)
   }
@@ -144,7 +147,7 @@ export class Inbox {
     return true
   }
 
-  /** One that was said before keeps its place, and with it what came before and after. */
+  /** Adds a message, or replaces an earlier one in its position, so that the order relative to other messages stays. */
   #keep(key: string, arrival: Arrival): boolean {
     if (!this.#waiting.has(key) && this.#full) return false
     this.#waiting.set(key, arrival)

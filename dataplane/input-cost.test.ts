@@ -10,9 +10,9 @@ import { startService, type TestService } from '../test/support/cluster.ts'
 import { defineRoom } from './index.ts'
 
 const INPUTS = 60
-/** Those of the read itself and of the flush, whatever came with it. */
+/** Promises and microtasks of the read and of the flush, independent of the number of messages. */
 const OF_ONE_READ = 30
-/** On a busy machine other work of this process, such as timers that are due, runs in most rounds. */
+/** On a busy machine other work of this process, such as due timers, runs in most rounds. */
 const MAX_ROUNDS = 50
 
 let handled = 0
@@ -25,7 +25,7 @@ const room = defineRoom({
   onMessage(state) {
     handled += 1
     if (handled % INPUTS === 0) allHandled()
-    // One that changes the state from time to time, so that a flush is waiting.
+    // Changes the state from time to time, so that a flush is pending.
     if (handled % 10 === 0) state.nudges += 1
   },
 })
@@ -52,7 +52,7 @@ async function join(codec: MsgpackClientCodec): Promise<WebSocket> {
   return ws
 }
 
-test('an input that needs no answer makes no promise, microtask or timer on its way to the room logic', async () => {
+test('an input that needs no answer creates no promise, microtask or timer on its way to room code', async () => {
   const codec = new MsgpackClientCodec()
   const ws = await join(codec)
   const nudge = codec.encode({
@@ -66,7 +66,7 @@ test('an input that needs no answer makes no promise, microtask or timer on its 
   while (counts.length < MAX_ROUNDS && !counts.some((made) => made < OF_ONE_READ)) {
     let made = 0
     const hook = createHook({ init: () => void made++ })
-    // All of them in one write, and so in one read.
+    // All messages are in one write, and therefore in one read.
     tcp.cork()
     for (let i = 0; i < INPUTS; i++) ws.send(nudge)
     const done = new Promise<void>((resolve) => {
@@ -83,7 +83,7 @@ test('an input that needs no answer makes no promise, microtask or timer on its 
     counts.push(made)
   }
   ws.terminate()
-  // In one round at least nothing else ran in this process.
+  // In at least one round, nothing else ran in this process.
   expect(Math.min(...counts)).toBeLessThan(OF_ONE_READ)
   expect(handled).toBe(counts.length * INPUTS)
 })

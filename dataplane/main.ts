@@ -15,33 +15,33 @@ import { startWatchdog } from './watchdog/watchdog.ts'
 
 export { closeBuiltins } from './forbidden-calls.ts'
 
-/** Options of `startDataplane`. By default there are no traces, and the process is no worker. */
+/** Options of `startDataplane`. By default there are no traces, and the process is not a worker. */
 export interface DataplaneOptions
   extends Required<Pick<NodeOptions, 'store' | 'log'>>,
     Pick<NodeOptions, 'tracer' | 'sharing' | 'answer'> {
   readonly config: Omit<Defaults<'dataplane'>, 'workers'> &
     StoreConfig &
     Pick<Config<'dataplane'>, 'roomsDir'>
-  /** Reload a room type when its file is edited, and tell players what failing room logic threw. */
+  /** True, for development: a room type is reloaded when its file changes, and players receive the text of errors in room code. */
   readonly development?: boolean
 }
 
-/** A node as a process runs it. */
+/** A running node with its watchdog. */
 export interface RunningDataplane {
   readonly addresses: { readonly websocket: string; readonly admin: string }
-  /** What it counts. */
+  /** Metrics of the node. */
   readonly registry: Registry
-  /** The room types that it runs, as they are now. */
+  /** Returns the current room types. */
   rooms(): readonly RoomDefinition[]
-  /** Deals with errors that nothing has handled. */
+  /** Handler for errors that no other code has handled. */
   readonly unhandled: UnhandledErrors
-  /** Drains, hands over the rooms, and closes everything but the store; `drainMs` as in `RunningNode`. */
+  /** Drains the node, hands its rooms over, and closes everything except the store; `drainMs` as in `RunningNode`. */
   close(drainMs?: number): Promise<void>
-  /** Resolves when the node was drained over HTTP and has nothing left to do. */
+  /** Resolves when the node has shut down after `POST /admin/drain`. */
   readonly ended: Promise<void>
 }
 
-/** Starts one node with the room types of `ROOMS_DIR`; resolves once it accepts clients. */
+/** Starts one node with the room types of `ROOMS_DIR`. Resolves when it accepts clients. */
 export async function startDataplane({
   config,
   store,
@@ -106,12 +106,12 @@ export async function startDataplane({
   }
 }
 
-/** In development a turn is cut off after so long, and its process lives. The watchdog says before where it is. */
+/** In development, a turn is cut off after this time, and its process continues. The watchdog logs its position before. */
 const DEVELOPMENT_CUT_OFF_MS = 2000
 const developmentLimit = () => (debuggerUrl() === undefined ? DEVELOPMENT_CUT_OFF_MS : undefined)
 const DEVELOPMENT = { limitMs: 1200, cutOffMs: DEVELOPMENT_CUT_OFF_MS }
 
-/** A turn of a process that gets no CPU time may take so many times the limit, if the lease allows that. */
+/** Maximum extension of the turn limit for a process without CPU time, as a factor, if the lease allows it. */
 const LONGEST_STARVED = 3
 
 const watchdogSettings = (
@@ -124,7 +124,7 @@ const watchdogSettings = (
   keyPrefix: config.keyPrefix,
   logLevel: config.logLevel,
   nodeId: config.nodeId ?? '',
-  // A session that is away that long may still come back with the message.
+  // A session may resume and send the message again within this time.
   noteTtlMs: 1000 * Math.max(config.roomOrphanTtl, config.sessionResumeTtl),
   noteTimeoutMs: config.nodeLeaseMs,
 })

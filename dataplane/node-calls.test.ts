@@ -20,7 +20,7 @@ async function node(nodeId: string, respond: (text: string) => number | Promise<
 }
 
 describe('NodeCalls', () => {
-  it('returns the answer of the node that was asked, to each question its own', async () => {
+  it('returns the answer of the asked node, to each question its own answer', async () => {
     const one = await node('one', () => -1)
     const three = await node('three', (text) => text.length)
     expect(await Promise.all([one.ask('three', 'ab', 1000), one.ask('three', 'abc', 1000)])).toEqual([2, 3])
@@ -28,7 +28,7 @@ describe('NodeCalls', () => {
     await Promise.all([one.stop(), three.stop()])
   })
 
-  it('returns nothing when the node does not listen, answers too late, fails, or when this node stops', async () => {
+  it('returns undefined if the node does not listen, answers too late or fails, or if this node stops', async () => {
     const one = await node('one', () => -1)
     expect(await one.ask('nobody', 'ab', 1000)).toBe(undefined)
     let answer = (_: number): void => {}

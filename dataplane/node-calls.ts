@@ -13,7 +13,7 @@ interface Topic<Question, Answer> {
   readonly answer: v.GenericSchema<unknown, Answer>
 }
 
-/** What the calls of a node need. */
+/** Dependencies of the calls of a node. */
 export interface CallsEnvironment {
   readonly nodeId: string
   readonly bus: Bus
@@ -22,7 +22,7 @@ export interface CallsEnvironment {
   readonly log: Logger
 }
 
-/** A question with the id of its call, or the answer to it. JSON in UTF-8. Readers leave out fields that they do not know. */
+/** A question or an answer, with the id of its call. JSON in UTF-8. Readers ignore unknown fields. */
 const MESSAGE = v.object({
   kind: v.picklist(['ask', 'answer']),
   call: v.string(),
@@ -33,14 +33,14 @@ const MESSAGE = v.object({
 const ID_LENGTH = 16
 
 /**
- * Questions from node to node, with an answer each, over the bus. A node of a version without the topic has no subscription to its channel:
- * it counts as one that does not answer.
+ * Questions between nodes, each with an answer, over the bus. A node of a version without the topic does not listen on its channel, and counts as
+ * a node that does not answer.
  */
 export class NodeCalls<Question, Answer> {
   readonly #topic: Topic<Question, Answer>
   readonly #environment: CallsEnvironment
   readonly #respond: (question: Question) => Answer | Promise<Answer>
-  /** What resolves each call that has no answer yet. */
+  /** Resolvers of the unanswered calls, by call id. */
   readonly #open = new Map<string, (answer?: Answer) => void>()
   #unsubscribe: (() => Promise<void>) | undefined
 
@@ -62,7 +62,7 @@ export class NodeCalls<Question, Answer> {
     this.#unsubscribe = await bus.subscribe(channel, (bytes) => void this.#receive(bytes))
   }
 
-  /** Gives no more answers, and waits for none. */
+  /** Stops answering. Open calls resolve without an answer. */
   async stop(): Promise<void> {
     for (const resolve of this.#open.values()) resolve()
     await this.#unsubscribe?.()
@@ -99,7 +99,7 @@ export class NodeCalls<Question, Answer> {
     }
   }
 
-  /** Sends one message. False: the node does not listen, or the store is away. */
+  /** Publishes one message. Returns false if the node does not listen, or the store is unavailable. */
   async #send(to: string, kind: 'ask' | 'answer', call: string, body: Question | Answer): Promise<boolean> {
     const { bus, nodeId } = this.#environment
     const message = new TextEncoder().encode(JSON.stringify({ kind, call, from: nodeId, body }))
@@ -111,7 +111,7 @@ export class NodeCalls<Question, Answer> {
   }
 }
 
-/** Throws for a value that does not fit. The error says where it is wrong, and not what it is: it may name players. */
+/** Checks a value. Throws if it does not fit. The error names the place and not the value, which may contain names of players. */
 function read<T>(schema: v.GenericSchema<unknown, T>, value: unknown): T {
   const result = v.safeParse(schema, value)
   if (result.success) return result.output

@@ -7,8 +7,8 @@ import { memoryStore } from '../shared/store/memory/memory.ts'
 import { FakeClock } from '../test/kit/fake-clock.ts'
 import { startNode } from './node.ts'
 
-// Vitest fails a run with a rejection that no one handles, as Node ends a process with one.
-it('a node whose name another process has taken rejects nothing that its user did not ask for', async () => {
+// Vitest fails a run with an unhandled rejection, as Node ends a process with one.
+it('a node whose name another process has taken causes no unhandled rejection', async () => {
   const clock = new FakeClock()
   const store = memoryStore({ clock })
   const said: string[] = []
@@ -28,7 +28,7 @@ it('a node whose name another process has taken rejects nothing that its user di
   await expect.poll(() => clock.advance(100) ?? closed).toBe(true)
 })
 
-it('a node that cannot listen has nothing open: the next one of its name starts at once', async () => {
+it('a node that cannot listen leaves nothing open: the next node of its name starts immediately', async () => {
   const taken = createServer().listen(0, '127.0.0.1')
   onTestFinished(() => void taken.close())
   await once(taken, 'listening')
@@ -45,7 +45,7 @@ it('a node that cannot listen has nothing open: the next one of its name starts 
   await node.close()
 })
 
-it('a node says by log and metric that its store has lost its data', async () => {
+it('a node reports by log and metric that its store has lost its data', async () => {
   const clock = new FakeClock()
   const store = memoryStore({ clock })
   const said: string[] = []

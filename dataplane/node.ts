@@ -12,7 +12,7 @@ import { newId, newNodeId, nodeName } from '../shared/ids.ts'
 import { subscribeKeyNews } from '../shared/key-news.ts'
 import { type NodeLimits, nodeLimits } from '../shared/limits.ts'
 import { createLog, type Logger, type LogLevel, setLogLevel } from '../shared/log.ts'
-import { processMetrics } from '../shared/metrics.ts'
+import { type Metrics, processMetrics, registerMetrics } from '../shared/metrics.ts'
 import type { NodeInfo } from '../shared/node-registry.ts'
 import { JsonCodec } from '../shared/protocol/json-codec.ts'
 import { MsgpackCodec } from '../shared/protocol/msgpack-codec.ts'
@@ -24,22 +24,25 @@ import { noTracer, type Tracer } from '../shared/tracing/tracer.ts'
 import { UnhandledErrors } from '../shared/unhandled.ts'
 import { currentBuild } from '../shared/version.ts'
 import { NodeLinks } from './cluster/links.ts'
+import { CLUSTER_METRICS } from './cluster/metrics.ts'
 import { Ownership } from './cluster/ownership.ts'
-import { Directory, type DirectoryEnvironment } from './directory/directory.ts'
+import { DIRECTORY_METRICS, Directory, type DirectoryEnvironment } from './directory/directory.ts'
 import { ClusterPlacing } from './directory/placing.ts'
 import { readQuery } from './directory/rows.ts'
 import { Gateway } from './gateway/gateway.ts'
 import { type AskKeyStatus, askControl } from './gateway/key-cache.ts'
+import { GATEWAY_METRICS } from './gateway/metrics.ts'
+import { NODE_METRICS } from './metrics.ts'
 import { DeadLetters } from './notices/dead-letters.ts'
 import { NoticeDelivery } from './notices/delivery.ts'
-import { noUrl, type PostNotice, webhook } from './notices/notice.ts'
+import { NOTICE_METRICS, noUrl, type PostNotice, webhook } from './notices/notice.ts'
 import { type AdminOptions, readiness, serveAdmin } from './ops/admin.ts'
-import { nodeMetrics } from './ops/metrics.ts'
 import { LoadMeter } from './ops/overload.ts'
 import { ClusterSearch } from './ops/runtime.ts'
 import type { RoomDefinition } from './rooms/definition.ts'
 import { RoomHost } from './rooms/host.ts'
 import { RoomCodes } from './rooms/listing.ts'
+import { ROOM_METRICS } from './rooms/metrics.ts'
 import type { RoomCode } from './rooms/room-code.ts'
 import { roomNamed } from './traffic.ts'
 import { Suspects } from './watchdog/suspects.ts'
@@ -154,11 +157,24 @@ export interface RunningNode {
 }
 
 const CONTROL_TIMEOUT_MS = 5000
-/** How much longer than its clients take to leave a node may take to end, whether or not the store answers. */
+/** Time beyond `drainMs` in which a node shuts down, also if the store does not answer. */
 const SHUT_DOWN_SPARE_MS = 10_000
-/** Frozen rooms that a problem names. */
+/** Maximum number of frozen rooms that a problem names. */
 const PROBLEM_NAMES = 5
 const DETACHED_GRACE_MS = 60_000
+
+const METRICS = {
+  ...GATEWAY_METRICS,
+  ...ROOM_METRICS,
+  ...CLUSTER_METRICS,
+  ...DIRECTORY_METRICS,
+  ...NOTICE_METRICS,
+  ...NODE_METRICS,
+}
+
+/** Registers the metrics of all parts of a node. The counters of the installed `roomTypes` exist from the start. */
+export const nodeMetrics = (registry: Registry, roomTypes: readonly string[] = []): Metrics<typeof METRICS> =>
+  registerMetrics(registry, METRICS, { room_type: roomTypes })
 
 /**
  * Starts a node. Resolves when the node accepts clients. Rejects if a port is in use, if the store cannot be reached, or if another process
@@ -169,7 +185,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   const config = { ...defaultConfig('dataplane'), ...nodeLimits(), ...options }
   const name = config.nodeId ?? newId('node', random)
   const nodeId = newNodeId(name, random)
-  // Once: without a free file descriptor it could not be read.
+  // Read once, because later it could fail for lack of a file descriptor.
   const build = currentBuild()
   const log = options.log ?? createLog(config, { node_id: name })
   const store = options.store ?? memoryStore({ clock })
@@ -275,7 +291,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     load,
     ...(options.turns && { turns: options.turns }),
     ...(options.revealFailures !== undefined && { revealFailures: options.revealFailures }),
-    // A session's end is its edge's to tell; this is for edges that cannot any more.
+    // `detachedMs` is for edges that have crashed: otherwise the edge ends the members of its sessions.
     limits: {
       recordTtlMs,
       noteTtlMs: 1000 * Math.max(config.roomOrphanTtl, config.sessionResumeTtl),
@@ -298,7 +314,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     random,
     log,
     metrics,
-    // An unknown node is dead, or its lease has not been read yet. `nodes.isGone` takes it for alive while the store returns.
+    // An unknown node is dead, or its lease has not been read yet. `nodes.isGone` counts it as alive while the store returns.
     isGone: (other) => other !== nodeId && ownership.nodes.get(other) === undefined,
     listingOf: (roomType) => host.listingOf(roomType),
     draining: () => ownership.draining,
@@ -333,11 +349,11 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     toldToDrain = resolve
     failed = reject
   })
-  // A caller that does not ask for it has a node that acts for nothing, and not a process that ends by an unhandled rejection.
+  // If the caller does not use `drained`, a rejection must not end the process. The node then only stops working.
   drained.catch(() => undefined)
   let unsubscribe: (() => Promise<void>) | undefined
   let listening: Awaited<ReturnType<Listen>> | undefined
-  /** Ends a node that has no clients. Its rooms are saved and released for the first node that asks for them. */
+  /** Stops a node without clients. Its rooms are saved and released, and open at the first node that needs them. */
   const stop = async (): Promise<void> => {
     await host.close()
     await gateway.close()
@@ -352,7 +368,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     await unsubscribe?.()
     await listening?.close()
   }
-  /** Rooms first, which go on at other nodes while their clients are still here; then the clients; then whatever others see of the node. */
+  /** Hands the rooms over first, so that they run at other nodes while their clients are still here. Then moves the clients, and stops. */
   const drain = async (drainMs: number): Promise<void> => {
     await Promise.all([ownership.drain(), sharing && gateway.stopListening()])
     await ownership.handOver()
@@ -454,7 +470,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   try {
     await placing.start()
     ownership.waker.start()
-    // Others would look in vain.
+    // A node without notices would poll for rooms with notices in vain.
     if (notifyUrl !== undefined || options.rooms.some(({ notices }) => Object.keys(notices).length > 0))
       delivery.start()
     unsubscribe = await subscribeKeyNews(
@@ -502,7 +518,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   }
 }
 
-/** Listens at the ports of the configuration, and for clients also at `ownPort`. */
+/** Listens on the configured ports, and on `ownPort` for clients. */
 const atPorts =
   (config: NodeConfig, ownPort: number | undefined): Listen =>
   async (gateway, admin) => {

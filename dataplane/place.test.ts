@@ -8,7 +8,7 @@ type Said = ToOwner extends infer M ? (M extends ToOwner ? Omit<M, 'room' | 'mem
 
 const seat = { edge: 'node_b', turn: 0, codec: 'roomful.v1.json', session_id: 'ses_1' } as const
 const join: Said = { kind: 'join', request_id: 1, ...seat, sub: null, principal: 'token', options: {} }
-/** One message of each kind that differs in its answer. */
+/** One message of each kind that gets a different answer. */
 const SAID = {
   message: { kind: 'message', type: 'inc', data: null },
   reliable: { kind: 'message', type: 'inc', data: null, ref: 2 },
@@ -23,7 +23,7 @@ const arrival = (memberId: string, said: Said): Arrival => ({
   from: 'node_b',
 })
 
-/** What a room that is nowhere answers to messages, and what of them looks for the room again. */
+/** Answers of a room that cannot be served, and the messages that search for the room again. */
 function refused(why: Why, arrivals: readonly Arrival[]) {
   const sent: ToEdge[] = []
   const inbox = new Inbox(10)
@@ -43,7 +43,7 @@ const one = (why: Why, said: Said): string => {
   return again.length > 0 ? 'again' : (answers[0] ?? 'none')
 }
 
-describe('A message for a room that is nowhere', () => {
+describe('A message for a room that cannot be served', () => {
   const retry = (code: string) => ({
     join: `refused ${code}`,
     message: `error ${code}`,
@@ -85,13 +85,13 @@ describe('A message for a room that is nowhere', () => {
       detach: 'none',
     },
   }
-  it.each(Object.entries(table))('is answered by the table of refusals: %s', (why, answers) => {
+  it.each(Object.entries(table))('gets the answer of the table of refusals: %s', (why, answers) => {
     const said: Record<string, Said> = { join, ...SAID }
     const actual = Object.entries(said).map(([kind, message]) => [kind, one(why as Why, message)])
     expect(Object.fromEntries(actual)).toEqual(answers)
   })
 
-  it('looks for the room again behind a join that may make it, and is refused before that', () => {
+  it('searches for the room again if it is behind a join that may create the room, and is refused in front of it', () => {
     const arrivals = [
       arrival('ann', SAID.attach),
       arrival('bob', join),
@@ -104,7 +104,7 @@ describe('A message for a room that is nowhere', () => {
     })
   })
 
-  it('is refused to joins that make no room, in front of and behind one that makes it', () => {
+  it('is refused to joins that create no room, in front of and behind a join that creates it', () => {
     const finding = { ...join, create: false } as const
     const arrivals = [arrival('ann', finding), arrival('bob', join), arrival('cyd', finding)]
     expect(refused('absent', arrivals)).toEqual({
@@ -118,7 +118,7 @@ describe('A message for a room that is nowhere', () => {
     expect(refused('unavailable', arrivals.slice(2)).answers).toEqual(['refused room_unavailable'])
   })
 
-  it('is refused only to the first join where that may not make the room', () => {
+  it('is refused only to the first join, if that join may not create the room', () => {
     const arrivals = [arrival('ann', SAID.attach), arrival('bob', join), arrival('cyd', join)]
     expect(refused('project_full', arrivals)).toEqual({
       answers: ['refused project_full'],
@@ -126,7 +126,7 @@ describe('A message for a room that is nowhere', () => {
     })
   })
 
-  it('sends an edge back once, however many of its reliable messages waited', () => {
+  it('sends one redirect to an edge, however many of its reliable messages were queued', () => {
     const arrivals = [1, 2, 3].map((ref) => arrival('ann', { ...SAID.reliable, ref }))
     expect(refused('unavailable', arrivals).answers).toEqual(['redirect'])
   })

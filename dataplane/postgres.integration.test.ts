@@ -37,7 +37,7 @@ const at = (key: string, epoch: number, seq: number) =>
   ({ projectId: 'prj_1', roomType: 'duel', key, epoch, seq, last: false }) as const
 
 describe('postgresRooms', () => {
-  it('continues a room from its row, also after a crash, and keeps room types apart', async () => {
+  it('continues a room from its row, also after a crash, and separates room types', async () => {
     const first = await testRooms([counter('one'), counter('two')])
     const [ada] = await first.join('one')
     await ada.send('say')
@@ -55,7 +55,7 @@ describe('postgresRooms', () => {
     await later.close()
   })
 
-  it('keeps the boards of examples/notes when DATABASE_URL is set', async () => {
+  it('keeps the boards of examples/notes if DATABASE_URL is set', async () => {
     vi.stubEnv('DATABASE_URL', server.url)
     const { default: notes } = await import('../examples/notes/room.ts')
     vi.unstubAllEnvs()
@@ -111,7 +111,7 @@ describe('postgresRooms', () => {
     await own.end()
   })
 
-  it('refuses a table whose name is SQL', () => {
+  it('refuses a table name that is not a plain name', () => {
     expect(() => postgresRooms(pool, { table: 'rooms; DROP TABLE rooms' })).toThrow(
       'table is "rooms; DROP TABLE rooms": use small letters, digits and _, such as rooms or game.rooms',
     )

@@ -9,21 +9,20 @@ import type {
 import type { Frame } from './frame.ts'
 
 /**
- * What the edge of a client (gateway/) and the owner of a room (rooms/) say to each other. Plain data both ways and no return values,
- * so that the same messages travel inside one node and between nodes. In cluster/, `Router` takes them to owners and
- * `Router.deliver` to edges.
+ * Messages between the edge of a client (gateway/) and the owner of a room (rooms/). They are plain data without return values, so the same
+ * messages travel inside one node and between nodes. In cluster/, `Router` routes them to owners and `Router.deliver` to edges.
  */
 
-/** Which room: unique within the cluster. */
+/** Address of a room, unique in the cluster. */
 export interface RoomAddress {
   readonly projectId: string
   readonly roomType: string
   readonly key: string
-  /** `project/type:key`; unique in the cluster, the name of the room in the store and in maps. Made once, since every message is looked up by it. */
+  /** `project/type:key`: the room's name in the store and in maps. Built once, because every message is looked up by it. */
   readonly name: string
 }
 
-/** `type:key`, as clients see it; unique within a project. */
+/** The room id that clients use: `type:key`, unique within a project. */
 export const roomIdOf = (room: RoomAddress): string => `${room.roomType}:${room.key}`
 
 export const roomAddress = (projectId: string, roomType: string, key: string): RoomAddress => ({
@@ -33,7 +32,7 @@ export const roomAddress = (projectId: string, roomType: string, key: string): R
   name: `${projectId}/${roomType}:${key}`,
 })
 
-/** The room of this name: neither projects nor types have these separators in their names. */
+/** Parses a room name. Names of projects and types contain no `/` and no `:`. */
 export function roomNamed(name: string): RoomAddress {
   const typeAt = name.indexOf('/') + 1
   const keyAt = name.indexOf(':', typeAt) + 1
@@ -45,11 +44,11 @@ export function roomNamed(name: string): RoomAddress {
   }
 }
 
-/** Name of a player in a project: that of the token, else the session. Rates and turns that did not return are counted by it. */
+/** Name of a player in a project: the token's `sub`, else the session. Rates and the watchdog's suspects are counted by it. */
 export const playerOf = (sub: string | null, sessionId: string): string =>
   sub === null ? `session:${sessionId}` : `sub:${sub}`
 
-/** What a backend, an operator or another room asks of a room. The room carries it out in one turn. */
+/** Action that a backend, an operator or another room requests. The room runs it in one turn. */
 export type RoomAction =
   | {
       readonly op: 'call'
@@ -60,29 +59,29 @@ export type RoomAction =
     }
   /** Keeps seats for players, all or none. */
   | { readonly op: 'reserve'; readonly subs: readonly string[]; readonly seconds: number }
-  /** Ends the reservations that the request with this id has made for `subs`. If there was none, later requests with this id are refused. */
+  /** Ends the reservations that the request with this id made for `subs`. If it made none yet, later requests with this id are refused. */
   | { readonly op: 'cancel'; readonly subs: readonly string[] }
   | { readonly op: 'kick'; readonly sub: string; readonly reason?: string }
   | { readonly op: 'close' }
-  /** Makes the room, with `create`, if it does not exist. */
+  /** Creates the room, with `create`, if it does not exist. */
   | { readonly op: 'open' }
-  /** No turn, and no outcome: the room as of its last update. */
+  /** Returns the room as of its last update, without a turn and without a stored outcome. */
   | ({ readonly op: 'describe' } & Shown)
 
 /** Parts of a room's state in its description. */
 export interface Shown {
   readonly state: boolean
-  /** With what is hidden in layers. */
+  /** Includes the parts in hidden layers. */
   readonly layers: boolean
 }
 
-/** A request to a room, which carries it out once, however often it arrives within 10 minutes. */
+/** A request to a room. The room runs it once, however often it arrives within 10 minutes. */
 export interface RoomRequest {
-  /** Idempotency id, unique in the cluster: it begins with the name of its caller. */
+  /** Idempotency id, unique in the cluster. Starts with the name of its caller. */
   readonly id: string
   /** Hash of the content. A request with a known id and another hash is refused. */
   readonly hash: string
-  /** Principal and options of the room that the request makes if there is none. Absent: it makes none. */
+  /** Principal and options of a room that the request creates. Absent: it creates none. */
   readonly create?: { readonly principal: string; readonly options: Json }
   readonly do: RoomAction
 }
@@ -91,49 +90,49 @@ export interface RoomRequest {
 export type RequestCode = ErrorCode | 'invalid_request' | 'conflict' | 'cancelled' | 'timeout'
 
 /**
- * Answer to a request to a room. `epoch` and `seq`: of the update that has its effect. The flush of that update sets `seq`.
+ * Answer to a request to a room. `epoch` and `seq` name the update with the request's effect; the flush of that update sets `seq`.
  * `retry_after_seconds`: the request fails again until then.
  */
 export type RequestAnswer =
   | { readonly reply: Json; readonly epoch: number; seq: number }
   | { readonly code: RequestCode; readonly message: string; readonly retry_after_seconds?: number }
 
-/** A reliable message of a member. The refs of a member are 1, 2, 3 …: the owner handles each once and in order. */
+/** A reliable message of a member. The refs of a member are 1, 2, 3 … The owner applies each once and in order. */
 export type ReliableMessage = Extract<ToOwner, { kind: 'message' }> & { readonly ref: number }
 
-/** Messages of a member that its edge has refused: the owner settles their refs in turn. */
+/** Messages of a member that its edge has refused. The owner acknowledges their refs in order, with this error as their outcome. */
 export type RefusedRange = Extract<ToOwner, { kind: 'refuse' }>
 
 /**
- * From an edge to the owner of `room`. `member_id` names the subscription, here and in what owners send to edges. It is the id of the member
- * as well, unless the session has taken the seat over from another one.
+ * From an edge to the owner of `room`. `member_id` names the subscription, also in messages from owners to edges. It equals the id of the
+ * member, unless the session has taken the seat over from another session.
  */
 export type ToOwner = { readonly room: RoomAddress; readonly member_id: string } & (
   | {
       readonly kind: 'join'
       readonly request_id: number
-      /** The node that holds the socket: where answers and updates go. */
+      /** Id of the node that holds the connection. Answers and updates go there. */
       readonly edge: string
-      /** How often the session was resumed: an edge that had it before is not heard any more. */
+      /** Number of resumes of the session. The owner ignores messages of edges with a lower turn. */
       readonly turn: number
       readonly codec: Subprotocol
       readonly session_id: string
       readonly sub: string | null
-      /** The claim of the token, for room code; absent: it has none. */
+      /** The token's claim `data`, for room code. Absent: the token has none. */
       readonly data?: JsonObject | undefined
-      /** On whose account a room counts that the join makes: unique within the project. */
+      /** Principal whose quota counts a room that the join creates. Unique within the project. */
       readonly principal: string
-      /** Join options besides `key`, not yet validated. */
+      /** Join options without `key`, not yet validated. */
       readonly options: Json
-      /** True if the client had a seat there, and joins again because its session is lost. */
+      /** True if the client has had a seat in the room, and joins again because its session was lost. */
       readonly rejoin?: boolean
-      /** False: the join does not make a room. If there is none, it is refused with `room_not_found`. */
+      /** False: the join does not create a room. If there is none, it is refused with `room_not_found`. */
       readonly create?: false
-      /** Code that the client joins by. If the room has another code, the join is refused with `room_not_found`. */
+      /** Code by which the client joins. If the room has another code, the join is refused with `room_not_found`. */
       readonly code?: string
-      /** Whether the client has named the feature `layers`. */
+      /** True if the client supports the feature `layers`. */
       readonly layers?: boolean
-      /** The edge's span of the join (W3C), where that is recorded, and what came with its trace. */
+      /** The edge's span of the join (W3C), if it is recorded, and the `tracestate` of its trace. */
       readonly traceparent?: string | undefined
       readonly tracestate?: string | undefined
     }
@@ -159,15 +158,15 @@ export type ToOwner = { readonly room: RoomAddress; readonly member_id: string }
       readonly code: ErrorCode
       readonly message: string
     }
-  /** `stalled`: the edge dropped patches of a slow reader, which reads again. */
+  /** `stalled`: the edge has dropped patches for a slow consumer, which has now caught up. */
   | { readonly kind: 'resync'; readonly reason: ResyncReason | 'stalled' }
-  /** The session's socket is gone; its member stays. `moves`: the session goes on at another edge, as far as is known. */
+  /** The session has lost its connection, and its member stays. `moves`: the edge expects that the session resumes at another edge. */
   | { readonly kind: 'detach'; readonly moves?: boolean }
-  /** `member_id` names this attempt, and no member: the answer has it. */
+  /** Here `member_id` is the id of this attempt, not of a member. The answer repeats it. */
   | { readonly kind: 'request'; readonly request: RoomRequest }
-  /** The session has a fresh token, with this claim. */
+  /** The session has a fresh token, with this claim `data`. */
   | { readonly kind: 'renew'; readonly data?: JsonObject | undefined }
-  /** The session is at `edge`, and has everything up to `seq` of `epoch`. `ask` comes back with the answer. */
+  /** The session is at `edge`, and has everything up to `seq` of `epoch`. The answer repeats `ask`. */
   | {
       readonly kind: 'attach'
       readonly ask: number
@@ -175,17 +174,17 @@ export type ToOwner = { readonly room: RoomAddress; readonly member_id: string }
       readonly turn: number
       readonly codec: Subprotocol
       readonly session_id: string
-      /** The claim of the token in force. */
+      /** The claim `data` of the current token. */
       readonly data?: JsonObject | undefined
-      /** Id of the member that the client believes to be. If it is another, its refs are those of a seat that has ended. */
+      /** Member id that the client knows. If it differs, the client's refs belong to a seat that has ended. */
       readonly seat?: string
       readonly epoch: number
       readonly seq: number
       /** The highest ref up to which the client knows every outcome. */
       readonly settled: number
-      /** The highest ref whose message the edge does not have any more: the owner cannot get those up to it again. */
+      /** The edge has dropped the messages up to this ref, so it cannot send them to the owner again. */
       readonly through: number
-      /** The span of the session's handshake (W3C), where that is known. */
+      /** The span of the session's handshake (W3C), if there is one. */
       readonly traceparent?: string | undefined
     }
 )
@@ -200,14 +199,14 @@ export const isClose = (message: ToOwner): boolean =>
 /** A session asks to join. */
 export type JoinRequest = Extract<ToOwner, { kind: 'join' }>
 
-/** What spans say of the room they have to do with. */
+/** Span attributes of a room. */
 export const roomAttributes = (room: RoomAddress) => ({
   'roomful.room_id': roomIdOf(room),
   'roomful.room_type': room.roomType,
   'roomful.project_id': room.projectId,
 })
 
-/** The span that asked, where the message tells of one. */
+/** The trace context of a message, if it has one. */
 export const traceOf = (message: ToOwner): string | undefined =>
   'traceparent' in message ? message.traceparent : undefined
 
@@ -215,11 +214,11 @@ export const traceOf = (message: ToOwner): string | undefined =>
 export interface Arrival {
   readonly message: ToOwner
   readonly from: string
-  /** When it began to wait at its room, on the monotonic clock. */
+  /** Time at which it was queued for its room, on the monotonic clock. */
   readonly at?: number
 }
 
-/** Ready websocket frames of the same messages, for each codec that some member at that edge speaks. */
+/** Encoded websocket frames of the same messages, for each codec that some member at the edge uses. */
 export type Frames = { readonly [codec in Subprotocol]?: Frame }
 
 /** A join that took effect with an update. */
@@ -228,96 +227,96 @@ export interface JoinedMember {
   /** Id of the member, if it differs from `member_id`: the session has taken the seat over from another session of the player. */
   readonly seat?: string | undefined
   readonly request_id: number
-  /** Code of the room. Absent: its type has no codes, or the code is not claimed yet. */
+  /** Code of the room. Absent: the room type has no codes, or the code is not claimed yet. */
   readonly code?: string | undefined
   /** `state.snapshot` at the update's seq. */
   readonly snapshot: Frames
-  /** `layer.state` of each hidden layer that the member has, where there is something in one. */
+  /** `layer.state` frames of the member's hidden layers that are not empty. */
   readonly layers?: Frames | undefined
 }
 
 /** Hidden layers of an update, for the members at one edge. They come before the patch. */
 export interface EdgeLayers {
   readonly frames: readonly Frames[]
-  /** Which of `frames` a member gets. */
+  /** By member, the indexes in `frames`. */
   readonly members: readonly { readonly member_id: string; readonly own: readonly number[] }[]
 }
 
-/** A reliable message that was refused: its ref is settled, and it will never be applied. */
+/** A reliable message that was refused. It is acknowledged and will never be applied. */
 export interface RefusedRef {
   readonly ref: number
   readonly code: ErrorCode
   readonly message: string
 }
 
-/** A reliable message that was applied, and answered. */
+/** A reliable message that was applied, and its reply. */
 export interface RepliedRef {
   readonly ref: number
   readonly reply: Json
 }
 
-/** How a reliable message ended, where there is more to say than that it was applied. */
+/** Outcome of a reliable message, unless it was applied without a reply. */
 export type Outcome = RefusedRef | RepliedRef
 
-/** How far the messages of a member are settled. */
-export interface Settled {
-  /** The highest ref that is settled; 0: none. */
+/** How far the owner has handled the messages of a member. */
+export interface Acknowledgement {
+  /** The highest ref that was applied or refused; 0: none. */
   readonly ack: number
-  /** Of refs up to `ack`, ascending: those that were refused or answered. Absent: none. The others were applied. */
+  /** Outcomes of refs up to `ack`, ascending. Absent: none. All other refs up to `ack` were applied without a reply. */
   readonly outcomes?: readonly Outcome[]
-  /** The highest ref whose outcome is not known any more, where the client may not know it. All of `outcomes` are higher. */
+  /** The highest ref whose outcome the room has forgotten although the client may not know it. All refs in `outcomes` are higher. */
   readonly forgotten?: number
 }
 
-/** What an update has for one member alone, in the order it is sent: targeted events, outcomes, then the ack. */
-export interface PersonalPart extends Partial<Settled> {
+/** The part of an update for one member, in sending order: targeted events, outcomes, then the ack. */
+export interface PersonalPart extends Partial<Acknowledgement> {
   readonly member_id: string
   readonly events: readonly Extract<ServerMessage, { t: 'event' }>[]
 }
 
-/** How a seat ended, for the client that had it. */
+/** End of a seat, for its client. */
 export interface Farewell {
-  /** The flush that it ended with. */
+  /** `epoch` and `seq` of the flush with which it ended. */
   readonly epoch: number
   readonly seq: number
   readonly reason: DepartureReason
-  /** Why, in words for the player. */
+  /** Reason in words for the player. */
   readonly message?: string
 }
 
-/** From the owner of `room` to one edge that has members in it. Edges drop what comes with a lower epoch than they have seen. */
+/** From the owner of `room` to one edge with members in it. Edges drop messages with a lower epoch than they have seen. */
 export type ToEdge = { readonly room: RoomAddress; readonly epoch: number } & EdgeMessage
 
 type EdgeMessage =
-  /** `owner` has the room, as far as the sender knows; null: it does not know who. What is open is to be asked again, there. */
+  /** The room's owner is `owner`, as far as the sender knows; null: unknown. The edge sends its open questions again. */
   | { readonly kind: 'redirect'; readonly owner: string | null }
-  /** The sender has the room, and something of this edge may be lost on the way to it: what is open is to be asked again. */
+  /** The sender owns the room, and messages of this edge may have been lost on the way. The edge sends its open questions again. */
   | { readonly kind: 'resend' }
-  /** One flush, committed where the room type asks for it. Goes to every attached member at the edge except those in `joined`. */
+  /** One flush, committed if the room type is durable. Goes to every attached member at the edge except those in `joined`. */
   | {
       readonly kind: 'update'
       readonly seq: number
-      /** Whether acks wait until it is committed: then neither is to wait on the way between nodes. */
+      /** True if acks wait for the commit. Links then send the update without delay. */
       readonly durable?: true | undefined
-      /** `state.patch` for everyone; undefined when the flush carries acks only. */
+      /** `state.patch` for all members. Undefined: the state has not changed. */
       readonly patch: Frames | undefined
-      /** Events and presence for everyone, behind the patch; undefined when there are none. */
+      /** Events and presence for all members, behind the patch. Undefined: none. */
       readonly rest: Frames | undefined
-      /** Absent: no one here has anything of what changed. */
+      /** Absent: no member at this edge gets a changed layer. */
       readonly layers?: EdgeLayers | undefined
       readonly personal: readonly PersonalPart[]
       readonly joined: readonly JoinedMember[]
       /**
-       * Members at this edge that leave with the update. They get all of it but `rest`: `personal` has the events they may see. A `left` for each
-       * follows. Absent: no member leaves.
+       * Members at this edge that leave with the update. They get all of it except `rest`; `personal` has the events that they may see. A
+       * `left` for each follows. Absent: no member leaves.
        */
       readonly leaving?: readonly string[] | undefined
     }
-  /** The answer to `resync`: a `state.resync` frame, behind `layer.state` of each hidden layer of the member. */
+  /** Answer to `resync`: a `state.resync` frame, preceded by a `layer.state` for each hidden layer of the member. */
   | { readonly kind: 'state'; readonly member_id: string; readonly seq: number; readonly state: Frames }
   /**
-   * The answer to `attach`. `resumed`: `frames` are all that was missed, in order. Otherwise `frames` is one `state.resync`.
-   * `outcomes` are all of which the client has not said that it knows them.
+   * Answer to `attach`. `resumed` true: `frames` are all missed updates, in order. False: `frames` is one `state.resync`.
+   * `outcomes` are all outcomes that the client has not confirmed.
    */
   | ({
       readonly kind: 'attached'
@@ -326,12 +325,12 @@ type EdgeMessage =
       readonly seq: number
       readonly resumed: boolean
       readonly frames: readonly Frames[]
-    } & Settled)
-  /** The answer to a request, once its outcome is committed. */
+    } & Acknowledgement)
+  /** Answer to a request, after its outcome is committed. */
   | { readonly kind: 'answer'; readonly member_id: string; readonly answer: RequestAnswer }
-  /** The member holds no seat (any more): the answer to attach, message, leave or resync of a stranger. */
+  /** The member has no seat (any more). Answers attach, message, leave and resync. */
   | { readonly kind: 'no_seat'; readonly member_id: string }
-  /** A join that did not take place. */
+  /** A refused join. */
   | {
       readonly kind: 'refused'
       readonly member_id: string
@@ -339,7 +338,7 @@ type EdgeMessage =
       readonly code: ErrorCode
       readonly message: string
     }
-  /** A leave failed (`request_id`), or a message without a ref. */
+  /** A failed leave (`request_id`), or a failed message without a ref. */
   | {
       readonly kind: 'error'
       readonly member_id: string

@@ -1,5 +1,8 @@
 import fs from 'node:fs'
 import { open } from 'node:fs/promises'
+import { setImmediate as nextTurn } from 'node:timers/promises'
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
 import { pino } from 'pino'
 import { Registry } from 'prom-client'
 import { expect, it, onTestFinished, vi } from 'vitest'
@@ -88,4 +91,14 @@ it('reads no sockets and lists no files in the event loop, because the time of a
   for (const look of looks) expect(look).not.toHaveBeenCalled()
   expect(text).not.toContain('nodejs_active_')
   expect(text).toContain('service_process_resident_memory_bytes ')
+})
+
+it('keeps no registry in memory whose node has closed', async () => {
+  setFlagsFromString('--expose-gc')
+  const collectGarbage: () => void = runInNewContext('gc')
+  const registry = new WeakRef(new Registry())
+  processMetrics(registry.deref()!, pino({ level: 'silent' }))
+  await nextTurn()
+  collectGarbage()
+  expect(registry.deref()).toBeUndefined()
 })

@@ -4,7 +4,7 @@ import {
   Counter as PromCounter,
   Gauge as PromGauge,
   Histogram as PromHistogram,
-  type Registry,
+  Registry,
 } from 'prom-client'
 import { droppedLines, type Logger } from './log.ts'
 
@@ -338,12 +338,16 @@ export function processMetrics(registry: Registry, log: Logger): Metrics<typeof 
       this.inc(droppedLines(log))
     },
   })
-  collectDefaultMetrics({ register: registry, prefix: PREFIX, eventLoopMonitoringPrecision: WAKING_MS })
-  for (const name of [...PER_HANDLE, ...BY_WAKING]) registry.removeSingleMetric(name)
-  // The library lists the files in the event loop. On systems without such a list, there is no value.
+  // A separate registry, because the library never ends its observer of garbage collections, which keeps it in memory. It must not keep
+  // `registry`, and with that the whole node.
+  const defaults = new Registry()
+  collectDefaultMetrics({ register: defaults, prefix: PREFIX, eventLoopMonitoringPrecision: WAKING_MS })
   const name = `${PREFIX}process_open_fds`
-  if (!registry.getSingleMetric(name)) return metrics
-  registry.removeSingleMetric(name)
+  const omitted = new Set([...PER_HANDLE, ...BY_WAKING, name])
+  for (const { name } of defaults.getMetricsAsArray())
+    if (!omitted.has(name)) registry.registerMetric(defaults.getSingleMetric(name)!)
+  // The library's metric lists the files synchronously. Without it, the system does not report them.
+  if (!defaults.getSingleMetric(name)) return metrics
   new PromGauge({
     name,
     help: 'Number of open file descriptors.',

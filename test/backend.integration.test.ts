@@ -20,8 +20,6 @@ import { callControl } from './support/calls.ts'
 import { codeOf, ROOT } from './support/pages.ts'
 import { newFolder } from './support/run-folder.ts'
 
-/** A backend with `roomful/server`, over a real control and two real nodes. */
-
 const bank = defineRoom({
   type: 'bank',
   maxMembers: 2,
@@ -120,13 +118,13 @@ afterAll(async () => {
   for (const name of ['CONTROL_URL', 'PROJECT_ID', 'ROOMFUL_KEY', 'NOTIFY_SECRET']) delete process.env[name]
 })
 
-/** A client of a player at a node, and its room. */
+/** Connects a player to a node, and joins a room. */
 async function enter(sub: string, type: string, key: string, node = nodes[0]!) {
   const client = await connect(node.wsUrl, { projectId, token: await game.token({ sub }) })
   return { client, room: await client.join(type, { key }) }
 }
 
-/** Rooms that no node runs. */
+/** Returns the rooms that no node runs. */
 const ownerless = async () =>
   (await callControl(control.url, 'GET', `/projects/${projectId}/rooms?sleeping=1`)) as unknown as {
     readonly rooms: readonly { readonly key: string }[]
@@ -135,7 +133,7 @@ const ownerless = async () =>
 const bankOf = (key: string) => game.room<typeof bank>('bank', key)
 
 describe('a backend', () => {
-  it('calls a room on whichever node it is, once for each id', async () => {
+  it('calls a room on any node, once for each id', async () => {
     const { client, room } = await enter('ada', 'bank', 'calls')
     const calls = Array.from({ length: 20 }, (_, at) =>
       bankOf('calls').call('grant', { gold: 1 }, { id: `call-${at % 10}` }),
@@ -149,7 +147,7 @@ describe('a backend', () => {
     client.close()
   })
 
-  it('gets the refusal, the failure and the mistake of a call as errors', async () => {
+  it('gets an error for a refused, a failed and an invalid call', async () => {
     const room = bankOf('errors')
     await expect(room.call('grant', { gold: 1 })).rejects.toMatchObject({
       code: 'room_not_found',
@@ -179,7 +177,7 @@ describe('a backend', () => {
     expect(await room.call('grant', { gold: 0 })).toMatchObject({ gold: 2 })
   })
 
-  it('sends up to 64 KiB', async () => {
+  it('sends data of up to 64 KiB', async () => {
     const room = bankOf('large')
     await room.open()
     expect(await room.call('length', 'x'.repeat(65_534))).toBe(65_534)
@@ -195,7 +193,7 @@ describe('a backend', () => {
     })
   })
 
-  it('looks into a room that runs, and into one that sleeps, without its hidden parts', async () => {
+  it('reads the state of a running and of a sleeping room, without hidden parts', async () => {
     const room = bankOf('looked')
     await expect(room.describe()).rejects.toMatchObject({ code: 'room_not_found', status: 404 })
     const { client } = await enter('ada', 'bank', 'looked')
@@ -217,7 +215,7 @@ describe('a backend', () => {
     expect((await ownerless()).rooms.map(({ key }) => key)).toContain('asleep')
   })
 
-  it('has the same answer for an id after the room has ended', async () => {
+  it('gets the same answer for an id after the room has ended', async () => {
     const room = bankOf('ended')
     const reply = await room.call('grant', { gold: 5 }, { id: 'last', open: true })
     await room.close()

@@ -6,26 +6,26 @@ import { IdleClients } from './support/idle-clients.ts'
 import { until } from './support/redis-server.ts'
 
 /**
- * Very many silent websockets through each load balancer. `npm run balancer:idle` does it with 10,000 and tells what they take of memory;
- * without being told otherwise it is so many:
+ * Number of silent websockets through each load balancer. `npm run balancer:idle` runs this file with 10,000, and prints the memory that they
+ * need.
  */
 const DEFAULT_SOCKETS = 500
 const sockets = Number(process.env.BALANCER_IDLE_SOCKETS ?? DEFAULT_SOCKETS)
 
-/** Of so many clients on a busy machine, some are late with the answer to a ping. */
+/** Longer with many clients, because some answer a ping late on a busy machine. */
 const HEARTBEAT_SECONDS = sockets > DEFAULT_SOCKETS ? 6 : 4
 const ROOM = 'ledger-none:idle'
 const MEMBERS = 5
 const CLIENT_PROCESSES = 2
-/** File descriptors that a process needs besides those of websockets. */
+/** File descriptors of a process in addition to those of websockets. */
 const OTHER_DESCRIPTORS = 500
-/** Connections are spread by chance over the processes of a balancer. */
+/** Largest share of a process, because the kernel distributes connections randomly over the processes of a balancer. */
 const UNEVEN = 1.1
 
-const said = execFileSync('sh', ['-c', 'ulimit -Hn'], { encoding: 'utf8' }).trim()
-const limit = said === 'unlimited' ? Number.POSITIVE_INFINITY : Number(said)
+const output = execFileSync('sh', ['-c', 'ulimit -Hn'], { encoding: 'utf8' }).trim()
+const limit = output === 'unlimited' ? Number.POSITIVE_INFINITY : Number(output)
 
-/** How many processes a balancer needs for all sockets. nginx has a worker for each core; haproxy is one process with threads. */
+/** Number of processes that a balancer needs for all sockets. nginx has a worker for each core. haproxy is one process with threads. */
 const processesOf = (kind: BalancerKind): number =>
   kind === 'nginx' ? 1 : Math.ceil((sockets * 2 * UNEVEN) / (limit - OTHER_DESCRIPTORS))
 const needed = (kind: BalancerKind): number => {
@@ -39,7 +39,7 @@ describe.concurrent.each(BALANCERS)('%s', (kind) => {
       `not tested: ${sockets} websockets through ${kind} need ${needed(kind)} file descriptors, and ulimit -n allows ${limit}\n`,
     )
   it.skipIf(needed(kind) > limit)(
-    `keeps ${sockets} silent websockets for more than two heartbeats (needs ${needed(kind)} file descriptors of ${limit})`,
+    `keeps ${sockets} silent websockets open for more than two heartbeats (needs ${needed(kind)} file descriptors of ${limit})`,
     async ({ annotate, expect, onTestFinished }) => {
       const deployment = await Deployment.start({
         balancer: kind,
@@ -53,8 +53,8 @@ describe.concurrent.each(BALANCERS)('%s', (kind) => {
       const before = { balancer: rss(balancer.pids()), nodes: rss(roomProcesses) }
 
       const began = performance.now()
-      const wish = { ...login, wsUrl: balancer.wsUrl, sockets, members: MEMBERS, roomId: ROOM }
-      const clients = await IdleClients.connect(wish, CLIENT_PROCESSES)
+      const crowd = { ...login, wsUrl: balancer.wsUrl, sockets, members: MEMBERS, roomId: ROOM }
+      const clients = await IdleClients.connect(crowd, CLIENT_PROCESSES)
       onTestFinished(() => clients.close())
       const connectedMs = performance.now() - began
       expect(await clients.report()).toMatchObject({ welcome: sockets, lost: 0 })
@@ -66,7 +66,7 @@ describe.concurrent.each(BALANCERS)('%s', (kind) => {
       const { heard } = await clients.report()
       const player = await deployment.player(login, ROOM)
       await player.add()
-      await until('the members hear of it', async () => {
+      await until('the members have received the event', async () => {
         expect(await clients.report()).toEqual({ welcome: sockets, lost: 0, heard: heard + MEMBERS })
         return true
       })
@@ -91,7 +91,7 @@ describe.concurrent.each(BALANCERS)('%s', (kind) => {
 
 const megabytes = (bytes: number): number => bytes / 1024 / 1024
 
-/** What the system has given to these processes together, in bytes. */
+/** Returns the sum of the processes' resident memory, bytes. */
 const rss = (pids: readonly number[]): number =>
   execFileSync('ps', ['-o', 'rss=', '-p', pids.join(',')], { encoding: 'utf8' })
     .trim()

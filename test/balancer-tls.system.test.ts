@@ -25,13 +25,11 @@ import { codeOf, ROOT } from './support/pages.ts'
 import { freePort, until } from './support/redis-server.ts'
 import { newFolder } from './support/run-folder.ts'
 
-/** The configurations of deploy/balancer with TLS switched on as they say, run for real. */
-
 const ROOM = 'ledger-journal:encrypted'
 const HSTS = 'max-age=31536000'
-/** How many connections (requests, for nginx) the limit lets one address have. */
+/** Connections (nginx: requests) that the limit allows for one address. */
 const LIMIT = 200
-/** The same for requests to control. */
+/** Requests to control that the limit allows for one address. */
 const UPLOADS = 1000
 
 let certificate: Certificate
@@ -54,7 +52,7 @@ describe.each(BALANCERS)('%s', (kind) => {
   })
 })
 
-/** A TLS connection; rejects with the refusal. It ends with the test. */
+/** Opens a TLS connection that ends with the test. Rejects if the server refuses. */
 function handshake(
   url: string,
   options: ConnectionOptions & { localAddress?: string } = {},
@@ -79,7 +77,7 @@ describe.each(BALANCERS)('%s with TLS, before a deployment', (kind) => {
   afterEach(() => deployment?.restore())
   afterAll(() => deployment?.close())
 
-  it('a key is known to nodes that ask control over TLS, and its end as well', async () => {
+  it('nodes that ask control over TLS know a key, and its revocation', async () => {
     const { projectId } = login
     const { body: key } = await deployment.call(`POST /projects/${projectId}/keys`, { body: {} })
     const { body } = await deployment.call('POST /tokens', {
@@ -89,10 +87,10 @@ describe.each(BALANCERS)('%s with TLS, before a deployment', (kind) => {
     const player = await deployment.player({ projectId, token: body.token }, `${ROOM}-key`)
     await player.add()
     expect((await deployment.call(`POST /projects/${projectId}/keys/${key.id}/revoke`)).status).toBe(200)
-    await until('the session is over', async () => player.client.status === 'closed')
+    await until('the session has ended', async () => player.client.status === 'closed')
   })
 
-  it('control is offered HTTP/2 as well as HTTP/1.1, and says that it is for TLS alone', async () => {
+  it('control supports HTTP/2 and HTTP/1.1, and sends Strict-Transport-Security', async () => {
     const { controlUrl } = deployment.balancer
     const over1 = await deployment.call('GET /projects?limit=1')
     expect(over1.status).toBe(200)
@@ -101,27 +99,27 @@ describe.each(BALANCERS)('%s with TLS, before a deployment', (kind) => {
     const session = connectHttp2(controlUrl, { ca: certificate.cert })
     onTestFinished(() => void session.close())
     const body = JSON.stringify({ project_id: login.projectId })
-    const asked = session.request({
+    const request = session.request({
       ':method': 'POST',
       ':path': '/tokens',
       authorization: `Bearer ${deployment.operatorToken}`,
       'content-type': 'application/json',
       'x-request-id': 'over-http-2',
     })
-    const told = new Promise<Record<string, unknown>>((resolve) => asked.once('response', resolve))
+    const response = new Promise<Record<string, unknown>>((resolve) => request.once('response', resolve))
     let text = ''
-    asked.setEncoding('utf8').on('data', (chunk) => (text += chunk))
-    asked.end(body)
-    expect(await told).toMatchObject({
+    request.setEncoding('utf8').on('data', (chunk) => (text += chunk))
+    request.end(body)
+    expect(await response).toMatchObject({
       ':status': 200,
       'x-request-id': 'over-http-2',
       'strict-transport-security': HSTS,
     })
-    await new Promise((resolve) => asked.once('close', resolve))
+    await new Promise((resolve) => request.once('close', resolve))
     expect(JSON.parse(text).token).toMatch(/^v4\.public\./)
   })
 
-  it('who offers HTTP/2 for a websocket gets HTTP/1.1, and so the websocket', async () => {
+  it('a client that offers HTTP/2 and HTTP/1.1 for a websocket gets HTTP/1.1', async () => {
     const { wsUrl } = deployment.balancer
     const { alpnProtocol } = await handshake(wsUrl, { ALPNProtocols: ['h2', 'http/1.1'] })
     expect(alpnProtocol).toBe('http/1.1')
@@ -133,7 +131,7 @@ describe.each(BALANCERS)('%s with TLS, before a deployment', (kind) => {
     socket.close()
   })
 
-  it('TLS before 1.2 is refused, and so are keys that would open what was recorded before', async () => {
+  it('TLS below 1.2 and ciphers without forward secrecy are refused', async () => {
     for (const url of [deployment.balancer.wsUrl, deployment.balancer.controlUrl]) {
       expect((await handshake(url)).getProtocol()).toBe('TLSv1.3')
       const newer = await handshake(url, { maxVersion: 'TLSv1.2' })
@@ -148,7 +146,7 @@ describe.each(BALANCERS)('%s with TLS, before a deployment', (kind) => {
     }
   })
 
-  it('a certificate that is renewed is shown to newcomers, and cuts no one off', async () => {
+  it('new connections get a renewed certificate, and open connections stay open', async () => {
     const renewed = await makeCertificate()
     const player = await deployment.player(login, `${ROOM}-renewed`)
     const stop = player.play(20)
@@ -162,28 +160,28 @@ describe.each(BALANCERS)('%s with TLS, before a deployment', (kind) => {
       socket.destroy()
       return fingerprint256
     }
-    // A worker of before may take a newcomer or two after one of the new ones has.
-    const showsEveryone = async ({ cert }: { cert: string }): Promise<boolean> => {
+    // An old worker may accept some connections after a new worker has accepted one.
+    const showsAll = async ({ cert }: { cert: string }): Promise<boolean> => {
       const { fingerprint256 } = new X509Certificate(cert)
       for (let look = 0; look < 20; look++) if ((await shown()) !== fingerprint256) return false
       return true
     }
-    await until('newcomers are shown it', () => showsEveryone(renewed))
+    await until('all new connections get it', () => showsAll(renewed))
     const { acked } = player
-    await until('the player plays on', async () => player.acked > acked + 10)
+    await until('the player continues', async () => player.acked > acked + 10)
     await stop()
     expect(player.client.stats.reconnects).toBe(0)
     await balancer.renew(certificate)
-    await until('the one of before is back', () => showsEveryone(certificate))
+    await until('the first certificate is back', () => showsAll(certificate))
   })
 
-  it('what comes unencrypted goes no further', async () => {
+  it('unencrypted requests are redirected or refused, and reach no server', async () => {
     const { websocket, control, tls } = deployment.places
-    const look = fetchTrusting(undefined)
-    const sentOn = await look(`http://${websocket}/some/where?a=b`)
-    expect(sentOn.status).toBe(308)
-    expect(sentOn.headers.get('location')).toBe(`https://${tls!.websocket}/some/where?a=b`)
-    const named = await look(`http://${websocket}/`, { headers: { host: 'play.example.com:4000' } })
+    const get = fetchTrusting(undefined)
+    const redirected = await get(`http://${websocket}/some/where?a=b`)
+    expect(redirected.status).toBe(308)
+    expect(redirected.headers.get('location')).toBe(`https://${tls!.websocket}/some/where?a=b`)
+    const named = await get(`http://${websocket}/`, { headers: { host: 'play.example.com:4000' } })
     const port = tls!.websocket.split(':')[1]
     expect(named.headers.get('location')).toBe(`https://play.example.com:${port}/`)
 
@@ -196,7 +194,7 @@ describe.each(BALANCERS)('%s with TLS, before a deployment', (kind) => {
       'content-type': 'application/json',
     }
     const body = JSON.stringify({ name: 'readable on its way' })
-    const answer = await look(`http://${control}/projects`, { method: 'POST', headers, body })
+    const answer = await get(`http://${control}/projects`, { method: 'POST', headers, body })
     expect(answer.status).toBe(403)
     expect(answer.headers.get('content-type')).toBe('application/problem+json')
     expect(answer.headers.get('strict-transport-security')).toBeNull()
@@ -206,12 +204,12 @@ describe.each(BALANCERS)('%s with TLS, before a deployment', (kind) => {
   })
 })
 
-describe.each(BALANCERS)('%s with every setting that is there for some', (kind) => {
-  /** What was asked of the server behind it, in order. */
+describe.each(BALANCERS)('%s with all optional settings', (kind) => {
+  /** Requests to the server behind it, oldest first. */
   const asked: IncomingMessage[] = []
   const server = createServer((request, response) => {
     asked.push(request)
-    // A request for /hold is never answered.
+    // /hold gets no answer.
     if (request.url !== '/hold') response.writeHead(request.url === '/' ? 426 : 200).end()
   })
   let places: Places
@@ -237,27 +235,27 @@ describe.each(BALANCERS)('%s with every setting that is there for some', (kind) 
     await new Promise((resolve) => server.close(resolve))
   })
 
-  it('those behind are told who asks, and how, whatever the client says of itself', async () => {
+  it('servers get the address and the protocol of the client, not its forged headers', async () => {
     const forged = { 'x-forwarded-for': '203.0.113.7, 198.51.100.1', 'x-forwarded-proto': 'http' }
-    const look = fetchTrusting(certificate.cert)
+    const get = fetchTrusting(certificate.cert)
     const https = (url: string) => `${url.replace('wss:', 'https:')}/who`
     for (const url of [balancer.wsUrl, balancer.controlUrl]) {
       asked.length = 0
-      expect((await look(https(url), { headers: forged })).status).toBe(200)
+      expect((await get(https(url), { headers: forged })).status).toBe(200)
       const seen = asked.find((request) => request.url === '/who')!
       expect(seen.headersDistinct['x-forwarded-for']).toEqual(['127.0.0.1'])
       expect(seen.headersDistinct['x-forwarded-proto']).toEqual(['https'])
     }
   })
 
-  it('who sends more of a header than a node takes is told that, and not that something is wrong here', async () => {
+  it('a request with larger headers than a node accepts gets 400 or 431, not 502', async () => {
     const headers = { 'x-a': 'a'.repeat(7000), 'x-b': 'b'.repeat(7000), 'x-c': 'c'.repeat(7000) }
     const url = balancer.wsUrl.replace('wss:', 'https:')
     const { status } = await fetchTrusting(certificate.cert)(url, { headers })
     expect(status).toBe(kind === 'haproxy' ? 400 : 431)
   })
 
-  it('where no node can be reached a newcomer is told that no one is there', async () => {
+  it('a new client gets 503 when no node is reachable', async () => {
     const free = async () => `127.0.0.1:${await freePort()}`
     const { tls: _, ...rest } = places
     const lonely = await startBalancer(kind, {
@@ -271,7 +269,7 @@ describe.each(BALANCERS)('%s with every setting that is there for some', (kind) 
     expect((await fetch(lonely.wsUrl.replace('ws:', 'http:'))).status).toBe(503)
   })
 
-  it('the limit for one address counts the address, whatever the client says of itself', async () => {
+  it('the limit for one address ignores forged headers', async () => {
     const hold = async (localAddress = '127.0.0.1') => {
       const socket = await handshake(balancer.wsUrl, { localAddress, servername: 'localhost' })
       let said = ''
@@ -287,7 +285,7 @@ describe.each(BALANCERS)('%s with every setting that is there for some', (kind) 
     asked.length = 0
     const holding = () => asked.filter(({ url, socket }) => url === '/hold' && !socket.destroyed).length
     await until(
-      'as many as may are let through',
+      'the limit is reached',
       async () => {
         await Promise.all(Array.from({ length: Math.min(20, LIMIT - holding()) }, () => tryTo()))
         return holding() === LIMIT
@@ -297,13 +295,13 @@ describe.each(BALANCERS)('%s with every setting that is there for some', (kind) 
     const oneMore = await tryTo()
     await until('one more is refused', async () => oneMore())
     const neighbour = await tryTo('127.0.0.2')
-    await until('another address is let through', async () => holding() === LIMIT + 1)
+    await until('another address is accepted', async () => holding() === LIMIT + 1)
     expect(neighbour()).toBe(false)
   })
 
   // haproxy ends such a request after five seconds.
   if (kind === 'nginx')
-    it('so many bodies that have no end one address may have under way, and others are served', async () => {
+    it('unfinished request bodies of one address are limited, and other addresses are served', async () => {
       const more = 10
       const statuses: (number | undefined)[] = []
       const sessions = Array.from({ length: 10 }, () =>

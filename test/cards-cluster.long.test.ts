@@ -14,9 +14,7 @@ import { SeededRandom } from './kit/seeded-random.ts'
 import { runtimeOf } from './support/calls.ts'
 import { launchChromium } from './support/chromium.ts'
 
-/** The card game on what `npm run cluster` starts, in two tabs, while nodes are killed and drained. */
-
-/** Plays on for so long, with a fault every few moves; by hand. */
+/** Additional time of play with a fault every few moves, seconds. For runs by hand. */
 const SECONDS = Number(process.env.CARDS_SECONDS ?? 0)
 const WITHIN = { timeout: 60_000, interval: 50 }
 const KEY = 'cluster'
@@ -56,14 +54,14 @@ afterAll(async () => {
   await cluster?.close()
 })
 
-/** Someone at the table, or one who watches. */
+/** A player or a spectator. */
 interface Listener {
   readonly name: string
-  /** Null: it holds no cards. */
+  /** Null: a spectator, without cards. */
   memberId: string | null
-  /** Everything that has reached it since it was last searched. */
+  /** Frames that it has received since the last search. */
   readonly frames: Buffer[]
-  /** How often a card was found in them that it may know: what proves that the search finds cards. */
+  /** Number of cards in its frames that it may know. It shows that the search finds cards. */
   found: number
 }
 
@@ -83,7 +81,7 @@ async function openTab(name: string): Promise<Tab> {
   return tab
 }
 
-/** Asks the games' backend for a token, and then for fresh ones of the same player. */
+/** Returns a function that requests a token from the games' backend, always for the same player. */
 function login(): () => Promise<Session> {
   let player: object | undefined
   return async () => {
@@ -98,7 +96,7 @@ function login(): () => Promise<Session> {
   }
 }
 
-/** A player by the SDK, who sees what its requests are answered. */
+/** Joins a player with the SDK. */
 async function player(name: string): Promise<{ seat: Room<typeof room>; listener: Listener }> {
   const listener: Listener = { name, memberId: null, frames: [], found: 0 }
   class Recorded extends WebSocket {
@@ -116,9 +114,9 @@ async function player(name: string): Promise<{ seat: Room<typeof room>; listener
   return { seat, listener }
 }
 
-/** Watches in JSON, and comes again, as a new session, whenever it is cut off. */
+/** Joins a spectator in JSON. After a lost connection, it starts a new session. */
 async function watchInJson(): Promise<Listener> {
-  const listener: Listener = { name: 'who watches in JSON', memberId: null, frames: [], found: 0 }
+  const listener: Listener = { name: 'the spectator in JSON', memberId: null, frames: [], found: 0 }
   const ask = login()
   const dial = async (): Promise<void> => {
     if (!browser.isConnected()) return
@@ -138,18 +136,18 @@ async function watchInJson(): Promise<Listener> {
   return listener
 }
 
-/** A card as it stands in frames of MessagePack and of JSON, and as JSON may have it too. */
+/** Returns the texts of a card in frames: plain, and with the escape that JSON allows. */
 const written = (card: Card): string[] => [
   card,
   card.replace(/\W/u, (suit) => `\\u${suit.charCodeAt(0).toString(16)}`),
 ]
 
-/** A game, the players in it, and what each of them may know. */
+/** A game with its players, and the cards that each of them may know. */
 class Game {
   readonly tabs: readonly Tab[]
   readonly seats: readonly Room<typeof room>[]
   readonly random = new SeededRandom(Number(process.env.CARDS_SEED ?? 1))
-  /** The whole truth, as it was when everyone had last seen all of it. */
+  /** The whole table at the last moment at which all players were up to date. */
   table!: Table
   owner = ''
   readonly count = {
@@ -182,7 +180,7 @@ class Game {
     await tabs[0]!.page.locator('#seat .player').waitFor()
     tabs.push(await openTab('the second tab'))
     await tabs[1]!.page.locator('#seat .player').waitFor()
-    const players = [await player('who plays by the SDK'), await player('the other who does')]
+    const players = [await player('the first SDK player'), await player('the second SDK player')]
     const seats = players.map(({ seat }) => seat)
     const game = new Game(tabs, seats, [...players.map(({ listener }) => listener), await watchInJson()])
     const { table } = await look()
@@ -196,11 +194,11 @@ class Game {
     await this.tabs[0]!.page.click('#deal')
     await vi.waitUntil(async () => (await look().catch(() => undefined))?.table.phase === 'playing', WITHIN)
     this.count.games += 1
-    await this.settle()
+    await this.caughtUp()
   }
 
-  /** Resolves once every tab shows the hand that it has at the room's owner, and no one was told of a card that was not for them. */
-  async settle(): Promise<void> {
+  /** Waits until each tab shows the hand that the owner has. Expects that no frame has a foreign card. */
+  async caughtUp(): Promise<void> {
     await vi.waitFor(async () => {
       const { owner, table } = await look()
       for (const { page, memberId, name } of this.tabs) {
@@ -230,7 +228,7 @@ class Game {
       const foreign = found.filter((card) => !hand.has(card) && !pile.has(card))
       const telling = frames.map(String).filter((text) => foreign.some((card) => text.includes(card)))
       const turns = `from turn ${before.turn.number} to ${after.turn.number}`
-      expect.soft(foreign, `cards that ${listener.name} was told of ${turns}: ${telling}`).toEqual([])
+      expect.soft(foreign, `foreign cards of ${listener.name} ${turns}: ${telling}`).toEqual([])
       this.count.frames += frames.length
       this.count.bytes += bytes.length
       this.count.foreign += foreign.length
@@ -238,22 +236,22 @@ class Game {
     }
   }
 
-  /** Resolves once all nodes stand again, in a turn that has time left for what is to be done in it. */
+  /** Waits until all nodes are ready again. If less than half of the turn is left, waits for the next turn. */
   async ready(): Promise<void> {
     await Promise.all(this.#restarts)
     this.#restarts.length = 0
-    await this.settle()
+    await this.caughtUp()
     if (this.table.turn.endsAt - Date.now() < TURN_MS / 2) await this.timeOut()
   }
 
-  /** Ends a node, at once or in order, and starts it again behind that. */
+  /** Kills or drains a node, and then starts it again. */
   async strike(how: 'kill' | 'drain', node = this.owner): Promise<void> {
     const child = cluster.child(node)
     this.count[`${how}s`] += 1
     const ended = how === 'kill' ? child.kill() : child.endWithin(30_000)
     const restarted = ended.then(() => child.start())
     this.#restarts.push(restarted)
-    // Told to who waits for it; when the test has ended before that, no one is to know.
+    // `ready` reports a failure. If the test has ended before, the failure does not matter.
     restarted.catch(() => undefined)
     if (how === 'kill') await ended
   }
@@ -266,26 +264,26 @@ class Game {
     return this.seats.find((seat) => seat.memberId === memberId)!
   }
 
-  /** Whose turn it is draws a card while `meanwhile` happens: it has one card more, and one answer. */
-  async drawDuring(meanwhile: () => Promise<unknown>): Promise<void> {
+  /** The current player draws a card during `event`. Expects one more card, and one answer. */
+  async drawDuring(event: () => Promise<unknown>): Promise<void> {
     const { of, number } = this.table.turn
     const { cards } = this.table.players[of]!
     const tab = this.tabOf(of)
-    if (tab) await Promise.all([tab.page.click('#deck'), meanwhile()])
+    if (tab) await Promise.all([tab.page.click('#deck'), event()])
     else {
-      const [{ card }] = await Promise.all([this.seatOf(of).request('draw'), meanwhile()])
+      const [{ card }] = await Promise.all([this.seatOf(of).request('draw'), event()])
       expect(this.seatOf(of).state.hands[of]).toContain(card)
     }
     await vi.waitUntil(async () => (await look().catch(() => undefined))?.table.turn.drew, WITHIN)
-    await this.settle()
+    await this.caughtUp()
     this.count.requests += 1
     expect(this.table.turn).toMatchObject({ of, number, drew: true })
     expect(this.table.players[of]?.cards).toBe(cards + 1)
     if (tab) expect(await tab.page.locator('.toast.wrong').count()).toBe(0)
   }
 
-  /** Whose turn it is plays a card that fits, or passes, while `meanwhile` happens. */
-  async move(meanwhile: () => Promise<unknown> = async () => undefined): Promise<void> {
+  /** The current player plays a card that fits, or passes, during `event`. */
+  async move(event: () => Promise<unknown> = async () => undefined): Promise<void> {
     const fitting = () => {
       const { turn, hands, pile, suit } = this.table
       return hands[turn.of]!.find((held) => fits(held, pile.at(-1)!, suit))
@@ -301,31 +299,31 @@ class Game {
       await tab.page.click(`[data-card="${card}"]`)
       if (card.startsWith('8')) await tab.page.getByRole('button', { name: 'hearts', exact: true }).click()
     }
-    await Promise.all([play(), meanwhile()])
+    await Promise.all([play(), event()])
     this.count.moves += 1
     await this.ended(turn.number)
   }
 
-  /** Resolves when a turn has ended: the next one has begun, and no more than that. */
+  /** Waits for the end of a turn. Expects that only one turn has ended. */
   async ended(number: number): Promise<void> {
     await vi.waitUntil(async () => {
       const table = (await look().catch(() => undefined))?.table
       return table && (table.turn.number > number || table.phase === 'over')
     }, WITHIN)
-    await this.settle()
+    await this.caughtUp()
     if (this.table.phase !== 'over') expect(this.table.turn.number).toBe(number + 1)
   }
 
-  /** Whose turn it is does nothing, while `meanwhile` happens: it gets a card, and its turn is over. */
-  async timeOut(meanwhile: () => Promise<unknown> = async () => undefined): Promise<void> {
+  /** The current player does nothing during `event`. Expects that it gets a card when its turn ends. */
+  async timeOut(event: () => Promise<unknown> = async () => undefined): Promise<void> {
     const { of, number, drew } = this.table.turn
     const { cards } = this.table.players[of]!
-    const told: string[] = []
-    const stop = this.seats[0]!.on('timedOut', ({ player }) => void told.push(player))
-    await meanwhile()
+    const timedOut: string[] = []
+    const stop = this.seats[0]!.on('timedOut', ({ player }) => void timedOut.push(player))
+    await event()
     await this.ended(number)
     stop()
-    expect(told).toEqual([of])
+    expect(timedOut).toEqual([of])
     expect(this.table.players[of]?.cards).toBe(cards + (drew ? 0 : 1))
     this.count.timedOut += 1
   }
@@ -333,11 +331,11 @@ class Game {
   async reload(): Promise<void> {
     this.count.reloads += this.tabs.length
     await Promise.all(this.tabs.map(({ page }) => page.reload()))
-    await this.settle()
+    await this.caughtUp()
   }
 }
 
-/** The room and its owner; rejects while no one runs it. */
+/** Returns the room and its owner. Rejects if no node runs the room. */
 async function look(): Promise<{ owner: string; table: Table }> {
   const views = await Promise.all(
     cluster.addresses.map(async ({ admin_url: url, node_id: nodeId = '' }) => {
@@ -346,12 +344,12 @@ async function look(): Promise<{ owner: string; table: Table }> {
     }),
   )
   const found = [...ownersOf(views).values()].find(({ room }) => room.key === KEY)
-  if (!found) throw new Error('no one runs the room')
+  if (!found) throw new Error('no node runs the room')
   return { owner: found.owner, table: found.room.state as unknown as Table }
 }
 
 test(
-  'no one is told of a foreign card, a request over a crash has one effect, a reload keeps the hand, and a bot plays once',
+  'players receive no foreign card, a request during a crash has one effect, a reload keeps the hand, and a bot plays once',
   async () => {
     const game = await Game.begin()
     for (const how of ['kill', 'drain'] as const) {
@@ -361,7 +359,7 @@ test(
     await game.reload()
     if (SECONDS > 0) await playOn(game, performance.now() + SECONDS * 1000)
 
-    // Who leaves is followed by a bot, whose moves are those of a timer.
+    // A bot replaces a player that leaves. A timer makes its moves.
     const seat = game.seats[0]!
     await game.ready()
     while (game.table.turn.of !== seat.memberId) await game.move()

@@ -6,10 +6,8 @@ import { runScript } from './support/program.ts'
 import { findRedisProgram } from './support/redis-server.ts'
 import { newFolder, processTree, stillThere } from './support/run-folder.ts'
 
-/** `npm run cluster`, used as an operator at its prompt would. */
-
 const SCRIPT = fileURLToPath(new URL('../deploy/local/cluster.ts', import.meta.url))
-/** Without a redis-server of its own the cluster uses that of the tests. */
+/** True: the cluster starts a redis-server. False: it uses the Redis of the tests. */
 const ownRedis = findRedisProgram() !== undefined
 const haproxy = findProgram(['haproxy'], process.env.PATH)
 const WITHIN = { timeout: 60_000, interval: 50 }
@@ -29,15 +27,15 @@ const cluster = (...words: string[]) => {
   return {
     ...program,
     type: (line: string) => void child.stdin?.write(`${line}\n`),
-    /** Resolves once this is said, behind what was waited for before. */
-    tells: (pattern: RegExp) =>
+    /** Waits for output that matches, after the last match. */
+    prints: (pattern: RegExp) =>
       vi.waitFor(() => {
         const match = pattern.exec(output().slice(read))
         if (!match) throw new Error(`no ${pattern} in: ${output().slice(read)}`)
         read += match.index + match[0].length
         return match
       }, WITHIN),
-    /** What the table of addresses says. */
+    /** Returns the addresses of the printed table. */
     async addresses() {
       await program.said(/Type help/)
       const find = (pattern: RegExp) => pattern.exec(output())?.[1] ?? ''
@@ -52,14 +50,14 @@ const cluster = (...words: string[]) => {
 }
 
 const status = async (url: string) => (await fetch(url).catch(() => undefined))?.status
-/** A websocket port tells a client that does not speak it to upgrade: a process is there, behind the load balancer. */
+/** Status of a websocket port for an HTTP request. It shows that a node runs behind the load balancer. */
 const UPGRADE = 426
 
 describe('npm run cluster', () => {
-  it('does what is typed, and ends everything at quit', async () => {
-    const { child, ended, type, tells, addresses } = cluster()
+  it('executes typed commands, and ends all processes at quit', async () => {
+    const { child, ended, type, prints, addresses } = cluster()
     const { games, websocket, api, admin } = await addresses()
-    await tells(/(haproxy|forwarder) → node-1 \d+, node-2 \d+/)
+    await prints(/(haproxy|forwarder) → node-1 \d+, node-2 \d+/)
     const headers = { 'x-service-internal-token': INTERNAL_TOKEN }
     expect((await fetch(`${admin}/admin/cluster`, { headers })).status).toBe(200)
     const children = processTree(child.pid!).slice(1)
@@ -78,55 +76,55 @@ describe('npm run cluster', () => {
     await shows('ready', 'ready')
 
     type('kill 1')
-    await tells(/node-1 is gone \(SIGKILL\)/)
+    await prints(/node-1 is gone \(SIGKILL\)/)
     await shows('gone', 'ready')
     type('status')
-    await tells(/node-1 +– +ended \(SIGKILL\).*\n.*node-2 +\d+ +ready .*lease \d/)
+    await prints(/node-1 +– +ended \(SIGKILL\).*\n.*node-2 +\d+ +ready .*lease \d/)
     expect(await status(websocket)).toBe(UPGRADE)
 
     type('kil 2')
-    await tells(/kil is no command; there are kill, /)
+    await prints(/kil is no command; there are kill, /)
     type('drain 7')
-    await tells(/there is no 7; there are .*control-1, node-1, node-2/)
+    await prints(/there is no 7; there are .*control-1, node-1, node-2/)
     type('drain control-1')
-    await tells(/only nodes drain/)
+    await prints(/only nodes drain/)
 
     type('start 1')
-    await tells(/node-1 is ready/)
+    await prints(/node-1 is ready/)
     type('drain 2')
-    await tells(/node-2 is gone \(exit code 0\)/)
+    await prints(/node-2 is gone \(exit code 0\)/)
     await shows('ready', 'gone')
     await vi.waitFor(async () => expect(await status(websocket)).toBe(UPGRADE), WITHIN)
 
-    // As the playground does it: the owner of a room ends, comes back, and so do the players.
+    // Like the playground: kills the owner of a room. The node starts again, and the player continues.
     expect(await (await fetch(`${games}/playground`)).text()).toContain('<title>roomful playground</title>')
     const { project_id: projectId, token } = await (await fetch(`${games}/dev/token?name=ada`)).json()
     const { ws_url: wsUrl } = await (await fetch(`${games}/dev/rooms`)).json()
     const client = await connect(wsUrl, { projectId, token })
     const room = await client.join('counter')
     await room.send('inc', { by: 2 })
-    // Nodes are asked now and then: the room may be younger than what was heard last.
+    // The cluster polls its nodes, so a new room may not be known yet.
     await vi.waitFor(async () => {
       const killed = await fetch(`${games}/dev/kill?room=${room.id}`, { method: 'POST' })
       expect(await killed.json()).toEqual({ detail: expect.stringMatching(/^node-1 was killed/) })
     }, WITHIN)
-    await tells(/node-1 is gone \(SIGKILL\)/)
+    await prints(/node-1 is gone \(SIGKILL\)/)
     await room.send('inc', { by: 1 })
     expect(room.state).toMatchObject({ count: 3 })
     client.close()
-    await tells(/node-1 is ready/)
+    await prints(/node-1 is ready/)
 
     if (ownRedis) {
       type('redis down')
-      await tells(/redis is gone/)
-      // haproxy takes no node for ready then; the forwarder has no health checks.
+      await prints(/redis is gone/)
+      // haproxy counts no node as ready then. The forwarder has no health checks.
       if (haproxy) await vi.waitFor(async () => expect(await status(websocket)).toBe(503), WITHIN)
       type('redis up')
-      await tells(/redis is ready/)
+      await prints(/redis is ready/)
       await vi.waitFor(async () => expect(await status(websocket)).toBe(UPGRADE), WITHIN)
     }
     type('pause 1')
-    await tells(/node-1 is paused/)
+    await prints(/node-1 is paused/)
     const last = processTree(child.pid!).slice(1)
     type('quit')
     expect(await ended).toBe(0)
@@ -134,7 +132,7 @@ describe('npm run cluster', () => {
   })
 
   it.each(['SIGTERM', 'SIGKILL'] as const)(
-    'leaves no process behind at %s, also while it starts and after its input has ended',
+    'leaves no process behind after %s, also during its start and after the end of its input',
     async (signal) => {
       const { child, ended } = cluster()
       child.stdin?.end()
@@ -146,7 +144,7 @@ describe('npm run cluster', () => {
     },
   )
 
-  it('says what is missing without a Redis, and what may be said', async () => {
+  it('prints an error without a Redis, and for a wrong option', async () => {
     const nowhere = runScript(SCRIPT, ['--free-ports'], {
       PATH: '',
       TMPDIR: folder,

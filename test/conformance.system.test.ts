@@ -1,18 +1,15 @@
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import type { Case } from './conformance/case.ts'
-import { cases } from './conformance/cases/index.ts'
-import { runSuite } from './conformance/run.ts'
+import { cases, runSuite } from './conformance/run.ts'
 import { startService, type TestService } from './support/cluster.ts'
 import { runScript } from './support/program.ts'
 
-/** The protocol page, held against the real service by clients that were written from the page alone. */
-
 const CASE_TIMEOUT_MS = 60_000
-/** Short, so that the cases about the end of a session are over soon; above the 5 s a late token may take. */
+/** Short, so that cases about the end of a session are fast. Above the 5 s for a late token. */
 const RESUME_TTL_SECONDS = 8
 const HEARTBEAT_SECONDS = 2
 
-/** To be called in a group of tests: a service for all of them. Gives what holds a case against it. */
+/** Starts a service for a group of tests. Returns a function that runs a case against it. Call it in the group. */
 function service(store: 'redis' | 'memory'): (one: Case) => Promise<void> {
   let started: TestService
   beforeAll(async () => {
@@ -36,8 +33,8 @@ describe.concurrent('the protocol, with the store in Redis', () => {
   }
 })
 
-// Time passes alike on both stores.
-describe.concurrent('what takes seconds, with the store in memory', () => {
+// Waiting does not depend on the store.
+describe.concurrent('the cases that wait for seconds, with the store in memory', () => {
   const hold = service('memory')
   for (const one of cases.filter(({ kind }) => kind !== 'quick')) {
     it(one.name, () => hold(one), CASE_TIMEOUT_MS)
@@ -50,8 +47,8 @@ describe('the command', () => {
     return { code: await program.ended, text: program.output() }
   }
 
-  it('ends with 0 when all passed, and with 1 when a case fails; then it names the broken rule', async () => {
-    // A service without room types cannot give a seat to anyone.
+  it('exits with 0 if all cases pass, and with 1 and the broken rule if a case fails', async () => {
+    // A service without room types refuses each join.
     const { wsUrl, controlUrl, close } = await startService({ rooms: [] })
     onTestFinished(close)
     const held = await run(wsUrl, '--control', controlUrl, '--only', 'welcome answers hello (json)')
@@ -69,7 +66,7 @@ describe('the command', () => {
     { args: [], says: 'no address' },
     { args: ['ws://127.0.0.1:4000', '--only', 'no such case'], says: 'no case has "no such case"' },
     { args: ['ws://127.0.0.1:1'], says: 'no websocket at ws://127.0.0.1:1; start the service' },
-  ])('ends with 2 for $args: $says', async ({ args, says }) => {
+  ])('exits with 2 for $args: $says', async ({ args, says }) => {
     const { code, text } = await run(...args)
     expect(text).toContain(says)
     expect(code).toBe(2)

@@ -3,8 +3,6 @@ import { importVerifyKey, isSigned, readToken, requireClaims } from '../shared/t
 import { CONTROL_ROUTES } from './authorisation/matrix.ts'
 import { ControlUnderTest, expectProblem, OPERATOR, type Request } from './support/control-api.ts'
 
-/** The control API as a game's backend meets it, call by call, over HTTP. */
-
 describe('the control API', () => {
   const control = new ControlUnderTest()
   const { clock } = control
@@ -25,7 +23,7 @@ describe('the control API', () => {
       })
     })
 
-    it('are read and renamed one by one', async () => {
+    it('are read and renamed', async () => {
       const id = await control.newProject('before')
       const renamed = await api(`PATCH /projects/${id}`, { body: { name: 'after' } })
       expect(renamed.body).toMatchObject({ id, name: 'after', disabled_at: null })
@@ -34,7 +32,7 @@ describe('the control API', () => {
       expectProblem(await api('GET /projects/prj_none'), 404, 'project_not_found')
     })
 
-    it('get no token while they are disabled, and nodes learn it with each key', async () => {
+    it('get no token while they are disabled, and each key status says so to nodes', async () => {
       const id = await control.newProject()
       const key = await control.newKey(id)
       const { heard, end } = await control.hearKeys()
@@ -114,13 +112,13 @@ describe('the control API', () => {
       expect(listed.body.keys[0]).not.toHaveProperty('secret')
     })
 
-    it('need no body: they may mint tokens and have no name', async () => {
+    it('are created without a body, with the scope token:mint and no name', async () => {
       const answer = await api(`POST /projects/${await control.newProject()}/keys`)
       expect(answer.status).toBe(201)
       expect(answer.body).toMatchObject({ name: null, scopes: ['token:mint'] })
     })
 
-    it('are created once for one idempotency-key, and their secret is told again', async () => {
+    it('are created once for one idempotency-key, and a repeated call returns the secret again', async () => {
       const projectId = await control.newProject()
       const headers = { 'idempotency-key': 'the same for every project' }
       const create = (body: object) => api(`POST /projects/${projectId}/keys`, { body, headers })
@@ -134,7 +132,7 @@ describe('the control API', () => {
       expect((await project()).body).toEqual((await project()).body)
     })
 
-    it('are revoked: at once, once, and announced each time', async () => {
+    it('are revoked immediately and once, and each call announces it', async () => {
       const projectId = await control.newProject()
       const key = await control.newKey(projectId)
       const { heard, end } = await control.hearKeys()
@@ -144,8 +142,8 @@ describe('the control API', () => {
       clock.advance(5000)
       const again = await api(`POST /projects/${projectId}/keys/${key.id}/revoke`, { body: {} })
       expect(again).toMatchObject({ status: 200, body: revoked.body })
-      const told = { project_id: projectId, key_id: key.id, status: 'revoked' }
-      await expect.poll(() => heard).toEqual([told, told])
+      const announced = { project_id: projectId, key_id: key.id, status: 'revoked' }
+      await expect.poll(() => heard).toEqual([announced, announced])
       await end()
 
       expectProblem(
@@ -155,7 +153,7 @@ describe('the control API', () => {
       )
     })
 
-    it('are rotated: the old one works for its grace and no longer', async () => {
+    it('are rotated: the old key is valid until its grace ends', async () => {
       const projectId = await control.newProject()
       const old = await control.newKey(projectId, { name: 'shop', scopes: ['token:mint', 'x'] })
       const { heard, end } = await control.hearKeys()
@@ -218,7 +216,7 @@ describe('the control API', () => {
       expectProblem(await api(`GET /projects/${projectId}/keys?limit=0`), 400, 'invalid_request')
     })
 
-    it('are rotated with an hour of grace unless told otherwise, or with none', async () => {
+    it('are rotated with a grace of an hour by default, and without a grace', async () => {
       const projectId = await control.newProject()
       const [first, second] = [await control.newKey(projectId), await control.newKey(projectId)]
       await api(`POST /projects/${projectId}/keys/${first.id}/rotate`)
@@ -232,7 +230,7 @@ describe('the control API', () => {
       })
     })
 
-    it('are revoked also while retiring', async () => {
+    it('are revoked while they retire', async () => {
       const projectId = await control.newProject()
       const key = await control.newKey(projectId)
       await api(`POST /projects/${projectId}/keys/${key.id}/rotate`)
@@ -243,7 +241,7 @@ describe('the control API', () => {
       })
     })
 
-    it('have one successor, however many rotate at once', async () => {
+    it('have one successor after concurrent rotations', async () => {
       const projectId = await control.newProject()
       const key = await control.newKey(projectId)
       const many = await Promise.all(
@@ -263,7 +261,7 @@ describe('the control API', () => {
       expect(answer.body.errors[0].path).toBe('grace_seconds')
     })
 
-    it('are looked for in their own project only', async () => {
+    it('are found only in their own project', async () => {
       const [mine, other] = [await control.newProject(), await control.newProject()]
       const key = await control.newKey(other)
       for (const move of ['revoke', 'rotate']) {
@@ -278,7 +276,7 @@ describe('the control API', () => {
   })
 
   describe('tokens', () => {
-    /** The claims of a token, verified as a node does: with the key that control names. */
+    /** Verifies a token like a node, with the public key from control. Returns its claims. */
     const verified = async (token: string, projectId: string) => {
       const unverified = readToken(token)
       const { claims } = unverified
@@ -288,7 +286,7 @@ describe('the control API', () => {
       return claims
     }
 
-    it('are signed with the key that is asked for', async () => {
+    it('are signed with the requested key', async () => {
       const projectId = await control.newProject()
       const key = await control.newKey(projectId)
       const wish = {
@@ -327,14 +325,14 @@ describe('the control API', () => {
       expect(await verified(answer.body.token, projectId)).toEqual(answer.body.claims)
     })
 
-    it('are signed with the project’s built-in pair otherwise, and then name no key', async () => {
+    it('are signed with the project’s built-in pair by default, and then name no key', async () => {
       const projectId = await control.newProject()
       const answer = await api('POST /tokens', { body: { project_id: projectId } })
       expect(answer.body.claims).not.toHaveProperty('key_id')
       expect(await verified(answer.body.token, projectId)).toEqual(answer.body.claims)
     })
 
-    it('are issued with the credential’s project only', async () => {
+    it('are issued only for the project of the credential', async () => {
       const [mine, other] = [await control.newProject(), await control.newProject()]
       const [key, sibling, stranger] = [
         await control.newKey(mine),
@@ -349,7 +347,7 @@ describe('the control API', () => {
       expect((await ask({ project_id: mine, key_id: key.id })).status).toBe(200)
     })
 
-    it('are not issued for what is not there', async () => {
+    it('are not issued for unknown projects and keys', async () => {
       const [mine, other] = [await control.newProject(), await control.newProject()]
       const stranger = await control.newKey(other)
       const ask = (body: object) => api('POST /tokens', { body })
@@ -396,11 +394,11 @@ describe('the control API', () => {
   })
 
   describe('every answer', () => {
-    it('is for any of the operators', async () => {
+    it('is for each of the operators', async () => {
       expect((await api('GET /projects', { as: 'another-operator-token' })).status).toBe(200)
     })
 
-    it('carries a request id: the caller’s own when it is a sensible one', async () => {
+    it('has the request id of the caller if it is valid, and else a new one', async () => {
       const own = await api('GET /healthz', { headers: { 'x-request-id': 'trace-1.a:b' } })
       expect(own.headers.get('x-request-id')).toBe('trace-1.a:b')
       for (const bad of ['has space', 'x'.repeat(129), '<script>']) {
@@ -409,7 +407,7 @@ describe('the control API', () => {
       }
     })
 
-    it('is refused to bodies that are not JSON objects', async () => {
+    it('is 400 or 415 for bodies that are not JSON objects', async () => {
       const send = (body: string, headers = {}) => api('POST /projects', { body, headers })
       for (const body of ['{"name":', '[]', '"text"', 'null', '7', '{"name":"\u0000'])
         expectProblem(await send(body), 400, 'invalid_request')
@@ -421,7 +419,7 @@ describe('the control API', () => {
       expectProblem(await api('POST /projects'), 400, 'invalid_request')
     })
 
-    it('is given to a request without a body also without a content type, as curl -X POST sends it', async () => {
+    it('needs no content type in a request without a body, like that of curl -X POST', async () => {
       const mine = await control.newProject()
       const { id } = await control.newKey(mine)
       const post = (path: string, init: RequestInit = {}) =>
@@ -436,7 +434,7 @@ describe('the control API', () => {
       expect((await post('/projects')).status).toBe(400)
     })
 
-    it('is 413 to bodies above 64 KiB, whether they say their length or not', async () => {
+    it('is 413 for bodies above 64 KiB, with and without a content length', async () => {
       const name = 'x'.repeat(64 * 1024)
       expectProblem(await api('POST /projects', { body: { name } }), 413, 'payload_too_large')
       const response = await fetch(`${control.url}/projects`, {
@@ -450,7 +448,7 @@ describe('the control API', () => {
       expect((await api('GET /healthz')).status).toBe(200)
     })
 
-    it('is 404 where there is nothing, and 405 with what is allowed where there is', async () => {
+    it('is 404 for an unknown path, and 405 with the allowed methods for a wrong method', async () => {
       for (const line of ['GET /', 'GET /projects/', 'POST /nothing', 'GET /projects/a/b/c', 'GET /internal'])
         expectProblem(await api(line), 404, 'not_found')
       const allowed = [
@@ -468,7 +466,7 @@ describe('the control API', () => {
       }
     })
 
-    it('may not be stored by caches, and is not for pages of other origins', async () => {
+    it('forbids caches, and access by pages of other origins', async () => {
       const answer = await api('GET /projects', { headers: { origin: 'https://game.example' } })
       expect(answer.headers.get('cache-control')).toBe('no-store')
       expect(answer.headers.has('access-control-allow-origin')).toBe(false)
@@ -476,7 +474,7 @@ describe('the control API', () => {
   })
 
   describe('GET /internal/key-status', () => {
-    it('tells nodes what they need', async () => {
+    it('returns the status, the scopes and the public key', async () => {
       const projectId = await control.newProject()
       const key = await control.newKey(projectId, { scopes: ['token:mint', 'x'] })
       expect(await control.statusOf(projectId, key.id)).toEqual({
@@ -499,7 +497,7 @@ describe('the control API', () => {
       })
     })
 
-    it('tells of the built-in pair without key_id', async () => {
+    it('returns the built-in pair without key_id', async () => {
       expect(await control.statusOf(await control.newProject())).toMatchObject({
         key_id: null,
         status: 'active',
@@ -508,7 +506,7 @@ describe('the control API', () => {
       })
     })
 
-    it('says exists: false for what is unknown, and for a key of another project', async () => {
+    it('returns exists: false for an unknown key or project, and for a key of another project', async () => {
       const [mine, other] = [await control.newProject(), await control.newProject()]
       const key = await control.newKey(other)
       const absent = {
@@ -537,7 +535,7 @@ describe('the control API', () => {
   describe('operations', () => {
     const openCall = (line: string) => api(line, { as: null })
 
-    it('count requests by pattern, under no name that a caller has chosen', async () => {
+    it('count requests by route, without names that callers choose', async () => {
       const projectId = await control.newProject()
       await api(`GET /projects/${projectId}/keys`)
       const { headers, body } = await openCall('GET /metrics')

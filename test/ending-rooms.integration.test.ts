@@ -8,7 +8,7 @@ const SOON = { timeout: 60_000, interval: 100 }
 /** Calls control as its operator. */
 const ask = (line: string, request: Request = {}) => call(cluster.control.url, line, { as: null, ...request })
 
-it('an operator ends a room on whichever node it runs, and its members leave with reason closed', async () => {
+it('an operator ends a room on any node, and its members leave with reason closed', async () => {
   const nodes = await cluster.processes(3)
   const login = await cluster.login()
   const rooms = ['a', 'b', 'c']
@@ -27,12 +27,12 @@ it('an operator ends a room on whichever node it runs, and its members leave wit
     expectProblem(await ask(`DELETE ${path}`), 404, 'room_not_found')
   }
   expect(await Promise.all(left)).toEqual(['closed', 'closed', 'closed'])
-  // A join makes it again, from nothing.
+  // A join creates a new room.
   const again = await cluster.player(login, 'ledger-journal:a', nodes[1])
   expect(again.room.state.total).toBe(0)
 })
 
-it('an operator lists rooms that no node has, page by page, and ends them', async () => {
+it('an operator lists rooms that no node runs, page by page, and ends them', async () => {
   const [first] = await cluster.processes(1)
   const login = await cluster.login()
   const keys = ['one', 'two', 'a/b c']
@@ -48,7 +48,7 @@ it('an operator lists rooms that no node has, page by page, and ends them', asyn
   await vi.waitFor(async () => expect(await list()).toEqual({ rooms: [], next_cursor: null }), SOON)
   first!.kill()
   await first!.ended
-  // Control must leave the address of the dead node alone.
+  // Control must stop asking the dead node.
   await cluster.processes(2)
   await vi.waitFor(async () => expect((await list()).rooms).toHaveLength(3), SOON)
   const page = await list('&limit=2')
@@ -67,14 +67,14 @@ it('an operator lists rooms that no node has, page by page, and ends them', asyn
   expectProblem(await ask(`GET ${path}?sleeping=1&cursor=nonsense`), 400, 'invalid_request')
   expectProblem(await ask(`GET ${path}`), 400, 'invalid_request')
   expectProblem(await ask(`GET ${path}?sleeping=1&type=x`), 400, 'invalid_request')
-  // Lists of a type: nodes know which types have one.
+  // Lists of a room type: nodes know which types have a listing.
   expect((await ask(`GET ${path}?type=unknown&where={}`)).body).toEqual({ rooms: [], next_cursor: null })
   const unlisted = await ask(`GET ${path}?type=ledger-journal`)
   expectProblem(unlisted, 400, 'invalid_request')
   expect(unlisted.body.detail).toContain('has no listing')
 })
 
-it('without a node the calls are answered with 503', async () => {
+it('control answers calls for rooms with 503 without a node', async () => {
   const login = await cluster.login()
   const line = `DELETE /projects/${login.projectId}/rooms/ledger-journal/a`
   expectProblem(await ask(line), 503, 'node_unavailable')

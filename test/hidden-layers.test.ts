@@ -14,19 +14,19 @@ import type { TestMember } from './support/rooms/test-member.ts'
 import { runLength } from './support/run-length.ts'
 
 /**
- * The leak test of hidden layers: rooms whose hidden values, keys and layers are random texts and numbers, of which it is known who may have seen them.
- * Every byte that is for a member is searched for all others.
+ * Leak test of hidden layers. The hidden values, keys and layers of the rooms are random texts and numbers, and the test knows which members may
+ * have seen each. It searches all bytes for a member for all other secrets.
  */
 
 interface State {
   open: Json[]
   hands: Record<string, JsonObject>
   vault: Record<string, Json>
-  /** Not there at times. */
+  /** Sometimes absent. */
   units?: Record<string, { x: number; plan?: Json; orders?: Record<string, Json> }>
   secret?: { code?: Json; hint?: Json }
   deck: Json[]
-  /** What `ctx.show` has done, by member. */
+  /** Layers that `ctx.show` has granted, by member. */
   granted: Record<string, string[]>
   text?: string
 }
@@ -44,14 +44,14 @@ const LAYERS = Object.fromEntries(
   PATTERNS.map(({ path, layer }) => [path.join('.'), path.includes('*') ? layer : layer()]),
 ) as LayerRules
 
-/** A text, or a number, that is nowhere by chance. */
+/** A random text or number that cannot occur by chance. */
 type Secret = string | number
 
-/** What is hidden, and who may know it. */
+/** All secrets, and the members that may know each. */
 class Secrets {
   readonly #random: SeededRandom
   readonly #needles = new Map<Secret, readonly Buffer[]>()
-  /** By member, those that it has not been able to see. */
+  /** By member, the secrets that it has not been able to see. */
   readonly #unseen = new Map<string, Set<Secret>>()
 
   constructor(random: SeededRandom) {
@@ -72,18 +72,18 @@ class Secrets {
     return number
   }
 
-  /** A member has come. */
+  /** Adds a member. */
   meet(memberId: string): void {
     if (!this.#unseen.has(memberId)) this.#unseen.set(memberId, new Set(this.#needles.keys()))
   }
 
-  /** A member may read this. */
+  /** A member may know the secrets in this text. */
   show(memberId: string, text: string): void {
     const unseen = this.#unseen.get(memberId)
     for (const secret of unseen ?? []) if (text.includes(String(secret))) unseen!.delete(secret)
   }
 
-  /** Everyone may read this, and who comes later may still find the names of its keys. */
+  /** All members may know the secrets in this text, also later members: key tables keep the names of old keys. */
   publish(text: string): void {
     for (const secret of this.#needles.keys()) {
       if (!text.includes(String(secret))) continue
@@ -92,7 +92,7 @@ class Secrets {
     }
   }
 
-  /** What is in the bytes, and not for this member. */
+  /** Returns the secrets in the bytes that this member may not know. */
   foundIn(memberId: string, bytes: Uint8Array): Secret[] {
     const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length)
     return [...(this.#unseen.get(memberId) ?? [])].filter((secret) =>
@@ -109,9 +109,9 @@ class Secrets {
 const member = (id: string) => `member:${id}`
 const layersFor = (id: string, state: State): string[] => [member(id), ...(state.granted[id] ?? [])]
 
-/** A room that does what it is told, and says at the end of each turn who may see what. */
+/** A room that applies any change, and updates `secrets` at the end of each turn. */
 const vaultRoom = (secrets: Secrets, rate: number) => {
-  const told = (state: State, ctx: { readonly members: readonly { readonly id: string }[] }): void => {
+  const record = (state: State, ctx: { readonly members: readonly { readonly id: string }[] }): void => {
     secrets.publish(JSON.stringify(visible(state as never, PATTERNS, () => false)))
     const layers = layersOf(state as never, PATTERNS)
     for (const { id } of ctx.members) {
@@ -147,12 +147,12 @@ const vaultRoom = (secrets: Secrets, rate: number) => {
     onJoin(state, { id }, ctx) {
       state.hands[id] = {}
       state.granted[id] = []
-      told(state, ctx)
+      record(state, ctx)
     },
     onLeave(state, { id }, ctx) {
       delete state.hands[id]
       delete state.granted[id]
-      told(state, ctx)
+      record(state, ctx)
     },
     onMessage(state, input, ctx) {
       const { id } = input.member
@@ -207,7 +207,7 @@ const vaultRoom = (secrets: Secrets, rate: number) => {
         case 'replace': {
           const next = structuredClone(state) as State
           next.open.push(next.open.length)
-          told(next, ctx)
+          record(next, ctx)
           return { state: next }
         }
         case 'show':
@@ -235,7 +235,7 @@ const vaultRoom = (secrets: Secrets, rate: number) => {
         case 'end':
           ctx.close()
       }
-      told(state, ctx)
+      record(state, ctx)
       return undefined
     },
   })
@@ -245,10 +245,10 @@ const CODECS = ['roomful.v1.msgpack', 'roomful.v1.json'] as const
 const STEPS = 100
 const MOST = 5
 
-/** One random history of a room. Returns what members got that was not for them, and what else was wrong. */
+/** Plays one random history of a room. Returns the leaks and all other problems. */
 async function play(seed: number): Promise<string[]> {
   const random = new SeededRandom(seed * 7919)
-  // Its first numbers are alike for seeds that are.
+  // Similar seeds have similar first numbers.
   random.bytes(16)
   const upTo = (n: number) => Math.floor(random.float() * n)
   const pick = <T>(list: readonly T[]): T => list[upTo(list.length)]!
@@ -256,7 +256,7 @@ async function play(seed: number): Promise<string[]> {
   const rate = pick([0, 20])
   let bench = new RoomBench([vaultRoom(secrets, rate)], { seed })
   const members: TestMember[] = []
-  /** Members that have asked to leave while they had a connection. */
+  /** Members that have left while they were connected. */
   const leavers: TestMember[] = []
   const vaults: string[] = []
   const problems: string[] = []
@@ -271,7 +271,7 @@ async function play(seed: number): Promise<string[]> {
         problems.push(`${memberId} got ${secret}`)
       searched.set(memberId, received.length)
     }
-    // What edges encode themselves.
+    // Edges encode these messages.
     for (const sent of bench.sent.slice(heard)) {
       const parts =
         sent.kind === 'update' ? sent.personal : 'member_id' in sent && sent.kind !== 'attached' ? [sent] : []
@@ -318,11 +318,11 @@ async function play(seed: number): Promise<string[]> {
   }
   const resume = async (one: TestMember) => {
     const { resumed } = await bench.resume('vault', one)
-    if (!resumed) problems.push(`${one.memberId} did not get what it missed, but everything`)
+    if (!resumed) problems.push(`${one.memberId} got the whole state instead of the missed updates`)
   }
   const move = async (dies: boolean) => {
     search()
-    // An edge would ask again to let them in.
+    // An edge would send their joins again.
     for (const one of members.filter(({ inRoom }) => !inRoom)) members.splice(members.indexOf(one), 1)
     if (dies) await bench.die()
     else await bench.host.close()
@@ -385,7 +385,7 @@ async function play(seed: number): Promise<string[]> {
   await join()
   for (let i = 0; i < STEPS && problems.length === 0; i++) {
     await pick(steps)()
-    // Not always: a flush may be of several turns.
+    // Sometimes, because a flush may contain several turns.
     if (random.float() < 0.7) await bench.settle()
     if (random.float() < 0.3) await bench.advance(60)
     search()
@@ -395,13 +395,13 @@ async function play(seed: number): Promise<string[]> {
   search()
   compare()
   if (problems.length > 0) return problems
-  // What patches have made of them is also what they are given whole.
+  // The copies after patches must equal the whole states.
   for (const one of members) bench.resync('vault', one, 'checksum')
   await bench.settle()
   search()
   compare()
   if (problems.length > 0) return problems
-  // The last update of a room reaches everyone who leaves with it.
+  // The last update of a room reaches all members that leave with it.
   for (let i = 0; i < 5; i++) await pick(steps.slice(0, 19))()
   say('end', null)
   await bench.advance(200)
@@ -416,7 +416,7 @@ async function play(seed: number): Promise<string[]> {
 const textOf = (part: object): string =>
   JSON.stringify(part, (_, value: unknown) => (value instanceof Uint8Array ? undefined : value))
 
-/** The same text for equal values. */
+/** Returns a text that is equal for equal values. */
 const canonical = (value: unknown): string =>
   JSON.stringify(value, (_, inner: unknown) =>
     typeof inner === 'object' && inner !== null && !Array.isArray(inner)
@@ -429,13 +429,13 @@ const SEEDS = Array.from({ length: 30 }, (_, i) => i + 1)
 afterEach(() => vi.restoreAllMocks())
 
 test.each(SEEDS.slice(0, runLength(8, SEEDS.length)))(
-  'no byte that is for a member has a value, a key or the name of a layer that it has not been shown: history %d',
+  'no byte for a member contains a value, a key or the name of a layer that it may not know (history %d)',
   async (seed) => {
     expect(await play(seed)).toEqual([])
   },
 )
 
-test('a key that goes from a layer in the flush in which the layer is shown stays with those who had it', async () => {
+test('a key that is removed in the flush that shows its layer does not reach the new member of the layer', async () => {
   const bench = new RoomBench([vaultRoom(new Secrets(new SeededRandom()), 20)])
   const [ann, bob] = [await bench.join('vault', 'ann'), await bench.join('vault', 'bob')]
   bench.message('vault', 'ann', 'show', { to: 'ann', layer: 'vault:x' })
@@ -449,23 +449,23 @@ test('a key that goes from a layer in the flush in which the layer is shown stay
   expect(Buffer.concat(bob.received).includes('before')).toBe(false)
 })
 
-describe('a leak is found', () => {
-  /** Who got what in the first of these histories in which there is a leak. */
+describe('the leak test finds', () => {
+  /** Returns the first leak in the histories. */
   const leak = async () => {
     for (const seed of SEEDS) {
-      // A client may be unable to take what is wrong.
+      // A client may fail at a wrong frame.
       const leaks = (await play(seed).catch(() => [])).filter((problem) => / (got|was told) /.test(problem))
       if (leaks.length > 0) return leaks[0]
     }
     return undefined
   }
 
-  test('of keys that were in a layer before it was shown', async () => {
+  test('keys that were in a layer before it was shown', async () => {
     vi.spyOn(LayerFrames.prototype, 'forget').mockImplementation(() => {})
     expect(await leak()).toMatch(/^m\d+ got /)
   })
 
-  test('of a layer that goes on to who has it no more', async () => {
+  test('a layer that still reaches a member after hide', async () => {
     const { change } = Grants.prototype
     vi.spyOn(Grants.prototype, 'change').mockImplementation(function (this: Grants, grant) {
       if (grant.shown) change.call(this, grant)
@@ -473,12 +473,12 @@ describe('a leak is found', () => {
     expect(await leak()).toMatch(/^m/)
   })
 
-  test('of events that go to everyone', async () => {
+  test('events of a layer that reach all members', async () => {
     vi.spyOn(Grants.prototype, 'has').mockReturnValue(true)
     expect(await leak()).toMatch(/^m/)
   })
 
-  test('of a base with what is hidden', async () => {
+  test('a base that contains hidden values', async () => {
     const { flush } = Layers.prototype
     vi.spyOn(Layers.prototype, 'flush').mockImplementation(function (this: Layers, delta) {
       return { ...flush.call(this, delta), base: delta }
@@ -487,7 +487,7 @@ describe('a leak is found', () => {
   })
 })
 
-test('operators see what is hidden at its place, with the checksum that members have', async () => {
+test('operators see hidden values in the state, with the checksum that members have', async () => {
   const bench = new RoomBench([vaultRoom(new Secrets(new SeededRandom()), 0)])
   const ann = await bench.join('vault', 'ann')
   await bench.say('vault', 'ann', 'hand', { card: 7 })

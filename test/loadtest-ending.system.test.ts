@@ -13,8 +13,6 @@ import { FAULTS, faultyFront } from './support/faulty-front.ts'
 import { type Program, startCommand, startScript } from './support/program.ts'
 import { newFolder, processTree, stillThere } from './support/run-folder.ts'
 
-/** How the command ends: exit codes, signals, and reports that cannot be written. */
-
 const ROOT = fileURLToPath(new URL('..', import.meta.url))
 const SCRIPT = join(ROOT, 'loadtest/run.ts')
 const WITHIN = { timeout: 60_000, interval: 50 }
@@ -32,7 +30,7 @@ async function load(words: readonly string[], { terminal = false, out = '' } = {
   const base = await newFolder()
   out ||= join(base, 'out')
   const temporary = join(base, 'tmp')
-  // What was compiled before need not be compiled again.
+  // Shares the compiled code of earlier runs.
   const compiled = `tsx-${process.getuid?.()}`
   await mkdir(join(tmpdir(), compiled), { recursive: true })
   await mkdir(temporary)
@@ -55,15 +53,15 @@ async function load(words: readonly string[], { terminal = false, out = '' } = {
 
 const gone = (pids: readonly number[]) => vi.waitFor(() => expect(stillThere(pids)).toEqual([]), WITHIN)
 const inTerminal = it.skipIf(!existsSync('/usr/bin/script'))
-/** `h`: the cursor is shown, `l`: it is hidden. */
+/** Returns the last state of the cursor. `h`: visible. `l`: hidden. */
 const cursor = (program: Program): string | undefined => program.output().split('\x1b[?25').at(-1)?.[0]
 const isNode = (pid: number): boolean =>
   spawnSync('ps', ['-o', 'args=', '-p', String(pid)], { encoding: 'utf8' }).stdout.includes('dataplane')
 
-describe.concurrent('with a service of its own', () => {
+describe.concurrent('a load test that starts a service', () => {
   const steady = ['steady', '--local', '1', ...FEW, '--seconds', '50']
 
-  it('told to end, it ends everything in order, and leaves a report that says so', async () => {
+  it('ends all processes at SIGTERM, and writes a report of an interrupted run', async () => {
     const { program, out, report, clusterFolders } = await load(steady)
     await program.said(PLAYING)
     const all = processTree(program.child.pid!)
@@ -85,16 +83,16 @@ describe.concurrent('with a service of its own', () => {
   })
 
   inTerminal(
-    'Ctrl-C twice ends it immediately, also where a process does not answer, and names the logs',
+    'ends immediately at a second Ctrl-C, also if a process does not answer, and prints the folder of the logs',
     async () => {
       const { program, out } = await load(steady, { terminal: true })
       await program.said(PLAYING)
       expect(cursor(program)).toBe('l')
       const all = processTree(program.child.pid!)
-      // Nothing is acked any more, and the node does not end when it is told to.
+      // A suspended node sends no acks, and does not end at SIGTERM.
       for (const pid of all) if (isNode(pid)) process.kill(pid, 'SIGSTOP')
-      // So soon after the first one it takes the second for the same.
-      program.child.stdin!.on('error', () => undefined) // It ends between two of them.
+      // The command ignores a second Ctrl-C right after the first, because npm and the terminal both pass it on.
+      program.child.stdin!.on('error', () => undefined) // The command may end between two writes.
       const again = setInterval(() => program.child.stdin!.write(CTRL_C), 100)
       await program.ended.finally(() => clearInterval(again))
       expect(program.output()).toContain('Ended immediately, without the rest of the run.')
@@ -106,7 +104,7 @@ describe.concurrent('with a service of its own', () => {
     },
   )
 
-  it('told to end while the service starts, it stops the start, and leaves a report', async () => {
+  it('stops the start of the service at SIGINT, and writes a report', async () => {
     const { program, report, clusterFolders } = await load(steady)
     await program.said(/Starting a service/)
     await vi.waitFor(() => expect(processTree(program.child.pid!).length).toBeGreaterThan(3), WITHIN)
@@ -118,14 +116,14 @@ describe.concurrent('with a service of its own', () => {
     expect(await clusterFolders()).toEqual([])
   })
 
-  it('a service that loses its store and a process is broken, and its promises are not', async () => {
+  it('reports a broken service, and no broken promise, when the store loses its data and a process ends', async () => {
     const { program, report } = await load(steady)
     await program.said(PLAYING)
     const processes = processTree(program.child.pid!).map((pid) => ({ pid, words: wordsOf(pid) }))
     const redis = processes.find(({ words }) => words[0]?.includes('redis-server'))!
     const port = /:(\d+)|--port\0(\d+)/.exec(redis.words.join('\0'))!
     const store = new Redis(Number(port[1] ?? port[2]), '127.0.0.1')
-    // The mark by which the loss is noticed comes with the first second.
+    // Control writes a mark in the first second. Its absence later shows the loss.
     await vi.waitFor(async () => expect(await store.keys('*:mark')).toHaveLength(1), WITHIN)
     await store.flushall()
     store.disconnect()
@@ -136,15 +134,15 @@ describe.concurrent('with a service of its own', () => {
 
     expect(await program.ended).toBe(1)
     const { incidents, failures, checks } = await report()
-    const told = incidents.map(({ text }) => text)
-    expect(told, program.output()).toContain('the store has lost what was in it')
-    expect(told.find((text) => /^control-\d has ended by itself \(SIGKILL\)/.test(text))).toBeDefined()
+    const texts = incidents.map(({ text }) => text)
+    expect(texts, program.output()).toContain('the store has lost what was in it')
+    expect(texts.find((text) => /^control-\d has ended by itself \(SIGKILL\)/.test(text))).toBeDefined()
     expect(failures.find(({ code }) => code === 'service_broken')).toMatchObject({ count: 2 })
     expect(checks.filter(({ violations = 0 }) => violations > 0)).toEqual([])
   })
 })
 
-describe.concurrent('against a service that runs', () => {
+describe.concurrent('a load test against a running service', () => {
   let service: TestService
   beforeAll(async () => {
     service = await startService({
@@ -158,7 +156,7 @@ describe.concurrent('against a service that runs', () => {
     return ['steady', ...FEW, '--seconds', String(seconds), ...there]
   }
 
-  it('passes with exit code 0, also when no one reads its output', async () => {
+  it('passes with exit code 0, also when its output is closed', async () => {
     const { program, report } = await load(steady(1))
     await program.said(/phase connect/)
     program.child.stdout!.destroy()
@@ -167,7 +165,7 @@ describe.concurrent('against a service that runs', () => {
     expect((await report()).passed).toBe(true)
   })
 
-  it('fails with exit code 1 when a check finds something', async () => {
+  it('fails with exit code 1 when a check finds a violation', async () => {
     const front = await faultyFront(service.wsUrl, FAULTS['skipped patch']())
     // The fault needs 110 messages, which take longer on a busy machine.
     const { program, report } = await load([...steady(6, front.wsUrl), '--rate', '40'])
@@ -178,7 +176,7 @@ describe.concurrent('against a service that runs', () => {
   })
 
   inTerminal(
-    'ends in order at Ctrl-C, which a terminal and npm both pass on, and shows the cursor again',
+    'ends with a report at Ctrl-C, which a terminal and npm both pass on, and shows the cursor again',
     async () => {
       const { program, report } = await load(steady(50), { terminal: true })
       await program.said(PLAYING)
@@ -192,7 +190,7 @@ describe.concurrent('against a service that runs', () => {
     },
   )
 
-  it('keeps its reports elsewhere, with exit code 3, when they cannot be written where they belong', async () => {
+  it('writes its reports to another folder, with exit code 3, when it cannot write to its folder', async () => {
     const { program, base, out } = await load(steady(1))
     await program.said(PLAYING)
     await rename(out, join(base, 'moved'))
@@ -205,14 +203,14 @@ describe.concurrent('against a service that runs', () => {
     expect(result.passed).toBe(true)
   })
 
-  it('does not begin, with exit code 2, where reports cannot be written', async () => {
+  it('does not start, with exit code 2, if it cannot write reports', async () => {
     const { program } = await load(steady(1), { out: '/dev/null/reports' })
     expect(await program.ended).toBe(2)
     expect(program.output()).toMatch(/^Reports cannot be written into \/dev\/null\/reports: ENOTDIR/m)
   })
 })
 
-/** The words that a process was started with; none when it has ended. */
+/** Returns the command line of a process. Empty: the process has ended. */
 function wordsOf(pid: number): string[] {
   try {
     return readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0')

@@ -13,12 +13,10 @@ import { linksOf } from './support/pages.ts'
 import { startTyped } from './support/program.ts'
 import { freePort } from './support/redis-server.ts'
 
-/** What a stranger gets: the packed package, installed into an empty folder, used with nothing else. */
-
 const root = fileURLToPath(new URL('..', import.meta.url))
 const run = promisify(execFile)
 
-/** Ceiling for a test that builds, packs and installs from the registry on a busy machine. */
+/** Time limit of a test that builds, packs and installs from the registry, for a busy machine. */
 const NPM_INSTALLS_MS = 600_000
 
 const ROOM = `
@@ -74,7 +72,7 @@ const running: ReturnType<typeof startTyped>[] = []
 
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'roomful-package-'))
-  // A build in the middle of a run would take the compiled program away from the other tests.
+  // A build during a run would remove the compiled program from the other tests.
   const asBuilt = roomfulProgram().compiled ? ['--ignore-scripts'] : []
   await run('npm', ['pack', '--silent', ...asBuilt, '--pack-destination', folder], { cwd: root })
   const [tarball] = (await readdir(folder)).filter((name) => name.endsWith('.tgz'))
@@ -97,7 +95,7 @@ afterAll(async () => {
 
 const bin = () => join(folder, 'node_modules/.bin/roomful')
 
-/** Starts a command with the rooms of the folder on free ports; resolves once it is ready. */
+/** Starts a command with the rooms of the folder at free ports. Resolves when it is ready. */
 async function start(command: 'dev' | 'dataplane', env: Record<string, string>, cwd = folder) {
   const [control, websocket, admin, examples] = await Promise.all([
     freePort(),
@@ -131,7 +129,7 @@ describe('the installed package', () => {
     expect((await run(bin(), ['--help'], { cwd: folder })).stdout).toContain('CONTROL_PORT')
   })
 
-  it('has the files that its code reads, and none that only sources need', async () => {
+  it('has the files that its code reads, and no source files', async () => {
     const files = await readdir(join(folder, 'node_modules/roomful/dist'), { recursive: true })
     expect(files).toContain('shared/store/redis/lua/claim.lua')
     expect(files.filter((file) => /(?<!\.d)\.ts$|\.md$|from-source/.test(file))).toEqual([])
@@ -151,7 +149,7 @@ describe('the installed package', () => {
     expect(dead).toEqual([])
   })
 
-  it('gives rooms, clients, backends and tests to plain JavaScript', async () => {
+  it('works with plain JavaScript for rooms, clients, backends and tests', async () => {
     const script = `
       import { defineRoom } from 'roomful'
       import { connect } from 'roomful/client'
@@ -194,7 +192,7 @@ describe('the installed package', () => {
     expect(await dev.ended).toBe(0)
   })
 
-  it('brings the example games and the admin page', async () => {
+  it('contains the example games and the admin page', async () => {
     const dev = await start('dev', {}, tmpdir())
     expect(await (await fetch(dev.examples)).text()).toContain('roomful')
     expect(await (await fetch(`${dev.examples}/arena/`)).text()).toContain('<script')
@@ -203,14 +201,14 @@ describe('the installed package', () => {
     expect(await dev.ended).toBe(0)
   })
 
-  it('says what to install for traces, whose packages are optional peers', async () => {
+  it('prints the packages to install for traces, which are optional peers', async () => {
     const env = { REDIS_URL: inject('redisUrl'), OTEL_TRACES_EXPORTER: 'otlp' }
     await expect(start('dataplane', { ...env, ROOMS_DIR: 'rooms' })).rejects.toThrow(
       /the package @opentelemetry\/\S+ is not installed\. Traces need: npm install @opentelemetry\/api /,
     )
   })
 
-  it('serves rooms in JavaScript without what only TypeScript, pages and terminals need', async () => {
+  it('serves rooms in JavaScript without the packages for TypeScript, pages and terminals', async () => {
     for (const name of ['tsx', 'esbuild', '@esbuild', 'pino-pretty'])
       await rm(join(folder, 'node_modules', name), { recursive: true, force: true })
     await mkdir(join(folder, 'built'))
@@ -231,7 +229,7 @@ describe('the installed package', () => {
 })
 
 describe('roomful-client', () => {
-  it('is the client alone, of the same version, and needs nothing else', async () => {
+  it('is only the client, with the same version and no dependencies', async () => {
     const [staged, page] = [join(folder, 'client-package'), join(folder, 'page')]
     await mkdir(staged)
     await mkdir(page)
@@ -263,7 +261,7 @@ describe('a new game', () => {
     run('npm', ['--prefer-offline', '--no-audit', '--no-fund', '--loglevel=error', ...words], { cwd })
 
   it(
-    'comes from a clone by npm run new, compiles, is tested, and is played after one command',
+    'from npm run new in a clone compiles, passes its tests, and runs after one command',
     async () => {
       const clone = join(made, 'roomful')
       const left = ['.git', 'dist', 'node_modules', 'release']
@@ -307,7 +305,7 @@ describe('a new game', () => {
   )
 
   it(
-    'comes from npm create roomful, with every template',
+    'from npm create roomful works with every template',
     async () => {
       await run('npm', ['pack', '--silent', '--pack-destination', made], { cwd: join(root, 'deploy/create') })
       const { version } = JSON.parse(await readFile(join(root, 'package.json'), 'utf8'))
@@ -328,10 +326,10 @@ describe('a new game', () => {
       expect((await files('plain')).sort()).toEqual(fromClone.sort())
 
       const inReact = join(made, 'in-react')
-      // What both need is there already.
+      // Both games need the same packages.
       await rename(join(made, 'my-game/node_modules'), join(inReact, 'node_modules'))
       await npm(['install', '--ignore-scripts', join(folder, `roomful-${version}.tgz`)], inReact)
-      // The room and its tests are those of the other template.
+      // The room and its tests equal those of the other template.
       await npm(['run', 'build'], inReact)
     },
     NPM_INSTALLS_MS,
@@ -342,8 +340,8 @@ describe('a new game', () => {
     [['game', '--template', 'reakt'], 'reakt is no template; there are react, vanilla'],
     [['.'], 'is not empty'],
     [['--speed'], "Unknown option '--speed'"],
-  ])('says what is wrong with %j', async (words, says) => {
-    const asked = run(process.execPath, [join(root, 'deploy/create/create.js'), ...words], { cwd: folder })
-    await expect(asked).rejects.toMatchObject({ code: 2, stderr: expect.stringContaining(says) })
+  ])('prints an error for the arguments %j', async (words, says) => {
+    const result = run(process.execPath, [join(root, 'deploy/create/create.js'), ...words], { cwd: folder })
+    await expect(result).rejects.toMatchObject({ code: 2, stderr: expect.stringContaining(says) })
   })
 })

@@ -4,10 +4,10 @@ import { sharedCluster, TestCluster } from './support/cluster.ts'
 import { expectIntact } from './support/cluster-player.ts'
 import { asAdmin, until } from './support/redis-server.ts'
 
-describe('a node that another one takes for dead, and that lives', () => {
+describe('a live node that another node counts as dead', () => {
   const cluster = sharedCluster()
 
-  it('keeps its clients in their rooms: they miss nothing of what happens there', async () => {
+  it('keeps its clients in their rooms, and they miss no update', async () => {
     const roomId = 'ledger-journal:far'
     const nodes = await cluster.local(2)
     const login = await cluster.login()
@@ -17,8 +17,8 @@ describe('a node that another one takes for dead, and that lives', () => {
     const seatOfGuest = async () =>
       (await cluster.room(roomId))?.members.find(({ member_id: memberId }) => memberId === guest.id)
 
-    // What the owner would see if the guest's node stood still for longer than its lease.
-    await until('the owner takes the node for dead', async () => {
+    // As if the guest's node had been suspended for longer than its lease.
+    await until('the owner counts the node as dead', async () => {
       await cluster.store.records.write([{ remove: leaseKey(other!.nodeId) }])
       return (await seatOfGuest())?.connected === false
     })
@@ -26,14 +26,14 @@ describe('a node that another one takes for dead, and that lives', () => {
     expect((await seatOfGuest())?.node_id).toBe(other!.nodeId)
     await host!.add()
     await guest.add()
-    await until('the guest has heard of it', async () => guest.room.state.total === 2)
+    await until('the guest has both entries', async () => guest.room.state.total === 2)
     expect(guest.client.stats.reconnects).toBe(0)
     expect(owner!.nodeId).not.toBe(other!.nodeId)
     await expectIntact(cluster, roomId, [host!, guest])
   })
 
-  /** What is kept nowhere cannot be taken over, only lost. */
-  it('keeps its rooms that no one could go on with, while its lease stands', async () => {
+  /** No node can take over a room with durability none: its state would be lost. */
+  it('keeps its rooms with durability none while its lease is valid', async () => {
     const own = await TestCluster.start({ redis: 'memory', leaseMs: 4000 })
     onTestFinished(() => own.close())
     const roomId = 'ledger-none:near'
@@ -42,9 +42,9 @@ describe('a node that another one takes for dead, and that lives', () => {
     const players = await own.playersAt(login, roomId, nodes)
     await players[0]!.add()
     const [owner, other] = await own.ownerFirst(login, roomId, nodes)
-    // The owner cannot be told anything for a moment.
+    // Cuts the subscriptions of all nodes, so that nothing reaches the owner for a moment.
     await asAdmin(own.redisUrl, async (redis) => {
-      await until('the owner is taken for dead', async () => {
+      await until('the owner counts as gone', async () => {
         await redis.call('CLIENT', 'KILL', 'TYPE', 'pubsub')
         return (await own.metric(other!, 'service_nodes_gone_total')) > 0
       })

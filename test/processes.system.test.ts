@@ -19,7 +19,7 @@ beforeAll(async () => {
 })
 afterAll(() => redis.close())
 
-/** Control and one node as processes of their own, each as its own user of one Redis. */
+/** Starts control as a process. Returns a function that starts nodes. Control and nodes are different users of one Redis. */
 async function deployment() {
   const control = runProgram(['control'], {
     REDIS_URL: redisUrls.control,
@@ -53,7 +53,7 @@ async function deployment() {
   return { startNode, node_env: nodeEnv, credentials: { projectId, token }, key_id: keyId, revoke }
 }
 
-/** Joins as soon as the room can be had: a dead owner's lease has to run out first. */
+/** Joins when the room is available: the lease of a dead owner must expire first. */
 const joinCounter = async (wsUrl: string, credentials: { projectId: string; token: string }) => {
   const client = await connect(wsUrl, credentials)
   return vi.waitFor(
@@ -63,7 +63,7 @@ const joinCounter = async (wsUrl: string, credentials: { projectId: string; toke
 }
 
 describe('a node as a process', () => {
-  it('is the only one with its NODE_ID: another is refused with 2, and it goes on unharmed', async () => {
+  it('continues when a second process starts with its NODE_ID, which exits with code 2', async () => {
     const { startNode, node_env: nodeEnv, credentials } = await deployment()
     const name = { NODE_ID: 'the-one', NODE_LEASE_MS: '2000' }
     const first = await startNode(name)
@@ -84,7 +84,7 @@ describe('a node as a process', () => {
     client.close()
   })
 
-  it('ends at once, with 3, when another has taken its NODE_ID while it stood still', async () => {
+  it('exits with code 3 when another process has taken its NODE_ID while it was suspended', async () => {
     const { startNode, credentials } = await deployment()
     const first = await startNode({ NODE_ID: 'the-one' })
     const before = await joinCounter(first.ws_url, credentials)
@@ -102,10 +102,10 @@ describe('a node as a process', () => {
   })
 })
 
-/** What Redis has refused to anyone so far. */
+/** Returns the commands that Redis has refused. */
 const refusals = () => asAdmin(redis.url, (admin) => admin.call('ACL', 'LOG'))
 
-/** Tries a command as a user; what it answers when it is refused, or that it was not. */
+/** Sends a command as a user. Returns the error, or a text if the command succeeds. */
 async function refusal(url: string, command: string, ...args: string[]): Promise<string> {
   const client = new Redis(url, { retryStrategy: () => null })
   try {
@@ -119,8 +119,8 @@ async function refusal(url: string, command: string, ...args: string[]): Promise
 }
 
 describe('the two users of Redis', () => {
-  // Game code runs in nodes: with a node's password, it must not be able to let in a player whom control has shut out.
-  it('have every right they need, and neither can do what is the other’s', async () => {
+  // Game code runs in nodes. With a node's password, it must not be able to admit a revoked player.
+  it('have all rights that they need, and no rights of the other user', async () => {
     const { startNode, credentials, key_id: keyId, revoke } = await deployment()
     const first = await startNode()
     const second = await startNode()
@@ -151,6 +151,6 @@ describe('the two users of Redis', () => {
       refusal(node, 'FLUSHALL'),
       refusal(control, 'CONFIG', 'SET', 'maxmemory', '1'),
     ])
-    for (const said of tries) expect(said).toMatch(/^NOPERM/)
+    for (const error of tries) expect(error).toMatch(/^NOPERM/)
   })
 })

@@ -153,7 +153,7 @@ describe('client.queue', () => {
     },
   )
 
-  it('tells a queue which of its own matches the player has left, and no match of another queue', async () => {
+  it('sends the queue the match that the player has left, and no match of another queue', async () => {
     const asked: unknown[] = []
     const join = async (type: string, { seen }: { seen?: string }) => {
       asked.push([type, seen])
@@ -171,15 +171,15 @@ describe('client.queue', () => {
     ])
   })
 
-  it('tells how long the ticket waits, and how many tickets there are', async () => {
+  it('shows the waiting time and the number of waiting tickets', async () => {
     const ada = await queue('ada', 1200)
-    const told: unknown[] = []
-    ada.onChange((status) => told.push(status))
+    const statuses: unknown[] = []
+    ada.onChange((status) => statuses.push(status))
     await queue('bob', 3000)
     await t.advance(3000)
     expect(ada.waiting).toBe(2)
     expect(ada.waitedMs).toBeGreaterThanOrEqual(3000)
-    expect(told.at(-1)).toMatchObject({ waiting: 2 })
+    expect(statuses.at(-1)).toMatchObject({ waiting: 2 })
   })
 
   it('matches within 1.2 s of the second ticket', async () => {
@@ -252,7 +252,7 @@ describe('client.queue', () => {
     expect(new Set(rooms).size).toBe(1)
   })
 
-  it('rejects a party of no size that a match can have', async () => {
+  it('rejects a party whose size no match can have', async () => {
     const client = withQueues({} as never)
     await expect(client.party({ size: 0 })).rejects.toMatchObject({ code: 'invalid_options' })
     const big = await t.queue('ranked', { elo: 1 }, { sub: 'ada' }, { party: `9-${'a'.repeat(32)}` })
@@ -276,12 +276,12 @@ describe('A queue whose owner is killed', () => {
   })
 
   it.each(Array.from({ length: 12 }, (_, i) => 80 + i * 6))(
-    'makes exactly one match when it dies at step %d ms of a match',
+    'makes exactly one match when it dies %d ms into a match',
     async (ms) => {
-      // The third keeps the queue in use.
+      // The third ticket keeps the queue alive.
       const other = await queue('cleo', 90_000)
       const tickets = [await queue('ada', 1200), await queue('bob', 1900)]
-      // They fit after 65 s. Within the steps, the match is found, its room is made, and the players are told.
+      // The tickets fit after 65 s. In the following milliseconds, the queue finds the match, makes its room, and notifies the players.
       await t.advance(64_800)
       await t.advance(ms)
       await t.killOwner(other)

@@ -20,19 +20,17 @@ import { startTyped } from './support/program.ts'
 import { freePort } from './support/redis-server.ts'
 import { newFolder } from './support/run-folder.ts'
 
-/** What the README and the guides show is what runs. */
-
 const root = ROOT
 const run = promisify(execFile)
 
-/** What the snippets of a client leave to the reader. */
+/** Functions that the snippets of a client leave to the reader. */
 const GIVEN = `
 declare function draw(hp: Readonly<Record<string, number>>, hand?: readonly number[]): void
 declare function shake(target: string, power: number): void
 export {}
 `
 
-/** How long the compiler may take, several times, on a busy machine. */
+/** Time limit for several runs of the compiler, on a busy machine. */
 const COMPILES_MS = 90_000
 
 let folder = ''
@@ -62,7 +60,7 @@ beforeAll(async () => {
     types: ['node'],
     typeRoots: [`${root}node_modules/@types`],
     noUnusedLocals: false,
-    // The compiler looks once at what all snippets import.
+    // The compiler checks the imports of all snippets only once.
     incremental: true,
     tsBuildInfoFile: 'checked.json',
   }
@@ -79,7 +77,7 @@ async function write(files: Readonly<Record<string, string>>): Promise<void> {
   }
 }
 
-/** What the compiler has against a program that is made of these files. */
+/** Compiles a program of these files. Returns the errors. */
 async function complaints(files: Readonly<Record<string, string>>): Promise<string> {
   await write(files)
   const compiler = join(root, 'node_modules/typescript/bin/tsc')
@@ -89,7 +87,7 @@ async function complaints(files: Readonly<Record<string, string>>): Promise<stri
 }
 
 describe('the README', { timeout: COMPILES_MS }, () => {
-  it('has a room and a client whose types fit together', async () => {
+  it('has a room and a client with matching types', async () => {
     expect(await complaints({ 'client.ts': `${readmeClient}\n${GIVEN}` })).toBe('')
     const wrong = readmeClient.replace('{ card: 0 }', "{ card: 'ace' }")
     expect(await complaints({ 'client.ts': `${wrong}\n${GIVEN}` })).toMatch(/client\.ts.*error TS/)
@@ -97,7 +95,7 @@ describe('the README', { timeout: COMPILES_MS }, () => {
 
   it('has a room and a client that play', async () => {
     const { projectId, token } = await service.login()
-    // The snippet as it stands, but for where the service is and the functions it leaves to the reader.
+    // The snippet without changes, except for the address of the service. The test provides the functions that it leaves to the reader.
     const program = `
       import { writeFileSync } from 'node:fs'
       const seen: unknown[] = []
@@ -125,7 +123,7 @@ describe('the README', { timeout: COMPILES_MS }, () => {
     expect([power > 0, hands]).toEqual([true, 1])
   })
 
-  it('has calls of the control API that it answers', async () => {
+  it('has calls that the control API answers', async () => {
     const [shell] = codeOf('README.md', 'sh', 'Tokens')
     const calls = shell!.trim().replaceAll('\\\n', '').split('\n')
     const call = async (line: string, projectId = '') => {
@@ -143,8 +141,8 @@ describe('the README', { timeout: COMPILES_MS }, () => {
   })
 })
 
-describe('npm start, as it is typed', () => {
-  it('serves all that the README has in its table, at the ports that it says unless told otherwise', async () => {
+describe('npm start', () => {
+  it('serves all addresses in the table of the README, whose ports are the defaults', async () => {
     const [begin] = codeOf('README.md', 'sh', 'roomful')
     const { names, examples, control, websocket, admin } = await started(
       begin!.match(/(?<=&& )npm start/)![0],
@@ -156,7 +154,7 @@ describe('npm start, as it is typed', () => {
     for (const name of names) expect(textOf('README.md')).toContain(`://localhost:${defaults[name]}`)
   })
 
-  it('is put under load as docs/loadtest.md says', async () => {
+  it('passes the load test of docs/loadtest.md', async () => {
     const [serve, load] = codeOf('docs/loadtest.md', 'sh', 'Against a running service')
     const { control, websocket, admin } = await started(serve!)
     const out = join(folder, 'report')
@@ -169,23 +167,23 @@ describe('npm start, as it is typed', () => {
   })
 })
 
-/** What a new user has in the environment. */
+/** Environment of a new user. */
 const bare = { PATH: process.env.PATH!, HOME: process.env.HOME!, TMPDIR: process.env.TMPDIR! }
 
-/** Types a command that starts a service, in the repository; resolves once it serves, at free ports. It ends with the test. */
+/** Runs a command that starts a service in the repository, at free ports. Resolves when it is ready. It ends with the test. */
 async function started(command: string) {
   const names = ['EXAMPLES_PORT', 'CONTROL_PORT', 'WS_PORT', 'ADMIN_PORT']
   const free = await Promise.all(names.map(async (name) => [name, String(await freePort())] as const))
   const ports: Readonly<Record<string, string>> = Object.fromEntries(free)
   const program = startTyped(command, root, ports)
   onTestFinished(program.end)
-  // Not by its games: it has none where it plays rooms of a folder.
+  // Not the line of its games: a service of the rooms in a folder has none.
   await program.said(/dev ready/)
   const [examples, control, websocket, admin] = names.map((name) => `http://127.0.0.1:${ports[name]}`)
   return { names, examples: examples!, control: control!, websocket: websocket!, admin: admin! }
 }
 
-/** Guides that show a room, and tests of it. */
+/** Guides with a room and tests of it. */
 const TESTED: readonly (readonly [page: string, roomFile: string, passed: number])[] = [
   ['docs/guides/testing-rooms.md', 'rooms/duel.ts', 6],
   ['docs/guides/reconnecting.md', 'rooms/dice.ts', 3],
@@ -193,11 +191,11 @@ const TESTED: readonly (readonly [page: string, roomFile: string, passed: number
   ['docs/guides/hidden-information.md', 'rooms/cards.ts', 1],
 ]
 
-/** Paths of the files below `shown`, where each page has its own folder. */
+/** Puts the files below `shown`, in one folder for each page. */
 const below = (page: string, files: readonly (readonly [name: string, text: string])[]) =>
   files.map(([name, text]) => [`shown/${basename(page, '.md')}/${name}`, text] as const)
 
-/** The room of a guide, and the code that goes with it. */
+/** Returns the files of a guide: its room and its other blocks. */
 const testedCode = ([page, roomFile]: (typeof TESTED)[number]) => {
   const [room, ...others] = codeOf(page, 'ts')
   const named = others.map(
@@ -207,8 +205,8 @@ const testedCode = ([page, roomFile]: (typeof TESTED)[number]) => {
 }
 
 describe('the guides', { timeout: COMPILES_MS }, () => {
-  // All in one program: the compiler looks once at what they import.
-  it('show code that fits the package', async () => {
+  // One program, so that the compiler checks the imports only once.
+  it('have code that compiles with the package', async () => {
     const shown = [
       'docs/rooms.md',
       'docs/client.md',
@@ -219,7 +217,7 @@ describe('the guides', { timeout: COMPILES_MS }, () => {
     const files = shown.flatMap((page) => {
       const code = codeOf(page, 'ts')
       expect(code.length, page).toBeGreaterThan(0)
-      // A block that imports nothing goes on with what the first one has brought.
+      // A block without imports uses those of the first block.
       const imports = (code[0]!.match(/^import .*$/gm) ?? []).join('\n')
       return code.map((block, index) => {
         const whole = index === 0 || /^import /m.test(block) ? block : `${imports}\n${block}`
@@ -274,7 +272,7 @@ describe('the guides', { timeout: COMPILES_MS }, () => {
     expect(shown).toEqual(written.map((name) => textOf(`deploy/create/${name}`)))
   })
 
-  it('show tests that pass', async () => {
+  it('have tests that pass', async () => {
     const files = Object.fromEntries(TESTED.flatMap(testedCode))
     await write(files)
     onTestFinished(() => rm(join(folder, 'shown'), { recursive: true }))
@@ -289,7 +287,7 @@ describe('the guides', { timeout: COMPILES_MS }, () => {
   })
 })
 
-/** The anchors of a page. */
+/** Returns the anchors of a page. */
 const headings = (text: string): string[] =>
   [...text.matchAll(/^#+ (.*)$/gm)].map(([, title]) => anchorOf(title!))
 
@@ -298,14 +296,14 @@ interface Manifest {
   readonly scripts: Readonly<Record<string, string>>
 }
 const manifest: Manifest = JSON.parse(textOf('package.json'))
-/** Of the games that `npm create roomful` makes, which guides are about as well. */
+/** Manifest of the games from `npm create roomful`. Guides are also about them. */
 const game: Manifest = JSON.parse(textOf('deploy/create/templates/vanilla/package.json'))
 const values = parse(textOf('deploy/helm/roomful/values.yaml'))
 const known = new Set<string>(variables().map(([name]) => name))
 const isVariable = (name: string): boolean => known.has(name.replace(/_FILE$/, ''))
 const exists = (path: string): boolean => existsSync(join(ROOT, path))
 
-/** Names in commands, and whether there is such a one. */
+/** Patterns of names in commands, each with a check that the name exists. */
 const NAMES: readonly (readonly [pattern: RegExp, isThere: (name: string) => boolean])[] = [
   [/\bnpm run ([\w:-]+)/g, (script) => script in manifest.scripts || script in game.scripts],
   [/(?:^|\s)(deploy\/(?!\.env)[\w./-]*\w)/gm, exists],
@@ -330,7 +328,7 @@ const blocks = pages().flatMap((page) => blocksOf(page))
 const written = (language: string) => blocks.filter((block) => block.language === language)
 const place = ({ page, line, heading }: Block) => `${page}:${line} (under "${heading}")`
 
-/** What pages tell people to type names only what is there. Many blocks are run besides, here, by runbooks.system.test.ts and the tests in deploy/. */
+/** Checks the names in all blocks. This file, runbooks.system.test.ts and the tests in deploy/ also run many of the blocks. */
 describe('the pages', () => {
   it('name close codes that the protocol has', () => {
     const codes: readonly number[] = Object.values(CLOSE)
@@ -339,7 +337,7 @@ describe('the pages', () => {
         expect.soft(codes, page).toContain(Number(code))
   })
 
-  it('have commands that name what is there, and variables that are read', () => {
+  it('have commands with existing names and variables', () => {
     for (const block of written('sh')) {
       const { page, code } = block
       expect.soft(spawnSync('bash', ['-n', '-c', code]).status, place(block)).toBe(0)
@@ -356,9 +354,9 @@ describe('the pages', () => {
     for (const page of pages()) expect.soft(inlineCode(page).flatMap(missingIn), page).toEqual([])
   })
 
-  it('have code of at most 90 columns, as have the rooms of the examples, which pages show without cutting it', () => {
+  it('have code of at most 90 columns, also the rooms of the examples, which pages show', () => {
     const shown = blocks
-      // The rules of a Redis user are one line.
+      // The rules of a Redis user must be on one line.
       .filter(({ page }) => page !== 'docs/redis.md')
       .map((block) => [block.code, place(block)] as const)
     const rooms = GAMES.map((game) => `examples/${game}/room.ts`).map((path) => [textOf(path), path] as const)
@@ -366,7 +364,7 @@ describe('the pages', () => {
       expect.soft(Math.max(...code.split('\n').map((line) => line.length)), where).toBeLessThanOrEqual(90)
   })
 
-  it('show Dockerfiles, YAML and JSON that can be read', () => {
+  it('have valid Dockerfiles, YAML and JSON', () => {
     for (const block of written('dockerfile')) {
       expect(validate(block.code), place(block)).toEqual([])
       for (const [, name] of block.code.matchAll(/^ENV ([A-Z_]+)=/gm)) expect(name).toSatisfy(isVariable)
@@ -374,7 +372,7 @@ describe('the pages', () => {
     for (const block of written('yaml')) expect(parse(block.code), place(block)).toEqual(expect.any(Object))
   })
 
-  it('link to pages and headings that are there', async () => {
+  it('link to existing pages and headings', async () => {
     const broken: string[] = []
     for (const page of pages()) {
       for (const link of linksOf(textOf(page))) {

@@ -14,8 +14,6 @@ import { startService } from './support/cluster.ts'
 import { type Block, blocksOf, ROOT } from './support/pages.ts'
 import { newFolder } from './support/run-folder.ts'
 
-/** The code of docs/recipes.md, as it stands there, played by real clients. */
-
 type AnyRoom = Room<TypedRoom<UntypedRoom>>
 interface Lobby {
   playNow(): Promise<AnyRoom>
@@ -52,7 +50,7 @@ const isRoom = ({ code }: Block): boolean => code.includes('defineRoom')
 const fileOf = (block: Block): string =>
   join(folder, `${block.heading.replaceAll(' ', '-')}-${isRoom(block) ? 'room' : 'page'}.ts`)
 
-/** A room of a recipe, and a way to let players join it: one client each. */
+/** Starts a room of a recipe. `join` joins a player with a client. */
 async function play(type: string) {
   const t = (await testRooms([rooms.get(type)! as never])) as unknown as TestRooms
   games.push(t)
@@ -64,7 +62,7 @@ async function play(type: string) {
   return { t, join }
 }
 
-/** What the page's part of a recipe exports. */
+/** Imports the page of a recipe. */
 const pageOf = <T>(heading: string): Promise<T> =>
   import(fileOf(blocks.find((block) => block.heading === heading && !isRoom(block))!))
 
@@ -88,7 +86,7 @@ it('lobby and private rooms: takes at most 15 lines of room and page', () => {
   expect([finds.length, lines.length]).toEqual([4, 15])
 })
 
-it('lobby and private rooms: lists open games until they start, and leads friends to each other by a code', async () => {
+it('lobby and private rooms: lists open games until they start, and friends join by a code', async () => {
   const { lobby } = await pageOf<{
     lobby: (client: Client, show: (rows: readonly object[]) => void) => Lobby
   }>('Lobby and private rooms')
@@ -119,7 +117,7 @@ it('lobby and private rooms: lists open games until they start, and leads friend
   await eve.shows([])
 })
 
-it('ready check: starts when all are ready, and one who is away is not', async () => {
+it('ready check: starts when all are ready, and a disconnected player is not', async () => {
   const { t, join } = await play('ready-check')
   const [ann, bob, eve] = [await join('ann'), await join('bob'), await join('eve')]
   await ann.send('ready', true)
@@ -134,7 +132,7 @@ it('ready check: starts when all are ready, and one who is away is not', async (
   await expect(join('late')).rejects.toMatchObject(refused('the match has started'))
 })
 
-it('host and kick: the host kicks and bans, and its leave makes another host', async () => {
+it('host and kick: the host kicks and bans, and another member becomes host when it leaves', async () => {
   const { t, join } = await play('hosted')
   const [ann, bob, eve] = [await join('ann'), await join('bob'), await join('eve')]
   await expect(bob.send('kick', { id: eve.memberId, ban: true })).rejects.toMatchObject(
@@ -150,7 +148,7 @@ it('host and kick: the host kicks and bans, and its leave makes another host', a
   expect(stateOf(back)).toEqual({ host: bob.memberId, banned: [] })
 })
 
-it('rematch: begins when both want it, whatever happens between', async () => {
+it('rematch: starts when both players want it, also after the death of the owner', async () => {
   const { t, join } = await play('rematch')
   const [ann, bob] = [await join('ann'), await join('bob')]
   await expect(ann.send('again', null)).rejects.toMatchObject(refused('the round is not over'))
@@ -162,7 +160,7 @@ it('rematch: begins when both want it, whatever happens between', async () => {
   expect(stateOf(bob)).toEqual({ round: 2, points: {}, winner: '', again: [] })
 })
 
-it('spectators: watch, may not move, and can take a seat that is free', async () => {
+it('spectators: watch, may not move, and can take a free seat', async () => {
   const { t, join } = await play('watched')
   const [ann, bob, eve] = [await join('ann'), await join('bob'), await join('eve', { watch: true })]
   await ann.send('move', null)
@@ -194,7 +192,7 @@ it('chat: limits the rate, and mutes a player, also after it joins again', async
   expect(stateOf(bob).lines).toMatchObject({ 0: { from: 'bob', text: 'line 0' }, 5: { text: 'sorry' } })
 })
 
-it('countdown: ends at its time, although its node has died, and the page shows the seconds', async () => {
+it('countdown: ends in time after the death of the owner, and the page shows the seconds', async () => {
   const { secondsLeft } = await pageOf<{ secondsLeft(state: object, now: number): number }>('Countdown')
   const { t, join } = await play('countdown')
   const ann = await join('ann')
@@ -208,7 +206,7 @@ it('countdown: ends at its time, although its node has died, and the page shows 
   expect([stateOf(ann).phase, secondsLeft(stateOf(ann), t.now)]).toEqual(['over', 0])
 })
 
-it('reconnect from another device: goes on with the seat, and the older device says so', async () => {
+it('reconnect from another device: continues with the seat, and the older device shows a message', async () => {
   const { tellWhyOver } = await pageOf<{ tellWhyOver(room: AnyRoom, show: (text: string) => void): void }>(
     'Reconnect from another device',
   )
@@ -224,7 +222,7 @@ it('reconnect from another device: goes on with the seat, and the older device s
   expect(shown).toEqual(['You are playing on another device.'])
 })
 
-it('drawing: sends what the pointer did 20 times a second, and a newcomer sees it', async () => {
+it('drawing: sends the strokes 20 times a second, and a new member sees them', async () => {
   const { pen } = await pageOf<{ pen(room: AnyRoom): (x: number, y: number) => void }>(
     'Drawing at 20 strokes a second',
   )
@@ -253,7 +251,7 @@ it('drawing: sends what the pointer did 20 times a second, and a newcomer sees i
   await expect(bob.send('stroke', [[-1, 0]])).rejects.toMatchObject({ code: 'invalid_payload' })
 })
 
-it('coins from the backend: an order counts once, also if the node dies, and only coins that are there are spent', async () => {
+it('coins from the backend: an order counts once, also after the death of the owner, and a player cannot spend more than it has', async () => {
   const { t, join } = await play('shop')
   const { paid } = await pageOf<{
     paid: (game: object, order: string, sub: string, coins: number) => Promise<{ total: number }>
@@ -274,7 +272,7 @@ it('coins from the backend: an order counts once, also if the node dies, and onl
   expect(stateOf(ann)).toEqual({ coins: { ann: 3 } })
 })
 
-it('final scores: reach the backend although players have left, and only with a signature', async () => {
+it('final scores: reach the backend after the players have left, and only with a signature', async () => {
   type Save = (match: string, points: object) => Promise<void>
   const { matchOver } = await pageOf<{
     matchOver: (request: Request, secret: string, save: Save) => Promise<Response>
@@ -306,7 +304,7 @@ it('final scores: reach the backend although players have left, and only with a 
   await expect(matchOver(forged, secret, save)).rejects.toBeInstanceOf(InvalidNotice)
 })
 
-it('bans: end the sessions of the player, and the page gets the reason', async () => {
+it('bans: end the sessions of the player, and the page shows the reason', async () => {
   const { ban } = await pageOf<{
     ban: (game: Backend, sub: string, days: number) => Promise<void>
   }>('Bans')

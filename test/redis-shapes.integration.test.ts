@@ -7,7 +7,7 @@ import { type RedisCluster, startRedisCluster, startRedisSentinel } from './supp
 const MASTERS = 3
 const JOURNALS = ['ledger-journal:a', 'ledger-journal:b', 'ledger-journal:c']
 
-/** Rooms of a project of which each master of a Cluster has one. */
+/** Returns ids of rooms, one for each master of a Cluster. */
 async function oneOnEach(redis: RedisCluster, projectId: string): Promise<string[]> {
   const rooms = new Map<object, string>()
   for (let i = 0; rooms.size < MASTERS; i++) {
@@ -20,7 +20,7 @@ async function oneOnEach(redis: RedisCluster, projectId: string): Promise<string
   return [...rooms.values()]
 }
 
-/** Resolves when every master writes journals and has messages of nodes for its own slots, and none for all servers. */
+/** Waits until each master gets journals and sharded messages of nodes. Expects no messages to all servers. */
 async function spread(redis: RedisCluster): Promise<void> {
   const read = () =>
     Promise.all(
@@ -39,7 +39,7 @@ async function spread(redis: RedisCluster): Promise<void> {
   for (const calls of await read()) expect(calls('publish')).toBe(0)
 }
 
-/** Each plays a ledger over two nodes, while a master of the store is killed and its replica takes its place. */
+/** Deployments of Redis. In the test, a master is killed, and its replica takes over. */
 const SHAPES = {
   'a Redis Cluster of three masters': async () => {
     const redis = await startRedisCluster({ masters: MASTERS, replicas: 1 })
@@ -57,7 +57,7 @@ const SHAPES = {
 }
 
 describe.each(Object.entries(SHAPES))('nodes on %s', (_, start) => {
-  it('play together, and go on by themselves when a master is killed', async () => {
+  it('share rooms, and continue automatically when a master is killed', async () => {
     const { redis, rooms, isSpread, kill } = await start()
     onTestFinished(() => redis.close())
     const cluster = await TestCluster.start({ redis: { url: redis.url }, leaseMs: 1000 })
@@ -72,10 +72,10 @@ describe.each(Object.entries(SHAPES))('nodes on %s', (_, start) => {
     const stops = everyone.map((player) => player.play(50))
     const farther = (by: number) => {
       const goals = new Map(everyone.map((player) => [player, player.acked + by]))
-      // Sentinels that do not agree at once vote again some seconds later.
+      // Sentinels that do not agree in the first vote repeat it some seconds later.
       const agreedMs = 40_000
       return until(
-        'everyone plays on',
+        'all continue',
         async () => everyone.every((player) => player.acked >= goals.get(player)!),
         agreedMs,
       )

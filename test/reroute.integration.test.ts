@@ -6,24 +6,24 @@ import { type ClusterNode, type LocalNode, sharedCluster, type TestCluster } fro
 import type { Player } from './support/cluster-player.ts'
 import { freePort, until } from './support/redis-server.ts'
 
-/** What happens to the first connection that a client opens at the node of its rooms, or to the one that it replaces. */
+/** Fault of the first rerouted connection of a client, or of the connection that it replaces. */
 type Fault =
   | 'none'
   | 'cannot be opened'
   | 'is cut before hello'
-  | 'is cut behind hello, before the compare-and-set'
-  | 'is cut behind the compare-and-set, before welcome'
-  | 'is cut behind welcome'
+  | 'is cut after hello, before the compare-and-set'
+  | 'is cut after the compare-and-set, before welcome'
+  | 'is cut after welcome'
   | 'replaces one that is cut'
   | 'replaces one whose node is cut off'
 
-/** The ways of one client: where connections go, and what goes wrong with the first that is rerouted. */
+/** Network of one client, with a fault of its first rerouted connection. */
 class Network {
   readonly WebSocket: NonNullable<ConnectOptions['WebSocket']>
-  /** Connections to another address than that which the client was given. */
+  /** Number of connections to other addresses than `home`. */
   rerouted = 0
 
-  /** `hold`: keeps a node from its store. */
+  /** `hold`: holds the data between a node and its store. */
   constructor(home: () => string, fault: Fault = 'none', hold: (held: boolean) => void = () => {}) {
     const network = this
     let last: WebSocket | undefined
@@ -44,12 +44,12 @@ class Network {
         if (event !== 'message') return super.emit(event, ...args)
         const frame = Buffer.from(args[0] as ArrayBuffer)
         const welcome = frame[1] === SERVER_OPCODES.welcome
-        if (welcome && this.#fault === 'is cut behind the compare-and-set, before welcome') {
+        if (welcome && this.#fault === 'is cut after the compare-and-set, before welcome') {
           this.terminate()
           return false
         }
         const heard = super.emit(event, ...args)
-        if (welcome && this.#fault === 'is cut behind welcome') this.terminate()
+        if (welcome && this.#fault === 'is cut after welcome') this.terminate()
         return heard
       }
 
@@ -59,12 +59,12 @@ class Network {
           return false
         }
         if (this.#fault === 'replaces one whose node is cut off') hold(true)
-        const cutsEarly = this.#fault === 'is cut behind hello, before the compare-and-set'
+        const cutsEarly = this.#fault === 'is cut after hello, before the compare-and-set'
         if (cutsEarly) hold(true)
         const heard = super.emit('open')
         if (this.#fault === 'replaces one that is cut') this.#before?.terminate()
         if (cutsEarly)
-          // The node has read the hello, and cannot write.
+          // After 100 ms, the node has read the hello, but cannot write to its store.
           setTimeout(() => {
             this.terminate()
             hold(false)
@@ -79,7 +79,7 @@ class Network {
 describe('direct routing', () => {
   const cluster = sharedCluster({ leaseMs: 2000, perTest: true })
 
-  /** A node with an address of its own. */
+  /** Starts a node with an address for clients. */
   const addressed = async (): Promise<LocalNode> => {
     const wsPort = await freePort()
     const [node] = await cluster.local(1, { wsPort, advertiseUrl: `ws://127.0.0.1:${wsPort}` })
@@ -95,7 +95,7 @@ describe('direct routing', () => {
   ): Promise<Player> =>
     cluster.player(login, roomId, at, { connect: { WebSocket: network.WebSocket, reroute } })
 
-  /** What every member of a journal room may count on, however it is connected. */
+  /** Expects that a journal room has applied all messages once and in order, and that all members have its state. */
   const expectIntact = async (roomId: string, players: readonly Player[]): Promise<void> => {
     const room = await cluster.room(roomId)
     const state = room!.state as Player['room']['state']
@@ -105,7 +105,7 @@ describe('direct routing', () => {
       expect(player.room.status).toBe('joined')
       expect(player.acked).toBe(player.sent)
       expect(state.accounts[player.id]).toEqual({ count: player.sent, last: player.sent })
-      await until('everyone has the same state', async () => player.room.state.total === state.total)
+      await until('all have the same state', async () => player.room.state.total === state.total)
       expect(player.room.state).toEqual(state)
       expect(player.client.stats.resyncs).toEqual({ sequence: 0, checksum: 0, unasked: 0 })
       for (const other of players) {
@@ -116,22 +116,22 @@ describe('direct routing', () => {
     }
   }
 
-  it('brings clients to the node of their rooms: nothing is lost or doubled, and no one notices', async () => {
+  it('moves clients to the node of their rooms without a lost or repeated message or a change of status', async () => {
     const [edge, owner] = [await addressed(), await addressed()]
     const login = await cluster.login()
     const roomId = 'ledger-journal:direct'
     const first = await join(login, roomId, owner, new Network(() => owner.wsUrl))
-    const come = (reroute?: ConnectOptions['reroute']) =>
+    const joinAtEdge = (reroute?: ConnectOptions['reroute']) =>
       join(login, roomId, edge, new Network(() => edge.wsUrl), reroute)
-    const players = await Promise.all(Array.from({ length: 12 }, () => come()))
-    const stayers = await Promise.all([come(false), come([])])
+    const players = await Promise.all(Array.from({ length: 12 }, () => joinAtEdge()))
+    const stayers = await Promise.all([joinAtEdge(false), joinAtEdge([])])
     const everyone = [first, ...players, ...stayers]
     const statuses: unknown[] = []
     const changes: unknown[] = []
     for (const { client } of everyone) client.onConnectionChange((status) => statuses.push(status))
     first.room.onMembersChange((members) => changes.push(members.length))
     const stops = everyone.map((player) => player.play(200))
-    await until('all have gone', async () => players.every(({ client }) => client.stats.moves === 1))
+    await until('all have moved', async () => players.every(({ client }) => client.stats.moves === 1))
     const crossed = () => cluster.metric(edge, 'service_room_traffic_total{what="input",way="bus"}')
     await Promise.all(stops.map((stop) => stop()))
     const before = await crossed()
@@ -148,7 +148,7 @@ describe('direct routing', () => {
     expect(sessions).toHaveLength(stayers.length)
   })
 
-  it('loses and doubles nothing when the connection is cut at any step of the change-over, under load', async () => {
+  it('loses and repeats no message when a connection is cut at any step of a move, under load', async () => {
     const [edge, owner] = [await addressed(), await addressed()]
     const login = await cluster.login()
     const roomId = 'ledger-journal:cut'
@@ -157,9 +157,9 @@ describe('direct routing', () => {
       'none',
       'cannot be opened',
       'is cut before hello',
-      'is cut behind hello, before the compare-and-set',
-      'is cut behind the compare-and-set, before welcome',
-      'is cut behind welcome',
+      'is cut after hello, before the compare-and-set',
+      'is cut after the compare-and-set, before welcome',
+      'is cut after welcome',
       'replaces one that is cut',
     ]
     let holds = 0
@@ -171,17 +171,17 @@ describe('direct routing', () => {
     const players = await Promise.all(networks.map((network) => join(login, roomId, edge, network)))
     const everyone = [first, ...players]
     const stops = everyone.map((player) => player.play(50))
-    await until('all were told', async () => networks.every(({ rerouted }) => rerouted > 0), 150_000)
+    await until('all were rerouted', async () => networks.every(({ rerouted }) => rerouted > 0), 150_000)
     const sent = everyone.map((player) => player.sent)
-    await until('everyone plays on', async () => everyone.every((player, i) => player.acked > sent[i]! + 20))
+    await until('all continue', async () => everyone.every((player, i) => player.acked > sent[i]! + 20))
     await Promise.all(stops.map((stop) => stop()))
     await expectIntact(roomId, everyone)
-    const went = players.map(({ client }) => client.stats.moves)
-    const goes: readonly Fault[] = ['none', 'is cut behind welcome', 'replaces one that is cut']
-    expect(went).toEqual([...faults, ...faults].map((fault) => (goes.includes(fault) ? 1 : 0)))
+    const moves = players.map(({ client }) => client.stats.moves)
+    const succeed: readonly Fault[] = ['none', 'is cut after welcome', 'replaces one that is cut']
+    expect(moves).toEqual([...faults, ...faults].map((fault) => (succeed.includes(fault) ? 1 : 0)))
   })
 
-  it('goes on where it was when the node of the rooms dies in the middle of it', async () => {
+  it('loses no message when the node of the rooms dies during a move', async () => {
     const edge = await addressed()
     const [owner] = await cluster.processes(1, { advertise: true })
     const login = await cluster.login()
@@ -192,15 +192,15 @@ describe('direct routing', () => {
     const players = await Promise.all(networks.map((network) => join(login, roomId, edge, network)))
     const everyone = [first, ...players]
     const stops = everyone.map((player) => player.play(50))
-    await until('the first have gone', async () => networks.some(({ rerouted }) => rerouted > 0))
+    await until('the first move', async () => networks.some(({ rerouted }) => rerouted > 0))
     owner!.kill()
     const sent = everyone.map((player) => player.sent)
-    await until('everyone plays on', async () => everyone.every((player, i) => player.acked > sent[i]! + 20))
+    await until('all continue', async () => everyone.every((player, i) => player.acked > sent[i]! + 20))
     await Promise.all(stops.map((stop) => stop()))
     await expectIntact(roomId, everyone)
   })
 
-  it('lets a session go though the word that another node has it is lost', async () => {
+  it('the old node drops a session when the message about its move is lost', async () => {
     const [edge, owner] = [await addressed(), await addressed()]
     const login = await cluster.login()
     const roomId = 'ledger-journal:deaf'
@@ -209,9 +209,12 @@ describe('direct routing', () => {
     const network = new Network(() => edge.wsUrl, 'replaces one whose node is cut off', cutOff)
     const player = await join(login, roomId, edge, network)
     const stops = [first, player].map((one) => one.play(50))
-    await until('it has gone', async () => player.client.stats.moves === 1)
+    await until('it has moved', async () => player.client.stats.moves === 1)
     edge.link.refuse(false)
-    await until('the old node has let it go', async () => (await cluster.runtime(edge)).sessions.length === 0)
+    await until(
+      'the old node has dropped the session',
+      async () => (await cluster.runtime(edge)).sessions.length === 0,
+    )
     await Promise.all(stops.map((stop) => stop()))
     await expectIntact(roomId, [first, player])
   })

@@ -24,8 +24,6 @@ import {
 } from './support/redis-server.ts'
 import { newFolder } from './support/run-folder.ts'
 
-/** What docs/operations.md tells operators to type is typed here, as it stands, at a real deployment. */
-
 const run = promisify(execFile)
 const root = fileURLToPath(new URL('..', import.meta.url))
 const OPERATIONS = 'docs/operations.md'
@@ -34,7 +32,7 @@ const page = textOf(OPERATIONS)
 const blocks = (text: string, language: string): string[] =>
   [...text.matchAll(new RegExp(`^\`\`\`${language}\\n(.*?)^\`\`\``, 'gms'))].map(([, code]) => code!)
 
-/** The commands under a heading, in order. */
+/** Returns the commands under a heading, in order. */
 function commands(heading: string): string[] {
   const found = codeOf(OPERATIONS, 'sh', heading)
   if (found.length === 0) throw new Error(`docs/operations.md has no commands under "${heading}"`)
@@ -46,7 +44,7 @@ let folder = ''
 let redis: RedisServer
 let control: Control
 let node: Program
-/** Every control process that was started. */
+/** All started control processes. */
 const controls: Program[] = []
 let wsUrl = ''
 let env: Record<string, string>
@@ -54,8 +52,8 @@ let env: Record<string, string>
 const PATIENCE = { timeout: 60_000, interval: 500 }
 const OPERATOR = { authorization: 'Bearer operator-of-the-runbooks' }
 const INTERNAL = 'internal-token-of-the-runbooks'
-const OLD_SECRET = 'the keyring secret that goes'
-const NEW_SECRET = 'the keyring secret that comes'
+const OLD_SECRET = 'the old keyring secret'
+const NEW_SECRET = 'the new keyring secret'
 
 beforeAll(async () => {
   for (const program of ['curl', 'jq']) programOr(program)
@@ -121,7 +119,7 @@ async function end({ program }: Control): Promise<void> {
   await program.ended
 }
 
-/** Runs a block of commands as it stands; what it prints. */
+/** Runs a block of commands without changes. Returns its output. */
 async function type(block: string, more: Record<string, string> = {}): Promise<string> {
   const { stdout } = await run('bash', ['-euo', 'pipefail', '-c', block], {
     cwd: folder,
@@ -130,7 +128,7 @@ async function type(block: string, more: Record<string, string> = {}): Promise<s
   return stdout
 }
 
-/** Cells of a table of `roomful admin`, without the headings. */
+/** Returns the cells of a table of `roomful admin`, without the headings. */
 const rowsOf = (out: string): string[][] =>
   out
     .trimEnd()
@@ -140,7 +138,7 @@ const rowsOf = (out: string): string[][] =>
 
 const call = (url: string, path: string, body?: object) => callControl(url, 'POST', path, body, OPERATOR)
 
-/** A project with a key, at a control process. */
+/** Creates a project with a key. */
 async function makeKey(url: string): Promise<{ PROJECT: string; KEY: string }> {
   const { id: PROJECT } = await call(url, '/projects', { name: 'runbooks' })
   const { id: KEY } = await call(url, `/projects/${PROJECT}/keys`, {})
@@ -153,7 +151,7 @@ const canIssue = (url: string, { PROJECT, KEY }: { PROJECT: string; KEY: string 
     () => false,
   )
 
-/** The names in a value, as paths; of a list those in its first. */
+/** Returns the paths of all names in a value. Of a list, only those in its first element. */
 function namesIn(value: unknown, path = ''): string[] {
   if (Array.isArray(value)) return namesIn(value[0], `${path}[]`)
   if (typeof value !== 'object' || value === null) return [path]
@@ -168,8 +166,8 @@ async function loginTo(url: string): Promise<{ token: string; PROJECT: string }>
   return { token: token!, PROJECT: PROJECT! }
 }
 
-describe('docs/operations.md, as it is typed', () => {
-  it('rotates a key, lists what is left of the old one, and revokes', async () => {
+describe('the commands of docs/operations.md', () => {
+  it('rotate a key, list the old key, and revoke it', async () => {
     const [rotate, list, revoke] = commands('Rotate a key')
     const key = await makeKey(control.url)
     const fresh = JSON.parse(await type(rotate!, key))
@@ -183,7 +181,7 @@ describe('docs/operations.md, as it is typed', () => {
     expect(await canIssue(control.url, key)).toBe(false)
   })
 
-  it('backs projects and keys up, and has them again in another Redis', async () => {
+  it('back up projects and keys, and restore them in another Redis', async () => {
     const [backup, restore] = commands('Back up and restore')
     const key = await makeKey(control.url)
     await type(backup!)
@@ -206,7 +204,7 @@ describe('docs/operations.md, as it is typed', () => {
     }
   })
 
-  it('changes the keyring secret in three steps, while control serves', async () => {
+  it('change the keyring secret in three steps, while control runs', async () => {
     const [rekey] = commands('Change a secret')
     const key = await makeKey(control.url)
     const url = asRedisUser(redis.url, 'roomful-control')
@@ -220,7 +218,7 @@ describe('docs/operations.md, as it is typed', () => {
     await Promise.all([both, swapped, done].map(end))
   })
 
-  it('changes the password of a user of Redis in two steps, of which its aclfile knows', async () => {
+  it('change the password of a Redis user in two steps, and save it to the aclfile', async () => {
     const [, accept, remove] = commands('Change a secret')
     const names = {
       REDIS_USER: 'roomful-node',
@@ -242,7 +240,7 @@ describe('docs/operations.md, as it is typed', () => {
     await type(accept!, { ...names, NEW_PASSWORD: names.OLD_PASSWORD })
   })
 
-  it('looks at a cluster, and at a room that may be stuck', async () => {
+  it('show the cluster and a room that may be stuck, and close the room', async () => {
     const { token, PROJECT } = await loginTo(control.url)
     const client = await connect(wsUrl, { projectId: PROJECT, token })
     const room = await client.join<typeof arena>('arena', { key: 'stuck' })
@@ -260,7 +258,7 @@ describe('docs/operations.md, as it is typed', () => {
     client.close()
   })
 
-  it('looks for rooms in a list, into a queue, at keys and at notices, and bans a player', async () => {
+  it('show a list, a queue, a room and notices, and ban a player', async () => {
     const { token, PROJECT } = await loginTo(control.url)
     const client = withQueues(await connect(wsUrl, { projectId: PROJECT, token }))
     const closed = new Promise((resolve) =>
@@ -280,7 +278,7 @@ describe('docs/operations.md, as it is typed', () => {
     const [calls] = commands('Calls of backends fail')
     const [dead, resend] = commands('Notices are not accepted')
     const [ban, unban] = commands('Ban a player')
-    // Rows are written, and copies of lists read, about once a second.
+    // Nodes write rows and read lists about once a second.
     const listed = `${PROJECT}/arena:listed`
     await vi.waitFor(async () => expect((await type(find!, which)).split(listed)).toHaveLength(3), PATIENCE)
     const tickets = /cards-ranked:default +1 +1 +node-1\n[\s\S]*"wins": 7/
@@ -293,7 +291,7 @@ describe('docs/operations.md, as it is typed', () => {
     expect(await type(unban!, which)).toMatch(/player-1 .* cheating\nplayer-1: not banned\n$/)
   })
 
-  it('cordons a node, ends a session, and disables and deletes a project', async () => {
+  it('cordon a node, end a session, and disable and delete a project', async () => {
     const [cordon] = commands('Cordon a node')
     expect(await type(cordon!)).toBe('node-1: cordoned\nnode-1: uncordoned\n')
     const [end, disable, remove] = commands('End a session, disable or delete a project')
@@ -311,7 +309,7 @@ describe('docs/operations.md, as it is typed', () => {
     expect(await type(remove!, { PROJECT })).toContain(`${PROJECT}: deleted, with 1 rooms`)
   })
 
-  it('shows a room that was put in quarantine, and puts it back', async () => {
+  it('show a room in quarantine, and put it back', async () => {
     const { token, PROJECT } = await loginTo(control.url)
     const which = { PROJECT, ROOM: 'counter:aside' }
     const client = await connect(wsUrl, { projectId: PROJECT, token })
@@ -320,7 +318,7 @@ describe('docs/operations.md, as it is typed', () => {
     const stem = `roomful:{room:${PROJECT}/counter:aside}`
     const admin = new Redis(env.OPERATOR_REDIS_URL!)
     try {
-      // As if its node had died, and a byte of what it left had changed.
+      // As if its node had died, and a byte of its snapshot had changed.
       const sound = (await admin.getBuffer(`${stem}:snapshot`))!
       const damaged = Buffer.from(sound)
       damaged[20]! ^= 1
@@ -354,13 +352,13 @@ describe('docs/operations.md, as it is typed', () => {
     ['Redis lost its data', /uptime_in_seconds:\d+[\s\S]*nobody has flushed it[\s\S]*appendonly/],
     ['Redis is full', /OK[\s\S]*maxmemory_policy:noeviction[\s\S]*keys/],
     ['Control fails', /ready[\s\S]*service_store_up 1/],
-  ])('%s: its commands tell what they are there for', async (heading, told) => {
-    let said = ''
-    for (const block of commands(heading)) said += await type(block)
-    expect(said).toMatch(told)
+  ])('of the runbook "%s" print its facts', async (heading, facts) => {
+    let output = ''
+    for (const block of commands(heading)) output += await type(block)
+    expect(output).toMatch(facts)
   })
 
-  it('has a cluster after a first deployment by hand', async () => {
+  it('start a cluster in a first deployment by hand', async () => {
     const [secrets, onControl, onNode, project] = commands('A first deployment') as [
       string,
       string,
@@ -381,7 +379,7 @@ describe('docs/operations.md, as it is typed', () => {
       CONTROL_PORT: port!,
       ADMIN_PORT: adminPort!,
       WS_PORT: wsPort!,
-      // The machines of a deployment do not have the shell of the operator.
+      // The machines of a deployment do not have the variables of the operator's shell.
       CONTROL_API_TOKENS: '',
       INTERNAL_TOKEN: '',
     }
@@ -409,7 +407,7 @@ describe('docs/operations.md, as it is typed', () => {
     }
   })
 
-  it('names every variable that its commands use, in the block to begin with or beside them', async () => {
+  it('use only variables that the first block exports or the text names', async () => {
     const [given] = commands('Procedures')
     const exported = (await type(`${given}\nexport -p`, { PATH: process.env.PATH! }))
       .split('\n')
@@ -431,21 +429,21 @@ describe('docs/operations.md, as it is typed', () => {
     expect([...new Set(missing)]).toEqual([])
   })
 
-  it('is joined by docs/reference.md, whose look at a node tells what the page shows', async () => {
+  it('in docs/reference.md print the fields of a node that the page shows', async () => {
     const { token, PROJECT } = await loginTo(control.url)
     const client = await connect(wsUrl, { projectId: PROJECT, token })
     await client.join('arena', { key: 'lobby-1' })
     const [look] = codeOf('docs/reference.md', 'sh', 'Admin')
     const [shown] = codeOf('docs/reference.md', 'json', 'Admin')
-    const told = JSON.parse(await type(look!.replace('http://127.0.0.1:9100', env.ADMIN_URL!)))
-    const [room] = told.rooms
+    const runtime = JSON.parse(await type(look!.replace('http://127.0.0.1:9100', env.ADMIN_URL!)))
+    const [room] = runtime.rooms
     expect(room.state.players).toBeDefined()
     delete room.state
-    expect(namesIn(told)).toEqual(namesIn(JSON.parse(shown!)))
+    expect(namesIn(runtime)).toEqual(namesIn(JSON.parse(shown!)))
     client.close()
   })
 
-  it('takes a node out, which ends by itself', async () => {
+  it('drain a node, which then exits', async () => {
     const [drain] = commands('Take a node out')
     expect(await type(drain!)).toBe('node-1: draining\n')
     expect(await node.ended).toBe(0)
@@ -453,7 +451,7 @@ describe('docs/operations.md, as it is typed', () => {
 })
 
 describe('the runbooks', () => {
-  it('ask Prometheus what it understands', async () => {
+  it('have valid Prometheus queries', async () => {
     const queries = blocks(runbooks, 'promql')
     const rules = queries.map((expr, i) => ({ record: `runbook:${i}`, expr }))
     const file = join(folder, 'queries.yml')

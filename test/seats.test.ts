@@ -4,8 +4,6 @@ import type { LeaveReason, Room } from '../client/index.ts'
 import { defineRoom } from '../dataplane/index.ts'
 import { testRooms } from './kit/index.ts'
 
-/** How seats end, and what happens to the seat of a player with two devices, as real clients on two nodes see it. */
-
 const match = defineRoom({
   type: 'match',
   reconnectSeconds: 5,
@@ -35,7 +33,7 @@ const match = defineRoom({
   },
 })
 
-/** Everything that a client hears from now on, in order. */
+/** Records the states, events and the end of a client's room, in order. */
 function listen(room: Room<typeof match>) {
   const heard: unknown[] = []
   room.onStateChange(({ winner, score }) => heard.push({ winner, score }))
@@ -52,7 +50,7 @@ async function game() {
 }
 
 describe('the last update of a room', () => {
-  it('reaches its players before they hear that it has closed', async () => {
+  it('reaches its players before the end of their seats', async () => {
     const { a, b } = await game()
     const heard = [listen(a), listen(b)]
     const scored = a.send('score', 3).then(() => a.state.score)
@@ -63,7 +61,7 @@ describe('the last update of a room', () => {
     expect([a.state.winner, b.state.hands]).toEqual([b.memberId, { [b.memberId]: [1] }])
   })
 
-  it('reaches a player who is kicked with it', async () => {
+  it('reaches a player that the same update kicks', async () => {
     const { t, a, b } = await game()
     const heard = listen(a)
     const scored = a.send('score', 3).then(() => a.state.score)
@@ -78,7 +76,7 @@ describe('a player whose connection was lost when its seat ended', () => {
   it.each([
     { end: 'kicked', text: 'no manners' },
     { end: 'closed', text: 'This client is not in match:default: closed.' },
-  ])('hears at its return that it was $end', async ({ end, text }) => {
+  ])('receives the reason $end at its resume', async ({ end, text }) => {
     const { t, a, b } = await game()
     const heard = listen(a)
     await t.drop(a)
@@ -89,7 +87,7 @@ describe('a player whose connection was lost when its seat ended', () => {
     expect(a.status).toBe('left')
   })
 
-  it('is a new member at its return, if the seat has expired', async () => {
+  it('is a new member after its resume, if the seat has expired', async () => {
     const { t, a, b } = await game()
     const before = a.memberId
     await t.drop(a)
@@ -136,28 +134,28 @@ async function twoPlayers() {
   return { t, phone, bob, join }
 }
 
-/** Why a client has left, as it was told. */
+/** Records the reason and the message of the end of a client's seat. */
 function ends(room: Room<typeof shared>): unknown[] {
-  const told: unknown[] = []
-  room.onLeave((reason, error) => told.push(reason, error?.message))
-  return told
+  const recorded: unknown[] = []
+  room.onLeave((reason, error) => recorded.push(reason, error?.message))
+  return recorded
 }
 
 describe('a player that joins with a second device', () => {
-  it('plays on with the same seat, and the first device is out for good', async () => {
+  it('continues with the same seat, and the first device loses the seat', async () => {
     const { t, phone, bob, join } = await twoPlayers()
-    const told = ends(phone)
+    const end = ends(phone)
     await phone.send('draw', 1)
     const laptop = await join('ada')
     expect(laptop.memberId).toBe(phone.memberId)
     await laptop.send('draw', 2)
     await t.advance(60_000)
-    expect(told).toEqual(['replaced', 'the player has joined with another session'])
+    expect(end).toEqual(['replaced', 'the player has joined with another session'])
     expect(laptop.state).toEqual({ joins: 2, leaves: 0, hands: { [phone.memberId]: [1, 2] } })
     expect(bob.members.map(({ id }) => id)).toEqual([phone.memberId, bob.memberId])
   })
 
-  it('keeps the seat when the owner of the room is killed, and when its own connection is lost', async () => {
+  it('keeps the seat when the owner of the room is killed, and when its connection is lost', async () => {
     const { t, phone, join } = await twoPlayers()
     const laptop = await join('ada')
     await t.killOwner()
@@ -171,29 +169,29 @@ describe('a player that joins with a second device', () => {
     expect([phone.status, laptop.status]).toEqual(['left', 'joined'])
   })
 
-  it('keeps the seat when the first device comes back, within its session or after it', async () => {
+  it('keeps the seat when the first device reconnects, within its session or after it', async () => {
     for (const awayMs of [1000, 300_000]) {
       const { t, phone, bob, join } = await twoPlayers()
-      const told = ends(phone)
+      const end = ends(phone)
       const seat = phone.memberId
       await t.drop(phone)
       const laptop = await join('ada')
       await t.advance(awayMs)
       await t.reconnect(phone)
       await t.advance(60_000)
-      expect([told[0], laptop.status, laptop.memberId], `${awayMs} ms`).toEqual(['replaced', 'joined', seat])
+      expect([end[0], laptop.status, laptop.memberId], `${awayMs} ms`).toEqual(['replaced', 'joined', seat])
       expect(bob.state, `${awayMs} ms`).toMatchObject({ joins: 2, leaves: 0 })
     }
   })
 })
 
 describe('a banned player', () => {
-  it('is out until the room takes the ban back, also after the death of the owner', async () => {
+  it('cannot join until the room removes the ban, also after the death of the owner', async () => {
     const { t, phone, bob, join } = await twoPlayers()
-    const told = ends(phone)
+    const end = ends(phone)
     await bob.send('ban', phone.memberId)
     await t.killOwner(bob)
-    expect(told).toEqual(['kicked', 'no manners'])
+    expect(end).toEqual(['kicked', 'no manners'])
     await expect(join('ada')).rejects.toMatchObject({ code: 'banned' })
     await bob.send('unban', 'ada')
     expect((await join('ada')).status).toBe('joined')

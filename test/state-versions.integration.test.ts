@@ -4,7 +4,7 @@ import { sharedCluster } from './support/cluster.ts'
 import { type Ledger, ledgerRoom } from './support/cluster-room.ts'
 
 const FIRST = ledgerRoom('journal')
-/** The same rooms, whose state has a field more since. */
+/** The same room type with an additional field in its state. */
 const SECOND: RoomDefinition = Object.freeze({
   ...FIRST,
   version: 2,
@@ -24,7 +24,7 @@ it('a rolling upgrade to a newer version of a state loses no message, and no old
   const stops = players.map((player) => player.play(20))
 
   const owners = () => Promise.all(ROOMS.map((room) => cluster.inspect(login, room)))
-  /** Migrated rooms that an old node has claimed. */
+  /** Migrated rooms that an old node has claimed. It must stay empty. */
   const wrong: string[] = []
   for (const { store } of old) {
     const { rooms } = store
@@ -40,7 +40,7 @@ it('a rolling upgrade to a newer version of a state loses no message, and no old
   await old[0]!.drain()
   const [second] = await upgraded()
   await old[1]!.drain()
-  // An upgrade is not always straight: while only an old node is there, what was migrated rests.
+  // The upgrade is interrupted: while only an old node runs, no node runs the migrated rooms.
   await Promise.all([first!.drain(), second!.drain()])
   const resting = (await owners()).filter((owner) => owner?.stateVersion === 2)
   expect(resting.length).toBeGreaterThan(0)

@@ -22,7 +22,7 @@ type Counts = Readonly<Record<string, number>>
 const cluster = sharedCluster({ redis: 'none', leaseMs: 30_000 })
 let node: LocalNode
 let login: Login
-/** Each command of the node for a session or a room, since the last look. */
+/** Commands of the node for sessions and rooms since the last call of `asked`. */
 const commands: string[] = []
 beforeAll(async () => {
   ;[node] = (await cluster.local(1, { rooms: [counter('journal'), counter('none')] })) as [LocalNode]
@@ -31,7 +31,7 @@ beforeAll(async () => {
   const [read, write] = [records.read.bind(records), records.write.bind(records)]
   const ofSession = (key: string): boolean => /^(session|quota):/.test(key)
   vi.spyOn(records, 'read').mockImplementation((keys) => {
-    // Each key is a command of its own.
+    // Each key is one command.
     commands.push(...keys.filter(ofSession).map(() => 'read'))
     return read(keys)
   })
@@ -50,10 +50,10 @@ beforeAll(async () => {
   }
 })
 
-/** What was asked since the last look, once as much was asked as is expected. */
+/** Waits for as many commands as expected. Returns the counts since the last call. */
 async function asked(expected: Counts): Promise<Counts> {
   const wanted = Object.values(expected).reduce((sum, count) => sum + count, 0)
-  await until('the store was asked', async () => commands.length >= wanted)
+  await until('the store has got the commands', async () => commands.length >= wanted)
   const counts: Record<string, number> = {}
   for (const name of commands.splice(0)) counts[name] = (counts[name] ?? 0) + 1
   return counts
@@ -73,13 +73,13 @@ async function join(durability: 'journal' | 'none') {
   return { client, welcome, position: { room_id, member_id, epoch, seq, settled: 0 } }
 }
 
-it('the store gets no more commands than these from clients that come, come back and go', async () => {
+it('the store gets only these commands for a join, a resume and a goodbye', async () => {
   await join('none')
   const newRoom = { write: 2, open: 1, reserve: 1 }
   expect(await asked(newRoom), 'into a new room').toEqual(newRoom)
 
   const { client, welcome, position } = await join('none')
-  expect(await asked({ write: 2 }), 'into a room that is there').toEqual({ write: 2 })
+  expect(await asked({ write: 2 }), 'into an existing room').toEqual({ write: 2 })
 
   const { session_id, resume_token } = welcome
   const back = await hello({ resume: { session_id, resume_token, rooms: [position] } })
@@ -92,7 +92,7 @@ it('the store gets no more commands than these from clients that come, come back
   expect(await asked({ remove: 1 }), 'a goodbye').toEqual({ remove: 1 })
 })
 
-it('the store gets one command for each flush of a journal, whatever is in it', async () => {
+it('the store gets one command for each flush of a journal', async () => {
   const { client, position } = await join('journal')
   await client.roundTrip()
   const newRoom = { write: 2, open: 1, reserve: 1, snapshot: 1 }

@@ -4,12 +4,12 @@ import { type Login, type NodeProcess, sharedCluster } from './support/cluster.t
 import { doorsSocket } from './support/cluster-player.ts'
 import type { looper } from './support/cluster-rooms/looper.ts'
 
-/** What members of other rooms may notice, as after a `kill -9`. */
+/** Longest pause for members of other rooms, as after `kill -9`. */
 const PAUSE_MS = 2000
 const FAILED = { code: 'room_logic_failed', message: "the room's logic failed" }
 
-// A process that is kept from running for longer than its lease is taken for dead before it can write down which message it was. On a
-// busy machine its watchdog, which counts its own ticks, may need more than two seconds for the 800 ms of the limit.
+// A process that is suspended for longer than its lease counts as dead before it has noted the message. On a busy machine, its watchdog,
+// which counts its own ticks, may need more than two seconds for the turn limit of 800 ms.
 const cluster = sharedCluster({ leaseMs: 8000 })
 let nodes: NodeProcess[]
 let login: Login
@@ -22,16 +22,10 @@ afterAll(() => {
   for (const client of clients) client.close()
 })
 
-/** Takes a seat by way of `node`. */
+/** Joins a room through `node`. */
 async function join(key: string, node: NodeProcess): Promise<Room<typeof looper>> {
   const { projectId, token } = login
-  let first = true
-  const doors = () => {
-    const at = first ? [node.wsUrl] : cluster.doors()
-    first = false
-    return at
-  }
-  const { WebSocket } = doorsSocket({ doors })
+  const { WebSocket } = doorsSocket({ doors: cluster.doorsFrom(node) })
   const client = await connect('ws://nowhere.invalid', { projectId, token, WebSocket })
   clients.push(client)
   return client.join<typeof looper>('looper', { key })
@@ -39,10 +33,10 @@ async function join(key: string, node: NodeProcess): Promise<Room<typeof looper>
 
 const alive = () => nodes.filter(({ open }) => open)
 
-/** The node that runs a room. */
+/** Returns the owner of a room. */
 const ownerOf = async (key: string) => (await cluster.ownerFirst(login, `looper:${key}`, alive()))[0]!
 
-/** The last fatal line of a node's log. */
+/** Returns the last fatal line of a node's log. */
 const fatalOf = (node: NodeProcess) =>
   JSON.parse(
     node
@@ -51,7 +45,7 @@ const fatalOf = (node: NodeProcess) =>
       .findLast((text) => text.includes('"level":"fatal"'))!,
   )
 
-// Seen: the owner hung, the message was sent again to whichever node took the room over, and one node after the other hung.
+// Without the note, the client sends the message again to the next owner, and one node after the other hangs.
 it('a message whose handler never returns ends one node, and is cut off from then on; rooms continue', async () => {
   const edge = nodes[0]!
   const neighbour = await join('neighbour', edge)
@@ -90,14 +84,14 @@ it('a message whose handler never returns ends one node, and is cut off from the
     .poll(() => Promise.all(others.map((node) => cluster.metric(node, stuck))))
     .toEqual(others.map(() => 3))
 
-  // Three in ten minutes: the player is refused that type of message before it reaches the room.
+  // After three cut-offs in ten minutes, the edge refuses this type of message from the player.
   await expect
     .poll(() => Promise.all(others.map((node) => cluster.metric(node, 'service_players_blocked'))))
     .toEqual(others.map(() => 1))
   await expect(room.send('loop')).rejects.toMatchObject({ code: 'room_logic_failed' })
 })
 
-it('a loop behind an await of admit ends one node; then admit is not started, and joins fail', async () => {
+it('a loop after an await in admit ends one node, and later joins fail without a call of admit', async () => {
   const node = alive()[0]!
   const { projectId, token } = login
   const client = await connect(node.wsUrl, { projectId, token })

@@ -16,14 +16,14 @@ import { type CollectedSpan, TraceCollector } from './support/tracing.ts'
 
 const parts = { clock: systemClock, log: pino({ level: 'silent' }) }
 
-/** What a backend that traces itself sends along. */
+/** Trace context of a backend. */
 const BACKEND = {
   trace_id: '4bf92f3577b34da6a3ce929d0e0e4736',
   span_id: '00f067aa0ba902b7',
   traceparent: '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01',
 }
 
-/** Spans agree on the time to the millisecond only, processes to two. */
+/** Times have a resolution of 1 ms, and differ by up to 2 ms between processes. */
 const within = (inner: CollectedSpan, outer: CollectedSpan): boolean =>
   inner.start >= outer.start - 2 && inner.end <= outer.end + 2
 
@@ -64,7 +64,7 @@ describe('traces from a backend’s token request up to the join', () => {
     await collector.close()
   })
 
-  /** Asks the traced control for a token as a backend does. */
+  /** Requests a token from the traced control, like a backend. */
   const tokenWith = async (headers: Record<string, string>) => {
     const response = await fetch(`${control.url}/tokens`, {
       method: 'POST',
@@ -75,15 +75,15 @@ describe('traces from a backend’s token request up to the join', () => {
     return (await response.json()) as { token: string; claims: Record<string, unknown> }
   }
 
-  /** Resolves when everything has ended and all of it is at the collector. */
+  /** Ends all spans, and waits until the collector has them. */
   const collected = async (): Promise<void> => {
     await cluster.reset()
     await Promise.all(tracings.map((each) => each.close()))
   }
 
-  it('are one: over control, the edge of the client, and the owner of the room on another node', async () => {
+  it('are one trace over control, the edge of the client, and the owner of the room on another node', async () => {
     const first = await cluster.player(login, 'ledger-journal:whole', nodes[0])
-    // Otherwise its node might know the owner already.
+    // Otherwise its edge might already know the owner.
     await first.room.leave()
     const [owner, edge] = await cluster.ownerFirst(login, 'ledger-journal:whole', nodes)
     const { token, claims } = await tokenWith({
@@ -150,7 +150,7 @@ describe('traces from a backend’s token request up to the join', () => {
     expect(within(atOwner, join)).toBe(true)
   })
 
-  it('begin again where a backend sends something that is no context', async () => {
+  it('start in control if the backend sends an invalid context', async () => {
     const none = ['00-zz-zz-01', '', `00-${'0'.repeat(32)}-${'1'.repeat(16)}-01`, 'x'.repeat(5000)]
     for (const traceparent of none) {
       const { claims } = await tokenWith({ traceparent })
@@ -165,7 +165,7 @@ describe('traces from a backend’s token request up to the join', () => {
     ])
   })
 
-  it('go on from a backend that does as docs/operations.md says', async () => {
+  it('continue the trace of a backend with the code of docs/operations.md', async () => {
     const page = await readFile(new URL('../docs/operations.md', import.meta.url), 'utf8')
     const [, snippet] = /^```js\n(.*?async function tokenFor.*?)^```/ms.exec(page)!
     const secret = await fetch(`${control.url}/projects/${login.projectId}/keys`, {
@@ -186,7 +186,7 @@ describe('traces from a backend’s token request up to the join', () => {
     expect(readToken(untraced).claims.traceparent).not.toContain(BACKEND.trace_id)
   })
 
-  it('pass on what came along with them, without what is not valid in it', async () => {
+  it('pass on the valid part of tracestate', async () => {
     const longest = `a=${'x'.repeat(254)},b=${'y'.repeat(253)}`
     const carried = async (tracestate: string) => {
       const { claims } = await tokenWith({ traceparent: BACKEND.traceparent, tracestate })
@@ -198,7 +198,7 @@ describe('traces from a backend’s token request up to the join', () => {
     expect(await carried(`${longest},c=1`)).toBe(longest)
   })
 
-  it('are not carried on where the backend does not record its own', async () => {
+  it('are not recorded if the backend does not sample its trace', async () => {
     const { token, claims } = await tokenWith({ traceparent: BACKEND.traceparent.replace(/01$/, '00') })
     expect(claims).not.toHaveProperty('traceparent')
     await cluster.player({ ...login, token }, 'ledger-none:quiet', nodes[0])
@@ -206,7 +206,7 @@ describe('traces from a backend’s token request up to the join', () => {
     expect(collector.spans.filter(({ trace_id: traceId }) => traceId === BACKEND.trace_id)).toEqual([])
   })
 
-  it('have nothing in them that is a secret', async () => {
+  it('contain no secrets', async () => {
     const { token } = await tokenWith({ traceparent: BACKEND.traceparent })
     const player = await cluster.player({ ...login, token }, 'ledger-none:secret', nodes[0])
     await player.add()
@@ -241,7 +241,7 @@ describe('traces of a cluster', () => {
       },
     })
 
-  /** The span of the handshake that began a session. */
+  /** Waits for the handshake span that started a session. */
   const beginning = (sessionId: string | undefined) =>
     collector.has(
       'handshake',
@@ -249,7 +249,7 @@ describe('traces of a cluster', () => {
         attributes['roomful.session_id'] === sessionId && attributes['roomful.resume'] === false,
     )
 
-  it('tell of the take-over of a dead node’s room, and of the resumes after it', async () => {
+  it('contain the takeover of a dead node’s room, and the resumes after it', async () => {
     const roomId = 'ledger-journal:taken'
     const nodes = await started(2)
     const login = await cluster.login()
@@ -301,7 +301,7 @@ describe('traces of a cluster', () => {
 })
 
 describe('traces of a process', () => {
-  // Says at the end how many files of OpenTelemetry's SDK were loaded. The SDK's API, which does nothing by itself, is in every process.
+  // Prints at the end the number of loaded files of OpenTelemetry's SDK. Its API, which does nothing without the SDK, is in every process.
   const PRELOADED = `
     import { createRequire } from 'node:module'
     const { cache } = createRequire(${JSON.stringify(import.meta.url)})
@@ -320,7 +320,7 @@ describe('traces of a process', () => {
     OTEL_EXPORTER_OTLP_ENDPOINT: url,
   })
 
-  /** Both planes as one process; someone gets a token, plays, and the process is told to end. */
+  /** Starts control and a node as one process. A player gets a token and plays. Then the process ends with SIGTERM. */
   const life = async (env: Record<string, string>) => {
     const program = runProgram(['dev'], {
       NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(PRELOADED)}`,
@@ -360,9 +360,9 @@ describe('traces of a process', () => {
   }
 
   it.each([
-    ['unless it is told to', {}],
+    ['by default', {}],
     ['when OpenTelemetry is disabled', { OTEL_TRACES_EXPORTER: 'otlp', OTEL_SDK_DISABLED: 'true' }],
-  ])('are none, nor is anything loaded for them, %s', async (_, env) => {
+  ])('are not sent, and their packages are not loaded, %s', async (_, env) => {
     const {
       claims,
       exit_code: exitCode,
@@ -381,7 +381,7 @@ describe('traces of a process', () => {
     expect(collector.requests).toEqual([])
   })
 
-  it('are sent at the latest when it ends, and named in its log', async () => {
+  it('are sent before the process ends, and its log has their trace ids', async () => {
     const { claims, exit_code: exitCode, files, trace_ids: traceIds, warnings } = await life(tracing())
     expect(exitCode).toBe(0)
     expect(files).toBeGreaterThan(10)
@@ -398,7 +398,7 @@ describe('traces of a process', () => {
     expect(collector.named('join')).toHaveLength(1)
   })
 
-  it('keep it from nothing when no one takes them, and it says so', async () => {
+  it('cause a warning and no failure if the collector does not answer', async () => {
     const { url } = collector
     await collector.close()
     const { exit_code: exitCode, warnings } = await life(tracing(url))

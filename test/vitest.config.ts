@@ -4,7 +4,7 @@ import { BaseSequencer, type TestSpecification } from 'vitest/node'
 
 const root = fileURLToPath(new URL('..', import.meta.url))
 
-/** What takes longest comes first, by the names of the files: one that begins last keeps all but one worker waiting. */
+/** Names of the longest files. They start first: a long file that starts last keeps the other workers waiting. */
 const LONGEST = [
   'package',
   'balancer',
@@ -38,7 +38,7 @@ class LongestFirst extends BaseSequencer {
   }
 }
 
-/** Suites such as random histories: short in their tier, several times as long with `npm run test:long` (`test/support/run-length.ts`). */
+/** Files with random histories. With `npm run test:long`, they play several times as many (`test/support/run-length.ts`). */
 const TWO_LENGTHS = [
   'bad-rooms.system.test.ts',
   'delta.test.ts',
@@ -63,7 +63,7 @@ function tier(name: string, include: string[], { exclude = [] as string[], fullL
       include: include.map(anywhere),
       exclude: exclude.map(anywhere),
       provide: { fullLength },
-      // Unit tests share their workers: nothing has state in modules.
+      // Unit tests share their workers, because no module has state.
       isolate: name !== 'unit',
     },
   }
@@ -84,7 +84,7 @@ export default defineConfig({
     ],
   },
   test: {
-    // A file's name says its tier.
+    // The name of a file decides its tier.
     projects: [
       tier('unit', ['*.test.ts'], {
         exclude: ['*.integration.test.ts', '*.system.test.ts', '*.long.test.ts'],
@@ -94,11 +94,11 @@ export default defineConfig({
       tier('long', ['*.long.test.ts', ...TWO_LENGTHS], { fullLength: true }),
     ],
     globalSetup: ['test/support/global-setup.ts'],
-    // Longer than anything takes on a machine that is busy with other things: what must be quick is measured by the tests themselves.
+    // Long enough for a busy machine. Tests with a time limit measure it themselves.
     testTimeout: 180_000,
     hookTimeout: 240_000,
     expect: { poll: { timeout: 60_000 } },
-    // One more than the cores of a small machine: those with processes of their own mostly wait.
+    // One more than the cores of a small machine: files that start processes mostly wait.
     maxWorkers: 5,
     sequence: { sequencer: LongestFirst },
     coverage: {

@@ -11,7 +11,7 @@ import { type RedisServer, startRedis } from './support/redis-server.ts'
 const INTERNAL_TOKEN = 'internal-token-of-the-worker-tests'
 const PLAYERS = 12
 const ROOMS = 4
-/** Between an ack and the next message of a player. */
+/** Pause between an ack and the next message of a player. */
 const PAUSE_MS = 50
 const WITHIN_MS = 120_000
 
@@ -21,7 +21,7 @@ beforeAll(async () => {
 })
 afterAll(() => redis.close())
 
-/** Control as two workers and a node as `workers`, on one Redis. */
+/** Starts control with two workers and a node with `workers` workers, with one Redis. */
 async function deployment(workers: number) {
   const common = { REDIS_URL: redis.url, KEY_PREFIX: `workers-${Math.random()}:`, INTERNAL_TOKEN }
   const control = runProgram(['control', '--workers', '2'], { ...common, CONTROL_PORT: '0' })
@@ -34,7 +34,7 @@ async function deployment(workers: number) {
     WS_PORT: '0',
     ADMIN_PORT: '0',
     DRAIN_SECONDS: '2',
-    // A busy machine is not what this is about.
+    // Long, so that a busy machine does not lose the lease.
     NODE_LEASE_MS: '5000',
     SESSION_MESSAGES_PER_SECOND: '1000',
   }
@@ -51,10 +51,11 @@ async function deployment(workers: number) {
   return { control, control_url: controlUrl, node, admin_url: adminUrl, player }
 }
 
-/** Adds to a counter one by one, each only once the last one is acked. */
+/** Increments a counter, and waits for the ack of each message before the next one. */
 class Player {
-  /** Sockets that could not be opened, and with which codes others were closed. */
+  /** Number of sockets that could not be opened. */
   refused = 0
+  /** Close codes of sockets. */
   readonly closed: number[] = []
   acked = 0
   readonly lost: string[] = []
@@ -101,13 +102,13 @@ class Player {
     return this.#room?.state.count ?? 0
   }
 
-  /** Resolves when what it has sent is acked. */
+  /** Stops, and resolves when all messages are acknowledged. */
   async rest(): Promise<void> {
     this.#playing = false
     await this.#played
   }
 
-  /** Comes and goes. */
+  /** Connects and closes. */
   async visit(): Promise<void> {
     ;(await this.#connecting()).close()
   }
@@ -119,7 +120,7 @@ async function playing(player: () => Promise<Player>): Promise<Player[]> {
   return players
 }
 
-/** Everything that was acked has happened, once, and no one was turned away. */
+/** Expects that each acknowledged message was applied once, and that no session was lost. */
 async function expectNothingLost(players: readonly Player[]): Promise<void> {
   await Promise.all(players.map((one) => one.rest()))
   expect(players.flatMap(({ lost }) => lost)).toEqual([])
@@ -132,20 +133,20 @@ async function expectNothingLost(players: readonly Player[]): Promise<void> {
   )
 }
 
-it('SIGHUP replaces the workers of a node while players play: nothing is lost, no one is turned away', async () => {
+it('SIGHUP replaces the workers of a node without a lost message or a refused client', async () => {
   const { node, player, admin_url: adminUrl } = await deployment(2)
   const names = async () => {
     const answer = await fetch(`${adminUrl}/metrics`)
     return [...(await answer.text()).matchAll(/node_info\{node_id="([^"]+)"/g)].map(([, name]) => name).sort()
   }
-  // A worker of a busy machine may be late with its metrics, which are left out then.
+  // The node leaves out the metrics of a worker that answers late.
   const areNamed = (...all: string[]) => vi.waitFor(async () => expect(await names()).toEqual(all), WITHIN_MS)
   await areNamed('machine-1', 'machine-2')
   const players = await playing(player)
   const { rooms, sessions } = await runtimeOf(adminUrl, INTERNAL_TOKEN)
   expect([rooms.length, sessions.length]).toEqual([ROOMS, PLAYERS])
 
-  // Newcomers come all the time, and leave the machine to the workers that start.
+  // New clients connect all the time, with pauses, so that the new workers get CPU time.
   let replaced = false
   const visitors: Player[] = []
   const visits = (async () => {
@@ -162,7 +163,7 @@ it('SIGHUP replaces the workers of a node while players play: nothing is lost, n
   replaced = true
   await visits
   await areNamed('machine-1', 'machine-3')
-  // Also those whose worker has gone.
+  // Also players whose worker has ended.
   await vi.waitFor(
     () =>
       expect(players.map(({ acked, lost }, i) => (acked > before[i]! ? 'plays' : lost))).toEqual(
@@ -178,7 +179,7 @@ it('SIGHUP replaces the workers of a node while players play: nothing is lost, n
   expect(await node.ended).toBe(0)
 })
 
-it('a worker that is killed is started again, and its rooms go on meanwhile', async () => {
+it('a killed worker is started again, and its rooms continue', async () => {
   const { node, player, admin_url: adminUrl } = await deployment(2)
   const players = await playing(player)
   const [, pid = ''] = await node.said(/"worker":2,"pid":(\d+)/)
@@ -191,7 +192,7 @@ it('a worker that is killed is started again, and its rooms go on meanwhile', as
   await expectNothingLost(players)
 })
 
-it('every control worker answers for all', async () => {
+it('each control worker answers with the metrics of all', async () => {
   const { control, control_url: controlUrl } = await deployment(1)
   for (let i = 0; i < 4; i++) {
     const text = await (await fetch(`${controlUrl}/metrics`, { headers: { connection: 'close' } })).text()

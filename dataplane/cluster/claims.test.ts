@@ -1,3 +1,4 @@
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import { pino } from 'pino'
 import { Registry } from 'prom-client'
 import { describe, expect, it, vi } from 'vitest'
@@ -18,11 +19,7 @@ const claimOf = (place: Place): Claim => {
   return place.claim
 }
 
-const settle = async () => {
-  for (let i = 0; i < 60; i++) await Promise.resolve()
-}
-
-/** Some nodes on one store. `view`: who is alive, and from when on claims are allowed, in the eyes of all. */
+/** Some nodes on one store. `view`: the living nodes, and the time from which claims are allowed, as all of them see it. */
 function parts(quota: RoomQuota = { maxRooms: 0, maxLasting: 0, perMinute: 0 }) {
   const clock = new FakeClock()
   const store = memoryStore({ clock })
@@ -78,10 +75,10 @@ function parts(quota: RoomQuota = { maxRooms: 0, maxLasting: 0, perMinute: 0 }) 
   const elapse = async (ms: number) => {
     for (let left = ms; left > 0; left -= 50) {
       clock.advance(50)
-      await settle()
+      await nextTurn()
     }
   }
-  /** What a promise came to so far. */
+  /** State of a promise so far. */
   const watch = <T>(promise: Promise<T>) => {
     const watched: { result?: T } = {}
     void promise.then((result) => {
@@ -93,7 +90,7 @@ function parts(quota: RoomQuota = { maxRooms: 0, maxLasting: 0, perMinute: 0 }) 
 }
 
 describe('a claim', () => {
-  it('makes a room that is nowhere this node’s, when it is to be made', async () => {
+  it('creates a new room for this node, if it may be created', async () => {
     const { claims, store, seen } = parts()
     expect(await claims('node_a').claim(ROOM, {})).toMatchObject({ why: 'absent' })
     expect(await store.rooms.inspect(ROOM)).toBeUndefined()
@@ -104,7 +101,7 @@ describe('a claim', () => {
     expect(seen).toEqual({ locked: 0, results: ['absent', 'claimed'] })
   })
 
-  it('leaves the rooms of living nodes alone, and takes those of dead ones under a higher epoch', async () => {
+  it('leaves rooms of living nodes alone, and takes rooms of dead nodes over with a higher epoch', async () => {
     const { claims, live, store, view, seen } = parts()
     live('node_a')
     const first = claimOf(await claims('node_a').claim(ROOM, { creator: 'sub:ada' }))
@@ -121,7 +118,7 @@ describe('a claim', () => {
     expect(view.told).toEqual([`${ROOM} from node_a`])
   })
 
-  it('takes what was released, and what the node is said to own but does not run, without asking who lives', async () => {
+  it('takes a released room, and a room whose record names this node, without a look at other nodes', async () => {
     const { claims, store, view, seen } = parts()
     const { fence } = claimOf(await claims('node_a').claim(ROOM, { creator: 'sub:ada' }))
     expect(await claims('node_a').claim(ROOM, { creator: 'sub:ada' })).toMatchObject({
@@ -133,7 +130,7 @@ describe('a claim', () => {
     expect([view.judged, seen.locked]).toEqual([0, 0])
   })
 
-  it('goes to one of many who want a new room at once', async () => {
+  it('of a new room succeeds at one of many nodes that claim it at the same time', async () => {
     const { claims, live } = parts()
     const nodes = ['node_a', 'node_b', 'node_c', 'node_d']
     live(...nodes)
@@ -144,7 +141,7 @@ describe('a claim', () => {
     ).toHaveLength(3)
   })
 
-  it('of an orphan goes to one of many, who is the only one to ask for it', async () => {
+  it('of an orphan succeeds at one of many nodes, and only this node inspects it', async () => {
     const { claims, live, store, view, seen } = parts()
     live('node_a')
     await claims('node_a').claim(ROOM, { creator: 'sub:ada' })
@@ -162,7 +159,7 @@ describe('a claim', () => {
     expect([asked, seen.locked]).toEqual([1, 4])
   })
 
-  it('is not held up forever by a node that died over a recovery', async () => {
+  it('is not blocked forever by a node that crashed during a recovery', async () => {
     const { claims, store, elapse, watch } = parts()
     await claims('node_a').claim(ROOM, { creator: 'sub:ada' })
     void store.locks.withLock(`claim:${ROOM}`, { ttlMs: 1500, waitMs: 0 }, () => new Promise(() => {}))
@@ -173,7 +170,7 @@ describe('a claim', () => {
     expect(claimed.result).toMatchObject({ claim: { fence: {} } })
   })
 
-  it('waits until claims are allowed, and looks again then', async () => {
+  it('waits until claims are allowed, and then reads the owner again', async () => {
     const { claims, live, view, elapse, watch } = parts()
     live('node_a')
     await claims('node_a').claim(ROOM, { creator: 'sub:ada' })
@@ -187,7 +184,7 @@ describe('a claim', () => {
     expect(claimed.result).toEqual({ at: 'node', nodeId: 'node_a' })
   })
 
-  it('takes no room for absent before its owner had the time to tell an emptied store', async () => {
+  it('counts no room as absent before its owner had time to write it to an emptied store again', async () => {
     const { claims, live, view, elapse, watch } = parts()
     view.allowed_at = Number.POSITIVE_INFINITY
     const created = watch(claims('node_b').claim(ROOM, { creator: 'sub:ada' }))
@@ -207,7 +204,7 @@ describe('a claim', () => {
     ])
   })
 
-  it('takes no room for absent by the word of a store that has lost its data since it was asked', async () => {
+  it('counts no room as absent if the store has lost its data since the question', async () => {
     const { claims, store, live, view, elapse, watch } = parts()
     let answer = (_: undefined): void => {}
     vi.spyOn(store.rooms, 'open').mockReturnValueOnce(new Promise((resolve) => (answer = resolve)))
@@ -223,7 +220,7 @@ describe('a claim', () => {
     expect(found.result).toEqual({ at: 'node', nodeId: 'node_a' })
   })
 
-  it('takes a free room with the command that asks for its owner, unless claims are not allowed when it is sent', async () => {
+  it('takes a free room with the command that reads its owner, unless claims are not allowed when it is sent', async () => {
     const { claims, store, view, elapse, watch } = parts()
     const [open, claim] = [vi.spyOn(store.rooms, 'open'), vi.spyOn(store.rooms, 'claim')]
     const inspect = vi.spyOn(store.rooms, 'inspect')
@@ -231,7 +228,7 @@ describe('a claim', () => {
     await store.rooms.release(ROOM, fence, { forget: false, ttlMs: 60_000 })
     claimOf(await claims('node_b').claim(ROOM, {}))
     expect([open.mock.calls.length, inspect.mock.calls.length]).toEqual([2, 0])
-    // It has waited for the connection, and the store may be another one.
+    // The command has waited for the connection, and the store may be another one.
     const send = store.rooms.open.bind(store.rooms)
     open.mockImplementationOnce(async (...asked) => {
       view.allowed_at = Number.POSITIVE_INFINITY
@@ -250,7 +247,7 @@ describe('a claim', () => {
     expect([late.result, claim.mock.calls]).toMatchObject([{ at: 'here' }, []])
   })
 
-  it('is not needed to learn that a room is nowhere, but as much time', async () => {
+  it('is not needed to find that a room does not exist: inspect waits as long as a claim', async () => {
     const { claims, live, view, elapse, watch } = parts()
     const asker = claims('node_c')
     expect(await asker.inspect(ROOM)).toBeUndefined()
@@ -271,7 +268,7 @@ describe('a claim', () => {
     expect(await never).toBe('StoreUnavailable')
   })
 
-  it('waits for the lease of its own node, and gives up in the end', async () => {
+  it('waits for the lease of its node, and fails with unavailable after 10 s', async () => {
     const { claims, view, elapse, watch } = parts()
     view.mayAct = false
     const first = watch(claims('node_a').claim(ROOM, { creator: 'sub:ada' }))
@@ -286,7 +283,7 @@ describe('a claim', () => {
   })
 
   describe('with the record of an earlier inspect', () => {
-    /** A room of `node_a`, its record, and the calls of `open` since. */
+    /** A room of `node_a`, its record, and the calls of `open` since then. */
     const owned = async () => {
       const bench = parts()
       await bench.claims('node_a').claim(ROOM, { creator: 'sub:ada' })
@@ -294,13 +291,13 @@ describe('a claim', () => {
       return { ...bench, seen, open: vi.spyOn(bench.store.rooms, 'open') }
     }
 
-    it('recovers an orphan without another question', async () => {
+    it('recovers an orphan without another read of its owner', async () => {
       const { claims, seen, open } = await owned()
       expect(await claims('node_b').claim(ROOM, { seen })).toMatchObject({ at: 'here', from: 'node_a' })
       expect(open).not.toHaveBeenCalled()
     })
 
-    it('asks again when another node was faster', async () => {
+    it('reads the owner again if another node was faster', async () => {
       const { claims, live, seen, open } = await owned()
       await claims('node_c').claim(ROOM, { seen })
       live('node_c')
@@ -308,7 +305,7 @@ describe('a claim', () => {
       expect(open).toHaveBeenCalledOnce()
     })
 
-    it('leaves the room to a node that is known to be alive, and does not read its lease', async () => {
+    it('leaves the room to a node that is known to be alive, without a read of its lease', async () => {
       const { claims, seen, view } = await owned()
       view.known.add('node_a')
       expect(await claims('node_b').claim(ROOM, { seen })).toEqual({ at: 'node', nodeId: 'node_a' })
@@ -333,17 +330,17 @@ describe('a claim', () => {
       })
     })
 
-    it('gives a room back that it has claimed', async () => {
+    it('releases a room that it has claimed', async () => {
       const { claims, store } = await uncounted()
       expect(await claims('node_b').claim(ROOM, { creator: 'sub:ada' })).toMatchObject({ why: 'unavailable' })
       expect((await store.rooms.inspect(ROOM))?.owner ?? null).toBeNull()
     })
   })
 
-  describe('of a room that may not be made', () => {
+  describe('of a room that may not be created', () => {
     const full = () => parts({ maxRooms: 1, maxLasting: 0, perMinute: 0 })
 
-    it('leaves the room without owner', async () => {
+    it('leaves the room without an owner', async () => {
       const { claims, store } = full()
       await claims('node_a').claim('prj_a/arena:other', { creator: 'sub:ada' })
       expect(await claims('node_a').claim(ROOM, { creator: 'sub:ada' })).toMatchObject({
@@ -352,7 +349,7 @@ describe('a claim', () => {
       expect((await store.rooms.inspect(ROOM))?.owner ?? null).toBeNull()
     })
 
-    it('leaves the content of a room that is no longer counted', async () => {
+    it('keeps the content of a room that is no longer counted', async () => {
       const { claims, store } = full()
       const { fence } = claimOf(await claims('node_a').claim(ROOM, { creator: 'sub:ada' }))
       await store.rooms.snapshot(ROOM, fence, Uint8Array.of(1), Number.POSITIVE_INFINITY)
@@ -367,7 +364,7 @@ describe('a claim', () => {
     })
   })
 
-  it('says so when the store does not answer', async () => {
+  it('returns unavailable if the store does not answer', async () => {
     const { claims, store, seen } = parts()
     await store.close()
     expect(await claims('node_a').claim(ROOM, { creator: 'sub:ada' })).toMatchObject({ why: 'unavailable' })

@@ -32,25 +32,25 @@ interface ClaimsEnvironment
   readonly store: Pick<Store, 'rooms' | 'locks'>
 }
 
-/** The ownership that claims are made for. */
+/** The part of `Ownership` that claims use. */
 interface Claimant extends Pick<Ownership, 'takenOver'> {
   readonly lease: Pick<NodeLease, 'valid'>
   readonly nodes: Pick<ClusterNodes, 'isAlive' | 'judge' | 'claimsAllowedAt'>
 }
 
-/** Reasons for which a claim ends without a room. */
+/** Reasons why a claim ends without a room. */
 type RefusedClaim = Exclude<ClaimOutcome, 'claimed' | 'taken_over' | 'elsewhere'>
 type ClaimPlace = Place<RefusedClaim>
 
-/** How long a claim waits until claims are allowed. */
+/** Maximum time for which a claim waits until claims are allowed. */
 const WAIT_MS = 10_000
 /** Pause before the next attempt if claims were not allowed when the command was sent. */
 const AGAIN_MS = 500
-/** A recovery is two short questions to the store: no claim waits longer than this for that of another node. */
+/** A recovery takes two short store commands, so no claim waits longer than this for the recovery of another node. */
 const LOCK = { ttlMs: 2000, waitMs: 2000 }
-/** Of those that waited for a room that was taken over, so many are named in its span. */
+/** Maximum number of waiting joins and resumes to which the span of a takeover is linked. */
 const MOST_LINKS = 32
-/** How often is looked whether claims are allowed, when it is not known from when on. */
+/** Interval of the checks whether claims are allowed, while the time for that is unknown. */
 const CLAIMS_ALLOWED_CHECK_MS = 100
 
 /** Makes this node the owner of rooms that have none, or whose owner is dead. */
@@ -64,9 +64,9 @@ export class Claims {
   }
 
   /**
-   * Claims `project/type:key`. With a `creator`, also a room that is nowhere; with `byLease`, only from owners without a lease. A room whose
-   * record names this node is free: the node does not run it. The place is `unavailable` if the store does not answer, or if claims are not
-   * allowed for 10 s. Never rejects.
+   * Claims `project/type:key`. With a `creator`, it may also be a new room. With `byLease`, an owner counts as dead only without a lease. A room whose
+   * record names this node is free, because the node does not run it. The place is `unavailable` if the store does not answer, or if claims are
+   * not allowed for 10 s. Never rejects.
    */
   async claim(room: string, options: ClaimOptions): Promise<ClaimPlace> {
     const { clock, log, metrics } = this.#environment
@@ -93,7 +93,7 @@ export class Claims {
   }
 
   /**
-   * Returns the record of a room. Waits until a missing record means that the room is nowhere: after a loss of data, the owners first write
+   * Returns the record of a room. Waits until a missing record means that the room does not exist: after a loss of data, the owners first write
    * their rooms again. Rejects with `StoreUnavailable`.
    */
   async inspect(room: string): Promise<RoomOwner | undefined> {
@@ -109,14 +109,14 @@ export class Claims {
   }
 
   /**
-   * Whether an answer of the store can be used. If a record is out of date, a claim over its epoch fails. A missing record may mean that the
-   * store has lost its data since it was asked.
+   * Returns true if an answer of the store can be used. An outdated record does no harm, because a claim over its epoch fails. A missing record may
+   * mean that the store has lost its data after the question.
    */
   #isReliable(record: RoomOwner | undefined, askedAt: number): boolean {
     return record !== undefined || askedAt >= this.#ownership.nodes.claimsAllowedAt
   }
 
-  /** The span of a takeover begins a trace, since it happens to everyone in the room. It is linked to the joins and resumes that waited. */
+  /** Records the span of a takeover. It starts a trace, because it affects all members. It is linked to the joins and resumes that waited. */
   #traceTakeover(
     room: string,
     epoch: number,
@@ -152,7 +152,7 @@ export class Claims {
       }
       const from = found?.owner ?? nodeId
       const isOrphan = from !== nodeId
-      // Wrong about a node that has just died: its edges ask again when that is known.
+      // If that node has just crashed, the edges repeat their questions when this is known.
       if (isOrphan && (nodes.isAlive(from) || (await nodes.judge(from, byLease)) === 'alive'))
         return { at: 'node', nodeId: from }
       if ((found?.stateVersion ?? 1) > stateVersion)
@@ -160,7 +160,7 @@ export class Claims {
           'newer',
           unavailableText(roomNamed(room), 'the code of its room type is too old here: try again'),
         )
-      // If there is no claim, another node was faster. It owns the room now, or has released it again.
+      // Without a claim, another node was faster. It owns the room now, or has released it again.
       const claim = isOrphan && (await this.#recover(room, found!))
       if (claim) return { at: 'here', claim, mayMake: creator !== undefined, from }
       if (!isOrphan) await sleep(clock, AGAIN_MS)
@@ -168,7 +168,7 @@ export class Claims {
     return storeIsSilent(room)
   }
 
-  /** Asks for the owner of a room, and claims the room with the same command if it is free. Returns the owner if there is no claim. */
+  /** Reads the owner of a room, and claims the room with the same command if it is free. Returns the owner if the room was not claimed. */
   async #open(
     room: string,
     stateVersion: number,
@@ -177,7 +177,7 @@ export class Claims {
     const { store, nodeId, clock, recordTtlMs: ttlMs } = this.#environment
     const { lease, nodes } = this.#ownership
     const mayClaim = (): boolean => lease.valid() && clock.monotonic() >= nodes.claimsAllowedAt
-    // The two are independent, and may be at two servers. The count is of use only if the room is claimed.
+    // The two commands are independent, and may go to two servers. The reservation matters only if the room is claimed.
     const [refused, found] = await Promise.all([
       creator === undefined ? undefined : this.#reserve(room, creator).catch((error: unknown) => ({ error })),
       store.rooms.open(room, { owner: nodeId, ttlMs, stateVersion, creator }, mayClaim),
@@ -189,7 +189,7 @@ export class Claims {
     return refused
   }
 
-  /** Counts a room that a join makes; one that was released or is counted passes. Undefined: it may be made. */
+  /** Counts a new room in the quota. A released or already counted room passes. Undefined: it may be created. */
   async #reserve(room: string, creator: string): Promise<Nowhere<RefusedClaim> | undefined> {
     const { store, recordTtlMs } = this.#environment
     const quota = quotaOf(creator, this.#environment.quota)
@@ -211,12 +211,12 @@ export class Claims {
     }
   }
 
-  /** Releases a room that was claimed, but may not be made. A room with content was made before: it stays. */
+  /** Releases a claimed room that may not be created. A room with content already existed, so its record stays. */
   async #giveBack(room: string, claim: Claim): Promise<void> {
     await this.#environment.store.rooms.release(room, claim.fence, { forget: isEmpty(claim) })
   }
 
-  /** Of all nodes that want an orphan one recovers it, while the others wait and then find it owned. */
+  /** Claims an orphan under a lock: one of the nodes that want it claims it, and the others then find it owned. */
   async #recover(room: string, orphan: RoomOwner): Promise<Claim | undefined> {
     const { nodeId, recordTtlMs, store } = this.#environment
     const { rooms, locks } = store
@@ -226,7 +226,7 @@ export class Claims {
     })
   }
 
-  /** Resolves with true once rooms may be claimed, or taken for absent; with false when that lasts too long. */
+  /** Resolves to true when rooms may be claimed or counted as absent. Resolves to false after `WAIT_MS`. */
   async #allowed(began: number): Promise<boolean> {
     const { clock } = this.#environment
     const { lease, nodes } = this.#ownership
@@ -235,7 +235,7 @@ export class Claims {
       const now = clock.monotonic()
       const wait = nodes.claimsAllowedAt - now
       if (now >= until) return false
-      // What a node without a lease claims, the others would take again.
+      // Without a lease, other nodes would claim the room again.
       if (wait <= 0 && lease.valid()) return true
       const look = wait > 0 && wait < Number.POSITIVE_INFINITY ? wait : CLAIMS_ALLOWED_CHECK_MS
       await sleep(clock, Math.min(look, until - now))
@@ -244,8 +244,8 @@ export class Claims {
 }
 
 /**
- * Quota of the rooms of a principal. A queue is not limited as a player is. What cancels a match is not limited at all: its tickets wait until
- * a room has confirmed it.
+ * Quota of a principal. Queues have only the limit of the project. The cancellation of a match has no limit, because its tickets wait until a room
+ * has confirmed it.
  */
 function quotaOf(principal: string, quota: RoomQuota): RoomQuota {
   if (principal === QUEUE_PRINCIPALS.cancel) return { maxRooms: 0, maxLasting: 0, perMinute: 0 }

@@ -40,7 +40,7 @@ const room = fc
   .tuple(text, fc.constantFrom('arena', 'chess'), fc.constantFrom('one', 'two', 'é'))
   .map(([project, ...parts]) => roomAddress(project.replaceAll('/', ''), ...parts))
 
-/** An object of a kind: what every message of its direction has, and fields of its own. */
+/** An object of a kind: the fields of every message of its direction, and the given ones. */
 const kind = (name: string, fields: Record<string, fc.Arbitrary<unknown>>) =>
   fc.record({ room, kind: fc.constant(name), ...fields }, { noNullPrototype: true })
 
@@ -110,7 +110,7 @@ const message = fc.oneof(
 ) as fc.Arbitrary<PeerMessage>
 
 describe('an envelope', () => {
-  it('brings every message of every kind as it was', () => {
+  it('transports every kind of message unchanged', () => {
     fc.assert(
       fc.property(fc.array(message, { maxLength: 8 }), (messages) => {
         expect(opened(sealed(messages))).toEqual(messages)
@@ -119,19 +119,19 @@ describe('an envelope', () => {
     )
   })
 
-  // Nodes of two versions work side by side while one is replaced by the other.
-  it('may have fields in it that this node does not know', () => {
+  // Nodes of two versions work side by side during an upgrade.
+  it('may have fields that this node does not know', () => {
     const room = roomAddress('prj_a', 'arena', 'one')
     const detach = { kind: 'detach', room, member_id: 'mem_1', of_tomorrow: { is: ['more'] } } as const
     expect(opened(sealed([{ to: 'owner', message: detach }]))).toEqual([{ to: 'owner', message: detach }])
   })
 
-  it('says who sent it, and as which', () => {
+  it('has the id of its sender, and its number', () => {
     expect(reader.header(sealed([], 7))).toMatchObject({ sender: 'node_a', number: 7 })
     expect(reader.header(sealed([], 2 ** 40))).toMatchObject({ number: 2 ** 40 })
   })
 
-  it('keeps names in payloads that mean something to JavaScript', () => {
+  it('keeps names in payloads that have a meaning in JavaScript', () => {
     const data = JSON.parse('{"__proto__":{"x":1},"constructor":2,"toJSON":3,"prototype":null,"":4}')
     const [got] = opened(sealed([{ to: 'owner', message: { ...MESSAGE, data } }]))
     expect(JSON.stringify(Object.entries((got as { message: typeof MESSAGE }).message.data!))).toBe(
@@ -140,7 +140,7 @@ describe('an envelope', () => {
     expect(Object.getPrototypeOf((got as { message: typeof MESSAGE }).message.data)).toBe(Object.prototype)
   })
 
-  it('names a room once', () => {
+  it('contains the name of a room once', () => {
     const key = 'k'.repeat(100)
     const about = (ref: number): PeerMessage => ({
       to: 'owner',
@@ -151,7 +151,7 @@ describe('an envelope', () => {
     expect(opened(sealed([about(1), about(2)]))).toEqual([about(1), about(2)])
   })
 
-  it('is without a message that cannot be written, and the others arrive', () => {
+  it('omits a message that cannot be encoded, and transports the others', () => {
     const writer = new EnvelopeWriter(header)
     const fresh = { ...MESSAGE, room: roomAddress('prj_a', 'arena', 'fresh') }
     writer.add({ to: 'owner', message: MESSAGE })
@@ -163,7 +163,7 @@ describe('an envelope', () => {
     ])
   })
 
-  it('is without a large frame, too, behind which something cannot be written', () => {
+  it('also omits the large frame of a message that cannot be encoded', () => {
     const writer = new EnvelopeWriter(header)
     const event = (data: number) =>
       ({ t: 'event', room_id: 'a:b', epoch: 1, seq: 1, name: 'said', data }) as const
@@ -186,7 +186,7 @@ describe('an envelope', () => {
     writer.add(update(2))
     const [first, ...updates] = opened(writer.take().read(Number.POSITIVE_INFINITY, 1))
     expect(first).toMatchObject({ to: 'owner', message: MESSAGE })
-    // Byte by byte the matcher would take seconds.
+    // The matcher of vitest takes seconds to compare the bytes.
     const patches = updates.map((update) =>
       update.to === 'edge' && update.message.kind === 'update' ? update.message.patch : undefined,
     )
@@ -198,7 +198,7 @@ describe('an envelope', () => {
     ])
   })
 
-  it('gives frames that keep no large envelope in memory', () => {
+  it('returns frames that do not keep a large envelope in memory', () => {
     const large = new Uint8Array(100_000)
     const small = Uint8Array.of(1, 2, 3)
     const state = (bytes: Uint8Array): PeerMessage => ({
@@ -219,16 +219,16 @@ describe('an envelope', () => {
     expect(got!.message.state['roomful.v1.json']!.buffer.byteLength).toBe(3)
   })
 
-  it('of another version is told from a damaged one, with its sender', () => {
+  it('of another version is an UnknownVersion with its sender, not a damaged one', () => {
     const bytes = sealed([])
     bytes[0] = 9
     expect(() => reader.header(bytes)).toThrow(UnknownVersion)
     expect(() => reader.header(bytes)).toThrow(expect.objectContaining({ sender: 'node_a' }))
   })
 
-  // Nodes of two releases share a cluster during an upgrade. Fields and kinds may be added as they are, and are written by their
-  // names; whatever changes what the integers stand for needs another version of the envelope.
-  it('is written as nodes of an earlier release read it', () => {
+  // Nodes of two releases share a cluster during an upgrade. New fields and kinds are written by their names. A change of the meaning of
+  // an integer needs another version of the envelope.
+  it('is written in the form that nodes of an earlier release read', () => {
     const names =
       `roomful.v1.json roomful.v1.msgpack member_id seq epoch patch rest personal joined events ack ref type data after
       ask owner edge codec session_id sub options reason state resumed frames members snapshot code message farewell t
@@ -251,7 +251,7 @@ describe('an envelope', () => {
     expect(digest.slice(0, 16)).toBe('2a671f07f45eb0b0')
   })
 
-  it('that is damaged gives a clear error, or messages, and nothing else', () => {
+  it('that is damaged gives a clear error or messages, and no other result', () => {
     const damage = fc.array(fc.tuple(fc.nat(), fc.nat(255)), { minLength: 1, maxLength: 4 })
     fc.assert(
       fc.property(fc.array(message, { maxLength: 3 }), damage, fc.nat(), (messages, changes, cut) => {

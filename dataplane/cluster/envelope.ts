@@ -9,16 +9,16 @@ import {
 } from '../../shared/protocol/msgpack.ts'
 import { type RoomAddress, roomNamed, type ToEdge, type ToOwner } from '../traffic.ts'
 
-/** What one node says to another. */
+/** A message from one node to another. */
 export type PeerMessage =
-  /** For a room that the receiver is believed to run. */
+  /** For a room that the receiver owns, as far as the sender knows. */
   | { readonly to: 'owner'; readonly message: ToOwner }
-  /** The receiver is asked to open the room, if no living node owns it. */
+  /** The receiver should open the room if no living node owns it. */
   | { readonly to: 'opener'; readonly message: ToOwner }
   | { readonly to: 'edge'; readonly message: ToEdge }
-  /** The session was resumed elsewhere, or `ended` there by an operator: release it. */
+  /** The session was resumed at another node, or an operator has ended it there (`ended`): drop it. */
   | { readonly to: 'gateway'; readonly session_id: string; readonly ended: boolean }
-  /** A hand-over: take the room, which was released, over now. */
+  /** Handoff: claim the room, which was released. */
   | { readonly to: 'host'; readonly room: RoomAddress }
 
 /**
@@ -27,20 +27,20 @@ export type PeerMessage =
  * | bytes | |
  * |---|---|
  * | 1 | version |
- * | 1 | flags: 1, its messages go on in the next envelope; 2, they go on from the one before |
+ * | 1 | flags: 1, its messages continue in the next envelope; 2, they continue those of the previous envelope |
  * | 8 | number of the envelope on its link (sender to receiver), big-endian; the first is 1 |
  * | 1, n | length of the sender's node id, and the id |
  * | | messages up to the end |
  *
- * In every version, the version and the sender stay where they are.
- * A message is a sequence of MessagePack values: what it is to, the room (its name, or the place in the envelope of one that came before),
- * the kind, and the other fields as a map. Ready frames are `bin`.
+ * The version and the sender have the same position in every version.
+ * A message is a sequence of MessagePack values: the kind of receiver, the room (its name, or its index among the rooms of the envelope), the
+ * kind, and the other fields as a map. Encoded frames are `bin`.
  */
 const VERSION = 5
 
 /**
- * An envelope that is larger leaves in pieces of so much, each when the bus has taken the one before: neither node, nor the store, is busy with a
- * state of megabytes for a whole turn of its event loop.
+ * Size of the pieces of a large envelope. Each piece leaves when the bus has taken the previous one. Neither a node nor the store is thus
+ * busy with a state of megabytes for a whole turn of its event loop.
  */
 export const PIECE_BYTES = 1 << 17
 
@@ -48,15 +48,15 @@ const FLAGS_AT = 1
 const FOLLOWS = 1
 const CONTINUES = 2
 const NUMBER_AT = 2
-/** Where the length of the sender's id is. */
+/** Position of the length of the sender's id. */
 const SENDER_AT = 10
-/** Views of an envelope keep in memory all that was read with it; of more than this the frames are copied. */
+/** In larger envelopes, frames are copied: a view would keep the whole read buffer in memory. */
 const LARGEST_VIEWED = 16 * 1024
 
-/** By their places in this list. It may not change without a new version. */
+/** Receivers, encoded as their index. The list may not change without a new version. */
 const RECEIVERS: readonly PeerMessage['to'][] = ['owner', 'opener', 'edge', 'gateway', 'host']
 
-/** Kinds that stand as integers, by their places in this list, which may not change without a new version; others are strings. */
+/** Kinds that are encoded as their index; others are strings. The list may not change without a new version. */
 const KINDS: readonly string[] = [
   'message',
   'update',
@@ -78,7 +78,7 @@ const KINDS: readonly string[] = [
   'answer',
 ]
 
-/** Names of fields that stand as integers, by their places in this list, which may not change without a new version; others are strings. */
+/** Field names that are encoded as their index; others are strings. The list may not change without a new version. */
 const NAMES: readonly string[] = [
   'roomful.v1.json',
   'roomful.v1.msgpack',
@@ -126,13 +126,13 @@ const NAME_NUMBERS = numbers(NAMES)
 
 const numberOfName = (name: string): number | undefined => NAME_NUMBERS.get(name)
 
-/** What is undefined is left out. */
+/** Fields of an object. Undefined values are not written. */
 type Fields = { readonly [name: string]: unknown }
 const isAny = (_name: string): boolean => true
-/** Room and kind stand before the other fields. */
+/** Room and kind are written before the other fields. */
 const isField = (name: string): boolean => name !== 'room' && name !== 'kind'
 
-/** The envelope is of a version this node does not know: the sender's is newer, or older. */
+/** The envelope has a version that this node does not know. */
 export class UnknownVersion extends Error {
   override readonly name = 'UnknownVersion'
   readonly sender: string
@@ -143,23 +143,23 @@ export class UnknownVersion extends Error {
   }
 }
 
-/** The messages of an envelope cannot be read; who sent it, and as which, could be. */
+/** The header of the envelope is valid, but its messages cannot be read. */
 export class DamagedEnvelope extends Error {
   override readonly name = 'DamagedEnvelope'
 }
 
-/** Who sent an envelope, and which it is. */
+/** Header of an envelope. */
 export interface Envelope {
   readonly sender: string
-  /** One more than that of the envelope before, on the same link. */
+  /** One more than the number of the previous envelope on the same link. */
   readonly number: number
-  /** Where the messages begin. */
+  /** Position of the messages. */
   readonly bodyAt: number
-  /** Whether it is a piece of a larger one, with others behind it, and before it. */
+  /** Whether it is a piece of a larger envelope: `follows`, another piece comes next; `continues`, it is not the first piece. */
   readonly pieces: { readonly follows: boolean; readonly continues: boolean }
 }
 
-/** What stands before the number in the envelopes of one sender never changes: made once. */
+/** Returns the header of one sender's envelopes. It is built once; only flags and number change. */
 export function envelopeHeader(sender: string): Uint8Array {
   const id = new TextEncoder().encode(sender)
   if (id.length > 255) throw new RangeError(`the node id ${sender} has ${id.length} bytes; at most 255 fit`)
@@ -170,12 +170,12 @@ export function envelopeHeader(sender: string): Uint8Array {
   return header
 }
 
-/** Gathers messages for one envelope. A message is encoded when it is added: what it is made of may change afterwards, but for frames. */
+/** Collects messages for one envelope. Each is encoded when it is added, because its objects may change later. Large frames are immutable. */
 export class EnvelopeWriter {
   readonly #header: Uint8Array
   readonly #writer = new MsgpackWriter()
   readonly #rooms = new Map<string, number>()
-  /** What stands before what the writer has. Large frames are taken as they are, since nothing changes them. */
+  /** Chunks before the content of the writer. Large frames are chunks without a copy. */
   #chunks: Uint8Array[] = []
   #chunkBytes = 0
   #messages = 0
@@ -184,17 +184,17 @@ export class EnvelopeWriter {
     this.#header = header
   }
 
-  /** How many messages it has. */
+  /** Number of messages. */
   get messages(): number {
     return this.#messages
   }
 
-  /** How many bytes they take. */
+  /** Size of the messages in bytes. */
   get bytes(): number {
     return this.#chunkBytes + this.#writer.length
   }
 
-  /** Throws a TypeError for what neither JSON nor bytes can say; then the message is not in it. */
+  /** Adds a message. Throws a TypeError for a value that is neither JSON nor bytes; the message is then not added. */
   add(message: PeerMessage): void {
     const { bytes } = this
     const known = this.#rooms.size
@@ -202,14 +202,14 @@ export class EnvelopeWriter {
       this.#write(message)
     } catch (error) {
       this.#cut(bytes)
-      // The room was named in what is thrown away.
+      // The names of these rooms were in the dropped bytes.
       for (const [room, index] of this.#rooms) if (index >= known) this.#rooms.delete(room)
       throw error
     }
     this.#messages++
   }
 
-  /** What was gathered; the writer is empty again. */
+  /** Returns the collected messages, and empties the writer. */
   take(): OutgoingEnvelope {
     this.#endChunk()
     const taken = new OutgoingEnvelope(this.#header, this.#chunks, this.#chunkBytes)
@@ -220,7 +220,7 @@ export class EnvelopeWriter {
     return taken
   }
 
-  /** Drops what was written behind the first `bytes`. */
+  /** Drops everything behind the first `bytes`. */
   #cut(bytes: number): void {
     while (this.#chunkBytes > bytes) {
       const last = this.#chunks.pop()!
@@ -254,7 +254,7 @@ export class EnvelopeWriter {
     this.#fields(message.message as Fields, isField)
   }
 
-  /** Writes a value with bytes in it. What is undefined in an object is left out. */
+  /** Writes a value that may contain bytes. Undefined properties are not written. */
   #value(value: Data): void {
     const to = this.#writer
     if (typeof value !== 'object' || value === null) to.value(value)
@@ -267,7 +267,7 @@ export class EnvelopeWriter {
     }
   }
 
-  /** `isWritten`: which there are for the reader. */
+  /** `isWritten`: selects the fields. */
   #fields(object: Fields, isWritten = isAny): void {
     const to = this.#writer
     let size = 0
@@ -300,7 +300,7 @@ export class EnvelopeWriter {
   }
 }
 
-/** The messages of one envelope on their way out: as a whole, or in pieces. */
+/** The messages of one outgoing envelope, read as a whole or in pieces. */
 export class OutgoingEnvelope {
   readonly #header: Uint8Array
   readonly #chunks: Uint8Array[]
@@ -313,12 +313,12 @@ export class OutgoingEnvelope {
     this.#left = bytes
   }
 
-  /** How many bytes are still to be read. */
+  /** Number of unread bytes. */
   get left(): number {
     return this.#left
   }
 
-  /** The next envelope on the link, as its `number`th, with at most so many bytes of messages. */
+  /** Returns the next envelope on the link, with the given number and at most `most` bytes of messages. */
   read(most: number, number: number): Uint8Array {
     const size = Math.min(most, this.#left)
     const envelope = new Uint8Array(this.#header.length + size)
@@ -339,15 +339,15 @@ export class OutgoingEnvelope {
   }
 }
 
-/** So many names of rooms are kept with what they mean. */
+/** Size of the cache of room names. */
 const MOST_ROOMS = 10_000
 
-/** Reads envelopes, and knows what came in those before: the same nodes, rooms, members and types come again and again. */
+/** Decodes envelopes. Caches strings and rooms, because the same nodes, rooms, members and types repeat. */
 export class EnvelopeReader {
   readonly #known = new KnownStrings()
   readonly #rooms = new Map<string, RoomAddress>()
 
-  /** Who sent the envelope. Throws `UnknownVersion`, or a ProtocolError for bytes that are none. */
+  /** Decodes the header. Throws `UnknownVersion`, or a ProtocolError if the bytes are not an envelope. */
   header(bytes: Uint8Array): Envelope {
     if (bytes.length <= SENDER_AT)
       throw new ProtocolError(`an envelope of ${bytes.length} bytes has no header`)
@@ -363,7 +363,7 @@ export class EnvelopeReader {
     return { sender, number, bodyAt, pieces }
   }
 
-  /** The messages of an envelope, in the order in which they were added. Throws `DamagedEnvelope`. */
+  /** Decodes the messages of an envelope, in order. Throws `DamagedEnvelope`. */
   messages(bytes: Uint8Array): PeerMessage[] {
     const bin = bytes.buffer.byteLength > LARGEST_VIEWED ? 'copy' : 'view'
     const reader = new MsgpackReader(bytes, { keys: NAMES, bin, known: this.#known })

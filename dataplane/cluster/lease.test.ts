@@ -71,7 +71,7 @@ function parts({ clock = new FakeClock(), store = memoryStore({ clock }), node_i
 }
 
 describe('a lease', () => {
-  it('stands as long as it is renewed, whatever the time of day, and is gone when it is ended', async () => {
+  it('is valid as long as it is renewed, also if the wall clock changes, and is gone after it was ended', async () => {
     const { clock, lease, recorded, advance } = parts()
     expect(lease.valid()).toBe(false)
     await lease.start()
@@ -86,7 +86,7 @@ describe('a lease', () => {
     expect(await recorded()).toBe(false)
   })
 
-  it('stands while the store takes nearly a second for each answer', async () => {
+  it('is valid while the store takes nearly a second for each answer', async () => {
     const { lease, records, advance } = parts()
     await lease.start()
     records.delayMs = 400
@@ -98,7 +98,7 @@ describe('a lease', () => {
     expect(trustedMs).toBe(20_000)
   })
 
-  it('is as old as its last renewal', async () => {
+  it('has the age of its last renewal', async () => {
     const { lease, records, advance } = parts()
     await lease.start()
     await advance(400)
@@ -110,7 +110,7 @@ describe('a lease', () => {
     expect(lease.ageMs).toBe(1900)
   })
 
-  it('is no longer trusted before others may take the node for dead', async () => {
+  it('is not trusted any more before other nodes may presume the node dead', async () => {
     const { lease, records, recorded, advance } = parts()
     await lease.start()
     records.down = true
@@ -124,14 +124,14 @@ describe('a lease', () => {
     expect(trustedMs).toBeLessThan(2000)
   })
 
-  it('needs no timer to have run out: a stopped process finds it expired', async () => {
+  it('expires without a timer: a suspended process finds it expired', async () => {
     const { clock, lease } = parts()
     await lease.start()
     clock.pause(2000)
     expect(lease.valid()).toBe(false)
   })
 
-  it('says when it stands again after it had run out, and only then', async () => {
+  it('reports once that it is valid again after it had expired', async () => {
     const { lease, records, line, advance } = parts()
     await lease.start()
     records.down = true
@@ -147,7 +147,7 @@ describe('a lease', () => {
     expect([lease.valid(), line.regained]).toEqual([true, 1])
   })
 
-  it('that has run out is logged with its reason, once in 10 s', async () => {
+  it('that has expired is logged with the reason, once in 10 s', async () => {
     const { lease, records, warnings, advance } = parts()
     await lease.start()
     records.down = true
@@ -168,7 +168,7 @@ describe('a lease', () => {
     ])
   })
 
-  it('tells what the node is at each renewal, or at once when asked to', async () => {
+  it('writes the data of its node with each renewal, and immediately when asked to', async () => {
     const { lease, line, read, listed, advance } = parts()
     await lease.start()
     expect([await read(), await listed()]).toEqual([nodeInfo('node_a'), ['node_a']])
@@ -185,7 +185,7 @@ describe('a lease', () => {
     expect([await read(), await listed()]).toEqual([undefined, []])
   })
 
-  it('is there again at once when the store is back, be it empty', async () => {
+  it('is renewed immediately when the store is back, even if it is empty', async () => {
     const { lease, line, store, listed, recorded } = parts()
     await lease.start()
     await store.records.write([{ remove: leaseKey('node_a') }, { index: NODES, drop: 'node_a' }])
@@ -194,7 +194,7 @@ describe('a lease', () => {
     expect([await recorded(), await listed()]).toEqual([true, ['node_a']])
   })
 
-  it('that the store lost, or let run out by a clock of its own, is one that had run out', async () => {
+  it('counts as expired if the store has lost it, or has let it expire by its own clock', async () => {
     const { lease, records, line, store, advance } = parts()
     await lease.start()
     await advance(1000)
@@ -203,7 +203,7 @@ describe('a lease', () => {
     expect([lease.valid(), line.regained]).toEqual([true, 1])
     await advance(5000)
     expect(line.regained).toBe(1)
-    // Also when the answer that it was taken again is the one that is lost.
+    // Also if the lost answer is the one about the new lease.
     await store.records.write([{ remove: leaseKey('node_a') }])
     records.answersLost = 3
     await advance(600)
@@ -212,15 +212,15 @@ describe('a lease', () => {
     expect(line.regained).toBe(2)
   })
 
-  it('cannot begin without the store', async () => {
+  it('cannot start without the store', async () => {
     const { lease, records } = parts()
     records.down = true
     await expect(lease.start()).rejects.toThrow(StoreUnavailable)
   })
 })
 
-describe('a lease that has run out by the clock of the store alone', () => {
-  /** A node that owns a room, and time that passes for the store and the others, but not for this node: its machine is suspended. */
+describe('a lease that has expired only by the store’s clock', () => {
+  /** A node that owns a room. Time passes for the store and the other nodes, but not for this node, because its machine is suspended. */
   async function suspended(durability: Durability) {
     const world = new FakeClock()
     const store = memoryStore({ clock: world })
@@ -239,7 +239,7 @@ describe('a lease that has run out by the clock of the store alone', () => {
   }
 
   it.each(['journal', 'snapshot', 'none'] as const)(
-    'ends a %s room that another node has taken, with the first renewal after it',
+    'ends a %s room that another node has claimed, with the first renewal after it',
     async (durability) => {
       const { world, store, lease, bench, wake } = await suspended(durability)
       world.advance(2500)
@@ -252,7 +252,7 @@ describe('a lease that has run out by the clock of the store alone', () => {
     },
   )
 
-  it('has a room written again that has run out of the store with it', async () => {
+  it('makes the node write a room again that has expired in the store too', async () => {
     const { world, store, bench, wake } = await suspended('journal')
     world.advance(3_600_000)
     expect((await store.rooms.inspect('prj_test/counter:a'))?.owner).not.toBe('node_a')
@@ -271,7 +271,7 @@ describe('the name of a node', () => {
     const { clock, store } = first
     return { first, second: parts({ clock, store, node_id: 'node_a~2' }), advance: first.advance }
   }
-  /** What has come of a start. */
+  /** State of a start so far. */
   const watch = (starting: Promise<void>) => {
     const outcome = { text: 'waits' }
     starting.then(
@@ -285,11 +285,11 @@ describe('the name of a node', () => {
     return outcome
   }
 
-  it('is free a lease after its process was killed, however soon the next is started', async () => {
+  it('is free one lease after its process was killed, however soon the next process starts', async () => {
     const { first, second, advance } = pair()
     await first.lease.start()
     await advance(600)
-    // As dead as it can be: it renews nothing more.
+    // The process renews nothing more, as after a crash.
     first.records.down = true
     const outcome = watch(second.lease.start())
     await advance(2000)
@@ -298,7 +298,7 @@ describe('the name of a node', () => {
     expect(second.line.regained).toBe(0)
   })
 
-  it('is free at once when its process has ended', async () => {
+  it('is free immediately when its process has ended', async () => {
     const { first, second } = pair()
     await first.lease.start()
     await first.lease.stop()
@@ -306,7 +306,7 @@ describe('the name of a node', () => {
     expect(second.lease.valid()).toBe(true)
   })
 
-  it('is given once by a store that came back empty: of two processes the second stops', async () => {
+  it('goes to one of two processes after the store came back empty, and the other stops', async () => {
     const { first, second, advance } = pair()
     await first.lease.start()
     first.records.down = true
@@ -322,7 +322,7 @@ describe('the name of a node', () => {
 })
 
 describe('the lease of a node at full load', () => {
-  it('is renewed however many inputs come and whatever each takes', async () => {
+  it('is renewed, however many inputs arrive and however long each takes', async () => {
     const clock = new FakeClock()
     const { lease } = parts({ clock })
     let [handled, lapsed] = [0, 0]
@@ -340,7 +340,7 @@ describe('the lease of a node at full load', () => {
     const bench = new RoomBench([slow], { clock, limits: { waitingMessages: 10_000 } })
     await lease.start()
     await bench.join('slow', 'ann')
-    // Ten times as much as the lease lasts.
+    // Ten times the duration of the lease.
     for (let n = 0; n < 10_000; n++) bench.message('slow', 'ann', 'work', null)
     while (handled < 10_000) await bench.advance(50, 1)
     expect(lapsed).toBe(0)

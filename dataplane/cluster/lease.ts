@@ -10,7 +10,7 @@ interface LeaseEnvironment
   readonly store: Pick<Store, 'records' | 'onReturn'>
 }
 
-/** The ownership that depends on the lease. */
+/** The part of `Ownership` that the lease uses. */
 type LeaseHolder = Pick<Ownership, 'info' | 'regained'>
 
 /** Another process runs under the name of this node, and renews its lease. */
@@ -38,22 +38,22 @@ class NodeReplaced extends Error {
 /** An expired lease is logged once in this time. */
 const QUIET_MS = 10_000
 
-/** This much of the TTL is not trusted: the clocks of this machine and of the store do not run exactly alike. */
+/** Part of the TTL that is not trusted, because the clocks of this machine and of the store run at slightly different rates. */
 const MARGIN = 0.1
 
 /**
- * A node's claim to be alive, and to its name, renewed at a quarter of its TTL, and at once when the store is back. Trusted until the
- * monotonic time before the last successful renewal was sent, plus the TTL, less a margin: a blocked event loop or a paused machine finds it
- * expired, whatever timers did not fire. The store tells with each renewal whether the lease had run out by its own clock: a machine whose
- * clock stood still finds that out with the next renewal. A renewal is one write, however many rooms the node owns, and nothing but that
- * write can fail; it says everything again, so that a store which has lost its data has all living nodes again after a quarter of the TTL.
+ * A node's lease on its name, renewed at a quarter of its TTL, and immediately when the store is available again. The node trusts the lease for the
+ * TTL less a margin, counted from the monotonic time before the last successful renewal was sent. A blocked event loop or a suspended machine
+ * thus finds it expired, even if timers did not fire. Each answer of the store says whether the lease had expired by the store's clock. A
+ * machine whose clock was stopped learns this with the next renewal. A renewal is one write for all rooms of the node. It writes the complete
+ * value, so after a loss of its data the store has all living nodes again within a quarter of the TTL.
  */
 export class NodeLease {
   readonly #environment: LeaseEnvironment
   readonly #ownership: LeaseHolder
   #trustedUntil = Number.NEGATIVE_INFINITY
   #renewedAt: number | undefined
-  /** Since when the store has had the lease without a break. */
+  /** Start of the current lease without an interruption, by the store's clock. */
   #since: number | undefined
   #cancel: (() => void) | undefined
   #forgetReturn: (() => void) | undefined
@@ -69,8 +69,8 @@ export class NodeLease {
   }
 
   /**
-   * Resolves when the lease stands for the first time: at once, or when that of an earlier process with this node's name has run out.
-   * Rejects with `NodeIdInUse` when that one is still renewed after a lease time, and when the store cannot be reached.
+   * Resolves when this node has acquired the lease: immediately, or after the lease of an earlier process with the node's name has expired. Rejects
+   * with `NodeIdInUse` if that process still renews its lease after one lease time. Also rejects if the store cannot be reached.
    */
   async start(): Promise<void> {
     const { store, clock, nodeId, leaseMs: ttlMs } = this.#environment
@@ -83,7 +83,7 @@ export class NodeLease {
       const now = clock.monotonic()
       if (version !== undefined && lease?.version !== version) renewedAt = now
       version = lease?.version
-      // One that has died meanwhile is waited for, also when its leases are longer.
+      // A process that has died is waited for, also if its lease is longer than ours.
       if (now - began >= ttlMs && now - renewedAt < ttlMs / 2) throw new NodeIdInUse(name, ttlMs)
       await sleep(clock, ttlMs / 20)
     }
@@ -91,22 +91,22 @@ export class NodeLease {
     this.#schedule(ttlMs / 4)
   }
 
-  /** Monotonic time until which this node may act, in milliseconds. */
+  /** Monotonic time until which this node may act as an owner, in milliseconds. */
   get validUntil(): number {
     return this.#trustedUntil
   }
 
-  /** Whether this node may act at this moment. */
+  /** Returns true if this node may act as an owner now. */
   valid(): boolean {
     return this.#environment.clock.monotonic() < this.#trustedUntil
   }
 
-  /** Since the last successful renewal was sent, milliseconds; Infinity before the first. */
+  /** Time since the last successful renewal was sent, in milliseconds. Infinity before the first. */
   get ageMs(): number {
     return this.#environment.clock.monotonic() - (this.#renewedAt ?? Number.NEGATIVE_INFINITY)
   }
 
-  /** Renews without waiting for its time, so that the others hear now what has changed. Never rejects. */
+  /** Renews immediately, so that other nodes see the node's changes. Never rejects. */
   async renewNow(): Promise<void> {
     if (this.#stopped) return
     const { nodeId, log, onReplaced } = this.#environment
@@ -123,14 +123,14 @@ export class NodeLease {
     }
   }
 
-  /** Ends the lease, so that others need not wait for it to run out. */
+  /** Releases the lease, so that other nodes do not wait for its expiry. */
   async stop(): Promise<void> {
     if (this.#stopped) return
     const { store, nodeId, log } = this.#environment
     const name = nodeName(nodeId)
     this.#end()
     try {
-      // Of this process: one that could not renew for long may find another's.
+      // Only the lease of this process: after a long outage, another process may have the name.
       const [lease] = await store.records.read([leaseKey(name)])
       if (lease === undefined || decodeNodeInfo(lease.value)?.node_id !== nodeId) return
       await store.records.write([
@@ -159,7 +159,7 @@ export class NodeLease {
     )
   }
 
-  /** Resolves with who has the lease. */
+  /** Sends a renewal. Resolves with the node id of the lease's holder. */
   async #renew(): Promise<string> {
     const { store, nodeId, clock, leaseMs: ttlMs, metrics } = this.#environment
     const name = nodeName(nodeId)

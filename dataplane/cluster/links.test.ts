@@ -1,3 +1,4 @@
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import { pino } from 'pino'
 import { Registry } from 'prom-client'
 import { describe, expect, it } from 'vitest'
@@ -11,19 +12,15 @@ import type { PeerMessage } from './envelope.ts'
 import { NodeLinks, nodeChannel } from './links.ts'
 import { CLUSTER_METRICS } from './metrics.ts'
 
-const settle = async () => {
-  for (let i = 0; i < 500; i++) await Promise.resolve()
-}
-
 const about = (sessionId: string): PeerMessage => ({ to: 'gateway', ended: false, session_id: sessionId })
 
-/** Some nodes on one bus whose publications can be dropped, or fail; what each hears, in order. */
+/** Nodes on one bus that can drop or reject envelopes, with the messages that each gets, in order. */
 function parts() {
   const clock = new FakeClock()
   const store = memoryStore({ clock })
   const line = {
     drop: false,
-    /** The number of the only envelope that is dropped. */
+    /** Number of the only envelope that is dropped. */
     dropOnly: 0,
     fail: false,
     envelopes: [] as Uint8Array[],
@@ -57,7 +54,7 @@ function parts() {
     const callbacks = endOfTurn
     endOfTurn = []
     for (const callback of callbacks) callback()
-    await settle()
+    await nextTurn()
   }
   const node = async (nodeId: string) => {
     const heard: string[] = []
@@ -81,40 +78,40 @@ function parts() {
   const elapse = async (ms: number) => {
     for (let left = ms; left > 0; left -= 50) {
       clock.advance(50)
-      await settle()
+      await nextTurn()
     }
   }
   return { clock, store, line, logged, node, endTurn, elapse }
 }
 
 describe('links between nodes', () => {
-  it('bring messages in order: after a pause at once, and inputs that gather just after the next moment, in one envelope', async () => {
+  it('transport messages in order: after a pause without delay, and inputs just after the next moment, in one envelope', async () => {
     const { node, line, clock, endTurn } = parts()
     const a = await node('node_a')
     const b = await node('node_b')
     clock.advance(MOMENT_MS - (clock.now() % MOMENT_MS) + 0.01)
     a.links.send('node_b', about('one'), 'input')
     a.links.send('node_b', about('two'), 'input')
-    await settle()
+    await nextTurn()
     expect(b.heard).toEqual([])
     await endTurn(0)
     expect(b.heard).toEqual(['node_a: one', 'node_a: two'])
     for (let i = 0; i < 5; i++) {
       clock.advance(0.9)
       a.links.send('node_b', about(`three ${i}`), 'input')
-      await settle()
+      await nextTurn()
     }
     clock.advance(MOMENT_MS - 4.6)
-    await settle()
+    await nextTurn()
     expect(line.envelopes).toHaveLength(1)
     clock.advance(1.2)
-    await settle()
+    await nextTurn()
     expect(b.heard.slice(2)).toEqual([0, 1, 2, 3, 4].map((i) => `node_a: three ${i}`))
     expect(line.envelopes).toHaveLength(2)
     expect(a.heard).toEqual([])
   })
 
-  it('let what someone waits for gather no longer than 1 ms, and all else leaves with it', async () => {
+  it('delay a message that a client waits for by at most 1 ms, and send all other messages with it', async () => {
     const { node, line, clock, endTurn } = parts()
     const a = await node('node_a')
     const b = await node('node_b')
@@ -125,10 +122,10 @@ describe('links between nodes', () => {
     a.links.send('node_c', about('two'), 'input')
     a.links.send('node_b', about('three'), 'awaited')
     clock.advance(0.7)
-    await settle()
+    await nextTurn()
     expect(line.envelopes).toHaveLength(1)
     clock.advance(0.2)
-    await settle()
+    await nextTurn()
     expect(b.heard).toEqual(['node_a: one', 'node_a: three'])
     expect(c.heard).toEqual(['node_a: two'])
     clock.advance(60)
@@ -142,7 +139,7 @@ describe('links between nodes', () => {
     expect(b.heard).toContain('node_a: five')
   })
 
-  it('take inputs along with the updates of the next moment', async () => {
+  it('send inputs together with the updates of the next moment', async () => {
     const { node, line, clock, endTurn } = parts()
     const a = await node('node_a')
     const b = await node('node_b')
@@ -152,7 +149,7 @@ describe('links between nodes', () => {
     clock.advance(3)
     a.links.send('node_b', about('input'), 'input')
     clock.advance(MOMENT_MS - 4)
-    await settle()
+    await nextTurn()
     expect(line.envelopes).toHaveLength(1)
     a.links.send('node_b', about('update 2'), 'update')
     a.links.send('node_b', about('update 3'), 'update')
@@ -161,7 +158,7 @@ describe('links between nodes', () => {
     expect(b.heard).toEqual(['update 1', 'input', 'update 2', 'update 3'].map((text) => `node_a: ${text}`))
   })
 
-  it('bring what is very large in pieces, one after the other, and in its order', async () => {
+  it('send a very large message in pieces, one after the other and in order', async () => {
     const { node, line, endTurn } = parts()
     const a = await node('node_a')
     const b = await node('node_b')
@@ -177,7 +174,7 @@ describe('links between nodes', () => {
     expect(line.mostAtOnce).toBe(2)
   })
 
-  it('tell once of what is very large and has lost a piece, whichever it is', async () => {
+  it('report the loss of any piece of a very large message once', async () => {
     for (const lost of [1, 2, 3]) {
       const { node, line, endTurn } = parts()
       const a = await node('node_a')
@@ -193,7 +190,7 @@ describe('links between nodes', () => {
     }
   })
 
-  it('give up what is very large, and what waits behind it, once the bus does not take a piece', async () => {
+  it('drop a very large message, and the messages behind it, if the bus rejects a piece', async () => {
     const { node, line, endTurn } = parts()
     const a = await node('node_a')
     const b = await node('node_b')
@@ -210,7 +207,7 @@ describe('links between nodes', () => {
     expect(b.heard).toEqual(['node_a: first', 'gap node_a', 'node_a: last'])
   })
 
-  it('tell of a lost envelope once, before what came after it', async () => {
+  it('report a lost envelope once, before the messages behind it', async () => {
     const { node, line, endTurn } = parts()
     const a = await node('node_a')
     const b = await node('node_b')
@@ -229,7 +226,7 @@ describe('links between nodes', () => {
     expect(b.heard).toEqual(['node_a: one', 'gap node_a', 'node_a: four', 'node_a: five'])
   })
 
-  it('tell of a lost first envelope, and of a lost last one', async () => {
+  it('report a lost first envelope, and a lost last one', async () => {
     const { node, line, endTurn, elapse } = parts()
     const a = await node('node_a')
     const b = await node('node_b')
@@ -249,7 +246,7 @@ describe('links between nodes', () => {
     expect(b.heard).toEqual(['gap node_a', 'node_a: two', 'gap node_a'])
   })
 
-  it('cost nothing when they are idle', async () => {
+  it('send nothing while they are idle', async () => {
     const { node, line, clock, endTurn, elapse } = parts()
     const a = await node('node_a')
     const b = await node('node_b')
@@ -261,7 +258,7 @@ describe('links between nodes', () => {
     expect(b.heard).toEqual(['node_a: one'])
   })
 
-  it('tell of what could not be published, once the store is back', async () => {
+  it('report messages that could not be published, when the store is back', async () => {
     const { node, line, logged, endTurn, elapse } = parts()
     const a = await node('node_a')
     const b = await node('node_b')
@@ -277,7 +274,7 @@ describe('links between nodes', () => {
     expect(b.heard).toEqual(['node_a: one', 'gap node_a'])
   })
 
-  it('bring nothing that was sent to an earlier process of the same name, and miss nothing of it', async () => {
+  it('deliver nothing that was sent to an earlier process of the same name, and report no gap to the new one', async () => {
     const { node, endTurn } = parts()
     const a = await node('node_a')
     const first = await node('node_b~1')
@@ -292,14 +289,14 @@ describe('links between nodes', () => {
     expect(second.heard).toEqual(['node_a: three'])
   })
 
-  it('tell of a gap when the store may have lost messages', async () => {
+  it('report a gap if the store may have lost messages', async () => {
     const { node, line } = parts()
     const a = await node('node_a')
     line.gap()
     expect(a.heard).toEqual(['gap undefined'])
   })
 
-  it('take the first word of a node that was forgotten for a gap', async () => {
+  it('report a gap at the first envelope of a node that was forgotten', async () => {
     const { node, endTurn } = parts()
     const a = await node('node_a')
     const b = await node('node_b')
@@ -311,7 +308,7 @@ describe('links between nodes', () => {
     expect(b.heard).toEqual(['node_a: one', 'gap node_a', 'node_a: two'])
   })
 
-  it('tell a node that was forgotten, though it had been here, that it missed something; a new one is told nothing', async () => {
+  it('report a gap to a node that was forgotten although it was there, but not to a new one', async () => {
     const { node, endTurn, elapse } = parts()
     const a = await node('node_a')
     const b = await node('node_b')
@@ -326,7 +323,7 @@ describe('links between nodes', () => {
     expect(c.heard).toEqual([])
   })
 
-  it('drop damaged envelopes and those of other versions, and go on', async () => {
+  it('drop damaged envelopes and those of other versions, and continue', async () => {
     const { node, line, store, logged, endTurn } = parts()
     const a = await node('node_a')
     const b = await node('node_b')
@@ -342,7 +339,7 @@ describe('links between nodes', () => {
     const cut = good.slice(0, good.length - 1)
     cut[9] = 2
     await publish(cut)
-    await settle()
+    await nextTurn()
     a.links.send('node_b', about('two'))
     await endTurn()
     a.links.send('node_b', about('three'))
@@ -358,7 +355,7 @@ describe('links between nodes', () => {
     expect(logged).toHaveLength(3)
   })
 
-  it('go on when a message cannot be written or handled', async () => {
+  it('continue after a message that cannot be encoded or handled', async () => {
     const { node, logged, endTurn } = parts()
     const a = await node('node_a')
     const b = await node('node_b')
@@ -375,7 +372,7 @@ describe('links between nodes', () => {
     expect(logged).toHaveLength(2)
   })
 
-  it('send what waits before they end, and nothing afterwards', async () => {
+  it('send the queued messages when they close, and nothing afterwards', async () => {
     const { node, clock, elapse } = parts()
     const a = await node('node_a')
     const b = await node('node_b')

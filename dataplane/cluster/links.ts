@@ -13,65 +13,65 @@ import {
 import type { ClusterEnvironment } from './ownership.ts'
 import type { Router } from './router.ts'
 
-/** The channel that a node listens on for the others. */
+/** Bus channel on which a node receives messages of other nodes. */
 export const nodeChannel = (nodeId: string): string => `node:${nodeId}`
 
 interface LinksEnvironment extends Pick<ClusterEnvironment, 'nodeId' | 'clock' | 'log' | 'metrics'> {
   readonly bus: Bus
-  /** Runs a callback when the present turn of the event loop is over. */
+  /** Runs a callback at the end of the current turn of the event loop. */
   readonly defer: (callback: () => void) => void
 }
 
-/** Receives the messages of other nodes. `missed`: some may be lost. It comes before those that follow. */
+/** Receives the messages of other nodes. `missed`: some may be lost. It is called before the messages that follow the gap. */
 type Receiver = Pick<Router, 'receive' | 'missed'>
 
 /**
- * A message leaves at the earliest so many milliseconds after what left last, with all that has come meanwhile; after a longer pause it
- * leaves at once. An envelope costs both nodes some 100 µs of CPU however little is in it. `awaited`: a client waits for it. `update`:
- * the other rooms of this moment are flushed within less. `input`: it waits for a flush at the other node anyway, and leaves with the
+ * Minimum time between two sends, in milliseconds. A send takes all messages that have collected; after a longer pause it happens at the end of
+ * the turn. One envelope costs both nodes about 100 µs of CPU, however small it is. `awaited`: a client waits for the message. `update`: the
+ * other rooms of the same moment flush within this time. `input`: the message waits for a flush at the other node anyway, so it leaves with the
  * updates of the next moment, or just after it.
  */
 const GATHER_MS = { awaited: 1, update: MOMENT_MS / 2, input: MOMENT_MS } as const
 type Urgency = keyof typeof GATHER_MS
-/** So long after a moment its updates have left. */
+/** Time after a moment until its updates have left. */
 const FLUSHED_MS = 1
 /**
- * What would wait for less leaves at once: no timer is shorter than a millisecond, and a client that waits for each ack would be held up
- * by its own last message.
+ * A shorter wait is skipped: timers have a minimum of one millisecond, and a client that waits for each ack would be delayed by its previous
+ * message.
  */
 const SHORTEST_MS = 0.5
-/** An envelope that has grown to this is closed, and the next begun. */
+/** An envelope of this size is closed, and the next one started. */
 const LARGEST_ENVELOPE = 1 << 20
-/** A link that said something says that it said no more after this long, so that the loss of the last message is noticed too. */
+/** A link sends two empty envelopes at this interval after its last message, so that the receiver also detects the loss of the last message. */
 const BEAT_MS = 500
 const BEATS = 2
 
-/** To one other node. */
+/** Outgoing state of the link to one node. */
 interface Outgoing {
   readonly channel: string
   readonly writer: EnvelopeWriter
   waiting: boolean
-  /** Envelopes behind one that is leaving in pieces, which is the first. */
+  /** Envelopes that wait behind the first one, which is leaving in pieces. */
   readonly leaving: OutgoingEnvelope[]
   /** Number of the last envelope. */
   number: number
   sentAt: number
-  /** How many empty envelopes may still follow. */
+  /** Number of empty envelopes that will still follow. */
   beats: number
 }
 
-/** From one other node. */
+/** Incoming state of the link from one node. */
 interface Incoming {
   /** Number of the last envelope. */
   number: number
-  /** What has come of an envelope in pieces. */
+  /** The received pieces of an incomplete envelope. */
   pieces: Uint8Array[]
 }
 
 /**
- * The links to the other nodes over the store's bus, one channel per node. What there is for the others is gathered for some milliseconds
- * while there is much of it; then all of it leaves in one write, as one envelope for each node, a large one in pieces. Envelopes are
- * numbered, so that the receiver notices what the bus has lost. What is lost is not sent again.
+ * Links to the other nodes over the store's bus, with one channel per node. Under load, messages collect for some milliseconds. Then all of them
+ * leave in one write, with one envelope per node; a large envelope leaves in pieces. Envelopes are numbered, so that the receiver detects lost
+ * ones. Lost envelopes are not sent again.
  */
 export class NodeLinks {
   readonly #environment: LinksEnvironment
@@ -81,12 +81,12 @@ export class NodeLinks {
   readonly #outgoing = new Map<string, Outgoing>()
   readonly #incoming = new Map<string, Incoming>()
   readonly #unknownVersions = new Set<string>()
-  /** As of the scheduler of rooms: the moments of this node stay where they were when its wall clock is set. */
+  /** Wall-clock time at monotonic 0, as in the scheduler of rooms: a change of the wall clock does not move this node's moments. */
   readonly #wallAtZero: number
   #waiting: Outgoing[] = []
-  /** When something left last, on the monotonic clock. */
+  /** Time of the last send, on the monotonic clock. */
   #sentAt = Number.NEGATIVE_INFINITY
-  /** What waits leaves so many milliseconds after that; Infinity: nothing waits. */
+  /** The queued messages leave this many milliseconds after `#sentAt`. Infinity: the queue is empty. */
   #gatherMs = Number.POSITIVE_INFINITY
   #cancelGathering: (() => void) | undefined
   #cancelBeats: (() => void) | undefined
@@ -100,7 +100,7 @@ export class NodeLinks {
     this.#wallAtZero = environment.clock.now() - environment.clock.monotonic()
   }
 
-  /** Hands the messages of other nodes to `receiver`. Resolves when this node listens; rejects when the store cannot be reached. */
+  /** Starts to pass messages of other nodes to `receiver`. Resolves when this node listens. Rejects if the store cannot be reached. */
   async start(receiver: Receiver): Promise<void> {
     const { bus, nodeId } = this.#environment
     this.#receiver = receiver
@@ -112,8 +112,8 @@ export class NodeLinks {
   }
 
   /**
-   * Sends with what else there is for other nodes in the next milliseconds; at the end of this turn where none of them was sent
-   * anything for as long. The message is encoded at once: what it is made of may change afterwards.
+   * Sends a message within some milliseconds, together with others. If nothing was sent for that long, it leaves at the end of this turn. The
+   * message is encoded immediately, so its objects may change afterwards.
    */
   send(to: string, message: PeerMessage, urgency: Urgency = 'awaited'): void {
     if (this.#closed) return
@@ -130,7 +130,7 @@ export class NodeLinks {
     this.#gather(GATHER_MS[urgency])
   }
 
-  /** Lets go of what is known of a node that is gone. Should it come back, its first envelope tells of a gap. */
+  /** Drops the state of a node that is gone. If it returns, its first envelope shows a gap. */
   forget(nodeId: string): void {
     this.#outgoing.get(nodeId)?.leaving.splice(0)
     this.#outgoing.delete(nodeId)
@@ -138,7 +138,7 @@ export class NodeLinks {
     this.#unknownVersions.delete(nodeId)
   }
 
-  /** Lets a node that is back, or new, hear of this one. Should it have been here all the time, it finds that it missed something. */
+  /** Sends an empty envelope to a node that is new or has returned. A node that has been there all the time detects a gap with it. */
   greet(nodeId: string): void {
     if (this.#closed) return
     const link = this.#link(nodeId)
@@ -146,7 +146,7 @@ export class NodeLinks {
     this.#publish(link)
   }
 
-  /** Sends what waits, and listens no more. */
+  /** Sends the queued messages, and stops listening. */
   async close(): Promise<void> {
     this.#flush()
     this.#closed = true
@@ -164,7 +164,7 @@ export class NodeLinks {
     return link
   }
 
-  /** What waits leaves at once where nothing left for so many milliseconds; else when they are over, or after the next moment. */
+  /** Schedules the next send: `ms` after the last one, at the end of this turn if that has passed, or after the next moment. */
   #gather(ms: number): void {
     if (ms >= this.#gatherMs) return
     const { clock, defer } = this.#environment
@@ -204,7 +204,7 @@ export class NodeLinks {
     if (link.beats > 0) this.#armBeats()
   }
 
-  /** Sends what is leaving, up to the first piece of an envelope that is not whole with it. */
+  /** Sends the leaving envelopes, up to the first piece of one that is not complete with that piece. */
   #transmit(link: Outgoing): void {
     const { metrics } = this.#environment
     for (let next = link.leaving[0]; next; next = link.leaving[0]) {
@@ -220,10 +220,10 @@ export class NodeLinks {
     }
   }
 
-  /** Gives an envelope to the bus. `taken` is called once that has it, in another turn. */
+  /** Passes an envelope to the bus. Calls `taken` in a later turn, when the bus has taken it. */
   #handOver(link: Outgoing, envelope: Uint8Array, taken?: () => void): void {
     const { bus } = this.#environment
-    const settle = (error?: unknown): void => {
+    const finish = (error?: unknown): void => {
       if (error) this.#lost(link, error)
       else {
         this.#busFails = false
@@ -231,22 +231,22 @@ export class NodeLinks {
       }
     }
     try {
-      // Those behind it come in their turn when it has left: the next turn of the event loop is not theirs alone.
+      // Deferred, so that a large envelope does not fill a turn of the event loop alone.
       if (
-        bus.send?.(link.channel, envelope, taken && ((error) => this.#environment.defer(() => settle(error))))
+        bus.send?.(link.channel, envelope, taken && ((error) => this.#environment.defer(() => finish(error))))
       )
         return
     } catch (error) {
-      settle(error)
+      finish(error)
       return
     }
-    bus.publish(link.channel, envelope).then(() => settle(), settle)
+    bus.publish(link.channel, envelope).then(() => finish(), finish)
   }
 
-  /** The number is used up, so the receiver will notice; at the latest by the beats after the bus works again. */
+  /** Handles a failed publish. The receiver detects the gap in the numbers, at the latest with the beats after the bus works again. */
   #lost(link: Outgoing, error: unknown): void {
     const { log, metrics } = this.#environment
-    // All that waits behind it would come late, after what is asked again. A number goes with it, since this piece may have arrived.
+    // Drops the envelopes behind it: they would arrive after the repeated questions. One more number is skipped, because this piece may have arrived.
     if (link.leaving.splice(0).length > 0) link.number++
     metrics.peerFaults.inc({ fault: 'unpublished' })
     if (this.#closed) return
@@ -313,14 +313,14 @@ export class NodeLinks {
     this.#receiver!.missed(from)
   }
 
-  /** As good as lost. */
+  /** A damaged envelope counts as lost. */
   #damaged(error: unknown, from: string | undefined): void {
     this.#environment.metrics.peerFaults.inc({ fault: 'unreadable' })
     this.#environment.log.error({ err: error, peer: from }, 'what another node sent cannot be read')
     this.#gap(from)
   }
 
-  /** Nothing would be won by asking again, so this is no gap. */
+  /** Not a gap: repeated questions would get unreadable answers again. */
   #unknown(error: UnknownVersion): void {
     this.#environment.metrics.peerFaults.inc({ fault: 'unreadable' })
     if (this.#unknownVersions.has(error.sender)) return
@@ -329,11 +329,11 @@ export class NodeLinks {
   }
 }
 
-/** What there is to read once an envelope has come: all of it, or nothing while some of its pieces are missing. */
+/** Returns the messages that can be decoded after an envelope: all of them, or none while pieces are missing. */
 function body(bytes: Uint8Array, { bodyAt, pieces }: Envelope, link: Incoming): Uint8Array {
   const piece = bytes.subarray(bodyAt)
   if (!pieces.continues) link.pieces = []
-  // Its beginning was lost, and that was told.
+  // The first piece was lost. The gap in the numbers has already been reported.
   else if (link.pieces.length === 0) return NOTHING
   if (!pieces.continues && !pieces.follows) return piece
   link.pieces.push(piece)

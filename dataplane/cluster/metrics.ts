@@ -1,6 +1,6 @@
 import { counter, gauge, histogram, type Metrics } from '../../shared/metrics.ts'
 
-/** How a claim ended. `taken_over`: the recorded owner was dead. `rate_limited`, `project_full`, `too_many_rooms`: the room was not made. */
+/** Result of a claim. `taken_over`: the recorded owner was dead. `rate_limited`, `project_full`, `too_many_rooms`: the room was not created. */
 export type ClaimOutcome = (typeof CLAIM_OUTCOMES)[number]
 const CLAIM_OUTCOMES = [
   'claimed',
@@ -14,11 +14,11 @@ const CLAIM_OUTCOMES = [
   'unavailable',
 ] as const
 
-/** What a due timer of a room that this node did not run led to. */
+/** Result of a due timer of a room that this node did not run. */
 export type WakeupResult = (typeof WAKEUP_RESULTS)[number]
 const WAKEUP_RESULTS = ['opened', 'running', 'elsewhere', 'absent', 'no_code', 'unavailable'] as const
 
-/** What the cluster part of a node counts. */
+/** Metrics of the cluster part of a node. */
 export const CLUSTER_METRICS = {
   peerPublishes: counter(
     'service_peer_publishes_total',

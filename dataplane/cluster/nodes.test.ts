@@ -1,3 +1,4 @@
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import { pino } from 'pino'
 import { Registry } from 'prom-client'
 import { describe, expect, it } from 'vitest'
@@ -15,10 +16,6 @@ import { CLUSTER_METRICS } from './metrics.ts'
 import { ClusterNodes } from './nodes.ts'
 
 const LEASE_MS = 2000
-
-const settle = async () => {
-  for (let i = 0; i < 30; i++) await Promise.resolve()
-}
 
 /** A cluster on one store, whose nodes can be stopped, silenced and killed. */
 function parts({ uptime_ms: uptimeMs = Number.POSITIVE_INFINITY } = {}) {
@@ -90,13 +87,13 @@ function parts({ uptime_ms: uptimeMs = Number.POSITIVE_INFINITY } = {}) {
           .map((other) => other.node_id)
           .sort()
           .join(),
-      /** Its process ends: nothing is renewed, no one listens. */
+      /** Its process ends: it renews nothing and does not listen. */
       kill: async () => {
         nodes.stop()
         await silence()
         lease.renewNow = async () => {}
       },
-      /** Its process stands still: connections stay open, nothing is renewed. */
+      /** Its process is suspended: connections stay open, and it renews nothing. */
       freeze: () => {
         lease.renewNow = async () => {}
       },
@@ -109,18 +106,18 @@ function parts({ uptime_ms: uptimeMs = Number.POSITIVE_INFINITY } = {}) {
   const elapse = async (ms: number) => {
     for (let left = ms; left > 0; left -= 10) {
       clock.advance(10)
-      await settle()
+      await nextTurn()
     }
   }
   const back = async () => {
     for (const callback of returns) callback()
-    await settle()
+    await nextTurn()
   }
   return { clock, memory, records, line, warned, node, elapse, back }
 }
 
 describe('the nodes of a cluster', () => {
-  it('know each other by their leases, with what each tells of itself', async () => {
+  it('know each other by their leases, with the data of each node', async () => {
     const { node, elapse } = parts()
     const a = await node('node_a')
     const b = await node('node_b')
@@ -138,7 +135,7 @@ describe('the nodes of a cluster', () => {
     expect(a.news).toEqual(['joined node_b'])
   })
 
-  it('miss one that was killed within 0.4 seconds, and say so once', async () => {
+  it('presume a killed node dead within 0.4 s, and report it once', async () => {
     const { node, elapse } = parts()
     const a = await node('node_a')
     const b = await node('node_b')
@@ -157,7 +154,7 @@ describe('the nodes of a cluster', () => {
     expect(a.news).toEqual(['joined node_b', 'gone node_b'])
   })
 
-  it('miss one that stands still when its lease has run out', async () => {
+  it('presume a suspended node dead when its lease has expired', async () => {
     const { node, elapse } = parts()
     const a = await node('node_a')
     const b = await node('node_b')
@@ -172,7 +169,7 @@ describe('the nodes of a cluster', () => {
   it.each([
     ['', 0],
     [', and the store is slow', 90],
-  ])('do not miss one whose connection is lost for a moment%s', async (_, answerMs) => {
+  ])('do not presume a node dead whose connection is lost for a moment%s', async (_, answerMs) => {
     const { node, elapse, line } = parts()
     line.answerMs = answerMs
     const a = await node('node_a')
@@ -187,7 +184,7 @@ describe('the nodes of a cluster', () => {
     expect(a.news).toEqual(['joined node_b'])
   })
 
-  it('take no silence for long that they could not hear the end of', async () => {
+  it('do not count a silence as long whose end they could not see', async () => {
     const { node, elapse, records } = parts()
     const a = await node('node_a')
     const b = await node('node_b')
@@ -203,7 +200,7 @@ describe('the nodes of a cluster', () => {
     expect(a.nodes.isGone('node_b')).toBe(true)
   })
 
-  it('take one that was presumed dead for alive when it listens again, not before', async () => {
+  it('count a node that was presumed dead as alive when it listens again, not before', async () => {
     const { node, elapse } = parts()
     const a = await node('node_a')
     const b = await node('node_b')
@@ -217,8 +214,8 @@ describe('the nodes of a cluster', () => {
     expect(await a.nodes.judge('node_b')).toBe('alive')
   })
 
-  // Seen in the explorer: a room was claimed from a node that was heard again and had just claimed it. It had no reason to ask who has the room.
-  it('judge one that was presumed dead by whether it listens now', async () => {
+  // Found by the explorer: a room was claimed from a node that listened again and had just claimed it. That node had no reason to read the owner.
+  it('judge a node that was presumed dead by whether it listens now', async () => {
     const { node, elapse } = parts()
     const a = await node('node_a')
     const b = await node('node_b')
@@ -230,7 +227,7 @@ describe('the nodes of a cluster', () => {
     expect(await a.nodes.judge('node_b')).toBe('alive')
   })
 
-  it('miss one whose process was replaced by another of the same name, however quickly', async () => {
+  it('presume a process dead that was replaced by another one of the same name, however fast', async () => {
     const { node, elapse, memory } = parts()
     const a = await node('node_a')
     const b = await node('node_b~1')
@@ -248,7 +245,7 @@ describe('the nodes of a cluster', () => {
     ])
   })
 
-  it('hear that one was killed at once, also when it is started again under its name meanwhile', async () => {
+  it('notice immediately that a process was killed, also if another one of its name starts in the meantime', async () => {
     const { node, elapse } = parts()
     const a = await node('node_a')
     const b = await node('node_b~1')
@@ -262,7 +259,7 @@ describe('the nodes of a cluster', () => {
     expect((await again).nodes.isGone('node_b~1')).toBe(true)
   })
 
-  it('take no later process of a name for the one that was', async () => {
+  it('do not take a later process of a name for the earlier one', async () => {
     const { node, elapse, memory } = parts()
     const b = await node('node_b~1')
     b.freeze()
@@ -277,7 +274,7 @@ describe('the nodes of a cluster', () => {
     expect(await memory.records.page(NODES, { limit: 10 })).toEqual(['node_b', 'node_a'])
   })
 
-  it('are judged by what the store says now', async () => {
+  it('are judged by the current answer of the store', async () => {
     const { node, elapse, memory } = parts()
     const a = await node('node_a')
     await node('node_b')
@@ -290,14 +287,14 @@ describe('the nodes of a cluster', () => {
     expect(await a.nodes.judge('node_x')).toBe('dead')
   })
 
-  it('are not judged dead for one lease after the store was away', async () => {
+  it('are not judged dead for one lease after the store was unavailable', async () => {
     const { node, elapse, records, warned, memory, back } = parts()
     const a = await node('node_a')
     const b = await node('node_b')
     await elapse(600)
     records.down = true
     await elapse(10_000)
-    // Killed during the outage, of which its lease has not survived.
+    // Killed during the outage, in which its lease has expired.
     await b.kill()
     await memory.records.write([{ remove: leaseKey('node_b') }])
     records.down = false
@@ -311,7 +308,7 @@ describe('the nodes of a cluster', () => {
     expect(warned.filter((text) => text === 'the other nodes cannot be read')).toHaveLength(2)
   })
 
-  it('are not judged by who did not listen before the store was away', async () => {
+  it('are not judged by their silence from before an outage of the store', async () => {
     const { node, elapse, records, back } = parts()
     const a = await node('node_a')
     const b = await node('node_b')
@@ -329,13 +326,13 @@ describe('the nodes of a cluster', () => {
     expect(await a.nodes.judge('node_b')).toBe('alive')
   })
 
-  it('let claims wait for one lease after the store was away, or their own lease had run out', async () => {
+  it('delay claims for one lease after an outage of the store, or after their own lease had expired', async () => {
     const { node, elapse, clock, records, back } = parts()
     const a = await node('node_a')
     expect(a.nodes.claimsAllowedAt).toBeLessThanOrEqual(clock.monotonic())
     await back()
     const returnedAt = clock.monotonic()
-    // Its age has to be asked first.
+    // Its age must be read first.
     expect(a.nodes.claimsAllowedAt).toBe(Number.POSITIVE_INFINITY)
     await elapse(LEASE_MS)
     expect(a.nodes.claimsAllowedAt).toBe(returnedAt + LEASE_MS)
@@ -346,7 +343,7 @@ describe('the nodes of a cluster', () => {
     expect(a.nodes.claimsAllowedAt).toBeGreaterThan(clock.monotonic() + 1000)
   })
 
-  it('claim nothing, and judge no one dead, while the store is younger than a lease and a second', async () => {
+  it('claim nothing, and judge no node dead, while the store is younger than a lease and a second', async () => {
     const { node, elapse, clock, back, records } = parts({ uptime_ms: 500 })
     const a = await node('node_a')
     expect(a.nodes.claimsAllowedAt).toBe(2500)
@@ -362,7 +359,7 @@ describe('the nodes of a cluster', () => {
     expect(await a.nodes.judge('node_x')).toBe('dead')
   })
 
-  it('take a young store for behind while some node ran before it, this one or another', async () => {
+  it('count a young store as behind while some node ran before it, this one or another', async () => {
     const { node, elapse, clock } = parts({ uptime_ms: -5000 })
     const a = await node('node_a')
     await elapse(8000)
@@ -376,7 +373,7 @@ describe('the nodes of a cluster', () => {
     for (const { nodes } of [a, b]) expect(await nodes.storeIsBehind(10_000)).toBe(false)
   })
 
-  it('go by leases alone where the store cannot tell who listens', async () => {
+  it('use only the leases if the store cannot count listeners', async () => {
     const { node, elapse, line } = parts()
     line.mute = true
     const a = await node('node_a')
@@ -390,7 +387,7 @@ describe('the nodes of a cluster', () => {
     expect(a.nodes.isGone('node_b')).toBe(true)
   })
 
-  it('ask little: one poll for all others, and nothing when there are none', async () => {
+  it('send one poll for all other nodes, and none if there are no others', async () => {
     const { node, elapse, line, records } = parts()
     await node('node_a')
     await elapse(1000)

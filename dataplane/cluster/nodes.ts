@@ -11,42 +11,42 @@ interface NodesEnvironment
   readonly store: Pick<Store, 'records' | 'bus' | 'uptime' | 'time' | 'onReturn'>
 }
 
-/** The ownership that learns which nodes come and go. */
+/** The part of `Ownership` that `ClusterNodes` uses. */
 type NodesObserver = Pick<Ownership, 'info' | 'gone' | 'joined'>
 
-/** How often this node asks who listens: each question wakes its process and the store. */
+/** Interval of the polls for listeners. Each poll wakes this process and the store. */
 const POLL_MS = 200
-/** A node that no one listens for at so many polls in a row is presumed dead. */
+/** A node whose channel has no listener at this many consecutive polls is presumed dead. */
 const SILENT_POLLS = 3
-/** How soon it asks again while a node seems silent. */
+/** Interval of the polls while a node seems silent. */
 const AGAIN_MS = 75
-/** Until a store is as old as a lease and this, nodes may not have come back to it. */
+/** A store younger than a lease plus this time may lack living nodes. */
 const YOUNG_MS = 1000
-/** By how much a store may say that it is older than it is. */
+/** Maximum error of the age that a store reports. */
 const WHOLE_SECOND_MS = 1000
-/** For this many leases a dead node stays in the index, and is remembered. */
+/** A dead node stays in the index, and in `describe`, for this many lease times. */
 const REMEMBERED_LEASES = 10
 const PAGE = 500
 
-/** Another node, as it was last seen. */
+/** Last known state of another node. */
 interface Seen {
   info: NodeInfo
   gone: boolean
-  /** Since when it has had no lease; undefined: it has one. */
+  /** Time since which it has no lease. Undefined: it has one. */
   withoutLeaseSince: number | undefined
-  /** At how many polls in a row no one has listened on its channel. */
+  /** Number of consecutive polls without a listener on its channel. */
   silentPolls: number
 }
 
 /**
- * Who is in the cluster, as this node sees it: nodes whose lease stands, less those that no longer listen. Wrong guesses are harmless,
- * the fence of the rooms decides. A node has to listen before its first lease is written.
+ * The nodes of the cluster, from the view of this node: those with a valid lease that listen on their channel. A wrong view does no harm, because
+ * the fence of the rooms decides. A node must listen before its first lease is written.
  */
 export class ClusterNodes {
   readonly #environment: NodesEnvironment
   readonly #ownership: NodesObserver
   readonly #others = new Map<string, Seen>()
-  /** Until then no one is judged dead. */
+  /** Time until which no node is judged dead. */
   #heldUntil = Number.NEGATIVE_INFINITY
   #heldSince = Number.NEGATIVE_INFINITY
   #storeAgeKnown = false
@@ -62,7 +62,7 @@ export class ClusterNodes {
     this.#ownership = ownership
   }
 
-  /** Resolves when the others have been read for the first time; rejects when the store cannot be reached. */
+  /** Resolves when the other nodes have been read for the first time. Rejects if the store cannot be reached. */
   async start(): Promise<void> {
     await this.#read()
     this.#forgetReturn = this.#environment.store.onReturn(() => this.hold())
@@ -76,17 +76,17 @@ export class ClusterNodes {
     this.#forgetReturn?.()
   }
 
-  /** The nodes that are alive, this one first. Those that drain are among them. */
+  /** Living nodes, this one first, including draining ones. */
   nodes(): readonly NodeInfo[] {
     return [this.#ownership.info(), ...this.others()]
   }
 
-  /** Those of them that are not this one. */
+  /** Living nodes without this one. */
   others(): readonly NodeInfo[] {
     return [...this.#others.values()].filter(({ gone }) => !gone).map(({ info }) => info)
   }
 
-  /** Every node that is known as operators see it, this one first; those that ended or died stay for a while, unless they were started again. */
+  /** Descriptions of all known nodes for operators, this one first. Ended or crashed nodes stay for a while, unless they were started again. */
   describe(): ClusterNodeDescription[] {
     const described = new Map<string, ClusterNodeDescription>()
     const add = (info: NodeInfo, alive: boolean, self = false): void => {
@@ -98,29 +98,27 @@ export class ClusterNodes {
     return [...described.values()]
   }
 
-  /** A node that is alive. */
+  /** Returns a living node. */
   get(nodeId: string): NodeInfo | undefined {
     if (nodeId === this.#environment.nodeId) return this.#ownership.info()
     const seen = this.#others.get(nodeId)
     return seen?.gone ? undefined : seen?.info
   }
 
-  /** Whether the node is alive, as far as is known without asking the store: it had a lease when that was read last, and listens. */
+  /** Returns true if the node is alive as of the last reads: it had a lease, and listened. */
   isAlive(nodeId: string): boolean {
     const seen = this.#others.get(nodeId)
     return seen !== undefined && !seen.gone && seen.withoutLeaseSince === undefined && seen.silentPolls === 0
   }
 
-  /** Whether the node is not alive, as far as is known without asking the store. */
+  /** Returns true if the node is presumed dead as of the last reads. */
   isGone(nodeId: string): boolean {
     const seen = this.#others.get(nodeId)
     if (seen) return seen.gone
     return nodeId !== this.#environment.nodeId && this.canJudge
   }
 
-  /**
-   * Whether the node is alive, as the store says now; `byLease`: whether or not it listens. Rejects when the store cannot be reached.
-   */
+  /** Asks the store whether a node is alive. `byLease`: only its lease counts, also if it does not listen. Rejects if the store cannot be reached. */
   async judge(nodeId: string, byLease = false): Promise<'alive' | 'dead'> {
     const { store, clock } = this.#environment
     if (nodeId === this.#environment.nodeId) return 'alive'
@@ -129,34 +127,34 @@ export class ClusterNodes {
     const [lease] = await store.records.read([leaseKey(name)])
     this.#note(name, lease?.value, askedAt)
     this.#count()
-    // A node that was silent may be heard again since the last poll, and have taken rooms since.
+    // A silent node may listen again since the last poll, and may have claimed rooms.
     if (lease && this.#others.get(nodeId)?.gone) await this.#poll()
     const seen = this.#others.get(nodeId)
     if (seen && !byLease) return seen.gone ? 'dead' : 'alive'
     if (!lease) return askedAt < this.#heldUntil ? 'alive' : 'dead'
-    // Another process with its name can have the lease only when that of the one before had run out.
+    // Another process with the node's name can acquire the lease only after the earlier lease has expired.
     return (decodeNodeInfo(lease.value)?.node_id ?? nodeId) === nodeId ? 'alive' : 'dead'
   }
 
-  /** Whether the lease of a node that is gone has run out, as the store says now. */
+  /** Asks the store whether the lease of a node that is presumed dead has expired. */
   async isDead(nodeId: string): Promise<boolean> {
     return this.isGone(nodeId) && (await this.judge(nodeId, true)) === 'dead'
   }
 
-  /** For one lease from now no one is judged dead: the view of this node, or the store itself, may be behind. */
+  /** Judges no node dead for one lease time, because the view of this node, or the store itself, may be outdated. */
   hold(): void {
     const { clock, leaseMs } = this.#environment
     this.#heldSince = clock.monotonic()
     this.#heldUntil = this.#heldSince + leaseMs
     this.#storeAgeKnown = false
     this.#listenersKnown = true
-    // Also of those that are gone: with a lease they may have listened again since, and can be heard only when this is over.
+    // Also for nodes that are gone: they may have listened again, and this can only be seen after the hold.
     for (const seen of this.#others.values()) seen.silentPolls = 0
   }
 
   /**
-   * Whether the store began less than `ms` ago, and some node was running before it: it may lack what such a node has not written again.
-   * Rejects when the store cannot be reached.
+   * Returns true if the store started less than `ms` ago while some node was already running. It may then lack data that such a node has not written
+   * again. Rejects if the store cannot be reached.
    */
   async storeIsBehind(ms: number): Promise<boolean> {
     const { store } = this.#environment
@@ -167,19 +165,19 @@ export class ClusterNodes {
     return known.some(({ started_at: startedAt }) => Date.parse(startedAt) < beganAt)
   }
 
-  /** Whether nodes can be judged dead at this moment. */
+  /** True if nodes can be judged dead now. */
   get canJudge(): boolean {
     return this.#environment.clock.monotonic() >= this.#heldUntil
   }
 
-  /** From when on rooms may be claimed, or made, on the monotonic clock. Infinity: not known yet. */
+  /** Time from which rooms may be claimed or created, on the monotonic clock. Infinity: unknown yet. */
   get claimsAllowedAt(): number {
     return this.#storeAgeKnown ? this.#heldUntil : Number.POSITIVE_INFINITY
   }
 
   /**
-   * From when on an owner may write a room again that the store has lost: a node that had it later has said so by then, and no other may claim
-   * it yet.
+   * Time from which an owner may write a room again that the store has lost. A later owner of the room has written it by then, and no node
+   * may claim it yet.
    */
   get rewritesAllowedAt(): number {
     return this.claimsAllowedAt - YOUNG_MS
@@ -205,8 +203,8 @@ export class ClusterNodes {
   }
 
   /**
-   * What a young store knows of rooms and nodes may be less than there is: leases ran out while it was away, or it has lost its data,
-   * and the living have still to tell it.
+   * Reads the age of the store. A young store may lack rooms and nodes: leases have expired while it was unavailable, or it has lost its data
+   * and the living nodes have not written it again.
    */
   async #learnAge(askedAt: number): Promise<void> {
     const { store, leaseMs } = this.#environment
@@ -227,20 +225,20 @@ export class ClusterNodes {
     }
   }
 
-  /** What the store said about the nodes of a name, asked at `askedAt`: the value of the lease, or that there is none. */
+  /** Takes what the store knew of a node name at `askedAt`: the value of its lease, or undefined for none. */
   #note(name: string, lease: Uint8Array | undefined, askedAt: number): void {
     const info = lease && decodeNodeInfo(lease)
     if (lease && !info) return
     for (const [nodeId, seen] of this.#others) {
       if (nodeId === info?.node_id || nodeName(nodeId) !== name) continue
       seen.withoutLeaseSince ??= askedAt
-      // With its lease in the hands of another process of its name, it is not a matter of who has been heard.
+      // Another process with its name has the lease, so it is dead whether or not it listens.
       if (info || askedAt >= this.#heldUntil) this.#markGone(nodeId, seen)
     }
     if (info && info.node_id !== this.#environment.nodeId) this.#noteAlive(info)
   }
 
-  /** A node has a lease. */
+  /** Takes the lease of a node. */
   #noteAlive(info: NodeInfo): void {
     const seen = this.#others.get(info.node_id)
     if (!seen) {
@@ -254,7 +252,7 @@ export class ClusterNodes {
       return
     }
     seen.info = info
-    // One that no one listens for has to listen again; a lease may be there for a while after its node has died.
+    // A silent node must listen again: a lease outlives its node for a while.
     if (seen.gone && seen.silentPolls === 0) this.#markAlive(seen)
     seen.withoutLeaseSince = undefined
   }
@@ -287,7 +285,7 @@ export class ClusterNodes {
     seen.gone = true
     const { log, metrics } = this.#environment
     const what = seen.withoutLeaseSince === undefined ? 'a node no longer listens' : 'a node has no lease'
-    // A node that drained has given its rooms away.
+    // A node that drained has handed its rooms over.
     log[seen.info.draining ? 'info' : 'warn']({ peer: nodeId }, `${what}: other nodes take over its rooms`)
     metrics.nodesGone.inc()
     this.#ownership.gone(nodeId)
@@ -304,7 +302,7 @@ export class ClusterNodes {
     this.#environment.metrics.nodesAlive.set(alive)
   }
 
-  /** Takes nodes that died long ago out of the index, unless they live again: with a lease nothing is written. */
+  /** Removes nodes from the index that died long ago. The write fails if the node has a lease again. */
   async #forgetDead(withoutLease: readonly string[]): Promise<void> {
     const { store, clock, leaseMs } = this.#environment
     const now = clock.monotonic()
@@ -343,12 +341,12 @@ export class ClusterNodes {
     })
   }
 
-  /** What was heard of the channels says nothing about now. */
+  /** Resets the silent polls, because the earlier ones say nothing about the present. */
   #resetSilence(): void {
     for (const seen of this.#others.values()) if (!seen.gone) seen.silentPolls = 0
   }
 
-  /** What a silent store leaves unanswered says nothing about the nodes. */
+  /** Runs a question. If the store does not answer, this says nothing about the nodes. */
   async #quietly(ask: () => Promise<void>): Promise<void> {
     try {
       await ask()

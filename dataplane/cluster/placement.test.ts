@@ -16,7 +16,7 @@ const takeOver = (nodes: readonly NodeInfo[]) => place({ ...common, nodes, reaso
 const successorOf = (nodes: readonly NodeInfo[], preferred?: string) =>
   place({ ...common, nodes, reason: 'hand_over', ...(preferred !== undefined && { preferred }) })
 
-/** How often each node was chosen in `count` rounds. */
+/** Number of times that each node was chosen in `count` rounds. */
 function tally(count: number, choose: () => string | undefined): Record<string, number> {
   const chosen: Record<string, number> = {}
   for (let i = 0; i < count; i++) {
@@ -26,7 +26,7 @@ function tally(count: number, choose: () => string | undefined): Record<string, 
   return chosen
 }
 
-/** Places `count` rooms, of which each node knows after every `lag` placements; how many rooms the fullest has beside the average. */
+/** Places `count` rooms; each node learns of them `lag` placements later. Returns by how many rooms the fullest node exceeds the average. */
 function spread(start: readonly NodeInfo[], count: number, lag: number, choose: typeof create): number {
   const nodes = start.map((node) => ({ ...node }))
   let known = nodes.map((node) => ({ ...node }))
@@ -42,7 +42,7 @@ function spread(start: readonly NodeInfo[], count: number, lag: number, choose: 
 }
 
 describe('a new room', () => {
-  it('stays where it was asked for in a quiet cluster', () => {
+  it('stays at the node that asks for it in a quiet cluster', () => {
     expect(create([a])).toBe('node_a')
     expect(tally(100, () => create([{ ...a, rooms: 9 }, b, c]))).toEqual({ node_a: 100 })
     expect(tally(100, () => create([{ ...a, load: 0.2 }, b, c]))).toEqual({ node_a: 100 })
@@ -57,20 +57,20 @@ describe('a new room', () => {
     }
   })
 
-  it('goes to another node when this one has more than its share of rooms, or of load', () => {
+  it('goes to another node if this one has more than its share of rooms or load', () => {
     expect(tally(100, () => create([{ ...a, rooms: 500 }, b, c])).node_a).toBeUndefined()
     expect(tally(100, () => create([{ ...a, load: 0.9 }, b, c])).node_a).toBeUndefined()
   })
 
-  it('goes to the less loaded of two others', () => {
+  it('goes to the less loaded of two other nodes', () => {
     const nodes = [{ ...a, rooms: 500 }, { ...b, rooms: 100 }, c, { ...nodeInfo('node_d'), load: 0.8 }]
     const chosen = tally(3000, () => create(nodes))
-    // Everyone is one of the two half of the time or more; who has most never wins.
+    // Each node is one of the two at least half of the time. The one with the most rooms never wins.
     expect(Object.keys(chosen).sort()).toEqual(['node_b', 'node_c'])
     expect(chosen.node_c!).toBeGreaterThan(1800)
   })
 
-  it('goes to no node that drains or is full, and to none when all are', () => {
+  it('goes to no node that drains or is full, and to none if all are', () => {
     const full = { rooms: 1000, max_rooms: 1000 }
     expect(create([{ ...a, ...full }, { ...b, draining: true }, c])).toBe('node_c')
     expect(
@@ -85,7 +85,7 @@ describe('a new room', () => {
     expect(create([{ ...a, rooms: 5, max_rooms: 0 }])).toBe('node_a')
   })
 
-  it('goes where sessions can go too, but rather to a node that has enough of them than to none', () => {
+  it('goes to a node that also accepts sessions, or else to one without space for sessions', () => {
     const busy = { sessions: 10, max_sessions: 10 }
     expect(create([{ ...a, ...busy }, b])).toBe('node_b')
     expect(create([{ ...a, sessions: 10, max_sessions: 0 }, b])).toBe('node_a')
@@ -97,7 +97,7 @@ describe('a new room', () => {
     ).toBe('node_a')
   })
 
-  it('is one of ten thousand that spread evenly, though all are asked for at one node', () => {
+  it('is one of ten thousand that spread evenly, although one node asks for all of them', () => {
     const nodes = ['node_a', 'node_b', 'node_c', 'node_d', 'node_e'].map((id) =>
       nodeInfo(id, { max_rooms: 1e6 }),
     )
@@ -107,7 +107,7 @@ describe('a new room', () => {
 })
 
 describe('a room of a dead node', () => {
-  it('is taken over by the node that finds it, unless that one is full or drains', () => {
+  it('goes to the node that finds it, unless that node is full or drains', () => {
     expect(takeOver([{ ...a, rooms: 900, load: 0.9 }, b])).toBe('node_a')
     expect(takeOver([{ ...a, rooms: 1000 }, b])).toBe('node_b')
     expect(takeOver([{ ...a, draining: true }, b])).toBe('node_b')
@@ -116,13 +116,13 @@ describe('a room of a dead node', () => {
 })
 
 describe('a room that is handed over', () => {
-  it('never stays, and goes where its members are', () => {
+  it('leaves this node, and goes to the node of its members', () => {
     expect(tally(100, () => successorOf([a, b, c], 'node_c'))).toEqual({ node_c: 100 })
     expect(tally(100, () => successorOf([a, b, c], 'node_a')).node_a).toBeUndefined()
     expect(successorOf([a])).toBeUndefined()
   })
 
-  it('does not follow its members to a node that is full, drains, or has far more than the others', () => {
+  it('does not go to its members’ node if that is full, drains, or has far more than the others', () => {
     expect(successorOf([a, { ...b, draining: true }, c], 'node_b')).toBe('node_c')
     expect(successorOf([a, { ...b, rooms: 1000 }, c], 'node_b')).toBe('node_c')
     expect(successorOf([a, { ...b, load: 0.95 }, c], 'node_b')).toBe('node_c')
@@ -144,7 +144,7 @@ describe('a room that is handed over', () => {
 describe('a node that is overloaded', () => {
   const full = { ...a, overloaded: true }
 
-  it('gets no new room, here or from elsewhere', () => {
+  it('gets no new room, from here or from elsewhere', () => {
     expect(tally(100, () => create([full, b]))).toEqual({ node_b: 100 })
     expect(tally(100, () => create([{ ...a, rooms: 500 }, { ...b, overloaded: true }, c]))).toEqual({
       node_c: 100,
@@ -152,7 +152,7 @@ describe('a node that is overloaded', () => {
     expect(create([full, { ...b, overloaded: true }])).toBeUndefined()
   })
 
-  it('takes the rooms of a dead node only when no other can', () => {
+  it('gets rooms of a dead node only if no other node can take them', () => {
     expect(takeOver([full, b])).toBe('node_b')
     expect(takeOver([full, { ...b, overloaded: true }])).toBe('node_a')
   })
@@ -167,14 +167,14 @@ describe('a room whose state has a version', () => {
   const chosen = (reason: 'create' | 'take_over' | 'hand_over', stateVersion: number, known = nodes) =>
     place({ ...common, nodes: known, reason, preferred: 'node_b', room: { roomType: 'arena', stateVersion } })
 
-  it('goes to a node whose code is not older, however full that is and wherever its members are', () => {
+  it('goes to a node whose code is not older, however full it is and wherever the members are', () => {
     expect([chosen('take_over', 2), chosen('hand_over', 2), chosen('create', 2)]).toEqual(
       Array(3).fill('node_c'),
     )
     expect([chosen('take_over', 1), chosen('hand_over', 1)]).toEqual(['node_a', 'node_c'])
   })
 
-  it('goes nowhere while all nodes are older; one of a type that no one knows goes where it is said', () => {
+  it('goes nowhere while all nodes are older; a room of an unknown type goes to a node that can answer so', () => {
     expect(chosen('take_over', 3)).toBeUndefined()
     expect(chosen('create', 1, [running(a), running(b)])).toBe('node_a')
     expect(chosen('take_over', 2, [a])).toBe('node_a')

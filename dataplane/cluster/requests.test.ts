@@ -8,7 +8,7 @@ const ROOM = roomAddress('prj_test', 'arena', 'a')
 const REQUEST: RoomRequest = { id: 'key_1/a', hash: 'h', do: { op: 'kick', sub: 'ada' } }
 const KICKED = { reply: { kicked: 1 }, epoch: 7, seq: 3 }
 
-/** Requests of a node, and what was sent to owners. */
+/** Requests of a node, and the messages that it sent to owners. */
 function setup() {
   const clock = new FakeClock()
   const sent: ToOwner[] = []
@@ -54,7 +54,7 @@ describe('RoomRequests', () => {
   })
 
   it.each(['room_not_found', 'rate_limited', 'project_full', 'too_many_rooms'])(
-    'asks the store about a room that is not there (%s): it may have ended after the request',
+    'asks the store about a room that does not exist (%s), because it may have ended after the request',
     async (code) => {
       const notFound = { code, message: 'no' }
       const unknown = setup()

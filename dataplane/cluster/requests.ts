@@ -7,20 +7,20 @@ interface RequestsEnvironment extends Pick<ClusterEnvironment, 'clock' | 'random
   readonly rooms: () => Pick<LocalRooms, 'endedAnswer'>
 }
 
-/** A request that waits for its answer. */
+/** An unanswered request. */
 interface Pending {
   readonly message: RequestMessage
-  readonly settle: (answer: RequestAnswer) => void
+  readonly resolve: (answer: RequestAnswer) => void
   cancelResend: () => void
 }
 
-/** A request without an answer for so long is sent again: its owner may have died. */
+/** Time after which an unanswered request is sent again, because its owner may have crashed. */
 const RESEND_MS = 3000
-/** How soon a request is sent again whose room moves. */
+/** Time after which a request is sent again whose room moves. */
 const MOVED_MS = 100
 const TIMEOUT_MS = 10_000
 
-/** Refusals of a room that does not exist, or may not be made. */
+/** Error codes for a room that does not exist, or may not be created. */
 const NO_ROOM: ReadonlySet<string> = new Set([
   'room_not_found',
   'rate_limited',
@@ -29,8 +29,8 @@ const NO_ROOM: ReadonlySet<string> = new Set([
 ])
 
 /**
- * Requests of backends, operators and queues to the owners of rooms. They travel as members' messages do, with the id of the attempt in the place
- * of a member's, and are sent again when the room moves or nothing comes back. A room carries out each once, however often it arrives.
+ * Requests of backends, operators and queues to the owners of rooms. They use the messages of members, with the id of the attempt as member id.
+ * They are sent again when the room moves or no answer comes. The room runs each once, however often it arrives.
  */
 export class RoomRequests {
   readonly #environment: RequestsEnvironment
@@ -43,8 +43,8 @@ export class RoomRequests {
   }
 
   /**
-   * Sends a request to the owner of a room. A room without owner is opened. Resolves with the answer of the room, or within 10 s with the code
-   * `timeout`: then a request with the same id can be sent again. Never rejects.
+   * Sends a request to the owner of a room. A room without an owner is opened. Resolves with the answer of the room, or after 10 s with the code
+   * `timeout`. After a timeout, a request with the same id can be sent again. Never rejects.
    */
   send(room: RoomAddress, request: RoomRequest): Promise<RequestAnswer> {
     const { clock, random } = this.#environment
@@ -52,12 +52,12 @@ export class RoomRequests {
     return new Promise((resolve) => {
       const late = `${room.roomType}:${room.key} has not answered within ${TIMEOUT_MS / 1000} s`
       const cancelTimeout = clock.schedule(TIMEOUT_MS, () =>
-        pending.settle({ code: 'timeout', message: late }),
+        pending.resolve({ code: 'timeout', message: late }),
       )
       const pending: Pending = {
         message: { kind: 'request', room, member_id: id, request },
         cancelResend: () => {},
-        settle: (answer) => {
+        resolve: (answer) => {
           cancelTimeout()
           pending.cancelResend()
           this.#pending.delete(id)
@@ -69,7 +69,7 @@ export class RoomRequests {
     })
   }
 
-  /** Something of an owner for this node. True: it was the answer to a request, and for no one else. */
+  /** Takes a message of an owner to this node. Returns true if it was the answer to a request. */
   receive(message: ToEdge): boolean {
     if (message.kind === 'redirect') {
       for (const pending of this.#pending.values())
@@ -80,16 +80,16 @@ export class RoomRequests {
     const pending = this.#pending.get(message.member_id)
     const { answer } = message
     if (pending && 'code' in answer && NO_ROOM.has(answer.code)) void this.#ended(pending, answer)
-    else pending?.settle(answer)
+    else pending?.resolve(answer)
     return true
   }
 
-  /** The room does not exist (any more): it may have carried the request out before it ended. */
-  async #ended({ message: { room, request }, settle }: Pending, refusal: RequestAnswer): Promise<void> {
+  /** The room does not exist (any more). It may have run the request before it ended, so looks for a stored outcome. */
+  async #ended({ message: { room, request }, resolve }: Pending, refusal: RequestAnswer): Promise<void> {
     try {
-      settle((await this.#environment.rooms().endedAnswer(room, request)) ?? refusal)
+      resolve((await this.#environment.rooms().endedAnswer(room, request)) ?? refusal)
     } catch {
-      settle({ code: 'room_unavailable', message: 'the store does not answer' })
+      resolve({ code: 'room_unavailable', message: 'the store does not answer' })
     }
   }
 

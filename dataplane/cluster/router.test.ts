@@ -1,9 +1,29 @@
+import { setImmediate as nextTurn } from 'node:timers/promises'
+import { pino } from 'pino'
+import { Registry } from 'prom-client'
 import { beforeEach, describe, expect, it, vi } from 'vitest'
+import { registerMetrics } from '../../shared/metrics.ts'
 import type { RoomOwner } from '../../shared/store/port.ts'
-import { HERE, ROOM, RouterBench, THERE } from '../../test/support/router-bench.ts'
+import { FakeClock } from '../../test/kit/fake-clock.ts'
+import { nodeInfo } from '../../test/support/descriptions.ts'
 import { Inbox } from '../inbox.ts'
-import { nowhere } from '../place.ts'
-import { type Arrival, roomAddress, type ToEdge, type ToOwner } from '../traffic.ts'
+import {
+  type ClaimedType,
+  type ClaimOptions,
+  type Nowhere,
+  nowhere,
+  type Place,
+  refuseAll,
+} from '../place.ts'
+import { type Arrival, type RoomAddress, roomAddress, type ToEdge, type ToOwner } from '../traffic.ts'
+import type { Claims } from './claims.ts'
+import type { PeerMessage } from './envelope.ts'
+import { CLUSTER_METRICS } from './metrics.ts'
+import { Router, type RouterEnvironment, type RoutingOwnership } from './router.ts'
+
+const HERE = 'node_here'
+const THERE = 'node_there'
+const ROOM = roomAddress('prj_a', 'duel', 'one')
 
 const NAME = ROOM.name
 const ELSEWHERE = 'node_elsewhere'
@@ -42,6 +62,167 @@ const inboxOf = (...arrivals: Arrival[]): Inbox => {
   return inbox
 }
 
+/** Reads of room records, which the test answers in their order. */
+class Records {
+  readonly asked: string[] = []
+  readonly #open: { resolve: (record: RoomOwner | undefined) => void; reject: (error: Error) => void }[] = []
+
+  read(room: string): Promise<RoomOwner | undefined> {
+    this.asked.push(room)
+    return new Promise((resolve, reject) => this.#open.push({ resolve, reject }))
+  }
+
+  async answer(record: RoomOwner | undefined): Promise<void> {
+    this.#open.shift()!.resolve(record)
+    await nextTurn()
+  }
+
+  async fail(): Promise<void> {
+    this.#open.shift()!.reject(new Error('the store is silent'))
+    await nextTurn()
+  }
+}
+
+/** The rooms of this node: the messages that they got, and those with which they were opened. */
+class TestRooms implements ReturnType<RouterEnvironment['rooms']> {
+  readonly running = new Set<string>()
+  readonly received: Arrival[] = []
+  readonly opened: Arrival[][] = []
+  /** Number of messages that did not fit into their inbox. */
+  full = 0
+  accepts = true
+  readonly #deliver: (edge: string, message: ToEdge) => void
+
+  constructor(deliver: (edge: string, message: ToEdge) => void) {
+    this.#deliver = deliver
+  }
+
+  has(name: string): boolean {
+    return this.running.has(name)
+  }
+
+  receive(message: ToOwner, from: string): boolean {
+    if (!this.running.has(message.room.name)) return false
+    this.received.push({ message, from })
+    return true
+  }
+
+  wait(inbox: Inbox, arrival: Arrival): void {
+    if (!inbox.add(arrival)) this.full++
+  }
+
+  refuse(_: RoomAddress, inbox: Inbox, place: Nowhere): void {
+    refuseAll(inbox, place, this.#deliver)
+  }
+
+  run(room: RoomAddress, inbox: Inbox): void {
+    this.running.add(room.name)
+    this.opened.push([...inbox.take()])
+  }
+
+  typeOf(): ClaimedType {
+    return { version: 1, durability: 'journal' }
+  }
+
+  verify(): void {}
+  recheck(): void {}
+  edgeMissed(): void {}
+}
+
+/** The router of the node `HERE`, with everything that it reads and sends. */
+class RouterBench {
+  readonly clock = new FakeClock()
+  readonly sent: { to: string; message: PeerMessage }[] = []
+  readonly delivered: { edge: string; message: ToEdge }[] = []
+  readonly host = new TestRooms((edge, message) => this.delivered.push({ edge, message }))
+  readonly records = new Records()
+  /** Nodes that are known to be alive. */
+  readonly known = new Set<string>()
+  /** Nodes whose lease was read. */
+  readonly judged: string[] = []
+  /** Nodes that have ended. */
+  readonly dead = new Set<string>()
+  /** Rooms whose owner could not be found. */
+  readonly failures: string[] = []
+  /** Rooms with members at the edge of this node. */
+  readonly subscribed = new Set([ROOM.name])
+  storeIsBehind = false
+  /** Node that placement chooses. */
+  chosen: string | undefined = HERE
+  /** Reasons of the placements. */
+  readonly reasons: string[] = []
+  /** Versions of the code of the room types, by living node. */
+  readonly types = new Map<string, Readonly<Record<string, number>>>()
+  /** Result of a claim. */
+  place: Place = {
+    at: 'here',
+    claim: { fence: { epoch: 8, version: 0 }, snapshot: undefined, journal: [], over: 7, stuck: [] },
+    mayMake: true,
+  }
+  /** Options of the claims. */
+  readonly claimed: ClaimOptions[] = []
+  readonly claims: RoutingOwnership['claims'] = {
+    inspect: (room) => this.records.read(room),
+    claim: async (_, options) => {
+      this.claimed.push(options)
+      return this.place as Awaited<ReturnType<Claims['claim']>>
+    },
+  }
+  readonly router = new Router(
+    {
+      nodeId: HERE,
+      clock: this.clock,
+      rooms: () => this.host,
+      gateway: () => ({
+        edge: {
+          receive: (message) => this.delivered.push({ edge: HERE, message }),
+          reattach: () => {},
+          subscribes: (room) => this.subscribed.has(room),
+        },
+        sessionTaken: async () => {},
+        storeReturned: () => {},
+      }),
+      links: {
+        send: (to, message) => {
+          if (message.to === 'edge') this.delivered.push({ edge: to, message: message.message })
+          else this.sent.push({ to, message })
+        },
+      },
+      maxWaitingMessages: 1000,
+      metrics: registerMetrics(new Registry(), CLUSTER_METRICS),
+      log: Object.assign(pino({ level: 'silent' }), {
+        warn: ({ room }: { room: string }) => this.failures.push(room),
+      }),
+    },
+    {
+      claims: this.claims,
+      nodes: {
+        judge: async (nodeId) => {
+          this.judged.push(nodeId)
+          return this.dead.has(nodeId) ? 'dead' : 'alive'
+        },
+        isAlive: (nodeId) => this.known.has(nodeId),
+        isGone: (nodeId) => this.dead.has(nodeId),
+        storeIsBehind: async () => this.storeIsBehind,
+        nodes: () => [...this.types.keys()].map((nodeId) => this.#infoOf(nodeId)!),
+        get: (nodeId) => this.#infoOf(nodeId),
+      },
+      place: (reason) => {
+        this.reasons.push(reason)
+        return this.chosen
+      },
+      requests: { receive: () => false },
+      draining: false,
+      cordoned: false,
+    },
+  )
+
+  #infoOf(nodeId: string) {
+    const types = this.types.get(nodeId)
+    return types && { ...nodeInfo(nodeId), room_types: types }
+  }
+}
+
 describe('Router', () => {
   let bench: RouterBench
   let { clock, host, records, subscribed, dead, sent, delivered, failures, reasons, router } =
@@ -63,14 +244,14 @@ describe('Router', () => {
   }
 
   describe('a message of an edge of this node', () => {
-    it('goes to the room when that runs here, and no one is asked', () => {
+    it('goes to the room if that runs here, without a read of the owner', () => {
       host.running.add(NAME)
       router.send(message(1))
       expect(host.received).toEqual([{ message: message(1), from: HERE }])
       expect(records.asked).toEqual([])
     })
 
-    it('goes to the owner that the record names, and so do all that follow, without another question', async () => {
+    it('goes to the owner that the record names, and so do all later ones, without another read', async () => {
       router.send(join())
       expect(sent).toEqual([])
       await records.answer(ownedBy(THERE))
@@ -82,7 +263,7 @@ describe('Router', () => {
       expect(records.asked).toEqual([NAME])
     })
 
-    it('goes to a live owner, whose lease is not read', async () => {
+    it('goes to a live owner, without a read of its lease', async () => {
       bench.known.add(THERE)
       router.send(join())
       await records.answer(ownedBy(THERE))
@@ -90,7 +271,7 @@ describe('Router', () => {
       expect(bench.judged).toEqual([])
     })
 
-    it('waits behind what came before it while the owner is looked for', async () => {
+    it('waits behind earlier messages during the search for the owner', async () => {
       router.send(join())
       router.send(message(1))
       router.send(message(2))
@@ -100,17 +281,17 @@ describe('Router', () => {
       expect(sent.map((one) => one.message)).toEqual(waited.map((message) => ({ to: 'owner', message })))
     })
 
-    it('is not kept without bound: of messages the first 1000 wait, the others are counted, and every join waits beside them', async () => {
+    it('waits with at most 999 others: further ones are counted, and joins are always queued', async () => {
       router.send(join())
       for (let ref = 1; ref <= 1200; ref++) router.send(message(ref))
       router.send(join('mem_b'))
       await records.answer(ownedBy(THERE))
       expect(sent).toHaveLength(1002)
       expect(sent.at(-1)!.message).toEqual({ to: 'owner', message: join('mem_b') })
-      expect(bench.full).toHaveLength(200)
+      expect(host.full).toBe(200)
     })
 
-    it('about a room that the store may have lost goes back to its edge, and the room is looked for again', async () => {
+    it('about a room that the store may have lost is sent back to its edge, and the next one starts another search', async () => {
       bench.storeIsBehind = true
       router.send(message(4))
       await records.answer(undefined)
@@ -120,7 +301,7 @@ describe('Router', () => {
       expect(sent).toEqual([{ to: THERE, message: { to: 'owner', message: message(4) } }])
     })
 
-    it('about a room that is nowhere is answered: who asks is no member of it', async () => {
+    it('about a room that does not exist is answered with no_seat', async () => {
       router.send(message(4))
       router.send(detach)
       await records.answer(undefined)
@@ -131,8 +312,8 @@ describe('Router', () => {
     })
   })
 
-  describe('a room that has no living owner', () => {
-    it('is opened here for a join, with all that waited', async () => {
+  describe('a room without a living owner', () => {
+    it('is opened here for a join, with all queued messages', async () => {
       router.send(join())
       router.send(message(1))
       await records.answer(undefined)
@@ -145,28 +326,28 @@ describe('Router', () => {
       ])
     })
 
-    it('is claimed for a join without an inspect, if it would be made here', async () => {
+    it('is claimed for a join without an inspect, if it would be created here', async () => {
       bench.types.set(HERE, { [ROOM.roomType]: 1 })
       router.send(join())
       router.send(message(1))
-      await records.turn()
+      await nextTurn()
       expect([records.asked, bench.claimed]).toMatchObject([[], [{ creator: 'token', seen: undefined }]])
       expect(host.opened).toMatchObject([[{ message: join() }, { message: message(1) }]])
     })
 
-    it('is refused to the first join only, if that may not make it, and the next join gets it', async () => {
+    it('is refused only to the first join, if that may not create it, and the next join gets it', async () => {
       bench.types.set(HERE, { [ROOM.roomType]: 1 })
       const { claims } = bench
       vi.spyOn(claims, 'claim').mockResolvedValueOnce(nowhere('project_full', 'the project has 1 rooms'))
       router.send(join('mem_a', 1))
       router.send(join('mem_b', 2))
       router.send(join('mem_c', 3))
-      await records.turn()
+      await nextTurn()
       expect(delivered).toMatchObject([{ message: { kind: 'refused', member_id: 'mem_a' } }])
       expect(host.opened).toMatchObject([[{ message: join('mem_b', 2) }, { message: join('mem_c', 3) }]])
     })
 
-    it('gets an inspect, if the join may not make it or another node would', async () => {
+    it('is inspected if the join may not create it, or another node would', async () => {
       bench.types.set(HERE, { [ROOM.roomType]: 1 })
       router.send({ ...join(), create: false } as ToOwner)
       await records.answer(undefined)
@@ -177,11 +358,11 @@ describe('Router', () => {
       expect([records.asked, bench.claimed]).toMatchObject([[NAME, NAME], [{ creator: undefined }]])
     })
 
-    it('goes on to its owner, if the claim finds one', async () => {
+    it('leads to its owner, if the claim finds one', async () => {
       bench.types.set(HERE, { [ROOM.roomType]: 1 })
       bench.place = { at: 'node', nodeId: THERE }
       router.send(join())
-      await records.turn()
+      await nextTurn()
       router.send(message(1))
       expect(sent.map(({ to, message: { to: role } }) => [to, role])).toEqual([
         [THERE, 'owner'],
@@ -189,7 +370,7 @@ describe('Router', () => {
       ])
     })
 
-    it('is opened at the node that placement chooses, which then has what follows', async () => {
+    it('is opened at the node that placement chooses, which then gets the later messages', async () => {
       bench.chosen = THERE
       router.send(join())
       await records.answer(undefined)
@@ -200,7 +381,7 @@ describe('Router', () => {
       ])
     })
 
-    it('is taken from a dead owner, also for those who are in it already', async () => {
+    it('is taken over from a dead owner, also for its existing members', async () => {
       dead.add(THERE)
       router.send(message(1))
       await records.answer(ownedBy(THERE))
@@ -208,7 +389,7 @@ describe('Router', () => {
       expect(host.opened).toEqual([[{ message: message(1), from: HERE }]])
     })
 
-    it('is opened here when the record says that it is here', async () => {
+    it('is opened here if the record names this node', async () => {
       bench.chosen = ELSEWHERE
       router.send(message(1))
       await records.answer(ownedBy(HERE))
@@ -216,7 +397,7 @@ describe('Router', () => {
       expect(reasons).toEqual([])
     })
 
-    it('goes elsewhere when the record says that it is here, and this node takes none any more', async () => {
+    it('is opened elsewhere if the record names this node, but this node accepts no rooms any more', async () => {
       bench.chosen = ELSEWHERE
       host.accepts = false
       router.send(message(1))
@@ -224,7 +405,7 @@ describe('Router', () => {
       expect(sent).toEqual([{ to: ELSEWHERE, message: { to: 'opener', message: message(1) } }])
     })
 
-    it('is refused to joins as overloaded when no node can take it', async () => {
+    it('is refused to joins as overloaded if no node can take it', async () => {
       bench.chosen = undefined
       router.send(join('mem_a', 5))
       router.send(message(1))
@@ -236,7 +417,7 @@ describe('Router', () => {
     })
   })
 
-  describe('a room whose state is of a newer version', () => {
+  describe('a room with a state of a newer version', () => {
     const newer: RoomOwner = { ...ownedBy(null), stateVersion: 2 }
     const refused = {
       kind: 'refused',
@@ -245,7 +426,7 @@ describe('Router', () => {
     }
     const types = { [ROOM.roomType]: 1 }
 
-    it('is opened at a node that has the code, also when another says that it is here', async () => {
+    it('is opened at a node that has the code, even if the record names another', async () => {
       bench.types.set(HERE, types)
       bench.types.set(THERE, { [ROOM.roomType]: 2 })
       bench.chosen = THERE
@@ -255,13 +436,13 @@ describe('Router', () => {
     })
 
     it.each([HERE, THERE])(
-      'is refused as long as no node has the code, and opened by none (asked by %s)',
+      'is refused while no node has the code, and opened by none (asked by %s)',
       async (edge) => {
         bench.types.set(HERE, types)
         bench.chosen = undefined
         bench.place = nowhere('newer', 'the code of its room type is too old here')
         router.send(join(), edge)
-        await records.turn()
+        await nextTurn()
         await records.answer(newer)
         expect(delivered).toMatchObject([{ edge, message: refused }])
         expect([host.opened, sent]).toEqual([[], []])
@@ -269,20 +450,12 @@ describe('Router', () => {
     )
   })
 
-  it('refuses joins as room_unavailable when the store is silent, and asks again for the next', async () => {
+  it('refuses joins as room_unavailable if the store does not answer, and searches again for the next', async () => {
     router.send(join('mem_a', 5))
     router.send(message(1))
     await records.fail()
-    expect(delivered).toEqual([
-      {
-        edge: HERE,
-        message: expect.objectContaining({
-          kind: 'refused',
-          request_id: 5,
-          code: 'room_unavailable',
-          epoch: 0,
-        }),
-      },
+    expect(delivered).toMatchObject([
+      { edge: HERE, message: { kind: 'refused', request_id: 5, code: 'room_unavailable', epoch: 0 } },
       { edge: HERE, message: redirect(null) },
     ])
     expect(failures).toEqual([NAME])
@@ -291,7 +464,7 @@ describe('Router', () => {
     expect(sent).toHaveLength(1)
   })
 
-  it('refuses joins as room_unavailable when the room cannot be run, and looks again for the next', async () => {
+  it('refuses joins as room_unavailable if the room cannot be run, and searches again for the next', async () => {
     vi.spyOn(host, 'run').mockImplementationOnce(() => {
       throw new Error('a mistake')
     })
@@ -305,21 +478,21 @@ describe('Router', () => {
   })
 
   describe('a message of another node', () => {
-    it('goes to the room when that runs here', () => {
+    it('goes to the room if that runs here', () => {
       host.running.add(NAME)
       router.send(message(1), THERE)
       expect(host.received).toEqual([{ message: message(1), from: THERE }])
     })
 
-    it('is not passed on: its sender is told who has the room, once for all that came meanwhile', async () => {
+    it('is not passed on: its sender gets one redirect for all queued messages', async () => {
       for (const ref of [1, 2]) router.send(message(ref), THERE)
       await records.answer(ownedBy(ELSEWHERE))
       expect(sent).toEqual([])
       expect(delivered).toEqual([{ edge: THERE, message: redirect(ELSEWHERE) }])
     })
 
-    /** Two nodes that each took the other for the less loaded would pass it on forever. */
-    it('opens the room here, whatever placement would say', async () => {
+    /** Two nodes that each count the other as less loaded would pass it on forever. */
+    it('opens the room here, whatever placement would choose', async () => {
       bench.chosen = ELSEWHERE
       router.send(join(), THERE)
       await records.answer(undefined)
@@ -327,20 +500,20 @@ describe('Router', () => {
       expect(reasons).toEqual([])
     })
 
-    it('is sent back when this node takes no rooms any more, without a look', () => {
+    it('is sent back without a search if this node accepts no rooms any more', () => {
       host.accepts = false
       router.send(join(), THERE)
       expect(delivered).toEqual([{ edge: THERE, message: redirect(null) }])
       expect(records.asked).toEqual([])
     })
 
-    it('is answered as a stranger when the room is nowhere', async () => {
+    it('is answered with no_seat if the room does not exist', async () => {
       router.send(message(3), THERE)
       await records.answer(undefined)
       expect(delivered).toEqual([{ edge: THERE, message: expect.objectContaining({ kind: 'no_seat' }) }])
     })
 
-    it('is no reason to remember where the room is, nor to forget where members of this node are', async () => {
+    it('creates no route, and does not delete the route of this node’s members', async () => {
       subscribed.clear()
       router.send(message(1), THERE)
       await records.answer(ownedBy(ELSEWHERE))
@@ -352,55 +525,47 @@ describe('Router', () => {
     })
   })
 
-  describe('what an owner says', () => {
-    it('makes it the one to send to', async () => {
+  describe('a message of an owner', () => {
+    it.each<[string, readonly (readonly [ToEdge, from: string])[], owner: string]>([
+      ['makes its sender the owner', [[spoken(9), ELSEWHERE]], ELSEWHERE],
+      [
+        'is ignored if its epoch is lower than the latest, because its sender was replaced',
+        [
+          [spoken(9), ELSEWHERE],
+          [spoken(8), THERE],
+          [redirect(THERE, 8), THERE],
+        ],
+        ELSEWHERE,
+      ],
+      [
+        'is ignored if it has no epoch, because its sender does not run the room',
+        [[spoken(0), ELSEWHERE]],
+        THERE,
+      ],
+      ['names the new owner of a room that has moved', [[redirect(ELSEWHERE, 7), THERE]], ELSEWHERE],
+      [
+        'changes nothing if its sender was not the known owner, and says that it is not',
+        [[redirect(null), ELSEWHERE]],
+        THERE,
+      ],
+    ])('%s', async (_, heard, owner) => {
       await routeTo(THERE)
-      hear(spoken(9), ELSEWHERE)
+      for (const [said, from] of heard) hear(said, from)
       router.send(message(1))
-      expect(sent.map(({ to }) => to)).toEqual([ELSEWHERE])
+      expect(sent.map(({ to }) => to)).toEqual([owner])
     })
 
-    it('is ignored under a lower epoch than was heard: that owner was replaced', async () => {
-      await routeTo(THERE)
-      hear(spoken(9), ELSEWHERE)
-      hear(spoken(8), THERE)
-      hear(redirect(THERE, 8), THERE)
-      router.send(message(1))
-      expect(sent.map(({ to }) => to)).toEqual([ELSEWHERE])
-    })
-
-    it('is ignored under no epoch: that node does not run the room', async () => {
-      await routeTo(THERE)
-      hear(spoken(0), ELSEWHERE)
-      router.send(message(1))
-      expect(sent.map(({ to }) => to)).toEqual([THERE])
-    })
-
-    it('leads to its successor when it has moved', async () => {
-      await routeTo(THERE)
-      hear(redirect(ELSEWHERE, 7), THERE)
-      router.send(message(1))
-      expect(sent.map(({ to }) => to)).toEqual([ELSEWHERE])
-    })
-
-    it('leads to a look when it has moved to no one knows where', async () => {
+    it('starts a search if the room has moved to an unknown node', async () => {
       await routeTo(THERE)
       hear(redirect(null), THERE)
       router.send(message(1))
       await records.answer(ownedBy(ELSEWHERE))
       expect(sent.map(({ to }) => to)).toEqual([ELSEWHERE])
     })
-
-    it('changes nothing when a node that was never taken for the owner says that it is not', async () => {
-      await routeTo(THERE)
-      hear(redirect(null), ELSEWHERE)
-      router.send(message(1))
-      expect(sent.map(({ to }) => to)).toEqual([THERE])
-    })
   })
 
   describe('when a node is gone', () => {
-    it('tells which rooms were there, and finds them again', async () => {
+    it('returns the rooms of that node, and searches for their new owners', async () => {
       await routeTo(THERE)
       expect(router.gone(ELSEWHERE)).toEqual([])
       expect(router.gone(THERE)).toEqual([ROOM])
@@ -411,8 +576,8 @@ describe('Router', () => {
     })
   })
 
-  /** A successor that died before the word of it came, say. */
-  it('takes nothing to a node that was gone when the room was said to be there', async () => {
+  /** For example, the new owner has crashed before the redirect arrives. */
+  it('sends nothing to a node that was already gone when a redirect named it', async () => {
     await routeTo(THERE)
     dead.add(ELSEWHERE)
     hear(redirect(ELSEWHERE, 7), THERE)
@@ -422,23 +587,20 @@ describe('Router', () => {
     expect(host.opened).toHaveLength(1)
   })
 
-  it.each([leave, detach])(
-    'does not remember where a room is that the last one left: $kind',
-    async (last) => {
-      router.send(join())
-      subscribed.clear()
-      router.send(last)
-      router.forget(ROOM)
-      await records.answer(ownedBy(THERE))
-      expect(sent.map(({ message: { to } }) => to)).toEqual(['owner', 'owner'])
-      expect(router.roomsAt(THERE)).toEqual([])
-      router.redirect(ROOM, inboxOf({ message: last, from: HERE }), THERE)
-      expect(sent).toHaveLength(3)
-      expect(router.roomsAt(THERE)).toEqual([])
-    },
-  )
+  it.each([leave, detach])('drops the route of a room that the last member left: $kind', async (last) => {
+    router.send(join())
+    subscribed.clear()
+    router.send(last)
+    router.forget(ROOM)
+    await records.answer(ownedBy(THERE))
+    expect(sent.map(({ message: { to } }) => to)).toEqual(['owner', 'owner'])
+    expect(router.roomsAt(THERE)).toEqual([])
+    router.redirect(ROOM, inboxOf({ message: last, from: HERE }), THERE)
+    expect(sent).toHaveLength(3)
+    expect(router.roomsAt(THERE)).toEqual([])
+  })
 
-  it('remembers where a room is that one left and another is still in', async () => {
+  it('keeps the route of a room that one member left and another is still in', async () => {
     router.send(join())
     router.send(join('mem_b', 2))
     router.send(leave)
@@ -446,7 +608,7 @@ describe('Router', () => {
     expect(router.gone(THERE)).toEqual([ROOM])
   })
 
-  it('tells which rooms are at a node, or at any other', async () => {
+  it('returns the rooms of one node, and of all other nodes', async () => {
     await routeTo(THERE)
     const other = roomAddress(ROOM.projectId, ROOM.roomType, 'two')
     router.send({ ...join(), room: other })
@@ -456,7 +618,7 @@ describe('Router', () => {
     expect(router.roomsAt(undefined)).toEqual([ROOM])
   })
 
-  it('forgets a room that no one here is in any more, but not while it is looked for', async () => {
+  it('drops the route of a room without members, but not during a search', async () => {
     router.send(join())
     router.forget(ROOM)
     await records.answer(ownedBy(THERE))
@@ -466,7 +628,7 @@ describe('Router', () => {
     expect(records.asked).toHaveLength(2)
   })
 
-  it('opens a room for no message once, and messages wait for it', async () => {
+  it('opens a room without a message once, and messages wait for it', async () => {
     const opened = router.open(ROOM)
     router.send(message(1))
     expect(await router.open(ROOM)).toBeUndefined()
@@ -476,8 +638,8 @@ describe('Router', () => {
     expect(bench.claimed).toHaveLength(1)
   })
 
-  describe('what the rooms of this node have no place for', () => {
-    it('goes on to the owner, or is dropped and its edge told once who that is', () => {
+  describe('a message that the rooms of this node do not take', () => {
+    it('goes to the owner, or its edge gets one redirect to the owner', () => {
       const arrivals = [
         { message: message(1), from: HERE },
         { message: message(2), from: ELSEWHERE },
@@ -488,15 +650,15 @@ describe('Router', () => {
       expect(delivered).toEqual([{ edge: ELSEWHERE, message: redirect(THERE) }])
     })
 
-    it('is looked for when no one knows who has the room', async () => {
+    it('starts a search if the owner is unknown', async () => {
       router.redirect(ROOM, inboxOf({ message: message(1), from: HERE }), undefined)
       await records.answer(ownedBy(THERE))
       expect(sent).toHaveLength(1)
     })
   })
 
-  /** A room whose recorded owner lives and yet sends everything back is no reason to flood the store. */
-  it('looks four times in quick succession, and then ever more slowly', async () => {
+  /** A room whose recorded owner is alive, but sends everything back, must not flood the store with searches. */
+  it('searches four times in quick succession, and then with growing pauses', async () => {
     const look = async (): Promise<void> => {
       router.send(message(1))
       await records.answer(ownedBy(THERE))

@@ -20,7 +20,7 @@ import type { ClusterEnvironment, LocalGateway, LocalRooms, Ownership } from './
 import { canRun, type RoomToRun } from './placement.ts'
 import type { RoomRequests } from './requests.ts'
 
-/** So long after a store has begun without its data owners may still write their rooms again. */
+/** Time after a restart of the store without its data in which owners may still write their rooms again. */
 const ROOMS_REWRITTEN_MS = 15_000
 
 export interface RouterEnvironment
@@ -34,33 +34,33 @@ export interface RouterEnvironment
   readonly metrics: Pick<ClusterMetrics, 'roomTraffic'>
 }
 
-/** The ownership that routes by what it knows of rooms and nodes. */
+/** The part of `Ownership` that the router uses. */
 export interface RoutingOwnership extends Pick<Ownership, 'place' | 'draining' | 'cordoned'> {
   readonly claims: Pick<Claims, 'inspect' | 'claim'>
   readonly nodes: Pick<ClusterNodes, 'judge' | 'isAlive' | 'isGone' | 'nodes' | 'get' | 'storeIsBehind'>
   readonly requests: Pick<RoomRequests, 'receive'>
 }
 
-/** Where the messages for one room go. */
+/** Location of one room, as far as the router knows. */
 interface Route {
   readonly room: RoomAddress
-  /** Undefined while it is being found out, or has to be. */
+  /** Node id of the owner. Undefined: unknown. */
   owner: string | undefined
-  /** Of the owner, as far as it was heard of. */
+  /** The highest epoch that was seen from the owner. */
   epoch: number
-  /** Whether members wait for what they say to be committed. */
+  /** True if acks of the room wait for a commit. Its messages are then sent without delay. */
   durable: boolean
-  /** What waits for the owner to be found; undefined: no one is looking. */
+  /** Messages that wait for the search for the owner. Undefined: no search is running. */
   inbox: Inbox | undefined
-  /** Looks in quick succession, and when the last one began. */
+  /** Number of searches in quick succession, and the start of the latest one. */
   looks: number
   lookedAt: number
 }
 
-/** Rooms that are looked for more often than this within a second are not found by looking harder. */
+/** Number of searches within a second without a pause between them. More of them would not find the room either. */
 const QUICK_LOOKS = 4
 const FIRST_PAUSE_MS = 20
-/** Labels of the messages counted. They are made once, since every message is counted. */
+/** Label objects are created once, because every message is counted. */
 const LOCAL_INPUT = { what: 'input', way: 'local' } as const
 const FORWARDED_INPUT = { what: 'input', way: 'bus' } as const
 const LOCAL_UPDATE = { what: 'update', way: 'local' } as const
@@ -68,8 +68,8 @@ const SENT_UPDATE = { what: 'update', way: 'bus' } as const
 const LONGEST_PAUSE_MS = 500
 
 /**
- * Carries the messages between edges and the owners of rooms: within this node, or over the links. Finds the owner of each room that the edge of
- * this node has members in. Opens a room that no living node owns, at this node or at one with more space.
+ * Routes messages between edges and the owners of rooms, within this node or over the links. Finds the owner of each room with members at this
+ * node's edge. Opens a room that no living node owns, at this node or at one with more capacity.
  */
 export class Router {
   readonly #environment: RouterEnvironment
@@ -81,14 +81,14 @@ export class Router {
     this.#ownership = ownership
   }
 
-  /** A message of this node's edge, or of another's which takes this node for the owner, or wants it to be. */
+  /** Sends a message of an edge to the owner of its room. `from`: another node, which assumes that this node owns the room or should open it. */
   send(message: ToOwner, from = this.#environment.nodeId): void {
     const { nodeId, rooms, links, metrics } = this.#environment
     const { nodes } = this.#ownership
     const { room } = message
     const route = this.#routes.get(room.name)
     const owner = route?.owner
-    // What came before goes first.
+    // Behind the messages that already wait.
     if (route?.inbox) rooms().wait(route.inbox, { message, from })
     else if (rooms().receive(message, from)) {
       if (from === nodeId && message.kind === 'message') metrics.roomTraffic.inc(LOCAL_INPUT)
@@ -141,15 +141,15 @@ export class Router {
   }
 
   /**
-   * Messages between this node and the node `from` may be lost. Undefined: messages of any node. Edges at both ends ask the owners again for
-   * everything that they have open.
+   * Messages between this node and node `from` may be lost. Undefined: messages of any node. The edges at both ends send their open questions to
+   * the owners again.
    */
   missed(from: string | undefined): void {
     const { nodeId, rooms, gateway } = this.#environment
     if (from === undefined) {
       // A message about a session that was resumed at another node may be lost.
       gateway().storeReturned()
-      // Other nodes may have taken this node for dead, and claimed its rooms.
+      // Other nodes may have presumed this node dead, and claimed its rooms.
       rooms().recheck()
     }
     for (const room of this.roomsAt(from)) gateway().edge.reattach(room)
@@ -157,7 +157,7 @@ export class Router {
       if (peer.node_id !== nodeId) rooms().edgeMissed(peer.node_id)
   }
 
-  /** Messages that the rooms of this node have no place for; `owner`: the node that has the room, as far as is known. */
+  /** Routes messages of a room that does not run here any more. `owner`: the room's node, as far as is known. */
   redirect(room: RoomAddress, inbox: Inbox, owner: string | undefined): void {
     const { nodeId, rooms, links, gateway } = this.#environment
     const { nodes } = this.#ownership
@@ -175,8 +175,8 @@ export class Router {
   }
 
   /**
-   * Opens a room here for no message: its time has come, or another node hands it over. Resolves with its place. Undefined: it runs here, or
-   * is being looked for, or this node takes no rooms. Never rejects.
+   * Opens a room here without a message, because its alarm is due or another node hands it over. Resolves with its place. Undefined: it runs
+   * here, a search for it is running, or this node accepts no rooms. Never rejects.
    */
   async open(room: RoomAddress): Promise<Place | undefined> {
     const { rooms, maxWaitingMessages } = this.#environment
@@ -187,20 +187,20 @@ export class Router {
     return this.#find(route, inbox, this.#claim(room, inbox))
   }
 
-  /** The node that has a room, as far as is known here; undefined: it would have to be found out. */
+  /** Returns the owner of a room, as far as is known here. Undefined: unknown. */
   ownerOf(room: RoomAddress): string | undefined {
     if (this.#environment.rooms().has(room.name)) return this.#environment.nodeId
     const route = this.#routes.get(room.name)
     return route?.inbox ? undefined : route?.owner
   }
 
-  /** A message of an owner for the edge of this node. */
+  /** Passes a message of an owner to the edge of this node. */
   #hear(message: ToEdge, from: string): void {
     this.#heard(message, from)
     if (!this.#ownership.requests.receive(message)) this.#environment.gateway().edge.receive(message)
   }
 
-  /** An owner has spoken: `from` has the room, or knows who has. */
+  /** Learns the owner of a room from its message: it is `from`, or the node that a redirect names. */
   #heard({ room, epoch, ...message }: ToEdge, from: string): void {
     const route = this.#routes.get(room.name)
     if (!route || (epoch !== 0 && epoch < route.epoch)) return
@@ -215,13 +215,13 @@ export class Router {
     if (message.kind === 'update') route.durable = message.durable ?? false
   }
 
-  /** No one at this node's edge is in the room any more. */
+  /** Drops the route of a room, because no session at this node's edge is in it any more. */
   forget(room: RoomAddress): void {
     const name = room.name
     if (!this.#routes.get(name)?.inbox) this.#routes.delete(name)
   }
 
-  /** A node is gone: the rooms whose owner it was, which are to be found again. */
+  /** A node is gone: clears it as an owner, and returns its rooms. Their new owners must be found. */
   gone(nodeId: string): RoomAddress[] {
     const rooms: RoomAddress[] = []
     for (const route of this.#routes.values()) {
@@ -232,7 +232,7 @@ export class Router {
     return rooms
   }
 
-  /** The rooms whose owner is `nodeId`, or any other node when that is undefined. */
+  /** Returns the rooms with owner `nodeId`. Undefined: the rooms of all other nodes. */
   roomsAt(nodeId: string | undefined): RoomAddress[] {
     const self = this.#environment.nodeId
     return [...this.#routes.values()]
@@ -269,7 +269,7 @@ export class Router {
     else clock.schedule(Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** (route.looks - QUICK_LOOKS)), find)
   }
 
-  /** Takes the inbox to the place of the room. If that fails, the messages that are left are refused. Never rejects. */
+  /** Brings the messages of an inbox to the place of the room. If the search fails, they are refused. Never rejects. */
   async #find(route: Route, inbox: Inbox, search: Promise<Place>): Promise<Place> {
     const { log } = this.#environment
     const { room } = route
@@ -289,31 +289,31 @@ export class Router {
     return place
   }
 
-  /** Where the room is. A room without a living owner is claimed if it is to be here. */
+  /** Returns the place of the room. A room without a living owner is claimed if this node should run it. */
   async #locate(room: RoomAddress, inbox: Inbox): Promise<Place> {
     const { nodeId, rooms } = this.#environment
     const { claims, nodes } = this.#ownership
     if (this.#makes(room, inbox)) {
       const place = await this.#claim(room, inbox)
-      // Another node may have the code for its state.
+      // Another node may have code for its state.
       if (place.at !== 'nowhere' || place.why !== 'newer') return place
     }
     const found = await claims.inspect(room.name)
     const owner = found?.owner ?? null
-    // A node that is alive only as far as is known is asked all the same: when it is gone, its edge asks again.
+    // The last known state of a node is enough: if it is gone, the edge repeats its question.
     const elsewhere =
       owner !== null && owner !== nodeId && (nodes.isAlive(owner) || (await nodes.judge(owner)) === 'alive')
     if (elsewhere) return { at: 'node', nodeId: owner }
     const joins = (): boolean => inbox.arrivals.some(({ message }) => makerOf(message) !== undefined)
-    // Its owner may not have written it again.
+    // After a loss of data, its owner may not have written it again yet.
     const mayBeLost = !found && !joins() && (await nodes.storeIsBehind(ROOMS_REWRITTEN_MS))
     if (!found && !joins()) return mayBeLost ? unavailable(room, 'the store has lost data') : ABSENT
     const waiting = inbox.arrivals
-    // Ending a room needs no code for it, and takes no space.
+    // A close needs no code for the room type, and no capacity.
     const ends = waiting.length > 0 && waiting.every(({ message }) => isClose(message))
     const asked = waiting.some(({ from }) => from !== nodeId)
     const needs = { roomType: room.roomType, stateVersion: found?.stateVersion ?? 1 }
-    // A node that was asked by another does not pass it on: the two might do so forever.
+    // A message from another node is not passed on: two nodes might pass it to each other forever.
     const mine = asked || (owner === nodeId && rooms().accepts)
     const other = (): string | undefined =>
       asked ? undefined : this.#ownership.place(owner === null ? 'create' : 'take_over', needs)
@@ -326,7 +326,7 @@ export class Router {
     return nowhere('no_node', 'no node can take another room at the moment')
   }
 
-  /** True: this node makes the room if it is nowhere. Then the claim asks for the owner. */
+  /** Returns true if this node should create the room if it does not exist. The claim then finds the owner, if there is one. */
   #makes({ roomType }: RoomAddress, { arrivals }: Inbox): boolean {
     const { nodeId, rooms } = this.#environment
     const makers = arrivals.flatMap(({ message }) => makerOf(message) ?? [])
@@ -334,38 +334,38 @@ export class Router {
     const needs = { roomType, stateVersion: 1 }
     const self = this.#ownership.nodes.get(nodeId)
     if (!self || !canRun(self, needs)) return false
-    // A node that was asked by another does not pass it on.
+    // A message from another node is not passed on.
     const asked = arrivals.some(({ from }) => from !== nodeId)
     return asked || this.#ownership.place('create', needs) === nodeId
   }
 
-  /** `seen`: the record of the room, if it was read before. Never rejects. */
+  /** Claims the room. `seen`: its record, if it was read before. Never rejects. */
   async #claim(room: RoomAddress, inbox: Inbox, seen?: RoomOwner): Promise<Place> {
     const type = this.#environment.rooms().typeOf(room.roomType)
     const isUnknown = 'at' in type
-    // Operators end rooms for which there is no code.
+    // Operators can close rooms of an unknown type.
     if (isUnknown && !inbox.arrivals.some(({ message }) => isClose(message))) return type
     const first = isUnknown ? undefined : firstMaker(inbox)
-    // Only the owner of a room can find out whether `load` brings it.
+    // Only the room's owner can find out whether `load` returns a state.
     const maker = first?.create === false && !isUnknown && !type.load ? undefined : first
     const place = await this.#ownership.claims.claim(room.name, {
       creator: maker?.principal,
       seen,
-      // Taking what is not stored from an owner that lives would end it.
+      // A room with durability 'none' has no stored copy. Claiming it from a live owner would destroy its state.
       byLease: !isUnknown && type.durability === 'none',
       stateVersion: isUnknown ? Number.POSITIVE_INFINITY : type.version,
-      // More may come while the room is claimed.
+      // Evaluated later: more messages may arrive during the claim.
       askedBy: () => inbox.arrivals.flatMap(({ message }) => traceOf(message) ?? []),
     })
     return place.at === 'nowhere' && maker ? { ...place, maker: maker.member_id } : place
   }
 
-  /** The search is over: what has waited goes to the room, or is answered. What has no answer looks for the room again. */
+  /** Ends a search: the queued messages go to the room, or are answered. Messages without an answer start another search. */
   #arrive(route: Route, inbox: Inbox, place: Place): void {
     const { nodeId, rooms, gateway, links } = this.#environment
     const { room } = route
     route.inbox = undefined
-    // Other nodes' members are no reason to remember where a room is, and neither are those who have left.
+    // A route is kept only while clients at this node's edge use the room.
     if (!gateway().edge.subscribes(room.name)) this.#routes.delete(room.name)
     if (place.at === 'here') {
       route.owner = nodeId
@@ -385,14 +385,14 @@ export class Router {
     }
   }
 
-  /** Whether a node's code is not older than the state of a room. */
+  /** Returns true if a node's code is not older than the state of a room. */
   #isNewEnough(nodeId: string, needs: RoomToRun): boolean {
     if (needs.stateVersion === 1) return true
     const node = this.#ownership.nodes.get(nodeId)
     return node !== undefined && canRun(node, needs)
   }
 
-  /** The node that could run it has ended, or was rolled back. */
+  /** Refusal for a room whose state is too new for every node, because that node has ended or was rolled back. */
   #tooOld(room: RoomAddress, stateVersion: number): Nowhere {
     this.#environment.log.warn(
       { room: room.name, state_version: stateVersion },
@@ -403,8 +403,8 @@ export class Router {
   }
 
   /**
-   * Does not forward the messages of other nodes. Each of these nodes gets one `redirect`, and so does each edge with messages that had no
-   * place. The edge then asks the owner again for everything that it has open in the room.
+   * Sends back messages of other nodes. Each of these nodes, and each edge whose messages did not fit, gets one `redirect`. The edge then sends its open
+   * questions about the room to the owner again.
    */
   #sendBack(room: RoomAddress, inbox: Inbox, owner: string | null): void {
     const { nodeId } = this.#environment

@@ -23,7 +23,7 @@ interface Written extends Partial<StoredRow> {
   readonly ttlMs?: number
 }
 
-/** A directory over a store, and what happens to both. */
+/** A directory over a store, and the events of both. */
 function opened() {
   const clock = new FakeClock()
   const gone = new Set<string>()
@@ -70,7 +70,7 @@ function opened() {
     registry,
     /** The cursor of each read of the store. */
     cursors,
-    /** The store does not answer. False: it answers again, and calls back. */
+    /** The store stops to answer. False: it answers again, and calls its listeners. */
     away(is: boolean): void {
       isAway = is
       if (!is) onReturn()
@@ -111,7 +111,7 @@ function opened() {
     async keys(query: RoomQuery = {}): Promise<string[]> {
       return keysOf(await directory.rooms(DUELS, query, all))
     },
-    /** Lets one poll take place, and everything that comes of it. */
+    /** Lets one poll take place, with all its effects. */
     async poll(times = 1): Promise<void> {
       for (let n = 0; n < times; n++) {
         clock.advance(POLL_MS)
@@ -122,7 +122,7 @@ function opened() {
 }
 
 describe('Directory', () => {
-  it('lists in every order, and pages behind any row of it', async () => {
+  it('lists rooms in every order, and returns the next page behind any row', async () => {
     const { write, keys, directory } = opened()
     const rows = [
       { key: 'a', members: 1, created_at: '2026-01-01T00:00:00.000Z' },
@@ -133,7 +133,7 @@ describe('Directory', () => {
     ]
     await write(...rows)
     const orders = {
-      // Of equally full rooms the oldest is first, then by id.
+      // The oldest of equally full rooms comes first, then the order of ids.
       fullest: ['c', 'b', 'a', 'e', 'd'],
       emptiest: ['d', 'e', 'a', 'b', 'c'],
       newest: ['d', 'b', 'c', 'e', 'a'],
@@ -146,7 +146,7 @@ describe('Directory', () => {
       for (let n = 0; n < 4; n++) listed.push(...(await directory.rooms(DUELS, query, all, listed.at(-1))))
       expect(keysOf(listed)).toEqual(expected)
     }
-    // Behind a row that is gone.
+    // Behind a row that has been removed.
     const behind = { ...rows[0]!, room_id: 'duel:bb', members: 3, reserved: 0 } as StoredRow
     expect(keysOf(await directory.rooms(DUELS, { order: 'oldest', limit: 9 }, all, behind))).toEqual([
       'e',
@@ -156,7 +156,7 @@ describe('Directory', () => {
     ])
   })
 
-  it('keeps every order while rows change, appear and go', async () => {
+  it('keeps every order while rows change, appear and disappear', async () => {
     const { write, remove, keys, poll } = opened()
     const random = new SeededRandom(3)
     const expected = new Map<string, { members: number; created_at: string }>()
@@ -185,7 +185,7 @@ describe('Directory', () => {
     }
   })
 
-  it('lists rooms of its project and type that match, with a free seat, and that the token allows', async () => {
+  it('lists the matching rooms of a project and type that have a free seat and that the token allows', async () => {
     const { write, keys, directory } = opened()
     await write(
       { key: 'a' },
@@ -202,7 +202,7 @@ describe('Directory', () => {
     expect(await directory.rooms({ ...DUELS, roomType: 'free' }, { where: { x: 1 } }, all)).toEqual([])
   })
 
-  it('lists no room of a node that has ended, but one that sleeps', async () => {
+  it('lists no room of a node that has ended, but sleeping rooms', async () => {
     const { write, keys, gone } = opened()
     await write({ key: 'a' }, { key: 'b', node_id: null }, { key: 'c', node_id: 'node_b~1' })
     gone.add(NODE)
@@ -246,7 +246,7 @@ describe('Directory', () => {
     expect((await keys()).sort()).toEqual(['b', 'c'])
   })
 
-  it('answers from its copy while the store is away, and rejects if it has no copy', async () => {
+  it('answers from its copy while the store is unavailable, and rejects if it has no copy', async () => {
     const { write, keys, poll, away, registry } = opened()
     away(true)
     await expect(keys()).rejects.toBeInstanceOf(StoreUnavailable)
@@ -278,14 +278,14 @@ describe('Directory', () => {
     expect(await keys()).toEqual([])
   })
 
-  it('reads a list of more rows than one answer of the store has', async () => {
+  it('reads a list with more rows than one answer of the store', async () => {
     const { write, keys, registry } = opened()
     await write(...Array.from({ length: 1203 }, (_, n) => ({ key: `${n}`, members: n === 1202 ? 3 : 1 })))
     expect(await keys({ limit: 1 })).toEqual(['1202'])
     expect(await registry.metrics()).toContain('service_directory_rows 1203')
   })
 
-  it('reads everything again when the store comes back, since a promoted replica can lack changes', async () => {
+  it('reads everything again when the store comes back, because a promoted replica may lack changes', async () => {
     const { write, keys, poll, away, clock, cursors } = opened()
     await write({ key: 'a' })
     await keys()
@@ -294,7 +294,7 @@ describe('Directory', () => {
     away(false)
     await poll(2)
     expect(cursors.slice(2).map((cursor) => cursor === '')).toEqual([true, false])
-    // Also when a read is under way that began before.
+    // Also while a read is pending that started before.
     clock.advance(POLL_MS)
     away(false)
     await nextTurn()
@@ -303,7 +303,7 @@ describe('Directory', () => {
     expect(await keys()).toEqual(['a'])
   })
 
-  it('ignores a row that it cannot read', async () => {
+  it('ignores a row that it cannot decode', async () => {
     const { write, keys, poll } = opened()
     await write({ key: 'a' }, { key: 'b' })
     await keys()
@@ -320,7 +320,7 @@ describe('Directory.watch', () => {
     return { results, end }
   }
 
-  it('calls back with the rows now, and again once after changes of the result', async () => {
+  it('calls back with the rows immediately, and once after changes of the result', async () => {
     const test = opened()
     const { write, remove, poll } = test
     await write({ key: 'a' })
@@ -344,7 +344,7 @@ describe('Directory.watch', () => {
     expect(results).toHaveLength(4)
   })
 
-  it('calls back at most once a second, with the last change included', async () => {
+  it('calls back at most once a second, with the latest change', async () => {
     const test = opened()
     const { write, poll, clock } = test
     const calls: [at: number, members: number][] = []
@@ -359,7 +359,7 @@ describe('Directory.watch', () => {
       if (index > 0) expect(at - calls[index - 1]![0]).toBeGreaterThanOrEqual(1000)
   })
 
-  it('does not call back for rows that do not match, rows behind its end, and rows that are written again unchanged', async () => {
+  it('does not call back for rows that do not match, for rows behind its end, and for unchanged rows', async () => {
     const test = opened()
     const { write, remove, poll } = test
     await write({ key: 'a', members: 3 }, { key: 'b', members: 2 }, { key: 'z' })
@@ -370,7 +370,7 @@ describe('Directory.watch', () => {
     await remove('z')
     await poll(4)
     expect(results).toEqual([['a', 'b']])
-    // One takes the place of a row that no longer matches.
+    // This row takes the place of one that no longer matches.
     const snow = { map: 'snow', level: 1 }
     await write({ key: 'b', members: 2, data: snow }, { key: 'x', data: snow })
     await poll(2)
@@ -380,7 +380,7 @@ describe('Directory.watch', () => {
     expect(results.slice(2)).toEqual([['a', 'e']])
   })
 
-  it('notices that a node has ended, and that its rooms have another owner', async () => {
+  it('calls back when a node has ended, and when another node owns its rooms', async () => {
     const test = opened()
     const { write, poll, gone } = test
     await write({ key: 'a' }, { key: 'b', node_id: 'node_b~1' })
@@ -393,7 +393,7 @@ describe('Directory.watch', () => {
     expect(results).toEqual([['a', 'b'], ['b'], ['a', 'b']])
   })
 
-  it('leaves the event loop to others between watchers that take long when a node has ended', async () => {
+  it('lets other work run between slow watchers when a node has ended', async () => {
     const test = opened()
     const { clock, directory, write, poll, gone } = test
     await write({ key: 'a' }, { key: 'b', node_id: 'node_b~1' })
@@ -414,7 +414,7 @@ describe('Directory.watch', () => {
     expect(new Set(turns.slice(4)).size).toBe(4)
   })
 
-  it('keeps its list for as long as it lasts, and begins when the store can be reached', async () => {
+  it('keeps its list as long as it runs, and starts when the store can be reached', async () => {
     const test = opened()
     const { write, poll, away, clock, registry } = test
     away(true)
@@ -436,7 +436,7 @@ describe('Directory.watch', () => {
     expect(clock.pending).toBe(0)
   })
 
-  it('calls back after a restart only if the rows are others', async () => {
+  it('calls back after a restart of the list only if the rows differ', async () => {
     const test = opened()
     const { write, poll, loseData, clock } = test
     await write({ key: 'a' })

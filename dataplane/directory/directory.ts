@@ -38,7 +38,7 @@ export const DIRECTORY_METRICS = {
 
 export type DirectoryMetrics = Metrics<typeof DIRECTORY_METRICS>
 
-/** What the lists of rooms of one node are given from outside. */
+/** Dependencies of a node's lists of rooms. */
 export interface DirectoryEnvironment {
   readonly nodeId: string
   readonly store: Pick<Store, 'listings' | 'onReturn' | 'records' | 'bus'>
@@ -46,11 +46,11 @@ export interface DirectoryEnvironment {
   readonly random: Random
   readonly log: Logger
   readonly metrics: DirectoryMetrics
-  /** Whether a node has ended, or is not known. */
+  /** Returns true if a node has ended, or is unknown. */
   readonly isGone: (nodeId: string) => boolean
-  /** Returns the `listing` of a room type. Null: the type has none. Undefined: this node has no such type. */
+  /** Returns the `listing` of a room type. Null: the room type has no list. Undefined: this node has no such room type. */
   readonly listingOf: (roomType: string) => { readonly data: object } | null | undefined
-  /** True: this node renews no lease of a placer, so that another node becomes the placer before this one ends. */
+  /** True: this node does not renew its leases as a placer, so that another node becomes the placer before this one ends. */
   readonly draining: () => boolean
 }
 
@@ -78,9 +78,9 @@ export class Directory {
   }
 
   /**
-   * Returns the rows that match, in order. `allows`: whether the token's `rooms` claim covers a room id. `after`: only rows behind this one.
-   * Rejects with `InvalidQuery` for a field that the room type's `listing.data` does not have and for a room type without a list, and with
-   * `StoreUnavailable` when there is no copy and the store is away.
+   * Returns the matching rows, in order. `allows`: whether the token's `rooms` claim covers a room id. `after`: only rows behind this one. Rejects
+   * with `InvalidQuery` for a field that is missing in the room type's `listing.data`, and for a room type without a list. Rejects with
+   * `StoreUnavailable` if there is no copy of the list and the store is unavailable.
    */
   async rooms(
     list: RoomList,
@@ -98,8 +98,8 @@ export class Directory {
   }
 
   /**
-   * Calls back with the rows now, and again at most once a second after a change of the result. Throws as `rooms` rejects, except
-   * `StoreUnavailable`: then the first call comes when the store can be reached. The returned function ends it.
+   * Calls `callback` with the rows immediately, and at most once a second after changes of the result. Throws the errors with which `rooms` rejects,
+   * except `StoreUnavailable`: the first call then waits for the store. The returned function ends the watch.
    */
   watch(
     list: RoomList,
@@ -111,7 +111,7 @@ export class Directory {
     return this.#copyOf(list).watch(search, callback)
   }
 
-  /** Throws `InvalidQuery` as `rooms` rejects. Reads no list. */
+  /** Checks a query without reading its list. Throws `InvalidQuery` where `rooms` rejects. */
   check(roomType: string, { where = {} }: RoomQuery): void {
     const listing = this.#environment.listingOf(roomType)
     if (listing === undefined)
@@ -157,7 +157,7 @@ export class Directory {
   }
 }
 
-/** Names of the fields of a schema. Undefined: the schema does not tell them. Valibot has `entries`, and zod `shape`. */
+/** Names of the fields of a schema: valibot has `entries`, and zod `shape`. Undefined: the schema has neither. */
 function fieldsOf(schema: object): readonly string[] | undefined {
   const fields = 'entries' in schema ? schema.entries : 'shape' in schema ? schema.shape : undefined
   return typeof fields === 'object' && fields !== null ? Object.keys(fields) : undefined
@@ -170,19 +170,19 @@ interface Watcher {
   readonly callback: WatchCallback
   /** Last result. Undefined: none yet. */
   rows: readonly StoredRow[] | undefined
-  /** True: the result may have changed. */
+  /** True if the result may have changed. */
   due: boolean
-  /** Monotonic milliseconds. */
+  /** Time of the last call, on the monotonic clock. */
   calledAt: number
 }
 
 /** Milliseconds between two polls of a list. */
 export const POLL_MS = 500
-/** Milliseconds after its last query for which a copy is kept. */
+/** Time for which a copy is kept after its last query, in milliseconds. */
 export const KEPT_MS = 60_000
-/** Minimum milliseconds between two calls of a watcher: every second poll, also if the first of them was a little late. */
+/** Minimum milliseconds between two calls of a watcher: every second poll, even if the first was a little late. */
 const CALL_MS = 950
-/** Milliseconds of the event loop that watchers take at a time. */
+/** Maximum milliseconds for which watchers run without a break. */
 const SLICE_MS = 5
 /** Rows in one answer of the store: a few milliseconds of work. */
 const PAGE = 200
@@ -197,24 +197,24 @@ export class ListCopy {
   #rows = new Rows()
   #loaded = false
   #cursor = ''
-  /** Number of returns of the store. */
+  /** Number of times that the store came back. */
   #returns = 0
   #polling: Promise<void> | undefined
   #failing = false
   #usedAt: number
-  /** Nodes of rows that have ended, as of the last poll. */
+  /** The ended nodes with rows, as of the last poll. */
   #gone = ''
   #cancel: () => void
   #stopped = false
 
-  /** `onUnused`: called when the copy has stopped because nothing uses it. */
+  /** `onUnused`: called when the copy has stopped because it is no longer used. */
   constructor(list: string, environment: ListEnvironment, onUnused: () => void) {
     const { clock, store } = environment
     this.#list = list
     this.#environment = environment
     this.#onUnused = onUnused
     this.#usedAt = clock.monotonic()
-    // A promoted replica can lack changes that this copy has, and have others under the same numbers.
+    // A promoted replica may lack changes that this copy has, and may have other changes under the same numbers.
     this.#forgetReturn = store.onReturn(() => {
       this.#returns++
       this.#cursor = ''
@@ -230,7 +230,7 @@ export class ListCopy {
     return this.#watchers.size
   }
 
-  /** Resolves with the rows. Rejects with `StoreUnavailable` when there is no copy yet and the store is away. */
+  /** Resolves with the rows. Rejects with `StoreUnavailable` if there is no copy yet and the store is unavailable. */
   async rows(): Promise<Rows> {
     this.#usedAt = this.#environment.clock.monotonic()
     if (!this.#loaded) await this.#poll()
@@ -302,7 +302,7 @@ export class ListCopy {
     }
   }
 
-  /** A list that begins anew replaces the copy when all of it has been read. Until then the old copy answers. */
+  /** A restarted list replaces the copy when all of it has been read. Until then the old copy answers. */
   async #readChanges(): Promise<void> {
     const returns = this.#returns
     let [cursor, rows, hasMore] = [this.#cursor, this.#rows, true]
@@ -323,13 +323,13 @@ export class ListCopy {
     const before = this.#rows.get(roomId)
     let row = value && decodeRow(value)
     if (value && !row) this.#environment.log.debug({ room_id: roomId }, 'row of a room cannot be read')
-    // Owners write unchanged rows again before they expire. An equal row stays the same object, which watchers compare.
+    // Owners write unchanged rows again before they expire. Keep the old object for an equal row, because watchers compare objects.
     if (before && row && JSON.stringify(before) === JSON.stringify(row)) row = before
     rows.set(roomId, row)
     if (before !== row) for (const watcher of this.#watchers) watcher.due ||= concerns(watcher, before, row)
   }
 
-  /** Rows of nodes that have ended are no longer results, although the rows are the same. */
+  /** Makes the watchers due if a node with rows has ended: its rows are no longer results, although they are unchanged. */
   #noticeGoneNodes(): void {
     if (this.#watchers.size === 0) return
     const nodes = new Set<string>()
@@ -339,7 +339,7 @@ export class ListCopy {
     this.#gone = gone
   }
 
-  /** After the end of a node all watchers are due: they leave the event loop to others in between. */
+  /** Evaluates the due watchers. After the end of a node these are all of them, so it takes breaks for other work. */
   async #evaluateAll(): Promise<void> {
     const { clock } = this.#environment
     let began = clock.monotonic()
@@ -363,7 +363,7 @@ export class ListCopy {
   }
 }
 
-/** Whether a changed row can change the result: it was part of it, or matches now and comes before its end. */
+/** Returns true if a changed row can change the result: it was part of it, or it matches now and comes before its end. */
 function concerns({ search, rows = [] }: Watcher, before?: StoredRow, after?: StoredRow): boolean {
   if (before && rows.includes(before)) return true
   if (!after || !search.matches(after)) return false

@@ -12,12 +12,12 @@ import { ClusterPlacing, type PlacedRoom, type PlaceRequest, Placer } from './pl
 import { InvalidQuery, type RoomQuery, rowMatcher, type StoredRow } from './rows.ts'
 
 const SEATS = 4
-/** From a change of a room until the copies of all nodes have it: a row is written once a second, and copies poll twice a second. */
+/** Time from a change of a room until all nodes have it: a row is written once a second, and copies poll twice a second. */
 const ROW_DELAY_MS = 1500
-/** From the answer of the placer until the owner handles the join. */
+/** Time from the answer of the placer until the owner handles the join. */
 const JOIN_DELAY_MS = 100
 
-/** Rooms of one type, and what the nodes see of them. */
+/** Rooms of one type, and the rows that the nodes have of them. */
 class Rooms {
   readonly members = new Map<string, number>()
   readonly #changes: { readonly at: number; readonly key: string; readonly members: number }[] = []
@@ -27,7 +27,7 @@ class Rooms {
     this.#clock = clock
   }
 
-  /** Joins a room. False: it is full. */
+  /** Joins a room. Returns false if it is full. */
   join(key: string): boolean {
     const members = (this.members.get(key) ?? 0) + 1
     if (members > SEATS) return false
@@ -125,7 +125,7 @@ async function cluster() {
   const place = (nodeId: string, more?: Partial<PlaceRequest>): Promise<PlacedRoom> =>
     nodes.get(nodeId)!.place(request(more))
   let refusals = 0
-  /** Places a client and joins, as an edge does. When its node dies, the client repeats the request at the next one. */
+  /** Places a client and joins, like an edge. If its node crashes, the client repeats the request at the next one. */
   const joinOrCreate = async (home: string): Promise<void> => {
     const asked = request()
     const not: string[] = []
@@ -150,7 +150,7 @@ async function cluster() {
     rooms,
     copy,
     draining,
-    /** Of all nodes, by room. */
+    /** Placed clients at all nodes, by room. */
     placements: async () => {
       const { values } = await registry.getSingleMetric('service_placements_total')!.get()
       return Object.fromEntries(values.map(({ labels, value }) => [labels.result, value]))
@@ -166,7 +166,7 @@ async function cluster() {
       void nodes.get(nodeId)!.stop()
     },
     clients: (count: number) => Array.from({ length: count }, (_, i) => joinOrCreate('abc'[i % 3]!)),
-    /** Node id of the placer, as the store has it. */
+    /** Node id of the placer in the store. */
     placer: async () => {
       const [lease] = await store.records.read(['{list:prj/duel}:placer'])
       return lease && new TextDecoder().decode(lease.value)
@@ -175,7 +175,7 @@ async function cluster() {
 }
 
 describe('ClusterPlacing', () => {
-  it('puts 200 clients that ask at one moment at three nodes into 50 rooms of 4, none of which refuses', async () => {
+  it('puts 200 clients that ask three nodes at the same time into 50 rooms of 4, without a refusal', async () => {
     const { done, clients, rooms, refusals, placements } = await cluster()
     await done(Promise.all(clients(200)))
     expect(await placements()).toEqual({ listed: 0, new: 200, failed: 0 })
@@ -183,7 +183,7 @@ describe('ClusterPlacing', () => {
     expect(refusals()).toBe(0)
   })
 
-  it('puts them into at most 60 rooms when the placer dies after some of its answers', async () => {
+  it('puts them into at most 60 rooms if the placer crashes after some of its answers', async () => {
     const { clock, done, turns, clients, rooms, placer, kill } = await cluster()
     const joining = clients(150)
     await turns()
@@ -197,7 +197,7 @@ describe('ClusterPlacing', () => {
     expect(rooms.members.size).toBeLessThanOrEqual(60)
   })
 
-  it('has one placer, which another node replaces within one lease of its death', async () => {
+  it('has one placer, which another node replaces within one lease after its crash', async () => {
     const { clock, done, place, placer, kill } = await cluster()
     expect(await placer()).toBe(undefined)
     const { key } = await done(place('a'))
@@ -254,7 +254,7 @@ describe('ClusterPlacing', () => {
     expect([await placer(), clock.pending]).toEqual([undefined, 0])
   })
 
-  it('leaves the lease to another node while it drains, and answers until that has it', async () => {
+  it('leaves the lease to another node while it drains, and answers until then', async () => {
     const { clock, done, turns, place, placer, draining } = await cluster()
     const { key } = await done(place('a'))
     draining.add('a')
@@ -269,7 +269,7 @@ describe('ClusterPlacing', () => {
     expect(clock.monotonic() - before).toBeLessThan(500)
   })
 
-  it('does not take the lease again while it drains, unless no other node takes it within a second', async () => {
+  it('does not acquire the lease again while it drains, unless no other node does within a second', async () => {
     const { clock, done, turns, place, placer, draining } = await cluster()
     await done(place('a'))
     draining.add('a')
@@ -286,7 +286,7 @@ describe('ClusterPlacing', () => {
     expect([await placer(), (await done(waiting)).key === key]).toEqual(['b', true])
   })
 
-  it('fails with room_unavailable within 10 s while no node can have the lease, and counts it', async () => {
+  it('fails with room_unavailable within 10 s while no node can acquire the lease, and counts it', async () => {
     const { clock, done, place, placements, records } = await cluster()
     records.down = true
     const before = clock.monotonic()
@@ -297,7 +297,7 @@ describe('ClusterPlacing', () => {
     expect(await placements()).toEqual({ listed: 0, new: 1, failed: 1 })
   })
 
-  it('fails when its node stops, without waiting for the placer', async () => {
+  it('fails when its node stops, without a wait for the placer', async () => {
     const { clock, done, place, node, kill } = await cluster()
     await done(place('a'))
     await done(place('b'))
@@ -323,7 +323,7 @@ describe('ClusterPlacing', () => {
     }
   })
 
-  it('takes no lease for a room type that does not exist', async () => {
+  it('acquires no lease for a room type that does not exist', async () => {
     const { clock, done, place, records } = await cluster()
     const asked = done(place('a', { roomType: 'x1' }))
     await expect(asked).rejects.toMatchObject({ code: 'unknown_room_type' })
@@ -385,7 +385,7 @@ function bench(...rows: StoredRow[]) {
       maxMembers: 4,
       ...more,
     })
-  /** Places so many clients one after the other; their rooms, each once with how many clients it got. */
+  /** Places this many clients one after the other. Returns the number of clients by room. */
   const placeMany = async (count: number, more: Partial<PlaceRequest> = {}) => {
     const counts = new Map<string, number>()
     for (let i = 0; i < count; i++) {
@@ -408,13 +408,13 @@ describe('Placer', () => {
     expect((await place())?.create).toBe(true)
   })
 
-  it('gives 200 clients that ask at one moment 50 rooms of 4', async () => {
+  it('puts 200 clients that ask at the same time into 50 rooms of 4', async () => {
     const { place } = bench()
     const placed = await Promise.all(Array.from({ length: 200 }, () => place()))
     expect(new Set(placed.map((room) => room?.key)).size).toBe(50)
   })
 
-  it('spreads clients over listed rooms that they ask for as emptiest', async () => {
+  it('spreads clients over listed rooms if they ask for the emptiest', async () => {
     const { placeMany } = bench(row('a', 0), row('b', 1), row('c', 3))
     expect(await placeMany(5, { query: { order: 'emptiest' } })).toEqual(
       new Map([
@@ -434,7 +434,7 @@ describe('Placer', () => {
     expect(placed.size).toBe(2)
   })
 
-  it('gives a promised seat away 3 s later if no player has taken it', async () => {
+  it('releases a promised seat after 3 s if no player has taken it', async () => {
     const { placeMany, clock } = bench(row('a', 2))
     expect((await placeMany(1)).get('a')).toBe(1)
     clock.advance(2000)
@@ -460,7 +460,7 @@ describe('Placer', () => {
     expect((await place({ optionsHash: 'x' }))?.key).not.toBe(another.key)
   })
 
-  it('promises no seat of a new room twice when its first row does not show all joins', async () => {
+  it('promises no seat of a new room twice if its first row lacks some joins', async () => {
     const { copy, placeMany } = bench()
     const [key] = (await placeMany(4)).keys()
     copy.rows = [row(key!, 1)]
@@ -469,7 +469,7 @@ describe('Placer', () => {
     expect((await placeMany(1)).get(key!)).toBe(undefined)
   })
 
-  it('shares a new room between requests with the same conditions and join options only', async () => {
+  it('shares a new room only between requests with the same conditions and join options', async () => {
     const { place } = bench()
     const where = { map: 'desert', level: { min: 1, max: 2 } }
     const first = await place({ query: { where } })
@@ -480,7 +480,7 @@ describe('Placer', () => {
     expect(await place()).not.toEqual(first)
   })
 
-  it('forgets rooms whose promises have expired: it compares the emptiest room with no others', async () => {
+  it('forgets rooms with expired promises, and compares the emptiest room with no others', async () => {
     const { place, copy, clock } = bench(row('a', 0), row('b', 0))
     const query = { order: 'emptiest' } as const
     for (let i = 0; i < 3; i++) await place({ query })
@@ -497,7 +497,7 @@ describe('Placer', () => {
     expect(await placeMany(10, { maxMembers: undefined })).toEqual(new Map([[key, 10]]))
   })
 
-  it('gives a repeated request the same room for a minute, and promises no second seat', async () => {
+  it('returns the same room to a repeated request for a minute, and promises no second seat', async () => {
     const { place, copy, clock } = bench(row('a', 2))
     const repeated = { sessionId: 'ses_1', requestId: 7 }
     const first = await place(repeated)
@@ -512,13 +512,13 @@ describe('Placer', () => {
     expect((await place(repeated))?.key).toBe('b')
   })
 
-  it('gives one request that arrives twice at one moment one room', async () => {
+  it('returns one room to a request that arrives twice at the same time', async () => {
     const { place } = bench()
     const [one, two] = await Promise.all([place({ requestId: 7 }), place({ requestId: 7 })])
     expect(one).toEqual(two)
   })
 
-  it('chooses another room when the first has refused the client, and trusts its row less for 3 s', async () => {
+  it('chooses another room after a refusal, and still counts the promised seat of the first for 3 s', async () => {
     const { place } = bench(row('a', 3), row('b', 2))
     const request = { sessionId: 'ses_1', requestId: 7 }
     expect((await place(request))?.key).toBe('a')
@@ -535,7 +535,7 @@ describe('Placer', () => {
     expect((await place({ allows: ['duel'] }))?.key).toBe('a')
   })
 
-  it('gives 20 clients that ask at one moment the last seats of 20 rooms, with one query each', async () => {
+  it('gives 20 clients that ask at the same time the last seats of 20 rooms, with one query each', async () => {
     const { place, copy } = bench(...Array.from({ length: 20 }, (_, i) => row(`r${i}`, 3)))
     const placed = await Promise.all(Array.from({ length: 20 }, () => place()))
     expect(new Set(placed.map((room) => room?.key)).size).toBe(20)

@@ -8,15 +8,15 @@ import { NodeCalls } from '../node-calls.ts'
 import type { Directory, DirectoryEnvironment, DirectoryMetrics, RoomList } from './directory.ts'
 import { InvalidQuery, type RoomQuery, type StoredRow, takenSeats } from './rows.ts'
 
-/** A player who looks for a room of one type. */
+/** A player who needs a room of one type. */
 export interface PlaceRequest {
   readonly projectId: string
   readonly roomType: string
   /** Conditions and order. The placer ignores `limit` and `full`. */
   readonly query: RoomQuery
-  /** Hash of the join options. A room that has no row yet is shared only by requests with the same hash and conditions. */
+  /** Hash of the join options. A room without a row is shared only by requests with the same hash and conditions. */
   readonly optionsHash: string
-  /** The same session and request get the same room, unless `not` names it. */
+  /** Requests with the same session and request id get the same room, unless `not` has it. */
   readonly sessionId: string
   readonly requestId: number
   /** Ids of rooms that refused the join. */
@@ -30,15 +30,15 @@ export interface PlaceRequest {
 /** The room for a player. */
 export interface PlacedRoom {
   readonly key: string
-  /** True: the room may not exist yet, so the join may make it. */
+  /** True: the room may not exist yet, so the join may create it. */
   readonly create: boolean
 }
 
 /** Chooses rooms for players. */
 export interface Placing {
   /**
-   * Returns a room in which a seat is free and promised to the player, or the key of a new one. Rejects with `InvalidQuery`, and with
-   * `PlacingFailed` if no node answers within 10 s or if the token allows no new room.
+   * Returns a room with a free seat, which it promises to the player, or the key of a new room. Rejects with `InvalidQuery`. Rejects with
+   * `PlacingFailed` if no node answers within 10 s, or if the token allows no new room.
    */
   place(request: PlaceRequest): Promise<PlacedRoom>
 }
@@ -58,11 +58,11 @@ const COUNT = v.pipe(v.number(), v.integer(), v.minValue(0))
 
 const TEXTS = v.pipe(v.array(v.string()), v.readonly())
 
-/** A `PlaceRequest` of another node. */
+/** Schema of a `PlaceRequest` from another node. */
 const QUESTION = v.object({
   projectId: v.string(),
   roomType: v.string(),
-  /** Its edge has checked it. */
+  /** Checked by the edge that sent it. */
   query: v.custom<RoomQuery>((value) => typeof value === 'object' && value !== null),
   optionsHash: v.string(),
   sessionId: v.string(),
@@ -72,7 +72,7 @@ const QUESTION = v.object({
   maxMembers: v.optional(COUNT),
 })
 
-/** Answer of the node that is believed to be the placer. */
+/** Answer of the node that is presumed to be the placer. */
 const ANSWER = v.variant('is', [
   v.object({ is: v.literal('placed'), key: v.string(), create: v.boolean() }),
   v.object({ is: v.literal('forbidden') }),
@@ -96,49 +96,49 @@ interface PlacingEnvironment
   readonly metrics: Pick<DirectoryMetrics, 'placements'>
 }
 
-/** What this node knows of the placer of one list. */
+/** State of one list at this node. */
 interface List {
   readonly projectId: string
   readonly roomType: string
   /** `<project_id>/<room_type>`. */
   readonly name: string
-  /** Node id of the placer. Undefined: not known. */
+  /** Node id of the placer. Undefined: unknown. */
   holder: string | undefined
-  /** The renewal that is under way. */
+  /** The pending renewal. */
   renewing: Promise<void> | undefined
-  /** Undefined: another node decides. */
+  /** Undefined: another node is the placer. */
   placer: Placer | undefined
-  /** Until when this node may decide, on the monotonic clock. */
+  /** Time until which this node may act as the placer, on the monotonic clock. */
   trustedUntil: number
   usedAt: number
 }
 
 /**
- * Lifetime of a placer's lease after its last renewal. It is longer than a join takes to reach the row of its room: the next placer sees the
- * joins that a dead one has promised.
+ * Lifetime of a placer's lease after its last renewal. A join reaches the row of its room in less time. The next placer therefore sees the
+ * joins that a crashed one has promised.
  */
 const LEASE_MS = 3000
-/** The clocks of this machine and of the store do not run exactly alike. */
+/** Shorter than the lease, because the clocks of this machine and of the store run at slightly different rates. */
 const TRUSTED_MS = LEASE_MS * 0.9
 const RENEWAL_MS = 1000
-/** A placer keeps its lease, and a node remembers the placer, for so long after the last request. */
+/** Time after the last request for which a placer keeps its lease, and a node remembers the placer. */
 const UNUSED_MS = 60_000
 const ANSWER_WAIT_MS = 1000
 const RETRY_MS = 200
-/** The last attempt begins so long after the request at the latest, and takes at most 2 s. */
+/** Latest start of an attempt after the request. An attempt takes at most 2 s. */
 const ATTEMPTS_MS = 8000
-/** For so long, a request at a draining node leaves the lease to other nodes. Then no other node may be left. */
+/** Time in which a draining node does not acquire a lease for a request. After it, there may be no other node. */
 const LEFT_MS = 1000
 
 /**
- * Chooses rooms for the players of a cluster. For each list, the node that has a lease in the store decides (the placer), and the others ask
- * it over the bus.
+ * Chooses rooms for the players of a cluster. One node decides for each list: the placer, which has a lease in the store. The other nodes ask it
+ * over the bus.
  */
 export class ClusterPlacing implements Placing {
   readonly #environment: PlacingEnvironment
   readonly #directory: Pick<Directory, 'check' | 'rooms'>
   readonly #calls: NodeCalls<PlaceRequest, Answer>
-  /** By name, lists in which a room was chosen in the last minute. */
+  /** By name, lists in which a room was chosen within the last minute. */
   readonly #lists = new Map<string, List>()
   #cancelRenewals: (() => void) | undefined
   #stopped = false
@@ -150,12 +150,12 @@ export class ClusterPlacing implements Placing {
     this.#calls = new NodeCalls(PLACE, { ...environment, bus }, (request) => this.#decide(request))
   }
 
-  /** Resolves when the other nodes can ask this one. Rejects with `StoreUnavailable`. */
+  /** Resolves when other nodes can ask this one. Rejects with `StoreUnavailable`. */
   start(): Promise<void> {
     return this.#calls.start()
   }
 
-  /** Ends the renewals. Requests without an answer fail. */
+  /** Ends the renewals. Unanswered requests fail. */
   async stop(): Promise<void> {
     this.#stopped = true
     this.#cancelRenewals?.()
@@ -163,7 +163,7 @@ export class ClusterPlacing implements Placing {
   }
 
   async place(request: PlaceRequest): Promise<PlacedRoom> {
-    // First: a type that only a client has thought up gets no lease.
+    // Checked first, so that a room type that a client has made up gets no lease.
     this.#directory.check(request.roomType, request.query)
     const answer = await this.#answerTo(request)
     switch (answer?.is) {
@@ -179,7 +179,7 @@ export class ClusterPlacing implements Placing {
     }
   }
 
-  /** Asks the placer until there is an answer. Undefined: there was none in time. */
+  /** Asks the placer until it answers. Undefined: there was no answer in time. */
   async #answerTo(request: PlaceRequest): Promise<Answer | undefined> {
     const { nodeId, clock } = this.#environment
     const begun = clock.monotonic()
@@ -190,7 +190,7 @@ export class ClusterPlacing implements Placing {
       const leaves = this.#environment.draining() && clock.monotonic() < begun + LEFT_MS
       if (list.holder === undefined) await (leaves ? this.#learn(list) : this.#renew(list))
       const { holder } = list
-      // The same node again: the lease of a placer that has ended, or is busy, is still valid.
+      // If it is the same node again, its lease is still valid although it has ended or is busy.
       if (holder === undefined || holder === asked) await sleep(clock, RETRY_MS)
       asked = holder
       if (holder === undefined) continue
@@ -212,7 +212,7 @@ export class ClusterPlacing implements Placing {
     const mayDecide = (): boolean => placer === list.placer && clock.monotonic() < list.trustedUntil
     try {
       const placed = mayDecide() && (await placer?.place(request))
-      // The directory may have waited for the store, or the process may have been paused.
+      // The directory may have waited for the store, or the process may have been suspended.
       if (!mayDecide()) return { is: 'not_placer' }
       if (!placed) return { is: 'forbidden' }
       metrics.placements.inc({ result: placed.create ? 'new' : 'listed' })
@@ -303,9 +303,9 @@ export class ClusterPlacing implements Placing {
 
 const leaseKey = ({ name }: List): string => `{list:${name}}:placer`
 
-/** A room in which seats were promised. */
+/** A room with promised seats. */
 interface Room {
-  /** When each seat was promised that its row does not show yet, oldest first: monotonic milliseconds. */
+  /** Times of the promises that its row does not show yet, oldest first, on the monotonic clock. */
   at: number[]
   /** Number of seats of the room. */
   seats: number
@@ -315,20 +315,20 @@ interface Room {
   made: Made | undefined
 }
 
-/** A room that a client is about to make. */
+/** A room that a client is about to create. */
 interface Made {
   readonly key: string
   readonly at: number
-  /** The room is shared by requests of the same kind only: its data is not known yet. */
+  /** Only requests of the same kind share the room, because its data is not known yet. */
   readonly kind: string
 }
 
 /**
- * How long a promised seat counts as taken, and a new room is filled before it has a row. A join reaches its row and the copies of the
- * list within 1.7 s (rows are written once a second, copies poll twice a second).
+ * Time for which a promised seat counts as taken, and a new room without a row gets players. A join reaches its row and the copies of the list
+ * within 1.7 s (rows are written once a second, and copies poll twice a second).
  */
 const PROMISE_MS = 3000
-/** How long the placer remembers its answers. A client repeats a request when its connection was lost. */
+/** Time for which the placer keeps its answers. A client repeats a request after a lost connection. */
 const ANSWER_MS = 60_000
 /** 132 random bits. */
 const KEY_LENGTH = 22
@@ -342,7 +342,7 @@ export class Placer {
   readonly #rooms = new Map<string, Room>()
   /** By session and request, oldest first. */
   readonly #answers = new Map<string, { readonly placed: PlacedRoom; readonly at: number }>()
-  /** The request before. */
+  /** The previous request. */
   #previous: Promise<unknown> = Promise.resolve()
 
   constructor(
@@ -356,11 +356,11 @@ export class Placer {
   }
 
   /**
-   * Returns a room with a free seat, and promises the seat. A request that is repeated gets the same room, unless the room has refused it.
-   * Undefined: there is no such room, and the token does not allow a new one. Rejects as `Directory.rooms`.
+   * Returns a room with a free seat, and promises the seat. A repeated request gets the same room, unless the room has refused it. Undefined: there is
+   * no such room, and the token does not allow a new one. Rejects like `Directory.rooms`.
    */
   place(request: PlaceRequest): Promise<PlacedRoom | undefined> {
-    // One after the other: otherwise requests that arrive together would all get the same rows, and most would have to read them again.
+    // One after the other: otherwise concurrent requests would all get the same rows, and most would have to read them again.
     const placed = this.#previous.then(() => this.#place(request))
     this.#previous = placed.catch(() => undefined)
     return placed
@@ -376,7 +376,7 @@ export class Placer {
       (allows === undefined || allows.includes(list.roomType) || allows.includes(roomId)) &&
       !not.includes(roomId) &&
       !this.#isFull(roomId)
-    // A room with promises may be less empty than its row.
+    // A room with promises may be fuller than its row.
     const limit = query.order === 'emptiest' ? 1 + this.#rooms.size : 1
     const rows = await this.#directory.rooms(list, { ...query, full: false, limit }, isAllowed)
     const [best] = rows
@@ -386,7 +386,7 @@ export class Placer {
     return this.#promise(request, { key: best.row.key, create: false }, best.room)
   }
 
-  /** Drops promises and answers that are too old. */
+  /** Drops expired promises and answers. */
   #expire(): void {
     const now = this.#environment.clock.monotonic()
     for (const [roomId, { at }] of this.#rooms) {
@@ -399,7 +399,7 @@ export class Placer {
     }
   }
 
-  /** Chooses a room that is being made for requests like this one, or a new one. */
+  /** Chooses a room that is being created for requests of the same kind, or a new one. */
   #made(request: PlaceRequest, isAllowed: (roomId: string) => boolean): PlacedRoom | undefined {
     const { clock, random } = this.#environment
     const now = clock.monotonic()
@@ -416,18 +416,18 @@ export class Placer {
     return this.#promise(request, { key, create: true }, { at: [], seats, taken: 0, made })
   }
 
-  /** Returns the promises of a room, compared with its row. */
+  /** Returns the promises of a room, after a comparison with its row. */
   #compare(row: StoredRow): Room {
     const taken = takenSeats(row)
     const seats = row.max_members ?? Number.POSITIVE_INFINITY
     const known = this.#rooms.get(row.room_id)
     if (!known) return { at: [], seats, taken, made: undefined }
-    // The oldest promises have become the seats that were taken since the last look.
+    // The oldest promises have become the seats that were taken since the last comparison.
     known.at.splice(0, taken - known.taken)
     return Object.assign(known, { seats, taken, made: undefined })
   }
 
-  /** True: all seats of a room are promised, or were taken when it was last compared with its row. */
+  /** Returns true if all seats of a room are promised, or were taken at the last comparison with its row. */
   #isFull(roomId: string): boolean {
     const room = this.#rooms.get(roomId)
     if (!room) return false
@@ -440,7 +440,7 @@ export class Placer {
     const now = this.#environment.clock.monotonic()
     const roomId = this.#roomId(placed.key)
     room.at.push(now)
-    // The latest comes last.
+    // Moves the room to the end, because `#expire` expects the newest there.
     this.#rooms.delete(roomId)
     this.#rooms.set(roomId, room)
     const id = answerId(request)
@@ -454,11 +454,11 @@ export class Placer {
   }
 }
 
-/** Seats that are taken or promised. */
+/** Number of taken and promised seats. */
 const takenIn = ({ taken, at }: Room): number => taken + at.length
 
 const answerId = ({ sessionId, requestId }: PlaceRequest): string => `${sessionId}/${requestId}`
 
-/** Requests with the same conditions and the same join options: what one of them makes fits the others. */
+/** Kind of a request: its conditions and join options. A room that is created for one request fits all others of its kind. */
 const kindOf = ({ query, optionsHash }: PlaceRequest): string =>
   `${optionsHash} ${canonicalJson((query.where ?? {}) as Json)}`

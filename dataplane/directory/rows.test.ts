@@ -45,7 +45,7 @@ describe('rowMatcher', () => {
     expect(rowMatcher({ where })(row(data))).toBe(matches)
   })
 
-  it('matches no conditions in data that is no object', () => {
+  it('matches no conditions in data that is not an object', () => {
     for (const plain of ['desert', ['desert'], null])
       expect([rowMatcher({ where: { 0: 'desert' } })(row(plain)), rowMatcher({})(row(plain))]).toEqual([
         false,
@@ -53,7 +53,7 @@ describe('rowMatcher', () => {
       ])
   })
 
-  it('matches rooms with a free seat only, unless the query has full', () => {
+  it('matches only rooms with a free seat, unless the query has full', () => {
     const rows = [
       row({}, { members: 3 }),
       row({}, { members: 4 }),
@@ -66,7 +66,7 @@ describe('rowMatcher', () => {
 })
 
 describe('readQuery', () => {
-  it('takes every form of condition, and an empty query', () => {
+  it('accepts every form of condition, and an empty query', () => {
     const query = {
       where: { map: ['a', 1, true, null], level: { min: 1 }, name: '' },
       order: 'newest',
@@ -108,7 +108,7 @@ describe('encodeRow and decodeRow', () => {
       expect(decodeRow(encodeRow(each))).toEqual(each)
   })
 
-  it('leave out fields of later versions, and read nothing that is no row', () => {
+  it('drop fields of later versions, and return undefined for bytes that are not a row', () => {
     const later = { ...row(1), mood: 'fine' }
     expect(decodeRow(encodeRow(later))).toEqual(row(1))
     const { members: _, ...incomplete } = row(1)

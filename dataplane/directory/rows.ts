@@ -1,7 +1,7 @@
 import * as v from 'valibot'
 import type { Json, JsonObject } from '../../shared/json.ts'
 
-/** One room in a list, as players see it. */
+/** One room in a list, in the form that players get. */
 export interface RoomRow {
   /** `type:key`. */
   readonly room_id: string
@@ -10,7 +10,7 @@ export interface RoomRow {
   readonly members: number
   /** Null: no limit. */
   readonly max_members: number | null
-  /** Seats that are kept for players who have not joined yet. */
+  /** Number of reserved seats of players who have not joined yet. */
   readonly reserved: number
   /** Time of the room's creation, RFC 3339. */
   readonly created_at: string
@@ -18,7 +18,7 @@ export interface RoomRow {
   readonly data: Json
 }
 
-/** A row as the store has it. Players do not get the additional fields. */
+/** A row in the store. Players do not get the additional fields. */
 export interface StoredRow extends RoomRow {
   /** Node id of the owner, with its boot id. Null: the room sleeps. */
   readonly node_id: string | null
@@ -53,11 +53,11 @@ export function decodeRow(bytes: Uint8Array): StoredRow | undefined {
   }
 }
 
-/** Number of seats that are taken: those of members, and reserved ones. */
+/** Number of taken seats: those of members, and reserved ones. */
 export const takenSeats = ({ members, reserved }: Pick<RoomRow, 'members' | 'reserved'>): number =>
   members + reserved
 
-/** A value of `data` that queries can compare. */
+/** A value in `data` that queries can compare. */
 export type Scalar = string | number | boolean | null
 /** The value of a field must be this value, one of these values, or a number from `min` to `max`. */
 export type Condition =
@@ -65,7 +65,7 @@ export type Condition =
   | readonly Scalar[]
   | { readonly min?: number | undefined; readonly max?: number | undefined }
 
-/** Which rooms a list contains, and their order. */
+/** Conditions and order of a list. */
 export interface RoomQuery {
   /** Conditions on fields of `data`. All of them must hold. Default: none. */
   readonly where?: { readonly [field: string]: Condition } | undefined
@@ -83,7 +83,7 @@ export const DEFAULT_LIMIT = 20
 /** Maximum number of fields in `where`, and of values in the list of one field. */
 const MAX_CONDITIONS = 32
 
-/** A query that cannot be answered. The message says which field is wrong, its value, and what would be right. */
+/** A query that cannot be answered. The message names the wrong field, its value, and what would be right. */
 export class InvalidQuery extends Error {
   override readonly name = 'InvalidQuery'
   /** Error code for the client. */
@@ -108,7 +108,7 @@ const isCondition = (value: Json): boolean => {
   )
 }
 
-/** The fields of a query: how each is checked, and what would be right. */
+/** The fields of a query, each with its check and the text about correct values. */
 const FIELDS = new Map<string, readonly [isRight: (value: Json) => boolean, right: string]>([
   [
     'where',
@@ -147,7 +147,7 @@ export function readQuery(input: Json): RoomQuery {
   return input as RoomQuery
 }
 
-/** Returns the test whether a row matches `where` and `full` of a query. */
+/** Returns the check whether a row matches `where` and `full` of a query. */
 export function rowMatcher({ where = {}, full = false }: RoomQuery): (row: RoomRow) => boolean {
   const tests = Object.entries(where).map(([field, condition]) => [field, conditionTest(condition)] as const)
   return (row) => {
@@ -173,7 +173,7 @@ function conditionTest(condition: Condition): (value: unknown) => boolean {
 
 const isList = (condition: Condition): condition is readonly Scalar[] => Array.isArray(condition)
 
-/** Maximum length of a wrong value in an error. */
+/** Maximum length of a value in an error text. */
 const SHOWN = 60
 
 function invalid(field: string, value: unknown, right: string): InvalidQuery {
@@ -183,14 +183,14 @@ function invalid(field: string, value: unknown, right: string): InvalidQuery {
   )
 }
 
-/** A query as it is run. */
+/** A query in the form in which it runs. */
 export interface Search {
   readonly matches: (row: StoredRow) => boolean
   readonly order: NonNullable<RoomQuery['order']>
   readonly limit: number
 }
 
-/** The fields of a row that decide its place in every order. */
+/** The fields of a row that determine its place in every order. */
 export type Position = Pick<StoredRow, 'members' | 'reserved' | 'created_at' | 'room_id'>
 
 type Compare = (one: Position, other: Position) => number
@@ -202,7 +202,7 @@ const bySeats: Compare = (one, other) => takenSeats(one) - takenSeats(other) || 
 
 const compareText = (one: string, other: string): number => (one < other ? -1 : one > other ? 1 : 0)
 
-/** Returns whether `one` comes before `other` in an order. */
+/** Returns true if `one` comes before `other` in an order. */
 export function isBefore(order: Search['order'], one: Position, other: Position): boolean {
   const sign = isBackward(order) ? -1 : 1
   return sign * (isBySeats(order) ? bySeats : byAge)(one, other) < 0
@@ -244,7 +244,7 @@ export class Rows {
     this.#rows.set(roomId, row)
   }
 
-  /** Returns the rows that match, in order. `after`: only rows behind this position. */
+  /** Returns the matching rows, in order. `after`: only rows behind this position. */
   find({ matches, order, limit }: Search, after?: Position): StoredRow[] {
     const { rows, placeOf } = isBySeats(order) ? this.#bySeats : this.#byAge
     const step = isBackward(order) ? -1 : 1

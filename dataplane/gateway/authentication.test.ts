@@ -22,9 +22,9 @@ const issuer = {
 const clock = new FakeClock()
 const now = clock.now() / 1000
 const GOOD = { iss: issuer.issuer, aud: ['else', 'game'], uid: 'ada', iat: now, exp: now + 300 }
-/** What the endpoint answers: the public keys by their `kid`; undefined: nothing at all. */
+/** Answer of the endpoint: the public keys by their `kid`; undefined: none. */
 let published: Readonly<Record<string, KeyObject>> | undefined
-/** What it answers instead: a page that is no key set. */
+/** Another answer instead: a page that is not a key set. */
 let page: string | undefined
 let fetches = 0
 let jwts: JwtIssuers
@@ -49,29 +49,32 @@ afterEach(() => vi.useRealTimers())
 const sign = (claims: JWTPayload, alg: keyof typeof PAIRS = 'EdDSA', kid: string = alg): Promise<string> =>
   new SignJWT(claims).setProtectedHeader({ alg, kid }).sign(PAIRS[alg].privateKey)
 
-/** Whether its signature is good. */
+/** Returns true if its signature is valid. */
 async function check(token: string): Promise<boolean> {
   const jwt = jwts.read('prj_one', token)!
   return jwt.isSigned(await jwt.key())
 }
 
-it.each(Object.keys(PAIRS) as (keyof typeof PAIRS)[])('a JWT with a signature by %s is good', async (alg) => {
-  const token = await sign({ ...GOOD, roomful: { data: { name: 'Ada' }, rooms: ['duel'] } }, alg)
-  expect(jwts.read('prj_one', token)!.claims).toEqual({
-    project_id: 'prj_one',
-    sub: 'ada',
-    data: { name: 'Ada' },
-    rooms: ['duel'],
-    issued_at: '2026-01-01T00:00:00.000Z',
-    expires_at: '2026-01-01T00:05:00.000Z',
-  })
-  expect(await check(token)).toBe(true)
-  const [header, , signature] = token.split('.')
-  const [, payload] = (await sign({ ...GOOD, uid: 'eve' }, alg)).split('.')
-  expect(await check([header, payload, signature].join('.'))).toBe(false)
-})
+it.each(Object.keys(PAIRS) as (keyof typeof PAIRS)[])(
+  'a JWT with a signature by %s is valid',
+  async (alg) => {
+    const token = await sign({ ...GOOD, roomful: { data: { name: 'Ada' }, rooms: ['duel'] } }, alg)
+    expect(jwts.read('prj_one', token)!.claims).toEqual({
+      project_id: 'prj_one',
+      sub: 'ada',
+      data: { name: 'Ada' },
+      rooms: ['duel'],
+      issued_at: '2026-01-01T00:00:00.000Z',
+      expires_at: '2026-01-01T00:05:00.000Z',
+    })
+    expect(await check(token)).toBe(true)
+    const [header, , signature] = token.split('.')
+    const [, payload] = (await sign({ ...GOOD, uid: 'eve' }, alg)).split('.')
+    expect(await check([header, payload, signature].join('.'))).toBe(false)
+  },
+)
 
-it('nothing but what the issuer may say gets as far as its signature, and no error has the token in it', async () => {
+it('only a token with claims that its issuer may set reaches the signature check, and no error contains the token', async () => {
   const { uid: _, exp: __, iat: ___, ...rest } = GOOD
   const bad: [JWTPayload, RegExp][] = [
     [{ ...GOOD, iss: 'https://evil.example' }, /iss .* is no issuer/],
@@ -102,7 +105,7 @@ it('nothing but what the issuer may say gets as far as its signature, and no err
 })
 
 describe('the keys of an issuer', () => {
-  it('are fetched once for all, and for a kid that is not among them once in 30 s; until then it is not refused', async () => {
+  it('are fetched once for all tokens, and once in 30 s for an unknown kid, whose tokens are not refused until then', async () => {
     vi.useFakeTimers({ toFake: ['Date'] })
     const token = await sign(GOOD)
     expect(await Promise.all([check(token), check(token), check(token)])).toEqual([true, true, true])
@@ -139,7 +142,7 @@ describe('the keys of an issuer', () => {
     expect(sent).toBeLessThan(2 ** 21)
   })
 
-  it('stay good while the issuer is away, which is asked about once a second', async () => {
+  it('stay valid while the issuer is unreachable, which is tried about once a second', async () => {
     published = undefined
     const token = await sign(GOOD)
     for (let i = 0; i < 3; i++) await expect(check(token)).rejects.toThrow(IssuerUnavailable)
@@ -159,7 +162,7 @@ describe('the keys of an issuer', () => {
     ['has no coordinates', {}],
     ['has coordinates of no point', { x: 'AAAA', y: 'AAAA' }],
   ])(
-    'stay good beside one that %s, whose tokens are refused for good, which is said once',
+    'stay valid beside one that %s: its tokens are refused for good, and it is logged once',
     async (_, wrong) => {
       const good = PAIRS.EdDSA.publicKey.export({ format: 'jwk' })
       page = JSON.stringify({
@@ -180,7 +183,7 @@ describe('the keys of an issuer', () => {
   )
 
   it.each(['<h1>Back soon</h1>', '{}', '{"keys":[1]}'])(
-    'are not there where it answers %s: that is as being away',
+    'are unavailable if the issuer answers %s',
     async (answer) => {
       page = answer
       const token = await sign(GOOD)

@@ -33,25 +33,25 @@ import type { GatewayContext } from './context.ts'
 import { KEY_REVOKED, type KeyCache, KeyStatusUnavailable } from './key-cache.ts'
 import { principalOf } from './session.ts'
 
-/** Why a client is not let in: the close code to say it with, and a sentence. */
+/** Reason for which a client is not admitted: close code and text. */
 export interface Rejection {
   readonly close: CloseName
   readonly reason: string
 }
 
-/** Tokens that are refused for their time are counted, and one of each kind in 10 s is logged. */
+/** Tokens with an invalid time are counted, and at most one of each kind in 10 s is logged. */
 const TIME_LOG_RATE: Rate = { perSecond: 0.1, burst: 1 }
 
-/** How many tokens are remembered that were verified; the one that came least lately goes. */
+/** Size of the cache of verified tokens. The least recently used one is evicted. */
 const MAX_VERIFIED = 10_000
 
-/** Judges client tokens: signature, project, audience, time, and whether the key is still valid. */
+/** Checks client tokens: signature, project, audience, times, and the state of their key. */
 export class Authenticator {
   readonly #context: GatewayContext
   readonly #keys: KeyCache
   readonly #jwts: JwtIssuers
   readonly #timeLogs: { readonly [fault in 'expired' | 'not_yet_valid']: RateLimit }
-  /** The tokens whose signature was found good, by their SHA-256, with the key it is of. */
+  /** Cache of tokens with a valid signature: key by the SHA-256 of the token. */
   readonly #verified = new Map<string, VerifyKey>()
 
   constructor(context: GatewayContext, keys: KeyCache) {
@@ -63,8 +63,8 @@ export class Authenticator {
   }
 
   /**
-   * Returns the claims of a token that may be used for `projectId` now, or why it may not. `pays`: the player pays a hello; one who cannot is
-   * refused before the signature is checked. Otherwise the message that carries the token is paid already.
+   * Returns the claims of a token that is valid for `projectId` now, or the reason for its rejection. `pays`: the player pays for a hello. A player
+   * without points is rejected before the signature is checked. False: the message with the token is already paid.
    */
   async check(
     projectId: string,
@@ -72,11 +72,11 @@ export class Authenticator {
     { pays }: { pays: boolean },
   ): Promise<TokenClaims | Rejection> {
     try {
-      // All that costs nothing comes before control is asked about a key that may be made up.
+      // All cheap checks come before the question to control: the key id may be invented.
       const jwt = this.#jwts.read(projectId, token)
       const unverified = jwt ?? readToken(token)
       const { claims } = unverified
-      // The audience of a JWT is its issuer's.
+      // A JWT must have its issuer's audience instead.
       const expect = (): TokenExpectation => this.#expect(projectId, !jwt)
       requireClaims(claims, expect())
       if (!jwt && claims.key_id === undefined && this.#context.options.requireKeyId)
@@ -87,11 +87,11 @@ export class Authenticator {
       const key = await this.#keyOf(claims)
       if ('close' in key) return key
       await this.#requireSignature(token, unverified, key.verifyKey)
-      // Control may have taken its time.
+      // Control may have taken long, so the token may have expired.
       requireClaims(claims, expect())
       const revoked = this.revoked(claims)
       if (revoked) return revoked
-      // Only now: a token that was made up takes nothing from the player it names.
+      // Paid last, so that a forged token takes no points from the player that it names.
       return !pays || budgets.payHello(claims, principal) ? claims : this.#tooMany()
     } catch (error) {
       if (error instanceof TokenError && (error.fault === 'expired' || error.fault === 'not_yet_valid'))
@@ -103,7 +103,7 @@ export class Authenticator {
     }
   }
 
-  /** A token is refused for its time, which may be the fault of the clock here. */
+  /** Counts and logs a token with an invalid time. The reason may be a wrong clock of this node. */
   #untimely(fault: 'expired' | 'not_yet_valid', error: TokenError): void {
     const { clock, log, metrics } = this.#context
     metrics.tokensUntimely.inc({ fault })
@@ -111,22 +111,21 @@ export class Authenticator {
       log.warn({ fault, now: timestamp(clock.now()), reason: error.message }, 'token refused for its time')
   }
 
-  /** Undefined when the key of a session still stands, or why the session may not be resumed. */
+  /** Returns the reason why a session with these claims may not be resumed. Undefined: its key is valid. */
   async checkKey(claims: TokenClaims): Promise<Rejection | undefined> {
     const key = await this.#keyOf(claims)
     return 'close' in key ? key : this.revoked(claims)
   }
 
-  /** Why no client may come in under the key of these claims, if that is known at this very moment. */
+  /** Returns the rejection if the key of these claims is known to be revoked, without a question to control. */
   revoked(claims: TokenClaims): Rejection | undefined {
     const reason = this.#keys.revocation(claims)
     return reason === undefined ? undefined : refuse('revoked', reason)
   }
 
   /**
-   * Rejects with a `TokenError` (bad signature) unless `token`, which reads as `unverified`, carries the signature of its key: `ours`, or
-   * of a JWT its issuer's. Who comes again with a token costs no verification. What is remembered says nothing about whether the token is
-   * still good: its claims, and whether its key stands, are looked at each time it comes.
+   * Rejects with a `TokenError` (bad signature) unless `token` has a valid signature: of the key `ours`, or of its issuer's key if it is a JWT.
+   * A cached token is not verified again. The cache covers the signature only: the claims, and the state of the key, are checked each time.
    */
   async #requireSignature(
     token: string,
@@ -163,7 +162,7 @@ export class Authenticator {
     return { project_id: projectId, now: clock.now(), ...(audience === undefined ? {} : { audience }) }
   }
 
-  /** Of a JWT, too: that its project is there comes with the project's built-in pair. */
+  /** Returns the state of a token's key. For a JWT it is that of the project's built-in pair, so that the project must exist. */
   async #keyOf({
     project_id: projectId,
     key_id: keyId,
@@ -184,41 +183,41 @@ const UNCHECKED = 'the token cannot be checked at the moment'
 
 const refuse = (close: CloseName, reason: string): Rejection => ({ close, reason })
 
-/** Something here, or the moment, is in the way. */
+/** Rejection of a client that can retry: the service cannot decide at the moment. */
 export const tryAgain = (why: string): Rejection => refuse('overloaded', `${why}: try again`)
 
-/** Signatures by a key that only the issuer has: never `none`, never a secret that a node would have to share. */
+/** Algorithms in which only the issuer has the signing key: not `none`, and no shared secret. */
 const ALGORITHMS = ['RS256', 'ES256', 'EdDSA']
-/** The claim that holds what else a token may say: `{ data, rooms }`, as of our own tokens. */
+/** Claim with the optional fields `{ data, rooms }`, as in roomful's own tokens. */
 const OWN_CLAIM = 'roomful'
 const MAX_ROOMS = 64
-/** How old the keys of an issuer may be when they are fetched again, beside the players who come meanwhile. */
+/** Age at which an issuer's keys are fetched again, in the background. */
 const REFRESH_MS = 600_000
-/** How long an issuer is not asked again for a `kid` that it did not have. */
+/** Minimum time between two fetches for an unknown `kid`. */
 const COOLDOWN_MS = 30_000
-/** How long it is left alone after it could not be reached. */
+/** Minimum time between a failed fetch and the next one. */
 const PAUSE_MS = 1000
 const TIMEOUT_MS = 3000
-/** Largest key set that is read, bytes. */
+/** Maximum size of a key set in bytes. */
 const MAX_KEY_SET_BYTES = 1 << 20
 
 type Context = Pick<GatewayContext, 'clock' | 'metrics' | 'log'>
 
-/** The keys of an issuer cannot be had, so that its tokens cannot be checked now. */
+/** The keys of an issuer are not available, so its tokens cannot be checked now. */
 export class IssuerUnavailable extends Error {
   override readonly name = 'IssuerUnavailable'
 }
 
-/** A JWT as it reads. Nothing of it is verified. */
+/** A decoded JWT, without any verification. */
 export interface UnverifiedJwt {
   readonly claims: TokenClaims
-  /** The key it says it is signed with. Rejects with a `TokenError`, or with `IssuerUnavailable`. */
+  /** Returns the key that its header names. Rejects with a `TokenError`, or with `IssuerUnavailable`. */
   key(): Promise<VerifyKey>
-  /** Whether it carries the signature of `key`. */
+  /** Resolves to true if the token has the signature of `key`. */
   isSigned(key: VerifyKey): Promise<boolean>
 }
 
-/** The issuers of `AUTH_JWKS`, each with its keys. */
+/** The issuers of `AUTH_JWKS` with their keys. */
 export class JwtIssuers {
   readonly #context: Context
   readonly #issuers: readonly { readonly expect: JwtIssuer; readonly keys: IssuerKeys }[]
@@ -228,7 +227,7 @@ export class JwtIssuers {
     this.#issuers = issuers.map((expect) => ({ expect, keys: new IssuerKeys(context, expect, fetchKeys) }))
   }
 
-  /** Reads a token for a project that has issuers; undefined: it has none, or this is a token of our own. Throws a `TokenError`. */
+  /** Decodes a JWT of a project with issuers. Undefined: the project has none, or the token is roomful's own. Throws a `TokenError`. */
   read(projectId: string, token: string): UnverifiedJwt | undefined {
     const issuers = this.#issuers.filter(({ expect }) => expect.project === projectId)
     if (issuers.length === 0 || token.startsWith('v4.')) return undefined
@@ -268,7 +267,7 @@ function decode(token: string) {
   }
 }
 
-/** The claims as those of our own tokens. Throws a `TokenError` (malformed) that names the claim, never its value. */
+/** Converts claims of a JWT to those of roomful's own tokens. Throws a `TokenError` (malformed) that names the claim, never its value. */
 function claimsOf(payload: ReturnType<typeof decodeJwt>, { project, sub: subClaim }: JwtIssuer): TokenClaims {
   const malformed = (claim: string, fault: string) =>
     new TokenError('malformed', `The claim ${claim} of the token ${fault}.`)
@@ -307,19 +306,19 @@ const isRooms = (rooms: unknown): rooms is string[] =>
   rooms.every((room) => typeof room === 'string' && isWellFormed(room))
 
 /**
- * The keys of one issuer. Fetched when the first token comes, again every ten minutes beside those who come, and for a `kid` that is not
- * among them, at most every 30 s: until then its tokens cannot be checked, since the issuer may have published the key. While they cannot be
- * fetched, those that are here stay good.
+ * The keys of one issuer. They are fetched for the first token, every ten minutes in the background, and for an unknown `kid`, at most every 30 s.
+ * Between those fetches a token with an unknown `kid` cannot be checked, because the issuer may have published its key. While a fetch
+ * fails, the known keys stay valid.
  */
 class IssuerKeys {
   readonly #context: Context
   readonly #issuer: string
   readonly #set: ReturnType<typeof createRemoteJWKSet>
-  /** The `kid` of those that the log has named. */
+  /** The `kid` of each malformed key that was logged. */
   readonly #malformed = new Set<string | undefined>()
   #refreshAt: number
   #failedAt: number | undefined
-  /** Number of key sets that were fetched. */
+  /** Number of fetched key sets. */
   #fetched = 0
 
   constructor(context: Context, { issuer, jwks }: JwtIssuer, fetchKeys: typeof fetch) {
@@ -329,7 +328,7 @@ class IssuerKeys {
     this.#set = createRemoteJWKSet(new URL(jwks), {
       timeoutDuration: TIMEOUT_MS,
       cooldownDuration: COOLDOWN_MS,
-      // They are refreshed below: a set that expired would be none while the issuer is away.
+      // `find` refreshes the set. If it expired here, there would be no keys while the issuer is unreachable.
       cacheMaxAge: Number.POSITIVE_INFINITY,
       [customFetch]: (url, options) => this.#fetch(() => fetchKeys(url, options)),
     })
@@ -358,7 +357,7 @@ class IssuerKeys {
     }
   }
 
-  /** The other keys stay good. */
+  /** Logs a malformed key once. The other keys stay valid. */
   #tellMalformed(kid: string | undefined, err: unknown): void {
     if (this.#malformed.has(kid)) return
     this.#malformed.add(kid)
@@ -366,7 +365,7 @@ class IssuerKeys {
     this.#context.log.warn({ err, issuer: this.#issuer, kid }, text)
   }
 
-  /** A failure counts, is logged once, and holds for a moment, so that a flood of players is no flood of questions. */
+  /** Fetches a key set. A failure is counted, logged once, and cached for a second, so that many clients cause few requests. */
   async #fetch(fetchKeys: () => Promise<Response>): Promise<Response> {
     const { clock, metrics, log } = this.#context
     if (this.#failedAt !== undefined && clock.monotonic() - this.#failedAt < PAUSE_MS)
@@ -375,7 +374,7 @@ class IssuerKeys {
       const response = await fetchKeys()
       if (response.status !== 200) throw new Error(`it answered ${response.status}`)
       const text = await textOf(response)
-      // Throws where it is no key set, such as a page that says that the login is being worked on: that is a failure, too.
+      // Throws for anything but a key set, such as an HTML page about maintenance.
       createLocalJWKSet(JSON.parse(text))
       metrics.jwksFetches.inc({ result: 'ok' })
       this.#failedAt = undefined
@@ -394,7 +393,7 @@ class IssuerKeys {
   }
 }
 
-/** Returns the body of an answer. Throws, and ends the download, when it is larger than a key set may be. */
+/** Returns the body of an answer. Throws, and ends the download, if it exceeds the maximum size. */
 async function textOf({ body }: Response): Promise<string> {
   const parts: Uint8Array[] = []
   let bytes = 0

@@ -26,7 +26,7 @@ describe('SessionBudget', () => {
     }
     return { clock, session }
   }
-  /** Sends `count` messages of the sort that does not wait; returns how many were handled: they passed, or were refused. */
+  /** Sends `count` messages that do not wait. Returns how many were handled, because they passed or were refused. */
   const flood = (session: SessionBudget, count: number): number => {
     let handled = 0
     for (let sent = 0; sent < count; sent++) {
@@ -37,7 +37,7 @@ describe('SessionBudget', () => {
     return handled
   }
 
-  it('ends the tolerance of a session after ten seconds of refused messages', () => {
+  it('uses up the tolerance of a session after ten seconds of refused messages', () => {
     const { clock, session } = budgets()
     const one = session('mallory')
     let [passed, refused] = [0, 0]
@@ -53,7 +53,7 @@ describe('SessionBudget', () => {
     expect(passed).toBeLessThan(burst + 10)
   })
 
-  it('has to wait for longer than 0 ms when nothing is left for a message, and can pay it then', () => {
+  it('waits longer than 0 ms if a message cannot be paid, and can pay it after the wait', () => {
     for (const messages of [1, 10, 120]) {
       const { clock, session } = budgets({ ...options.limits, messages_per_second: messages })
       const sessions = Array.from({ length: 30 }, () => session('mallory'))
@@ -67,31 +67,31 @@ describe('SessionBudget', () => {
     }
   })
 
-  it('handles no more of a player who floods in one new session after another', () => {
+  it('limits a player who floods in one new session after another', () => {
     const { clock, session } = budgets()
     const handled = (): number =>
       Array.from({ length: 10 }, () => flood(session('mallory'), 2000)).reduce((sum, one) => sum + one)
     const [first, ann] = [handled(), flood(session('ann'), 200)]
-    // The budget holds three seconds of the messages of four sessions, and what is handled last may be owed.
+    // The budget holds three seconds of the messages of four sessions, and the last message may become a debt.
     expect(first).toBeLessThanOrEqual(12 * perSecond + 1)
     expect(ann).toBe(200)
     clock.advance(1000)
     expect(handled()).toBeLessThanOrEqual(4 * perSecond + 1)
   })
 
-  it('is the same for sessions of a player that were silent for long and for new ones', () => {
+  it('is shared by sessions of a player that were silent for long and by new ones', () => {
     const { clock, session } = budgets()
     const before = Array.from({ length: 4 }, () => session('mallory'))
     for (const one of before) one.spend()
     clock.advance(60_000)
-    // So many that the silent one is forgotten.
+    // Enough other players that the silent one is dropped from the map.
     for (let other = 0; other < 1000; other++) session(`${other}`).spend()
     const all = [...Array.from({ length: 4 }, () => session('mallory')), ...before]
     const passed = all.flatMap((one) => Array.from({ length: burst }, () => one.spend()))
     expect(passed.filter((payment) => payment === 'paid')).toHaveLength(12 * perSecond)
   })
 
-  it('owes at most three seconds for states, however large they are, and passes messages meanwhile', () => {
+  it('has a debt of at most three seconds for states, however large they are, and messages still pass', () => {
     const { clock, session } = budgets()
     const [one, other] = [session('ada'), session('ada')]
     expect(one.payState(2000)).toBe(2000)
@@ -104,7 +104,7 @@ describe('SessionBudget', () => {
 })
 
 describe('joins in quick succession', () => {
-  // One join a second, and three at once.
+  // One join a second, with a burst of three.
   beforeEach(async () => {
     test = await TestGateway.start({ playerPointsPerSecond: 100 })
     for (const key of ['1', '2', '3', '4', '5']) test.owner.room(key)
@@ -117,7 +117,7 @@ describe('joins in quick succession', () => {
   const joined = (...clients: TestClient[]): number =>
     clients.flatMap(({ received }) => received).filter(({ t }) => t === 'joined').length
 
-  it('wait until their player can pay, whichever session they come with, and those of other players do not', async () => {
+  it('wait until their player can pay, whatever their session, and joins of other players do not wait', async () => {
     const token = await test.token()
     const { client: first } = await test.hello(token)
     const { client: second } = await test.hello(token)
@@ -139,7 +139,7 @@ describe('joins in quick succession', () => {
     expect([first, second].flatMap(({ received }) => received).filter(({ t }) => t === 'error')).toEqual([])
   })
 
-  it('are counted for each session where the token names no player', async () => {
+  it('are counted for each session if the token names no player', async () => {
     const token = await test.token({ sub: undefined })
     const { client: first } = await test.hello(token)
     const { client: second } = await test.hello(token)
@@ -156,7 +156,7 @@ describe('joins in quick succession', () => {
 
 describe('full states', () => {
   const POINTS = 200
-  /** Bytes that a player may have in a second. */
+  /** Bytes of states that a player can get in a second. */
   const STATE_BYTES = POINTS * 4096
 
   let delayed: number
@@ -172,7 +172,7 @@ describe('full states', () => {
       },
     )
     fill('one', 1)
-    // Someone else is there throughout.
+    // Another member is in the rooms throughout.
     await test.join('one', await test.token({ sub: 'witness' }))
   })
   afterEach(() => test.close())
@@ -186,7 +186,7 @@ describe('full states', () => {
       .flatMap(({ received }) => received)
       .filter(({ t }) => t === 'state.snapshot' || t === 'state.resync').length
 
-  /** Lets the time pass until the work is done; returns for how many seconds. */
+  /** Lets time pass until the work is done. Returns the seconds that passed. */
   async function secondsOf(work: Promise<unknown>): Promise<number> {
     const beganAt = test.clock.monotonic()
     let isDone = false
@@ -223,7 +223,7 @@ describe('full states', () => {
     return { client: again, welcome: await again.next('welcome') }
   }
 
-  it('come to a player no faster by leaving and joining again, in whichever session', async () => {
+  it('reach a player no faster if it leaves and joins again, in whichever session', async () => {
     const clients = await Promise.all([1, 2, 3].map(async () => (await test.hello()).client))
     const hoard = async (client: TestClient): Promise<void> => {
       for (let times = 0; times < 4; times++) {
@@ -233,11 +233,11 @@ describe('full states', () => {
     }
     const seconds = await secondsOf(Promise.all(clients.map(hoard)))
     expect(states(...clients)).toBe(12)
-    // Eight states are a whole budget, and one more may be owed.
+    // Eight states are a whole budget, and one more may become a debt.
     expect(seconds).toBeGreaterThan(12 - 8 - 1)
   })
 
-  it('come to another player immediately', async () => {
+  it('reach another player immediately', async () => {
     const { client } = await test.hello()
     fill('large', 12)
     await join(client, 'large')
@@ -250,7 +250,7 @@ describe('full states', () => {
     expect(client.received.filter(({ t }) => t === 'error')).toEqual([])
   })
 
-  it('do not keep the messages, the pings or the next hello of their player waiting', async () => {
+  it('do not delay the messages, the pings or the next hello of their player', async () => {
     const { client } = await test.hello()
     fill('large', 12)
     await join(client, 'large')
@@ -261,7 +261,7 @@ describe('full states', () => {
     await test.hello()
   })
 
-  it('come to a player no faster by coming back again and again, and each one that is due comes', async () => {
+  it('reach a player no faster if it resumes again and again, and each due one arrives', async () => {
     let { client, welcome } = await test.join('one')
     const came: number[] = []
     const seconds = await secondsOf(
@@ -280,7 +280,7 @@ describe('full states', () => {
     expect(seconds).toBeGreaterThan(5)
   })
 
-  it('are not requested any more once the client has gone', async () => {
+  it('are no longer requested after the client has disconnected', async () => {
     let { client, welcome } = await test.join('one')
     const far = [{ room_id: 'arena:one', epoch: 99, seq: 0 }]
     for (let times = 0; delayed === 0; times++) {
@@ -323,7 +323,7 @@ describe('full states', () => {
     }
   })
 
-  it('and missed updates come out of one budget', async () => {
+  it('and missed updates are paid from the same budget', async () => {
     let { client, welcome, snapshot } = await test.join('one')
     const room = test.owner.room('one')
     room.flush({ state: { ...room.state, missed: 'y'.repeat(2 * STATE_BYTES) } })

@@ -16,35 +16,35 @@ export const COST = {
 /** Bytes of full states and missed updates for one point. */
 const BYTES_PER_POINT = 4096
 
-/** Points of states that a client pays at least if it requests one with `state.resync`: a working client hardly ever does. */
+/** Minimum price of a state that a client requests with `state.resync`, in points. A correct client hardly ever requests one. */
 export const RESYNC_COST = 1000
 
-/** A budget holds the points of so many seconds for requests, and of so many for states: a player may resume in many rooms. */
+/** Capacity of a player's bucket for requests, in seconds. The bucket for states is larger, because a player may resume in many rooms. */
 const BURST_SECONDS = 3
 const STATES_BURST_SECONDS = 8
 
-/** A player owes no more than the points of so many seconds, however large the states are that came: nothing of it waits for longer. */
+/** Maximum debt of a player, in seconds, however large the states were. It bounds how long a player waits. */
 const DEBT_SECONDS = 3
 
-/** The sessions of one player together may send so many times as much as one session. */
+/** Number of sessions of one player that can send at their full rate at the same time. */
 const SESSIONS_AT_FULL_RATE = 4
 
-/** Clients that may share a token without `sub`, such as guests or a load test: each hello costs the token this share. */
+/** Number of clients that may share a token without `sub`, such as guests or a load test. Each hello costs the token this fraction. */
 const CLIENTS_PER_TOKEN = 10
 
-/** A client that floods is disconnected after so many seconds' worth of refused messages. */
+/** A client that floods is disconnected after this many seconds' worth of refused messages. */
 const TOLERANCE_SECONDS = 10
 
-/** Longest pause of a socket whose player has nothing left. A client counts as silent while its socket is not read. */
+/** Longest pause of a socket whose player has no points. A client counts as silent while its socket is not read. */
 const LONGEST_PAUSE_MS = 1000
 
 /**
- * Messages that a session may send at once after a resume at another node, which does not know what is left: handling them costs about as much as the
- * handshake, so that going from node to node gains nothing.
+ * Messages that a session may send in one burst after a resume at another node, which does not know the remaining rate. They cost about as much
+ * as the handshake itself, so a client gains nothing when it changes nodes.
  */
 const RATE_LEFT_WHILE_CONNECTED = 12
 
-/** What a session has left, for the node that has it next. Records call the tolerance `patience`. */
+/** Remaining rate of a session, for the node at which it resumes. `patience` is the remaining tolerance. */
 export interface RateLevel {
   readonly rate: number
   readonly patience: number
@@ -52,21 +52,22 @@ export interface RateLevel {
   readonly at: number
 }
 
-/** Returns the level of a connected session: its client may be using its rate, so another node counts on almost nothing. */
+/** Returns the level that another node may assume for a connected session: almost nothing, because its client may be using the rate. */
 export const whileConnected = (level: RateLevel): RateLevel => ({
   ...level,
   rate: Math.min(level.rate, RATE_LEFT_WHILE_CONNECTED),
 })
 
-/** Returns the points that so many bytes of a full state cost. */
+/** Returns the price of this many bytes of a full state, in points. */
 export const stateCost = (bytes: number): number => bytes / BYTES_PER_POINT
 
 /**
- * The budgets of all players of a node. Each player has two token buckets, one for requests and one for the bytes of states. All sessions of the player
- * pay from them: a new session, a resume or another room is no way around it. If the token names no player, each session has a budget.
+ * The budgets of all players of a node. Each player has two token buckets: for requests, and for the bytes of states. All sessions of the player
+ * pay from them, so a new session, a resume or another room does not bypass them. If the token names no player, each session has a budget.
  *
- * If nothing is left for requests, the sockets of the player are not read until there are points again. If nothing is left for states, only states
- * wait. They are a bucket apart since nobody knows how large a state is before it is there: in one bucket, a player in a large room could not play.
+ * If the bucket for requests is empty, the player's sockets are not read until it has points again. If the bucket for states is empty, only
+ * states wait. The buckets are separate because the size of a state is unknown until it arrives: with one bucket, a player in a large room
+ * could not play.
  */
 export class PlayerBudgets {
   readonly #clock: Clock
@@ -90,18 +91,18 @@ export class PlayerBudgets {
     this.#message = perSecond / (SESSIONS_AT_FULL_RATE * limits.messages_per_second)
   }
 
-  /** True: nothing is left to pay a hello with. Asked before the signature is checked. */
+  /** Returns true if a hello cannot be paid. Called before the signature is checked. */
   refusesHello(claims: TokenClaims, principal: string): boolean {
     return this.#requests.of(this.#payer(claims, principal)).waitMs() > 0
   }
 
-  /** Pays a hello with a good signature. False: nothing is left. */
+  /** Pays a hello with a valid signature. Returns false if the bucket is empty. */
   payHello(claims: TokenClaims, principal: string): boolean {
     const cost = claims.sub === undefined ? COST.hello / CLIENTS_PER_TOKEN : COST.hello
     return spend(this.#requests.of(this.#payer(claims, principal)), cost) > 0
   }
 
-  /** Returns the budget of a session. `level`: what it had left at another node; default all. */
+  /** Returns the budget of a session. `level`: its remaining rate at another node. Default: the full rate. */
   ofSession(claims: TokenClaims, sessionId: string, level?: RateLevel): SessionBudget {
     const payer = this.#payer(claims, sessionId)
     const seconds = level ? Math.max(0, this.#clock.now() - level.at) / 1000 : 0
@@ -123,10 +124,10 @@ export class PlayerBudgets {
   }
 }
 
-/** `over_rate`: nothing was paid, since the session sends faster than it may. `empty`: nothing was paid, since its player has nothing left. */
+/** `over_rate`: not paid, because the session exceeds its rate. `empty`: not paid, because the player has no points. */
 type Payment = 'paid' | 'over_rate' | 'empty'
 
-/** What a session pays with: the budget of its player, of which it may use as much for messages as its `limits` in `welcome` say. */
+/** Budget of a session: it pays from the player's buckets. For messages it uses at most the rate in `limits` of `welcome`. */
 export class SessionBudget {
   readonly #clock: Clock
   readonly #findPlayer: () => RateLimit
@@ -134,10 +135,10 @@ export class SessionBudget {
   readonly #message: number
   readonly #messages: RateLimit
   readonly #tolerance: RateLimit
-  /** The bucket of the player's requests. Kept as long as it is valid: finding it costs more than everything else here. */
+  /** The player's bucket for requests. Cached while it is valid, because the lookup costs more than everything else here. */
   #player: RateLimit
 
-  /** `payer` and `states` return the buckets of the player, for requests and states. `message`: points of a message. `messages`, `tolerance`: of the session. */
+  /** `payer`, `states`: return the player's buckets. `message`: points of a message. `messages`, `tolerance`: buckets of the session. */
   constructor(
     clock: Clock,
     payer: () => RateLimit,
@@ -155,23 +156,23 @@ export class SessionBudget {
     this.#tolerance = tolerance
   }
 
-  /** What is left of the session's rate. */
+  /** Remaining rate and tolerance. */
   get level(): RateLevel {
     return { rate: this.#messages.left, patience: this.#tolerance.left, at: this.#clock.now() }
   }
 
-  /** Milliseconds until one more message can be paid, at most a second; 0: now. */
+  /** Time until one more message can be paid, at most 1,000 ms; 0: now. */
   get waitMs(): number {
     const player = this.#playerAt(this.#clock.monotonic())
     return Math.min(LONGEST_PAUSE_MS, Math.max(this.#messages.waitMs(), player.waitMs(this.#message)))
   }
 
-  /** Pays `count` messages, and `points` for what they ask. */
+  /** Pays for `count` messages, plus `points` for their requests. */
   spend(points = 0, count = 1): Payment {
     const now = this.#clock.monotonic()
     const player = this.#playerAt(now)
     const cost = points + count * this.#message
-    // Without the points of a message nothing passes, and `waitMs` waits for them. What costs more owes the others.
+    // A message passes only if its own points are there, and `waitMs` waits for them. The remaining points may become a debt.
     if (!player.take(now, this.#message)) return 'empty'
     const passes = this.#messages.take(now, count)
     if (!passes) player.charge(-this.#message)
@@ -179,30 +180,30 @@ export class SessionBudget {
     return passes ? 'paid' : 'over_rate'
   }
 
-  /** Pays a state with `points`, which the player may owe then. Returns how many it paid; 0: nothing is left. */
+  /** Pays `points` for a state; part of them may become a debt. Returns how many were paid; 0: the bucket is empty. */
   payState(points: number): number {
     return spend(this.#states(), points)
   }
 
-  /** Pays one message, which its player may owe. False: the session sends faster than it may. */
+  /** Pays for one message, with a debt if needed. Returns false if the session exceeds its rate. */
   spendOwing(): boolean {
     if (!this.#messages.take()) return false
     this.#owe(this.#message)
     return true
   }
 
-  /** Pays `points` for a state that has come; a negative number gives points back. */
+  /** Pays `points` for a state that has arrived. A negative number returns points. */
   oweState(points: number): void {
     this.#states().charge(points)
   }
 
-  /** Pays as `spend` for messages that are handled although nothing may be left. */
+  /** Pays as `spend` does, with a debt if needed, for messages that must be handled. */
   charge(points: number, count: number): void {
     this.#messages.charge(count)
     this.#owe(points + count * this.#message)
   }
 
-  /** Counts messages that were refused. False: there were so many that the connection has to end. */
+  /** Counts refused messages. Returns false if the tolerance is used up, so that the connection has to end. */
   refuse(count = 1): boolean {
     this.#owe(count * this.#message)
     return this.#tolerance.take(this.#clock.monotonic(), count)
@@ -218,7 +219,7 @@ export class SessionBudget {
   }
 }
 
-/** Takes `points` if there is one, and owes the others. Returns how many it took; 0: there is none. */
+/** Takes `points` if at least one is there; the others become a debt. Returns how many were taken; 0: none. */
 function spend(budget: RateLimit, points: number): number {
   return budget.take() ? 1 + budget.charge(points - 1) : 0
 }

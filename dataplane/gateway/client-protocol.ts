@@ -26,15 +26,15 @@ import type { Players } from './players.ts'
 import type { HandshakeQueue, PendingConnection } from './server.ts'
 import type { Session } from './session.ts'
 import type { Sessions } from './sessions.ts'
-import { type AttachResult, LOST, ownLeft, type Subscription } from './subscription.ts'
+import { type AttachResult, LOST, leftMessage, type Subscription } from './subscription.ts'
 
-/** How many messages may arrive behind `hello` before it is answered, and how many pings and pongs of the websocket before there is a session. */
+/** Maximum number of messages behind an unanswered `hello`, and of websocket pings and pongs before there is a session. */
 const MAX_EARLY = 16
 
-/** Text for players whose messages of a type, or whose joins, are refused for some time. */
+/** Error text for players whose joins, or messages of a type, are refused for some time. */
 const BLOCKED = 'the last requests of this kind did not return: for ten minutes they are refused'
 
-/** Points that a message costs besides its share of the session's rate. */
+/** Points that a message costs in addition to its share of the session's rate. */
 const POINTS: Readonly<Partial<Record<ClientMessage['t'], number>>> = {
   join: COST.join,
   rooms: COST.query,
@@ -42,7 +42,7 @@ const POINTS: Readonly<Partial<Record<ClientMessage['t'], number>>> = {
   token: COST.hello,
 }
 
-/** Messages that a fresh token in front of them may allow: they wait until it is checked. */
+/** Messages that a fresh token in front of them may allow. They wait until it is checked. */
 const NEED_TOKEN: ReadonlySet<string | undefined> = new Set<ClientMessage['t']>([
   'join',
   'rooms',
@@ -50,10 +50,10 @@ const NEED_TOKEN: ReadonlySet<string | undefined> = new Set<ClientMessage['t']>(
   'token',
 ])
 
-/** How long after a resume a seat whose `joined` may be lost waits for the same join. */
+/** Time after a resume in which a client may repeat a join whose `joined` was lost. Its seat is kept until then. */
 const JOIN_AGAIN_MS = 5000
 
-/** Whether a message has a ref or a request id: its client waits for an answer. */
+/** True for a message with a ref or a request id: its client waits for an answer. */
 const isAnswered = (message: LaterMessage | InvalidMessage): boolean =>
   ('ref' in message && message.ref !== undefined) ||
   ('request_id' in message && message.request_id !== undefined)
@@ -61,28 +61,28 @@ const isAnswered = (message: LaterMessage | InvalidMessage): boolean =>
 type LaterMessage = Exclude<ClientMessage, Hello>
 type Join = Extract<ClientMessage, { t: 'join' }>
 
-/** What the clients of a gateway share. */
+/** Dependencies that all clients of a gateway share. */
 export interface ClientProtocolContext extends FindingContext {
   readonly handshake: Handshake
-  /** Where hellos wait for their turn. */
+  /** Queue of hellos. */
   readonly handshakes: HandshakeQueue
   readonly tokens: Authenticator
   readonly sessions: Sessions
   readonly players: Pick<Players, 'read'>
   readonly edge: Edge
   readonly flusher: Flusher
-  /** The connection has ended. */
+  /** Called when the connection has ended. */
   readonly over: (client: ClientProtocol) => void
 }
 
-/** The protocol with one client, from `hello` to the end of its connection: who it is, what it may send when, and where each request goes. */
+/** The protocol with one client, from `hello` to the end of its connection. It admits each message and forwards it to its handler. */
 export class ClientProtocol implements ConnectionListener {
   readonly connection: Connection
   readonly #context: ClientProtocolContext
   readonly #finder: RoomFinder
-  /** Until there is a session. */
+  /** Set until there is a session. */
   #pending: PendingConnection | undefined
-  /** Until there is a hello. */
+  /** Stops the wait for `hello`. Set until it arrives. */
   #stopWaiting: (() => void) | undefined
   /** Messages behind a `hello` that is being checked. */
   #early: { readonly message: LaterMessage; readonly bytes: number }[] = []
@@ -91,9 +91,9 @@ export class ClientProtocol implements ConnectionListener {
   #session: Session | undefined
   #span: Span = noSpan
   #welcome = false
-  /** A message had to wait for the budget, which has not recovered since. */
+  /** True since a message had to wait for the budget, until the budget has recovered. */
   #behind = false
-  /** Resolves when the fresh token is checked. Undefined: none is being checked. */
+  /** Resolves when the fresh token is checked. Undefined: no token is being checked. */
   #renewal: Promise<void> | undefined
 
   /** The socket counts as `pending` until it has a session. */
@@ -104,7 +104,7 @@ export class ClientProtocol implements ConnectionListener {
     this.connection = new Connection(context, ws, pending.socket, codec, flusher, this)
     this.#finder = new RoomFinder(context, this.connection, pending.address)
     const refuse = (): void => this.refuse('handshake_timeout', `no hello within ${options.handshakeMs} ms`)
-    // In two halves: a process that stood still for all of the time reads what has come meanwhile before the second is over.
+    // In two halves: a process that was suspended for the whole time reads the queued `hello` before the second half is over.
     this.#stopWaiting = clock.schedule(options.handshakeMs / 2, () => {
       this.#stopWaiting = clock.schedule(options.handshakeMs / 2, refuse)
     })
@@ -137,7 +137,7 @@ export class ClientProtocol implements ConnectionListener {
 
   controlFrame(): boolean {
     if (this.#session) {
-      // It was read already, and cannot wait: its player may owe it.
+      // The control frame is already read and cannot wait, so its player may owe for it.
       if (this.#session.budget.spendOwing()) return true
       this.#refuse(this.#session, 'control_frame', 1)
       return false
@@ -176,9 +176,9 @@ export class ClientProtocol implements ConnectionListener {
     over(this)
     if (!session) return
     log.debug({ session_id: session.sessionId, close: name }, 'connection closed')
-    // Otherwise the session is on another connection, or at another node.
+    // Otherwise the session is on another connection or at another node.
     if (session.connection !== this.connection) return
-    // The goodbye may still have waited.
+    // `goodbye` may still have been queued.
     if (this.connection.goodbye) sessions.end(session, 'left')
     else sessions.detach(session)
   }
@@ -200,12 +200,12 @@ export class ClientProtocol implements ConnectionListener {
     this.#pending?.greeted()
     this.#waitNoMore()
     if ('token' in hello && this.#context.overloaded()) {
-      // Before its token costs anything. Who has been here before is let in.
+      // Refused before its token costs CPU. Resumes are accepted.
       this.#context.metrics.newcomersRefused.inc()
       this.refuse('overloaded', 'this node has more to do than it can: try again')
       return
     }
-    // Who has been here before has a seat that others wait at.
+    // Other players may wait for a client that resumes.
     const urgent = 'resume' in hello
     this.#context.handshakes.add(
       () => {
@@ -226,7 +226,7 @@ export class ClientProtocol implements ConnectionListener {
       this.#protocolError(`more than ${MAX_EARLY} messages before welcome: wait for it`)
   }
 
-  /** False: the request has to wait, which `mustPass` rules out. */
+  /** Returns false if the request has to wait. It never waits with `mustPass`. */
   #request(session: Session, request: LaterMessage, bytes: number, mustPass: boolean): boolean {
     const verdict = this.#admit(session, request, mustPass, POINTS[request.t] ?? 0)
     if (verdict === 'pass') this.#handle(session, request, bytes)
@@ -263,7 +263,7 @@ export class ClientProtocol implements ConnectionListener {
     return this.#context.blocks(projectId, playerOf(sub, sessionId), roomType, messageType)
   }
 
-  /** The subscription that a request is about; undefined: the session is not in that room, and the client has been told. */
+  /** Returns the subscription for a request. If the session is not in that room, sends an error and returns undefined. */
   #subscriptionFor(
     session: Session,
     request: Extract<LaterMessage, { room_id: string }>,
@@ -279,8 +279,8 @@ export class ClientProtocol implements ConnectionListener {
   }
 
   /**
-   * Refuses a request that was not even looked at. A reliable message to a room the session is in is settled by the room's owner, among
-   * the others of its subscription, and answered from there.
+   * Refuses a request without handling it. If it is a reliable message to a room that the session is in, the room's owner acknowledges it in
+   * order, and the answer comes from there.
    */
   #refuseRequest(
     session: Session,
@@ -291,7 +291,7 @@ export class ClientProtocol implements ConnectionListener {
     const { t, ref, room_id: roomId } = request
     const subscription =
       t === 'message' && roomId !== undefined ? session.subscriptions.get(roomId) : undefined
-    // A leave that is under way may fail, and then the refs go on.
+    // An open leave may fail. The sequence of refs then continues.
     const counts = subscription?.inUse || subscription?.leaveRequest !== undefined
     if (subscription && counts && ref !== undefined)
       this.#context.edge.refuse(subscription, code, message, ref)
@@ -322,7 +322,7 @@ export class ClientProtocol implements ConnectionListener {
     edge.join(session, this.connection, room, request)
   }
 
-  /** Why a session may not join a room, or undefined. */
+  /** Returns the reason why a session may not join a room. Undefined: it may. */
   #joinRejection(
     session: Session,
     room: RoomAddress,
@@ -330,7 +330,7 @@ export class ClientProtocol implements ConnectionListener {
     const { options } = this.#context
     const { roomType, key } = room
     const roomId = roomIdOf(room)
-    // A colon parts type and key in a room id, so no room type has one.
+    // A colon separates type and key in a room id, so no room type contains one.
     if (roomType.includes(':'))
       return { code: 'unknown_room_type', message: `there is no room type "${roomType}"` }
     if (!isNameable(key))
@@ -361,7 +361,7 @@ export class ClientProtocol implements ConnectionListener {
       return
     }
     if (!this.connection.open) {
-      // Closed in the instant between being let in and hearing of it.
+      // The connection closed after the session was admitted, and before this code ran.
       this.#endSpan('lost')
       if (this.connection.goodbye) this.#context.sessions.end(answer.session, 'left')
       else this.#context.sessions.detach(answer.session)
@@ -376,8 +376,9 @@ export class ClientProtocol implements ConnectionListener {
   }
 
   /**
-   * Brings the subscriptions of a resuming session back: the owner of each room is asked what the client has missed. The client names the rooms it
-   * wants to keep, and the session leaves the others, and those that its token does not allow any more. A seat whose `joined` may be lost waits for the same join for `JOIN_AGAIN_MS`.
+   * Attaches the subscriptions of a session that resumes: the owner of each room sends the missed updates. The client lists the rooms that it
+   * keeps. The session leaves the other rooms, and those that its token no longer allows. A seat whose `joined` may be lost waits
+   * `JOIN_AGAIN_MS` for a repeated join.
    */
   #resumeRooms(session: Session, positions: readonly ResumePosition[]): void {
     const { connection } = this
@@ -398,12 +399,12 @@ export class ClientProtocol implements ConnectionListener {
         if (held) edge.giveUp(held, 'session_ended')
         const farewell = session.ended.get(roomId)?.farewell ?? LOST
         connection.address(roomId)
-        connection.send(ownLeft(roomId, position.member_id, session.sub, farewell))
+        connection.send(leftMessage(roomId, position.member_id, session.sub, farewell))
       }
     }
   }
 
-  /** The client has not named a room, whose `joined` it may never have got. */
+  /** Leaves a room that the client has not listed, unless it repeats the join. It may not have received `joined`. */
   #leaveUnlessAsked(session: Session, subscription: Subscription): void {
     const { clock, edge } = this.#context
     clock.schedule(JOIN_AGAIN_MS, () => {
@@ -416,7 +417,7 @@ export class ClientProtocol implements ConnectionListener {
     const { nodeId, clock, options, log } = this.#context
     const resumed = positions !== undefined
     if (resumed && clock.monotonic() - at > WELCOME_WITHIN_MS) {
-      // This process stood still: another node may have given the client up, and let in another client with the same resume token.
+      // The process was suspended. Another node may have taken over, and let in another client with the same resume token.
       this.connection.close('overloaded', 'the resume took too long: try again')
       return
     }
@@ -441,7 +442,7 @@ export class ClientProtocol implements ConnectionListener {
     this.#handleEarly(session)
   }
 
-  /** Handles what came before `welcome`. False: a message of it waits for the token in front of it, with everything behind it. */
+  /** Handles the messages from before `welcome`. Returns false if one of them, and everything behind it, waits for a token to be checked. */
   #handleEarly(session: Session): boolean {
     for (let next = this.#early[0]; next && this.connection.open; next = this.#early[0]) {
       if (this.#renewal && NEED_TOKEN.has(next.message.t) && !this.connection.ending) {
@@ -454,7 +455,7 @@ export class ClientProtocol implements ConnectionListener {
     return true
   }
 
-  /** Checks a fresh token. The next one waits at the door, so that the last one sent is the one in force. */
+  /** Checks a fresh token. A second one waits until the first is checked, so that the last token sent is the one in force. */
   #renew(session: Session, token: string): void {
     this.#renewal = this.#check(session, token)
       .catch((error: unknown) => this.failed(error))
@@ -484,8 +485,8 @@ export class ClientProtocol implements ConnectionListener {
   }
 
   /**
-   * The door of the session: pays for one more message. A message that cannot be paid waits, with everything behind it, and nothing more is read of the
-   * client. If the session itself is over its rate, only messages with a ref or a request id, fresh tokens and goodbyes wait, and the others are refused.
+   * Pays for one more message. If the player cannot pay, the message waits with everything behind it, and the client's socket is not read. If
+   * the session exceeds its rate, only fresh tokens, goodbyes, and messages with a ref or a request id wait. All others are refused.
    */
   #admit(
     session: Session,
@@ -501,7 +502,7 @@ export class ClientProtocol implements ConnectionListener {
     }
     const { dropped } = this.connection
     const payment = budget.spend(points, 1 + dropped)
-    // Without points, those that were dropped are paid with the message that waits.
+    // Without points, the dropped messages are paid together with the message that waits.
     if (payment !== 'empty' || mustPass) this.connection.dropped = 0
     if (payment === 'paid') {
       if (this.#behind) this.#behind = budget.waitMs > 0
@@ -523,7 +524,7 @@ export class ClientProtocol implements ConnectionListener {
     return 'wait'
   }
 
-  /** Counts what was refused. False: it was so much that the connection has ended. */
+  /** Counts refused messages. Returns false if the tolerance is used up and the connection was closed. */
   #refuse(session: Session, by: 'session' | 'control_frame', count: number): boolean {
     this.#context.metrics.rateLimited.inc({ by })
     const isTolerated = session.budget.refuse(count)
@@ -550,9 +551,9 @@ export class ClientProtocol implements ConnectionListener {
   }
 
   /**
-   * The span of a handshake that was decided, from the accepted socket on. A new session goes on with the trace that its token was issued
-   * in: the claims of a token count only when they were verified, so this is not known any earlier. A resume begins a trace of its own, so
-   * that none is as long as a session, linked to the one before; so does a refusal.
+   * Starts the span of a decided handshake, with the time at which the socket was accepted. A new session continues the trace in which its
+   * token was issued. The span starts this late because the claims of a token count only after their verification. A resume starts a new
+   * trace that is linked to the previous one: otherwise a trace would become as long as its session. A refusal also starts a new trace.
    */
   #beginSpan(hello: Hello, answer: Admitted | Rejection): Span {
     const { openedAt, codec } = this.connection
@@ -570,7 +571,7 @@ export class ClientProtocol implements ConnectionListener {
         ...begin,
         attributes: { ...attributes, 'roomful.close_code': code },
       })
-      // What the client may simply try again is the fault of the service.
+      // An error that a simple retry can cure is the service's own failure.
       if (closeAdvice(code) === 'resume') span.fail(answer.close)
       return span
     }
@@ -586,7 +587,7 @@ export class ClientProtocol implements ConnectionListener {
     })
   }
 
-  /** The handshake is over, if it was not yet. */
+  /** Ends the span of the handshake, if it is still open. */
   #endSpan(result: HandshakeResult | 'lost'): void {
     this.#span.set({ 'roomful.result': result })
     this.#span.end()

@@ -17,9 +17,9 @@ afterEach(() => test.close())
 /** The TCP socket of a client. */
 const tcpOf = (client: TestClient): Socket => Reflect.get(client.ws, '_socket') as Socket
 
-describe('a frame that breaks the protocol ends the connection with 4000', () => {
-  // A socket that is destroyed with bytes unread is reset: a client that still writes meets the reset and not the close frame, and comes back.
-  it('also when the client goes on sending', async () => {
+describe('a frame that violates the protocol closes the connection with 4000', () => {
+  // A socket that is destroyed with unread bytes is reset: a client that still writes then gets the reset instead of the close frame, and reconnects.
+  it('even if the client continues to send', async () => {
     for (let n = 0; n < 20; n++) {
       const { client } = await test.hello()
       client.ws.send('move left')
@@ -31,7 +31,7 @@ describe('a frame that breaks the protocol ends the connection with 4000', () =>
     }
   })
 
-  it('when it is no websocket frame', async () => {
+  it('if it is not a websocket frame', async () => {
     const { client } = await test.hello()
     tcpOf(client).write(Buffer.from([0xf1, 0x80, 0, 0, 0, 0]))
     await expectClose(client, 'protocol_error', /not a valid websocket frame/)
@@ -39,13 +39,13 @@ describe('a frame that breaks the protocol ends the connection with 4000', () =>
 })
 
 describe('a message', () => {
-  it('that is larger in fragments does so, too', async () => {
+  it('that exceeds the maximum size in fragments closes it too', async () => {
     const { client } = await test.hello()
     for (let i = 0; i < 3; i++) client.ws.send(' '.repeat(8 * 1024), { fin: i === 2 })
     await expectClose(client, 'payload_too_large', /limits\.max_message_bytes/)
   })
 
-  it('may come in fragments', async () => {
+  it('may arrive in fragments', async () => {
     const { client } = await test.hello()
     client.ws.send('{"t":"ping",', { fin: false })
     client.ws.send('"at":42}', { fin: true })
@@ -54,7 +54,7 @@ describe('a message', () => {
 })
 
 describe('a silent connection', () => {
-  it('is asked before it is ended, also by a node that stood still for minutes', async () => {
+  it('is pinged before it is closed, also by a node that was suspended for minutes', async () => {
     const { client } = await test.hello()
     test.clock.advance(2000)
     test.clock.pause(120_000)
@@ -68,7 +68,7 @@ const flood = (client: TestClient, count: number): void => {
   for (let at = 0; at < count; at++) client.send({ t: 'ping', at })
 }
 
-/** Lets time pass, as much as it takes for one message of a session at a step, until the server has closed the connection. */
+/** Lets time pass, by one message of a session's rate at a step, until the server has closed the connection. */
 async function untilClosed(client: TestClient): Promise<void> {
   while (client.ws.readyState === client.ws.OPEN) {
     test.clock.advance(9)
@@ -77,17 +77,17 @@ async function untilClosed(client: TestClient): Promise<void> {
 }
 
 describe('too many messages', () => {
-  it('wait unread, all but a few, until their session may send again', async () => {
+  it('wait unread, except a few, until their session may send again', async () => {
     const { client } = await test.hello()
     flood(client, 240 + 500)
     await client.next('error')
-    // Another client comes and is answered meanwhile.
+    // Another client connects and is answered in the meantime.
     await (await test.hello()).client.roundTrip()
     const refused = (): number => client.received.filter(({ t }) => t === 'error').length
     expect(refused()).toBeLessThanOrEqual(16)
     test.clock.advance(100)
     await client.next('pong')
-    // The flood may still be on its way when the clock is set for the first time.
+    // The flood may still be on its way when the clock is advanced for the first time.
     const refusedLater = (): number => {
       test.clock.advance(100)
       return refused()
@@ -108,11 +108,11 @@ describe('too many messages', () => {
     }
     expect(test.owner.of('message').map(({ ref }) => ref)).toEqual(refs)
     expect(client.received.filter(({ t }) => t === 'error')).toEqual([])
-    // 240 at once, then 120 a second.
+    // A burst of 240, then 120 a second.
     expect(test.clock.monotonic() - began).toBeGreaterThan(6000)
   })
 
-  it('do not keep a fresh token, or a join, from being handled', async () => {
+  it('do not prevent the handling of a fresh token or a join', async () => {
     const { client } = await test.hello()
     flood(client, 240)
     client.send(
@@ -132,10 +132,10 @@ describe('too many messages', () => {
     expect(await next).toMatchObject([{ code: 'invalid_token' }, { request_id: 1 }])
   })
 
-  it('make a fresh token wait, which is good all the same', async () => {
+  it('delay a fresh token, which is still valid', async () => {
     const { client } = await test.hello()
     const other = (await test.hello()).client
-    // The budget of the player holds 3000 points: the last one is owed.
+    // The budget of the player holds 3000 points. The last message becomes a debt.
     for (let n = 1; n <= 28; n++) other.send({ t: 'rooms', request_id: n, room_type: 'arena' })
     await other.next('rooms', ({ request_id: id }) => id === 28)
     client.send({ t: 'token', token: await test.token() })
@@ -151,7 +151,7 @@ describe('too many messages', () => {
     expect(client.received.filter(({ t }) => t === 'error')).toEqual([])
   })
 
-  it('come from a reconnected client all the same', async () => {
+  it('are limited for a reconnected client too', async () => {
     const { client, welcome, snapshot } = await test.join()
     flood(client, 239)
     await client.next('pong', ({ at }) => at === 238)
@@ -163,10 +163,10 @@ describe('too many messages', () => {
   })
 })
 
-describe('a client that sends much at once', () => {
+describe('a client that sends a large burst', () => {
   const LIMITS = { ...gatewayOptions().limits, messages_per_second: 10_000, message_burst: 20_000 }
 
-  it('leaves the others their turn', async () => {
+  it('does not delay other clients', async () => {
     const handled: number[] = []
     const metrics = {
       ...registerMetrics(new Registry(), GATEWAY_METRICS),
@@ -185,7 +185,7 @@ describe('a client that sends much at once', () => {
     expect(handled.indexOf(quick.length)).toBeLessThan(100)
   })
 
-  it('is heard to the end when it says goodbye behind it', async () => {
+  it('is read to the end if it says goodbye behind the burst', async () => {
     await test.close()
     test = await TestGateway.start({ limits: LIMITS })
     const { client, joined } = await test.join()
@@ -208,7 +208,7 @@ describe('a node that is overloaded', () => {
       ...(ref !== undefined && { ref, settled: 0 }),
     })
   const moves = (): Json[] => test.owner.of('message').map(({ data }) => data)
-  /** Sends what is sent in `work` in one write. */
+  /** Sends all frames that `work` sends in one write. */
   const together = (client: TestClient, work: () => void): void => {
     tcpOf(client).cork()
     work()
@@ -223,7 +223,7 @@ describe('a node that is overloaded', () => {
     test = await TestGateway.start({}, { metrics, inputIntervalMs: () => intervalMs })
   })
 
-  it('handles the newest of the messages without ref that came at once, and every one with a ref, in their order', async () => {
+  it('handles the newest of a read’s messages without ref, and all messages with a ref, in order', async () => {
     const { client, joined } = await test.join()
     intervalMs = 200
     together(client, () => {
@@ -235,14 +235,14 @@ describe('a node that is overloaded', () => {
     expect(dropped).toBe(4)
   })
 
-  it('reads each client so often, and as before once it is not, and the last word of each is heard', async () => {
+  it('reads each client at an interval until it is no longer overloaded, and handles the last message of each', async () => {
     const { client, joined } = await test.join()
     const others = [(await test.hello()).client, (await test.hello()).client] as const
     intervalMs = 200
     move(client, joined.room_id, 'first')
     await expect.poll(moves).toEqual(['first'])
     for (let n = 0; n < 5; n++) move(client, joined.room_id, n)
-    // By the time another one is answered they are there, and wait unread.
+    // They arrive before another one is answered, and wait unread.
     await others[0].roundTrip()
     expect(moves()).toEqual(['first'])
     test.clock.advance(199)
@@ -259,7 +259,7 @@ describe('a node that is overloaded', () => {
     }
   })
 
-  it('keeps the newest one while the player has nothing left, and handles it then', async () => {
+  it('keeps the newest message while the player cannot pay, and handles it later', async () => {
     const { client, joined } = await test.join()
     const other = (await test.hello()).client
     for (let n = 1; n <= 28; n++) other.send({ t: 'rooms', request_id: n, room_type: 'arena' })
@@ -278,7 +278,7 @@ describe('a node that is overloaded', () => {
     expect(client.received.filter(({ t }) => t === 'error')).toEqual([])
   })
 
-  it('still ends the connection of a client that sends far too much', async () => {
+  it('still closes the connection of a client that sends far too much', async () => {
     const { client, joined } = await test.join()
     intervalMs = 200
     while (client.ws.readyState === client.ws.OPEN) {
@@ -291,7 +291,7 @@ describe('a node that is overloaded', () => {
 })
 
 describe('the round trip of a client', () => {
-  /** Number and sum of the round trips that were measured, in seconds. */
+  /** Number and sum of the measured round trips, in seconds. */
   async function measured(registry: Registry): Promise<{ count: number; sum: number }> {
     const text = await registry.metrics()
     const of = (what: string) =>
@@ -299,7 +299,7 @@ describe('the round trip of a client', () => {
     return { count: of('count'), sum: of('sum') }
   }
 
-  it('is measured after 6 s and then once a minute, also of one that is never silent', async () => {
+  it('is measured after 6 s and then once a minute, also for a client that is never silent', async () => {
     const registry = new Registry()
     test = await TestGateway.start({}, { metrics: registerMetrics(registry, GATEWAY_METRICS) })
     const { client } = await test.hello()
@@ -311,7 +311,7 @@ describe('the round trip of a client', () => {
       test.clock.advance(restMs)
       restMs = 1000
       if (second !== 6 && second !== 66) continue
-      // The pong is on its way for so long.
+      // The pong takes this long.
       test.clock.advance(80)
       restMs -= 80
       await expect.poll(async () => (await measured(registry)).count).toBe(second === 6 ? 1 : 2)
@@ -333,11 +333,11 @@ describe('pings and pongs of the websocket itself', () => {
       await expectClose(client, 'rate_limited', /more than 120 messages a second/)
     })
 
-  it('are answered with what they carry, within the rate', async () => {
+  it('are answered with their payload, within the rate', async () => {
     const { client } = await test.hello()
     const pongs: string[] = []
     client.ws.on('pong', (data) => pongs.push(String(data)))
-    // The server reads all of them at once, and so before the clock goes on.
+    // The server reads all of them before the clock advances.
     tcpOf(client).cork()
     for (let i = 0; i < 300; i++) client.ws.ping(`ping ${i}`)
     tcpOf(client).uncork()
@@ -348,7 +348,7 @@ describe('pings and pongs of the websocket itself', () => {
     expect(pongs).toEqual(Array.from({ length: 240 }, (_, i) => `ping ${i}`))
   })
 
-  it('are answered although the player has nothing left, and cost no tolerance then', async () => {
+  it('are answered although the player cannot pay, without use of the tolerance', async () => {
     const { client } = await test.hello()
     const other = (await test.hello()).client
     for (let n = 1; n <= 28; n++) other.send({ t: 'rooms', request_id: n, room_type: 'arena' })
@@ -359,7 +359,7 @@ describe('pings and pongs of the websocket itself', () => {
     await expect.poll(() => pongs).toBe(200)
   })
 
-  it('are few before welcome, and the rest of a flood is not even parsed', async () => {
+  it('are limited to a few before welcome, and the remainder of a flood is not even parsed', async () => {
     const client = await test.open()
     const emit = vi.spyOn(ServerSocket.prototype, 'emit')
     onTestFinished(() => emit.mockRestore())
@@ -371,10 +371,10 @@ describe('pings and pongs of the websocket itself', () => {
 })
 
 describe('a client that floods', () => {
-  it('is not read any more once the connection is closed', async () => {
+  it('is not read any more after its connection was closed', async () => {
     const { client } = await test.hello()
     const socket = tcpOf(client)
-    // It does not read that it is to close.
+    // The client does not read the close frame.
     socket.pause()
     const pongs = Buffer.alloc(6 * 10_000)
     for (let at = 0; at < pongs.length; at += 6) pongs.set([0x8a, 0x80, 0, 0, 0, 0], at)
@@ -390,11 +390,11 @@ describe('a client that floods', () => {
     const closed = new Promise<void>((resolve) => socket.once('close', () => resolve()))
     flood()
     await closed
-    // What the kernel's buffers hold of it, and not as much as can be sent in the seconds a client has to answer a close frame.
+    // The content of the kernel’s buffers, and not the amount that can be sent in the seconds that a client has to answer a close frame.
     expect(sent).toBeLessThan(30e6)
   })
 
-  it('may not do it with fragments that hold nothing', async () => {
+  it('cannot use empty fragments for it', async () => {
     const { client } = await test.hello()
     for (let i = 0; i < 100; i++) client.ws.send('', { fin: false })
     await expectClose(client, 'protocol_error', /too many fragments/)

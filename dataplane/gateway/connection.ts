@@ -26,49 +26,49 @@ import { type Flusher, Outbox, type OutboxListener } from './outbox.ts'
 /** RFC 6455, section 5.5.1: a close frame's reason has at most 123 bytes of UTF-8. */
 const REASON_BYTES = 123
 
-/** A client is pinged for its round-trip time once in so many beats, the first time after a tenth of a minute. */
+/** A client is pinged to measure its round-trip time once in this many beats, the first time at beat 6. */
 const SAMPLE_BEATS = 60
 const FIRST_SAMPLE_BEAT = 6
 
-/** A client that is closed for one of these may go on sending: no further frame of it is parsed. */
+/** A client that is closed with one of these codes may continue to send. None of its further frames is parsed. */
 const FLOODS: ReadonlySet<CloseName> = new Set(['rate_limited', 'protocol_error'])
 
-/** More than a client has on its way when it learns that its connection is closed. */
+/** Bytes that are read and dropped after a close. More than a client has under way when it receives the close frame. */
 const IGNORED_BYTES = 4 * 1024 * 1024
 
-/** What is handled of one client before the others have their turn: so many bytes, and each message counts as so many more. */
+/** Bytes of one client that are handled in one turn, before other clients are read. Each message counts as 2,048 more bytes. */
 const TURN_BYTES = 32 * 1024
 const BYTES_PER_MESSAGE = 2048
 
-/** What a connection tells its owner. */
+/** Receives the messages and the end of a connection. */
 export interface ConnectionListener {
-  /** `bytes`: of its frame. False: the message has to wait, and comes again once the time of `throttle` is over. */
+  /** `bytes`: size of its frame. False: the message has to wait. It is delivered again after the `throttle` time. */
   message(message: ClientMessage, bytes: number): boolean
-  /** A message whose fields are wrong; the connection goes on. False: as for `message`. */
+  /** A message with invalid fields. The connection stays open. False: as for `message`. */
   invalid(problem: InvalidMessage): boolean
-  /** A message met a fault of ours; the connection is still there. */
+  /** An internal error while a message was handled. The connection is still open. */
   failed(error: unknown): void
-  /** A ping or pong frame of the websocket itself; false: there are too many, and it is not to be answered. */
+  /** A ping or pong frame of the websocket. False: there are too many, so it is not answered. */
   controlFrame(): boolean
-  /** The client's websocket answered a ping. */
+  /** The client has answered a websocket ping. */
   ponged(): void
-  /** What waited for the client has been read; see `Outbox.awaitRoom`. */
+  /** The client has caught up; see `Outbox.awaitRoom`. */
   hasRoom(): void
-  /** The connection is over; called once. `lost`: not by us. */
+  /** The connection has ended; called once. `lost`: the server did not close it. */
   closed(name: CloseName | 'lost'): void
 }
 
-/** Everything but the state stream: what a connection encodes for its client alone. */
+/** Messages that a connection encodes for its client only: all except the state stream. */
 export type DirectMessage = Parameters<Codec['encode']>[0]
 
-/** What an `error` is about: a request, or a message. */
+/** The request or message that an `error` is about. */
 export interface ErrorAbout {
   readonly request_id?: number | undefined
   readonly room_id?: string | undefined
   readonly ref?: number | undefined
 }
 
-/** What `ws` closes with by itself when a frame breaks the rules (RFC 6455, section 7.4.1), in our own table's words. */
+/** Close codes that `ws` uses for invalid frames (RFC 6455, section 7.4.1), with the code and text that this server sends instead. */
 const VERDICTS: ReadonlyMap<number, readonly [CloseName, string]> = new Map([
   [1002, ['protocol_error', 'not a valid websocket frame']],
   [1003, ['protocol_error', 'not a valid websocket frame']],
@@ -78,11 +78,11 @@ const VERDICTS: ReadonlyMap<number, readonly [CloseName, string]> = new Map([
 ])
 
 /**
- * The server's end of a websocket. Closes with the codes of our table where `ws` would use the protocol's own. One object hears of
- * everything: listeners for each event would take a kilobyte of every connection.
+ * The server's end of a websocket. Closes with this server's codes where `ws` would use those of the RFC. One object receives all events,
+ * because separate event listeners would take a kilobyte for every connection.
  */
 export class ServerSocket extends WebSocket {
-  /** Who is told what happens on it. */
+  /** Receives all events. */
   listener: Connection | undefined
 
   override emit(event: string | symbol, ...values: unknown[]): boolean {
@@ -91,12 +91,12 @@ export class ServerSocket extends WebSocket {
     else if (event === 'ping') listener?.pinged(values[0] as Buffer)
     else if (event === 'pong') listener?.ponged()
     else if (event === 'close') listener?.gone()
-    // What went wrong follows as a closing handshake or as the end.
+    // An error event needs no handling: a closing handshake or the end of the socket follows.
     return listener !== undefined
   }
 
   override close(code?: number, reason?: string | Buffer): void {
-    // A code without a reason is ws's own verdict; an echo of the client's close frame always has one, if empty.
+    // A code without a reason comes from `ws` itself. The echo of a client's close frame always has a reason, which may be empty.
     const verdict = code !== undefined && reason === undefined ? VERDICTS.get(code) : undefined
     this.listener?.closing(verdict?.[0])
     if (verdict) super.close(CLOSE[verdict[0]], verdict[1])
@@ -104,7 +104,7 @@ export class ServerSocket extends WebSocket {
   }
 }
 
-/** One websocket: messages in, frames out, and an end. Knows no session. */
+/** One websocket: messages in, frames out, and an end. It does not know sessions. */
 export class Connection implements FrameListener, OutboxListener, PolledSocket {
   readonly codec: Codec
   readonly outbox: Outbox
@@ -117,29 +117,29 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
   #heard = false
   #silentBeats = 0
   #beats = 0
-  /** When the ping was sent that has no pong yet, monotonic; undefined: none, or its pong would tell of a pause of this node. */
+  /** Time of the ping without a pong, on the monotonic clock. Undefined: none, or its round trip would include a pause of this node. */
   #pingedAt: number | undefined
   #closed = false
   #replaced = false
-  /** The room that the frames queued last were about. */
+  /** The room that the last queued frames were about. */
   #room: string | undefined
-  /** What may still be handled in this turn. */
+  /** Bytes that may still be handled in this turn. */
   #turnBytes = TURN_BYTES
   /** For `Polling`. */
   readIn: number | undefined
-  /** Whether nothing is read since `Polling` says so. */
+  /** True while `Polling` has stopped the reading. */
   #resting = false
-  /** Of the messages that may be dropped, the newest that waits for the end of the read. */
+  /** The newest of the droppable messages in this read. It is handled at the end of the read. */
   #newest: Uint8Array | undefined
   /** Number of messages that were dropped for a newer one. The listener sets it to 0 when they are paid. */
   dropped = 0
-  /** For how long nothing is to be read after this turn. */
+  /** Time without reading after this turn, in milliseconds. */
   #throttleMs = 0
-  /** Until when nothing is to be read, however long that takes. */
+  /** Promise until which nothing is read. */
   #held: Promise<void> | undefined
-  /** Set while nothing is read. */
+  /** Set while reading is paused. */
   #stopPause: (() => void) | undefined
-  /** Frames that were read already when the pause began: no more than one read of the socket brings. `from`: the first message that waits. */
+  /** Frames that were already read when the pause started: at most one read of the socket. `from`: the first message that waits. */
   readonly #waiting: { readonly data: Buffer; readonly binary: boolean; from: number }[] = []
   #ending = false
   /** True once the client has said goodbye before its `welcome`. */
@@ -165,22 +165,22 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
     this.#reader = new FrameReader(socket, context.options.limits.max_message_bytes, this, flusher.sockets)
   }
 
-  /** Whether messages still come and frames still go. */
+  /** True while messages are received and frames are sent. */
   get open(): boolean {
     return !this.#closed && !this.#replaced
   }
 
-  /** Whether a resume for it is to go on: the client is there, or has said goodbye, which ends the session that it resumes. */
+  /** True while a resume on this connection should continue: it is open, or its client has sent `goodbye`, which ends the resumed session. */
   get wanted(): boolean {
     return this.open || this.goodbye
   }
 
-  /** Whether the client has closed the connection, and what it sent before is handled now: nothing can wait any longer. */
+  /** True while the messages from before a close are handled. They cannot wait any longer. */
   get ending(): boolean {
     return this.#ending
   }
 
-  /** For the reader of its frames, as `read`. */
+  /** Called by the frame reader, like `read`. */
   frame(payload: Buffer): void {
     this.#receive(payload, true)
   }
@@ -208,8 +208,8 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
   }
 
   /**
-   * A closing handshake begins, from either side: nothing may be written behind a close frame. `name`: of a
-   * broken frame, nothing for a close of the client.
+   * A closing handshake starts, from either side. No frame may follow a close frame. `name`: the code for an invalid frame; undefined if the
+   * client closes.
    */
   closing(name: CloseName | undefined): void {
     this.#ending = true
@@ -230,13 +230,13 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
     this.#listener.hasRoom()
   }
 
-  /** All that was read has been handled, or waits. */
+  /** All data of one read is handled or queued. */
   read(): void {
     if (!this.#resting && !this.#closed) {
       if (!this.#takeNewest()) this.#pause()
       this.#context.polling.read(this)
     }
-    // Kept beyond this read.
+    // The buffer of the read is reused.
     if (this.#newest) this.#newest = Buffer.from(this.#newest)
     if (this.#throttleMs > 0) this.#pause()
     else if (!this.#stopPause) this.#turnBytes = TURN_BYTES
@@ -255,13 +255,13 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
     if (!this.#takeNewest()) this.#pause()
   }
 
-  /** Queues one message for this client alone. */
+  /** Queues one message for this client only. */
   send(message: DirectMessage): void {
     if (message.t === 'error') this.#context.metrics.websocketErrors.inc({ code: message.code })
     this.outbox.push(frame(this.codec.encode(message), this.codec.binary))
   }
 
-  /** What is queued next is about this room. To be called before anything that its stream has, and acks. */
+  /** Announces the room of the next frames. Must be called before frames of a room's stream, and before acks. */
   address(roomId: string): void {
     if (roomId === this.#room) return
     this.#room = roomId
@@ -269,7 +269,7 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
     if (address) this.outbox.push(frame(address, this.codec.binary))
   }
 
-  /** Queues an `error`: a code of the table, a sentence for people, and what it is about, where that is known. */
+  /** Queues an `error` with a code of the table, a text for people, and the request or message that it is about, if known. */
   sendError(code: ErrorCode, message: string, { request_id, room_id, ref }: ErrorAbout = {}): void {
     this.send({
       t: 'error',
@@ -282,12 +282,12 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
     })
   }
 
-  /** Reads nothing for so many milliseconds once this turn is over: the client is faster than it may be. */
+  /** Stops reading for this many milliseconds after this turn, because the client exceeds its rate. */
   throttle(ms: number): void {
     this.#throttleMs = Math.max(this.#throttleMs, ms)
   }
 
-  /** Reads nothing until `over` resolves: the next message needs what comes of it. */
+  /** Stops reading until `over` resolves, because the next message depends on its result. */
   holdUntil(over: Promise<void>): void {
     this.#held = over
     this.#stopPause?.()
@@ -296,8 +296,8 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
   }
 
   /**
-   * Ends the connection with a code of the table: what is queued goes out first, unless `drop` says that the client does not read. No
-   * message is taken from now on, and nothing more is parsed of a client that floods.
+   * Closes the connection with a code of the table. Queued frames are sent first, unless `drop` says that the client does not read. No further
+   * message is handled. If the client floods, no further frame is even parsed.
    */
   close(name: CloseName, reason: string, { drop = false } = {}): void {
     if (this.#closed) return
@@ -308,7 +308,7 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
     this.#ignoreRest()
   }
 
-  /** Another connection has the session: nothing goes out and nothing is taken any more, until this one is closed. */
+  /** Another connection has taken over the session. Nothing more is sent or handled until this connection is closed. */
   replaced(): void {
     this.outbox.flush()
     this.outbox.close()
@@ -316,16 +316,16 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
     this.#waiting.length = 0
   }
 
-  /** Ends the TCP connection without a close frame: no one is at the other end. */
+  /** Ends the TCP connection without a close frame, because the client does not respond. */
   terminate(): void {
     this.#end('lost')
     this.#ws.terminate()
   }
 
   /**
-   * One beat of the shared sweep, once a second: pings a client that was silent for so many of them, and ends the connection of one that
-   * was silent for twice as many. Beats and not time: to a process that stood still all clients seem to have been silent. Once a minute it
-   * pings any client, to measure the round trip.
+   * One beat of the shared sweep, once a second. Pings a client after `heartbeatSeconds` silent beats, and ends the connection after twice as many.
+   * It counts beats instead of time, because to a process that was suspended all clients seem silent. Once a minute it pings every client, to
+   * measure the round-trip time.
    */
   beat(heartbeatSeconds: number): void {
     this.#silentBeats = this.#heard ? 0 : this.#silentBeats + 1
@@ -337,7 +337,7 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
   }
 
   #ping(): void {
-    // While nothing is read a pong waits here, and not on its way.
+    // While reading is paused, a pong would wait in this process, and the measured time would be wrong.
     this.#pingedAt = this.#resting || this.#stopPause ? undefined : this.#context.clock.monotonic()
     this.#ws.ping()
   }
@@ -349,7 +349,7 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
     if (from !== undefined) this.#waiting.push({ data: Buffer.from(data), binary, from })
   }
 
-  /** Handles the messages of a frame from number `from` on; returns the number of the first that has to wait, which pauses the reading. */
+  /** Handles the messages of a frame from number `from` on. Returns the number of the first message that has to wait, which pauses reading. */
   #handle(data: Buffer, binary: boolean, from = 0): number | undefined {
     if (binary !== this.codec.binary) {
       const is = binary ? 'binary' : 'text'
@@ -372,7 +372,10 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
     return undefined
   }
 
-  /** One message, or, of those without `ref` that an overloaded node reads of a client at once, the newest: to decode them all costs too much. */
+  /**
+   * Handles one message. An overloaded node keeps only the newest of a read's messages without `ref`, because decoding all of them costs
+   * too much.
+   */
   #take(payload: Uint8Array): boolean {
     this.#turnBytes -= payload.length
     if (this.#context.inputIntervalMs() === 0 || !this.codec.isUnreliable(payload)) {
@@ -386,17 +389,17 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
     return true
   }
 
-  /** False: it has to wait, and everything behind it. */
+  /** Handles the newest droppable message. Returns false if it, and everything behind it, has to wait. */
   #takeNewest(): boolean {
     const payload = this.#newest
-    // A close in between takes it as well.
+    // Cleared first, because a close during `#decode` calls this method too.
     this.#newest = undefined
     if (!payload || this.#decode(payload)) return true
     this.#newest = payload
     return false
   }
 
-  /** What is wrong with a message is no matter of others in its frame, unless it ends the connection. False: it has to wait. */
+  /** Decodes and handles one message. Its error does not affect other messages in the frame, unless it ends the connection. False: it has to wait. */
   #decode(payload: Uint8Array): boolean {
     this.#turnBytes -= BYTES_PER_MESSAGE
     try {
@@ -418,8 +421,8 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
   }
 
   /**
-   * Handles what waits, however much it is: nothing more will come. Takes no longer than one turn of a client that sends small messages
-   * would without a bound.
+   * Handles all queued messages, because nothing more will arrive. Their number needs no bound: one read of the socket is the most that can be
+   * queued.
    */
   #handleWaiting(): void {
     for (const { data, binary, from } of this.#waiting.splice(0))
@@ -427,8 +430,8 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
   }
 
   /**
-   * Reads nothing until the client is within its rate, or until all others have had their turn: one read of a socket follows the other
-   * for as long as there is more, up to 2 MiB of it, before any other socket is looked at.
+   * Stops reading until the client is within its rate, or until all other clients had their turn. Without this pause, Node reads up to 2 MiB of
+   * one socket before it looks at another.
    */
   #pause(): void {
     if (this.#closed || this.#stopPause) return
@@ -457,7 +460,7 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
     this.#held = undefined
     this.#throttleMs = 0
     this.#turnBytes = TURN_BYTES
-    // What was read before the pause shows that the client is there.
+    // Data that was read before the pause shows that the client is alive.
     this.#heard = true
     let next = 0
     while (next < this.#waiting.length && !this.#stopPause && !this.#closed) {
@@ -471,7 +474,7 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
     if (!this.#stopPause) this.#ws.resume()
   }
 
-  /** Reads what still comes and drops it: a socket that is destroyed with bytes unread is reset, which can lose the close frame. */
+  /** Reads and drops further data. A socket that is destroyed with unread bytes is reset, which can lose the close frame. */
   #ignoreRest(): void {
     let left = IGNORED_BYTES
     this.#reader.stop()
@@ -499,7 +502,7 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
   }
 }
 
-/** The answer to a ping: a frame with the same payload, which has 125 bytes at most. */
+/** Encodes a pong frame with the payload of its ping, which has at most 125 bytes. */
 function pong(payload: Buffer): Frame {
   const bytes = new Uint8Array(2 + payload.length)
   bytes.set([0x8a, payload.length])
@@ -507,7 +510,7 @@ function pong(payload: Buffer): Frame {
   return bytes
 }
 
-/** At most 123 bytes of UTF-8, cut between characters. */
+/** Cuts a text between characters, to at most 123 bytes of UTF-8. */
 function truncate(reason: string): string {
   if (Buffer.byteLength(reason) <= REASON_BYTES) return reason
   let cut = ''

@@ -17,8 +17,8 @@ import type { AskKeyStatus } from './key-cache.ts'
 import type { GatewayMetrics } from './metrics.ts'
 
 /**
- * What a gateway works with, and every part of it: how it behaves, the machine it runs on, and the cluster behind it. The comment of each
- * function ends with what `node.ts` puts there.
+ * Dependencies of a gateway and of all its parts: options, clock and other services of the process, and the cluster. The comment of a
+ * function ends with the method that `node.ts` passes.
  */
 export interface GatewayContext {
   readonly nodeId: string
@@ -28,19 +28,19 @@ export interface GatewayContext {
   readonly log: Logger
   readonly metrics: GatewayMetrics
   readonly tracer: Tracer
-  /** Answers what comes to the websocket's port and wants no websocket; default: it is told to. */
+  /** Answers HTTP requests without a websocket upgrade. Default: an answer that a websocket is required. */
   readonly answer?: RequestListener
-  /** Most connections that the process can open; default: as many as are configured. */
+  /** Maximum number of connections that the process can open. Default: the configured maximum. */
   readonly maxConnections?: number
-  /** When sockets are read. */
+  /** Decides when sockets are read. */
   readonly polling: Polling
   readonly budgets: PlayerBudgets
-  /** Whether this node is asked for more than it can do, so that newcomers are refused. `LoadMeter.overloaded`. */
+  /** True while this node is overloaded, so that it refuses new sessions. `LoadMeter.overloaded`. */
   readonly overloaded: () => boolean
-  /** Whether a player's messages of a type, or without a type its joins, are refused, since too many of them did not return. `Suspects.blocks`. */
+  /** True if a player's messages of a type are refused, because too many of them did not return. Without a type: its joins. `Suspects.blocks`. */
   readonly blocks: (projectId: string, principal: string, roomType: string, messageType?: string) => boolean
   /**
-   * How often each socket is read at most, and one message without `ref` of it handled, in milliseconds; 0: whenever they come.
+   * Minimum time between two reads of a socket, in milliseconds; 0: none. One message without `ref` is handled per read.
    * `LoadMeter.inputIntervalMs`.
    */
   readonly inputIntervalMs: () => number
@@ -55,17 +55,17 @@ export interface GatewayContext {
   readonly matchType: (roomType: string) => string | undefined
 }
 
-/** The cluster, as the gateway of a node uses it (`Ownership`). */
+/** The part of `Ownership` that a gateway uses. */
 export interface GatewayCluster {
-  /** True: this node takes no new sessions. */
+  /** True: this node accepts no new sessions. */
   readonly cordoned: boolean
   readonly nodes: {
     /** Returns true if a node is known to have ended. */
     isGone(nodeId: string): boolean
-    /** Resolves to true if the lease of a node has expired. A node that only seems to have ended may hold a socket. Rejects with `StoreUnavailable`. */
+    /** Resolves to true if the lease of a node has expired. A node that is only presumed dead may hold a socket. Rejects with `StoreUnavailable`. */
     isDead(nodeId: string): Promise<boolean>
     /**
-     * Resolves to true if the store came back empty less than `ms` ago, and may lack what nodes have not written again. Rejects with
+     * Resolves to true if the store came back empty less than `ms` ago, so that records of other nodes may still be missing. Rejects with
      * `StoreUnavailable`.
      */
     storeIsBehind(ms: number): Promise<boolean>
@@ -73,15 +73,15 @@ export interface GatewayCluster {
   readonly router: {
     /** Sends a message to the owner of its room. `Edge.receive` may be called with the answer before this returns. */
     send(message: ToOwner): void
-    /** No session of this node is in the room any more. */
+    /** Drops what the router knows of the room, because no session of this node is in it. */
     forget(room: RoomAddress): void
   }
-  /** Tells another node that a session of that node was resumed here, or that an operator has `ended` it here. */
+  /** Notifies another node that a session of that node was resumed here, or that an operator has ended it here (`ended`). */
   tellTaken(nodeId: string, sessionId: string, ended: boolean): void
-  /** Returns true if some other node has an address of its own, so that sessions may move there. */
+  /** Returns true if another node has an `ADVERTISE_URL`, so that sessions can move there. */
   reroutes(): boolean
   /**
-   * Returns the other node that has all these rooms, as far as this node knows. Undefined: there is none, it has no address of its own, or no space
+   * Returns the other node that owns all these rooms, as far as this node knows. Undefined: there is none, it has no `ADVERTISE_URL`, or no space
    * for sessions.
    */
   nearerNode(rooms: readonly RoomAddress[]): { readonly nodeId: string; readonly url: string } | undefined
@@ -91,27 +91,27 @@ export interface GatewayCluster {
 export interface GatewayEnvironment extends Omit<GatewayContext, 'options' | 'polling' | 'budgets'> {
   /** Default: the defaults of the variables and the limits. */
   readonly options?: Partial<GatewayOptions>
-  /** Asks control about keys; see `askControl`. */
+  /** Requests the state of keys from control; see `askControl`. */
   readonly askKeyStatus: AskKeyStatus
   /** The first one is for clients that name no subprotocol. */
   readonly codecs: readonly [Codec, ...Codec[]]
-  /** Where sessions are written down, for whichever node they are resumed at. */
+  /** Store of the session records, which all nodes share. */
   readonly records: Records
 }
 
 /** Options of a gateway: the configuration and limits of its node, and times that only tests change. */
 export interface GatewayOptions extends Defaults<'dataplane'>, NodeLimits {
-  /** What clients are told and held to. */
+  /** Limits of a client, sent in `welcome`. */
   readonly limits: Limits
-  /** How long a client may take to say `hello`, and to send a fresh token after a resume with an expired one. */
+  /** Time for a client to send `hello`, and to send a fresh token after a resume with an expired one. */
   readonly handshakeMs: number
-  /** After so long a question to an owner that has no answer is asked again. */
+  /** Time after which an unanswered question to an owner is sent again. */
   readonly attachWaitMs: number
-  /** How long a join may stay without an answer before it fails with `room_unavailable`. */
+  /** Time after which an unanswered join fails with `room_unavailable`. */
   readonly joinWaitMs: number
 }
 
-/** Returns the given options, and for the rest the defaults of the variables and the limits. */
+/** Returns the given options, with the defaults of the variables and limits for the others. */
 export function gatewayOptions(given: Partial<GatewayOptions> = {}): GatewayOptions {
   const config = { ...defaultConfig('dataplane'), ...nodeLimits(), ...given }
   return {

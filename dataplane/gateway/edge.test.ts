@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import type { TestClient } from '../../test/support/gateway/test-gateway.ts'
 import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
-import type { Settled } from '../traffic.ts'
+import type { Acknowledgement } from '../traffic.ts'
 
 let test: TestGateway
 beforeEach(async () => {
@@ -12,7 +12,7 @@ afterEach(() => test.close())
 const move = (ref: number, settled = 0, data: string | null = null) =>
   ({ t: 'message', room_id: 'arena:one', type: 'move', data, ref, settled }) as const
 
-/** What a client has been told of its messages. */
+/** The answers that a client got to its messages. */
 const answers = ({ received }: TestClient): string[] =>
   received.flatMap((told) => {
     if (told.t === 'error') return [`${told.code} ${told.ref}`]
@@ -22,7 +22,7 @@ const answers = ({ received }: TestClient): string[] =>
 const errors = ({ received }: TestClient) => received.filter(({ t }) => t === 'error')
 
 describe('a join', () => {
-  it('tells the owner the options without the key, and whether the client can put hidden layers together', async () => {
+  it('sends the owner the options without the key, and whether the client supports hidden layers', async () => {
     const { client } = await test.hello(undefined, ['layers'])
     client.send({ t: 'join', request_id: 1, room_type: 'arena', options: { key: 'one', map: 'desert' } })
     await client.next('joined')
@@ -33,21 +33,21 @@ describe('a join', () => {
     ])
   })
 
-  it('cannot pass one room off as another by a colon in its type', async () => {
+  it('cannot address another room by a colon in its type', async () => {
     const { client } = await test.hello(await test.token({ rooms: ['arena:one'] }))
     client.send({ t: 'join', request_id: 1, room_type: 'arena:one', options: { key: 'x' } })
     expect(await client.next('error')).toMatchObject({ code: 'unknown_room_type' })
     expect(test.owner.received).toEqual([])
   })
 
-  it('cannot make a room that no path of the control API names', async () => {
+  it('cannot create a room that no path of the control API can name', async () => {
     const { client } = await test.hello()
     client.send({ t: 'join', request_id: 1, room_type: 'arena', options: { key: '..' } })
     expect(await client.next('error')).toMatchObject({ code: 'invalid_options', request_id: 1 })
     expect(test.owner.received).toEqual([])
   })
 
-  it('is refused when the session is there, or on its way there', async () => {
+  it('is refused if the session is in the room, or is joining it', async () => {
     const { client } = await test.join()
     client.send({ t: 'join', request_id: 2, room_type: 'arena', options: { key: 'one' } })
     expect(await client.next('error')).toMatchObject({ code: 'already_joined', request_id: 2 })
@@ -59,7 +59,7 @@ describe('a join', () => {
     expect(await client.next('error')).toMatchObject({ code: 'already_joined', request_id: 4 })
   })
 
-  it('fails when no owner answers, and can be tried again', async () => {
+  it('fails if no owner answers, and can be repeated', async () => {
     const { client } = await test.hello()
     test.owner.silent.add('join')
     const asked = test.owner.next('join')
@@ -78,7 +78,7 @@ describe('a join', () => {
 })
 
 describe('a join that is sent again after its seat has ended', () => {
-  // Its client does not know the member id, so that the end of the seat would be no answer.
+  // Its client does not know the member id, so the end of the seat would not be an answer.
   it.each([
     ['kicked', 'join_refused'],
     ['closed', 'room_unavailable'],
@@ -96,7 +96,7 @@ describe('a join that is sent again after its seat has ended', () => {
 })
 
 describe('a reliable message without an ack', () => {
-  it('is asked about after 5 s, and given to the owner again if that has not got it', async () => {
+  it('is repeated after 5 s, if the owner has not received it', async () => {
     const { client, joined } = await test.join()
     test.owner.silent.add('message')
     const sent = test.owner.next('message')
@@ -115,7 +115,7 @@ describe('a reliable message without an ack', () => {
 })
 
 describe('a join that is answered when its client is gone', () => {
-  it('leaves a subscription that waits for a resume, as its owner is told', async () => {
+  it('is followed by a detach, so that the owner knows that the subscription waits for a resume', async () => {
     const { client } = await test.hello()
     test.owner.silent.add('join')
     const asked = test.owner.next('join')
@@ -130,7 +130,7 @@ describe('a join that is answered when its client is gone', () => {
 })
 
 describe('a leave', () => {
-  it('may be followed by a join of the same room at once', async () => {
+  it('can be followed immediately by a join of the same room', async () => {
     const { client, joined } = await test.join()
     test.owner.silent.add('leave')
     client.send(
@@ -142,7 +142,7 @@ describe('a leave', () => {
     const again = await client.next('joined')
     expect(again.member_id).not.toBe(joined.member_id)
     await client.next('state.snapshot')
-    // The owner has not let the old subscription go yet: its frames are not delivered twice.
+    // The owner has not ended the old subscription yet: its frames are not delivered twice.
     test.owner.room('one').flush({ state: { count: 5 } })
     await client.roundTrip()
     expect(client.received.filter(({ t }) => t === 'state.patch')).toHaveLength(1)
@@ -150,9 +150,9 @@ describe('a leave', () => {
 })
 
 describe('a leave that failed', () => {
-  // While a leave is under way the edge takes the subscription for given up: it passes nothing on, and does not say at the session's end that
-  // the member is gone. A leave whose room could not be reached stayed under way for ever.
-  it('leaves the subscription as it was, to be left again or to end with the session', async () => {
+  // During a leave the edge counts the subscription as ended: it forwards nothing, and sends no leave at the end of the session. A leave whose
+  // room could not be reached once stayed open forever.
+  it('leaves the subscription unchanged, so that it can be left again or end with the session', async () => {
     const { client, joined } = await test.join()
     const { room_id: roomId, member_id: memberId } = joined
     test.owner.silent.add('leave')
@@ -179,7 +179,7 @@ describe('a leave that failed', () => {
     expect(await gone).toMatchObject({ member_id: memberId, reason: 'left' })
   })
 
-  // The edge forgets a subscription whose leave is under way, so no one would leave again.
+  // The edge drops a subscription with an open leave, so no other leave would follow.
   it.each([
     ['the connection is lost', ({ ws }: TestClient) => ws.terminate()],
     ['the client says goodbye', (client: TestClient) => client.send({ t: 'goodbye' })],
@@ -195,7 +195,7 @@ describe('a leave that failed', () => {
     const asked = test.owner.next('leave')
     client.send({ t: 'leave', request_id: 2, room_id: roomId })
     await asked
-    // A room that refuses the leave with an error. A leave without a request id it never refuses.
+    // A room that refuses the leave with an error. It never refuses a leave without a request id.
     const certain = test.owner.next('leave')
     end(client)
     expect(await certain).toEqual({
@@ -205,7 +205,7 @@ describe('a leave that failed', () => {
 })
 
 describe('a message', () => {
-  it('for a seat the owner does not know tells the client that its seat is gone', async () => {
+  it('for a seat that the owner does not know is answered with the end of the seat', async () => {
     const { client, joined } = await test.join()
     test.owner.room('one').members.clear()
     client.send({ t: 'message', room_id: joined.room_id, type: 'move', data: null, ref: 1, settled: 0 })
@@ -218,8 +218,8 @@ describe('a message', () => {
   })
 })
 
-describe('what an owner sends', () => {
-  it('is dropped when it comes from an epoch before the last', async () => {
+describe('Edge', () => {
+  it('drops messages of an owner with a lower epoch than the latest', async () => {
     const { client } = await test.join()
     const room = test.owner.room('one')
     room.epoch = 3
@@ -234,7 +234,7 @@ describe('what an owner sends', () => {
     ])
   })
 
-  it('under a new epoch is for those who have asked the new owner what they missed', async () => {
+  it('forwards messages with a new epoch only to members whose attach the new owner has answered', async () => {
     const { client, joined } = await test.join()
     const { member_id: memberId } = joined
     const room = test.owner.room('one')
@@ -259,7 +259,7 @@ describe('what an owner sends', () => {
     expect(await client.next('state.patch')).toMatchObject({ epoch: 2, ops: [{ value: 8 }] })
   })
 
-  it('is asked for again when some of it is missing', async () => {
+  it('attaches again if a flush is missing', async () => {
     const { client } = await test.join()
     const room = test.owner.room('one')
     const deliver = test.owner.deliver
@@ -271,14 +271,14 @@ describe('what an owner sends', () => {
     expect(await client.next('state.patch')).toMatchObject({ seq: 3, ops: [{ value: 2 }] })
   })
 
-  it('brings what the owner before has not settled to the new one, in order', async () => {
+  it('sends a new owner the messages that the earlier owner has not acknowledged, in order', async () => {
     const { client, joined } = await test.join()
     const room = test.owner.room('one')
     test.owner.silent.add('message')
     for (const ref of [1, 2, 3]) client.send(move(ref))
     await client.roundTrip()
     expect(test.owner.of('message').map(({ ref }) => ref)).toEqual([1, 2, 3])
-    // The new owner has the first of them only.
+    // The new owner has only the first of them.
     room.members.get(joined.member_id)!.ref = 1
     test.owner.received.length = 0
     room.send({ kind: 'redirect', owner: 'node_b' })
@@ -291,7 +291,7 @@ describe('what an owner sends', () => {
     expect(test.owner.of('attach').at(-1)).toMatchObject({ through: 1 })
   })
 
-  it('hears what the client knows, with its messages, at a resume, and when the edge asks again', async () => {
+  it('sends the owner the highest ref whose outcomes the client knows: with messages, at a resume, and with a repeated attach', async () => {
     const { client, joined, welcome } = await test.join()
     const { room_id: roomId } = joined
     for (const ref of [1, 2]) client.send(move(ref, ref - 1))
@@ -308,7 +308,7 @@ describe('what an owner sends', () => {
     ])
   })
 
-  it('settles a message whose fields are wrong, so that no ack of a later one stands for it', async () => {
+  it('lets the owner acknowledge an invalid message in order, so that a later ack does not cover it', async () => {
     const { client, joined } = await test.join()
     client.ws.send(
       JSON.stringify({ t: 'message', room_id: joined.room_id, type: 'move', ref: 1, settled: 0 }),
@@ -317,7 +317,7 @@ describe('what an owner sends', () => {
     expect(test.owner.of('refuse')).toMatchObject([{ from: 1, through: 1, code: 'invalid_message' }])
   })
 
-  it('settles a message with a ref and without settled as one whose fields are wrong', async () => {
+  it('counts a message with a ref and without settled as invalid', async () => {
     const { client, joined } = await test.join()
     const message = { t: 'message', room_id: joined.room_id, type: 'move', data: null, ref: 1 }
     client.ws.send(JSON.stringify(message))
@@ -329,7 +329,7 @@ describe('what an owner sends', () => {
   })
 
   it.each([{ maxUnackedMessages: 2 }, { maxUnackedBytes: 1000 }])(
-    'is spared more than may wait for it: the edge refuses what is beyond as one range, answered in turn: %o',
+    'refuses messages beyond the limit of unacknowledged ones as one range, answered in order: %o',
     async (limits) => {
       await test.close()
       test = await TestGateway.start(limits)
@@ -364,7 +364,7 @@ describe('what an owner sends', () => {
     },
   )
 
-  it('reaches a member that leaves with it, but for what everyone else hears of that', async () => {
+  it('sends a member that leaves with a flush all of it, except presence and events for others', async () => {
     const { client, joined } = await test.join()
     const { client: other } = await test.join('one')
     const { room_id: roomId, member_id: memberId } = joined
@@ -385,7 +385,7 @@ describe('what an owner sends', () => {
     expect(seen(other)).toEqual(['joined', 'state.snapshot', 'state.patch', 'event'])
   })
 
-  it('can end a seat, and says so to its client', async () => {
+  it('tells a client that the owner has ended its seat', async () => {
     const { client, joined } = await test.join()
     const { room_id: roomId, member_id: memberId } = joined
     const farewell = { epoch: 1, seq: 2, reason: 'kicked' } as const
@@ -396,7 +396,7 @@ describe('what an owner sends', () => {
     expect(await client.next('error')).toMatchObject({ code: 'not_in_room' })
   })
 
-  describe('whole states, for a client that asks again and again,', () => {
+  describe('full states, for a client that requests them again and again,', () => {
     const ask = (client: TestClient, count = 1): Promise<void> => {
       for (let i = 0; i < count; i++)
         client.send({ t: 'state.resync', room_id: 'arena:one', reason: 'checksum' })
@@ -404,7 +404,7 @@ describe('what an owner sends', () => {
     }
     const asked = (): number => test.owner.of('resync').length
 
-    it('come one in a second after the first few, however small they are', async () => {
+    it('arrive once a second after the first few, however small they are', async () => {
       const { client } = await test.join()
       const beganAt = test.clock.monotonic()
       let isOver = false
@@ -421,7 +421,7 @@ describe('what an owner sends', () => {
       expect(test.clock.monotonic() - beganAt).toBeGreaterThan(10_000)
     })
 
-    it('are one at a time: what it asks until the answer is here is answered by that', async () => {
+    it('are sent one at a time: requests until the answer share that answer', async () => {
       const { client } = await test.join()
       const room = test.owner.room('one')
       test.owner.silent.add('resync')
@@ -437,7 +437,7 @@ describe('what an owner sends', () => {
 })
 
 describe('the refs of a seat', () => {
-  it('begin with 1 and skip none: a message that does ends the connection with 4000', async () => {
+  it('start with 1 and are contiguous: a message that skips one closes the connection with 4000', async () => {
     const { client } = await test.join()
     client.send(move(1), move(3))
     expect(await client.closed).toMatchObject({
@@ -447,7 +447,7 @@ describe('the refs of a seat', () => {
     expect(test.owner.of('message').map(({ ref }) => ref)).toEqual([1])
   })
 
-  it('begin with 1 again when the seat is taken anew', async () => {
+  it('start with 1 again in a new seat', async () => {
     const { client, joined } = await test.join()
     client.send(move(1), { t: 'leave', request_id: 2, room_id: joined.room_id })
     await client.next('member')
@@ -458,7 +458,7 @@ describe('the refs of a seat', () => {
     expect(answers(client)).toEqual(['ack 1', 'ack 1'])
   })
 
-  it('are counted from what the client knows when it resumes', async () => {
+  it('continue from the ref that the client has confirmed when it resumes', async () => {
     const { client, snapshot, welcome } = await test.join()
     client.send(move(1), move(2), move(3))
     await client.next('ack', ({ ref }) => ref === 3)
@@ -472,20 +472,20 @@ describe('the refs of a seat', () => {
     expect(test.owner.of('message').map(({ ref }) => ref)).toEqual([4])
   })
 
-  it('need not come again where the answer was there first', async () => {
+  it('need not be sent again if their answer has arrived', async () => {
     const { client, snapshot, welcome } = await test.join()
     client.send(move(1), move(2), move(3))
     await client.next('ack', ({ ref }) => ref === 3)
     await test.owner.lose(client)
     const back = await test.resume(welcome, [{ ...snapshot, settled: 1 }])
     await back.next('ack', ({ ref }) => ref === 3)
-    // One that was on its way.
+    // A message that was already under way.
     back.send(move(2, 1), move(4, 3))
     await back.next('ack', ({ ref }) => ref === 4)
     expect(answers(back)).toEqual(['ack 3', 'ack 4'])
   })
 
-  it('are above settled: a message that says otherwise ends the connection with 4000', async () => {
+  it('are higher than settled: otherwise the connection closes with 4000', async () => {
     const { client } = await test.join()
     client.send(move(1, 1))
     expect(await client.closed).toMatchObject({
@@ -495,7 +495,7 @@ describe('the refs of a seat', () => {
     expect(test.owner.of('message')).toEqual([])
   })
 
-  it('count while a leave is under way, which may fail', async () => {
+  it('continue during a leave, which may fail', async () => {
     const { client, joined } = await test.join()
     const room = test.owner.room('one')
     test.owner.silent.add('leave')
@@ -509,7 +509,7 @@ describe('the refs of a seat', () => {
     expect(answers(client)).toEqual(['ack 1', 'not_in_room 2', 'room_unavailable undefined', 'ack 3'])
   })
 
-  it('of refusals take one place where there is no room, whatever their texts', async () => {
+  it('of refusals beyond the limit share one entry, whatever their texts', async () => {
     await test.close()
     test = await TestGateway.start({ maxUnackedMessages: 2 })
     const { client } = await test.join()
@@ -523,7 +523,7 @@ describe('the refs of a seat', () => {
     expect(test.owner.of('refuse').map(({ from, through }) => [from, through])).toEqual([[3, 8]])
   })
 
-  it('that come again on a connection get no answer', async () => {
+  it('that are repeated on a connection get no answer', async () => {
     const { client } = await test.join()
     client.send(move(1), move(1), move(2))
     await client.next('ack', ({ ref }) => ref === 2)
@@ -532,10 +532,10 @@ describe('the refs of a seat', () => {
   })
 })
 
-describe('what became of messages', () => {
+describe('the outcome of messages', () => {
   const refused = (ref: number) => ({ ref, code: 'room_logic_refused', message: 'no' }) as const
 
-  /** A client that has sent refs 1 to 6, which its owner has not settled. */
+  /** A client that has sent refs 1 to 6, which its owner has not acknowledged. */
   async function sent() {
     const { client, joined, snapshot, welcome } = await test.join()
     test.owner.silent.add('message').add('attach')
@@ -543,15 +543,23 @@ describe('what became of messages', () => {
     await client.roundTrip()
     const room = test.owner.room('one')
     const { member_id: memberId } = joined
-    const attached = (settled: Settled) => {
+    const attached = (acknowledgement: Acknowledgement) => {
       const { ask } = test.owner.of('attach').at(-1)!
       const { seq } = room
-      room.send({ kind: 'attached', member_id: memberId, ask, seq, resumed: true, frames: [], ...settled })
+      room.send({
+        kind: 'attached',
+        member_id: memberId,
+        ask,
+        seq,
+        resumed: true,
+        frames: [],
+        ...acknowledgement,
+      })
     }
     return { client, room, memberId, snapshot, welcome, attached }
   }
 
-  it('is told in the order of the refs: an ack comes before the error of the next', async () => {
+  it('is sent in the order of the refs: an ack precedes the error of the next ref', async () => {
     const { client, room, memberId } = await sent()
     const outcomes = [{ ref: 2, reply: 7 }, refused(3), refused(4), refused(6)]
     room.flush({ personal: [{ member_id: memberId, events: [], ack: 6, outcomes }] })
@@ -560,7 +568,7 @@ describe('what became of messages', () => {
     expect(answers(client)).toEqual([...told, 'room_logic_refused 6'])
   })
 
-  it('is told once on a connection, also by the next owner', async () => {
+  it('is sent once per connection, also by the next owner', async () => {
     const { client, room, memberId, attached } = await sent()
     const outcomes = [refused(1), { ref: 2, reply: 7 }]
     room.flush({ personal: [{ member_id: memberId, events: [], ack: 3, outcomes }] })
@@ -572,7 +580,7 @@ describe('what became of messages', () => {
     expect(answers(client)).toEqual([...before, 'room_logic_refused 4'])
   })
 
-  it('is told to a client that comes back, above what it knows', async () => {
+  it('is sent to a client that resumes, above the refs that it has confirmed', async () => {
     const { client, welcome, snapshot, attached } = await sent()
     await test.owner.lose(client)
     const back = await test.resume(welcome, [{ ...snapshot, settled: 2 }])
@@ -584,7 +592,7 @@ describe('what became of messages', () => {
     expect(answers(back)).toEqual(['ack 3', 'room_logic_refused 4', 'ack 6'])
   })
 
-  it('is unknown where it is forgotten: each such message is answered when it comes again, and the rest behind them', async () => {
+  it('is unknown if it is forgotten: each such message is answered when it is repeated, and later outcomes follow', async () => {
     const { client, welcome, snapshot, attached } = await sent()
     await test.owner.lose(client)
     const back = await test.resume(welcome, [{ ...snapshot, settled: 1 }])
@@ -602,7 +610,7 @@ describe('what became of messages', () => {
     expect(answers(back)).toEqual([...unknown, 'ack 4', 'room_logic_refused 5', 'ack 6'])
   })
 
-  it('is told at once where the client says that it knows the forgotten ones', async () => {
+  it('is sent immediately if the client has confirmed the forgotten outcomes', async () => {
     const { client, room, memberId } = await sent()
     room.flush({
       personal: [{ member_id: memberId, events: [], ack: 6, forgotten: 2, outcomes: [refused(3)] }],

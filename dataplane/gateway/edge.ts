@@ -26,33 +26,32 @@ import {
 
 /** The subscriptions of one room at this edge. */
 interface SubscribedRoom {
-  /** The highest epoch heard of. */
+  /** The highest epoch that was seen. */
   epoch: number
-  /** How large its state was when it came last. */
+  /** Size of its latest full state. */
   stateBytes: number
   readonly subscriptions: Map<string, Subscription>
-  /** The same as a list, which is quicker to go through; undefined: someone has come or gone since it was made. */
+  /** `subscriptions` as an array, which iterates faster. Undefined: subscriptions were added or removed since it was made. */
   list: readonly Subscription[] | undefined
 }
 
-/** A reliable message without an ack for so long may be lost, or its ack, in a way that no one has noticed. */
+/** A reliable message without an ack for so long may be lost, or its ack may be. The edge then attaches again. */
 const ACK_WAIT_MS = 5000
 
 /**
- * What a state counts as before one of its room has come. It bounds how many rooms of unknown size a player may request at the same time. A session
- * that resumes in all the rooms it may have should not wait for the slowest of their owners.
+ * Assumed size of a room's state before the first one arrives. It bounds how many rooms of unknown size a player may request at the same time.
+ * It is small enough that a session resumes in all its rooms without a wait for the slowest of their owners.
  */
 const ASSUMED_STATE_BYTES = 1024 * 1024
 
 /** A message of a client, by its type. */
 type Ask<T extends ClientMessage['t']> = Extract<ClientMessage, { t: T }>
-/** What an owner has for one subscription. */
+/** A message of an owner to one subscription. */
 type Answer = Exclude<ToEdge, { kind: 'update' | 'redirect' | 'resend' }>
 
 /**
- * The near end of every room that clients of this node are in: turns what they ask into messages to the rooms' owners, and what owners
- * send into frames for the right connections. The reliable side of the two: it asks again what got no answer, and gives a new owner
- * what the old one has not settled.
+ * The subscriptions of this node's clients. Sends the clients' requests to the owners of the rooms, and the owners' frames to the right
+ * connections. The edge is responsible for retries: it repeats unanswered questions, and sends unacknowledged messages to a new owner.
  */
 export class Edge {
   readonly #context: GatewayContext
@@ -66,8 +65,8 @@ export class Edge {
   #asks = 0
 
   /**
-   * `record` writes down the subscriptions of a session, before its owner hears of a new one: whichever node the client resumes at must know
-   * of it. False: the session is another node's. Rejects when the store does not answer.
+   * `record` writes the session's subscriptions to its record, before the owner gets the join. A node at which the client resumes reads them
+   * there. `record` returns false if another node has the session, and rejects if the store does not answer.
    */
   constructor(context: GatewayContext, record: (session: SubscribedSession) => Promise<boolean>) {
     const { maxUnackedMessages: messages, maxUnackedBytes: bytes } = context.options
@@ -77,8 +76,8 @@ export class Edge {
   }
 
   /**
-   * Asks for a subscription; the answer is `joined` or an error. The caller has seen to it that the session has none in this room. `memberId`: of the
-   * seat that the session may have by an earlier question with the same request id.
+   * Sends a join. The answer to the client is `joined` or an error. The session must not have a subscription to this room. `memberId`: id of the
+   * seat that an earlier join with the same request id may have.
    */
   join(
     session: Session,
@@ -113,22 +112,22 @@ export class Edge {
     subscription.joinSpan = span
     session.ended.delete(subscription.roomId)
     this.#add(subscription)
-    // Now, so that of several joins each counts for the next.
+    // Before the record is written, so that concurrent joins of the player count for each other.
     this.#pay(subscription)
     this.#record(session).then(
-      // Taken over by another node: it has the subscription now, and asks for nothing.
+      // False: another node has taken the session over with this subscription, so this node does not join.
       (recorded) => recorded && this.#askJoin(subscription),
       () => this.#failJoin(subscription, 'room_unavailable', 'the store does not answer: try again'),
     )
   }
 
-  /** A join is refused without a question to the room's owner; the client is told by the caller. */
+  /** Counts a join that is refused without a question to the owner. The caller answers the client. */
   refuseJoin(session: Session, room: RoomAddress, code: ErrorCode): void {
     this.#context.metrics.joins.inc({ result: code })
     endJoinSpan(this.#joinSpan(session, room), code)
   }
 
-  /** A subscription that the session holds from before it came to this node; it waits for `attach`, or for `joinAgain`. */
+  /** Adds a subscription of a session that has moved to this node. It waits for `attach`, or for `joinAgain`. */
   restore(session: Session, room: RoomAddress, memberId: string, joinRequest: number | undefined): void {
     const now = this.#context.clock.monotonic()
     const subscription = new Subscription(session, room, memberId, this.#unacked, now)
@@ -136,7 +135,7 @@ export class Edge {
     this.#add(subscription)
   }
 
-  /** The client has no answer to the join of a subscription, and asks with the same request id: the answer is about the same seat. */
+  /** The client repeats an unanswered join with the same request id. The new join is for the same seat. */
   joinAgain(
     subscription: Subscription,
     connection: Connection,
@@ -148,7 +147,7 @@ export class Edge {
     this.join(session, connection, room, request, memberId)
   }
 
-  /** Gives a subscription up at the client's wish; the answer is its own `member` `left`. */
+  /** Sends a leave that the client has requested. The answer is the client's own `member` message with status `left`. */
   leave(subscription: Subscription, requestId: number): void {
     subscription.leaveRequest = requestId
     subscription.askedAt = this.#context.clock.monotonic()
@@ -157,18 +156,18 @@ export class Edge {
   }
 
   /**
-   * Gives a subscription up without a message to the client. The room may refuse a leave that is under way, but never this one, which has no
-   * request id.
+   * Ends a subscription without a message to the client. It has no request id, so the room cannot refuse it as it can refuse a client's
+   * leave.
    */
   giveUp(subscription: Subscription, reason: 'left' | 'session_ended' | 'kicked'): void {
     const { room, memberId } = subscription
     const last = this.#remove(subscription)
-    // While it is still known where the room is.
+    // Before `forget`, while the router still knows the room's location.
     this.#context.cluster.router.send({ kind: 'leave', room, member_id: memberId, reason })
     if (last) this.#context.cluster.router.forget(room)
   }
 
-  /** Ends the seats of a session in rooms that its player is banned from, and its joins of such rooms. */
+  /** Ends the session's seats in rooms from which its player is banned, and its open joins of such rooms. */
   expelBanned(session: Session): void {
     for (const subscription of [...session.subscriptions.values()]) {
       const { room, join } = subscription
@@ -185,8 +184,8 @@ export class Edge {
   }
 
   /**
-   * Drops a subscription that another edge has now. An owner that has not heard of that one takes the member for detached, also one whose join is
-   * still on its way: the other edge leaves that seat, or its client asks for it again.
+   * Drops a subscription that another edge has now. If the owner has not heard from that edge, it counts the member as detached, also one whose
+   * join is still under way. The other edge then leaves that seat, or its client asks for the seat again.
    */
   abandon(subscription: Subscription): void {
     const last = this.#remove(subscription)
@@ -194,12 +193,12 @@ export class Edge {
     if (last) this.#context.cluster.router.forget(subscription.room)
   }
 
-  /** Drops a subscription without a message to anyone. */
+  /** Drops a subscription without sending a message. */
   forget(subscription: Subscription): void {
     if (this.#remove(subscription)) this.#context.cluster.router.forget(subscription.room)
   }
 
-  /** Answers a `leave` that is still under way, so that the client can have a new subscription: the owner gets the two in their order. */
+  /** Ends a subscription with an open leave, so that the client can join again. The owner gets leave and join in this order. */
   finishLeave(subscription: Subscription): void {
     this.giveUp(subscription, 'left')
     subscription.left()
@@ -220,19 +219,19 @@ export class Edge {
         subscription.connection?.close('protocol_error', text)
       } else if (subscription.unacked.isFull(bytes)) this.#refuseFull(subscription, ref)
       else this.#sendReliable(subscription, { ...message, ref, settled }, bytes)
-      subscription.came(settled)
+      subscription.messageArrived(settled)
     }
   }
 
-  /** A message of the client is refused here; its ref is settled by the owner, in its turn, and the answer comes from there. */
+  /** Refuses a message of the client. The owner acknowledges its ref in order, and the answer comes from there. */
   refuse(subscription: Subscription, code: ErrorCode, message: string, ref: number): void {
     if (!this.#isDue(subscription, ref)) return
     if (subscription.unacked.isFull(message.length)) this.#refuseFull(subscription, ref)
     else this.#refuse(subscription, code, message, ref)
-    subscription.came(0)
+    subscription.messageArrived(0)
   }
 
-  /** Refuses a message that there is no room for. All of them in a row take one place, so that a client cannot fill the memory with refusals. */
+  /** Refuses a message that exceeds the limits. Such refusals in a row share one entry, so a client cannot fill the memory with them. */
   #refuseFull(subscription: Subscription, ref: number): void {
     this.#context.metrics.unackedRefused.inc()
     this.#refuse(subscription, 'room_unavailable', `${subscription.roomId} has to wait: try again`, ref)
@@ -252,29 +251,29 @@ export class Edge {
     this.#sendReliable(subscription, refused, message.length)
   }
 
-  /** Whether a ref is the one that is due. One that came before on this connection gets no answer; one that skips another ends the connection. */
+  /** True if this ref is due. A lower ref was sent before on this connection, and gets no answer. A higher one closes the connection. */
   #isDue({ due, roomId, connection }: Subscription, ref: number): boolean {
     if (ref > due) connection?.close('protocol_error', `a message to ${roomId} has ref ${ref}; ${due} is due`)
     return ref === due
   }
 
-  /** The client has lost track. A subscription that is behind or waits for its state gets one anyway. */
+  /** The client requests a full state. A subscription that is behind, or waits for a state, gets one anyway. */
   resync(subscription: Subscription, reason: ResyncReason): void {
     if (subscription.phase !== 'live' || subscription.resync) return
     subscription.resync = reason
     this.#askState(subscription)
   }
 
-  /** The session has other data for room code. */
+  /** The session's token has new `data` for room code. */
   renew(session: Session): void {
-    // What is on its way has the old data, which the owner replaces then.
+    // A join that is under way has the old data. The owner replaces it when this message arrives.
     for (const { room, memberId } of session.subscriptions.values())
       this.#context.cluster.router.send({ kind: 'renew', room, member_id: memberId, data: session.data })
   }
 
   /**
-   * The session's socket is gone: its subscriptions stay, except those it was leaving. `moves`: its client was asked to go on at another
-   * node.
+   * The session has lost its connection. Its subscriptions stay, except those with an open leave. `moves`: the client was asked to move to
+   * another node.
    */
   detach(session: Session, moves: boolean): void {
     for (const subscription of [...session.subscriptions.values()]) {
@@ -285,7 +284,7 @@ export class Edge {
     }
   }
 
-  /** The session has a socket again, and the client has everything up to `position`. `answered` is called once, at the owner's answer. */
+  /** The session has a connection again, and its client has everything up to `position`. Calls `answered` once, at the owner's answer. */
   attach(
     subscription: Subscription,
     connection: Connection,
@@ -296,14 +295,14 @@ export class Edge {
     this.#askState(subscription)
   }
 
-  /** Whether it has subscriptions to a room (`project/type:key`). */
+  /** True if clients of this node have subscriptions to a room (`project/type:key`). */
   subscribes(room: string): boolean {
     return this.#rooms.has(room)
   }
 
   /**
-   * Something between this edge and the owner of a room may be lost, or the room has another owner: everything that is open is asked
-   * again, and every member told what it missed.
+   * Messages between this edge and the owner of a room may be lost, or the room has another owner. Sends all open questions again, and
+   * requests the updates that members may have missed.
    */
   reattach(room: RoomAddress): void {
     const subscribed = this.#rooms.get(room.name)
@@ -311,13 +310,13 @@ export class Edge {
       this.#reattach(subscription)
   }
 
-  /** The client has read what waited for it: its stalled rooms get their state. */
+  /** The client has caught up: its stalled subscriptions request their states. */
   hasRoom(session: Session): void {
     for (const subscription of session.subscriptions.values())
       if (subscription.awaitState()) this.#askState(subscription)
   }
 
-  /** A message from the owner of a room. All frames of one turn for a client leave in one write. */
+  /** Takes a message from the owner of a room. All frames for a client from one turn leave in one write. */
   receive(message: ToEdge): void {
     const room = this.#rooms.get(message.room.name)
     if (!room) return
@@ -325,7 +324,7 @@ export class Edge {
       if (message.epoch === 0 || message.epoch >= room.epoch) this.reattach(message.room)
       return
     }
-    // Epoch 0: the room has no owner, so there is no one to be older than.
+    // Epoch 0: the room has no owner, so the message cannot come from an earlier owner.
     if (message.epoch !== 0) {
       if (message.epoch < room.epoch) return
       if (message.epoch > room.epoch) this.#newEpoch(room, message.epoch)
@@ -338,7 +337,7 @@ export class Edge {
     if (subscription) this.#answer(subscription, message)
   }
 
-  /** Asks again where an answer or an ack is overdue, and ends joins that no one answers. To be called about once a second. */
+  /** Repeats overdue questions, and ends joins without an answer. To be called about once a second. */
   sweep(): void {
     const now = this.#context.clock.monotonic()
     for (const subscription of this.#unanswered) {
@@ -354,7 +353,7 @@ export class Edge {
     }
   }
 
-  /** What the subscription's open question is, once more; unless its player still cannot pay for it. */
+  /** Sends the open question of a subscription again, unless its player still cannot pay for the answer. */
   #askAgain(subscription: Subscription): void {
     subscription.askedAt = this.#context.clock.monotonic()
     if (!subscription.unpaid || this.#pay(subscription)) this.#sendQuestion(subscription)
@@ -366,7 +365,7 @@ export class Edge {
     if (question) this.#context.cluster.router.send(question)
   }
 
-  /** Asks what may be answered with a full state: now, or at the next `sweep` at which the player can pay for it. */
+  /** Sends a question whose answer may be a full state: immediately, or at the first `sweep` at which the player can pay for the state. */
   #askState(subscription: Subscription): void {
     subscription.askedAt = this.#context.clock.monotonic()
     this.#asking.add(subscription)
@@ -374,7 +373,7 @@ export class Edge {
     else this.#context.metrics.statesDelayed.inc()
   }
 
-  /** Pays for the state that a question may be answered with, as large as the last one of its room. False: the player has nothing left. */
+  /** Pays for the state that may be the answer, at the size of the room's latest state. Returns false if the player cannot pay. */
   #pay(subscription: Subscription): boolean {
     if (subscription.paid === undefined) {
       const paid = subscription.session.budget.payState(this.#expectedCost(subscription))
@@ -389,7 +388,7 @@ export class Edge {
     return resync === undefined ? cost : Math.max(cost, RESYNC_COST)
   }
 
-  /** The owner has answered a subscription with these frames: of a whole state, of missed updates (`missed`), or none. */
+  /** The owner has answered with these frames: a full state, missed updates (`missed`), or nothing. Corrects the payment. */
   #stateCame(subscription: Subscription, answer: readonly Frames[], missed = false): void {
     const codec = subscription.connection?.codec.subprotocol
     let bytes = 0
@@ -400,7 +399,7 @@ export class Edge {
     subscription.paid = undefined
     subscription.unpaid = false
     const owed = stateCost(bytes) - paid
-    // Also a small state costs what a resync costs at least.
+    // A resync has a minimum price, however small the state is.
     if (owed > 0 || resync === undefined) session.budget.oweState(owed)
     if (owed >= 0) return
     for (const other of session.subscriptions.values())
@@ -416,7 +415,7 @@ export class Edge {
       this.#askAgain(subscription)
   }
 
-  /** Another owner than before: those who are attached to the earlier one are to be attached again. */
+  /** Attaches the subscriptions of earlier owners again, because the room has a new owner. */
   #newEpoch(room: SubscribedRoom, epoch: number): void {
     const known = room.epoch
     room.epoch = epoch
@@ -450,10 +449,10 @@ export class Edge {
       this.#stateCame(subscription, [join.snapshot])
       if (subscription.leaveRequest === undefined) this.#asking.delete(subscription)
       this.#joinAnswered(subscription, 'joined')
-      // The client went while the join was on its way; the word of that may have come before it.
+      // The client disconnected while the join was under way. The owner may have received the detach before the join.
       if (!subscription.joined(join, epoch, seq)) this.#sendDetach(subscription, false)
     }
-    // The time of one ack of an update is observed, of another member each time: that is enough of a sample, and costs more than the ack.
+    // One ack of each update is timed, of changing members. Timing each would cost more than the ack, and one is enough of a sample.
     const observed = personal[seq % personal.length]
     for (const part of personal) {
       const sentAt = room.subscriptions.get(part.member_id)?.personal(part, epoch)
@@ -462,7 +461,7 @@ export class Edge {
     }
   }
 
-  /** What an owner has for one subscription. */
+  /** Takes an owner's message to one subscription. */
   #answer(subscription: Subscription, message: Answer): void {
     switch (message.kind) {
       case 'state':
@@ -483,12 +482,12 @@ export class Edge {
         this.#stateCame(subscription, [])
         this.forget(subscription)
         subscription.fail(message.code, message.message, { request_id: message.request_id })
-        // A client that holds nothing here has nothing to lose, and may find a place elsewhere.
+        // Close it: a client without subscriptions loses nothing, and may find capacity at another node.
         if (message.code === 'overloaded' && subscription.session.subscriptions.size === 0)
           subscription.connection?.close('overloaded', message.message)
         break
       case 'error':
-        // A leave that failed is over: the client still has the subscription, and may ask again.
+        // A failed leave is over. The client still has the subscription, and may try again.
         if (message.request_id !== undefined && message.request_id === subscription.leaveRequest)
           subscription.leaveRequest = undefined
         subscription.fail(message.code, message.message, { request_id: message.request_id })
@@ -502,15 +501,15 @@ export class Edge {
   }
 
   /**
-   * A seat has ended. If the room has ended it, the session remembers why, wherever it is resumed: its client may be without a connection, and
-   * one that has a connection may have lost it already.
+   * The seat has ended. If the room has ended it, the session's record keeps the reason, for any node at which the client resumes. The client
+   * may be disconnected, possibly without this node's knowledge.
    */
   #seatEnded(subscription: Subscription, farewell: Farewell | undefined): void {
     const { session, room, join } = subscription
     this.#stateCame(subscription, [])
     this.forget(subscription)
     if (join) {
-      // The join came again. Its client knows no member id, and waits for an answer.
+      // The join was a repeated one, and its seat had ended. The client does not know the member id, and waits for an answer to the join.
       const code = farewell?.reason === 'kicked' ? 'join_refused' : 'room_unavailable'
       this.#joinAnswered(subscription, code)
       const text = farewell?.message ?? `the seat in ${subscription.roomId} has ended: ${farewell?.reason}`
@@ -521,14 +520,14 @@ export class Edge {
     subscription.left(farewell)
   }
 
-  /** Writes down why a seat has ended, for a client that has lost its connection. */
+  /** Keeps the reason why a seat has ended in the session's record, for a client that is disconnected. */
   #remember(session: SubscribedSession, room: RoomAddress, farewell: Farewell): void {
     session.ended.add({ room, farewell })
-    // What the store does not answer is written again by the sweep of the sessions.
+    // If the store does not answer, the sweep of the sessions writes the record again.
     this.#record(session).catch(() => {})
   }
 
-  /** A client asks for a subscription; what the owner does about it belongs to this span. */
+  /** Starts the span of a client's join. The owner's work on the join belongs to it. */
   #joinSpan(session: Session, room: RoomAddress): Span {
     return this.#context.tracer.span('join', {
       kind: 'server',
@@ -537,19 +536,19 @@ export class Edge {
     })
   }
 
-  /** The client has the answer to its join. */
+  /** The client gets the answer to its join. */
   #joinAnswered(subscription: Subscription, result: 'joined' | ErrorCode): void {
     const { metrics } = this.#context
     metrics.joins.inc({ result })
     subscription.session.codes.delete(subscription.roomId)
     if (result === 'joined') metrics.joinDuration.observe(this.#since(subscription.madeAt))
     endJoinSpan(subscription.joinSpan, result)
-    // A subscription lives for hours, and would keep all that the span was told.
+    // A subscription lives for hours, and would keep all attributes of the span.
     subscription.joinSpan = noSpan
   }
 
   #askJoin(subscription: Subscription): void {
-    // Given up meanwhile.
+    // The subscription may have ended while the record was written.
     if (subscription.session.subscriptions.get(subscription.roomId) !== subscription || !subscription.join)
       return
     this.#askState(subscription)
@@ -565,18 +564,18 @@ export class Edge {
     subscription.fail(code, why, { request_id: requestId })
   }
 
-  /** An owner that has yet to say where the subscription stands is given it then. */
+  /** Sends a reliable message. An attaching subscription only keeps it, and sends it with the others when the owner has answered. */
   #sendReliable(subscription: Subscription, message: Reliable, bytes: number): void {
     const { unacked, phase } = subscription
     unacked.add(message, bytes)
-    // It came again after a resume, and its owner has settled it.
-    if (unacked.last <= unacked.settled) return
+    // The client has sent it again after a resume, and the owner had already acknowledged it.
+    if (unacked.last <= unacked.acked) return
     subscription.sent(unacked.last, this.#context.clock.monotonic())
     this.#unanswered.add(subscription)
     if (phase !== 'attaching') this.#context.cluster.router.send(message)
   }
 
-  /** Asks what a member has missed through no doing of its own: that is paid with the answer, unless the subscription waits to pay already. */
+  /** Requests the updates that a member has missed. It pays for them when they arrive. An earlier question that is unpaid still waits. */
   #askAttach(subscription: Subscription): void {
     this.#asking.add(subscription)
     this.#askAgain(subscription)
@@ -597,7 +596,7 @@ export class Edge {
       })
   }
 
-  /** True: no one at this edge is in the room any more. */
+  /** Returns true if no client of this edge is in the room any more. */
   #remove(subscription: Subscription): boolean {
     this.#asking.delete(subscription)
     this.#unanswered.delete(subscription)
@@ -633,7 +632,7 @@ export class Edge {
   }
 }
 
-/** The service's own failures; the others tell of what a client may not, or of a full room. */
+/** Failures of the service. All other codes are due to the client or the room. */
 const FAILURES: ReadonlySet<string> = new Set<ErrorCode>([
   'room_unavailable',
   'overloaded',

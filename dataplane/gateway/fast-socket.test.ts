@@ -31,7 +31,7 @@ describe('Sockets', () => {
     server.close()
   })
 
-  /** What the peer reads, until it has so many bytes. */
+  /** Reads from the peer until it has this many bytes. */
   async function read(length: number): Promise<Buffer> {
     const chunks: Buffer[] = []
     let bytes = 0
@@ -43,19 +43,19 @@ describe('Sockets', () => {
     return Buffer.concat(chunks)
   }
 
-  /** More than the kernel takes, each 64 KiB of a number of their own. */
+  /** More bytes than the kernel takes. Each block of 64 KiB has another number. */
   const NUMBERS = Array.from({ length: 200 }, (_, n) => n)
   const block = (n: number): Buffer => Buffer.alloc(64 * 1024, n)
 
-  describe('writes past the stream of a socket', () => {
-    it('reach the peer without leaving anything in the stream', async () => {
+  describe('writes below the stream of a socket', () => {
+    it('reach the peer without bytes in the stream', async () => {
       expect(sink.write(Buffer.from('one '))).toBe(true)
       expect(sink.writev([Buffer.from('two '), Uint8Array.of(51)])).toBe(true)
       expect(sink.writableLength).toBe(0)
       expect((await read(9)).toString()).toBe('one two 3')
     })
 
-    it('wait for a peer that reads late, in their order, with what the stream writes in its place', async () => {
+    it('wait in order for a peer that reads late, together with writes of the stream', async () => {
       let drained = 0
       const taken = NUMBERS.map((n) => {
         if (n === 150) near.write(block(n))
@@ -65,7 +65,7 @@ describe('Sockets', () => {
       })
       expect(taken.at(-1)).toBe(false)
       expect(sink.writableLength).toBeGreaterThan(64 * 1024)
-      // Of the stream's own block at most.
+      // At most the rest of the stream’s own block.
       expect(near.writableLength).toBeLessThanOrEqual(64 * 1024)
       sink.onceDrained(() => drained++)
       const all = await read(NUMBERS.length * 64 * 1024)
@@ -75,7 +75,7 @@ describe('Sockets', () => {
       expect(sink.write(Buffer.from('on'))).toBe(true)
     })
 
-    it('end the connection when the peer is gone', async () => {
+    it('end the connection if the peer is gone', async () => {
       const closed = new Promise((resolve) => near.once('close', resolve))
       for (const n of NUMBERS) sink.write(block(n))
       far.resetAndDestroy()
@@ -84,7 +84,7 @@ describe('Sockets', () => {
       expect(near.destroyed).toBe(true)
     })
 
-    it('come before the end of the stream', async () => {
+    it('precede the end of the stream', async () => {
       for (const n of NUMBERS) sink.write(block(n))
       near.end('bye')
       const all = await read(NUMBERS.length * 64 * 1024 + 3)
@@ -93,8 +93,8 @@ describe('Sockets', () => {
     })
   })
 
-  describe('writes to a socket that is none of TCP', () => {
-    it('go by its stream', async () => {
+  describe('writes to a socket that is not TCP', () => {
+    it('use its stream', async () => {
       const folder = await mkdtemp(join(tmpdir(), 'roomful-socket-'))
       const local = createServer((socket) => {
         const own = new Sockets().to(socket)
@@ -128,7 +128,7 @@ describe('FrameReader', () => {
     server.close()
   })
 
-  /** Both ends of a TCP connection, and what the server writes to it. */
+  /** Both ends of a TCP connection, and the bytes that the server writes. */
   async function connection(): Promise<{ near: Socket; far: Socket; written: Buffer[] }> {
     const far = connect(address.port, address.address).on('error', () => undefined)
     const [near] = (await once(server, 'connection')) as [Socket]
@@ -143,13 +143,13 @@ describe('FrameReader', () => {
     return { near, far, written }
   }
 
-  /** What the application does after so many messages, in the middle of what was read. */
+  /** Actions of the application after this many messages, in the middle of a read. */
   interface Reaction {
     readonly after: number
     readonly does: 'pause' | 'close' | 'terminate'
   }
 
-  /** All that a server notices of a client that sends these chunks, and what it answers. */
+  /** Everything that a server notices of a client that sends these chunks, and its answers. */
   async function play(
     chunks: readonly Buffer[],
     { after, does }: Reaction,
@@ -221,7 +221,7 @@ describe('FrameReader', () => {
     /** FIN, RSV and opcode. */
     readonly first: number
     readonly masked?: boolean
-    /** How many bytes the length takes, where that is more than it needs. */
+    /** Number of bytes of the length, if it has more than it needs. */
     readonly lengthBytes?: 2 | 8
   }
 
@@ -270,19 +270,19 @@ describe('FrameReader', () => {
     texts(0x81),
     frames({ first: 0x82, lengthBytes: 2 }, 200),
     frames({ first: 0x82, lengthBytes: 8 }, 200),
-    // Fragments, in their order or not.
+    // Fragments, in order or not.
     fc
       .tuple(fc.array(SOUND, { maxLength: 3 }), frames({ first: 0x02 }, 30), frames({ first: 0x80 }, 30))
       .map(([between, begin, end]) => Buffer.concat([begin, ...between, end])),
     fc.tuple(texts(0x01), texts(0x00), texts(0x80)).map((all) => Buffer.concat(all)),
     fc.constantFrom(0x02, 0x01, 0x00, 0x80).chain((first) => frames({ first }, 30)),
-    // A close frame, right or not, and what comes behind it.
+    // A close frame, valid or not, and data behind it.
     fc.tuple(fc.constantFrom(1000, 1005, 3999, 4000, 900), fc.string(), MASKS).map(([code, reason, mask]) => {
       const payload = Buffer.concat([Buffer.of(code >> 8, code & 0xff), Buffer.from(reason).subarray(0, 100)])
       return encode({ first: 0x88 }, payload, mask)
     }),
     frames({ first: 0x88 }, 3),
-    // What no client may send.
+    // Frames that no client may send.
     fc.nat(255).chain((first) => frames({ first }, 20)),
     fc.constantFrom(0x82, 0x89).chain((first) => frames({ first, masked: false }, 20)),
     fc.constantFrom(0x89, 0x8a, 0x88, 0x09).chain((first) => frames({ first }, 200, 100)),
@@ -292,7 +292,7 @@ describe('FrameReader', () => {
   const STREAM = fc
     .array(fc.oneof({ weight: 6, arbitrary: SOUND }, RARE), { maxLength: 30 })
     .map((all) => Buffer.concat(all))
-  /** Where reads of the socket end: often within a frame's header. */
+  /** Positions at which reads of the socket end: often within a frame’s header. */
   const CUTS = fc.infiniteStream(
     fc.oneof(fc.integer({ min: 1, max: 9 }), fc.integer({ min: 1, max: 300 }), fc.constant(65_536)),
   )
@@ -312,7 +312,7 @@ describe('FrameReader', () => {
   }
 
   describe('reading frames before ws gets them', () => {
-    it('changes nothing that a server notices, whatever comes and wherever a read ends', async () => {
+    it('changes nothing that a server notices, whatever arrives and wherever a read ends', async () => {
       let ahead = 0
       await fc.assert(
         fc.asyncProperty(STREAM, CUTS, REACTION, async (stream, sizes, reaction) => {
@@ -324,11 +324,11 @@ describe('FrameReader', () => {
         }),
         { numRuns: 600 },
       )
-      // Otherwise it would have proven nothing.
+      // Otherwise the test would prove nothing.
       expect(ahead).toBeGreaterThan(1_000)
     })
 
-    it('goes on behind a ping and a frame that came in parts', async () => {
+    it('continues behind a ping and a frame that arrived in parts', async () => {
       const mask = Uint8Array.of(1, 2, 3, 4)
       const message = encode({ first: 0x82 }, Buffer.from('move'), mask)
       const ping = encode({ first: 0x89 }, Buffer.from('?'), mask)
@@ -346,7 +346,7 @@ describe('FrameReader', () => {
 })
 
 describe('Polling', () => {
-  /** A socket whose data comes all the time. */
+  /** A socket that always has data. */
   class BusySocket implements PolledSocket {
     readIn: number | undefined
     resting = false
@@ -360,7 +360,7 @@ describe('Polling', () => {
     }
   }
 
-  it('a socket is read as often as its data comes in short turns of the event loop, and once in the rest of a long one', () => {
+  it('reads a socket whenever it has data in short turns of the event loop, and once in the remainder of a long turn', () => {
     const clock = new FakeClock()
     const ends: (() => void)[] = []
     const polling = new Polling(
@@ -384,7 +384,7 @@ describe('Polling', () => {
     }
     for (let times = 0; times < 20; times++) expect(readsIn(8)).toBe(4)
     clock.advance(20)
-    // Until the turn has taken 10 ms, once in it, and once more that told of it.
+    // In the long turn: each read in its first 10 ms, and the one that detected that it is long.
     expect(readsIn(30)).toBe(7)
     clock.advance(20)
     expect(readsIn(8)).toBe(4)

@@ -1,49 +1,49 @@
 import type { Socket } from 'node:net'
 import type { Clock } from '../../shared/clock.ts'
 
-/** What an outbox needs of a TCP socket. */
+/** The interface of a TCP socket that an outbox uses. */
 export interface ByteSink {
-  /** False: some of what was handed over waits; `onceDrained` tells when it does not any more. */
+  /** Writes bytes. Returns false if some of them are queued; `onceDrained` reports when all are written. */
   write(bytes: Uint8Array): boolean
-  /** As `write`, for several buffers that the kernel gathers. */
+  /** `write` for several buffers, which the kernel gathers. */
   writev(frames: readonly Uint8Array[]): boolean
   onceDrained(drained: () => void): void
-  /** Bytes handed over that the kernel has not taken yet. */
+  /** Bytes that the kernel has not taken yet. */
   readonly writableLength: number
 }
 
-/** What one write is to Node. It can be used again unless the write had to wait. */
+/** Node's request object for one write. It can be reused, unless the write was queued. */
 interface WriteRequest {
-  /** `status`: negative where it failed. */
+  /** `status`: negative if the write failed. */
   oncomplete?: (status: number) => void
-  /** Kept alive until it is written. */
+  /** Keeps the bytes alive until they are written. */
   held?: unknown
 }
 
-/** What Node's sockets read and write with. */
+/** Node's internal binding for reads and writes of sockets. */
 interface StreamBinding {
   readonly WriteWrap: new () => WriteRequest
   readonly streamBaseState: ArrayLike<number>
-  /** Where that says how many bytes were read, or the number of an error. */
+  /** Index in `streamBaseState` of the number of bytes read, or of the error number. */
   readonly kReadBytesOrError: number
-  /** Where that says whether some of the last write waits for the kernel. */
+  /** Index in `streamBaseState` of whether the last write was queued. */
   readonly kLastWriteWasAsync: number
 }
 
 /**
- * A TCP connection below its stream. Writes give 0 or the number of an error, and waiting bytes go out in the order of all writes, also
- * of the stream's.
+ * Node's handle of a TCP connection, below its stream. Writes return 0 or an error number. Queued bytes are written in the order of all
+ * writes, including those of the stream.
  */
 interface TcpHandle {
-  /** Called after each read, with the bytes unless the handle has a buffer to read into. */
+  /** Called after each read. `bytes` is absent if the handle has a user buffer. */
   onread(this: TcpHandle, bytes?: ArrayBuffer): unknown
-  /** From now on everything is read into this buffer, which has to live as long as the handle. */
+  /** Sets the buffer for all further reads. It has to live as long as the handle. */
   useUserBuffer(buffer: Uint8Array): void
   writeBuffer(request: WriteRequest, bytes: Uint8Array): number
   writev(request: WriteRequest, frames: readonly Uint8Array[], allAreBytes: true): number
   /** Bytes that the kernel has not taken. */
   readonly writeQueueSize: number
-  /** Whether the stream wants data: it stops the handle itself when it is paused and holds enough, and starts it again. */
+  /** True if the stream wants data. A paused stream with enough data stops the handle itself, and starts it again. */
   readonly reading?: boolean
   readStart?(): void
   readStop?(): void
@@ -51,31 +51,31 @@ interface TcpHandle {
 
 type SocketWithHandle = Socket & { readonly _handle?: TcpHandle | null }
 
-/** As much as Node reads at once. */
+/** Node's size of one read. */
 const READ_BYTES = 64 * 1024
 
-/** Takes what one read of a socket brought, the first `length` bytes of a buffer that the next read overwrites. False: it is for the stream. */
+/** Takes the data of one read: the first `length` bytes of a buffer that the next read overwrites. False: the stream should get it. */
 type ReadListener = (buffer: Buffer, length: number) => boolean
 
 /**
- * Reads from TCP sockets, and writes to them, past their streams: of what it costs to take a client's message, or to give it a room's frame, the
- * bookkeeping of the stream was more than all that this project does, and each read allocated 64 KiB. Node has no public way for sockets that
- * were accepted; where it has no such binding, or a socket is none of TCP, its stream is used.
+ * Reads and writes TCP sockets below their streams. For a client's message or a room's frame, the stream's bookkeeping cost more CPU than all of
+ * this project's code, and each read allocated 64 KiB. Node has no public API for this on accepted sockets. If the internal binding is missing, or
+ * the socket is not TCP, the stream is used.
  */
 export class Sockets {
   readonly #binding: StreamBinding | undefined = streamBinding()
-  /** For all sockets: nearly every write is taken at once. */
+  /** Shared by all sockets, because nearly every write completes immediately. */
   #request = this.#binding && new this.#binding.WriteWrap()
-  /** For all sockets: what was read is handled before the next read. */
+  /** Shared by all sockets, because the data of a read is handled before the next read. */
   readonly #read = Buffer.allocUnsafeSlow(READ_BYTES)
 
-  /** Where to write what goes to this socket, as long as nothing else but whole frames is written to its stream. */
+  /** Returns the sink for a socket. Only whole frames may be written to the socket's stream by others. */
   to(socket: SocketWithHandle): ByteSink {
     const handle = this.#handleOf(socket)
     return handle ? new DirectSink(socket, handle, this) : new StreamSink(socket)
   }
 
-  /** Gives what comes to `take`, and what that does not want to the stream, as a copy. Where it cannot be had all goes to the stream as before. */
+  /** Passes the data of each read to `take`, and a copy to the stream if `take` returns false. Without the binding, the stream gets all data. */
   onRead(socket: SocketWithHandle, take: ReadListener): void {
     const handle = this.#handleOf(socket)
     if (!handle) return
@@ -86,7 +86,7 @@ export class Sockets {
     handle.useUserBuffer(buffer)
     handle.onread = () => {
       const length = streamBaseState[kReadBytesOrError]!
-      // Errors and the end are the stream's as well.
+      // The stream handles errors and the end.
       if (length <= 0) toStream.call(handle)
       else if (!take(buffer, length)) toStream.call(handle, new Uint8Array(buffer.subarray(0, length)).buffer)
     }
@@ -97,7 +97,7 @@ export class Sockets {
     return this.#binding && handle?.constructor.name === 'TCP' ? handle : undefined
   }
 
-  /** One buffer, or several, as one write. Returns the request where some of it waits; a write that fails ends the connection. */
+  /** Writes one or several buffers in one write. Returns the request if some bytes are queued. A failed write ends the connection. */
   write(
     socket: Socket,
     handle: TcpHandle,
@@ -118,12 +118,12 @@ export class Sockets {
   }
 }
 
-/** A TCP connection, past its stream. */
+/** Sink below a socket's stream. */
 class DirectSink implements ByteSink {
   readonly #socket: Socket
   readonly #handle: TcpHandle
   readonly #sockets: Sockets
-  /** Writes of which some waits. */
+  /** Number of queued writes. */
   #waiting = 0
   #drained: (() => void)[] | undefined
 
@@ -165,7 +165,7 @@ class DirectSink implements ByteSink {
   }
 }
 
-/** A socket's stream. */
+/** Sink that uses a socket's stream. */
 class StreamSink implements ByteSink {
   readonly #socket: Socket
 
@@ -194,7 +194,7 @@ class StreamSink implements ByteSink {
   }
 }
 
-/** Deprecated in Node's documentation, for what it is to others who use it; undefined where it is gone or looks different. */
+/** Returns Node's internal binding. Node deprecates it for general use. Undefined: it is missing or looks different. */
 function streamBinding(): StreamBinding | undefined {
   const { binding } = process as { readonly binding?: (name: string) => Partial<StreamBinding> }
   try {
@@ -209,45 +209,45 @@ function streamBinding(): StreamBinding | undefined {
   }
 }
 
-/** So often it is looked at how long a turn of the event loop takes, at most: to look costs as much as a small message. */
+/** Minimum time between two measurements of a turn of the event loop. A measurement costs as much as a small message. */
 const LOOK_MS = 20
-/** From then on a turn counts as long. */
+/** Duration from which a turn counts as long. */
 const LONG_MS = 10
-/** Sockets that rest are read again in groups, one for so many milliseconds: a timer for each would cost as much as to read it. */
+/** Resting sockets are resumed in groups, one per slot of this length. A timer for each would cost as much as to read it. */
 const SLOT_MS = 20
 
-/** A socket that is read when its data comes, unless it rests. */
+/** A socket that is read when data arrives, unless it rests. */
 export interface PolledSocket {
-  /** The long turn in which it was read last; for `Polling` only. */
+  /** The latest long turn in which it was read. Used by `Polling` only. */
   readIn: number | undefined
-  /** Nothing is to be read until `goOn`. */
+  /** Stops reading until `goOn`. */
   rest(): void
   goOn(): void
 }
 
 /**
- * When sockets are read. The event loop looks at 1,024 of them at once, and looks again for as long as that many had something, up to 48
- * times, before any timer comes due: of a few thousand clients who all send, that takes seconds, and the node loses its lease. So in a turn
- * that takes long no socket is read twice.
+ * Decides when sockets are read. The event loop polls 1,024 sockets together. While that many have data, it polls again, up to 48 times, before
+ * any timer fires. With a few thousand clients that all send, this takes seconds, and the node loses its lease. Therefore no
+ * socket is read twice in a long turn.
  *
- * To read a socket costs more than most messages. So a node that is overloaded reads each only every so many milliseconds, and gets several
- * messages at once.
+ * A read costs more than most messages. Therefore an overloaded node reads each socket only at an interval, and gets several messages with
+ * one read.
  */
 export class Polling {
   readonly #clock: Clock
   readonly #intervalMs: () => number
   readonly #defer: (callback: () => void) => void
-  /** By the number of their slot. */
+  /** Resting sockets by slot number. */
   readonly #resting = new Map<number, PolledSocket[]>()
-  /** Until this turn ends. */
+  /** Sockets that rest until this turn ends. */
   #waiting: PolledSocket[] = []
   #turn = 0
-  /** When the turn that is looked at, or was last, began to read. */
+  /** Start of the measured turn, or of the latest one. */
   #beganAt = Number.NEGATIVE_INFINITY
   #reading = false
 
   /**
-   * `intervalMs`: how often each socket is read at most; 0: whenever its data comes. `defer`: runs a callback when this turn has read its
+   * `intervalMs`: minimum time between two reads of a socket; 0: none. `defer`: runs a callback after this turn has read its
    * sockets.
    */
   constructor(
@@ -260,7 +260,7 @@ export class Polling {
     this.#defer = defer
   }
 
-  /** A socket was read, and may have to rest. */
+  /** A socket was read. It may have to rest. */
   read(socket: PolledSocket): void {
     const now = this.#clock.monotonic()
     const intervalMs = this.#intervalMs()
@@ -295,7 +295,7 @@ export class Polling {
     for (const socket of waiting) socket.goOn()
   }
 
-  /** A number of this turn's own, once it takes long. */
+  /** Returns the number of this turn if it takes long. */
   #longTurn(now: number): number | undefined {
     if (this.#reading) return now - this.#beganAt >= LONG_MS ? this.#turn : undefined
     if (now - this.#beganAt < LOOK_MS) return undefined
@@ -310,47 +310,47 @@ export class Polling {
 }
 
 /**
- * Nothing is read of the socket, as far as that can be had: the stream's own `pause` reads on into memory, and that is most of what it costs
- * to read. Node has no public way; where there is no handle of this kind, messages come as they did.
+ * Stops the reads of a socket. The stream's own `pause` still reads into memory, and that is most of a read's cost. Node has no public API for this.
+ * Without such a handle, the socket is still read.
  */
 export const stopReading = (socket: SocketWithHandle): void => socket._handle?.readStop?.()
-/** Not where the stream has stopped: it would find that it cannot start what is started, and end the connection. */
+/** Starts the reads again, unless the stream has stopped the handle: it would later fail to start a started handle, and end the connection. */
 export const startReading = ({ _handle: handle }: SocketWithHandle): void => {
   if (handle?.reading) handle.readStart?.()
 }
 
-/** How many bytes `ws` gets to parse at once. */
+/** Maximum number of bytes that `ws` parses in one step. */
 const SLICE_BYTES = 4096
 
-// The first byte of whole frames, RFC 6455, section 5.2: no extension has a part in them.
+// First bytes of whole frames without extensions, RFC 6455, section 5.2.
 const BINARY = 0x82
 const PING = 0x89
 const PONG = 0x8a
 const MASKED = 0x80
 
-/** What of a frame's header tells its length, unless that takes 64 bits. */
+/** Bytes of a frame's header with its length, unless the length has 64 bits. */
 const HEADER_BYTES = 4
 
-/** Where a frame ends cannot be told: its header has not come whole. */
+/** The frame's length is unknown, because its header is incomplete. */
 const UNKNOWN = 0
-/** A frame that is for `ws` to judge, with all that follows. */
+/** Not a whole binary frame, ping or pong: `ws` gets it, and everything behind it. */
 const OTHER = -1
 
-/** What a reader tells of. */
+/** Receives the frames of a reader. */
 export interface FrameListener {
-  /** The payload of a binary message. It is part of what was read: whoever keeps it longer than this call keeps a copy. */
+  /** The payload of a binary message. It is part of the read buffer, so a listener that keeps it must copy it. */
   frame(payload: Buffer): void
-  /** What one read of the socket brought has been handed on. */
+  /** All data of one read has been passed on. */
   read(): void
 }
 
 /**
- * Takes the frames of a websocket's client that are whole binary messages before `ws` gets them, which spends more on one than all that follows.
- * What else comes goes to `ws` as it is and in its place: pings, pongs, and frames that a read of the socket brings in parts. From the first
- * frame on that is anything else (a fragment, text, a close frame, one that is too large, or wrong), `ws` gets everything.
+ * Takes whole binary messages of a websocket's client before `ws` parses them, which costs more CPU than all later steps. `ws` gets all other
+ * data, in order: pings, pongs, and frames that a read cuts. From the first other frame on (a fragment, text, a close frame, one that is too
+ * large or invalid), `ws` gets everything.
  *
- * `ws` gets no more than a slice at a time, and only for as long as it listens: one read brings up to 64 KiB, in which there are ten thousand
- * pings, and all of them would be parsed though the first few end the connection.
+ * `ws` gets small slices, and only while it listens. One read has up to 64 KiB, which can be ten thousand pings. Otherwise `ws` would parse
+ * all of them although the first few end the connection.
  */
 export class FrameReader {
   readonly #socket: Socket
@@ -359,34 +359,34 @@ export class FrameReader {
   readonly #parse: (bytes: Buffer) => void
   readonly #listener: (bytes: Buffer) => void
   #ahead = true
-  /** The beginning of a frame that `ws` has, while that does not tell where it ends. */
+  /** Start of a frame that `ws` has, while its length is unknown. */
   #begun: Buffer | undefined
-  /** What `ws` is to have of the frame that it has the beginning of. */
+  /** Remaining bytes of a frame whose start `ws` has. */
   #owed = 0
 
-  /** `socket`: one on which `ws` listens, and no one else. `mostBytes`: the largest message. */
+  /** `socket`: one with `ws` as its only listener. `mostBytes`: maximum size of a message. */
   constructor(socket: Socket, mostBytes: number, on: FrameListener, sockets: Sockets) {
     const [parse] = socket.listeners('data') as [(bytes: Buffer) => void]
     this.#socket = socket
     this.#mostBytes = mostBytes
     this.#on = on
     this.#parse = parse
-    // As `once` does it, so that `ws` can remove its listener.
+    // With the property that `once` sets, so that `ws` can remove its listener.
     this.#listener = Object.assign((bytes: Buffer) => this.#read(bytes), { listener: parse })
     socket.off('data', parse).on('data', this.#listener)
-    // Asked for each read, how many listen would be a hundredth of all that an input costs.
+    // An event instead of a listener count at each read, which would be a hundredth of an input's total cost.
     socket.on('removeListener', (event) => {
       if (event === 'data') this.stop()
     })
     sockets.onRead(socket, (buffer, length) => this.#readAhead(buffer, length))
   }
 
-  /** From now on everything goes to whoever listens on the socket. */
+  /** From now on all data goes to the listeners of the socket. */
   stop(): void {
     this.#ahead = false
   }
 
-  /** Past the stream, as long as that would hand on at once what it gets. False: the stream is to have it. */
+  /** Takes a read before the stream, if the stream would pass it on immediately. Returns false if the stream should get it. */
   #readAhead(buffer: Buffer, length: number): boolean {
     const socket = this.#socket
     if (!this.#ahead || this.#begun || this.#owed > 0) return false
@@ -398,7 +398,7 @@ export class FrameReader {
       this.#on.frame(payloadOf(buffer, at, at + size))
       at += size
     }
-    // What `ws` gets it may keep.
+    // A copy, because `ws` may keep it.
     if (at < length) this.#read(Buffer.from(buffer.subarray(at, length)))
     else this.#on.read()
     return true
@@ -423,14 +423,14 @@ export class FrameReader {
     this.#on.read()
   }
 
-  /** Hands on what belongs to the frame that `ws` has the beginning of; where the next one begins. */
+  /** Passes on the remainder of a frame whose start `ws` has. Returns the position of the next frame. */
   #goOn(bytes: Buffer): number {
     if (this.#begun) {
       const begun = Buffer.concat([this.#begun, bytes.subarray(0, HEADER_BYTES)])
       const size = this.#sizeOf(begun, 0, begun.length)
       if (size > 0) this.#owed = size - this.#begun.length
       else this.#ahead = size !== OTHER
-      // With so few bytes nothing but the header is there.
+      // So few bytes are only part of the header.
       if (size === UNKNOWN) this.#owed = bytes.length
       this.#begun = size === UNKNOWN ? begun : undefined
     }
@@ -449,7 +449,7 @@ export class FrameReader {
       this.#parse.call(this.#socket, bytes.subarray(at, Math.min(end, at + SLICE_BYTES)))
   }
 
-  /** The length of the frame that begins at `at`, with its header; or `UNKNOWN`, or `OTHER`. `end`: where what was read ends. */
+  /** Returns the length of the frame at `at`, with its header; or `UNKNOWN`, or `OTHER`. `end`: end of the data. */
   #sizeOf(bytes: Buffer, at: number, end: number): number {
     const left = end - at
     const kind = bytes[at]
@@ -465,7 +465,7 @@ export class FrameReader {
   }
 }
 
-/** The payload of the frame from `at` to `end`, unmasked where it lies. */
+/** Unmasks the payload of the frame from `at` to `end` in place, and returns it. */
 function payloadOf(bytes: Buffer, at: number, end: number): Buffer {
   const start = at + (bytes[at + 1] === (MASKED | 126) ? 8 : 6)
   const first = bytes[start - 4]!

@@ -58,7 +58,7 @@ beforeEach(async () => {
 })
 afterEach(() => test.close())
 
-/** What the node answers to a request of this id: the message, or the code of the error. */
+/** Returns the node’s answer to the request of this id: the message, or the code of the error. */
 async function answered(client: TestClient, id: number): Promise<unknown> {
   await client.roundTrip()
   const answers = client.received.filter((message) => 'request_id' in message && message.request_id === id)
@@ -99,7 +99,7 @@ describe('A list of rooms', () => {
     expect(lists.queries).toEqual([[list, { where: { map: 'desert' }, limit: 5 }]])
   })
 
-  it('has only rooms that the token allows, by the latest token', async () => {
+  it('has only rooms that the latest token allows', async () => {
     lists.all = [listedRow('one'), listedRow('two')]
     const { client } = await test.hello(await test.token({ rooms: ['arena:one'] }))
     const ids = async () =>
@@ -109,7 +109,7 @@ describe('A list of rooms', () => {
     expect(await ids()).toEqual(['arena:two'])
   })
 
-  it('is refused for a wrong query, with what would be right', async () => {
+  it('is refused for an invalid query, with a text that says what would be right', async () => {
     const { client } = await test.hello()
     await listed(client, { limit: 101 })
     await listed(client, { where: { map: 'x'.repeat(4096) } })
@@ -122,13 +122,13 @@ describe('A list of rooms', () => {
     expect(await listed(client, {}, 'chess')).toBe('unknown_room_type')
   })
 
-  it('is refused with room_unavailable while the store is away', async () => {
+  it('is refused with room_unavailable while the store is unavailable', async () => {
     const { client } = await test.hello()
     lists.failure = new StoreUnavailable('away')
     expect(await listed(client)).toBe('room_unavailable')
   })
 
-  it('that fails is logged once in 10 s, with how many were not', async () => {
+  it('is logged once in 10 s if it fails, with the number of suppressed logs', async () => {
     const { client } = await test.hello()
     const { client: second } = await test.hello()
     lists.failure = new StoreUnavailable('away')
@@ -139,7 +139,7 @@ describe('A list of rooms', () => {
     expect(warnings.slice(1)).toMatchObject([{ suppressed: 2 }])
   })
 
-  it('waits above 10 a second and 30 at once, for all sessions of a player', async () => {
+  it('waits above 10 a second with a burst of 30, for all sessions of a player', async () => {
     await test.close()
     test = await TestGateway.start({ playerPointsPerSecond: 1000 }, { directory: lists })
     const { client } = await test.hello()
@@ -157,7 +157,7 @@ describe('A list of rooms', () => {
       await new Promise((resolve) => setImmediate(resolve))
     }
     expect(await asking).not.toContain('rate_limited')
-    // Two hellos and 30 lists are as much as a budget holds.
+    // Two hellos and 30 lists use up a whole budget.
     expect(test.clock.monotonic() - beganAt).toBeGreaterThan(900)
   })
 })
@@ -170,7 +170,7 @@ describe('A watch', () => {
       message.t === 'rooms' && message.request_id === id ? [message.rooms.length] : [],
     )
 
-  it('sends the list now and after each change, until rooms.end', async () => {
+  it('sends the list immediately and after each change, until rooms.end', async () => {
     const { client } = await test.hello()
     watch(client, 1)
     await client.roundTrip()
@@ -191,7 +191,7 @@ describe('A watch', () => {
     await expect.poll(() => lists.watchers.size).toBe(0)
   })
 
-  it('with the id of another one takes its place', async () => {
+  it('is replaced by another one with the same id', async () => {
     const { client } = await test.hello()
     watch(client, 1)
     watch(client, 1)
@@ -199,7 +199,7 @@ describe('A watch', () => {
     expect(lists.watchers.size).toBe(1)
   })
 
-  it('is refused when the session has four', async () => {
+  it('is refused if the session already has four', async () => {
     const { client } = await test.hello()
     for (const id of [1, 2, 3, 4, 5]) watch(client, id)
     // Not retryable: a client that retries would wait until another list ends.
@@ -227,7 +227,7 @@ describe('A watch', () => {
     expect(lists.watchers.size).toBe(0)
   })
 
-  it('sends a client that does not read only the latest list', async () => {
+  it('sends only the latest list to a client that does not read', async () => {
     const { client } = await test.hello()
     watch(client, 1)
     await client.roundTrip()
@@ -246,7 +246,7 @@ describe('A watch', () => {
 })
 
 describe('A code', () => {
-  it('leads to its room, whatever its case and look-alikes', async () => {
+  it('leads to its room, whatever its case and look-alike characters', async () => {
     await addCode('K0QX1M', 'arena:one')
     const { client } = await test.hello()
     expect(await withCode(client, 'koqxim')).toEqual(found('arena:one'))
@@ -275,7 +275,7 @@ describe('A code', () => {
     expect(await withCode(later, 'K7QX2M')).toEqual(found('arena:one'))
   })
 
-  it('goes to the owner with the next join that makes no room, also after a resume', async () => {
+  it('is sent to the owner with the next join that creates no room, also after a resume', async () => {
     await addCode('K0QX1M', 'arena:one')
     const { client, welcome } = await test.hello()
     const join = (client: TestClient, id: number, more = {}) =>
@@ -291,7 +291,7 @@ describe('A code', () => {
     expect(test.owner.of('join').map(({ code }) => code)).toEqual(['K0QX1M', undefined])
   })
 
-  it('does not go with a join that may make the room', async () => {
+  it('is not sent with a join that may create the room', async () => {
     await addCode('K0QX1M', 'arena:one')
     const { client } = await test.hello()
     await withCode(client, 'K0QX1M')
@@ -300,7 +300,7 @@ describe('A code', () => {
     expect(test.owner.of('join').map(({ code }) => code)).toEqual([undefined])
   })
 
-  it('is no wrong one when the store does not answer', async () => {
+  it('does not count as wrong if the store does not answer', async () => {
     await addCode('K7QX2M', 'arena:one')
     const { client } = await test.hello()
     storeAway = true
@@ -313,14 +313,14 @@ describe('A code', () => {
 describe('Wrong codes', () => {
   const attempt = (player: string, address: string, projectId = 'p') => ({ player, address, projectId })
 
-  it('are 100 in a minute from one address', () => {
+  it('are limited to 100 in a minute from one address', () => {
     const codes = new WrongCodes(new FakeClock())
     for (let i = 0; i < 100; i++) expect(codes.add(attempt(`${i}`, 'one'))).toBeDefined()
     expect(codes.add(attempt('new', 'one'))).toBe(undefined)
     expect(codes.add(attempt('new', 'two'))).toBeDefined()
   })
 
-  it('beyond 1,000 in a project are refused only to players and addresses that have had one', () => {
+  it('beyond 1,000 in a project are refused only to players and addresses that have sent one', () => {
     const codes = new WrongCodes(new FakeClock())
     for (let i = 0; i < 1000; i++) expect(codes.add(attempt(`${i}`, `a${i}`))).toBeDefined()
     expect(codes.add(attempt('5', 'elsewhere'))).toBe(undefined)
@@ -340,7 +340,7 @@ describe('A room for joinOrCreate', () => {
     return answered(client, id)
   }
 
-  it('is the one that is placed', async () => {
+  it('is the room that the placer chooses', async () => {
     const { client, welcome } = await test.hello(await test.token({ rooms: ['arena'] }))
     const room = { query: { where: { map: 'ice' } }, options: { map: 'ice' }, not: ['arena:full'] }
     expect(await find(client, room)).toEqual(found('arena:chosen'))
@@ -359,7 +359,7 @@ describe('A room for joinOrCreate', () => {
     ])
   })
 
-  it('is asked for with a hash that tells options apart, whatever the order of their keys', async () => {
+  it('is requested with a hash that distinguishes options, whatever the order of their keys', async () => {
     const { client } = await test.hello()
     for (const options of [{ a: 1, b: { c: 2, d: 3 } }, { b: { d: 3, c: 2 }, a: 1 }, { a: 2 }, {}, undefined])
       await find(client, options && { options })
@@ -368,7 +368,7 @@ describe('A room for joinOrCreate', () => {
     expect(new Set([one, two, none]).size).toBe(3)
   })
 
-  it('is refused as the placing says', async () => {
+  it('is refused with the error of the placer', async () => {
     const { client } = await test.hello()
     place = () => Promise.reject(new PlacingFailed('room_unavailable', 'no node can choose a room'))
     expect(await find(client)).toBe('room_unavailable')
@@ -379,7 +379,7 @@ describe('A room for joinOrCreate', () => {
 })
 
 describe('A join with create: false', () => {
-  it('tells the owner so', async () => {
+  it('is sent to the owner with that field', async () => {
     const { client } = await test.hello()
     client.send({ t: 'join', request_id: 1, room_type: 'arena', options: { key: 'one' }, create: false })
     client.send({ t: 'join', request_id: 2, room_type: 'arena', options: { key: 'two' }, create: true })
@@ -398,7 +398,7 @@ describe('The code of a room', () => {
 })
 
 describe('A fresh token with another rooms claim', () => {
-  it('leaves seats alone, and is what new joins and resumes are checked by', async () => {
+  it('leaves seats alone, and applies to new joins and resumes', async () => {
     const { client, welcome, joined } = await test.join('lobby')
     client.send({ t: 'token', token: await test.token({ rooms: ['arena:private'] }) })
     const join = (request_id: number, key: string) =>

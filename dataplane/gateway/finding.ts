@@ -15,7 +15,7 @@ import type { Session } from './session.ts'
 /** Maximum length of a query, in characters of JSON. */
 const MAX_QUERY_LENGTH = 4096
 
-/** Maximum number of codes that a session remembers: the latest ones. */
+/** Maximum number of codes that a session remembers; older ones are dropped. */
 const MAX_CODES = 16
 
 /** A message of a client, by its type. */
@@ -24,15 +24,15 @@ type Ask<T extends ClientMessage['t']> = Extract<ClientMessage, { t: T }>
 /** Dependencies of `RoomFinder`. */
 export interface FindingContext extends GatewayContext {
   readonly wrongCodes: WrongCodes
-  /** Lets a log line about lists and finds that fail pass, by their message. */
+  /** Limits how often the same failure of lists and finds is logged. */
   readonly findingFaults: Quiet
   /** Returns the room id of a code; undefined: no room has it. Rejects with `StoreUnavailable`. */
   readonly roomOfCode: (projectId: string, code: string) => Promise<string | undefined>
 }
 
-/** A list whose changes a client gets. */
+/** A list that a client watches. */
 interface Watch {
-  /** Sends the list now and after each change. Returns what ends that. */
+  /** Sends the list now and after each change. Returns the function that ends the watch. */
   readonly begin: () => () => void
   readonly stop: () => void
 }
@@ -48,8 +48,8 @@ class Refused extends Error {
 }
 
 /**
- * Answers the requests of one client about rooms that it is not in: lists, and which room to join. A request changes nothing, so none of it
- * outlives the connection: after a resume the client sends it again.
+ * Answers one client's requests about rooms that it is not in: lists, and which room to join. The requests change nothing, so they end with the
+ * connection. After a resume the client sends them again.
  */
 export class RoomFinder {
   readonly #context: FindingContext
@@ -57,10 +57,10 @@ export class RoomFinder {
   readonly #address: string | undefined
   /** By request id. */
   readonly #watches = new Map<number, Watch>()
-  /** By request id, the latest list that waits until the client has read. */
+  /** By request id, the latest list that waits because the client reads too slowly. */
   readonly #held = new Map<number, readonly RoomRow[]>()
 
-  /** `address`: where the client connects from, for the count of wrong codes. Undefined: it is not counted. */
+  /** `address`: the client's address, by which wrong codes are counted. Undefined: it is unknown. */
   constructor(context: FindingContext, connection: Connection, address: string | undefined) {
     this.#context = context
     this.#connection = connection
@@ -89,7 +89,7 @@ export class RoomFinder {
     this.#held.delete(requestId)
   }
 
-  /** Tells the client which room to join. */
+  /** Finds the room that the client shall join, by a code or by a query. */
   find(session: Session, request: Ask<'find'>): void {
     const { request_id: requestId } = request
     void this.#answer(requestId, async () => {
@@ -101,18 +101,18 @@ export class RoomFinder {
     })
   }
 
-  /** The client has read what waited for it. */
+  /** The client has caught up: sends the lists that wait. */
   hasRoom(): void {
     for (const [requestId, rows] of this.#held) this.#send(requestId, rows)
     this.#held.clear()
   }
 
-  /** The token allows other rooms than before: each watch begins again. */
+  /** The token allows other rooms than before: restarts each watch. */
   renewed(): void {
     for (const [requestId, { begin }] of [...this.#watches]) this.#watch(requestId, begin)
   }
 
-  /** The connection is over. */
+  /** Ends all watches, because the connection has ended. */
   stop(): void {
     for (const requestId of this.#watches.keys()) this.endWatch(requestId)
   }
@@ -154,7 +154,7 @@ export class RoomFinder {
   async #withCode(session: Session, typed: string): Promise<string> {
     const { wrongCodes, roomOfCode, metrics } = this.#context
     const { projectId, player } = session
-    // Counts as wrong until the room is found, so that many guesses at once are no way around the limit.
+    // Counted as wrong until the room is found, so that concurrent guesses do not bypass the limit.
     const right = wrongCodes.add({ projectId, player, address: this.#address })
     if (!right) {
       metrics.wrongCodes.inc({ result: 'refused' })
@@ -167,7 +167,7 @@ export class RoomFinder {
         right()
         throw error
       }))
-    // A room that the token does not allow looks like one that does not exist.
+    // A room that the token does not allow gets the same answer as one that does not exist.
     if (!code || !roomId || !session.allows(roomId.slice(0, roomId.indexOf(':')), roomId)) {
       metrics.wrongCodes.inc({ result: 'wrong' })
       throw new Refused('room_not_found', `there is no room with the code "${typed}"`)
@@ -228,10 +228,10 @@ const listed = ({ room_id, members, max_members: max, reserved, created_at, data
   data,
 })
 
-/** Wrong codes of rooms in a minute of the clock, at a node: of one player, from one address, and in one project. */
+/** Maximum number of wrong codes in one minute at a node: of one player, from one address, and in one project. */
 const WRONG_CODES = { player: 10, address: 100, project: 1000 }
 
-/** Who tries a code. `address` undefined: it is not known, and not counted. */
+/** An attempt to use a code. `address` undefined: unknown, and not counted. */
 interface CodeAttempt {
   readonly projectId: string
   /** See `Session.player`. */
@@ -240,9 +240,9 @@ interface CodeAttempt {
 }
 
 /**
- * How many wrong codes there were in this minute. They have a count of their own beside the player's budget: it protects the codes of a project, also from many
- * accounts, and a player who mistypes a code can play on. At the bound of a project only players and addresses with a wrong code are refused, so that
- * guessing takes the codes of no one else away.
+ * Counts the wrong codes of the current minute. These limits are separate from the player's budget: they protect the codes of a project against many
+ * accounts, and a player who mistypes a code can still play. At the limit of a project, only players and addresses with a wrong code
+ * are refused, so that an attacker cannot block the codes of others.
  */
 export class WrongCodes {
   readonly #clock: Clock
@@ -253,7 +253,7 @@ export class WrongCodes {
     this.#clock = clock
   }
 
-  /** Counts an attempt as wrong until the returned function says that it was right. Undefined: there are too many. */
+  /** Counts an attempt as wrong until the returned function is called because the code was right. Undefined: a limit is reached. */
   add({ projectId, player, address }: CodeAttempt): (() => void) | undefined {
     const minute = Math.floor(this.#clock.monotonic() / 60_000)
     if (minute !== this.#minute) this.#counts = new Map()

@@ -21,7 +21,7 @@ import { arrivedAt } from './session.ts'
 describe('Gateway', () => {
   const WITHIN_MS = 10_000
 
-  /** A drain of so many connections: when each is told to move, and when it was closed. */
+  /** A drain of this many connections. Returns when each was asked to move, and when it was closed. */
   function drain(count: number) {
     const clock = new FakeClock()
     const toldMs: number[] = []
@@ -39,8 +39,8 @@ describe('Gateway', () => {
   }
 
   /**
-   * A load balancer needs some checks to find out that the node is not ready. A client that left before that was sent back to it (it has the fewest
-   * connections of all), refused, and tried again.
+   * A load balancer needs some checks to detect that the node is not ready. It once sent clients that moved earlier back to this node (which had the
+   * fewest connections), where they were refused and tried again.
    */
   it('moves no client before load balancers have noticed', () => {
     const { told_ms: toldMs } = drain(500)
@@ -48,7 +48,7 @@ describe('Gateway', () => {
     expect(Math.min(...toldMs)).toBeGreaterThanOrEqual(WITHIN_MS / 10)
   })
 
-  it('moves all others evenly over the rest of the time, and is over by then', () => {
+  it('moves all other clients evenly over the remaining time, and ends with it', () => {
     const { clock, told_ms: toldMs, closed_ms: closedMs } = drain(500)
     const early = toldMs.filter((moment) => moment < (WITHIN_MS * 5.5) / 10)
     expect(early.length).toBeGreaterThan(200)
@@ -66,7 +66,7 @@ describe('Gateway', () => {
     })
     afterEach(() => test.close())
 
-    it('is over as soon as the last client has gone by itself', async () => {
+    it('ends when the last client has disconnected', async () => {
       const clients = [(await test.hello()).client, (await test.hello()).client]
       const drained = test.gateway.drain(5000)
       for (const client of clients) {
@@ -77,7 +77,7 @@ describe('Gateway', () => {
       await drained
     })
 
-    it('answers a new websocket with 503, so that a load balancer goes on to the next node', async () => {
+    it('answers a new websocket with 503, so that a load balancer tries the next node', async () => {
       await test.hello()
       void test.gateway.drain(5000)
       const late = new WebSocket(test.url)
@@ -85,7 +85,7 @@ describe('Gateway', () => {
       expect(statusCode).toBe(503)
     })
 
-    it('welcomes a client whose hello was under way, and tells it too', async () => {
+    it('welcomes a client whose hello was under way, and asks it to move too', async () => {
       let answer = () => {}
       test.control.held = new Promise((resolve) => {
         answer = resolve
@@ -94,7 +94,7 @@ describe('Gateway', () => {
       client.send({ t: 'hello', project_id: 'prj_one', token: await test.token() })
       await test.control.firstQuestion
       const silent = await test.open()
-      // Over before the handshake of the silent one would be.
+      // Ends before the handshake of the silent one would.
       const drained = test.gateway.drain(2000)
       answer()
       await client.next('move')
@@ -105,8 +105,8 @@ describe('Gateway', () => {
     })
   })
 
-  /** One sweep a second sees to everything that has a deadline in seconds. */
-  it('an idle connection has no timer of its own, and the sockets below it have none', async () => {
+  /** One sweep per second handles everything with a deadline in seconds. */
+  it('an idle connection has no timer, and its socket has none', async () => {
     const gateway = await TestGateway.start()
     const timers = (): number => {
       const running = process.getActiveResourcesInfo().filter((resource) => resource === 'Timeout').length
@@ -130,16 +130,16 @@ describe('Rerouter', () => {
   })
   afterEach(() => pair.close())
 
-  /** How often a client was told to go elsewhere, `ms` from now. */
+  /** Returns how often a client is asked to move, `ms` from now. */
   async function toldAfter(ms: number, client: TestClient): Promise<number> {
     await pair.pass(ms, 1000)
-    // What was written to the store meanwhile is answered, and then sent.
+    // Pending writes to the store are answered first, and then the message is sent.
     await pair.meanwhile(client.roundTrip())
     return client.received.filter(({ t }) => t === 'move').length
   }
 
   describe('a session whose rooms are at another node', () => {
-    it('is told where, once they have been there for some seconds', async () => {
+    it('is asked to move when they have been there for some seconds', async () => {
       const { client } = await pair.a.join('one')
       pair.nearer = NEARER
       expect(await toldAfter(2000, client)).toBe(0)
@@ -147,7 +147,7 @@ describe('Rerouter', () => {
       expect(client.received.at(-2)).toEqual({ t: 'move', in_ms: 0, url: NEARER.url })
     })
 
-    it('is not told while they come and go', async () => {
+    it('is not asked to move while they move', async () => {
       const { client } = await pair.a.join('one')
       for (const nodeId of ['node_b', 'node_c', 'node_b', 'node_c']) {
         pair.nearer = { ...NEARER, nodeId }
@@ -155,7 +155,7 @@ describe('Rerouter', () => {
       }
     })
 
-    it('is told again when it has not gone, after a minute at the earliest, and ever less often', async () => {
+    it('is asked again if it has not moved, after at least a minute, and less and less often', async () => {
       const { client } = await pair.a.join('one', await pair.a.token({}, 3_600_000))
       pair.nearer = NEARER
       expect(await toldAfter(6000, client)).toBe(1)
@@ -165,7 +165,7 @@ describe('Rerouter', () => {
       expect(await toldAfter(40_000, client)).toBe(3)
     })
 
-    it('is not told while it joins or is in no room', async () => {
+    it('is not asked to move while it joins a room or is in none', async () => {
       const { client: idle } = await pair.a.hello(undefined)
       const { client: joining } = await pair.a.join('one')
       pair.owner.silent.add('join')
@@ -177,7 +177,7 @@ describe('Rerouter', () => {
       expect(await toldAfter(3000, idle)).toBe(0)
     })
 
-    it('is only told to leave by a node that drains', async () => {
+    it('is only asked to leave by a node that drains', async () => {
       const { client } = await pair.a.join('one')
       pair.nearer = NEARER
       const drained = pair.a.gateway.drain(60_000)
@@ -188,8 +188,8 @@ describe('Rerouter', () => {
     })
   })
 
-  describe('a session that goes where it was told', () => {
-    /** A client that was told to go to node_b and has resumed there. `drain`: because node_a drains. */
+  describe('a session that moves as it was asked', () => {
+    /** A client that was asked to move to node_b and has resumed there. `drain`: because node_a drains. */
     async function gone({ drain = false } = {}) {
       const { client, welcome, snapshot, joined } = await pair.a.join('one')
       let drained: Promise<void> | undefined
@@ -203,7 +203,7 @@ describe('Rerouter', () => {
     }
 
     it.each([false, true])(
-      'hears nothing more on its old connection, which ends after five seconds (drain: %s)',
+      'gets no more frames on its old connection, which is closed after 5 s (drain: %s)',
       async (drain) => {
         const { client, next, memberId } = await gone({ drain })
         const heard = client.received.length
@@ -215,7 +215,7 @@ describe('Rerouter', () => {
         await pair.meanwhile(expectClose(client, 'session_taken_over', /newer connection/))
         expect(client.received.slice(heard)).toEqual([])
         expect(pair.owner.of('message')).toEqual([])
-        // Of no effect at an owner that knows that the member is at node_b.
+        // The owner ignores it, because it knows that the member is at node_b.
         expect(pair.owner.of('detach')).toMatchObject([{ member_id: memberId, moves: true }])
         expect(pair.owner.of('leave')).toEqual([])
       },
@@ -229,14 +229,14 @@ describe('Rerouter', () => {
       expect(pair.b.gateway.sessions).toBe(1)
     })
 
-    it('is not told again for a minute, wherever its rooms go', async () => {
+    it('is not asked again for a minute, wherever its rooms move', async () => {
       const { next } = await gone()
       pair.nearer = { ...NEARER, nodeId: 'node_c' }
       expect(await toldAfter(40_000, next)).toBe(0)
     })
   })
 
-  it('a session that turns up elsewhere than it was sent has failed, and one that was not sent has not', () => {
+  it('a session that resumes at another node than its target counts as failed, and one without a target does not', () => {
     expect(arrivedAt('node_b', { at: 1, failures: 2, to: 'node_b' })).toEqual({ at: 1, failures: 0 })
     expect(arrivedAt('node_c', { at: 1, failures: 2, to: 'node_b' })).toEqual({ at: 1, failures: 3 })
     expect(arrivedAt('node_c', { at: 1, failures: 2 })).toBe(undefined)
@@ -274,7 +274,7 @@ describe('Spans', () => {
   afterEach(() => test.close())
 
   describe('the span of a handshake', () => {
-    it('takes from the open socket to welcome, and begins a trace for a token of control without traces', async () => {
+    it('lasts from the open socket to welcome, and starts a trace if the token of control has none', async () => {
       const client = await test.open()
       test.clock.advance(40)
       client.send({ t: 'hello', project_id: 'prj_one', token: await test.token() })
@@ -289,7 +289,7 @@ describe('Spans', () => {
       ])
     })
 
-    it('of a client that may not come in tells why, and takes nothing from a token that was not accepted', async () => {
+    it('of a rejected client has the reason, and ignores the trace of a token that was not accepted', async () => {
       const client = await test.open()
       client.send({ t: 'hello', project_id: 'prj_one', token: await test.forged({ traceparent: BACKEND }) })
       await client.closed
@@ -302,7 +302,7 @@ describe('Spans', () => {
       ])
     })
 
-    it('has failed when the service had no room', async () => {
+    it('has failed if the service had no capacity', async () => {
       await test.close()
       await start({ maxSessions: 1 })
       await test.hello()
@@ -317,7 +317,7 @@ describe('Spans', () => {
   })
 
   describe('the span of a join', () => {
-    it('tells of a refusal, whatever its cause', async () => {
+    it('has the result of a refusal, whatever its cause', async () => {
       const { client } = await test.join('one', await test.token({ rooms: ['arena'] }))
       client.send({ t: 'join', request_id: 2, room_type: 'arena', options: { key: 'one' } })
       await client.next('error')
@@ -331,7 +331,7 @@ describe('Spans', () => {
       expect(tracer.open).toEqual([])
     })
 
-    it('ends when no one answers', async () => {
+    it('ends if the owner does not answer', async () => {
       await test.close()
       await start({ joinWaitMs: 3000 })
       test.owner.deliver = () => {}
@@ -345,7 +345,7 @@ describe('Spans', () => {
       ])
     })
 
-    it('ends when the client gives up', async () => {
+    it('ends if the client leaves', async () => {
       test.owner.deliver = () => {}
       const { client } = await test.hello()
       client.send({ t: 'join', request_id: 1, room_type: 'arena', options: { key: 'one' } })
@@ -355,7 +355,7 @@ describe('Spans', () => {
       expect(named('join')).toMatchObject([{ attributes: { 'roomful.result': 'abandoned' } }])
     })
 
-    it('is none for messages', async () => {
+    it('does not exist for messages', async () => {
       const { client } = await test.join('one', await token())
       const before = tracer.spans.length
       client.send({ t: 'message', room_id: 'arena:one', type: 'count', data: 1, ref: 1, settled: 0 })

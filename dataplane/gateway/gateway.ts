@@ -24,30 +24,30 @@ import { GatewayServer, HANDSHAKE_STEPS_PER_TURN, HandshakeQueue, type PendingCo
 import { type Session, SessionStore } from './session.ts'
 import { Sessions, SWEEP_MS } from './sessions.ts'
 
-/** How often control is asked about the keys of live sessions. */
+/** Time between two checks of the keys of live sessions. */
 const RECHECK_MS = 30_000
-/** How often a failure of lists and finds is logged. */
+/** Minimum time between two logs of the same failure of lists and finds. */
 const FINDING_QUIET_MS = 10_000
-/** How many waves clients are moved in. */
+/** Number of waves in which a drain moves clients. */
 const WAVES = 20
 /**
- * In this share of the time no client is moved. A load balancer needs some checks to find out that this node is not ready; until then it
- * would send a client that moves back here, to be refused and to try again.
+ * No client is moved in this first part of a drain. A load balancer needs some checks to detect that this node is not ready. Until then, it
+ * would send a moving client back here, where it would be refused.
  */
 const NOTICE = 0.1
-/** How much longer than told a client may stay, on a slow network for example: at least and at most. */
+/** Additional time before a client that was asked to move is closed, for example because its network is slow: minimum and maximum. */
 const GRACE_MS = 500
 const MOST_GRACE_MS = 2000
-/** How long a drain waits for connections that have come and have no session yet, and how often it looks. */
-const SETTLE_MS = 1000
-const SETTLE_LOOK_MS = 20
+/** Time for which a drain waits for connections without a session, and time between two checks. */
+const HANDSHAKES_WAIT_MS = 1000
+const HANDSHAKES_CHECK_MS = 20
 
 /**
- * The sockets of a node: which client is at the other end, which rooms it is in, and that each gets its frames in order, at the pace it can
- * read. Knows frames and sessions, knows no game.
+ * The client connections of a node. It knows the session and the rooms of each client. Each client gets its frames in order, at the pace at which it
+ * reads. The gateway does not know the games.
  */
 export class Gateway {
-  /** The subscriptions of its sessions. */
+  /** The subscriptions of all sessions at this node. */
   readonly edge: Edge
   readonly #context: GatewayContext
   readonly #codecs: readonly [Codec, ...Codec[]]
@@ -116,82 +116,82 @@ export class Gateway {
     )
   }
 
-  /** How many sockets are open, those without a session included. */
+  /** Number of open connections, including those without a session. */
   get connections(): number {
     return this.#clients.size
   }
 
-  /** How many sockets have no session yet. */
+  /** Number of connections without a session. */
   get pending(): number {
     return this.#server.pending
   }
 
-  /** How many sessions there are, those waiting to be resumed included. */
+  /** Number of sessions, including those without a connection. */
   get sessions(): number {
     return this.#sessions.size
   }
 
-  /** How many bytes wait for all clients together. */
+  /** Bytes queued for all clients together. */
   get queuedBytes(): number {
     let bytes = 0
     for (const { connection } of this.#clients) bytes += connection.outbox.queued
     return bytes
   }
 
-  /** Starts to accept clients; `port` 0 picks a free one. Rejects when the address cannot be had. */
+  /** Starts to accept clients; `port` 0 picks a free one. Rejects if the address is not available. */
   async listen(host: string, port: number): Promise<AddressInfo> {
     const address = await this.#server.listen(host, port)
     this.#scheduleSweep()
     return address
   }
 
-  /** Accepts clients at no port: each is handed to what this returns, as a stream of bytes that begins with its HTTP request. */
+  /** Accepts clients without a port. The returned function takes each connection, a byte stream that starts with its HTTP request. */
   listenInProcess(): (socket: Duplex) => void {
     this.#scheduleSweep()
     return this.#server.listenInProcess()
   }
 
-  /** Accepts clients also at a port that no other worker of this process listens on, even where they share the first one. */
+  /** Accepts clients also on a port of this worker only, although the workers share the first port. */
   listenAlone(host: string, port: number): Promise<AddressInfo> {
     return this.#server.listen(host, port, true)
   }
 
   /**
-   * Leaves new connections to the other workers that listen on this port. Resolves when every connection that has come has its session, at
-   * most after a second: one that says nothing is no reason to wait.
+   * Leaves new connections to the other workers on this port. Resolves when every open connection has its session, or after 1 s: a drain must
+   * not wait for silent connections.
    */
   async stopListening(): Promise<void> {
     const { clock } = this.#context
     this.#server.stopListening()
-    const until = clock.monotonic() + SETTLE_MS
-    while (this.pending > 0 && clock.monotonic() < until) await sleep(clock, SETTLE_LOOK_MS)
+    const until = clock.monotonic() + HANDSHAKES_WAIT_MS
+    while (this.pending > 0 && clock.monotonic() < until) await sleep(clock, HANDSHAKES_CHECK_MS)
   }
 
   /**
-   * Another node says that a session which was here was resumed there, or that an operator has `ended` it there. If so, nothing is left of it
-   * here, and its rooms hear nothing.
+   * Another node reports that it has resumed a session of this node, or that an operator has ended it there (`ended`). If the session's record
+   * confirms this, drops the session here without a message to its rooms.
    */
   sessionTaken(sessionId: string, ended = false): Promise<void> {
     return this.#sessions.taken(sessionId, ended)
   }
 
-  /** The store can be reached again: what it holds of sessions may be old, or gone, and is written again within seconds. */
+  /** The store is available again, and may have lost records of sessions. They are written again within seconds. */
   storeReturned(): void {
     this.#sessions.storeReturned()
   }
 
-  /** Ends every session under a key, at once and for good. `keyId` null: the project's built-in pair. */
+  /** Ends every session of a revoked key immediately. `keyId` null: the project's built-in pair. */
   revokeKey(projectId: string, keyId: string | null): void {
     this.#keys.revoke({ projectId, keyId: keyId ?? undefined })
     this.#endRevoked()
   }
 
-  /** The record of a player (`shared/players.ts`) has changed. It is read if the player has sessions here. */
+  /** The record of a player (`shared/players.ts`) has changed. It is read again if the player has sessions here. */
   playerChanged(projectId: string, sub: string): void {
     this.#players.news(projectId, sub)
   }
 
-  /** Messages about keys and players may be missed: asks about every key, and reads the records of all players, of the sessions here. */
+  /** Messages about keys and players may be lost: checks every key, and reads all records of players, of the sessions at this node. */
   newsMissed(): void {
     void this.recheckKeys()
     this.#players.newsMissed()
@@ -203,36 +203,33 @@ export class Gateway {
     this.#endRevoked()
   }
 
-  /** Ends a session, whichever node has it. False: the project has no such session. Rejects with `StoreUnavailable`. */
+  /** Ends a session, whichever node has it. Returns false if the project has no such session. Rejects with `StoreUnavailable`. */
   endSession(projectId: string, sessionId: string): Promise<boolean> {
     return this.#clientContext.handshake.endSession(projectId, sessionId)
   }
 
-  /** Something about a key has changed: what is known about it is asked again before it is used. */
+  /** A key has changed: drops its cached state, which is requested again before its next use. */
   forgetKey(projectId: string, keyId: string | null): void {
     this.#keys.invalidate({ projectId, keyId: keyId ?? undefined })
   }
 
-  /**
-   * Asks control about every key that some session depends on, and ends the sessions of those that were revoked. Happens by itself
-   * every 30 s.
-   */
+  /** Checks every key of a live session with control, and ends the sessions of revoked keys. Runs every 30 s. */
   async recheckKeys(): Promise<void> {
     const keys = this.#sessions.keys()
-    // Also those of no session here: one may come to be resumed.
+    // Also the keys of sessions at other nodes, which may be resumed here.
     this.#keys.invalidateAll()
     await Promise.all(keys.map((key) => this.#recheck(key)))
     this.#endRevoked()
   }
 
-  /** The sessions as operators see them. */
+  /** Descriptions of sessions for operators. */
   describeSessions(query: Query = {}): Found<SessionDescription> {
     return this.#sessions.describe(query)
   }
 
   /**
-   * Moves every client elsewhere, in waves over `withinMs`, and takes no new ones. Resolves as soon as all are gone, at most 2 s
-   * after `withinMs`. Sessions stay until `close`.
+   * Moves all clients to other nodes, in waves over `withinMs`, and accepts no new ones. Resolves when all are gone, at most 2 s after
+   * `withinMs`. Sessions stay until `close`.
    */
   async drain(withinMs: number): Promise<void> {
     this.#draining = true
@@ -246,21 +243,21 @@ export class Gateway {
     await Promise.race([drainConnections(connections, { clock, random, withinMs }), left])
   }
 
-  /** Closes every socket (draining) and the port. Sends owners nothing: sessions and their subscriptions can be resumed elsewhere. */
+  /** Closes every connection (draining) and the port. Owners get no message, because sessions and subscriptions can be resumed elsewhere. */
   async close(): Promise<void> {
     this.#draining = true
     this.#stopSweep()
     const closed = this.#server.close()
     for (const { connection } of [...this.#clients]) connection.close('draining', 'this node is going away')
     await closed
-    await this.#sessions.settle()
+    await this.#sessions.flush()
   }
 
   #accept(ws: ServerSocket, pending: PendingConnection): void {
     const [first] = this.#codecs
     const codec =
       ws.protocol === '' ? first : this.#codecs.find(({ subprotocol }) => subprotocol === ws.protocol)
-    // A connection that is refused below speaks no codec; which one it has does not matter.
+    // A connection that is refused below speaks no codec, so any codec serves.
     const client = new ClientProtocol(this.#clientContext, ws, codec ?? first, pending)
     this.#clients.add(client)
     if (!codec) {
@@ -276,7 +273,7 @@ export class Gateway {
     })
   }
 
-  /** Once a second, for everything that has a deadline in seconds: cheaper than a timer for each. */
+  /** Checks once a second everything with a deadline in seconds. This is cheaper than a timer for each. */
   #sweep(): void {
     const { heartbeatSeconds } = this.#context.options
     for (const { connection } of this.#clients) connection.beat(heartbeatSeconds)
@@ -293,7 +290,7 @@ export class Gateway {
     void this.recheckKeys()
   }
 
-  /** The record of a player was read. */
+  /** The record of a player was read: ends its sessions, expels it from rooms, or updates its data. */
   #playerRead(player: Player, before: PlayerRecord): void {
     const hasOtherData = JSON.stringify(player.record.data) !== JSON.stringify(before.data)
     for (const session of [...player.sessions]) {
@@ -343,9 +340,9 @@ export class Gateway {
 }
 
 /**
- * Moves clients to other nodes: tells each when to open a connection there, at a random moment within `withinMs` but not at once. Closes the
- * connections that are still there some time after that moment, in waves; the last one at most `withinMs` + 2 s from now. A client that is
- * not welcome yet hears of it behind its `welcome`, or is closed in its wave. Resolves when the last connection is closed.
+ * Moves clients to other nodes. Each gets a random time within `withinMs`, after the first tenth, at which it connects to another node. Connections
+ * that are still open some time later are closed in waves, the last at most `withinMs` + 2 s from now. A client without `welcome`
+ * gets the `move` message behind it, or is closed in its wave. Resolves when the last connection is closed.
  */
 export async function drainConnections(
   connections: readonly Pick<Connection, 'send' | 'close'>[],
@@ -372,40 +369,40 @@ export async function drainConnections(
   await Promise.all(moved)
 }
 
-/** For so long all rooms of a session must have been at one other node before it is told. */
-const SETTLED_MS = 3000
+/** Time for which all rooms of a session must have been at one other node before the session is moved there. */
+const STABLE_MS = 3000
 /**
- * How long after a session was told it is not told again: a room that moves drags its members at most so often. Twice as long for each
- * failure in a row.
+ * Minimum time between two moves of a session: a room that moves between nodes must not drag its members along each time. It doubles with each
+ * consecutive failure.
  */
 const INTERVAL_MS = 60_000
 const LONGEST_INTERVAL_MS = 3_600_000
-/** A session that is still here so long after it was told will not go. */
+/** A session that has not moved within this time stays. */
 const ANSWER_MS = 15_000
-/** So many sessions are told at once. The resumes of all members of a large room would be more than its node can do in one moment. */
+/** Maximum number of sessions per sweep. If all members of a large room moved in the same moment, their resumes would overload the node. */
 const PER_SWEEP = 50
 
-/** A node that has all rooms of a session. */
+/** A node that owns all rooms of a session. */
 interface Target {
   readonly nodeId: string
-  /** Where clients reach it. */
+  /** Its address for clients. */
   readonly url: string
 }
 
-/** Tells clients which node all their rooms are at: no message has to cross from node to node when they have moved there. */
+/** Moves clients to the node that owns all their rooms. After the move, their messages no longer pass between nodes. */
 export class Rerouter {
   readonly #context: Pick<GatewayContext, 'clock' | 'cluster' | 'metrics'>
   readonly #save: (session: Session) => Promise<boolean>
-  /** For each session whose rooms are at one other node: which, and since when, on the monotonic clock. */
+  /** For each session whose rooms are all at one other node: that node, and since when (monotonic clock). */
   readonly #targets = new WeakMap<Session, { readonly nodeId: string; readonly since: number }>()
 
-  /** `save` writes the record of a session; false: it is not here any more. */
+  /** `save` writes the record of a session. It returns false if the session is no longer at this node. */
   constructor(context: GatewayContext, save: (session: Session) => Promise<boolean>) {
     this.#context = context
     this.#save = save
   }
 
-  /** To be called about once a second, with all sessions. */
+  /** Moves sessions that qualify. To be called about once a second, with all sessions. */
   sweep(sessions: Iterable<Session>): void {
     if (!this.#context.cluster.reroutes()) return
     let left = PER_SWEEP
@@ -420,7 +417,7 @@ export class Rerouter {
     }
   }
 
-  /** A session that has not gone where it was told will not go. */
+  /** Ends the wait for a session that has not moved in time. */
   #giveUp(session: Session): void {
     const { clock, metrics } = this.#context
     const { rerouting } = session
@@ -436,7 +433,7 @@ export class Rerouter {
     return to === undefined && this.#context.clock.now() - at >= intervalMs
   }
 
-  /** Where all rooms of a session have been for a while, and nothing is under way in any. */
+  /** Returns the node that has owned all rooms of a session for a while. Undefined: there is none, or a join, leave or attach is under way. */
   #targetOf(session: Session): Target | undefined {
     const now = this.#context.clock.monotonic()
     const rooms: RoomAddress[] = []
@@ -449,11 +446,11 @@ export class Rerouter {
     if (!target) this.#targets.delete(session)
     else if (known?.nodeId !== target.nodeId)
       this.#targets.set(session, { nodeId: target.nodeId, since: now })
-    else if (now - known.since >= SETTLED_MS) return target
+    else if (now - known.since >= STABLE_MS) return target
     return undefined
   }
 
-  /** The record comes first: the node where the session turns up goes by it. */
+  /** Asks a client to move. The record is written first, because the node at which the session resumes reads it. */
   async #tell(session: Session, { nodeId, url }: Target): Promise<void> {
     const { clock, metrics } = this.#context
     const { connection, rerouting } = session

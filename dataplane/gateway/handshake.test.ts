@@ -27,8 +27,8 @@ describe('A new session', () => {
   }
   afterEach(() => test.close())
 
-  describe('a player who comes too often', () => {
-    it('is told to come again, and no one else is', async () => {
+  describe('a player who connects too often', () => {
+    it('is asked to try again, and other players are not', async () => {
       await start({ playerPointsPerSecond: 100 })
       for (let times = 0; times < 3; times++) await test.hello()
       await expectClose(await test.present(), 'overloaded', /comes too often: try again/)
@@ -43,7 +43,7 @@ describe('A new session', () => {
       await expectClose(await test.present(await test.forged()), 'overloaded', /comes too often/)
     })
 
-    it('is no one else who has made up tokens with the same name', async () => {
+    it('is not affected by a client with forged tokens of the same name', async () => {
       await start({ playerPointsPerSecond: 100 })
       for (let times = 0; times < 5; times++)
         await expectClose(await test.present(await test.forged()), 'unauthenticated', /signature/)
@@ -54,7 +54,7 @@ describe('A new session', () => {
   describe('hello', () => {
     beforeEach(() => start())
 
-    it('has to come within 5 seconds', async () => {
+    it('must arrive within 5 s', async () => {
       const client = await test.open()
       test.clock.advance(4999)
       expect(client.ws.readyState).toBe(client.ws.OPEN)
@@ -62,7 +62,7 @@ describe('A new session', () => {
       await expectClose(client, 'handshake_timeout', /no hello within 5000 ms/)
     })
 
-    it('is read by a node that stood still meanwhile', async () => {
+    it('is accepted by a node that was suspended in the meantime', async () => {
       const client = await test.open()
       test.clock.pause(60_000)
       client.send({ t: 'hello', project_id: 'prj_one', token: await test.token() })
@@ -81,7 +81,7 @@ describe('A new session', () => {
   describe('a token is refused that', () => {
     beforeEach(() => start())
 
-    it('was issued under a key that is revoked while the token is being checked', async () => {
+    it('was issued under a key that is revoked during its check', async () => {
       let answer = () => {}
       test.control.held = new Promise((resolve) => {
         answer = resolve
@@ -95,8 +95,8 @@ describe('A new session', () => {
     })
   })
 
-  describe('a token that comes again', () => {
-    it('is not verified again, for as long as its key stands', async () => {
+  describe('a token that is sent again', () => {
+    it('is not verified again, as long as its key is valid', async () => {
       const registry = new Registry()
       test = await TestGateway.start({}, { metrics: registerMetrics(registry, GATEWAY_METRICS) })
       const checks = async () => {
@@ -118,12 +118,12 @@ describe('A new session', () => {
     it.each([
       ['does not answer', 'down'],
       ['refuses this node, whose INTERNAL_TOKEN is not its own', 'refuses'],
-    ] as const)('as it %s, a token of a key that no one has asked about is put off', async (_, state) => {
+    ] as const)('as it %s, a token of an unknown key is refused as retryable', async (_, state) => {
       test.control[state] = true
       await expectClose(await test.present(), 'overloaded', /cannot be checked at the moment/)
     })
 
-    it('a token of a key that was good five minutes ago is good, and later it is put off', async () => {
+    it('a token is accepted for five minutes after its key was valid, and then refused as retryable', async () => {
       await test.hello()
       test.control.down = true
       test.clock.advance(299_000)
@@ -134,7 +134,7 @@ describe('A new session', () => {
   })
 
   describe('a token of another clock', () => {
-    it('is good up to 30 s ahead; what is refused for its time is counted, and logged once in 10 s', async () => {
+    it('is valid up to 30 s ahead; rejections for its time are counted, and logged once in 10 s', async () => {
       const lines: { msg: string; fault?: string }[] = []
       const log = pino({ base: null }, { write: (line) => void lines.push(JSON.parse(line)) })
       const registry = new Registry()
@@ -163,7 +163,7 @@ describe('A new session', () => {
   describe('control', () => {
     beforeEach(() => start({ tokenAudience: 'game-eu' }))
 
-    it('is not asked about a key for a token that is good under none', async () => {
+    it('is not asked about a key for a token that is invalid under every key', async () => {
       const bad: Partial<TokenClaims>[] = [
         { key_id: '' },
         { key_id: 'prj_one' },
@@ -186,7 +186,7 @@ describe('A new session', () => {
       expect(test.control.asked).toBe(1)
     })
 
-    it('is asked once about a key that many tokens come under', async () => {
+    it('is asked once about a key with many tokens', async () => {
       const token = await test.token({ aud: 'game-eu' })
       await Promise.all([test.hello(token), test.hello(token), test.hello(token)])
       await test.hello(token)
@@ -195,7 +195,7 @@ describe('A new session', () => {
   })
 
   describe('a node that is overloaded', () => {
-    it('refuses newcomers before their token costs anything, and lets those back in who were here', async () => {
+    it('refuses new clients before their token costs CPU, and accepts resumes', async () => {
       let overloaded = false
       test = await TestGateway.start({}, { overloaded: () => overloaded })
       const { client, welcome, snapshot } = await test.join()
@@ -218,7 +218,7 @@ describe('The number of sessions', () => {
 
   const refusal = /2 sessions of this player \(sub\) already/
 
-  /** Its connection is lost, and its node knows. */
+  /** It loses its connection, and its node knows. */
   async function lose({ ws }: TestClient): Promise<void> {
     const before = pair.a.gateway.connections + pair.b.gateway.connections
     ws.terminate()
@@ -227,7 +227,7 @@ describe('The number of sessions', () => {
   }
 
   describe('a player', () => {
-    it('has as many sessions as one may have, at all nodes together; other players do not count', async () => {
+    it('has at most the allowed number of sessions, at all nodes together, whatever other players have', async () => {
       await start({ maxSessionsPerSub: 2 })
       const first = await pair.a.hello()
       const second = await pair.b.hello()
@@ -237,7 +237,7 @@ describe('The number of sessions', () => {
       await Promise.all([first.client.roundTrip(), second.client.roundTrip()])
     })
 
-    it('has room for another one when one has said goodbye, or was in no room when it lost its connection', async () => {
+    it('can open another session after a goodbye, or after the loss of a session without rooms', async () => {
       await start({ maxSessionsPerSub: 2 })
       const goodbye = await pair.a.join()
       const withoutRooms = await pair.b.hello()
@@ -249,7 +249,7 @@ describe('The number of sessions', () => {
       await expectClose(await pair.b.present(), 'rate_limited', refusal)
     })
 
-    it('loses the oldest session without a connection to a new one, wherever it is, and its room hears of it', async () => {
+    it('loses its oldest session without a connection to a new one, wherever it is, and its room is notified', async () => {
       await start({ maxSessionsPerSub: 3 })
       const older = await pair.a.join('one')
       await pair.pass(1)
@@ -263,7 +263,7 @@ describe('The number of sessions', () => {
       pair.owner.deliver = (message) => pair.b.gateway.edge.receive(message)
       await (await pair.b.present()).next('welcome')
       expect(await left).toMatchObject({ member_id: older.joined.member_id, reason: 'session_ended' })
-      // The node that had it hears of that when its record is gone already.
+      // The record is already gone when its former node is notified.
       await pair.a.gateway.sessionTaken(older.welcome.session_id)
       expect(pair.a.gateway.sessions).toBe(2)
       pair.owner.deliver = (message) => pair.a.gateway.edge.receive(message)
@@ -277,33 +277,33 @@ describe('The number of sessions', () => {
       await connected.client.roundTrip()
     })
 
-    it('is not shut out by sessions that ended with their node', async () => {
+    it('is not blocked by sessions that ended with their node', async () => {
       await start({ maxSessionsPerSub: 2 })
       await pair.a.join('one')
       await pair.a.join('two')
       await pair.pass(1000)
       await expectClose(await pair.b.present(), 'rate_limited', refusal)
-      // It says nothing for a moment: its sessions may well be connected.
+      // The node is only silent, so its sessions may be connected.
       pair.gone.add('node_a')
       await expectClose(await pair.b.present(), 'rate_limited', refusal)
       pair.dead.add('node_a')
       await (await pair.b.present()).next('welcome')
     })
 
-    it('is not shut out by places whose sessions are no more', async () => {
+    it('is not blocked by places of sessions that no longer exist', async () => {
       await start({ maxSessionsPerSub: 1 })
       const records = memoryStore({ clock: pair.clock }).records
       const { client } = await pair.a.hello()
       const page = pair.records.page.bind(pair.records)
       await pair.pass(20_000)
       await client.roundTrip()
-      // The store has lost the record, and not the place.
+      // The store has lost the record, but not the place.
       pair.records.read = (keys) => records.read(keys)
       pair.records.page = page
       await (await pair.b.present()).next('welcome')
     })
 
-    it('is not shut out by the record of a session that is damaged', async () => {
+    it('is not blocked by a session with a damaged record', async () => {
       await start({ maxSessionsPerSub: 1 })
       const { client, welcome } = await pair.a.join()
       await lose(client)
@@ -314,7 +314,7 @@ describe('The number of sessions', () => {
       await expectClose(await pair.b.resume(welcome), 'resume_failed', /no such session/)
     })
 
-    it('has no more than that when many come at once', async () => {
+    it('has no more than that if many sessions start at the same time', async () => {
       await start({ maxSessionsPerSub: 2 })
       const clients = await Promise.all(
         Array.from({ length: 8 }, (_, i) => pair[i % 2 ? 'a' : 'b'].present()),
@@ -327,7 +327,7 @@ describe('The number of sessions', () => {
   describe('a token without a player', () => {
     const most = 100
 
-    it('has a hundred times as many sessions as a player, in several slots of a Redis Cluster; another token has its own', async () => {
+    it('has a hundred times as many sessions as a player, in several slots of a Redis Cluster, and shares them with no other token', async () => {
       await start({ maxSessionsPerSub: 1, playerPointsPerSecond: 1_000_000 })
       const shared = await pair.a.token({ sub: undefined })
       const slots = new Map<string, number>()
@@ -339,11 +339,11 @@ describe('The number of sessions', () => {
       expect([...slots.values()]).toEqual([50, 50])
       await expectClose(await pair.a.present(shared), 'rate_limited', /100 sessions of this token already/)
       await pair.a.hello(await pair.a.token({ sub: undefined }, 200_000))
-      // Of the same millisecond, and good for as long.
+      // From the same millisecond, with the same expiry.
       await pair.a.hello(await pair.a.token({ sub: undefined, rooms: ['arena'] }))
     })
 
-    it('loses its oldest session, which has no connection, to a new one, whichever slot it is in', async () => {
+    it('loses its oldest session, which has no connection, to a new one, in whichever slot it is', async () => {
       await start({ maxSessionsPerSub: 1, playerPointsPerSecond: 1_000_000 })
       const shared = await pair.a.token({ sub: undefined })
       const lost = await pair.a.join('one', shared)
@@ -363,7 +363,7 @@ describe('The number of sessions', () => {
   })
 })
 
-it('a cordoned node keeps its sessions, also over a lost connection, and takes no new one until it is uncordoned', async () => {
+it('a cordoned node keeps its sessions, also over a lost connection, and accepts no new one until it is uncordoned', async () => {
   const test = await TestGateway.start()
   onTestFinished(() => test.close())
   const { client, welcome, snapshot } = await test.join()
@@ -399,12 +399,12 @@ describe('Handshake.endSession', () => {
         expect(pair.owner.of('leave')).toHaveLength(1)
         await expectClose(await pair.a.resume(welcome), 'resume_failed', /no such session/)
         expect([pair.a.gateway.sessions, pair.b.gateway.sessions]).toEqual([0, 0])
-        // The token is as good as before.
+        // The token is still valid.
         await (await pair.a.hello()).client.roundTrip()
       },
     )
 
-    it('may have lost its socket, and its node may not answer', async () => {
+    it('may have lost its connection, and its node may not answer', async () => {
       const { client, welcome } = await pair.a.join()
       await pair.owner.lose(client)
       pair.deaf = true
@@ -413,7 +413,7 @@ describe('Handshake.endSession', () => {
       expect(await leaving).toMatchObject({ reason: 'kicked' })
     })
 
-    it('is of the project that was named, and is there once', async () => {
+    it('must be of the given project, and is ended once', async () => {
       const { client, welcome } = await pair.a.hello()
       expect(await end('b', welcome.session_id, 'prj_two')).toBe(false)
       await client.roundTrip()

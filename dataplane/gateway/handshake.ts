@@ -28,17 +28,17 @@ import {
 } from './session.ts'
 import { ENDED_BY_OPERATOR, RECORD_SPARE_MS, SESSIONS_REWRITTEN_MS, type Sessions } from './sessions.ts'
 
-/** How long after its session was taken a client may get its `welcome`. */
+/** Maximum time between the takeover of a session and its `welcome`. */
 export const WELCOME_WITHIN_MS = 3000
-/** How long after that a client may take to receive it before a client with the token it used is let in. */
+/** Time for a client to receive `welcome`, before a client with the previous token is let in. */
 const CONFIRM_SPARE_MS = 2000
-/** How often a session is tried to be taken while its record changes. */
+/** Number of attempts to take a session while its record changes. */
 const TAKE_ATTEMPTS = 5
-/** How often a claimant that waits is looked after. */
+/** Time between two checks of a waiting claimant. */
 const CLAIMANT_CHECK_MS = 100
 const SESSION_ID = idPattern('ses')
 
-/** A client that wants a session back. */
+/** A client that wants to resume a session. */
 interface Claimant {
   readonly connection: Connection
   readonly projectId: string
@@ -46,58 +46,58 @@ interface Claimant {
   readonly resumeToken: string
 }
 
-/** A session whose later resume may still arrive, or fail. */
+/** A session for which it is unknown whether the latest resume has reached its client. */
 interface Undecided {
   readonly undecided: StoredSession
 }
 
-/** A session that was taken for this node. */
+/** A session that this node has taken. */
 interface TakenSession extends StoredSession {
-  /** What it may still send; undefined: as much as a new one. */
+  /** Its remaining rate. Undefined: the full rate. */
   readonly pace: RateLevel | undefined
-  /** The node that had it before. */
+  /** The node that had the session before. */
   readonly fromNode: string
   readonly resumeToken: string
   readonly at: number
 }
 
-/** A session that is at this node from now on. */
+/** A session that has moved to this node. */
 interface Resumed extends TakenSession {
   readonly session: Session
 }
 
-/** How often a newcomer tries to have room made for it. */
+/** Number of attempts to make room for a new session. */
 const ROOM_ATTEMPTS = 3
-/** A token without sub, which many players share, may have so many times the sessions of a player. */
+/** Quota of a token without sub, as a multiple of a player's: many players may share such a token. */
 const TOKEN_SHARE = 100
 
 export type Hello = Extract<ClientMessage, { t: 'hello' }>
 type Resume = Extract<Hello, { resume: unknown }>['resume']
 
-/** A client is let in. */
+/** An admitted client. */
 export interface Admitted {
   readonly session: Session
-  /** For the next resume. */
+  /** Token for the next resume. */
   readonly resumeToken: string
-  /** When the session was taken or made, on the monotonic clock, at the earliest. */
+  /** A time before the session was taken or created, on the monotonic clock. */
   readonly at: number
-  /** The span of the session's handshake before this one; undefined for a new session, and where it was not traced. */
+  /** The span of the session's previous handshake. Undefined: the session is new, or the handshake was not traced. */
   readonly traceBefore?: string | undefined
-  /** Where the client stands in its rooms; undefined for a new session. */
+  /** The client's position in each room. Undefined: the session is new. */
   readonly positions: readonly ResumePosition[] | undefined
 }
 
-/** How many sessions may count together. */
+/** Maximum number of sessions of a player or token. */
 interface Quota {
   readonly of: 'token' | 'player (sub)'
   readonly max: number
-  /** Where in the store they have their places. */
+  /** Store sets with the places of the sessions. */
   readonly sets: readonly QuotaSet[]
 }
 
 /**
- * Decides who gets a session: a new one for a good token, as long as there are not too many of its player; an old one, wherever it is, for
- * its resume token.
+ * Decides who gets a session. A valid token gets a new session within the quota of its player. A resume token gets its existing session,
+ * whichever node has it.
  */
 export class Handshake {
   readonly #context: GatewayContext
@@ -106,11 +106,11 @@ export class Handshake {
   readonly #store: SessionStore
   readonly #sessions: Sessions
   readonly #players: Players
-  /** Sessions that a claimant at this node waits for: one each, which is a connection without a session meanwhile, and counts as such. */
+  /** Sessions with a waiting claimant at this node, at most one each. Its connection counts as one without a session. */
   readonly #waiting = new Set<string>()
-  /** Sessions that are on their way in. */
+  /** Number of handshakes that are getting a session. */
   #coming = 0
-  /** New sessions that are on their way in. */
+  /** The same for new sessions, by project. */
   readonly #newOfProject = new ProjectCounts()
 
   constructor(
@@ -129,14 +129,14 @@ export class Handshake {
     this.#players = players
   }
 
-  /** Binds a session to the connection, or says why not. Undefined: the connection closed meanwhile, and there is nothing to answer. */
+  /** Gives the connection a session, or returns the reason for a rejection. Undefined: the connection has closed, so no answer is needed. */
   greet(connection: Connection, hello: Hello): Promise<Admitted | Rejection | undefined> {
     return 'token' in hello
       ? this.#start(connection, hello.project_id, hello.token)
       : this.#resume(connection, hello.project_id, hello.resume)
   }
 
-  /** Ends a session, whichever node has it. False: the project has no such session. Rejects with `StoreUnavailable`. */
+  /** Ends a session, whichever node has it. Returns false if the project has no such session. Rejects with `StoreUnavailable`. */
   async endSession(projectId: string, sessionId: string): Promise<boolean> {
     for (;;) {
       const stored = await this.#store.load(sessionId)
@@ -148,7 +148,7 @@ export class Handshake {
         session = this.#moveIn(taken, true)
       }
       const { connection } = session
-      // Rooms ignore 'session_ended' from an edge that does not serve the member yet: here the edge before may still be the one.
+      // A room ignores 'session_ended' from an edge that does not serve the member yet. Here the previous edge may still serve it.
       this.#sessions.end(session, 'kicked')
       connection?.close('revoked', ENDED_BY_OPERATOR)
       return true
@@ -187,7 +187,7 @@ export class Handshake {
     { session_id: sessionId, resume_token: resumeToken, rooms }: Resume,
   ): Promise<Admitted | Rejection | undefined> {
     const { options } = this.#context
-    // A session that comes back to its own node takes no more room than it has.
+    // A session that resumes at its own node needs no additional capacity.
     const closed = this.#sessions.find(sessionId) ? undefined : this.#closed
     if (closed) return closed
     const taken = await this.#comeIn(() => this.#takeOver({ connection, projectId, sessionId, resumeToken }))
@@ -202,7 +202,7 @@ export class Handshake {
     return this.#admit(connection, { ...taken, traceBefore: taken.record.trace, positions: rooms })
   }
 
-  /** The last look before a client is let in: all of this may have changed while the store was writing. */
+  /** The last check before a client is admitted: key, player and connection may have changed during the store's write. */
   #admit(connection: Connection, admitted: Admitted): Admitted | Rejection | undefined {
     const { session, positions } = admitted
     const rejection = this.#tokens.revoked(session.claims) ?? session.rejection
@@ -212,13 +212,13 @@ export class Handshake {
     }
     this.#edge.expelBanned(session)
     if (connection.open) return admitted
-    // No one can know of a session that was never welcome; one that was resumed can be resumed again.
+    // The client of a new session without `welcome` does not know the session. A resumed one can be resumed again.
     if (positions && !connection.goodbye) this.#sessions.suspend(session)
     else this.#sessions.end(session, 'left')
     return undefined
   }
 
-  /** Why this node takes no more sessions; undefined: it does. */
+  /** Reason why this node accepts no session. Undefined: it does. */
   get #closed(): Rejection | undefined {
     const { cluster, options } = this.#context
     if (cluster.cordoned) return CORDONED
@@ -227,8 +227,8 @@ export class Handshake {
   }
 
   /**
-   * Why this node takes no new session of a project; undefined: it does. A session that exists is not refused: when a node drains, its sessions
-   * move to the others.
+   * Reason why this node accepts no new session of a project. Undefined: it does. Existing sessions are always accepted: when a node drains,
+   * its sessions move to the others.
    */
   #projectFull(projectId: string): Rejection | undefined {
     const { options, metrics } = this.#context
@@ -240,8 +240,8 @@ export class Handshake {
   }
 
   /**
-   * Counts a session that is on its way in, until `work` calls `arrived`: then `Sessions` counts it. `projectId`: it is a new one of this
-   * project. A store that does not answer is a refusal.
+   * Counts a session that is arriving, until `work` calls `arrived` because `Sessions` counts it. `projectId`: the project of a new
+   * session. Returns a rejection if the store does not answer.
    */
   async #comeIn<T>(work: (arrived: () => void) => Promise<T>, projectId?: string): Promise<T | Rejection> {
     const count = (change: 1 | -1): void => {
@@ -265,9 +265,9 @@ export class Handshake {
   }
 
   /**
-   * A new session. It counts among those that its player (`sub`) has in the whole cluster; where the token names no player, among those of
-   * the token. When there are as many as allowed, it takes the place of the oldest one without a connection, and is refused when all of
-   * the oldest 32 are connected. A refusal costs these reads and two looks at each set, 16 at most, however many sessions there are.
+   * Creates a new session. It counts in the quota of its player (`sub`) in the whole cluster, or of its token if that names no player. If the quota
+   * is used up, the session replaces the oldest one without a connection. If the oldest 32 are all connected, it is refused. A refusal costs
+   * reading these 32 and two attempts for each set (at most 16 sets), however many sessions there are.
    */
   async #open(
     connection: Connection,
@@ -316,12 +316,12 @@ export class Handshake {
     return { of: sub === undefined ? 'token' : 'player (sub)', max, sets }
   }
 
-  /** Takes those out that are over, or ends the oldest one without a connection. False: there is nothing to be had. */
+  /** Removes places of ended sessions, or ends the oldest session without a connection. Returns false if no place became free. */
   async #makeRoom(sets: readonly QuotaSet[]): Promise<boolean> {
     const { cluster, metrics } = this.#context
     const oldest = await this.#store.oldest(sets)
     const found = await this.#store.loadAll(oldest.map(({ session_id: sessionId }) => sessionId))
-    // A place is taken and left together with the record: where there is none, the session is over.
+    // A place is taken and released together with the record: without a record, the session has ended.
     const over = oldest.filter((_, index) => found[index] === undefined)
     await Promise.all(over.map(({ session_id: sessionId, place }) => this.#store.leave(sessionId, place)))
     if (over.length > 0) return true
@@ -339,13 +339,13 @@ export class Handshake {
   }
 
   /**
-   * Brings a session to this node, wherever it was, if the claimant has its resume token and its key still stands. The write that does
-   * it also puts the next token in force, and is made over the record as it was read: of several claimants with the same token one gets
-   * the session. Undefined: the claimant has gone, and nothing has happened. Rejects with `StoreUnavailable`.
+   * Moves a session to this node if the claimant has its resume token and its key is valid. One write takes the session and sets the next token.
+   * It names the version of the record that was read, so only one of several claimants with the same token succeeds. Undefined: the claimant
+   * has disconnected, and nothing has changed. Rejects with `StoreUnavailable`.
    *
-   * A resume can fail between that write and the client's receiving `welcome`; the client then comes back with the token it has, which
-   * is used. So a used token is refused only once the client of the later resume is known to have its `welcome`, and good again when
-   * that client is lost before.
+   * A resume can fail after that write and before the client receives `welcome`. The client then tries again with its token, which is now used.
+   * Therefore a used token is refused only when the client of the later resume is known to have its `welcome`. It becomes valid again if that
+   * client is lost before.
    */
   async #takeOver(claimant: Claimant): Promise<Resumed | Rejection | undefined> {
     for (let attempt = 0; attempt < TAKE_ATTEMPTS; attempt++) {
@@ -364,7 +364,7 @@ export class Handshake {
     return BUSY
   }
 
-  /** The session, when the claimant may have it; waits while that is not decided. */
+  /** Returns the session if the claimant may have it. Waits while that is undecided. */
   async #find(claimant: Claimant): Promise<StoredSession | Rejection | undefined> {
     const { metrics } = this.#context
     const { sessionId, resumeToken } = claimant
@@ -385,8 +385,8 @@ export class Handshake {
   }
 
   /**
-   * Reads the session, and whether the claimant may have it as things stand. Where the store may have lost the record of a session that is here,
-   * it is written again and read again.
+   * Reads the session, and checks the claimant's token. If the store may have lost the record of a session that is at this node, it is written again
+   * and read again.
    */
   async #look({
     projectId,
@@ -401,7 +401,7 @@ export class Handshake {
     if (found.record.claims.project_id !== projectId) return UNKNOWN
     let verdict = checkResumeToken(found.record.right, resumeToken)
     if (verdict === 'wrong' && found.record.node_id !== nodeId) {
-      // A store that has lost the record may have been told by an earlier holder, who did not know better.
+      // After a loss of the store's data, an earlier holder may have written an outdated record.
       found = (await this.#loadAgain(sessionId)) ?? found
       verdict = checkResumeToken(found.record.right, resumeToken)
     }
@@ -412,16 +412,16 @@ export class Handshake {
     return detached || cluster.nodes.isGone(holder) ? found : { undecided: found }
   }
 
-  /** A session that is here, and that the store has lost. */
+  /** Writes and reads again a session of this node whose record the store has lost. */
   async #loadAgain(sessionId: string): Promise<StoredSession | undefined> {
     const session = this.#sessions.find(sessionId)
     return session && (await this.#sessions.save(session)) ? this.#store.load(sessionId) : undefined
   }
 
-  /** Reads a session again, ever less often, until it is decided, or its client has had its time. */
+  /** Reads a session at growing intervals, until it is decided or the time for its client to confirm has passed. */
   async #waitFor(claimant: Claimant, first: StoredSession): Promise<StoredSession | Rejection | undefined> {
     const { clock, cluster } = this.#context
-    // For so long a client may be without the token that it was sent at its resume.
+    // Longest time in which a client may lack the token that its resume has sent.
     const withoutTokenMs = WELCOME_WITHIN_MS + CONFIRM_SPARE_MS
     const begunAt = clock.monotonic()
     let { node_id: holder, right } = first.record
@@ -444,8 +444,8 @@ export class Handshake {
   }
 
   /**
-   * Takes a session for this node as it was read; `usedToken`: what a client came with, if one did. Undefined: the record is not the one
-   * that was read any more.
+   * Takes a session for this node. `usedToken`: the client's resume token; undefined if an operator or a quota ends the session. Returns
+   * undefined if the record has changed since it was read.
    */
   async #take(
     { record: before, version }: StoredSession,
@@ -464,7 +464,7 @@ export class Handshake {
     }
     const taken = { record, version: version + 1, fromNode: before.node_id, resumeToken, pace, at }
     try {
-      // Its life if nothing more is written.
+      // Life of the record if it is not written again.
       const ttlMs = options.sessionResumeTtl * 1000 + RECORD_SPARE_MS
       return (await this.#store.save(record, version, ttlMs)) ? taken : undefined
     } catch (error) {
@@ -476,8 +476,8 @@ export class Handshake {
   }
 
   /**
-   * The session as its record says, in place of what any node still has of it. A session that comes back to its own node is made again,
-   * too, so that there is one way to resume. `ended`: an operator ends it, which its client learns from the node that it left.
+   * Creates the session from its record, and removes it from the node that had it. A session that resumes at its own node is created again too, so
+   * that there is one way to resume. `ended`: an operator ends it; the client gets the close code from its previous node.
    */
   #moveIn({ record, version, fromNode, pace }: TakenSession, ended = false): Session {
     const { nodeId, clock, metrics, budgets, cluster } = this.#context

@@ -315,9 +315,6 @@ export function askControl(
     // A load balancer answers 5xx while no control process runs.
     if (status >= 500)
       throw new KeyStatusUnavailable('unreachable', `a server in front of control answered ${what}`)
-    throw new KeyStatusUnavailable(
-      'foreign',
-      `another server answered ${what}: control gives no such answer`,
-    )
+    throw new KeyStatusUnavailable('foreign', `another server answered ${what}: control gives no such answer`)
   }
 }

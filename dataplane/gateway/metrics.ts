@@ -27,7 +27,7 @@ const FAULTS: readonly (ErrorCode | CloseName)[] = [
   ...new Set([...ERROR_CODES, ...CLOSE_NAMES.filter((name) => !NO_FAULT.has(name))]),
 ]
 
-/** What the gateway counts. */
+/** Metrics of the gateway. */
 export const GATEWAY_METRICS = {
   connections: gauge('service_connections', 'Websockets with a session.'),
   pendingConnections: gauge('service_pending_connections', 'Connections that have no session yet.'),

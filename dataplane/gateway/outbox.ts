@@ -3,44 +3,44 @@ import type { GatewayOptions } from './context.ts'
 import { type ByteSink, Sockets } from './fast-socket.ts'
 import type { GatewayMetrics } from './metrics.ts'
 
-/** How much may wait for one client: above the first it is congested, above the second nothing more is taken. */
+/** Bounds of the bytes queued for one client: above the first it counts as congested, above the second no frame is accepted. */
 type OutboxBounds = Pick<GatewayOptions, 'outboxHighWaterBytes' | 'outboxLimitBytes'>
 
-/** Whom an outbox tells. */
+/** Receives the events of an outbox. */
 export interface OutboxListener {
-  /** The limit is reached; the frame at hand was not taken. */
+  /** The limit is exceeded, and the frame was not accepted. */
   overflowed(): void
-  /** The client has read again; once for each `awaitRoom`. */
+  /** The client has caught up. Called once for each `awaitRoom`. */
   hasRoom(): void
 }
 
 /**
- * Up to this size several frames are copied into one buffer; above it the kernel gathers them (writev). Measured on Node 20, patch and
- * ack to 200 sockets: equal at 500 bytes to 2 KB (9–10 CPU-µs), gathering ahead from 8 KB on; two separate writes cost 15.
+ * Up to this size, several frames are copied into one buffer. Above it, the kernel gathers them (writev). Measured on Node 20 with patch and
+ * ack to 200 sockets: equal from 500 bytes to 2 KB (9–10 CPU-µs), and gathering is faster from 8 KB on. Two separate writes cost 15 CPU-µs.
  */
 const COPY_BYTES = 4096
 
-/** Frames of one turn beyond this are written at once, so that the kernel gets its share before the limit is judged. */
+/** If the frames of one turn exceed this size, they are written immediately, so that the limit counts only what the kernel has not taken. */
 const EAGER_BYTES = 64 * 1024
 
 /**
- * Everything that goes to one client, in order: the frames of one turn leave in one write, a single frame as the very buffer it is.
- * Knows how far the client is behind. Until `open`, frames gather.
+ * Queue of all frames for one client, in order. The frames of one turn leave in one write; a single frame is written without a copy. Until
+ * `open`, frames are only queued.
  *
- * A whole state is as large as the game made it, so the largest one under way is not held against the client: both bounds are meant
- * on top of it, and of what the client has missed before it came. What waits for one client is at most the limit, that and one frame.
+ * The game decides the size of a full state. Therefore the largest queued state does not count against the client, and neither do the updates
+ * that it missed before a resume: both bounds are added to these sizes. At most the limit, these sizes and one frame are queued.
  */
 export class Outbox {
   readonly #socket: ByteSink
   readonly #flusher: Flusher
   readonly #bounds: OutboxBounds
   readonly #listener: OutboxListener
-  /** What is to be written, in order. Most turns have one frame for a client: with one field instead of a list, less is read for each client. */
+  /** Frames to write, in order. Most turns have one frame for a client: a field instead of an array saves memory reads for each client. */
   #frame: Frame | undefined
   #more: Frame[] | undefined
   #bytes = 0
   #held = 0
-  /** What the kernel had not taken after the last write. Kept, because asking the socket costs more than the rest of a push. */
+  /** Bytes that the kernel had not taken after the last write. Cached, because asking the socket costs more than the rest of a push. */
   #behind = 0
   #draining = false
   #allowance = 0
@@ -55,31 +55,31 @@ export class Outbox {
     this.#listener = listener
   }
 
-  /** Bytes that wait for the client, wherever they are. */
+  /** Bytes queued for the client: here, in held frames, and in the socket. */
   get queued(): number {
     return this.#bytes + this.#held + this.#socket.writableLength
   }
 
-  /** Whether the client is so far behind that it should get no more patches. */
+  /** True if the client is so far behind that it should get no more patches. */
   get congested(): boolean {
     const waiting = this.#bytes + this.#behind
-    // What is nearly always so needs no look at the bounds.
+    // The common case, without a look at the bounds.
     if (waiting === 0) return false
     return !this.#gated && waiting > this.#bounds.outboxHighWaterBytes + this.#allowance
   }
 
-  /** As push, for what is most likely all that the client gets in this turn: unless something waits it is written at once. */
+  /** `push` for a frame that is probably the only one of this turn: it is written immediately unless other frames are queued. */
   write(frame: Frame): void {
     if (this.#frame || this.#gated || this.#closed || this.#held + this.#behind > 0) {
       this.push(frame)
       return
     }
     if (!this.#socket.write(frame)) this.#fallBehind()
-    this.#settle()
+    this.#wrote()
     this.#flusher.count(1, frame.length)
   }
 
-  /** Takes one frame; it is written at the end of this turn. */
+  /** Queues one frame. It is written at the end of this turn. */
   push(frame: Frame): void {
     if (this.#closed) return
     if (this.#full) {
@@ -97,19 +97,19 @@ export class Outbox {
     if (this.#bytes > EAGER_BYTES && !this.#gated) this.#flusher.now(this)
   }
 
-  /** Takes a frame that carries a whole state. */
+  /** Queues a frame with a full state. */
   pushState(frame: Frame): void {
     if (!this.#closed && !this.#full) this.#allowance = Math.max(this.#allowance, frame.length)
     this.push(frame)
   }
 
-  /** Takes a frame with what the client has missed before its resume. */
+  /** Queues a frame with updates that the client missed before its resume. */
   pushMissed(frame: Frame): void {
     if (!this.#closed) this.#allowance += frame.length
     this.push(frame)
   }
 
-  /** Counts `bytes` that wait for this client elsewhere. False: the limit is reached. */
+  /** Counts `bytes` that are queued for this client elsewhere. Returns false if the limit is exceeded. */
   hold(bytes: number): boolean {
     if (this.#closed) return false
     if (this.#full) {
@@ -120,12 +120,12 @@ export class Outbox {
     return true
   }
 
-  /** The `bytes` counted by `hold` wait there no more. */
+  /** Ends the count of `bytes` that `hold` counted. */
   release(bytes: number): void {
     if (!this.#closed) this.#held -= bytes
   }
 
-  /** Begins to write: first `first`, then what was pushed before, which counts as one whole state. */
+  /** Starts writing, with `first` before the frames that are already queued. Those count as one full state. */
   open(first: Frame): void {
     if (this.#closed || !this.#gated) return
     this.#gated = false
@@ -136,12 +136,12 @@ export class Outbox {
     this.#flusher.add(this)
   }
 
-  /** Tells the listener, once, when most of what waits has been read. */
+  /** Calls the listener's `hasRoom` once, when no more than a quarter of the high-water mark is queued. */
   awaitRoom(): void {
     this.#awaited = true
   }
 
-  /** Writes what has gathered; returns how many bytes. */
+  /** Writes all queued frames. Returns their size in bytes. */
   flush(): number {
     const frame = this.#frame
     if (!frame || this.#gated || this.#closed) return 0
@@ -153,11 +153,11 @@ export class Outbox {
     const taken = more ? this.#gather([frame, ...more], bytes) : this.#socket.write(frame)
     if (taken) this.#behind = 0
     else this.#fallBehind()
-    this.#settle()
+    this.#wrote()
     return bytes
   }
 
-  /** Drops what has not been written and takes nothing more. */
+  /** Drops all queued frames, and accepts no more. */
   close(): void {
     this.#closed = true
     this.#frame = undefined
@@ -166,7 +166,6 @@ export class Outbox {
     this.#held = 0
   }
 
-  /** Several frames in one write. */
   #gather(frames: readonly Frame[], bytes: number): boolean {
     return bytes <= COPY_BYTES ? this.#socket.write(joinFrames(frames)) : this.#socket.writev(frames)
   }
@@ -176,7 +175,7 @@ export class Outbox {
       this.#socket.onceDrained(() => {
         this.#draining = false
         this.#behind = 0
-        this.#settle()
+        this.#wrote()
       })
     this.#draining = true
     this.#behind = this.#socket.writableLength
@@ -187,7 +186,7 @@ export class Outbox {
     return waiting > 0 && !this.#gated && waiting > this.#bounds.outboxLimitBytes + this.#allowance
   }
 
-  #settle(): void {
+  #wrote(): void {
     const waiting = this.#bytes + this.#behind
     if (waiting === 0) this.#allowance = 0
     if (!this.#awaited || this.#closed || waiting > this.#bounds.outboxHighWaterBytes / 4) return
@@ -196,31 +195,31 @@ export class Outbox {
   }
 }
 
-/** Frames that wait until the client of a stalled subscription has its state; they count towards what its outbox may hold. */
+/** Frames for a stalled subscription, held until its client has the full state. They count as queued in the outbox. */
 export class HeldFrames {
   #frames: Frame[] = []
   #bytes = 0
 
-  /** Keeps a frame, in order; when the outbox's limit is reached, the connection is over and nothing is kept. */
+  /** Holds a frame, in order. If the outbox is over its limit, its connection closes and the frame is dropped. */
   add(frame: Frame, outbox: Outbox): void {
     if (this.reserve(frame.length, outbox)) this.#frames.push(frame)
   }
 
-  /** Counts so many bytes that follow the frames. False: the outbox's limit is reached, and the connection is over. */
+  /** Counts `bytes` that follow the frames. Returns false if the outbox is over its limit; its connection then closes. */
   reserve(bytes: number, outbox: Outbox): boolean {
     if (!outbox.hold(bytes)) return false
     this.#bytes += bytes
     return true
   }
 
-  /** Gives everything to the outbox. */
+  /** Pushes all held frames to the outbox. */
   release(outbox: Outbox): void {
     const frames = this.#frames
     this.drop(outbox)
     for (const frame of frames) outbox.push(frame)
   }
 
-  /** Forgets everything. `outbox`: the one it was counted by, unless that is closed. */
+  /** Drops all held frames. `outbox`: the one that counted them, unless it is closed. */
   drop(outbox?: Outbox): void {
     outbox?.release(this.#bytes)
     this.#frames = []
@@ -229,12 +228,12 @@ export class HeldFrames {
 }
 
 /**
- * Runs `callback` when the present turn of the event loop is over, behind every promise continuation of it and before any other input or
- * output: what rooms, acks and answers say in one turn is in one write, and none of it waits for other sockets.
+ * Runs `callback` at the end of the current turn of the event loop: after all its promise continuations, and before other input or output.
+ * Everything that rooms and the edge send in one turn is thus in one write, and none of it waits for other sockets.
  */
 export const endOfTurn = (callback: () => void): void => queueMicrotask(() => process.nextTick(callback))
 
-/** Writes each outbox that got something, once per turn. */
+/** Flushes each outbox with queued frames once per turn. */
 export class Flusher {
   readonly sockets = new Sockets()
   readonly #defer: typeof endOfTurn
@@ -246,12 +245,12 @@ export class Flusher {
     this.#metrics = metrics
   }
 
-  /** To be flushed at the end of this turn. */
+  /** Schedules a flush of the outbox at the end of this turn. */
   add(outbox: Outbox): void {
     if (this.#waiting.push(outbox) === 1) this.#defer(this.#run)
   }
 
-  /** Flushes one outbox without waiting for the end of the turn. */
+  /** Flushes one outbox immediately. */
   now(outbox: Outbox): void {
     const bytes = outbox.flush()
     if (bytes > 0) this.count(1, bytes)
@@ -271,7 +270,7 @@ export class Flusher {
     if (writes > 0) this.count(writes, bytes)
   }
 
-  /** So much was written. */
+  /** Counts writes and their bytes. */
   count(writes: number, bytes: number): void {
     this.#metrics.socketWrites.inc(writes)
     this.#metrics.writtenBytes.inc(bytes)

@@ -37,9 +37,6 @@ const ban = (changes: Partial<Ban> = {}) => ({
 })
 const CHEATING = ban({ reason: 'cheating' })
 
-/** Waits until everything that is under way at the gateway has ended. */
-const settled = (client: TestClient) => client.roundTrip()
-
 /** Lets time pass, in steps of 5 ms. */
 async function pass(ms: number): Promise<void> {
   for (let passed = 0; passed < ms; passed += 5) {
@@ -55,7 +52,7 @@ async function arriving(token?: string): Promise<TestClient> {
   return client
 }
 
-/** How many handshakes have ended so. */
+/** Number of handshakes with this result. */
 async function handshakes(result: string): Promise<number> {
   const text = await registry.metrics()
   return Number(
@@ -66,7 +63,7 @@ async function handshakes(result: string): Promise<number> {
 const DOWN = new StoreUnavailable('the store is down')
 
 describe('A banned player', () => {
-  it('loses every session at the message of the ban, with the reason; other players keep theirs', async () => {
+  it('loses every session when the ban is announced, with the reason, and other players keep theirs', async () => {
     const sessions = [await test.join(), await test.hello(await test.jwt())]
     const others = [
       await test.hello(await test.token({ sub: 'eve' })),
@@ -79,7 +76,7 @@ describe('A banned player', () => {
     for (const { client } of others) await client.roundTrip()
   })
 
-  it('gets no new session and no resume, at a node that got no message', async () => {
+  it('gets no new session and no resume, at a node that missed the message', async () => {
     const { client, welcome } = await test.join()
     await test.owner.lose(client)
     await test.record(ban())
@@ -90,21 +87,21 @@ describe('A banned player', () => {
     expect(test.gateway.sessions).toBe(0)
   })
 
-  it('is counted as a handshake that was refused', async () => {
+  it('is counted as a refused handshake', async () => {
     await test.record(ban())
     await expectClose(await test.present(), 'banned', /^banned$/)
     expect(await handshakes('banned')).toBe(1)
     expect(await handshakes('revoked')).toBe(0)
   })
 
-  it('loses its session when it sends a fresh token to a node that got no message', async () => {
+  it('loses its session when it sends a fresh token to a node that missed the message', async () => {
     const { client } = await test.hello()
     await test.record(CHEATING)
     client.send({ t: 'token', token: await test.token() })
     await expectClose(client, 'banned', /^banned: cheating$/)
   })
 
-  it('comes back when the ban has ended', async () => {
+  it('can connect again when the ban has ended', async () => {
     const until = test.clock.now() + 10_000
     await test.record(ban({ until }))
     test.clock.advance(9_999)
@@ -113,21 +110,21 @@ describe('A banned player', () => {
     await test.hello()
   })
 
-  it('is found when messages may be missed', async () => {
+  it('is found if messages may be lost', async () => {
     const { client } = await test.hello()
     await test.record(ban())
-    await settled(client)
+    await client.roundTrip()
     test.gateway.newsMissed()
     await expectClose(client, 'banned', /^banned$/)
   })
 
-  it('is found a second after the store answers again, if it did not answer when the message came', async () => {
+  it('is found a second after the store answers again, if it did not answer when the message arrived', async () => {
     const { client } = await test.hello()
     await test.record(ban())
     records.down = true
     test.gateway.playerChanged('prj_one', 'ada')
     test.clock.advance(1000)
-    await settled(client)
+    await client.roundTrip()
     records.down = false
     test.clock.advance(1000)
     await expectClose(client, 'banned', /^banned$/)
@@ -147,7 +144,7 @@ describe('A banned player', () => {
   it('is found if the ban is written between the read of a handshake and its welcome', async () => {
     records.delayMs = 10
     const client = await arriving()
-    // The read has passed the store, and its answer is on the way.
+    // The store has executed the read, and its answer is under way.
     await pass(15)
     records.delayMs = 0
     await test.decide(ban())
@@ -178,7 +175,7 @@ describe('A handshake', () => {
     expect(records.reads).toBe(reads)
   })
 
-  it('is put off while the record of the player cannot be read', async () => {
+  it('is refused as retryable while the record of the player cannot be read', async () => {
     const read = records.read.bind(records)
     records.read = (keys) => (keys[0]!.includes(':player:') ? Promise.reject(DOWN) : read(keys))
     await expectClose(await test.present(), 'overloaded', /try again/)
@@ -193,7 +190,7 @@ describe('A handshake', () => {
     expect(await again.next('welcome')).toMatchObject({ resumed: true })
   })
 
-  it('that is put off keeps a session without seats', async () => {
+  it('keeps a session without seats, if it is refused as retryable', async () => {
     const { welcome } = await test.hello()
     const read = records.read.bind(records)
     records.read = (keys) => (keys[0]!.includes(':player:') ? Promise.reject(DOWN) : read(keys))
@@ -209,7 +206,7 @@ describe('A ban from room types', () => {
   it('ends the seats there as kicked with the reason, and refuses joins; the session and other seats stay', async () => {
     const { client, joined } = await test.join()
     await test.decide(ban({ room_types: ['lobby'] }))
-    await settled(client)
+    await client.roundTrip()
     expect([...test.gateway.describeSessions().items]).toMatchObject([{ rooms: ['arena:one'] }])
     const left = test.owner.next('leave')
     await test.decide(FROM_ARENA)
@@ -227,7 +224,7 @@ describe('A ban from room types', () => {
     expect([...test.gateway.describeSessions().items]).toMatchObject([{ rooms: [] }])
   })
 
-  it('also bans from the queues whose matches are of these types', async () => {
+  it('also applies to queues whose matches have these types', async () => {
     const { client } = await test.join()
     await test.decide(ban({ room_types: ['duel'], reason: 'rude' }))
     const left = { status: 'left', room_id: 'arena:one', reason: 'kicked', message: 'rude' }
@@ -236,7 +233,7 @@ describe('A ban from room types', () => {
     expect(await client.next('error')).toMatchObject({ request_id: 2, code: 'banned', message: 'rude' })
   })
 
-  it('refuses a join whose answer is open', async () => {
+  it('refuses an unanswered join', async () => {
     const { client } = await test.hello()
     test.owner.silent.add('join')
     const asked = test.owner.next('join')
@@ -246,7 +243,7 @@ describe('A ban from room types', () => {
     expect(await client.next('error')).toMatchObject({ request_id: 1, code: 'banned' })
   })
 
-  it('tells a client that was away why its seat has ended', async () => {
+  it('is reported to a client that was disconnected when its seat ended', async () => {
     const { client, welcome, snapshot, joined } = await test.join()
     await test.owner.lose(client)
     await test.record(FROM_ARENA)
@@ -257,7 +254,7 @@ describe('A ban from room types', () => {
     expect(await left).toMatchObject({ reason: 'kicked' })
   })
 
-  it('ends with its time', async () => {
+  it('ends at its time', async () => {
     const until = test.clock.now() + 1000
     await test.record(ban({ room_types: ['arena'], until }))
     const { client } = await test.hello()
@@ -287,7 +284,7 @@ describe('The data of a player', () => {
     expect(await deleted).toMatchObject({ data: { name: 'Byron' } })
   })
 
-  it('replaces that of the token in a seat whose player is away', async () => {
+  it('replaces that of the token in a seat whose player is disconnected', async () => {
     const { client } = await test.join('one', await test.token({ data: { name: 'Ada' } }))
     await test.owner.lose(client)
     const set = test.owner.next('renew')
@@ -295,7 +292,7 @@ describe('The data of a player', () => {
     expect(await set).toMatchObject({ room: { key: 'one' }, data: { name: 'Lady' } })
   })
 
-  it('is that of a session that is resumed at a node which got no message', async () => {
+  it('is that of a session that resumes at a node that missed the message', async () => {
     const { client, welcome, snapshot } = await test.join()
     await test.owner.lose(client)
     await test.record({ data: { name: 'Lady' } })

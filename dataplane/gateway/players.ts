@@ -8,17 +8,17 @@ import type { Session } from './session.ts'
 /** Maximum number of records that are read at the same time. */
 const BATCH = 500
 
-/** A player with sessions at this node, or on its way in. */
+/** A player with sessions or handshakes at this node. */
 export class Player {
   readonly projectId: string
   readonly sub: string
   readonly sessions = new Set<Session>()
-  /** Sessions, and handshakes under way. */
+  /** Number of its sessions and pending handshakes. */
   holds = 0
-  /** Number of the last read that was begun, and of the one that `record` is from. */
+  /** Number of the last read that was started; `answered`: number of the read that `record` is from. */
   asked = 0
   answered = 0
-  /** The record as it was read last. */
+  /** The record as of the last read. */
   record: PlayerRecord = {}
   readonly #context: GatewayContext
 
@@ -28,19 +28,19 @@ export class Player {
     this.sub = sub
   }
 
-  /** Returns why a session with a token of these claims may not stay. Undefined: it may. */
+  /** Returns the reason why a session with these claims may not stay. Undefined: it may. */
   rejection({ issued_at: issuedAt }: TokenClaims): Rejection | undefined {
     const { revoked_at: revokedAt } = this.record
     const ban = this.#ban
     if (ban && !ban.room_types)
       return { close: 'banned', reason: ban.reason === null ? 'banned' : `banned: ${ban.reason}` }
-    // The clock of the issuer may be ahead of control's: `issued_at` is taken to be as much too late as it may be.
+    // The issuer's clock may be ahead of control's by up to the tolerance, so `issued_at` may be that much too late.
     if (revokedAt !== undefined && Date.parse(issuedAt) <= revokedAt + CLOCK_TOLERANCE_MS)
       return { close: 'revoked', reason: 'the tokens of the player were revoked' }
     return undefined
   }
 
-  /** Returns the text for the player if it is banned from a room type, or from that of the matches of a queue. */
+  /** Returns the text for a player that is banned from a room type, or from the match type of a queue. Undefined: it is not banned. */
   bannedFrom(roomType: string): string | undefined {
     const ban = this.#ban
     const matchType = this.#context.matchType(roomType) ?? roomType
@@ -48,7 +48,7 @@ export class Player {
     return ban.reason ?? `the player is banned from ${roomType}`
   }
 
-  /** The ban, unless it has ended. */
+  /** The ban, unless it has expired. */
   get #ban(): PlayerRecord['ban'] {
     const { ban } = this.record
     return ban && (ban.until ?? Number.POSITIVE_INFINITY) > this.#context.clock.now() ? ban : undefined
@@ -56,8 +56,8 @@ export class Player {
 }
 
 /**
- * The records of the players that have sessions at this node. A player is registered before its record is read. After that, each message
- * that the record has changed leads to another read, so no change is missed.
+ * Records of the players with sessions at this node. A player is registered before its record is read. Each later notice of a change starts
+ * another read, so no change is missed.
  */
 export class Players {
   readonly #records: Records
@@ -68,7 +68,7 @@ export class Players {
   readonly #stale = new Set<Player>()
   #reading = false
 
-  /** Calls `changed` each time the record of a player was read. */
+  /** Calls `changed` after each read of a player's record. */
   constructor(
     context: GatewayContext,
     records: Records,
@@ -92,8 +92,8 @@ export class Players {
   }
 
   /**
-   * Runs `write`, which writes the record of a session, and reads the record of its player in the same round trip. Then `arrive` makes of the
-   * result what the caller gets. Rejects with `StoreUnavailable` if either fails. If only the read failed, `undo` is called before that.
+   * Runs `write`, which writes a session's record, and reads the record of its player in the same round trip. `arrive` turns the result of the write
+   * into the result of the call. Rejects with `StoreUnavailable` if either fails. If only the read fails, it calls `undo` first.
    */
   async during<T, R>(
     claims: TokenClaims,
@@ -125,7 +125,7 @@ export class Players {
     }
   }
 
-  /** Reads the record of a session's player now. If the store does not answer, it is read again later. */
+  /** Reads the record of a session's player now. If the store does not answer, `refresh` reads it later. */
   async read({ known }: Session): Promise<void> {
     if (!known) return
     try {
@@ -137,7 +137,7 @@ export class Players {
     }
   }
 
-  /** The record of a player has changed. */
+  /** The record of a player has changed: reads it again. */
   news(projectId: string, sub: string): void {
     const player = this.#here.get(nameOf(projectId, sub))
     if (!player) return
@@ -145,13 +145,13 @@ export class Players {
     void this.refresh()
   }
 
-  /** Messages may be missed: every record is read again. */
+  /** Change notices may be lost: reads every record again. */
   newsMissed(): void {
     for (const player of this.#here.values()) this.#stale.add(player)
     void this.refresh()
   }
 
-  /** Reads the records that may have changed. To be called about once a second: the store may not have answered. */
+  /** Reads the records that may have changed. To be called about once a second, because the store may not have answered before. */
   async refresh(): Promise<void> {
     if (this.#reading) return
     this.#reading = true
@@ -177,7 +177,7 @@ export class Players {
     }
   }
 
-  /** Reads the records of players. Those that cannot be decoded are logged and stay as they were; returns an error for each. */
+  /** Reads the records of players. A record that cannot be decoded is logged and keeps its old value. Returns an error for each. */
   async #read(players: readonly Player[]): Promise<Error[]> {
     const asks = players.map((player) => ++player.asked)
     const found = await this.#records.read(players.map(({ projectId, sub }) => playerKey(projectId, sub)))

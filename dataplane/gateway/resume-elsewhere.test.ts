@@ -7,8 +7,8 @@ beforeEach(async () => {
 })
 afterEach(() => pair.close())
 
-describe('a session that lost its socket, at another node', () => {
-  it('is known there alone, and its first node tells the rooms nothing, then or later', async () => {
+describe('a session that lost its connection, at another node', () => {
+  it('exists only there, and its first node sends the rooms nothing, then or later', async () => {
     const { client, welcome, snapshot } = await pair.a.join()
     await pair.owner.lose(client)
     const again = await pair.b.resume(welcome, [snapshot])
@@ -22,7 +22,7 @@ describe('a session that lost its socket, at another node', () => {
     expect(pair.owner.of('detach')).toHaveLength(1)
   })
 
-  it('keeps its token, rooms and key: each node holds it to what it may', async () => {
+  it('keeps its token, rooms and key, and each node enforces them', async () => {
     const token = await pair.a.token({ rooms: ['arena:one'], sub: 'eve' })
     const { client, welcome, snapshot } = await pair.a.join('one', token)
     client.ws.terminate()
@@ -33,11 +33,11 @@ describe('a session that lost its socket, at another node', () => {
     expect([...pair.b.gateway.describeSessions().items]).toMatchObject([{ sub: 'eve', key_id: 'key_a' }])
   })
 
-  it('leaves a room that it does not name, and of which its client is known to know', async () => {
+  it('leaves a room that it does not name, if its client is known to have the answer to the join', async () => {
     const { client, welcome, joined } = await pair.a.join()
     client.send({ t: 'message', room_id: joined.room_id, type: 'count', data: 1 })
     await client.next('state.patch')
-    // The record is written again with the next join.
+    // The next join writes the record again.
     client.send({ t: 'join', request_id: 2, room_type: 'arena', options: { key: 'two' } })
     await client.next('joined')
     await pair.owner.lose(client)
@@ -47,7 +47,7 @@ describe('a session that lost its socket, at another node', () => {
   })
 
   describe('whose join was never answered', () => {
-    /** The owner has the seat, or (`asked`) only the question for it; the client has no answer. */
+    /** The owner has the seat, or (`asked`) only the join. The client has no answer. */
     const unanswered = async (how: 'seated' | 'asked') => {
       const { client, welcome, snapshot } = await pair.a.join()
       pair.owner.silent.add('join')
@@ -74,7 +74,7 @@ describe('a session that lost its socket, at another node', () => {
       await again.next('state.patch', ({ room_id: roomId }) => roomId === 'arena:two')
     })
 
-    it('gets another seat by another join, and gives the first up', async () => {
+    it('gets another seat by another join, and leaves the first', async () => {
       const { again, memberId } = await unanswered('seated')
       again.send(join(3))
       const { member_id: second } = await again.next('joined')
@@ -82,7 +82,7 @@ describe('a session that lost its socket, at another node', () => {
       expect(pair.owner.of('leave')).toMatchObject([{ member_id: memberId, reason: 'left' }])
     })
 
-    it('leaves it when the client has not asked again within 5 s, and is not in the room until then', async () => {
+    it('leaves it if the client has not repeated the join within 5 s, and is not in the room until then', async () => {
       const { again, memberId } = await unanswered('seated')
       again.send({ t: 'message', room_id: 'arena:two', type: 'count', data: 1, ref: 3, settled: 0 })
       expect(await again.next('error')).toMatchObject({ code: 'not_in_room', ref: 3 })
@@ -103,7 +103,7 @@ describe('a session that lost its socket, at another node', () => {
     })
   })
 
-  describe('hears how a seat has ended', () => {
+  describe('is notified how a seat has ended', () => {
     const KICKED = { epoch: 1, seq: 2, reason: 'kicked', message: 'no manners' } as const
     const farewell = (roomId: string, memberId: string) => ({
       ...{ t: 'member', room_id: roomId, member_id: memberId, sub: 'ada', status: 'left' },
@@ -111,7 +111,7 @@ describe('a session that lost its socket, at another node', () => {
     })
 
     it.each(['known', 'not known'])(
-      'when its connection was lost before, and that was %s to its node',
+      'if its connection was lost before, which was %s to its node',
       async (when) => {
         const { client, welcome, snapshot, joined } = await pair.a.join()
         const { room_id: roomId, member_id: memberId } = joined
@@ -136,7 +136,7 @@ describe('a session that lost its socket, at another node', () => {
           expect(await again.next('member')).toEqual(told)
           again.ws.terminate()
         }
-        // One that knows does not ask.
+        // A client that knows of the end does not name the room.
         const knows = await pair.a.resume({ session_id, resume_token }, [])
         ;({ session_id, resume_token } = await knows.next('welcome'))
         await knows.roundTrip()
@@ -144,7 +144,7 @@ describe('a session that lost its socket, at another node', () => {
       },
     )
 
-    it('from the owner, when its node died before it could write that down', async () => {
+    it('by the owner, if its node crashed before it could write that down', async () => {
       const { client, welcome, snapshot, joined } = await pair.a.join()
       const told = farewell(joined.room_id, joined.member_id)
       await pair.owner.lose(client)
@@ -158,7 +158,7 @@ describe('a session that lost its socket, at another node', () => {
       expect(await again.next('member')).toEqual(told)
     })
 
-    it('of at most 16 rooms, the latest, and of none that it has joined again', async () => {
+    it('of at most 16 rooms, the latest ones, and of none that it has joined again', async () => {
       const { client, welcome } = await pair.a.hello()
       const positions = []
       for (let i = 1; i <= 18; i++) {
@@ -184,7 +184,7 @@ describe('a session that lost its socket, at another node', () => {
     })
   })
 
-  it('can move on and back, and news of an earlier move that comes late does no harm', async () => {
+  it('can move away and back, and a late message about an earlier move does no harm', async () => {
     const { client, welcome, snapshot } = await pair.a.join()
     await pair.owner.lose(client)
     pair.deaf = true
@@ -197,24 +197,24 @@ describe('a session that lost its socket, at another node', () => {
     await third.roundTrip()
   })
 
-  describe('has what it had left of its rate, and no fresh one', () => {
+  describe('has its remaining rate, and not a full one', () => {
     const flood = (client: TestClient, count: number): void => {
       for (let at = 0; at < count; at++) client.send({ t: 'ping', at })
     }
-    /** How many of `count` messages pass. */
+    /** Returns how many of `count` messages pass. */
     const passing = async (client: TestClient, count: number): Promise<number> => {
       const before = client.received.length
       const answers = (t: 'pong' | 'error'): number =>
         client.received.slice(before).filter((answer) => answer.t === t).length
       flood(client, count)
-      // Those behind the first that does not pass wait unread.
+      // Messages behind the first that does not pass wait unread.
       await expect.poll(() => answers('pong') === count || answers('error') > 0).toBe(true)
       return answers('pong')
     }
 
-    it('when its connection was lost', async () => {
+    it('after its connection was lost', async () => {
       const { client, welcome, snapshot } = await pair.a.join()
-      // The join was one of the 240 that may come at once.
+      // The join was one of the 240 messages of a burst.
       expect(await passing(client, 200)).toBe(200)
       await pair.owner.lose(client)
       const again = await pair.b.resume(welcome, [snapshot])
@@ -222,9 +222,9 @@ describe('a session that lost its socket, at another node', () => {
       expect(await passing(again, 50)).toBe(39)
     })
 
-    it('while it was away, it has regained as much as in any other time', async () => {
+    it('and has regained rate for the time without a connection', async () => {
       const { client, welcome, snapshot } = await pair.a.join()
-      // All that it may send, and not one more: the end of a connection that is not read is heard of later.
+      // All that it may send, and not one more: the end of a connection that is not read is noticed later.
       expect(await passing(client, 239)).toBe(239)
       await pair.owner.lose(client)
       pair.clock.advance(1000)
@@ -233,7 +233,7 @@ describe('a session that lost its socket, at another node', () => {
       expect(await passing(again, 200)).toBe(120)
     })
 
-    it('when it goes to and fro between nodes with its connection still there', async () => {
+    it('also if it moves back and forth between nodes while connected', async () => {
       const { client, welcome, snapshot } = await pair.a.join()
       expect(await passing(client, 300)).toBe(239)
       let token = welcome
@@ -248,20 +248,20 @@ describe('a session that lost its socket, at another node', () => {
     })
   })
 
-  it('can come back for as long as the resume time, and no longer', async () => {
+  it('can be resumed until the resume time has passed', async () => {
     const first = await pair.a.join()
     const second = await pair.a.join()
     first.client.ws.terminate()
     second.client.ws.terminate()
     await expect.poll(() => pair.a.gateway.connections).toBe(0)
-    // Only the record counts for a node that never saw the session.
+    // A node that never had the session knows only the record.
     await pair.pass(59_000)
     await (await pair.b.resume(first.welcome, [first.snapshot])).next('welcome')
     await pair.pass(1000)
     await expectClose(await pair.b.resume(second.welcome), 'resume_failed', /no such session/)
   })
 
-  it('can come back with a fresh token in force that its first node took', async () => {
+  it('can be resumed with a fresh token that its first node accepted', async () => {
     const { client, welcome, snapshot } = await pair.a.join('one', await pair.a.token({}, 15_000))
     client.send({ t: 'token', token: await pair.a.token({}, 300_000) }, { t: 'token', token: 'rubbish' })
     await client.next('error')
@@ -274,10 +274,10 @@ describe('a session that lost its socket, at another node', () => {
   })
 })
 
-describe('a node that ends without a word', () => {
-  it('leaves its sessions to be resumed elsewhere, for at least the resume time', async () => {
+describe('a node that crashes', () => {
+  it('leaves its sessions to other nodes, for at least the resume time', async () => {
     const { client, welcome, snapshot } = await pair.a.join()
-    // Connected for so long that the record was written again several times.
+    // Connected for so long that the record was written several times.
     for (let minute = 0; minute < 4; minute++) {
       await pair.pass(60_000, 1000)
       await client.roundTrip()
@@ -291,8 +291,8 @@ describe('a node that ends without a word', () => {
   })
 })
 
-describe('a session that is taken while it has a socket', () => {
-  it('leaves no member behind at its first node, should it never get to its rooms from the second', async () => {
+describe('a session that is taken while it has a connection', () => {
+  it('leaves no member behind from its first node, if the second node cannot attach it to its rooms', async () => {
     const { client, welcome, joined, snapshot } = await pair.a.join()
     pair.owner.silent.add('join').add('leave')
     const asked = pair.owner.next('join')
@@ -301,16 +301,16 @@ describe('a session that is taken while it has a socket', () => {
     const told = pair.owner.next('detach')
     await pair.b.resume(welcome, [snapshot])
     expect(await told).toMatchObject({ member_id: joined.member_id })
-    // Behind the join, should that still be on its way: the seat is given up in time, or taken by the second node.
+    // Behind the join, which may still be under way: the seat is left in time, or taken by the second node.
     const detached = expect.objectContaining({ member_id: memberId, moves: true })
     await expect.poll(() => pair.owner.of('detach')).toContainEqual(detached)
     expect(pair.owner.of('leave')).toEqual([])
-    // Whose attach counts when the two come in the wrong order.
+    // The attach wins if the two arrive in the wrong order.
     expect(pair.owner.of('join').map(({ turn }) => turn)).toEqual([0, 0])
     await expect.poll(() => pair.owner.of('attach')).toMatchObject([{ edge: 'node_b', turn: 1 }])
   })
 
-  it('loses that one to the newer', async () => {
+  it('loses that connection to the newer one', async () => {
     const { client, welcome, snapshot } = await pair.a.join()
     const newer = await pair.b.resume(welcome, [snapshot])
     await newer.next('welcome')
@@ -321,13 +321,13 @@ describe('a session that is taken while it has a socket', () => {
     expect(pair.owner.of('leave')).toEqual([])
   })
 
-  it('is found out by the next write of its record when the news was lost', async () => {
+  it('is detected by the next write of its record if the message was lost', async () => {
     pair.deaf = true
     const { client, welcome, snapshot } = await pair.a.join()
     const newer = await pair.b.resume(welcome, [snapshot])
     await newer.next('welcome')
     await client.roundTrip()
-    // Joining writes it; so does time.
+    // A join writes the record; so does time.
     client.send({ t: 'join', request_id: 2, room_type: 'arena', options: { key: 'two' } })
     await expectClose(client, 'session_taken_over', /newer connection/)
     expect(pair.owner.of('join')).toHaveLength(1)
@@ -339,7 +339,7 @@ describe('a session that is taken while it has a socket', () => {
     await again.roundTrip()
   })
 
-  it('is not ended by the goodbye of the connection that lost it', async () => {
+  it('is not ended by the goodbye of its former connection', async () => {
     pair.deaf = true
     const { client, welcome, snapshot } = await pair.a.join()
     const newer = await pair.b.resume(welcome, [snapshot])
@@ -354,7 +354,7 @@ describe('a session that is taken while it has a socket', () => {
 })
 
 describe('a resume that fails half-way', () => {
-  /** Another client with the same token, when node_b has looked at its hello. */
+  /** Another client with the same token, after node_b has read its hello. */
   async function retry(welcome: { session_id: string; resume_token: string }): Promise<TestClient> {
     const { reads } = pair.records
     const client = await pair.b.resume(welcome)
@@ -362,7 +362,7 @@ describe('a resume that fails half-way', () => {
     return client
   }
 
-  it('can be tried again at once with the same token when the node knows that the client is gone', async () => {
+  it('can be repeated immediately with the same token when the node knows that the client is gone', async () => {
     const { client, welcome, snapshot } = await pair.a.join()
     await pair.owner.lose(client)
     pair.owner.silent.add('attach')
@@ -374,7 +374,7 @@ describe('a resume that fails half-way', () => {
     await (await pair.b.resume(welcome, [snapshot])).next('welcome')
   })
 
-  it('can be tried again by a page that was reloaded before it read its welcome, though its browser had read it', async () => {
+  it('can be repeated by a page that was reloaded before it read its welcome, although its browser had read it', async () => {
     const { client, welcome, snapshot } = await pair.a.join()
     await pair.owner.lose(client)
     const page = await pair.a.resume(welcome, [snapshot])
@@ -384,7 +384,7 @@ describe('a resume that fails half-way', () => {
     await (await pair.b.resume(welcome, [snapshot])).next('welcome')
   })
 
-  it('can be tried again when the node itself has ended', async () => {
+  it('can be repeated after its node has ended', async () => {
     const { client, welcome, snapshot } = await pair.a.join()
     await pair.owner.lose(client)
     pair.owner.silent.add('attach')
@@ -400,7 +400,7 @@ describe('a resume that fails half-way', () => {
     await third.next('welcome')
   })
 
-  it('cannot be tried again once a silent client has answered a regular ping', async () => {
+  it('cannot be repeated after a silent client has answered a regular ping', async () => {
     const { client, welcome, snapshot } = await pair.a.join()
     await pair.owner.lose(client)
     const silent = await pair.a.resume(welcome, [snapshot])
@@ -412,10 +412,10 @@ describe('a resume that fails half-way', () => {
     await pair.meanwhile(expectClose(late, 'session_taken_over', /used already/))
   })
 
-  it('is given up when nothing is heard of the client for five seconds', async () => {
+  it('is replaced by another client with the token if its client sends nothing for 5 s', async () => {
     const { client, welcome } = await pair.a.join()
     await pair.owner.lose(client)
-    // Its welcome goes out into a network that is gone, and no one notices.
+    // Its welcome is sent into a broken network, without an error.
     const second = await pair.a.resume(welcome)
     second.ws.pause()
     await expect.poll(() => [pair.a.gateway.connections, pair.a.gateway.pending]).toEqual([1, 0])
@@ -437,7 +437,7 @@ describe('a resume token', () => {
     { ...welcome, session_id: `${welcome.session_id}:x` },
   ]
 
-  it('costs no read of the store when it, or its session, has not the form of one', async () => {
+  it('costs no read of the store if it, or its session id, does not have the right form', async () => {
     const { welcome } = await pair.a.hello()
     const { reads } = pair.records
     for (const wrong of bad(welcome))
@@ -445,7 +445,7 @@ describe('a resume token', () => {
     expect(pair.records.reads).toBe(reads)
   })
 
-  it('costs one read of the store when it is wrong', async () => {
+  it('costs one read of the store if it is wrong', async () => {
     const { welcome } = await pair.a.hello()
     const { reads } = pair.records
     const wrong = { ...welcome, resume_token: 'x'.repeat(32) }
@@ -454,7 +454,7 @@ describe('a resume token', () => {
     expect(pair.records.reads - reads).toBe(20)
   })
 
-  it('that was used is waited for by one connection, which reads ever less often; others read once', async () => {
+  it('that was used has at most one waiting connection, which reads less and less often; others read once', async () => {
     const { client, welcome } = await pair.a.join()
     await pair.owner.lose(client)
     const holder = await pair.a.resume(welcome)
@@ -472,7 +472,7 @@ describe('a resume token', () => {
   })
 })
 
-/** The last `welcome` a client got. */
+/** The last `welcome` that a client got. */
 function newestWelcome(client: TestClient) {
   const welcome = client.received.findLast((message) => message.t === 'welcome')
   if (welcome?.t !== 'welcome') throw new Error('the client was never welcome')

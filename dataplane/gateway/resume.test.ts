@@ -19,7 +19,7 @@ import { Sessions } from './sessions.ts'
 
 let test: TestGateway
 
-/** What a client got, without what differs from run to run. */
+/** The frames that a client got, without values that differ between runs. */
 const kinds = (client: TestClient): unknown[] =>
   client.received.map((message) => ('seq' in message ? [message.t, message.seq] : message.t))
 
@@ -29,8 +29,8 @@ describe('at one node', () => {
   })
   afterEach(() => test.close())
 
-  describe('a session that lost its socket', () => {
-    it('gets no room frame before welcome, and misses none that comes while its rooms have not answered', async () => {
+  describe('a session that lost its connection', () => {
+    it('gets no room frame before welcome, and misses none while its rooms have not answered', async () => {
       const one = await test.join('one')
       one.client.send({ t: 'join', request_id: 2, room_type: 'arena', options: { key: 'two' } })
       const two = await one.client.next('state.snapshot')
@@ -41,7 +41,7 @@ describe('at one node', () => {
       const again = await test.resume(one.welcome, [one.snapshot, two])
       await attaching
       const [first, second] = test.owner.of('attach')
-      // Not attached yet: what happens now is among what was missed.
+      // Not attached yet: updates of this time are among the missed ones.
       test.owner.room('one').flush({ state: { count: 2 }, events: [['hit', 2]] })
       test.owner.answer(first!)
       // Only one of its rooms has answered.
@@ -59,7 +59,7 @@ describe('at one node', () => {
       ])
     })
 
-    it('ends with a goodbye that comes before welcome, also when the client closes the socket at once', async () => {
+    it('ends with a goodbye that arrives before welcome, also if the client closes the socket immediately', async () => {
       const { client, welcome, snapshot, joined } = await test.join()
       await test.owner.lose(client)
       const gone = test.owner.next('leave')
@@ -70,7 +70,7 @@ describe('at one node', () => {
       await expectClose(await test.resume(welcome), 'resume_failed', /no such session/)
     })
 
-    it('is welcomed before any owner has answered, and gets the frames when it does', async () => {
+    it('gets welcome before any owner has answered, and the frames when the owner answers', async () => {
       const { client, welcome, snapshot } = await test.join()
       await test.owner.lose(client)
       test.owner.silent.add('attach')
@@ -79,13 +79,13 @@ describe('at one node', () => {
       await attaching
       await again.next('welcome')
       test.clock.advance(3000)
-      // Asked again in the meantime; one answer is enough.
+      // The edge repeats its question; one answer is enough.
       test.owner.answer(test.owner.of('attach').at(-1)!)
       test.owner.room('one').flush({ state: { count: 5 } })
       expect(await again.next('state.patch')).toMatchObject({ seq: 2 })
     })
 
-    it.each([1000, 1001, 4000])('can come back after its client closed with %i', async (code) => {
+    it.each([1000, 1001, 4000])('can be resumed after its client closed with %i', async (code) => {
       const { client, welcome, snapshot } = await test.join()
       const detached = test.owner.next('detach')
       client.ws.close(code)
@@ -94,7 +94,7 @@ describe('at one node', () => {
       expect(await again.next('welcome')).toMatchObject({ resumed: true })
     })
 
-    it('cannot come back after a goodbye: its members leave, and the socket closes with 1000', async () => {
+    it('cannot be resumed after a goodbye: its members leave, and the socket closes with 1000', async () => {
       const { client, welcome, joined } = await test.join()
       const left = test.owner.next('leave')
       client.send({ t: 'goodbye' })
@@ -103,7 +103,7 @@ describe('at one node', () => {
       await expectClose(await test.resume(welcome, []), 'resume_failed', /no such session/)
     })
 
-    it('can come back with the same token when it was lost before welcome; only the last attach counts', async () => {
+    it('can be resumed with the same token if it was lost before welcome, and only the last attach counts', async () => {
       const { client, welcome, snapshot } = await test.join()
       await test.owner.lose(client)
       const room = test.owner.room('one')
@@ -117,7 +117,7 @@ describe('at one node', () => {
       const third = await test.resume(welcome, [snapshot])
       await attaching
 
-      // The owner comes to the first attach, the loss, and the second attach only now, and the room goes on meanwhile.
+      // The owner handles the first attach, the detach and the second attach only now, while the room has continued.
       const [before, last] = test.owner.of('attach')
       test.owner.answer(before!)
       room.flush({ state: { count: 2 }, events: [['hit', 2]] })
@@ -137,7 +137,7 @@ describe('at one node', () => {
   })
 
   describe('a resume token', () => {
-    it('is good while control is away, when the key was good lately', async () => {
+    it('is valid while control is unavailable, if the key was valid lately', async () => {
       const { client, welcome } = await test.join()
       await test.owner.lose(client)
       test.control.down = true
@@ -155,16 +155,16 @@ const CLAIMS = {
   expires_at: '2026-01-01T01:00:00.000Z',
 }
 
-/** What became of a claimant: let in (and told so), told to go, or told to come again. */
+/** Result of a claimant: admitted (and welcomed), rejected for good, or asked to try again. */
 type Outcome = 'welcome' | 'session_taken_over' | 'resume_failed' | 'overloaded' | 'lost'
 
-/** A session whose client is away, two nodes, and a store whose answers take their time. */
+/** A session whose client is disconnected, two nodes, and a store with slow answers. */
 class Race {
   readonly clock = new FakeClock()
   readonly random: SeededRandom
   readonly records: TestRecords
   readonly store: SessionStore
-  /** Who has been welcome, in order. */
+  /** The welcomed claimants, in order. */
   readonly welcomes: string[] = []
   #token = ''
 
@@ -191,7 +191,7 @@ class Race {
     this.records.delayMs = 20
   }
 
-  /** One client with the session's token at one node: comes at a random moment, and says that it has its `welcome` a while after it. */
+  /** One client with the session’s token at one node: connects at a random time, and confirms its `welcome` a while later. */
   async claim(nodeId: string, lateMs = 30): Promise<Outcome> {
     const { random } = this
     await this.wait(random.float() * lateMs)
@@ -205,7 +205,7 @@ class Race {
     if (!admitted) return 'lost'
     if ('close' in admitted) return admitted.close as Outcome
     const { session } = admitted
-    // The rooms answer, the client is welcome, and its receipt comes back.
+    // The rooms answer, the client gets its welcome, and its confirmation arrives.
     await this.wait(random.float() * 2000)
     this.welcomes.push(nodeId)
     await this.wait(random.float() * 200)
@@ -226,7 +226,7 @@ class Race {
     return new Promise((resolve) => void this.clock.schedule(ms, resolve))
   }
 
-  /** Lets time pass until all have come to an end. */
+  /** Lets time pass until all claimants have finished. */
   async run<T>(claims: readonly Promise<T>[]): Promise<T[]> {
     let over = false
     const all = Promise.all(claims).finally(() => {
@@ -251,7 +251,7 @@ async function race(seed: number, faults: (race: Race) => readonly Promise<unkno
 }
 
 describe('two resumes with one token at two nodes', () => {
-  it('let exactly one in and tell the other that it was taken over, whatever the order of reads and writes', async () => {
+  it('admit exactly one client and reject the other as taken over, whatever the order of reads and writes', async () => {
     const winners = new Set<string>()
     for (const seed of SEEDS) {
       const { race: done, outcomes } = await race(seed)
@@ -265,7 +265,7 @@ describe('two resumes with one token at two nodes', () => {
     expect([...winners].sort()).toEqual(['node_a', 'node_b'])
   })
 
-  it('let at most one in when answers of the store are lost, and no one is locked out', async () => {
+  it('admit at most one client if answers of the store are lost, and no client is locked out', async () => {
     const seen = new Set<Outcome>()
     for (const seed of SEEDS) {
       const faults = (race: Race): Promise<unknown>[] => [
@@ -281,7 +281,7 @@ describe('two resumes with one token at two nodes', () => {
       const { race: done, outcomes } = await race(seed, faults)
       expect({ seed, fits: done.welcomes.length <= 1 }).toEqual({ seed, fits: true })
       if (done.welcomes.length === 0) {
-        // Both were told to come again, and so they do.
+        // Both were asked to try again, and do so.
         expect({ seed, outcomes }).toEqual({ seed, outcomes: ['overloaded', 'overloaded'] })
         const [outcome] = await done.run([done.claim('node_b')])
         expect({ seed, outcome }).toEqual({ seed, outcome: 'welcome' })

@@ -35,7 +35,7 @@ const openFrom = (...addresses: string[]): Promise<TestClient[]> =>
   )
 const isOpen = ({ ws }: TestClient): boolean => ws.readyState === WebSocket.OPEN
 
-/** A client whose hello is never answered, since control does not say what it thinks of the token. */
+/** A client whose hello is never answered, because control does not answer about its token. */
 async function unanswered(options = {}): Promise<TestClient> {
   test.control.held = new Promise((resolve) => {
     answer = resolve
@@ -49,7 +49,7 @@ async function unanswered(options = {}): Promise<TestClient> {
 describe('origins', () => {
   beforeEach(() => start({ allowedOrigins: ['https://game.example'] }))
 
-  it('that are not allowed get a 403', async () => {
+  it('that are not allowed get status 403', async () => {
     const ws = new WebSocket(test.url, { origin: 'https://evil.example' })
     ws.on('error', () => {})
     const [, response] = await once(ws, 'unexpected-response')
@@ -82,21 +82,21 @@ describe('origins', () => {
     expect(logged).toHaveLength(2)
   })
 
-  it('are compared as browsers send them, however they are written in the configuration', async () => {
+  it('are compared in the form that browsers send, however the configuration writes them', async () => {
     await test.close()
     await start({ allowedOrigins: ['HTTPS://Game.Example:443', 'https://*.play.example'] })
     for (const origin of ['https://game.example', 'https://a.play.example']) await test.open([], { origin })
   })
 
-  it('that are allowed, and clients without one, may connect', async () => {
+  it('that are allowed, and clients without an origin, may connect', async () => {
     const browser = await test.open([], { origin: 'https://game.example' })
     const native = await test.open()
     expect([browser.ws.readyState, native.ws.readyState]).toEqual([WebSocket.OPEN, WebSocket.OPEN])
   })
 })
 
-describe('websockets that one address opens', () => {
-  /** The status that the upgrade of a client from this address is answered with. */
+describe('websockets from one address', () => {
+  /** Returns the status of the upgrade of a client from this address. */
   const upgrade = async (forwardedFor?: string): Promise<number> => {
     const headers = forwardedFor === undefined ? {} : { 'x-forwarded-for': forwardedFor }
     const ws = new WebSocket(test.url, { headers })
@@ -115,7 +115,7 @@ describe('websockets that one address opens', () => {
   const startCounting = (options: Partial<GatewayOptions> = {}): Promise<void> =>
     start({ connectionsPerSecondPerAddress: 1, ...options })
 
-  it('are so many in a second, behind a load balancer that names the address', async () => {
+  it('are limited per second, behind a load balancer that names the address', async () => {
     await startCounting()
     expect(await upgrades(11, '203.0.113.7')).toEqual([...Array(10).fill(101), 429])
     expect(await upgrade('203.0.113.8')).toBe(101)
@@ -123,7 +123,7 @@ describe('websockets that one address opens', () => {
     expect(await upgrades(2, '203.0.113.7')).toEqual([101, 429])
   })
 
-  it('are not counted behind one that names none: it would be all players together', async () => {
+  it('are not counted behind a load balancer that names no address, because it would stand for all players', async () => {
     await startCounting()
     expect(await upgrades(15)).toEqual(Array(15).fill(101))
   })
@@ -134,10 +134,10 @@ describe('websockets that one address opens', () => {
   })
 })
 
-describe('a crowd that comes at once', () => {
+describe('a burst of new clients', () => {
   const CROWD = 40
 
-  /** How much a count grew in each turn of the event loop, until it has grown by the whole crowd. */
+  /** Returns how much a count grew in each turn of the event loop, until it has grown by all of them. */
   async function growth(count: () => number): Promise<number[]> {
     const grown: number[] = []
     const all = count() + CROWD
@@ -149,7 +149,7 @@ describe('a crowd that comes at once', () => {
     return grown
   }
 
-  it('is upgraded, and has its hellos looked at, a few in each turn: players are heard in between', async () => {
+  it('is upgraded, and has its hellos handled, a few in each turn: players are read in between', async () => {
     const { records } = memoryStore({ clock: new FakeClock() })
     let looks = 0
     const read: Records['read'] = (key) => {
@@ -186,7 +186,7 @@ describe('an upgrade that is refused', () => {
     `origin: https://evil.example\r\nsec-websocket-version: ${version}\r\n` +
     `sec-websocket-key: ${Buffer.alloc(16).toString('base64')}\r\n\r\n`
 
-  it('is answered with a problem that has the id of the request', async () => {
+  it('gets a problem with the id of the request', async () => {
     await start({ allowedOrigins: ['https://game.example'] })
     const answer = await rawHttp(test.httpUrl, upgrade(13))
     expect(answer).toMatch(/^HTTP\/1\.1 403 /)
@@ -197,14 +197,14 @@ describe('an upgrade that is refused', () => {
     })
   })
 
-  it('is answered with the version that is spoken, if it asks for another', async () => {
+  it('gets the supported version, if it asks for another', async () => {
     await start()
     const answer = await rawHttp(test.httpUrl, upgrade(99))
     expect(answer).toContain('sec-websocket-version: 13\r\n')
     expect(problemIn(answer)).toMatchObject({ code: 'invalid_request', request_id: 'of-the-caller' })
   })
 
-  it('is answered with a problem also when its headers are too large, and counted', async () => {
+  it('gets a problem also if its headers are too large, and is counted', async () => {
     const registry = new Registry()
     test = await TestGateway.start({}, { metrics: registerMetrics(registry, GATEWAY_METRICS) })
     const answer = await rawHttp(
@@ -216,7 +216,7 @@ describe('an upgrade that is refused', () => {
   })
 })
 
-it('counts the connections that it refuses since the process can open no more files', async () => {
+it('counts the connections that it refuses because the process cannot open more files', async () => {
   const registry = new Registry()
   test = await TestGateway.start(
     {},
@@ -228,7 +228,7 @@ it('counts the connections that it refuses since the process can open no more fi
 })
 
 describe('a plain HTTP request', () => {
-  it('is told that this is a websocket port', async () => {
+  it('gets status 426, with the name of the subprotocol', async () => {
     await start()
     const response = await fetch(test.httpUrl)
     expect(response.status).toBe(426)
@@ -243,7 +243,7 @@ describe('a plain HTTP request', () => {
 })
 
 describe('closing', () => {
-  it('says goodbye to every client, and waits for no client that never spoke', async () => {
+  it('says goodbye to every client, and does not wait for silent connections', async () => {
     await start()
     const client = await test.open()
     const silent = connect(Number(new URL(test.httpUrl).port), '127.0.0.1')
@@ -256,7 +256,7 @@ describe('closing', () => {
 })
 
 describe('connections without a session', () => {
-  it('that say nothing keep no one out: at the bound the oldest makes room', async () => {
+  it('that are silent block no other client: at the bound the oldest is destroyed', async () => {
     await start({ maxPendingConnections: 3 })
     const silent = await openFrom('203.0.113.1', '203.0.113.2', '203.0.113.3')
     await (await test.hello()).client.roundTrip()
@@ -265,7 +265,7 @@ describe('connections without a session', () => {
     expect(test.gateway.pending).toBe(2)
   })
 
-  it('that have said hello make no room: the newcomer is refused, and is let in later', async () => {
+  it('that have sent hello stay: a new one is refused, and accepted later', async () => {
     await start({ maxPendingConnections: 1 })
     const first = await unanswered()
     const refused = new WebSocket(test.url)
@@ -283,7 +283,7 @@ describe('connections without a session', () => {
     await Promise.all(players.map(({ client }) => client.roundTrip()))
   })
 
-  it('of one address have a bound of their own, which is no one else’s', async () => {
+  it('of one address have a separate bound, which affects no other address', async () => {
     await start({ maxPendingConnectionsPerAddress: 2 })
     const other = await openFrom('203.0.113.7')
     const flood = await openFrom('203.0.113.8', '203.0.113.8', '203.0.113.8')
@@ -291,7 +291,7 @@ describe('connections without a session', () => {
     expect([...other, ...flood].map(isOpen)).toEqual([true, false, true, true])
   })
 
-  it('of one address are refused with 429 when all of them have said hello', async () => {
+  it('of one address are refused with 429 if all of them have sent hello', async () => {
     await start({ maxPendingConnectionsPerAddress: 1 })
     await unanswered(from('203.0.113.7'))
     const refused = new WebSocket(test.url, from('203.0.113.7'))
@@ -302,7 +302,7 @@ describe('connections without a session', () => {
     await openFrom('203.0.113.8')
   })
 
-  it('are of the address they come from, whatever a client that is no trusted proxy says', async () => {
+  it('count for the address that they come from, whatever a client that is not a trusted proxy says', async () => {
     await start({ maxPendingConnectionsPerAddress: 2, trustedProxies: ['10.0.0.0/8'] })
     const flood = await openFrom('203.0.113.1', '203.0.113.2', '203.0.113.3')
     await flood[0]!.closed
@@ -317,7 +317,7 @@ describe('connections without a session', () => {
 })
 
 describe('connections in all', () => {
-  it('are as many as there may be sessions and connections without one', async () => {
+  it('are limited to the sum of the allowed sessions and connections without one', async () => {
     await start({ maxSessions: 2, maxPendingConnections: 1 })
     const players = [await test.hello(), await test.hello()]
     await openFrom('203.0.113.1')
@@ -329,7 +329,7 @@ describe('connections in all', () => {
 
 const proxies = new TrustedProxies(['10.0.0.0/8', '192.0.2.1', '2001:db8:1::/48', '::1'])
 
-describe('where a connection comes from', () => {
+describe('the address of a client', () => {
   it.each([
     ['a peer that is no proxy', '203.0.113.7', undefined, '203.0.113.7'],
     ['its header is not believed', '203.0.113.7', '198.51.100.1', '203.0.113.7'],
@@ -350,7 +350,7 @@ describe('where a connection comes from', () => {
     expect(proxies.clientOf(peer, header)).toBe(address)
   })
 
-  it('is behind a peer in a private network, where those are trusted', () => {
+  it('is behind a peer in a private network, if those are trusted', () => {
     const local = new TrustedProxies(['private', '203.0.113.0/24'])
     for (const peer of [
       '127.0.0.1',
@@ -370,13 +370,13 @@ describe('where a connection comes from', () => {
     ['a proxy names proxies alone', '10.0.0.1', '10.1.2.3'],
     ['a proxy names no address', '10.0.0.1', 'unknown'],
     ['the peer has gone', undefined, '203.0.113.7'],
-  ])('is not known where %s', (_, peer, header) => {
+  ])('is unknown if %s', (_, peer, header) => {
     expect(proxies.clientOf(peer, header)).toBeUndefined()
   })
 })
 
-describe('handshakes that wait', () => {
-  it('are carried on some at a time, those of resumes first, and one of the others in each turn all the same', () => {
+describe('queued handshakes', () => {
+  it('run a few at a time, those of resumes first, and one of the others in each turn', () => {
     const turns: (() => void)[] = []
     const done: string[] = []
     const queue = new HandshakeQueue(4, (turn) => turns.push(turn))
@@ -395,7 +395,7 @@ describe('handshakes that wait', () => {
     expect(queue.size).toBe(0)
   })
 
-  it('go on behind one that fails', () => {
+  it('continue behind one that fails', () => {
     const turns: (() => void)[] = []
     const done: string[] = []
     const queue = new HandshakeQueue(1, (turn) => turns.push(turn))

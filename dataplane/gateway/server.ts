@@ -11,18 +11,18 @@ import { type Rate, RateLimit, RateLimits } from '../../shared/rate-limit.ts'
 import { ServerSocket } from './connection.ts'
 import type { GatewayContext } from './context.ts'
 
-/** So many seconds' worth of websockets of one address may come at once: after an outage all players of a school or a mobile network do. */
+/** Burst of an address, in seconds of its connection rate. After an outage, all players of a school or a mobile network reconnect together. */
 const BURST_SECONDS = 10
 
 /**
- * How many handshakes are carried one step further in one turn of the event loop. A step, an upgrade or the work on a hello, takes some
- * 0.2 ms, and a flood brings hundreds of them at once.
+ * Number of handshake steps in one turn of the event loop. A step is an upgrade or the work on a hello. It takes about 0.2 ms, and a flood brings
+ * hundreds of them at the same time.
  */
 export const HANDSHAKE_STEPS_PER_TURN = 4
 
 /**
- * Runs work in its order, so many pieces in one turn of the event loop. Between the turns all sockets are read: who plays does not wait
- * behind those who come.
+ * Runs work in order, a limited number of pieces in one turn of the event loop. All sockets are read between the turns, so that connected players
+ * do not wait behind new ones.
  */
 export class HandshakeQueue {
   readonly #perTurn: number
@@ -30,18 +30,18 @@ export class HandshakeQueue {
   readonly #urgent: (() => void)[] = []
   readonly #waiting: (() => void)[] = []
 
-  /** `defer`: runs a callback in the next turn, behind the reading of sockets. */
+  /** `defer`: runs a callback in the next turn, after the reading of sockets. */
   constructor(perTurn: number, defer: (turn: () => void) => void = setImmediate) {
     this.#perTurn = perTurn
     this.#defer = defer
   }
 
-  /** How many pieces wait. */
+  /** Number of queued pieces. */
   get size(): number {
     return this.#urgent.length + this.#waiting.length
   }
 
-  /** `urgent`: before all that is not, of which one piece is run in each turn all the same. */
+  /** `urgent`: before all other work. One other piece still runs in each turn. */
   add(work: () => void, { urgent = false } = {}): void {
     const first = this.size === 0
     const queue = urgent ? this.#urgent : this.#waiting
@@ -58,23 +58,23 @@ export class HandshakeQueue {
   }
 }
 
-/** Refused origins are counted, and one in 10 s is logged. */
+/** Refused origins are counted, and at most one in 10 s is logged. */
 const ORIGIN_LOG_RATE: Rate = { perSecond: 0.1, burst: 1 }
 const MAX_LOGGED_ORIGIN = 200
-/** How long a client may take to answer a close frame. */
+/** Time for a client to answer a close frame. */
 const CLOSE_TIMEOUT_MS = 3000
-/** How long a client may take to send a whole HTTP request. */
+/** Time for a client to send a whole HTTP request. */
 const REQUEST_TIMEOUT_MS = 10_000
-/** How often it is looked whether a client takes longer. */
+/** Time between two checks of that timeout. */
 const TIMEOUT_CHECK_MS = 2000
-/** More than one fragment for each so many bytes of a message, beside this many, is a flood of empty ones. */
+/** A message may have one fragment per 1,024 bytes, plus 16. More is a flood of empty fragments. */
 const BYTES_PER_FRAGMENT = 1024
 const SPARE_FRAGMENTS = 16
 
-/** The version of the websocket protocol that `ws` speaks, which RFC 6455 wants in the answer to one that asks for another. */
+/** Version of the websocket protocol that `ws` speaks. RFC 6455 requires it in the answer to a request for another version. */
 const WEBSOCKET_VERSION = { 'sec-websocket-version': '13' }
 
-/** The HTTP server that websockets come in by. */
+/** The HTTP server that accepts websockets. */
 export class GatewayServer {
   readonly #servers: Server[] = []
   readonly #handshakes: HandshakeQueue
@@ -83,7 +83,7 @@ export class GatewayServer {
   readonly #context: GatewayContext
   readonly #accept: (ws: ServerSocket, pending: PendingConnection) => void
   readonly #proxies: TrustedProxies
-  /** Undefined: all are allowed. */
+  /** Undefined: all origins are allowed. */
   readonly #origins: ReadonlySet<string> | undefined
   readonly #originLog: RateLimit
   readonly #rates: RateLimits
@@ -92,8 +92,8 @@ export class GatewayServer {
   #draining = false
 
   /**
-   * `subprotocols`: a client gets the first of its own list that is among these. `handshakes`: where upgrades wait for their turn.
-   * `accept` takes what comes.
+   * `subprotocols`: a client gets the first entry of its own list that is among these. `handshakes`: queue of upgrades. `accept` takes each
+   * new websocket.
    */
   constructor(
     context: GatewayContext,
@@ -143,14 +143,14 @@ export class GatewayServer {
         ),
     )
     const { maxSessions, maxPendingConnections } = options
-    // Of several workers, one that is full would hand what comes to the next without end. @types/node does not know the field yet.
+    // Without it, a full worker would hand each connection to the next one, without end. @types/node does not have the field yet.
     Object.assign(http, { dropMaxConnection: true })
     const configured =
       maxSessions > 0 && maxPendingConnections > 0
         ? maxSessions + maxPendingConnections
         : Number.POSITIVE_INFINITY
     const possible = this.#context.maxConnections ?? Number.POSITIVE_INFINITY
-    // Without a bound the system would drop what it has no descriptors for, and tell no one.
+    // Without a bound, the system would drop connections without a file descriptor, and this process would not notice.
     http.maxConnections = Math.min(configured, possible)
     const dropped = { reason: possible < configured ? 'files' : 'node' } as const
     http.on('clientError', (error, socket) => {
@@ -160,21 +160,21 @@ export class GatewayServer {
     http.on('drop', () => metrics.connectionsDropped.inc(dropped))
     http.on('connection', (socket) => this.#connected(socket))
     http.on('upgrade', (request, socket, head) => {
-      // No function of this request: with it, all of the request would be kept for as long as the socket is open.
+      // A named function instead of a closure: a closure would keep the whole request in memory as long as the socket is open.
       socket.on('error', destroy)
       this.#handshakes.add(() => this.#upgrade(request, socket, head))
     })
     return http
   }
 
-  /** How many sockets have no session yet. */
+  /** Number of sockets without a session. */
   get pending(): number {
     return this.#pending.size
   }
 
   /**
-   * Listens at one more address; `port` 0 picks a free one. Workers of a process share it unless it is `exclusive`. Rejects when the address
-   * cannot be had.
+   * Listens on one more address; `port` 0 picks a free one. Workers of a process share it unless it is `exclusive`. Rejects if the address is not
+   * available.
    */
   listen(host: string, port: number, exclusive = false): Promise<AddressInfo> {
     const http = this.#newServer()
@@ -188,33 +188,33 @@ export class GatewayServer {
     })
   }
 
-  /** Takes the connections that it is given, each with what its client says. */
+  /** Returns a function that takes connections from inside the process. */
   listenInProcess(): (socket: Duplex) => void {
     const http = this.#newServer()
     return (socket) => void http.emit('connection', socket)
   }
 
-  /** Answers every further websocket with 503, so that a load balancer goes on to the next node. */
+  /** Answers every further websocket with 503, so that a load balancer tries the next node. */
   drain(): void {
     this.#draining = true
   }
 
-  /** Takes no more connections; those that have come stay, also without a session. */
+  /** Accepts no more connections. Open ones stay, also without a session. */
   stopListening(): void {
     for (const http of this.#servers) http.close()
   }
 
-  /** Takes no more connections and ends those that are no websocket (yet); resolves when the last one is gone. */
+  /** Accepts no more connections, and ends those that are not websockets (yet). Resolves when the last connection is closed. */
   async close(): Promise<void> {
     const closed = this.#servers.map((http) => new Promise<void>((resolve) => http.close(() => resolve())))
     for (const http of this.#servers) http.closeAllConnections()
     await Promise.all(closed)
   }
 
-  /** A socket that finds no room ends without a word: a load balancer tries the next node then, and a client later. */
+  /** A socket beyond the limits is destroyed without an answer. A load balancer then tries the next node, and a client tries again later. */
   #connected(socket: Socket): void {
     const pending = this.#pending.add(socket)
-    // Of what comes through a trusted proxy the address is known with the header.
+    // For a trusted proxy, the header of the request has the client's address.
     const address = this.#proxies.clientOf(socket.remoteAddress)
     if (!pending || (address !== undefined && !this.#pending.locate(pending, address))) {
       pending?.done()
@@ -231,7 +231,7 @@ export class GatewayServer {
       refuseUpgrade(request, socket, new Problem(code, detail), random)
     const pending = this.#places.get(socket)
     this.#places.delete(socket)
-    // A peer that is not trusted was counted when it connected.
+    // The address of an untrusted peer was counted when it connected.
     const proxied = pending?.address === undefined
     const address = proxied
       ? this.#proxies.clientOf(request.socket.remoteAddress, String(forwardedFor ?? ''))
@@ -257,9 +257,9 @@ export class GatewayServer {
   }
 }
 
-/** What does the websocket handshake on sockets of the HTTP server. */
+/** Creates the server that does the websocket handshake on sockets of the HTTP server. */
 function websocketServer(maxMessageBytes: number, subprotocols: readonly string[]) {
-  // @types/ws does not know closeTimeout yet.
+  // @types/ws does not have closeTimeout yet.
   const newer = { closeTimeout: CLOSE_TIMEOUT_MS }
   return new WebSocketServer({
     ...newer,
@@ -268,10 +268,10 @@ function websocketServer(maxMessageBytes: number, subprotocols: readonly string[
     perMessageDeflate: false,
     maxPayload: maxMessageBytes,
     maxFragments: SPARE_FRAGMENTS + Math.ceil(maxMessageBytes / BYTES_PER_FRAGMENT),
-    // Pings count towards the rate of their session, and are answered within it.
+    // Pings count towards the rate of their session. The connection answers them within that rate.
     autoPong: false,
     WebSocket: ServerSocket,
-    // An unknown subprotocol is accepted as offered, so that the refusal can be a close code with a reason.
+    // An unknown subprotocol is accepted here, so that the client gets a close code with a reason.
     handleProtocols: (offered) => {
       const [first] = offered
       return [...offered].find((name) => subprotocols.includes(name)) ?? first ?? false
@@ -289,19 +289,19 @@ function refuseUpgrade({ headers }: IncomingMessage, socket: Duplex, problem: Pr
   endWithProblem(socket, problem, requestIdOf(typeof given === 'string' ? given : undefined, random))
 }
 
-/** The sockets of the node, or of one address, that have no session. */
+/** The sockets without a session of the node, or of one address. */
 interface Group {
   count: number
-  /** Those that have not said hello, the oldest first. */
+  /** Sockets that have not sent `hello`, oldest first. */
   readonly silent: Set<PendingConnection>
 }
 
 const newGroup = (): Group => ({ count: 0, silent: new Set() })
 
 /**
- * The sockets that have no session yet, from the accepted TCP connection on. At a bound, the one that has been silent for longest is
- * ended to make room: a flood of sockets that say nothing takes no place from a client that says hello at once. When all have said
- * hello, the newcomer is refused.
+ * The sockets without a session, counted since their TCP connection was accepted. At a bound, the socket that has been silent for longest is
+ * destroyed. A flood of silent sockets thus takes no place from a client that sends `hello` immediately. If all have sent
+ * `hello`, the new socket is refused.
  */
 class PendingConnections {
   readonly #context: GatewayContext
@@ -312,12 +312,12 @@ class PendingConnections {
     this.#context = context
   }
 
-  /** How many there are. */
+  /** Number of sockets without a session. */
   get size(): number {
     return this.#all.count
   }
 
-  /** Takes a socket in, which is destroyed if it has to make room. Undefined: there is none for it. */
+  /** Adds a socket. It may be destroyed later to make room. Undefined: it is refused. */
   add(socket: Socket): PendingConnection | undefined {
     if (!this.#makeRoom(this.#all, this.#context.options.maxPendingConnections, 'pending')) return undefined
     const pending = new PendingConnection(socket, (address) => this.#byAddress.delete(address))
@@ -325,7 +325,7 @@ class PendingConnections {
     return pending
   }
 
-  /** Says which address a socket is from, once. False: there is no room for another one from there. */
+  /** Sets the address of a socket, once. Returns false if that address has reached its limit. */
   locate(pending: PendingConnection, address: string): boolean {
     const group = this.#byAddress.get(address) ?? newGroup()
     if (!this.#makeRoom(group, this.#context.options.maxPendingConnectionsPerAddress, 'address')) return false
@@ -343,7 +343,7 @@ class PendingConnections {
   }
 }
 
-/** One socket that has no session yet. */
+/** One socket without a session. */
 export class PendingConnection {
   readonly socket: Socket
   readonly #emptied: (address: string) => void
@@ -357,12 +357,12 @@ export class PendingConnection {
     socket.once('close', this.#gone)
   }
 
-  /** Where it is from, once that is known. */
+  /** The client's address, if it is known yet. */
   get address(): string | undefined {
     return this.#address
   }
 
-  /** It is one of these from now on; `address`: they are those from there. */
+  /** Adds the socket to a group. `address`: the group's address. */
   join(group: Group, address?: string): void {
     group.count += 1
     group.silent.add(this)
@@ -370,12 +370,12 @@ export class PendingConnection {
     this.#address = address
   }
 
-  /** The client has said hello: the socket does not have to make room any more. */
+  /** The client has sent `hello`: the socket is no longer destroyed to make room. */
   greeted(): void {
     for (const group of this.#groups) group.silent.delete(this)
   }
 
-  /** The socket has a session, or is gone. May be called again. */
+  /** The socket has a session, or is closed. May be called again. */
   done(): void {
     this.greeted()
     this.socket.off('close', this.#gone)
@@ -390,13 +390,13 @@ export class PendingConnection {
   }
 }
 
-/** What `private` stands for: loopback, RFC 1918 and RFC 4193. */
+/** Networks of the entry `private`: loopback, RFC 1918 and RFC 4193. */
 const PRIVATE = ['127.0.0.0/8', '::1', '10.0.0.0/8', '172.16.0.0/12', '192.168.0.0/16', 'fc00::/7']
 
-/** How many addresses are remembered with whether they are trusted: those of the load balancers come again with every connection. */
+/** Size of the cache of trust decisions. The addresses of load balancers repeat with every connection. */
 const MAX_REMEMBERED = 1000
 
-/** Whose word is taken for where a connection comes from: `addresses` are single ones or, as `203.0.113.0/24`, networks. */
+/** Proxies whose `x-forwarded-for` is trusted. `addresses` are single addresses or networks such as `203.0.113.0/24`. */
 export class TrustedProxies {
   readonly #list = new BlockList()
   readonly #remembered = new Map<string, boolean>()
@@ -411,9 +411,9 @@ export class TrustedProxies {
   }
 
   /**
-   * Where a connection comes from, in a form to count by: an IPv4 address, or the first 64 bits of an IPv6 address, since a household has
-   * all that begin with them. `forwardedFor` counts from its right end, as far as proxies are trusted. Undefined: every known address is
-   * trusted, and there is none to count.
+   * Returns the client's address, in the form in which it is counted: an IPv4 address, or the first 64 bits of an IPv6 address, because a
+   * household has all addresses with that prefix. Reads `forwardedFor` from its right end, as far as the proxies are trusted. Undefined: every
+   * known address is trusted, and none is counted.
    */
   clientOf(peer: string | undefined, forwardedFor = ''): string | undefined {
     for (const hop of [peer ?? '', ...forwardedFor.split(',').reverse()]) {
@@ -434,7 +434,7 @@ export class TrustedProxies {
   }
 }
 
-/** The address without brackets, port, zone, and as IPv4 where it is one; undefined: this is no address. */
+/** Removes brackets, port and zone, and converts a mapped address to IPv4. Undefined: the text is not an address. */
 function plainAddress(text: string): string | undefined {
   if (isIPv4(text)) return text
   const [, bracketed] = /^\[(.+)\](?::\d+)?$/.exec(text) ?? []
@@ -445,7 +445,7 @@ function plainAddress(text: string): string | undefined {
   return isIPv4(plain) || isIPv6(plain) ? plain : undefined
 }
 
-/** An IPv4 address as it is, the first half of an IPv6 address. */
+/** Returns an IPv4 address unchanged, and the first half of an IPv6 address. */
 function networkOf(address: string): string {
   if (isIPv4(address)) return address
   const [head = '', tail = ''] = address.split('::')

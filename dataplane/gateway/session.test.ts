@@ -16,14 +16,14 @@ describe('A session', () => {
   })
   afterEach(() => test.close())
 
-  /** Sends a fresh token. Resolves with the seconds for which the server takes it. */
+  /** Sends a fresh token. Resolves with its remaining seconds by the server’s answer. */
   async function renew(client: TestClient, token: string): Promise<number> {
     client.send({ t: 'token', token })
     return (await client.next('token')).token_seconds
   }
 
   describe('a fresh token', () => {
-    it('keeps the connection until it has expired itself', async () => {
+    it('keeps the connection until it has expired too', async () => {
       const { client, welcome } = await test.hello(await test.token({}, 15_000))
       expect(welcome.token_seconds).toBe(15)
       expect(await renew(client, await test.token({}, 30_500))).toBe(30)
@@ -33,7 +33,7 @@ describe('A session', () => {
       await expectClose(client, 'token_expired', /expired/)
     })
 
-    it('behind a resume allows the join behind it, and the last one of several is in force', async () => {
+    it('behind a resume allows the join behind it, and the last of several tokens is in force', async () => {
       const allows = (...keys: string[]) => test.token({ rooms: keys.map((key) => `arena:${key}`) })
       const { client, welcome } = await test.join('one', await allows('one'))
       const [second, third] = [await allows('one', 'two'), await allows('one', 'three')]
@@ -56,7 +56,7 @@ describe('A session', () => {
       expect(order.filter(([t]) => t === 'error')).toHaveLength(1)
     })
 
-    it('behind a resume keeps no goodbye from ending the session', async () => {
+    it('behind a resume does not prevent a goodbye from ending the session', async () => {
       const { client, welcome } = await test.join('one')
       client.ws.terminate()
       await client.closed
@@ -70,7 +70,7 @@ describe('A session', () => {
       await expect.poll(() => test.gateway.sessions).toBe(0)
     })
 
-    it('may come under another key, which the session then depends on', async () => {
+    it('may have another key, on which the session then depends', async () => {
       const { client } = await test.hello()
       await renew(client, await test.token({ key_id: 'key_b' }))
       expect([...test.gateway.describeSessions().items]).toMatchObject([{ key_id: 'key_b' }])
@@ -90,7 +90,7 @@ describe('A session', () => {
       await keyed.client.roundTrip()
     })
 
-    it('is found at once when the gateway is told to look', async () => {
+    it('is found immediately when the gateway is asked to check', async () => {
       const { client } = await test.hello()
       test.control.setStatus('revoked', 'prj_one', 'key_a')
       await test.gateway.recheckKeys()
@@ -99,7 +99,7 @@ describe('A session', () => {
   })
 
   describe('a player whose tokens were revoked', () => {
-    it('is out, whoever issued the tokens, until there is one that was issued later; no one else is', async () => {
+    it('is rejected, whoever issued the tokens, until one is issued later, and other players are not', async () => {
       const own = await test.token()
       const players = [await test.hello(own), await test.hello(await test.jwt())]
       const other = await test.hello(await test.token({ sub: 'eve' }))
@@ -109,7 +109,7 @@ describe('A session', () => {
       await expectClose(await test.present(own), 'revoked', /player were revoked/)
       await expectClose(await test.present(await test.token({}, 60_000)), 'revoked', /player were revoked/)
       await other.client.roundTrip()
-      // By as much may the clock of another issuer be ahead.
+      // The clock of another issuer may be ahead by this much.
       test.clock.advance(5001)
       await test.hello(await test.token())
       await test.hello(await test.jwt())
@@ -117,7 +117,7 @@ describe('A session', () => {
   })
 
   describe('a disabled project', () => {
-    it('has no session and takes none, under any key, until it is enabled', async () => {
+    it('has no session and accepts none, under any key, until it is enabled', async () => {
       const tokens = [await test.token(), await test.token({ key_id: undefined }), await test.jwt()]
       for (const token of tokens) {
         const { client } = await test.hello(token)
@@ -129,7 +129,7 @@ describe('A session', () => {
       }
     })
 
-    it('stays disabled when control answers a question of before, and other projects stay enabled', async () => {
+    it('stays disabled if control answers an older question, and other projects stay enabled', async () => {
       let answer = (): void => {}
       test.control.held = new Promise((resolve) => {
         answer = resolve
@@ -161,7 +161,7 @@ describe('A session', () => {
     ['project', disable, /project is disabled/],
     ['deleted project', deleteProject, /project is disabled/],
   ])(
-    'a %s that was revoked or disabled is found within 30 seconds, if its message was lost',
+    'a %s that was revoked or disabled is found within 30 s if its message was lost',
     async (_, revoke, reason) => {
       const { client } = await test.hello()
       revoke()
@@ -172,8 +172,8 @@ describe('A session', () => {
     },
   )
 
-  describe('sessions as operators see them', () => {
-    it('are listed with what they hold', async () => {
+  describe('sessions for operators', () => {
+    it('are listed with their data', async () => {
       const { welcome, client } = await test.join()
       expect([...test.gateway.describeSessions().items]).toEqual([
         {
@@ -191,7 +191,7 @@ describe('A session', () => {
       expect(test.gateway.connections).toBe(0)
     })
 
-    it('count as connected while they have a socket; one without a session does not count', async () => {
+    it('count as connected while they have a connection; a connection without a session does not count', async () => {
       const registry = new Registry()
       const metrics = registerMetrics(registry, GATEWAY_METRICS)
       const other = await TestGateway.start({}, { metrics })
@@ -214,7 +214,7 @@ describe('A session', () => {
       await other.close()
     })
 
-    it('are found by their rooms, and any text in their names', async () => {
+    it('are found by their rooms, and by any text in their names', async () => {
       const { welcome } = await test.join()
       await test.hello()
       const found = (query: object) => {
@@ -250,7 +250,7 @@ describe('The record of a session', () => {
     detached: false,
   }
 
-  it('a session survives being written down', () => {
+  it('decodes to the same record after it was encoded', () => {
     expect(decodeSession(encodeSession(record))).toEqual(record)
     const room = roomAddress('prj_one', 'arena', 'two')
     const farewell = { epoch: 1, seq: 7, reason: 'kicked', message: 'no manners' } as const
@@ -264,14 +264,14 @@ describe('The record of a session', () => {
     expect(decodeSession(encodeSession(sent))).toEqual(sent)
   })
 
-  it('a record of another format is not taken for a session', () => {
+  it('decodes to undefined if it has another format', () => {
     const bytes = encodeSession(record)
     bytes[0] = 1
     expect(decodeSession(bytes)).toBeUndefined()
     expect(decodeSession(new Uint8Array())).toBeUndefined()
   })
 
-  it('the trace of a token, which only the first handshake goes on with, is not written down', () => {
+  it('lacks the trace of the token, which only the first handshake continues', () => {
     const clock = new FakeClock()
     const { session_id: sessionId, claims, right } = record
     const budget = new PlayerBudgets(clock, gatewayOptions()).ofSession(claims, sessionId)

@@ -13,26 +13,26 @@ import type { Connection } from './connection.ts'
 import type { Player } from './players.ts'
 import type { SubscribedSession, Subscription } from './subscription.ts'
 
-/** One client's identity, with its subscriptions, from the handshake that brought it here to the one that takes it elsewhere. */
+/** The identity and the subscriptions of one client at this node, from the handshake here until the session moves to another node or ends. */
 export class Session implements SubscribedSession {
   readonly sessionId: string
   readonly projectId: string
-  /** What its requests are paid from. */
+  /** Budget from which its requests are paid. */
   readonly budget: SessionBudget
-  /** Its place among the sessions of its player, where those have a bound. */
+  /** Its place in the quota of its player. Undefined: sessions are not limited. */
   readonly place: QuotaPlace | undefined
-  /** Subscriptions by room id; also those being joined or left. */
+  /** Subscriptions by room id, also those that are joining or leaving. */
   readonly subscriptions = new Map<string, Subscription>()
   readonly ended: EndedSeats
-  /** By room id, the code that led its client there, until a join of the room is answered. */
+  /** Codes with which the client found rooms, by room id. Each is deleted when a join of its room is answered. */
   readonly codes: Map<string, string>
-  /** What its client understands, by the `hello` of its connection. */
+  /** Features that the client named in `hello`. */
   features: ReadonlySet<string> = new Set()
-  /** Undefined: it was never told to go to another node. */
+  /** Undefined: the session was never asked to move to another node. */
   rerouting: Rerouting | undefined
-  /** What control has recorded of its player. Undefined: the token names none, or the session is not at this node yet. */
+  /** The player's record from control. Undefined: the token names no player, or the session is not registered at this node yet. */
   known: Player | undefined
-  /** The span of the handshake that brought it here, for what the client asks to go on with. */
+  /** The span of the handshake that brought the session here: parent of the client's requests. */
   trace: TraceContext | undefined
   readonly #clock: Clock
   #right: ResumeRight
@@ -69,44 +69,44 @@ export class Session implements SubscribedSession {
     this.ended = new EndedSeats(ended)
   }
 
-  /** Who may resume it. */
+  /** Authorizes the next resume. */
   get right(): ResumeRight {
     return this.#right
   }
 
-  /** The client has the resume token in force; false: that was known. */
+  /** Notes that the client has the current resume token. Returns false if that was known. */
   confirm(): boolean {
     if (this.#right.confirmed) return false
     this.#right = { ...this.#right, confirmed: true }
     return true
   }
 
-  /** The claims of the token in force. */
+  /** The claims of the current token. */
   get claims(): TokenClaims {
     return this.#claims
   }
 
-  /** The player's id, null when the token carries none. */
+  /** The player's id. Null: the token names no player. */
   get sub(): string | null {
     return this.#claims.sub ?? null
   }
 
-  /** The data for room code: that of the player's record, else the claim of the token. Undefined: there is neither. */
+  /** Data for room code: from the player's record, else from the token. Undefined: neither has any. */
   get data(): JsonObject | undefined {
     return this.known?.record.data ?? this.#claims.data
   }
 
-  /** Why its player may not have the session. Undefined: it may. */
+  /** Reason why its player may not have the session. Undefined: it may. */
   get rejection(): Rejection | undefined {
     return this.known?.rejection(this.#claims)
   }
 
-  /** Whom a node counts by: the player, or where the token names none, the session, since many clients may share such a token. */
+  /** Name by which a node counts players. If the token names none, it is the session id, because many clients may share such a token. */
   get player(): string {
     return this.sub === null ? this.sessionId : `${this.projectId}/${this.sub}`
   }
 
-  /** Who is held to limits that outlast the session. */
+  /** Name to which limits apply that outlast the session. */
   get principal(): string {
     return principalOf(this.#claims)
   }
@@ -115,12 +115,12 @@ export class Session implements SubscribedSession {
     return this.#connection
   }
 
-  /** When the connection, or the last one, came: milliseconds since 1970. */
+  /** Start of the current or latest connection, in milliseconds since 1970. */
   get connectedAt(): number {
     return this.#connectedAt
   }
 
-  /** Rooms the session is in: neither still joining nor leaving. */
+  /** Ids of the rooms that the session is in, without those that it is joining or leaving. */
   get roomIds(): string[] {
     return [...this.subscriptions.values()]
       .filter((subscription) => subscription.taken)
@@ -138,7 +138,7 @@ export class Session implements SubscribedSession {
     this.#detachedAt = this.#clock.monotonic()
   }
 
-  /** How long the session has been without a connection, in milliseconds; 0 while it has one. */
+  /** Time without a connection, in milliseconds; 0 while connected. */
   get detachedMs(): number {
     return this.#connection ? 0 : this.#clock.monotonic() - this.#detachedAt
   }
@@ -149,28 +149,28 @@ export class Session implements SubscribedSession {
     this.#tokenDue = undefined
   }
 
-  /** How long ago the token expired, in milliseconds; 0 or less: it has not. */
+  /** Time since the token expired, in milliseconds; 0 or less: it is valid. */
   get expiredMs(): number {
     return this.#clock.now() - this.#expiresAt
   }
 
-  /** Whole seconds for which the token is still valid. */
+  /** Remaining validity of the token in whole seconds. */
   get tokenSeconds(): number {
     return Math.max(0, Math.floor(-this.expiredMs / 1000))
   }
 
-  /** Lets a session with an expired token stay for `ms` more, so that the client can send a fresh one. */
+  /** Keeps a session with an expired token for `ms`, so that its client can send a fresh one. */
   allowFreshToken(ms: number): void {
     this.#tokenDue = this.#clock.monotonic() + ms
   }
 
-  /** Whether the token has expired and no fresh one is being waited for. */
+  /** True if the token has expired and the time for a fresh one has passed. */
   get overdue(): boolean {
     if (this.expiredMs < 0) return false
     return this.#tokenDue === undefined || this.#clock.monotonic() >= this.#tokenDue
   }
 
-  /** What another node needs to go on with the session; `node_id` is this one. */
+  /** The record with which another node can continue the session. Its `node_id` is this node. */
   record(nodeId: string): SessionRecord {
     const seats = [...this.subscriptions.values()].map(
       ({ room: { roomType, key }, memberId, joinRequest }) => ({
@@ -196,24 +196,24 @@ export class Session implements SubscribedSession {
     }
   }
 
-  /** The text for the player if it is banned from a room type. */
+  /** Text for the player if it is banned from a room type. */
   bannedFrom(roomType: string): string | undefined {
     return this.known?.bannedFrom(roomType)
   }
 
-  /** Whether the token lets its bearer into a room. */
+  /** True if the token allows a room. */
   allows(roomType: string, roomId: string): boolean {
     const { rooms } = this.#claims
     return rooms === undefined || rooms.includes(roomType) || rooms.includes(roomId)
   }
 }
 
-/** Maximum number of ended seats that a session remembers: the latest ones. */
+/** Maximum number of ended seats of a session; older ones are dropped. */
 const MAX_ENDED = 16
 
-/** Seats of one session that their rooms have ended, until its client is known to know, or joins the room again. */
+/** Seats of one session that their rooms have ended. Each is kept until the client is known to know of it, or joins the room again. */
 export class EndedSeats {
-  /** By room id, the latest last. */
+  /** By room id, oldest first. */
   readonly #seats = new Map<string, EndedSeat>()
 
   constructor(seats: readonly EndedSeat[] = []) {
@@ -236,12 +236,12 @@ export class EndedSeats {
     return this.#seats.get(roomId)
   }
 
-  /** Forgets a seat: the client has another in the room. */
+  /** Drops a seat, because the client has another seat in the room. */
   delete(roomId: string): void {
     this.#seats.delete(roomId)
   }
 
-  /** Forgets all but those in these rooms: the client does not ask for the others. */
+  /** Drops all seats except those in these rooms. The client no longer uses the other rooms. */
   keep(roomIds: ReadonlyMap<string, unknown>): void {
     for (const roomId of this.#seats.keys()) if (!roomIds.has(roomId)) this.#seats.delete(roomId)
   }
@@ -252,8 +252,8 @@ export class EndedSeats {
 }
 
 /**
- * Who is held to limits that outlast a session: the player, or where the token names none, the token. Unique within the project, and the
- * same at every node. Signatures are deterministic: tokens with the same claims are one token, byte for byte.
+ * Name to which limits apply that outlast a session: the player, or the token if it names no player. Unique within the project, and equal at
+ * every node. Signatures are deterministic, so tokens with the same claims are the same token, byte for byte.
  */
 export function principalOf(claims: TokenClaims): string {
   if (claims.sub !== undefined) return `sub:${claims.sub}`
@@ -261,32 +261,32 @@ export function principalOf(claims: TokenClaims): string {
   return `token:${hash('sha256', whole, 'base64url')}`
 }
 
-/** Only the first handshake goes on with the trace of a token; a session is written down often, and may be for days. */
+/** Removes the trace: only the first handshake continues it, and a record may be written for days. */
 function withoutTrace(claims: TokenClaims): TokenClaims {
   if (claims.traceparent === undefined) return claims
   const { traceparent: _, tracestate: __, ...rest } = claims
   return rest
 }
 
-/** The place of a session among those that count together. */
+/** The place of a session in a quota. */
 export interface QuotaPlace {
-  /** See `quotaSets`. */
+  /** Name of its set; see `quotaSets`. */
   readonly set: string
   /** Milliseconds since 1970. */
   readonly came_at: number
 }
 
-/** What is known of a session's way to the node of its rooms, wherever the session is. */
+/** Move of a session to the node of its rooms. It is part of the session's record. */
 export interface Rerouting {
-  /** When it was told last: milliseconds since 1970. */
+  /** Time of the latest `move` message, in milliseconds since 1970. */
   readonly at: number
-  /** How often in a row it did not get there. */
+  /** Number of consecutive moves that ended at another node. */
   readonly failures: number
-  /** The node it was sent to, while it may be on its way. */
+  /** Target node of the pending move. */
   readonly to?: string
 }
 
-/** Returns what is known once a session has resumed at `nodeId`. Undefined: it was not on its way. */
+/** Returns the new value when a session has resumed at `nodeId`. Undefined: no move was pending. */
 export function arrivedAt(nodeId: string, { at, failures, to }: Rerouting): Rerouting | undefined {
   if (to === undefined) return undefined
   return { at, failures: to === nodeId ? 0 : failures + 1 }
@@ -297,7 +297,7 @@ export interface SeatRecord {
   readonly room_type: string
   readonly key: string
   readonly member_id: string
-  /** The request id of its join, until the client is known to have the answer. */
+  /** Request id of its join, until the client is known to have the answer. */
   readonly join_request?: number
 }
 
@@ -307,36 +307,36 @@ export interface EndedSeat {
   readonly farewell: Farewell
 }
 
-/** What any node needs to go on with a session. */
+/** The stored form of a session, from which any node can continue it. */
 export interface SessionRecord {
   readonly session_id: string
   readonly claims: TokenClaims
-  /** The node that holds the session's socket, or held it last. */
+  /** The node that has the session's connection, or had its latest one. */
   readonly node_id: string
   readonly right: ResumeRight
-  /** Every subscription the session may have. Some may be gone: their rooms say so. */
+  /** All subscriptions that the session may have. Some seats may have ended; their rooms report it when the session attaches. */
   readonly seats: readonly SeatRecord[]
   /** Seats that rooms have ended. The client may not know. */
   readonly ended: readonly EndedSeat[]
-  /** When the connection, or the last one, came: milliseconds since 1970. */
+  /** Start of the current or latest connection, in milliseconds since 1970. */
   readonly connected_at: number
-  /** Whether the socket is lost. */
+  /** True if the connection is lost. */
   readonly detached: boolean
-  /** What the session may still send. While it is connected that is its client's, and next to nothing is left for another node. */
+  /** Remaining rate. For a connected session almost none, because its client may be using it. */
   readonly pace?: RateLevel
-  /** Absent where sessions have no bound. */
+  /** Absent: sessions are not limited. */
   readonly place?: QuotaPlace
-  /** The span of its last handshake (W3C `traceparent`), where that was traced. */
+  /** The span of the latest handshake (W3C `traceparent`), if it was traced. */
   readonly trace?: string
-  /** Absent where it was never told to go to another node. */
+  /** Absent: the session was never asked to move. */
   readonly rerouting?: Rerouting
 }
 
-/** The first byte: what the rest is written as. */
+/** First byte of a record: version of its format. */
 const FORMAT = 3
 const FORMAT_BYTE = String.fromCharCode(FORMAT)
 
-/** A record as it is written: by position, since there is one for every client, and it is written often. */
+/** Stored form of a record: an array instead of an object, because there is one record per client, and it is written often. */
 type Positional = [
   sessionId: string,
   claims: TokenClaims,
@@ -351,10 +351,10 @@ type Positional = [
   ...seats: [roomType: string, key: string, seat: string | PositionalEnd, joinRequest?: number][],
 ]
 
-/** How a room has ended a seat. */
+/** Stored form of an ended seat. */
 type PositionalEnd = [epoch: number, seq: number, reason: Farewell['reason'], message: string | 0]
 
-/** A record as bytes: the number of its format, then JSON. */
+/** Encodes a record: the byte of its format, then JSON. */
 export function encodeSession({ right, pace, place, rerouting, ...record }: SessionRecord): Uint8Array {
   const positional: Positional = [
     record.session_id,
@@ -379,7 +379,7 @@ export function encodeSession({ right, pace, place, rerouting, ...record }: Sess
   return Buffer.from(FORMAT_BYTE + JSON.stringify(positional))
 }
 
-/** The record in these bytes; undefined where they are damaged, or of another format: a version of roomful that this one cannot go on from. */
+/** Decodes a record. Undefined: the bytes are damaged, or have the format of another version of roomful. */
 export function decodeSession(bytes: Uint8Array): SessionRecord | undefined {
   if (bytes[0] !== FORMAT) return undefined
   try {
@@ -425,23 +425,23 @@ const reroutingOf = ([at, failures, to]: readonly [number, number, string | 0]):
   ...(to && { to }),
 })
 
-/** A record as the store has it. */
+/** A record in the store. */
 export interface StoredSession {
   readonly record: SessionRecord
-  /** What a write over it has to name. */
+  /** Version that the next write must name. */
   readonly version: number
 }
 
-/** How long a set of places lasts when no one comes; no token is good for longer. */
+/** Life of a set after its last write. No token is valid for longer. */
 const SET_TTL_MS = 86_400_000
-/** How many places are looked at when there is none for a newcomer. */
+/** Number of places that are examined when a quota is used up. */
 const LOOKED_AT = 32
-/** Later than every time there will be, with as many digits. */
+/** Larger than every timestamp, with the same number of digits. */
 const MAX_TIME = 9_999_999_999_999
 
 /**
- * The records of all sessions of the cluster. Every write names the version it replaces, so that of several nodes which want the same
- * session one gets it. Methods reject with `StoreUnavailable`; whether a write took place is unknown then.
+ * The records of all sessions of the cluster. Each write names the version that it replaces, so that only one of several nodes gets a session.
+ * Methods reject with `StoreUnavailable`. It is then unknown whether the write took place.
  */
 export class SessionStore {
   readonly #records: Records
@@ -450,13 +450,13 @@ export class SessionStore {
     this.#records = records
   }
 
-  /** Undefined: there is no such session (any more). */
+  /** Undefined: the session does not exist (any more). */
   async load(sessionId: string): Promise<StoredSession | undefined> {
     const [stored] = await this.loadAll([sessionId])
     return stored
   }
 
-  /** As `load`, in the order asked. */
+  /** `load` for several sessions, in the given order. */
   async loadAll(sessionIds: readonly string[]): Promise<(StoredSession | undefined)[]> {
     const found = await this.#records.read(sessionIds.map(sessionKey))
     return found.map((stored) => {
@@ -465,13 +465,13 @@ export class SessionStore {
     })
   }
 
-  /** Writes over `version` (0: only when there is no record); the record then has the next one. False: another version stands. */
+  /** Replaces the record of `version` (0: creates it); the new version is one higher. Returns false if the stored version is another. */
   save(record: SessionRecord, version: number, ttlMs: number): Promise<boolean> {
     const put = sessionKey(record.session_id)
     return this.#records.write([{ put, value: encodeSession(record), ifVersion: version, ttlMs }])
   }
 
-  /** Writes the first record of a session, which takes its place with it. False: there are `max` in the set already, or there is a record. */
+  /** Writes the first record of a session, and takes its place. Returns false if the set already has `max` places, or the record exists. */
   create(record: SessionRecord, max: number, ttlMs: number): Promise<boolean> {
     const { session_id: sessionId, place } = record
     const put = { put: sessionKey(sessionId), value: encodeSession(record), ifVersion: 0, ttlMs }
@@ -480,7 +480,7 @@ export class SessionStore {
     return this.#records.write([put, { index: place.set, add, ifFewerThan: max, ttlMs: SET_TTL_MS }])
   }
 
-  /** Removes the record of `version`, and its place with it. False: another version stands, or none. */
+  /** Removes the record of `version`, and its place. Returns false if the stored version is another, or there is no record. */
   remove(sessionId: string, version: number, place: QuotaPlace | undefined): Promise<boolean> {
     const writes: Write[] = [{ remove: sessionKey(sessionId), ifVersion: version }]
     if (place) writes.push({ index: place.set, drop: memberOf(sessionId, place) })
@@ -491,7 +491,7 @@ export class SessionStore {
     await this.#records.write([{ index: place.set, drop: memberOf(sessionId, place) }])
   }
 
-  /** Those that have been in each of these sets for longest, the oldest first. */
+  /** The oldest places in these sets, oldest first. */
   async oldest(
     sets: readonly QuotaSet[],
   ): Promise<{ readonly session_id: string; readonly place: QuotaPlace }[]> {
@@ -508,28 +508,28 @@ export class SessionStore {
   }
 }
 
-/** A set is read from its largest member on, so the oldest has the largest. */
+/** A set is read in descending order, so older places have larger names. */
 const memberOf = (sessionId: string, { came_at: cameAt }: QuotaPlace): string =>
   `${MAX_TIME - Math.floor(cameAt)}/${sessionId}`
 
-/** How many characters of a session's id say in which slot its record lies: where the set is that has its place, so that one write does both. */
+/** Number of characters of a session id that determine its slot in the store. Its place is in the same slot, so that one write does both. */
 const SLOT_LENGTH = 4
 
-/** For so many sessions one set is enough; there are this many sets at most. */
+/** Number of sessions for which one set is enough, and the maximum number of sets. */
 const SESSIONS_PER_SET = 64
 const MAX_SETS = 16
 
-/** Some of the places of sessions that count together. */
+/** Part of the places of a quota. */
 export interface QuotaSet {
   /** Its name in the store. */
   readonly set: string
-  /** How many sessions may have their places there. */
+  /** Maximum number of places in this set. */
   readonly max: number
 }
 
 /**
- * The sets of the sessions that count together for `who`, of which there may be `max` (1 or more). A session lies in the slot of its set;
- * where many count together they have several, so that no one server of a Redis Cluster holds them all.
+ * Returns the sets of the quota of `who`, with `max` places in total (1 or more). A session is in the slot of its set. A large quota has several
+ * sets, so that they spread over the servers of a Redis Cluster.
  */
 export function quotaSets(who: string, max: number): readonly QuotaSet[] {
   const name = hash('sha256', who, 'base64url')
@@ -540,34 +540,34 @@ export function quotaSets(who: string, max: number): readonly QuotaSet[] {
   }))
 }
 
-/** A new session's id; `set`: where it is to have its place. */
+/** Returns the id of a new session. `set`: the set with its place. */
 export const newSessionId = (random: Random, set: string | undefined): string =>
   newId('ses', random) + (set === undefined ? '' : hashTag(set))
 
-/** Where the record of a session lies. */
+/** Returns the store key of a session's record. */
 export const sessionKey = (sessionId: string): string =>
   `session:{${sessionId.slice(-SLOT_LENGTH)}}${sessionId}`
 
-/** 192 random bits. */
+/** Length of a resume token in characters: 192 random bits. */
 const LENGTH = 32
 
 /**
- * Who may resume a session. Only hashes are kept (SHA-256, base64url), of the token in force and of the one it replaced, so that a
- * second use can be told from a guess. No two rights of a session have the same `token`: it also tells whose record one is.
+ * Right to resume a session. It has only hashes (SHA-256, base64url): of the current token and of the previous one, which tells a second use
+ * from a guess. No two rights of a session have the same `token`, so it also identifies a record's writer.
  */
 export interface ResumeRight {
   readonly token: string
-  /** Null until the first resume. */
+  /** Hash of the previous token. Null until the first resume. */
   readonly used: string | null
-  /** How often the session was resumed. */
+  /** Number of resumes. */
   readonly turn: number
-  /** Whether the client is known to have the token in force. Until it is, it may have to come back with the used one. */
+  /** True if the client is known to have the current token. Until then, it may have to resume with the previous one. */
   readonly confirmed: boolean
 }
 
 /**
- * A first token, or one in place of `resumeToken`, which is used with that; `resumes`: how often the session is resumed with that. The client
- * gets the token, and the session has the right.
+ * Returns a new token for the client, and the right for the session. `resumeToken`: the token that it replaces; undefined for the first.
+ * `resumes`: number of resumes, including this one.
  */
 export function newResumeToken(
   random: Random,
@@ -576,7 +576,7 @@ export function newResumeToken(
 ): { readonly resume_token: string; readonly right: ResumeRight } {
   const next = randomToken(random, LENGTH)
   const used = resumeToken === undefined ? null : hash('sha256', resumeToken, 'base64url')
-  // Without its first token a client knows of no session: there is nothing to come back to.
+  // A client without its first token does not know the session, and cannot resume it.
   const confirmed = resumeToken === undefined
   return {
     resume_token: next,
@@ -584,10 +584,10 @@ export function newResumeToken(
   }
 }
 
-/** Whether a text may be a resume token at all. */
+/** True if a text has the form of a resume token. */
 export const isResumeToken = (text: string): boolean => text.length === LENGTH && /^[\w-]+$/.test(text)
 
-/** What `resumeToken` is: good for one resume, used already, or wrong. Takes the same time whatever it is compared with. */
+/** Compares a resume token with a right, in constant time. */
 export function checkResumeToken(
   { token, used }: Pick<ResumeRight, 'token' | 'used'>,
   resumeToken: string,

@@ -13,7 +13,7 @@ afterEach(() => pair.close())
 describe('the record of a session', () => {
   beforeEach(() => start())
 
-  it('is written before the client hears of the session', async () => {
+  it('is written before the client gets welcome', async () => {
     pair.records.delayMs = 50
     const client = await pair.a.present()
     await expect.poll(() => pair.records.writing).toBe(1)
@@ -22,7 +22,7 @@ describe('the record of a session', () => {
     expect(pair.records.written).toHaveLength(1)
   })
 
-  it('names a subscription before the owner of the room is asked for it', async () => {
+  it('contains a subscription before the owner of the room gets the join', async () => {
     const { client } = await pair.a.hello()
     pair.records.delayMs = 50
     client.send({ t: 'join', request_id: 1, room_type: 'arena', options: { key: 'one' } })
@@ -32,18 +32,18 @@ describe('the record of a session', () => {
     expect(pair.records.written).toHaveLength(2)
   })
 
-  it('is written once for many joins, and never twice at a time', async () => {
+  it('is written once for many joins, and never twice at the same time', async () => {
     const { client } = await pair.a.hello()
     pair.records.delayMs = 50
     for (let id = 1; id <= 10; id++)
       client.send({ t: 'join', request_id: id, room_type: 'arena', options: { key: `room-${id}` } })
     await pair.meanwhile(client.next('joined', ({ request_id: id }) => id === 10))
-    // The first join at once, the other nine together.
+    // The first join without delay, the other nine together.
     expect(pair.records.written.length).toBeLessThanOrEqual(1 + 3)
     expect(pair.records.mostWriting).toBe(1)
   })
 
-  it('is written again about once a minute, and those of many sessions at different moments', async () => {
+  it('is written again about once a minute, and records of many sessions at different times', async () => {
     const clients: TestClient[] = []
     for (let i = 0; i < 50; i++)
       clients.push((await pair.a.hello(await pair.a.token({ sub: `${i}` }))).client)
@@ -60,7 +60,7 @@ describe('the record of a session', () => {
     expect(Math.max(...perSecond)).toBeLessThan(15)
   })
 
-  it('is made again when the store has lost it: as soon as the store is back', async () => {
+  it('is written again as soon as the store is back, if the store has lost it', async () => {
     const { welcome, snapshot } = await pair.a.join()
     pair.records.replace(memoryStore({ clock: pair.clock }).records)
     await expectClose(await pair.b.resume(welcome), 'resume_failed', /no such session/)
@@ -69,7 +69,7 @@ describe('the record of a session', () => {
     expect(await again.next('welcome')).toMatchObject({ resumed: true })
   })
 
-  it('is one of 100 at most that are made again at once, and the others follow within seconds', async () => {
+  it('is one of at most 100 that are written immediately, and the others follow within seconds', async () => {
     for (let i = 0; i < 110; i++) await pair.a.hello(await pair.a.token({ sub: `${i}` }))
     pair.records.replace(memoryStore({ clock: pair.clock }).records)
     const before = pair.records.written.length
@@ -80,7 +80,7 @@ describe('the record of a session', () => {
     expect(pair.records.written.length - before).toBe(110)
   })
 
-  it('that the store has lost is no loss to a session at its own node, or for long', async () => {
+  it('that the store has lost does not end a session at its node, and elsewhere only for a while', async () => {
     const one = await pair.a.join('one')
     const two = await pair.a.join('two')
     for (const { client } of [one, two]) client.ws.terminate()
@@ -88,7 +88,7 @@ describe('the record of a session', () => {
     pair.records.replace(memoryStore({ clock: pair.clock }).records)
     await (await pair.a.resume(one.welcome, [one.snapshot])).next('welcome')
 
-    // The node that has the other session has not found the store again for 8 s.
+    // The node of the other session has not found the store again for 8 s.
     for (pair.storeUptimeMs = 0; pair.storeUptimeMs <= 8000; pair.storeUptimeMs += 4000)
       await expectClose(await pair.b.resume(two.welcome), 'overloaded', /has just begun .* try again/)
     pair.a.gateway.storeReturned()
@@ -99,7 +99,7 @@ describe('the record of a session', () => {
     await expectClose(await pair.b.resume(nobody), 'resume_failed', /no such session/)
   })
 
-  describe('that the store has lost, and that a holder before the last, who never heard, writes first', () => {
+  describe('that the store has lost, and that an outdated holder writes first', () => {
     /** A session that node_a had before node_b. */
     const moved = async () => {
       pair.deaf = true
@@ -116,7 +116,7 @@ describe('the record of a session', () => {
     }
     const loseAll = () => pair.records.replace(memoryStore({ clock: pair.clock }).records)
 
-    it('is the last holder’s', async () => {
+    it('goes to the latest holder', async () => {
       const { again, welcome, snapshot } = await moved()
       loseAll()
       for (const node of [pair.a, pair.b]) await isWrittenBy(node)
@@ -125,7 +125,7 @@ describe('the record of a session', () => {
       await (await pair.a.resume(welcome, [snapshot])).next('welcome')
     })
 
-    it('is resumed by the client that has the last token, at the last holder at once, elsewhere soon', async () => {
+    it('is resumed by the client with the latest token: immediately at the latest holder, and soon elsewhere', async () => {
       for (const place of ['b', 'a'] as const) {
         const { again, welcome, snapshot } = await moved()
         again.ws.terminate()
@@ -146,7 +146,7 @@ describe('the record of a session', () => {
     })
   })
 
-  it('is whose client came back when the store has lost it and two were resumed as often', async () => {
+  it('goes to the client that resumes, if the store has lost it and two sessions were resumed equally often', async () => {
     pair.deaf = true
     const { client, welcome, snapshot } = await pair.a.join()
     await pair.owner.lose(client)
@@ -156,7 +156,7 @@ describe('the record of a session', () => {
     pair.records.replace(memoryStore({ clock: pair.clock }).records)
     pair.a.gateway.storeReturned()
     await pair.pass(4000, 1000)
-    // With the token it had before: to this client the other resume never was.
+    // With its previous token, because the other resume never reached this client.
     const back = await pair.a.resume(welcome, [snapshot])
     await back.next('welcome')
     await back.roundTrip()
@@ -171,7 +171,7 @@ describe('the record of a session', () => {
 describe('while the store does not answer', () => {
   beforeEach(() => start())
 
-  it('a new session is put off, and the node goes on', async () => {
+  it('a new session is refused as retryable, and the node continues', async () => {
     const { client } = await pair.a.hello()
     pair.records.down = true
     await expectClose(await pair.a.present(), 'overloaded', /sessions cannot be written down .* try again/)
@@ -181,7 +181,7 @@ describe('while the store does not answer', () => {
     await (await pair.a.present()).next('welcome')
   })
 
-  it('a resume is put off, and its token stays good', async () => {
+  it('a resume is refused as retryable, and its token stays valid', async () => {
     const { client, welcome, snapshot } = await pair.a.join()
     await pair.owner.lose(client)
     pair.records.down = true
@@ -191,7 +191,7 @@ describe('while the store does not answer', () => {
     await (await pair.b.resume(welcome, [snapshot])).next('welcome')
   })
 
-  it('a join is refused for now, and the owner is not asked', async () => {
+  it('a join is refused for now, and the owner gets nothing', async () => {
     const { client } = await pair.a.hello()
     pair.records.down = true
     client.send({ t: 'join', request_id: 1, room_type: 'arena', options: { key: 'one' } })
@@ -206,7 +206,7 @@ describe('while the store does not answer', () => {
     await client.next('joined')
   })
 
-  it('a session keeps its socket, and is written down when the store is back', async () => {
+  it('a session keeps its connection, and its record is written when the store is back', async () => {
     const { client, welcome, snapshot } = await pair.a.join()
     pair.records.down = true
     for (let minute = 0; minute < 4; minute++) {
@@ -219,7 +219,7 @@ describe('while the store does not answer', () => {
     await (await pair.b.resume(welcome, [snapshot])).next('welcome')
   })
 
-  it('keeps a session that another node has taken, and drops it within seconds when the store answers', async () => {
+  it('a session that another node has taken stays, and is dropped within seconds when the store answers', async () => {
     pair.deaf = true
     const { client, welcome, snapshot } = await pair.a.join()
     await client.roundTrip()
@@ -233,7 +233,7 @@ describe('while the store does not answer', () => {
     expect(pair.a.gateway.sessions).toBe(0)
   })
 
-  it('does not write a session again that an operator has ended at another node', async () => {
+  it('a session that an operator has ended at another node is not written again', async () => {
     pair.deaf = true
     const { client, welcome } = await pair.a.join()
     await pair.b.gateway.endSession('prj_one', welcome.session_id)
@@ -247,7 +247,7 @@ describe('while the store does not answer', () => {
     await expectClose(await pair.a.resume(welcome), 'resume_failed', /no such session/)
   })
 
-  it('the rooms of a session that ends are told when the store is back', async () => {
+  it('rooms get the leaves of a session that ends when the store is back', async () => {
     const { client } = await pair.a.join()
     pair.records.down = true
     client.send({ t: 'goodbye' })
@@ -263,7 +263,7 @@ describe('while the store does not answer', () => {
 describe('a write whose answer is lost', () => {
   beforeEach(() => start())
 
-  it('gives the resume its session all the same', async () => {
+  it('still gives its session to the resume', async () => {
     const { client, welcome, snapshot } = await pair.a.join()
     await pair.owner.lose(client)
     pair.records.answersLost = 1
@@ -286,7 +286,7 @@ describe('a write whose answer is lost', () => {
 describe('a node with MAX_SESSIONS_PER_PROJECT', () => {
   beforeEach(() => start({ maxSessionsPerProject: 1 }))
 
-  it('puts off new sessions of a full project, and takes its moved sessions and other projects', async () => {
+  it('refuses new sessions of a full project as retryable, and accepts its moved sessions and other projects', async () => {
     const elsewhere = await pair.b.join()
     elsewhere.client.ws.terminate()
     await pair.a.hello()
@@ -295,7 +295,7 @@ describe('a node with MAX_SESSIONS_PER_PROJECT', () => {
     expect(pair.a.gateway.sessions).toBe(2)
   })
 
-  it('is not fuller than it may be when many come at the same time', async () => {
+  it('does not exceed its limit if many sessions start at the same time', async () => {
     pair.records.delayMs = 30
     const clients = await Promise.all([pair.a.present(), pair.a.present()])
     const outcomes = await pair.meanwhile(Promise.allSettled(clients.map((client) => client.next('welcome'))))
@@ -329,7 +329,7 @@ describe('a session whose player record is still being read', () => {
 describe('a full node', () => {
   beforeEach(() => start({ maxSessions: 2 }))
 
-  it('puts off new sessions and those of other nodes, and takes its own back', async () => {
+  it('refuses new sessions and those of other nodes as retryable, and accepts resumes of its own', async () => {
     const elsewhere = await pair.b.join()
     elsewhere.client.ws.terminate()
     const { client, welcome, snapshot } = await pair.a.join()
@@ -338,11 +338,11 @@ describe('a full node', () => {
     await expectClose(await pair.a.resume(elsewhere.welcome), 'overloaded', /as many sessions as it takes/)
     client.ws.terminate()
     await (await pair.a.resume(welcome, [snapshot])).next('welcome')
-    // Nothing was used up by being put off.
+    // The refusal has used up nothing.
     await (await pair.b.resume(elsewhere.welcome, [elsewhere.snapshot])).next('welcome')
   })
 
-  it('is not fuller than it may be when many come at once', async () => {
+  it('does not exceed its limit if many sessions start at the same time', async () => {
     pair.records.delayMs = 30
     const clients = await Promise.all([
       pair.a.present(),
@@ -360,7 +360,7 @@ describe('a full node', () => {
     expect(pair.a.gateway.sessions).toBe(2)
   })
 
-  it('has room again when a session has ended', async () => {
+  it('accepts a session again when another has ended', async () => {
     const { client } = await pair.a.hello()
     await pair.a.hello()
     client.send({ t: 'goodbye' })

@@ -14,31 +14,31 @@ export const ENDED_BY_OPERATOR = 'an operator ended the session'
 
 type EndReason = 'left' | 'session_ended' | 'kicked'
 
-/** How often `sweep` is called. */
+/** Time between two calls of `sweep`. */
 export const SWEEP_MS = 1000
-/** How many records are written again at once when the store is back: as long as they are missing, their sessions would go with their node. */
+/** Number of records that are written again immediately when the store is back. While a record is missing, a crash of this node ends the session. */
 const WRITTEN_AT_ONCE = 100
-/** Within what time all the others are due: every node writes then. */
+/** Time within which the other records are written, at random moments. Otherwise all nodes would write at the same time. */
 const CATCH_UP_MS = 3000
-/** How long nodes may take to find a store again that has started: one that is cut off, or stands still, finds it later than the others. */
+/** Maximum time until all nodes have found a restarted store. A partitioned or suspended node finds it later than others. */
 const RETURN_MS = 10_000
-/** How long after its start a store that came back empty may lack records of sessions that are alive. */
+/** Time after the start of an empty store in which it may lack records of live sessions. */
 export const SESSIONS_REWRITTEN_MS = RETURN_MS + CATCH_UP_MS + 2 * SWEEP_MS
-/** How long `settle` waits for a store that does not answer. */
-const SETTLE_MS = 500
+/** Timeout of `flush`. */
+const FLUSH_WAIT_MS = 500
 
-/** How often a record is written at least: it outlives its node by the time of a resume, whenever the node ends. */
+/** Refresh period of a connected session's record. The record must outlive a crash of its node by the time for a resume. */
 const REFRESH_MS = 60_000
-/** How much longer than a resume may take the record of a connected session lives without being written. */
+/** Life of a connected session's record beyond the time for a resume. */
 export const RECORD_SPARE_MS = 2 * REFRESH_MS
-/** After how long a write that the store did not answer is made again, at the earliest. */
+/** Minimum time before an unanswered write is repeated. */
 const RETRY_MS = 3000
-/** How long the connection of a session that has moved is kept open for its client to get the next `welcome`. */
+/** Time for which the old connection of a moved session stays open, so that its client can receive the next `welcome`. */
 const REPLACED_MS = 5000
-/** How often one write is tried while the record changes under it. */
+/** Number of attempts of a write while other writes change the record. */
 const ATTEMPTS = 5
 
-/** Every session at this node, with or without a socket, and its record in the store. */
+/** All sessions at this node, connected or not, and their records in the store. */
 export class Sessions {
   readonly #context: GatewayContext
   readonly #store: SessionStore
@@ -46,7 +46,7 @@ export class Sessions {
   readonly #players: Players
   readonly #writers = new Map<string, SessionWriter>()
   readonly #projects = new ProjectCounts()
-  /** Of sessions that are over here, and whose rooms have not been told yet, for what reason. */
+  /** Sessions that have ended here, but not yet in the store and in their rooms, with the reason. */
   readonly #endings = new Map<SessionWriter, EndReason>()
   #moving = false
   readonly #underWay = new Set<Promise<void>>()
@@ -68,7 +68,7 @@ export class Sessions {
     return this.#projects.of(projectId)
   }
 
-  /** How many of them have a socket. */
+  /** Number of sessions with a connection. */
   get connected(): number {
     let connected = 0
     for (const session of this) if (session.connection) connected += 1
@@ -84,8 +84,8 @@ export class Sessions {
   }
 
   /**
-   * Takes a new session in and writes its record. False: there are `max` already among which it would have its place. Rejects with
-   * `StoreUnavailable`. In either case there is no session.
+   * Adds a new session and writes its record. Returns false if its quota already has `max` sessions. Rejects with `StoreUnavailable`. In both
+   * cases the session is not added.
    */
   async open(session: Session, max: number): Promise<boolean> {
     const writer = new SessionWriter(this.#context, this.#store, session, 0)
@@ -94,14 +94,14 @@ export class Sessions {
     return true
   }
 
-  /** Takes a session in whose record stands, at `version`. */
+  /** Adds a session whose record is stored with `version`. */
   add(session: Session, version: number): void {
     this.#add(new SessionWriter(this.#context, this.#store, session, version))
   }
 
   /**
-   * Writes the record as the session is now. False: the session has been taken by another node, or is over; nothing of it is left here.
-   * Rejects with `StoreUnavailable`; the write is made again later then.
+   * Writes the record of a session. Returns false if another node has taken the session, or it has ended; it is then removed here. Rejects with
+   * `StoreUnavailable`; the write is then repeated later.
    */
   async save(session: SubscribedSession): Promise<boolean> {
     const writer = this.#writerOf(session)
@@ -111,26 +111,26 @@ export class Sessions {
     return false
   }
 
-  /** As `save`, at leisure. */
+  /** `save` in the background. */
   saveLater(session: Session): void {
     void this.#run(this.save(session), session)
   }
 
-  /** From now on clients that lose their connection are expected at other nodes: this one drains. */
+  /** This node drains: clients that lose their connection will resume at other nodes. */
   moveAway(): void {
     this.#moving = true
   }
 
   /**
-   * The session has lost its connection. It waits to be resumed if it has a subscription, or one that its room has ended: the client may not know
-   * of that. Else it ends.
+   * The session has lost its connection. It can be resumed if it has a subscription, or a seat whose end the client may not know. Otherwise it
+   * ends.
    */
   detach(session: Session): void {
     if (session.subscriptions.size + session.ended.size > 0) this.suspend(session)
     else this.end(session, 'left')
   }
 
-  /** The session has no connection and waits to be resumed. */
+  /** Keeps a session without a connection, so that it can be resumed. */
   suspend(session: Session): void {
     if (!this.#writerOf(session)) return
     session.disconnect()
@@ -139,8 +139,8 @@ export class Sessions {
   }
 
   /**
-   * The session is over: it cannot be resumed, and its members leave. Its connection, if any, is the caller's to close. Rooms are told
-   * when the store has said that no other node has the session.
+   * Ends a session: it cannot be resumed, and its members leave. The caller closes its connection. Rooms get the leaves after the store has
+   * confirmed that no other node has the session.
    */
   end(session: Session, reason: EndReason): void {
     const writer = this.#writerOf(session)
@@ -151,7 +151,7 @@ export class Sessions {
   }
 
   /**
-   * Another node has the session: nothing is left of it here. Its subscriptions are the other node's now. `ended`: an operator has ended it
+   * Removes a session that another node has taken, with its subscriptions. `ended`: an operator has ended it
    * there.
    */
   drop(session: Session, ended = false): void {
@@ -163,15 +163,15 @@ export class Sessions {
     if (ended) connection?.close('revoked', ENDED_BY_OPERATOR)
     else if (!this.#moves(session)) end()
     else {
-      // The client closes it when it has its next `welcome`, and must not take the end of this one for a loss before.
+      // The client closes this connection after its next `welcome`. An earlier close would look like a lost connection to it.
       connection?.replaced()
       this.#context.clock.schedule(REPLACED_MS, end)
     }
   }
 
   /**
-   * Another node reports that it has taken the session, or that an operator has `ended` it there. If the store agrees, the session is dropped here.
-   * Without an answer of the store, the sweep asks again after some seconds.
+   * Another node reports that it has taken a session, or that an operator has ended it there (`ended`). Drops the session if the record confirms
+   * this. If the store does not answer, the sweep reads the record again after some seconds.
    */
   async taken(sessionId: string, ended: boolean): Promise<void> {
     const writer = this.#writers.get(sessionId)
@@ -180,7 +180,7 @@ export class Sessions {
     await this.#run(this.save(writer.session), writer.session)
   }
 
-  /** What the store holds may be old, or gone: every record is written again, the first of them at once and the others soon. */
+  /** The store may have lost records: writes every record again, the first 100 immediately and the others within `CATCH_UP_MS`. */
   storeReturned(): void {
     let now = WRITTEN_AT_ONCE
     for (const writer of this.#writers.values()) {
@@ -189,7 +189,7 @@ export class Sessions {
     }
   }
 
-  /** Ends what was not resumed in time, and writes the records that are due. To be called about once a second. */
+  /** Ends sessions whose time for a resume has passed, and writes the records that are due. To be called about once a second. */
   sweep(): void {
     const { sessionResumeTtl } = this.#context.options
     for (const writer of this.#writers.values()) {
@@ -201,17 +201,17 @@ export class Sessions {
       if (writer.due) void this.#run(this.#finish(writer), writer.session)
   }
 
-  /** Resolves when everything that was to be written has been, or the store has not answered for half a second. */
-  async settle(): Promise<void> {
+  /** Resolves when all pending writes are done, or after `FLUSH_WAIT_MS` without an answer of the store. */
+  async flush(): Promise<void> {
     let stopWaiting = () => {}
     const waited = new Promise<void>((resolve) => {
-      stopWaiting = this.#context.clock.schedule(SETTLE_MS, resolve)
+      stopWaiting = this.#context.clock.schedule(FLUSH_WAIT_MS, resolve)
     })
     await Promise.race([waited, Promise.all(this.#underWay)])
     stopWaiting()
   }
 
-  /** Every key that some session depends on, once. */
+  /** All keys with which sessions of this node were issued, without duplicates. */
   keys(): KeyName[] {
     const keys = new Map<string, KeyName>()
     for (const { projectId, claims } of this) {
@@ -221,7 +221,7 @@ export class Sessions {
     return [...keys.values()]
   }
 
-  /** The sessions as operators see them, the latest first. */
+  /** Descriptions of sessions for operators, newest first. */
   describe(query: Query): Found<SessionDescription> {
     return select([...this], {
       fits: sessionsAskedFor(query),
@@ -231,7 +231,7 @@ export class Sessions {
     })
   }
 
-  /** Whether the client was told to move. */
+  /** True if the client was asked to move. */
   #moves({ rerouting }: Session): boolean {
     return this.#moving || rerouting?.to !== undefined
   }
@@ -268,7 +268,7 @@ export class Sessions {
     for (const subscription of [...session.subscriptions.values()]) this.#edge.abandon(subscription)
   }
 
-  /** Lets work on a record run by itself. What the store does not answer is done again by the sweep. */
+  /** Runs work on a record in the background. The sweep repeats work that the store did not answer. */
   #run(work: Promise<unknown>, { sessionId }: Session): Promise<void> {
     const done = work.then(
       () => {},
@@ -285,10 +285,7 @@ export class Sessions {
   }
 }
 
-/**
- * Writes the record of one session as the session is, one write at a time, and finds out when another node has taken the
- * session.
- */
+/** Writes the record of one session, one write at a time, and detects that another node has taken the session. */
 class SessionWriter {
   readonly session: Session
   readonly #context: GatewayContext
@@ -301,7 +298,7 @@ class SessionWriter {
   /** A report of another node that the store has neither confirmed nor denied. */
   #reported: { readonly ended: boolean } | undefined
 
-  /** `version` is that of the record as it stands; 0: there is none yet. */
+  /** `version`: version of the stored record; 0: there is none yet. */
   constructor(context: GatewayContext, store: SessionStore, session: Session, version: number) {
     this.#context = context
     this.#store = store
@@ -310,19 +307,19 @@ class SessionWriter {
     this.#dueAt = this.#later(REFRESH_MS)
   }
 
-  /** Whether it is time to write again: to refresh the record, or because the last write, or the removal, had no answer. */
+  /** True if a write is due: to refresh the record, or because the last write or removal got no answer. */
   get due(): boolean {
     if (this.#saved && !this.session.connection) return false
     return this.#next === undefined && this.#context.clock.monotonic() >= this.#dueAt
   }
 
-  /** What was written may be gone: the record is due at a random moment within `ms`, or when it was anyway. */
+  /** The stored record may be lost: it becomes due at a random moment within `ms`, unless it is due earlier. */
   doubt(ms: number): void {
     this.#saved = false
     this.#dueAt = Math.min(this.#dueAt, this.#context.clock.monotonic() + this.#context.random.float() * ms)
   }
 
-  /** Writes the first record, as `SessionStore.create`. */
+  /** Writes the first record; see `SessionStore.create`. */
   async create(max: number): Promise<boolean> {
     const record = this.session.record(this.#context.nodeId)
     if (!(await this.#store.create(record, max, this.#ttlMs))) return false
@@ -331,8 +328,8 @@ class SessionWriter {
   }
 
   /**
-   * Writes the record as the session is when the write begins; a call while one is under way waits for the next, together with all
-   * others. False: another node has the session. Rejects with `StoreUnavailable`.
+   * Writes the record. A call during a write waits for the next write, which serves all waiting calls. The record has the session's data of the
+   * moment when its write starts. Returns false if another node has the session. Rejects with `StoreUnavailable`.
    */
   save(): Promise<boolean> {
     this.#saved = false
@@ -344,8 +341,8 @@ class SessionWriter {
   }
 
   /**
-   * Another node has reported that it has the session, or that an operator has `ended` it there. The next `save` reads the record first, and
-   * does not make a missing one again.
+   * Another node reports that it has taken the session, or that an operator has ended it there (`ended`). The next `save` reads the record first,
+   * and does not write a missing record again.
    */
   reportTaken(ended: boolean): void {
     this.#reported = { ended }
@@ -356,7 +353,7 @@ class SessionWriter {
     return this.#reported?.ended ?? false
   }
 
-  /** Removes the record and gives up its place. False: another node has the session. Rejects with `StoreUnavailable`. */
+  /** Removes the record and its place. Returns false if another node has the session. Rejects with `StoreUnavailable`. */
   end(): Promise<boolean> {
     this.#saved = false
     this.#dueAt = this.#later(RETRY_MS)
@@ -369,7 +366,7 @@ class SessionWriter {
         if (mine === undefined && place) await this.#store.leave(sessionId, place)
         return mine === undefined
       }
-      throw neverSettled(sessionId)
+      throw changedTooOften(sessionId)
     })
   }
 
@@ -385,10 +382,10 @@ class SessionWriter {
         this.#dueAt = this.#later(REFRESH_MS)
         return true
       }
-      // An earlier write of this node whose answer was lost, or a store that has lost the record; or else another node has the session.
+      // An earlier write of this node lost its answer, the store has lost the record, or another node has the session.
       if ((await this.#reread()) === false) return false
     }
-    throw neverSettled(this.session.sessionId)
+    throw changedTooOften(this.session.sessionId)
   }
 
   async #write(): Promise<boolean> {
@@ -401,38 +398,38 @@ class SessionWriter {
   async #reread(): Promise<boolean | undefined> {
     const { sessionId, right } = this.session
     const found = await this.#store.load(sessionId)
-    // One that was resumed less often is an earlier holder's, who wrote it down again for a store that had lost it. The version of any
-    // other record of another node's is kept out: nothing here may ever be written over it.
+    // A record with fewer resumes comes from an earlier holder, which wrote it again after the store had lost it. It may be overwritten. For any
+    // other record of another node, keep the old version, so that no write of this node can replace it.
     const theirs = found && found.record.right.token !== right.token
     if (theirs && found.record.right.turn >= right.turn) return false
     this.#version = found?.version ?? 0
     return found && true
   }
 
-  /** A session without a socket is kept for exactly as long as it may be resumed. */
+  /** The record of a session without a connection lives exactly as long as it can be resumed. */
   get #ttlMs(): number {
     const resumeMs = this.#context.options.sessionResumeTtl * 1000
     if (this.session.connection) return resumeMs + RECORD_SPARE_MS
     return Math.max(1, Math.ceil(resumeMs - this.session.detachedMs))
   }
 
-  /** Runs `work` behind everything that was asked for before. */
+  /** Runs `work` after all earlier work. */
   #after<T>(work: () => Promise<T>): Promise<T> {
     const done = this.#running.then(work)
     this.#running = done.catch(() => {})
     return done
   }
 
-  /** A random moment around `ms` from now, so that what began together does not stay together. */
+  /** Returns a random time around `ms` from now, so that sessions that started together do not write together. */
   #later(ms: number): number {
     return this.#context.clock.monotonic() + ms * (0.75 + 0.5 * this.#context.random.float())
   }
 }
 
-const neverSettled = (sessionId: string): StoreUnavailable =>
+const changedTooOften = (sessionId: string): StoreUnavailable =>
   new StoreUnavailable(`the record of ${sessionId} changed under ${ATTEMPTS} writes`)
 
-/** Tells whether a query is for a session. */
+/** Returns the filter for a query. */
 function sessionsAskedFor({ room_id: roomId, q }: Query): (session: Session) => boolean {
   const hasText = textFinder(q)
   return (session) =>
@@ -449,7 +446,7 @@ function hasName(session: Session, hasText: (text: string) => boolean): boolean 
   return false
 }
 
-/** A session as operators see it. */
+/** Description of a session for operators. */
 const describeSession = (session: Session): SessionDescription => ({
   session_id: session.sessionId,
   project_id: session.projectId,

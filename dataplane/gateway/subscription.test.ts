@@ -18,10 +18,10 @@ describe('A slow consumer', () => {
   const HIGH_WATER = 256 * 1024
   const LIMIT = 1024 * 1024
 
-  /** Lets sockets do their work. */
+  /** Lets the sockets read and write. */
   const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve))
 
-  /** The client's process hangs: what is sent to it piles up. */
+  /** The client’s process hangs, so that data for it is queued. */
   function stopReading(client: TestClient): () => void {
     const socket = Reflect.get(client.ws, '_socket') as Socket
     socket.pause()
@@ -30,7 +30,7 @@ describe('A slow consumer', () => {
 
   const queued = (): number => [...test.gateway.describeSessions().items][0]!.queued_bytes
 
-  /** Follows the state as the protocol says; throws at a gap. */
+  /** Applies the state as the protocol requires. Throws at a gap. */
   function follow(messages: readonly ServerMessage[]) {
     let seq = 0
     let count: unknown
@@ -55,7 +55,7 @@ describe('A slow consumer', () => {
   }
 
   describe('a client that stops reading', () => {
-    it('gets no patches meanwhile, and then the state, the events it missed in their order, and the ack', async () => {
+    it('gets no patches until it reads again, and then the state, the missed events in order, and the ack', async () => {
       test = await TestGateway.start()
       const { client, joined } = await test.join()
       const room = test.owner.room('one')
@@ -92,7 +92,7 @@ describe('A slow consumer', () => {
       expect(acks.length).toBeLessThan(4000)
     })
 
-    it('hears what became of its messages when it reads again, from whichever owner has the room then', async () => {
+    it('gets the outcomes of its messages when it reads again, from whichever owner has the room then', async () => {
       let stalled = 0
       const metrics: GatewayMetrics = {
         ...registerMetrics(new Registry(), GATEWAY_METRICS),
@@ -112,7 +112,7 @@ describe('A slow consumer', () => {
         client.send({ t: 'message', room_id: roomId, type: 'move', data: null, ref, settled: 0 })
       await acked
       await turn()
-      // The next one has lost the last second. The edge has the messages no more.
+      // The next owner has lost the last second. The edge no longer has the messages.
       test.owner.silent.add('attach')
       room.epoch = 2
       room.send({ kind: 'redirect', owner: 'node_b' })
@@ -134,7 +134,7 @@ describe('A slow consumer', () => {
       await client.next('error', ({ code, ref }) => code === 'outcome_unknown' && ref === 2)
     })
 
-    it('does not disturb the others in the room', async () => {
+    it('does not disturb the other members of the room', async () => {
       test = await TestGateway.start()
       const slow = await test.join()
       const quick = await test.join()
@@ -150,7 +150,7 @@ describe('A slow consumer', () => {
       slow.client.ws.terminate()
     })
 
-    it('is closed when too much waits for it, and can resume', async () => {
+    it('is closed if too much is queued for it, and can resume', async () => {
       const counted = { stalled: 0, closed: [] as string[] }
       const metrics: GatewayMetrics = {
         ...registerMetrics(new Registry(), GATEWAY_METRICS),
@@ -180,7 +180,7 @@ describe('A slow consumer', () => {
       expect(follow([{ ...snapshot, seq }, ...again.received])).toMatchObject({ seq: room.seq })
     })
 
-    it('cannot make the gateway keep state upon state for it', async () => {
+    it('cannot make the gateway queue one state after the other', async () => {
       test = await TestGateway.start()
       const { client, joined } = await test.join()
       const room = test.owner.room('one')
@@ -188,7 +188,7 @@ describe('A slow consumer', () => {
       stopReading(client)
       let most = 0
       while (test.gateway.connections > 0) {
-        // The longest that it has to wait for the next one.
+        // The longest time until the next one.
         test.clock.advance(8000)
         client.send({ t: 'state.resync', room_id: joined.room_id, reason: 'checksum' })
         await test.owner.next('resync')
@@ -201,7 +201,7 @@ describe('A slow consumer', () => {
   })
 
   describe('a large state', () => {
-    it('reaches a client that reads, though it is larger than every limit', async () => {
+    it('reaches a client that reads, although it exceeds every limit', async () => {
       test = await TestGateway.start()
       test.owner.room('one').state = { count: 0, pad: 'x'.repeat(5_000_000) }
       const { client, snapshot } = await test.join()
@@ -256,7 +256,7 @@ describe('A slow consumer', () => {
 })
 
 describe('Outbox', () => {
-  /** A socket whose kernel takes `room` bytes and then no more. */
+  /** A socket whose kernel takes `room` bytes. */
   class SlowSocket implements ByteSink {
     readonly written: Uint8Array[] = []
     writes = 0
@@ -323,8 +323,8 @@ describe('Outbox', () => {
     })
   })
 
-  describe('a frame that comes alone', () => {
-    it('is written at once, but never before what waits, and is bounded like the others', () => {
+  describe('a frame without others', () => {
+    it('is written immediately, but never before queued frames, and counts for the same limits', () => {
       outbox.open(frame('o'))
       endTurn()
       outbox.write(frame('a'))
@@ -353,7 +353,7 @@ describe('Outbox', () => {
       socket.writes = 0
     })
 
-    it('does not hold against a client what it has missed before its resume, of all its rooms together', () => {
+    it('does not count the updates that a client missed before its resume, in all its rooms together', () => {
       socket.room = 0
       for (let i = 0; i < 5; i++) {
         outbox.pushMissed(frame('m', 3000))
@@ -364,7 +364,7 @@ describe('Outbox', () => {
       expect(told).toEqual(['overflowed'])
     })
 
-    it('writes a single frame as the very buffer it was given', () => {
+    it('writes a single frame without a copy', () => {
       const shared = frame('p', 300)
       outbox.push(shared)
       endTurn()
@@ -372,7 +372,7 @@ describe('Outbox', () => {
       expect(socket.written[0]).toBe(shared)
     })
 
-    it('writes several large frames at once without copying them', () => {
+    it('writes several large frames together without a copy', () => {
       const large = frame('P', 900)
       for (let i = 0; i < 5; i++) outbox.push(large)
       outbox.push(frame('a'))
@@ -381,7 +381,7 @@ describe('Outbox', () => {
       expect(socket.written.filter((written) => written === large)).toHaveLength(5)
     })
 
-    it('is congested above the high water mark, and says once when the client has read most', () => {
+    it('is congested above the high-water mark, and reports once when the client has read most of it', () => {
       socket.room = 0
       outbox.push(frame('p', 1000))
       endTurn()
@@ -399,7 +399,7 @@ describe('Outbox', () => {
       expect([said, told]).toEqual([[0, 1, 1], ['hasRoom']])
     })
 
-    it('does not hold a whole state against the client, however large', () => {
+    it('does not count a full state, however large', () => {
       socket.room = 0
       outbox.pushState(frame('s', 50_000))
       endTurn()
@@ -407,14 +407,14 @@ describe('Outbox', () => {
       outbox.push(frame('p', 1001))
       expect(outbox.congested).toBe(true)
       expect(told).toEqual([])
-      // Once it has been read, the next bytes count from the start again.
+      // After it has been read, the next bytes count from 0.
       endTurn()
       socket.drain()
       outbox.push(frame('p', 1001))
       expect(outbox.congested).toBe(true)
     })
 
-    it('takes nothing more beyond the limit, queued and held taken together', () => {
+    it('accepts no frame beyond the limit, queued and held ones together', () => {
       socket.room = 0
       outbox.push(frame('p', 2000))
       endTurn()
@@ -429,7 +429,7 @@ describe('Outbox', () => {
       expect(told).toHaveLength(2)
     })
 
-    it('drops what it has when it is closed', () => {
+    it('drops its frames when it is closed', () => {
       outbox.push(frame('p'))
       outbox.hold(10)
       outbox.close()
@@ -458,10 +458,10 @@ describe('Unacked', () => {
   })
 
   /**
-   * An owner that hangs keeps its connections and its lease: no one takes its rooms before the lease has run out, has been read by the
-   * others (a quarter of a lease later at most), and the room is restored. Members who play on meanwhile are not to be refused anything.
+   * An owner that hangs keeps its connections and its lease. Its rooms are taken over after the lease has expired, the other nodes have read that
+   * (at most a quarter of a lease later), and the room is restored. Until then, no message of a playing member may be refused.
    */
-  it('has room for all that a client at its rate says while a hanging owner is found out', () => {
+  it('has space for all messages at a client’s rate until the rooms of a hanging owner are taken over', () => {
     const { sessionMessagesPerSecond, nodeLeaseMs } = gatewayOptions()
     const seconds = (1.25 * nodeLeaseMs) / 1000 + 1
     const unacked = new Unacked({ messages: maxUnackedMessages, bytes: maxUnackedBytes })
@@ -471,39 +471,39 @@ describe('Unacked', () => {
     }
   })
 
-  it('has room for one message, however large', () => {
+  it('has space for one message, however large', () => {
     const unacked = new Unacked({ messages: 10, bytes: 50 })
     expect(unacked.isFull(BYTES)).toBe(false)
     unacked.add(message(1), BYTES)
     expect(unacked.isFull(1)).toBe(true)
   })
 
-  it('keeps equal refusals in a row as one range, and another text as another', () => {
+  it('keeps consecutive equal refusals as one range, and a refusal with another text as another range', () => {
     const unacked = new Unacked({ messages: 1, bytes: BYTES })
     unacked.add(message(1), BYTES)
     for (const ref of [2, 3, 4]) unacked.add(refusal(ref), 10)
     unacked.add(refusal(5, 'other'), 10)
     expect(unacked.messages).toMatchObject([{ ref: 1 }, { from: 2, through: 4 }, { from: 5, through: 5 }])
-    unacked.settle(3)
+    unacked.acknowledge(3)
     expect(unacked.messages).toMatchObject([{ from: 2, through: 4 }, { from: 5 }])
-    unacked.settle(4)
+    unacked.acknowledge(4)
     expect(unacked.messages).toMatchObject([{ from: 5 }])
-    expect([unacked.settled, unacked.last]).toEqual([4, 5])
+    expect([unacked.acked, unacked.last]).toEqual([4, 5])
   })
 
-  it('keeps nothing that is settled already', () => {
+  it('keeps no message that is already acknowledged', () => {
     const unacked = new Unacked({ messages: 10, bytes: 1000 })
     unacked.restart(3)
-    unacked.settle(5)
+    unacked.acknowledge(5)
     for (const ref of [4, 5, 6]) unacked.add(message(ref), BYTES)
     expect(unacked.messages).toMatchObject([{ ref: 6 }])
   })
 
-  it('gives all of it, also to an owner that settles some while it is being given', () => {
+  it('returns all messages, also if the owner acknowledges some during the iteration', () => {
     const unacked = new Unacked({ messages: 10, bytes: 1000 })
     for (const ref of [1, 2, 3]) unacked.add(message(ref), BYTES)
     const given = unacked.messages.map((kept) => {
-      unacked.settle(2)
+      unacked.acknowledge(2)
       return kept.kind === 'message' && kept.ref
     })
     expect(given).toEqual([1, 2, 3])

@@ -9,6 +9,7 @@ import type {
 import { noSpan, type Span, type TraceContext } from '../../shared/tracing/tracer.ts'
 import { type Frame, frame, joinFrames } from '../frame.ts'
 import {
+  type Acknowledgement,
   type EdgeLayers,
   type Farewell,
   type Frames,
@@ -19,7 +20,6 @@ import {
   type ReliableMessage,
   type RoomAddress,
   roomIdOf,
-  type Settled,
   type ToEdge,
   type ToOwner,
 } from '../traffic.ts'
@@ -28,13 +28,13 @@ import type { Connection, DirectMessage, ErrorAbout } from './connection.ts'
 import { HeldFrames } from './outbox.ts'
 import type { EndedSeats } from './session.ts'
 
-/** A message whose ref the owner is to settle, or a range of refused ones. */
+/** A message that the owner must acknowledge, or a range of messages that the edge has refused. */
 export type Reliable = ReliableMessage | RefusedRange
 
-/** How much of one subscription may wait to be settled. */
+/** Bounds of the unacknowledged messages of one subscription. */
 export interface UnackedLimits {
   readonly messages: number
-  /** Of the frames they came in; one message may always wait. */
+  /** Total size of the frames they arrived in. One message of any size is always accepted. */
   readonly bytes: number
 }
 
@@ -44,45 +44,44 @@ interface Kept {
 }
 
 /**
- * The reliable messages of one subscription that its owner has not settled yet: their refs are contiguous. The way to an owner may lose some,
- * and an owner may die with them: the next owner is given them again.
+ * The reliable messages of one subscription that its owner has not acknowledged. Their refs are contiguous. A message can be lost on the
+ * way, and an owner can crash before it commits the message. The edge therefore keeps each message, to send it again to the next owner.
  */
 export class Unacked {
   readonly #limits: UnackedLimits
   #kept: Kept[] = []
   #bytes = 0
-  #settled = 0
+  #acked = 0
   #last = 0
 
   constructor(limits: UnackedLimits) {
     this.#limits = limits
   }
 
-  /** The highest ref that is settled: what is kept begins behind it. */
-  get settled(): number {
-    return this.#settled
+  /** The highest acknowledged ref. The kept messages have higher refs. */
+  get acked(): number {
+    return this.#acked
   }
 
-  /** The highest ref that came. */
+  /** The highest ref that has arrived. */
   get last(): number {
     return this.#last
   }
 
-  /** Whether nothing waits. */
   get empty(): boolean {
     return this.#kept.length === 0
   }
 
-  /** True: there is no room for one more message of so many bytes. The edge refuses it. */
+  /** Returns true if one more message of this size exceeds the limits. The edge then refuses the message. */
   isFull(bytes: number): boolean {
     const { length } = this.#kept
     return length >= this.#limits.messages || (length > 0 && this.#bytes + bytes > this.#limits.bytes)
   }
 
-  /** Keeps the message with the next ref, unless it is settled. Refusals with the same code and text in a row take one place. */
+  /** Keeps the message with the next ref, unless it is acknowledged. Consecutive refusals with the same code and text become one entry. */
   add(message: Reliable, bytes: number): void {
     this.#last = throughOf(message)
-    if (this.#last <= this.#settled) return
+    if (this.#last <= this.#acked) return
     const before = this.#kept.at(-1)
     const joined = before && join(before.message, message)
     if (joined) before.message = joined
@@ -92,32 +91,32 @@ export class Unacked {
     }
   }
 
-  /** The owner has settled everything up to `ref`. */
-  settle(ref: number): void {
-    if (ref <= this.#settled) return
-    this.#settled = ref
-    let settled = 0
-    while (settled < this.#kept.length && throughOf(this.#kept[settled]!.message) <= ref) settled++
-    for (const { bytes } of this.#kept.splice(0, settled)) this.#bytes -= bytes
+  /** Drops all messages up to `ref`, because the owner has acknowledged them. */
+  acknowledge(ref: number): void {
+    if (ref <= this.#acked) return
+    this.#acked = ref
+    let done = 0
+    while (done < this.#kept.length && throughOf(this.#kept[done]!.message) <= ref) done++
+    for (const { bytes } of this.#kept.splice(0, done)) this.#bytes -= bytes
   }
 
-  /** What an owner is to be given again. A copy: an owner in this process answers while the list is being sent. */
+  /** The messages to send again, as a copy: an owner in this process acknowledges some of them while the caller iterates. */
   get messages(): readonly Reliable[] {
     return this.#kept.map(({ message }) => message)
   }
 
-  /** The client comes back, and sends everything above `settled` again. */
-  restart(settled: number): void {
+  /** Starts again after a resume. The client then sends all messages above `known` again. */
+  restart(known: number): void {
     this.#kept = []
     this.#bytes = 0
-    this.#settled = settled
-    this.#last = settled
+    this.#acked = known
+    this.#last = known
   }
 }
 
 const throughOf = (message: Reliable): number => (message.kind === 'message' ? message.ref : message.through)
 
-/** One refusal for two in a row; undefined: they differ. */
+/** Combines two consecutive refusals. Undefined: they differ. */
 function join(before: Reliable, next: Reliable): RefusedRange | undefined {
   const same =
     before.kind === 'refuse' &&
@@ -128,32 +127,32 @@ function join(before: Reliable, next: Reliable): RefusedRange | undefined {
 }
 
 /**
- * How far a subscription has come:
- * `joining` the owner has not answered; `live` gets every flush; `stalled` the client is behind, so patches are dropped and events held;
- * `resyncing` it has read, and waits for the state that replaces what was dropped; `detached` the session has no socket; `attaching`
- * it has one again, and the owner has not said yet what was missed.
+ * Phase of a subscription.
+ * `joining`: the owner has not answered the join. `live`: the client gets every flush. `stalled`: the client reads too slowly; patches are
+ * dropped and events held. `resyncing`: the client has caught up, and a full state will replace the dropped patches. `detached`: the
+ * session has no connection. `attaching`: it has a connection again, and the owner has not yet sent the missed updates.
  */
 type SubscriptionPhase = 'joining' | 'live' | 'stalled' | 'resyncing' | 'detached' | 'attaching'
 
 const NONE: readonly never[] = []
 
-/** Text for the client whose message may have been applied or refused: that is forgotten. */
+/** Error text for a message whose outcome the room has forgotten. */
 const OUTCOME_UNKNOWN = 'it came before, and whether it was applied is not known any more'
 
-/** How an `attach` ended: what was missed went out as `frames`, a whole state did, or there is no subscription. */
+/** Result of an `attach`: `frames` means the missed updates, `resync` a full state, `lost` that the seat has ended. */
 export type AttachResult = 'frames' | 'resync' | 'lost'
 
 /** An `attach` that the owner has not answered. */
 interface PendingAttach {
   readonly position: Pick<ResumePosition, 'epoch' | 'seq'>
   readonly ask: number
-  /** Absent when the edge asks of its own accord. */
+  /** Absent if the edge has started the attach itself, because it missed an update. */
   readonly answered?: (result: AttachResult) => void
 }
 
 /**
- * What became of a flush: it went out (or is none of this subscription's business), the client turned out to be behind, or earlier ones
- * are missing.
+ * Result of a flush. `passed`: it was sent, or this subscription does not need it. `stalled`: the client has become a slow consumer.
+ * `missed`: an earlier flush is missing.
  */
 type FlushResult = 'passed' | 'stalled' | 'missed'
 
@@ -163,7 +162,7 @@ export interface SubscribedSession {
   /** The player's id from the token. */
   readonly sub: string | null
   readonly budget: SessionBudget
-  /** How often it was resumed. */
+  /** `turn`: number of resumes. */
   readonly right: { readonly turn: number }
   readonly data: JsonObject | undefined
   readonly trace: TraceContext | undefined
@@ -172,26 +171,26 @@ export interface SubscribedSession {
   readonly subscriptions: Map<string, Subscription>
   /** Seats that rooms have ended. */
   readonly ended: EndedSeats
-  /** By room id, the code that led its client there, until a join of the room is answered. */
+  /** Codes with which the client found rooms, by room id. Each is deleted when a join of its room is answered. */
   readonly codes: Map<string, string>
 }
 
-/** What a new subscription asks its owner for. */
+/** The join message of a new subscription. */
 type JoinQuestion = Extract<ToOwner, { kind: 'join' }>
 
-/** What one flush of a room has for everyone: the same bytes for every member that speaks a codec. */
+/** The frames of one flush that all members share: members with the same codec get the same bytes. */
 export class FlushFrames {
   readonly seq: number
-  /** True when no member has a personal part in the flush, so that nothing has to leave in the same write. */
+  /** True if no member has a personal part in the flush. The frames can then be written immediately, since nothing has to share their write. */
   readonly alone: boolean
-  /** True for the members that leave with the flush. */
+  /** True for the frames of members that leave with the flush. */
   readonly last: boolean
   readonly #patch: Frames | undefined
   readonly #rest: Frames | undefined
-  /** By member, what it has of hidden layers; undefined: no one here has anything. */
+  /** Frames of hidden layers by member id. Undefined: no member at this edge gets any. */
   readonly #layers: ReadonlyMap<string, readonly Frames[]> | undefined
   readonly #wholes = new Map<Subprotocol, Frame | undefined>()
-  /** Of the member before: most speak the same. */
+  /** Codec of the latest call of `whole`, with its result: most members use the same codec. */
   #codec: Subprotocol | undefined
   #whole: Frame | undefined
 
@@ -213,7 +212,7 @@ export class FlushFrames {
     this.#rest = rest
   }
 
-  /** The patch and what follows it, as one buffer; undefined when there is nothing in this codec. */
+  /** The patch and the frames behind it, as one buffer. Undefined: the flush has no frames in this codec. */
   whole(codec: Subprotocol): Frame | undefined {
     if (codec === this.#codec) return this.#whole
     if (!this.#wholes.has(codec)) this.#wholes.set(codec, this.#join(codec))
@@ -222,14 +221,14 @@ export class FlushFrames {
     return this.#whole
   }
 
-  /** As `whole`, behind what a member has of hidden layers: in one write. */
+  /** `whole`, preceded by the member's hidden layers, as one buffer. */
   wholeOf(memberId: string, codec: Subprotocol): Frame | undefined {
     const whole = this.whole(codec)
     const own = whole && this.#layers?.get(memberId)
     return own ? joinFrames([...own.flatMap((frames) => frames[codec] ?? []), whole]) : whole
   }
 
-  /** Events and presence only. */
+  /** Events and presence, without the patch. */
   rest(codec: Subprotocol): Frame | undefined {
     return this.#rest?.[codec]
   }
@@ -241,51 +240,51 @@ export class FlushFrames {
   }
 }
 
-/** One session in one room, as the edge sees it: decides which of the room's frames its client gets, and when. */
+/** One session in one room, at the edge. Decides which of the room's frames the client gets, and when. */
 export class Subscription {
   readonly session: SubscribedSession
   readonly room: RoomAddress
   readonly roomId: string
   readonly memberId: string
-  /** The join, while it is open. */
+  /** The open join. */
   join: JoinQuestion | undefined
-  /** The request id of the join, until the client is known to have the answer: it may ask for this seat again. */
+  /** Request id of the join, until the client is known to have its answer. Until then the client may ask for the same seat again. */
   joinRequest: number | undefined
-  /** The join in its trace. */
+  /** Span of the join. */
   joinSpan: Span = noSpan
-  /** The request id of the `leave` that is under way. */
+  /** Request id of the open `leave`. */
   leaveRequest: number | undefined
-  /** When it was made, on the monotonic clock: for one that `session` asks for, when it did. */
+  /** Time of the join, on the monotonic clock. For a restored subscription: time of the restore. */
   readonly madeAt: number
-  /** When the question that is open (join, leave, attach, resync) was asked last. */
+  /** Time at which the open question (join, leave, attach, resync) was sent last, on the monotonic clock. */
   askedAt: number
-  /** What the owner has not settled. */
+  /** Messages that the owner has not acknowledged. */
   readonly unacked: Unacked
-  /** What the client has asked for the whole state with, until it has one. */
+  /** Reason of the client's open resync request. */
   resync: ResyncReason | undefined
-  /** Points that the state which the open question may bring was paid with. */
+  /** Points that were paid for the state which the open question may return. */
   paid: number | undefined
-  /** The open question is not sent yet: its player cannot pay for the state. */
+  /** True if the open question is not sent, because the player cannot pay for the state. */
   unpaid = false
   readonly #held = new HeldFrames()
-  /** Id of the member, as its client knows it. */
+  /** The member id that the client knows. */
   #seatId: string
   #phase: SubscriptionPhase
   #connection: Connection | undefined
   #attach: PendingAttach | undefined
-  /** The owner's epoch under which the subscription is attached, and the last flush that is known here. */
+  /** The owner's epoch under which the subscription is attached. `#seq` is the last flush that arrived under it. */
   #epoch = 0
   #seq = 0
   #stalledAtSeq = 0
-  /** The highest ref up to which the client knows every outcome, as it has said. */
+  /** The highest ref up to which the client has confirmed that it knows every outcome. */
   #known = 0
-  /** The highest ref whose outcome this connection has been given. */
-  #told = 0
-  /** What the owner has settled, and the client is yet to be told. */
-  #untold: Settled | undefined
+  /** The highest ref whose outcome was sent on this connection, or confirmed by the client. */
+  #reported = 0
+  /** Acknowledgements that are not sent to the client yet. */
+  #unreported: Acknowledgement | undefined
   #sample: { readonly ref: number; readonly at: number } | undefined
 
-  /** With `join`: a subscription that `session` asks for over its present connection. Without: one it has had, while it is without a connection. */
+  /** With `join`: a new subscription over the session's connection. Without: one that the session had before, still without a connection. */
   constructor(
     session: SubscribedSession,
     room: RoomAddress,
@@ -312,39 +311,39 @@ export class Subscription {
     return this.#phase
   }
 
-  /** The connection its frames go to; undefined while the session has none. */
+  /** The connection to which its frames go. Undefined: the session has none. */
   get connection(): Connection | undefined {
     return this.#connection
   }
 
-  /** Whether the session is in the room: the owner has said so, and the client has not asked to leave. */
+  /** True if the session is in the room: the owner has answered the join, and the client has not asked to leave. */
   get taken(): boolean {
     return this.#phase !== 'joining' && this.leaveRequest === undefined
   }
 
-  /** Whether the session is in the room, and its client knows: a seat that it did not name as it resumed waits for its join. */
+  /** True if the session is in the room and the client uses the seat. A seat that a resume did not name waits for its join. */
   get inUse(): boolean {
     return this.taken && this.#phase !== 'detached'
   }
 
-  /** The ref that is due. A client that resumes need not send what it has been told of first. */
+  /** The next expected ref. A client that resumes does not send messages again whose outcome it has confirmed. */
   get due(): number {
-    return Math.max(this.unacked.last, this.#told) + 1
+    return Math.max(this.unacked.last, this.#reported) + 1
   }
 
-  /** The client has sent the message that is due, and says up to which ref it knows every outcome. */
-  came(settled: number): void {
+  /** Notes that the message that was due has arrived, and that the client knows every outcome up to `settled`. */
+  messageArrived(settled: number): void {
     this.#known = Math.max(settled, this.#known)
-    this.#told = Math.max(settled, this.#told)
-    this.#tell()
+    this.#reported = Math.max(settled, this.#reported)
+    this.#report()
   }
 
-  /** The attach whose answer is open. */
+  /** The unanswered attach. */
   get attaching(): Pick<PendingAttach, 'position' | 'ask'> | undefined {
     return this.#phase === 'attaching' ? this.#attach : undefined
   }
 
-  /** What the owner is asked while an answer of it is open: the join, what was missed, or a whole state. `edge` is this node. */
+  /** The open question to the owner: the join, an attach, or a resync. `edge`: id of this node. */
   question(edge: string): ToOwner | undefined {
     const { attaching, session, room, memberId } = this
     if (this.#phase === 'joining') return this.join
@@ -367,17 +366,17 @@ export class Subscription {
       epoch,
       seq,
       settled: this.#known,
-      through: this.unacked.settled,
+      through: this.unacked.acked,
       ...(session.trace && { traceparent: session.trace.traceparent }),
     }
   }
 
-  /** Whether it gets what an owner under `epoch` sends, as far as the owner knows. */
+  /** True if the subscription was attached by the owner under `epoch` or by a later one. */
   isAttachedUnder(epoch: number): boolean {
     return this.#epoch >= epoch
   }
 
-  /** One flush of the owner under `epoch`, for everyone in the room. */
+  /** Takes one flush of the owner under `epoch`, with the parts that all members share. */
   flush(flush: FlushFrames, epoch: number): FlushResult {
     const connection = this.#connection
     if (!connection || !this.#attached) return 'passed'
@@ -385,7 +384,7 @@ export class Subscription {
     if (flush.seq <= this.#seq) return 'passed'
     this.#seq = flush.seq
     const codec = connection.codec.subprotocol
-    // A member that leaves cannot ask for the whole state later.
+    // A member that leaves with this flush cannot request the state later.
     const stalls = this.#phase === 'live' && connection.outbox.congested && !flush.last
     if (this.#phase === 'live' && !stalls) {
       const whole = flush.wholeOf(this.memberId, codec)
@@ -405,7 +404,7 @@ export class Subscription {
     return stalls ? 'stalled' : 'passed'
   }
 
-  /** What a flush has for this member alone; returns since when the acked message was under way, for a sample of them. */
+  /** Takes this member's part of a flush. Returns the start time of the acked message, if that message is timed. */
   personal({ events, ack, outcomes = NONE, forgotten = 0 }: PersonalPart, epoch: number): number | undefined {
     const connection = this.#connection
     if (!connection || !this.#attached || epoch !== this.#epoch) return undefined
@@ -413,47 +412,47 @@ export class Subscription {
       if (this.#phase === 'live') this.#send(event)
       else this.#held.add(encoded(connection, event), connection.outbox)
     if (ack === undefined) return undefined
-    this.unacked.settle(ack)
-    const { outcomes: earlier = NONE, forgotten: before = 0 } = this.#untold ?? {}
-    this.#untold = { ack, outcomes: [...earlier, ...outcomes], forgotten: Math.max(forgotten, before) }
+    this.unacked.acknowledge(ack)
+    const { outcomes: earlier = NONE, forgotten: before = 0 } = this.#unreported ?? {}
+    this.#unreported = { ack, outcomes: [...earlier, ...outcomes], forgotten: Math.max(forgotten, before) }
     if (this.#phase !== 'live')
       for (const outcome of outcomes) this.#held.reserve(JSON.stringify(outcome).length, connection.outbox)
-    this.#tell()
+    this.#report()
     return this.#sampled(ack)
   }
 
   /**
-   * Tells the client what the owner has settled: in the order of the refs and once on a connection, so that the messages that a client keeps are
-   * always those above one ref. Where outcomes are forgotten, the client is told of each such message that it has sent on this connection, and
-   * hears of those behind them only when it has sent them all, or says that it knows.
+   * Sends acknowledgements to the client, in the order of refs and once per connection. The client's unconfirmed messages are thus always
+   * those above one ref. For forgotten outcomes, the client gets `outcome_unknown` for each message that it has sent on this connection.
+   * Later outcomes wait until it has sent all forgotten messages again, or confirms that it knows their outcomes.
    */
-  #tell(): void {
-    if (!this.#untold || this.#phase !== 'live') return
-    const { ack, outcomes = NONE, forgotten = 0 } = this.#untold
+  #report(): void {
+    if (!this.#unreported || this.#phase !== 'live') return
+    const { ack, outcomes = NONE, forgotten = 0 } = this.#unreported
     const unknown = Math.min(forgotten, this.unacked.last)
-    while (this.#told < unknown) this.fail('outcome_unknown', OUTCOME_UNKNOWN, { ref: ++this.#told })
-    if (this.#told < forgotten) return
-    this.#untold = undefined
-    for (const outcome of outcomes) if (outcome.ref > this.#told) this.#tellOutcome(outcome)
-    if (ack > this.#told) this.#ack(ack)
+    while (this.#reported < unknown) this.fail('outcome_unknown', OUTCOME_UNKNOWN, { ref: ++this.#reported })
+    if (this.#reported < forgotten) return
+    this.#unreported = undefined
+    for (const outcome of outcomes) if (outcome.ref > this.#reported) this.#reportOutcome(outcome)
+    if (ack > this.#reported) this.#ack(ack)
   }
 
-  #tellOutcome(outcome: Outcome): void {
+  #reportOutcome(outcome: Outcome): void {
     const { ref } = outcome
     if ('reply' in outcome) this.#send({ t: 'reply', room_id: this.roomId, ref, data: outcome.reply })
     else {
-      if (ref > this.#told + 1) this.#ack(ref - 1)
+      if (ref > this.#reported + 1) this.#ack(ref - 1)
       this.fail(outcome.code, outcome.message, { ref })
-      this.#told = ref
+      this.#reported = ref
     }
   }
 
   #ack(ref: number): void {
-    this.#told = ref
+    this.#reported = ref
     this.#send({ t: 'ack', room_id: this.roomId, ref })
   }
 
-  /** The join took effect with the flush `seq` of the owner under `epoch`. False: the client is gone and cannot be told. */
+  /** The join took effect with the flush `seq` of the owner under `epoch`. Returns false if the client has disconnected. */
   joined(
     { request_id: requestId, member_id: memberId, seat = memberId, code, snapshot, layers }: JoinedMember,
     epoch: number,
@@ -476,16 +475,16 @@ export class Subscription {
     return true
   }
 
-  /** The client has read: from now on the subscription waits for a state. False when it was not stalled. */
+  /** The client has caught up: the subscription now waits for a full state. Returns false if it was not stalled. */
   awaitState(): boolean {
     if (this.#phase !== 'stalled') return false
     this.#phase = 'resyncing'
     return true
   }
 
-  /** The answer to `resync`: replaces everything that was dropped, so what was held follows. */
+  /** Takes the answer to `resync`. The state replaces the dropped patches, and the held events follow it. */
   state(state: Frames): void {
-    // Stalled again: by the time the client has read, this state is old, and a newer one will be asked for.
+    // Stalled again: the client would read an outdated state. The edge requests a newer one when the client has caught up.
     if (this.#phase !== 'live' && this.#phase !== 'resyncing') return
     this.#phase = 'live'
     this.#pushState(state)
@@ -493,10 +492,10 @@ export class Subscription {
     if (!connection) return
     connection.address(this.roomId)
     this.#held.release(connection.outbox)
-    this.#tell()
+    this.#report()
   }
 
-  /** The session has no socket any more. */
+  /** The session has lost its connection. */
   detach(): void {
     this.#connection = undefined
     this.#attach = undefined
@@ -505,12 +504,12 @@ export class Subscription {
     this.paid = undefined
     this.unpaid = false
     this.#held.drop()
-    this.#untold = undefined
+    this.#unreported = undefined
     this.unacked.restart(0)
     if (this.#phase !== 'joining') this.#phase = 'detached'
   }
 
-  /** The session has a socket again. Nothing goes out until the owner has said what was missed. `ask`: unique at this edge. */
+  /** The session has a connection again. No frame is sent until the owner answers. `ask`: unique number of this attach at this edge. */
   attach(
     connection: Connection,
     position: ResumePosition,
@@ -521,13 +520,16 @@ export class Subscription {
     this.joinRequest = undefined
     this.#seatId = position.member_id
     this.#known = position.settled
-    this.#told = position.settled
+    this.#reported = position.settled
     this.unacked.restart(position.settled)
     this.#attach = { position, ask, answered }
     this.#phase = 'attaching'
   }
 
-  /** What was sent may be lost, or another owner has the room: nothing goes out until it has said what was missed. False: nothing is missed here. */
+  /**
+   * Attaches again, because a message may be lost or the room has another owner. No frame is sent until the owner answers. Returns false
+   * if the subscription is not attached, so that it cannot have missed anything.
+   */
   reattach(ask: number): boolean {
     if (!this.#connection) return false
     if (this.#phase === 'attaching' && this.#attach) {
@@ -538,49 +540,56 @@ export class Subscription {
     const seq = this.#phase === 'live' ? this.#seq : this.#stalledAtSeq
     this.#held.drop(this.#connection.outbox)
     this.#attach = { position: { epoch: this.#epoch, seq }, ask }
-    // It may be lost. A client that still needs it asks again.
+    // The resync request may be lost too. A client that still needs the state asks again.
     this.resync = undefined
     this.#phase = 'attaching'
     return true
   }
 
-  /** The answer to `attach`, by the owner under `epoch`. False: it is to an earlier attach, and the answer that counts is to come. */
-  attached({ ask, epoch, seq, resumed, frames, ...settled }: Extract<ToEdge, { kind: 'attached' }>): boolean {
+  /** Takes the owner's answer to `attach`. Returns false if it answers an earlier attach; the current answer is still to come. */
+  attached({
+    ask,
+    epoch,
+    seq,
+    resumed,
+    frames,
+    ...acknowledgement
+  }: Extract<ToEdge, { kind: 'attached' }>): boolean {
     if (this.#phase !== 'attaching' || this.#attach?.ask !== ask) return false
     this.#phase = 'live'
     this.#epoch = epoch
     this.#seq = seq
-    // Of the client's own resume, or of something that this node has missed.
+    // A resume of the client, not an attach that the edge has started itself.
     const own = this.#attach.answered !== undefined
     for (const framesOfOne of frames)
       this.#push(framesOfOne, own ? 'pushMissed' : resumed ? 'push' : 'pushState')
-    this.unacked.settle(settled.ack)
-    this.#untold = settled
-    this.#tell()
-    this.#sampled(settled.ack)
+    this.unacked.acknowledge(acknowledgement.ack)
+    this.#unreported = acknowledgement
+    this.#report()
+    this.#sampled(acknowledgement.ack)
     this.#answerAttach(resumed ? 'frames' : 'resync')
     return true
   }
 
-  /** The seat has ended. `farewell` undefined: the owner knows of no such seat. */
+  /** The seat has ended. `farewell` undefined: the owner does not know the seat. */
   left(farewell = this.leaveRequest === undefined ? LOST : LEFT): void {
     this.#held.drop(this.#connection?.outbox)
-    this.#send(ownLeft(this.roomId, this.#seatId, this.session.sub, farewell))
+    this.#send(leftMessage(this.roomId, this.#seatId, this.session.sub, farewell))
     this.#answerAttach('lost')
   }
 
-  /** Tells the client that a request or a message about this room failed. */
+  /** Sends the client an error about a request or a message to this room. */
   fail(code: ErrorCode, message: string, about: Pick<ErrorAbout, 'request_id' | 'ref'> = {}): void {
     this.#connection?.sendError(code, message, { ...about, room_id: this.roomId })
   }
 
-  /** Whether reliable messages are on their way since before `moment`, on the monotonic clock, and the owner has not been asked about them since. */
+  /** True if reliable messages are unacknowledged, and the owner was neither sent one nor asked since `moment` (monotonic clock). */
   isUnansweredSince(moment: number): boolean {
     const { at = Number.POSITIVE_INFINITY } = this.#sample ?? {}
     return !this.unacked.empty && Math.max(at, this.askedAt) <= moment
   }
 
-  /** A reliable message is on its way; one at a time is timed. */
+  /** Starts the timing of a reliable message that is being sent, unless one is being timed already. */
   sent(ref: number, now: number): void {
     this.#sample ??= { ref, at: now }
   }
@@ -592,7 +601,7 @@ export class Subscription {
     return sample.at
   }
 
-  /** Whether the owner takes it for attached, as far as is known here. */
+  /** True if the owner counts the subscription as attached, as far as the edge knows. */
   get #attached(): boolean {
     return this.#phase === 'live' || this.#phase === 'stalled' || this.#phase === 'resyncing'
   }
@@ -603,7 +612,7 @@ export class Subscription {
     attach?.answered?.(result)
   }
 
-  /** A message that is about this room. */
+  /** Sends a message about this room. */
   #send(message: DirectMessage): void {
     this.#connection?.address(this.roomId)
     this.#connection?.send(message)
@@ -623,12 +632,12 @@ export class Subscription {
   }
 }
 
-/** How a seat ended of which the owner knows nothing. */
+/** End of a seat that the owner does not know. */
 export const LOST: Farewell = { epoch: 0, seq: 0, reason: 'session_ended' }
 const LEFT: Farewell = { ...LOST, reason: 'left' }
 
-/** Tells a client that its seat has ended. */
-export const ownLeft = (
+/** Message to a client whose seat has ended. */
+export const leftMessage = (
   roomId: string,
   memberId: string,
   sub: string | null,

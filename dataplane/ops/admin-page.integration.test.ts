@@ -202,7 +202,7 @@ describe('the admin page', () => {
   }
   const rooms = (page: Page): Promise<string[]> => page.locator('#rooms tbody .open').allTextContents()
 
-  it('stands beside metrics that count rooms and sessions by project', async () => {
+  it('belongs to a node whose metrics count rooms and sessions by project', async () => {
     for (const [what, most] of [
       ['rooms', ROOMS + 1],
       ['sessions', 1],
@@ -210,7 +210,7 @@ describe('the admin page', () => {
       expect(await service.metric(`service_project_${what}{project_id="${projectId}"}`)).toBe(most)
   })
 
-  it('asks for the token, keeps it for its tab only, forgets a wrong one, and asks nothing of anyone but the node', async () => {
+  it('asks for the token, keeps it for its tab only, forgets a wrong one, and sends requests to its node only', async () => {
     const { page, complaints, origins } = await openAdmin(shared, service.adminUrl)
     await page.getByLabel('Token').fill('not the token')
     await page.getByRole('button', { name: 'Show the node' }).click()
@@ -231,7 +231,7 @@ describe('the admin page', () => {
     expect([...origins]).toEqual([service.adminUrl])
   })
 
-  it('shows what is wrong now, and says that what it shows is old when the node no longer answers', async () => {
+  it('shows current problems, and says that its data is old when the node no longer answers', async () => {
     const { page } = await open()
     await expect.poll(() => page.locator('#problems').count()).toBe(0)
     await page.route('**/admin/runtime*', async (route) => {
@@ -299,7 +299,7 @@ describe('the admin page', () => {
     expect(new URL(page.url()).hash).toBe('')
   })
 
-  it('shows a room with its events and members, and takes nothing that players choose for markup', async () => {
+  it('shows a room with its events and members, and inserts no text of players as markup', async () => {
     const { page, complaints } = await open()
     const room = await ada.join<typeof board>('board', { key: HOSTILE })
     await room.send('put', { key: HOSTILE, value: { [HOSTILE]: HOSTILE } })
@@ -310,7 +310,7 @@ describe('the admin page', () => {
       await page.locator(where, { hasText: HOSTILE }).waitFor()
     await page.getByRole('button', { name: 'Look in the whole cluster' }).click()
     await page.locator('#found-list', { hasText: HOSTILE }).waitFor()
-    // Draws only what can be seen of a state of a megabyte.
+    // Renders only the visible part of a state of a megabyte.
     await room.send('fill', null)
     await ask(page)
     await page.getByRole('treeitem', { name: 'numbers' }).click()
@@ -319,7 +319,7 @@ describe('the admin page', () => {
     await room.leave()
     expect(await page.locator('img').count()).toBe(0)
     expect(complaints).toEqual([])
-    // Nor could it, if it wanted to: nothing may write markup, or say that it is safe to.
+    // The browser enforces it too: no script may write markup, or declare it trusted.
     const failures = await page.evaluate(() =>
       ['innerHTML', 'policy'].map((way) => {
         try {
@@ -334,7 +334,7 @@ describe('the admin page', () => {
     expect(failures).toEqual(['TypeError', 'TypeError'])
   })
 
-  it('closes a room and kicks a player by control, with an operator token that it has in memory only', async () => {
+  it('closes a room and kicks a player through control, with an operator token that it keeps in memory only', async () => {
     const operatorToken = 'an operator token of the tests'.replaceAll(' ', '-')
     const control = await startControl({
       config: { controlPort: 0, controlApiTokens: [operatorToken], internalToken: service.internalToken },
@@ -381,7 +381,7 @@ describe('the admin page', () => {
     expect(complaints).toEqual([])
   })
 
-  it('keeps its project, and shows and resends only the notices of that, whatever the node lists next', async () => {
+  it('keeps its project, and shows and resends only its notices, whatever the node lists next', async () => {
     const { page } = await open()
     let rounds = 0
     let first = 'prj_ants'
@@ -456,7 +456,7 @@ describe('the admin page', () => {
     expect(loads).toBe(1)
   })
 
-  it('asks nothing while its tab is hidden, and tells ages by the clock of the node', async () => {
+  it('sends no requests while its tab is hidden, and shows ages by the clock of the node', async () => {
     const { page } = await open({ viewport: { width: 1280, height: 720 } })
     await page.clock.install({ time: Date.now() - 3 * 3600_000 })
     await page.reload()
@@ -480,7 +480,7 @@ describe('the admin page', () => {
   it.each([
     ['at a desk, in light', { colorScheme: 'light', viewport: { width: 1280, height: 720 } }],
     ['on a phone, in dark', { colorScheme: 'dark', viewport: { width: 375, height: 812 }, hasTouch: true }],
-  ] as const)('can be read %s, and fits', async (_, options) => {
+  ] as const)('is readable %s, and fits', async (_, options) => {
     const room = await ada.join<typeof board>('board', { key: LONG })
     await room.send('shout', { name: LONG, data: LONG.repeat(5) })
     await room.send('put', { key: LONG, value: LONG.repeat(5) })
@@ -505,7 +505,7 @@ describe('the admin page', () => {
       })
     }
     await fits('rooms')
-    // What a screen reader is told, of which the layout is a part.
+    // The view of a screen reader depends on the layout.
     const reader = await page.context().newCDPSession(page)
     const { nodes } = await reader.send('Accessibility.getFullAXTree')
     const heard = (role: string) => nodes.filter((node) => node.role?.value === role && !node.ignored).length
@@ -530,7 +530,7 @@ describe('the admin page', () => {
     await page.locator('#rooms tbody .open').click()
     await page.getByRole('tree').waitFor()
     await fits('room')
-    // On a phone a room covers the rest, which the keyboard must not reach behind it.
+    // On a phone a room covers the rest, so the keyboard must not reach behind it.
     expect(await page.locator('#overview[inert]').count()).toBe(width < 800 ? 1 : 0)
     await room.leave()
   })
@@ -552,7 +552,7 @@ describe('the admin page of a node among others', () => {
   })
   afterAll(() => cluster.close())
 
-  it('lists every node, finds what others have, leads there, and drains a node once that is confirmed', async () => {
+  it('lists every node, finds rooms of other nodes, links to them, and drains a node after a confirmation', async () => {
     const { page, complaints } = await openAdmin(shared, other.adminUrl, { token: cluster.internalToken })
     const names = page.locator('#nodes tbody a')
     await expect.poll(() => names.allTextContents()).toEqual([other.nodeId, owner.nodeId])
@@ -579,7 +579,7 @@ describe('the admin page of a node among others', () => {
     await drain.click()
     await page.getByText('1 other node can take them').waitFor()
     expect(await page.getByRole('button', { name: 'Drain the node' }).isDisabled()).toBe(true)
-    // With the confirmation given, and then thought better of.
+    // The confirmation is opened, and then cancelled.
     await sure.check()
     await page.keyboard.press('Escape')
     await drain.click()

@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { fileURLToPath } from 'node:url'
 
-/** A web page in one piece, and the headers that let it run nothing but itself. */
+/** A web page in one document, with headers that allow no other script. */
 export interface Page {
   readonly html: string
   readonly headers: Readonly<Record<string, string>>
@@ -12,7 +12,7 @@ export interface Page {
 /** Hosts of tunnels. */
 const LOOPBACK = 'http://localhost:* http://127.0.0.1:*'
 
-/** The page of `GET /admin`: it calls the node itself, and control, at `controlUrl` or through a tunnel that ends at the browser's machine. */
+/** Loads the page of `GET /admin`. It calls its node, and control at `controlUrl` or through a tunnel to the browser's machine. */
 export function loadAdminPage(controlUrl: string): Promise<Page> {
   const { origin, pathname } = new URL(controlUrl)
   return loadPage(new URL('./page/', import.meta.url), {
@@ -23,8 +23,8 @@ export function loadAdminPage(controlUrl: string): Promise<Page> {
 }
 
 /**
- * The page of a folder, as the build has left it there, or from its sources. Its content security policy allows the page's own style and script
- * by their hashes, and requests to `connect`; nothing is loaded from anywhere, and no text can become markup.
+ * Loads the page of a folder: the built one if there is one, else from its sources. Its content security policy allows the page's own style and
+ * script by their hashes, and requests to `connect`. Nothing else is loaded, and text cannot become markup.
  */
 export async function loadPage(
   folder: URL,
@@ -85,8 +85,8 @@ export async function loadPage(
 const hash = (text: string): string => `sha256-${createHash('sha256').update(text).digest('base64')}`
 
 /**
- * Makes script and style of a page from `main.tsx` and `main.css` of a folder. This needs esbuild: the build does it once, and a process that runs
- * from the sources does it at the first request.
+ * Bundles script and style of a page from `main.tsx` and `main.css` of a folder, with esbuild. The build does it once. A process that runs from the
+ * sources does it at the first request.
  */
 export async function bundlePage(folder: URL): Promise<{ readonly script: string; readonly style: string }> {
   const { build } = await import('esbuild')

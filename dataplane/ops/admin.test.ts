@@ -37,7 +37,7 @@ const OWNERS: Record<string, RoomOwner> = {
   'prj_1/arena:free': { epoch: 7, version: 3, owner: null },
 }
 
-/** The first items of a source, as many as the limit allows. */
+/** The first items of a source, up to the limit. */
 function found<T>(items: readonly T[], { limit }: Query, dress: (item: T) => T = (item) => item): Found<T> {
   return { items: items.slice(0, limit).map(dress), found: items.length, total: items.length }
 }
@@ -72,7 +72,7 @@ describe('/admin/notices', () => {
     ])
   })
 
-  it('resends the dead letters of a project, or one', async () => {
+  it('resends all dead letters of a project, or one', async () => {
     const { app, calls } = setupNotices()
     const send = (body: object) =>
       app.request('/admin/notices/resend', { method: 'POST', headers, body: JSON.stringify(body) })
@@ -96,7 +96,7 @@ describe('/admin/notices', () => {
     expect([answer.status, (await answer.json()).code]).toEqual([400, 'invalid_request'])
   })
 
-  it('answers 503 while the store is away', async () => {
+  it('answers 503 while the store is unavailable', async () => {
     const { app } = setupNotices(new StoreUnavailable('down'))
     expect((await app.request('/admin/notices?project_id=prj_1', { headers })).status).toBe(503)
   })
@@ -181,7 +181,7 @@ function setup(options: Partial<AdminOptions> = {}) {
 }
 
 describe('GET /admin/runtime', () => {
-  it('describes the node, what is wrong at it, its rooms and its sessions, without states', async () => {
+  it('describes the node, its problems, its rooms and its sessions, without states', async () => {
     const response = await setup().get('/admin/runtime')
     expect(response.status).toBe(200)
     const body = await response.json()
@@ -206,14 +206,14 @@ describe('GET /admin/runtime', () => {
     expect(body.sessions).toHaveLength(2)
   })
 
-  it('includes states when asked to', async () => {
+  it('includes states if asked to', async () => {
     const body = await (await setup().get('/admin/runtime?include_state=1')).json()
     expect(body.rooms[0].state).toEqual({ hp: 9 })
     const without = await (await setup().get('/admin/runtime?include_state=0')).json()
     expect(without.rooms[0]).not.toHaveProperty('state')
   })
 
-  it('asks for what the query is for, and says of how much it is a part', async () => {
+  it('passes the query on, and returns the number of matches', async () => {
     const { get, asked } = setup()
     const body = await (await get('/admin/runtime?room_id=arena:a&q=%20bob%20&limit=1')).json()
     expect(asked).toEqual([{ include_state: false, room_id: 'arena:a', q: 'bob', limit: 1 }])
@@ -225,7 +225,7 @@ describe('GET /admin/runtime', () => {
     expect(whole.totals).toEqual({ rooms: 3, members: 5, sessions: 2 })
   })
 
-  it('describes the rooms one after the other, and lets others have their turn in between', async () => {
+  it('describes the rooms one after the other, and lets other work run in between', async () => {
     const state = 'x'.repeat(20_000)
     let described = 0
     const { get } = setup({
@@ -271,7 +271,7 @@ describe('GET /admin/runtime', () => {
 })
 
 describe('GET /admin', () => {
-  it('lets the page connect to its node, to control and to loopback only, and tells it where control is', async () => {
+  it('lets the page connect only to its node, to control and to loopback, and contains the address of control', async () => {
     const answer = await setup().app.request('/admin')
     expect(answer.headers.get('content-security-policy')).toContain(
       "connect-src 'self' http://control:3000 http://localhost:* http://127.0.0.1:*;",
@@ -281,7 +281,7 @@ describe('GET /admin', () => {
 })
 
 describe('GET /admin/cluster', () => {
-  it('tells of every node that is known', async () => {
+  it('returns all known nodes', async () => {
     const body = await (await setup().get('/admin/cluster')).json()
     expect(body).toEqual({
       nodes: [node('node_1', true, true), node('node_2', false, true), node('node_3', false, false)],
@@ -295,7 +295,7 @@ describe('GET /admin/owner', () => {
   const ask = async (roomId: string) =>
     (await setup().get(`/admin/owner?project_id=prj_1&room_id=arena:${roomId}`)).json()
 
-  it('says which node has a room, and where its page is', async () => {
+  it('returns the node of a room, and the address of its page', async () => {
     expect(await ask('there')).toEqual({
       project_id: 'prj_1',
       room_id: 'arena:there',
@@ -304,14 +304,14 @@ describe('GET /admin/owner', () => {
     })
   })
 
-  it('says when the owner is dead, was never seen, or gave the room up, and when there is no such room', async () => {
+  it('returns whether the owner is dead or unknown, or has released the room, and whether the room exists', async () => {
     expect(await ask('orphan')).toMatchObject({ owner: { node_id: 'node_3', alive: false } })
     expect((await ask('unknown')).owner).toEqual({ node_id: 'node_9', self: false, alive: false })
     expect(await ask('free')).toMatchObject({ epoch: 7, owner: null })
     expect(await ask('nowhere')).toMatchObject({ epoch: null, owner: null })
   })
 
-  it('is a 503 while the store is silent', async () => {
+  it('answers 503 while the store is unavailable', async () => {
     const { get, logged } = setup()
     const response = await get('/admin/owner?project_id=prj_1&room_id=arena:silent')
     expect(response.status).toBe(503)
@@ -333,7 +333,7 @@ describe('GET /admin/owner', () => {
 })
 
 describe('GET /admin/search', () => {
-  it('looks for a text at every node', async () => {
+  it('searches a text at every node', async () => {
     const { get, searched } = setup()
     const body = await (await get('/admin/search?q=%20bob%20')).json()
     expect(body).toEqual({ rooms: [], sessions: [], found: { rooms: 0, sessions: 0 }, silent: ['node_2'] })
@@ -371,7 +371,7 @@ describe('POST /admin/drain', () => {
   })
 })
 
-it('POST /admin/cordon and /admin/uncordon set whether the node takes more', async () => {
+it('POST /admin/cordon and /admin/uncordon set whether the node accepts more', async () => {
   const set: boolean[] = []
   const { app } = setup({ setCordoned: async (cordoned) => void set.push(cordoned) })
   for (const action of ['cordon', 'uncordon']) {
@@ -410,7 +410,7 @@ describe('PUT /admin/log-level', () => {
 })
 
 describe('health', () => {
-  it('is alive even when it is not ready, and says why it is not', async () => {
+  it('is alive even if the node is not ready, and readiness has the reasons', async () => {
     const { get } = setup({
       ready: async () => [{ code: 'store_unreachable', detail: 'the store cannot be reached' }],
     })
@@ -425,8 +425,8 @@ describe('health', () => {
   })
 })
 
-describe('anything else', () => {
-  it('is a problem that says what would be right', async () => {
+describe('any other request', () => {
+  it('gets a problem that says what would be right', async () => {
     const { app, get } = setup()
     expect(await (await get('/nothing')).json()).toMatchObject({ status: 404, code: 'not_found' })
     const wrong = await app.request('/admin/drain')
@@ -442,7 +442,7 @@ describe('anything else', () => {
     })
   })
 
-  it('never tells a stack trace', async () => {
+  it('never returns a stack trace', async () => {
     const { get, logged } = setup({
       describeNode: () => {
         throw new Error('broken inside')
@@ -465,7 +465,7 @@ const serving = {
 }
 
 describe('readiness', () => {
-  it('has no reasons against it while the store answers', async () => {
+  it('has no reasons while the store answers', async () => {
     expect(await readiness({ ...serving, ping: async () => {} })()).toEqual([])
   })
 
@@ -474,7 +474,7 @@ describe('readiness', () => {
     ['store_full', 'OOM', 'the store has no memory left and refuses writes (OOM)'],
     ['store_refused', 'NOPERM', 'the store refuses commands (NOPERM)'],
   ])(
-    'tells of draining, of a cordon, of the store (%s), of a lost lease, and of a wrong clock',
+    'has reasons for draining, a cordon, the store (%s), a lost lease, and a wrong clock',
     async (code, reply, detail) => {
       const ready = readiness({
         ...serving,
@@ -494,7 +494,7 @@ describe('readiness', () => {
     },
   )
 
-  it('asks a store that hangs only once, and gives up on it', async () => {
+  it('asks a hanging store only once, and stops waiting for it', async () => {
     const clock = new FakeClock()
     let asked = 0
     const ready = readiness({
@@ -513,7 +513,7 @@ describe('readiness', () => {
     expect(asked).toBe(1)
   })
 
-  it('asks again for a later question', async () => {
+  it('asks again for a later request', async () => {
     const outcomes = [Promise.reject(new StoreUnavailable('no connection')), Promise.resolve()]
     const ready = readiness({ ...serving, ping: () => outcomes.shift()! })
     expect(await ready()).not.toEqual([])

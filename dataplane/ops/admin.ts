@@ -26,7 +26,7 @@ import {
 import { type InternalCallsSource, internalCalls } from './internal.ts'
 import { type ClusterSearch, MOST_MATCHES, type RuntimeSource, runtime } from './runtime.ts'
 
-/** The node that has a room. */
+/** The node that owns a room. */
 interface RoomOwner {
   readonly node_id: string
   readonly self: boolean
@@ -34,17 +34,17 @@ interface RoomOwner {
   readonly admin_url?: string
 }
 
-/** What `GET /admin/owner` answers. */
+/** Answer of `GET /admin/owner`. */
 export interface RoomWhereabouts {
   readonly project_id: string
   readonly room_id: string
-  /** Epoch of the room's last owner. Null: the store has no such room. */
+  /** Epoch of the room's latest owner. Null: the store has no such room. */
   readonly epoch: number | null
-  /** Null: no node has the room now; the next join opens it. */
+  /** Null: no node owns the room now; the next join opens it. */
   readonly owner: RoomOwner | null
 }
 
-/** Dependencies of a node's operations side: plain functions, so that it does not import gateway and rooms. */
+/** Dependencies of a node's operations side. They are plain functions, so that it does not import gateway and rooms. */
 export interface AdminOptions extends RuntimeSource, InternalCallsSource {
   readonly describeCluster: () => readonly ClusterNodeDescription[]
   readonly search: Pick<ClusterSearch, 'find' | 'start' | 'stop'>
@@ -55,22 +55,22 @@ export interface AdminOptions extends RuntimeSource, InternalCallsSource {
     roomId: string,
   ) => Promise<{ readonly epoch: number; readonly owner: string | null } | undefined>
   readonly describeQueues: () => readonly QueueDescription[]
-  /** Undefined: everything under `/admin/` answers 401 to everyone. */
+  /** Undefined: all calls under `/admin/` answer 401. */
   readonly internalToken: string | undefined
   /** Address of the control API, which the page calls. */
   readonly controlUrl: string
   readonly registry: Registry
-  /** Why the node should get no new clients; empty when it can serve. */
+  /** Returns the reasons why the node should get no new clients. Empty: it can serve. */
   readonly ready: () => Promise<Reasons>
-  /** Starts the drain of the node, as SIGTERM does. Returns before it ends. */
+  /** Starts to drain the node, as SIGTERM does. Returns before the drain ends. */
   readonly drain: () => void
-  /** Cordons or uncordons the node. Resolves when the other nodes can read it. */
+  /** Cordons or uncordons the node. Resolves when other nodes can see it. */
   readonly setCordoned: (cordoned: boolean) => Promise<void>
-  /** Sets the level of the log of the process, and of its siblings where it is one of several workers. */
+  /** Sets the log level of the process, and of the other workers if it is a worker. */
   readonly setLogLevel: (level: LogLevel) => void
 }
 
-/** `/metrics`, `/healthz`, `/readyz`, `/admin` and the calls under it, and the calls under `/internal` that control forwards. */
+/** Creates the app of `/metrics`, `/healthz`, `/readyz`, `/admin` with its calls, and the calls under `/internal` that control forwards. */
 export function createAdminApp(options: AdminOptions): Hono<AdminEnv> {
   const { registry, log } = options
   const app = newAdminApp(options.random, (error, c) => {
@@ -105,7 +105,7 @@ export function createAdminApp(options: AdminOptions): Hono<AdminEnv> {
       log.error({ err: error, request_id: c.get('requestId'), path: c.req.path }, 'an answer broke off'),
     ),
   )
-  // The nodes as this one sees them, itself first.
+  // The nodes from the view of this one, itself first.
   app.get('/admin/cluster', guard, (c) => c.json({ nodes: options.describeCluster() }, 200, NOT_STORED))
   app.get('/admin/queues', guard, (c) => c.json({ queues: options.describeQueues() }, 200, NOT_STORED))
   app.get('/admin/owner', guard, (c) => withStore(() => owner(c, options)))
@@ -169,7 +169,7 @@ const NOTICES_QUERY = v.strictObject({
 })
 const RESEND_BODY = v.strictObject({ project_id: PROJECT_ID, id: v.exactOptional(v.string()) })
 
-/** Answers `GET /admin/owner`: which node has a room, wherever in the cluster it is. */
+/** Answers `GET /admin/owner`: the node that owns a room. */
 async function owner(c: Context, source: AdminOptions): Promise<Response> {
   const { project_id, room_id } = validate(OWNER_QUERY, c.req.query(), 'query')
   const record = await source.findOwner(project_id, room_id)
@@ -193,13 +193,13 @@ async function owner(c: Context, source: AdminOptions): Promise<Response> {
 /** The running operations side of a node. */
 interface AdminServer {
   readonly host: string
-  /** The port it really listens on. */
+  /** The actual port. */
   readonly port: number
   /** Stops listening and ends the connections. */
   close(): Promise<void>
 }
 
-/** Serves the operations side at an address. Rejects when the address cannot be had, or the store cannot be reached. */
+/** Serves the operations side at an address. Rejects if the address is not available, or the store cannot be reached. */
 export async function serveAdmin(options: AdminOptions, host: string, port: number): Promise<AdminServer> {
   const { search } = options
   const app = createAdminApp(options)
@@ -221,28 +221,28 @@ export async function serveAdmin(options: AdminOptions, host: string, port: numb
   }
 }
 
-/** Something that keeps a node from serving. */
+/** A reason why a node cannot serve. */
 interface Reason {
   readonly code: 'draining' | 'cordoned' | StoreFailure | 'lease_lost' | 'clock_wrong'
   readonly detail: string
 }
 
-/** Why a node should get no new clients; empty when it can serve. */
+/** Reasons why a node should get no new clients. Empty: it can serve. */
 type Reasons = readonly Reason[]
 
 /** Dependencies of the readiness of a node. */
 interface ReadinessSource {
-  /** Resolves when the store takes writes. */
+  /** Resolves if the store accepts writes. */
   readonly ping: () => Promise<void>
   readonly draining: () => boolean
   readonly cordoned: () => boolean
   readonly leaseValid: () => boolean
-  /** Why the node's clock is wrong; undefined: it is not. */
+  /** Returns what is wrong with the node's clock. Undefined: it is right. */
   readonly clockWrong: () => string | undefined
   readonly clock: Clock
 }
 
-/** How long the store may take to answer. */
+/** Maximum time for the store to answer. */
 const TIMEOUT_MS = 1000
 const DRAINING: Reason = { code: 'draining', detail: 'the node is draining' }
 const CORDONED: Reason = {
@@ -253,9 +253,8 @@ const LEASE_LOST: Reason = { code: 'lease_lost', detail: 'the lease of the node 
 const LATE: Reason = { code: 'store_unreachable', detail: `the store did not answer within ${TIMEOUT_MS} ms` }
 
 /**
- * What `/readyz` asks: the store takes writes, the lease stands, the clock agrees with the store's, and the node does not drain and is not cordoned. Calls that come
- * while the store is being asked
- * share the one question, so that a store that hangs is not asked more and more.
+ * Returns the check of `/readyz`: the store accepts writes, the lease is valid, the node's clock agrees with the store's, and the node is neither
+ * draining nor cordoned. Concurrent calls share one question to the store, so that a hanging store does not get more and more of them.
  */
 export function readiness({
   ping,

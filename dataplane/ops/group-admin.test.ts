@@ -23,7 +23,7 @@ interface Worker {
 
 const room = (key: string, members: number) => roomDescription(`arena:${key}`, { member_count: members })
 
-/** A group whose workers answer as nodes do, each on a port of its own; `drained`: their numbers, when they were told to. */
+/** A group whose workers answer like nodes, each on a separate port. `drained`: numbers of the workers that got a drain. */
 async function group(...workers: readonly Worker[]) {
   const drained: number[] = []
   const cordoned: number[] = []
@@ -104,7 +104,7 @@ async function group(...workers: readonly Worker[]) {
   return { app, get, drained, cordoned, workers: addresses }
 }
 
-it('shows the rooms and sessions of all workers as those of one node: one order, one limit, sums and the highest load', async () => {
+it('shows the rooms and sessions of all workers like one node: one order, one limit, sums and the highest load', async () => {
   const { get } = await group(
     { rooms: [room('b', 9), room('a', 1)], sessions: [sessionDescription('ses_1')], load: 0.25 },
     { rooms: [room('c', 5), room('d', 3)], sessions: [sessionDescription('ses_2')], load: 0.75 },
@@ -143,7 +143,7 @@ it('shows the queues of all workers', async () => {
   })
 })
 
-it('refuses as a worker does: without the token, and a query that none understands', async () => {
+it('refuses like a worker: without the token, and a query that no worker accepts', async () => {
   const { get } = await group({}, {})
   expect((await get('/admin/runtime', {})).status).toBe(401)
   expect((await get('/worker/1/admin/runtime', {})).status).toBe(401)
@@ -152,7 +152,7 @@ it('refuses as a worker does: without the token, and a query that none understan
   expect((await refused.json()).errors).toMatchObject([{ path: 'limit' }])
 })
 
-it('is ready while one worker is, and is not when none is or none is there', async () => {
+it('is ready while one worker is, and is not if none is or none exists', async () => {
   expect((await (await group({ ready: false }, {})).get('/readyz')).status).toBe(200)
   expect((await (await group({ ready: false }, { ready: false })).get('/readyz')).status).toBe(503)
   const none = await group()
@@ -163,7 +163,7 @@ it('is ready while one worker is, and is not when none is or none is there', asy
   expect((await none.get('/healthz')).status).toBe(200)
 })
 
-it('asks one worker alone by its number, and says which there are', async () => {
+it('forwards to one worker by its number, and names the existing ones', async () => {
   const { get } = await group({ rooms: [room('a', 1)] }, { rooms: [room('b', 2), room('c', 3)] })
   const second = await (await get('/worker/2/admin/runtime?limit=1')).json()
   expect(second.node.node_id).toBe('machine-2')
@@ -180,7 +180,7 @@ it('cordons every worker', async () => {
   expect(cordoned.toSorted()).toEqual([1, 2])
 })
 
-it('drains every worker, and says so when one was not told', async () => {
+it('drains every worker, and reports if one was not reached', async () => {
   const { app, drained, workers } = await group({}, {})
   const server = await listen(app.fetch, new SeededRandom(), '127.0.0.1', 0)
   onTestFinished(() => void server.close())
@@ -200,7 +200,7 @@ it('drains every worker, and says so when one was not told', async () => {
   expect(drained).toEqual([2])
 })
 
-it('answers for the others when a worker has just ended, and says so where that one is asked', async () => {
+it('answers for the others when a worker has just ended, and reports it for that worker', async () => {
   const { get, workers } = await group({ rooms: [room('a', 1)] }, { rooms: [room('b', 2)] })
   workers[0]!.end()
   const { rooms } = await (await get('/admin/runtime')).json()
@@ -223,7 +223,7 @@ it('answers with problems that have the id of the request, whichever process the
   }
 })
 
-it('gives the metrics of all workers', async () => {
+it('returns the metrics of all workers', async () => {
   const { get } = await group({})
   const answer = await get('/metrics', {})
   expect(await answer.text()).toBe('service_workers 2\n')

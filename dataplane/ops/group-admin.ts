@@ -8,13 +8,13 @@ import type { QueueDescription } from '../descriptions.ts'
 import { type AdminEnv, listen, newAdminApp } from './http.ts'
 import type { RuntimeAnswer } from './runtime.ts'
 
-/** The operations side of a process whose workers are nodes: what is true of all of them, and each of them by itself below `/worker/<number>`. */
+/** Operations side of a process whose workers are nodes. It answers for all of them together, and for each below `/worker/<number>`. */
 
 /** Dependencies of the operations side of a group. */
 export interface GroupAdminOptions {
-  /** The name that those of the workers begin with. */
+  /** Common prefix of the workers' names. */
   readonly name: string
-  /** The workers that accept clients, the longest known first. */
+  /** The workers that accept clients, oldest first. */
   readonly workers: () => readonly {
     readonly number: number
     readonly addresses: Readonly<Record<string, string>>
@@ -25,16 +25,16 @@ export interface GroupAdminOptions {
   readonly log: Logger
 }
 
-/** It listens. */
+/** The running operations side of a group. */
 export interface GroupAdmin {
-  /** Such as `http://127.0.0.1:9100`. */
+  /** Its address, such as `http://127.0.0.1:9100`. */
   readonly url: string
   close(): Promise<void>
 }
 
 const METRICS_TYPE = 'text/plain; version=0.0.4; charset=utf-8'
 
-/** `/metrics`, `/healthz`, `/readyz`, `/admin` and the calls under it, for all workers together. */
+/** Creates the app of `/metrics`, `/healthz`, `/readyz`, `/admin` and its calls, for all workers together. */
 export function createGroupAdminApp({
   name,
   workers,
@@ -71,7 +71,7 @@ export function createGroupAdminApp({
     const answers = await all(c)
     return answers.find(({ ok }) => ok) ?? answers[0] ?? none()
   })
-  /** Merges what all of them answer; the first refusal is the answer otherwise. */
+  /** Merges the answers of all workers. If one refuses, returns the first refusal. */
   const merged = async <T>(c: Context<AdminEnv>, merge: (answers: T[]) => object): Promise<Response> => {
     const answers = await all(c)
     const refused = answers.find(({ ok }) => !ok)
@@ -102,7 +102,7 @@ export function createGroupAdminApp({
       `There is no worker ${c.req.param('number')} that serves; there are ${there.join(', ')}.`,
     )
   })
-  // Any worker can answer: the page, the cluster, the owner of a room, a search.
+  // Any worker can answer these: the page, the cluster, the owner of a room, a search.
   app.all('*', (c) => {
     const [first] = workers()
     return first ? forward(c, first, c.req.path) : none()
@@ -110,7 +110,7 @@ export function createGroupAdminApp({
   return app
 }
 
-/** Serves it at an address. Rejects when that cannot be had. */
+/** Serves the operations side of a group at an address. Rejects if the address is not available. */
 export async function serveGroupAdmin(
   options: GroupAdminOptions,
   host: string,
@@ -129,8 +129,8 @@ export async function serveGroupAdmin(
 }
 
 /**
- * Several nodes as one, which have taken the same `query`: its order and limit hold for all together, what counts is added up, and of
- * loads the largest is told.
+ * Merges the answers of several nodes to the same `query` as if they were one node. Order and limit apply to all together, counts are
+ * added, and of each load the largest is taken.
  */
 function mergeRuntimes(
   name: string,

@@ -9,7 +9,7 @@ import { MAX } from '../../shared/protocol/messages.ts'
 import type { Random } from '../../shared/random.ts'
 import { StoreUnavailable } from '../../shared/store/port.ts'
 
-/** Shared by the apps of the operations side: parameters of calls, ids of requests, the internal token, errors, and listening. */
+/** Common parts of the apps of the operations side: parameters of calls, request ids, the internal token, errors, and listening. */
 
 /** Id of a room. Clients cannot name rooms with other ids. */
 export const ROOM_ID = v.pipe(
@@ -30,7 +30,7 @@ export const SEARCH_TEXT = v.pipe(
   v.transform((text) => text.trim()),
 )
 
-/** How many at most. */
+/** Returns the schema of a count from 0 to `most`. */
 export const countUpTo = (most: number) =>
   v.pipe(
     v.string(),
@@ -40,7 +40,7 @@ export const countUpTo = (most: number) =>
   )
 
 const LARGEST_PAGE = 200
-/** How many entries a page has. */
+/** Number of entries of a page. */
 export const PAGE_LIMIT = v.optional(
   v.pipe(countUpTo(LARGEST_PAGE), v.minValue(1, `must be a whole number from 1 to ${LARGEST_PAGE}`)),
   '50',
@@ -50,8 +50,8 @@ export const PAGE_LIMIT = v.optional(
 export type AdminEnv = { Variables: { requestId: string } }
 
 /**
- * Returns an app whose requests have an id, and whose errors are problems. `unexpected` logs an error that is no `Problem`, and says what the
- * caller gets.
+ * Returns an app whose requests have an id, and whose errors are problems. `unexpected` logs an error that is not a `Problem`, and returns the
+ * problem for the caller.
  */
 export function newAdminApp(
   random: Random,
@@ -70,7 +70,7 @@ export function newAdminApp(
   return app
 }
 
-/** Lets a request pass only with an internal token. */
+/** Passes only requests with an internal token. */
 export function requireToken(tokens: string | undefined): MiddlewareHandler<AdminEnv> {
   const internal = new InternalToken(tokens)
   return async (c, next) => {
@@ -82,7 +82,7 @@ export function requireToken(tokens: string | undefined): MiddlewareHandler<Admi
   }
 }
 
-/** Answers with a 503 if the store does not answer. */
+/** Answers with 503 if the store does not answer. */
 export async function withStore(answer: () => Promise<Response>): Promise<Response> {
   try {
     return await answer()
@@ -91,7 +91,7 @@ export async function withStore(answer: () => Promise<Response>): Promise<Respon
   }
 }
 
-/** Serves an app at an address that no other worker of this process shares. Rejects when it cannot be had. */
+/** Serves an app at an address that no other worker of this process shares. Rejects if the address is not available. */
 export const listen = (
   fetch: Hono<AdminEnv>['fetch'],
   random: Random,

@@ -41,7 +41,7 @@ describe('GET /internal/listings', () => {
     code: 'K7QX2M',
   })
 
-  it('answers with the rows, their codes and a cursor, but no node ids', async () => {
+  it('answers with the rows, their codes and a cursor, but without node ids', async () => {
     const asked: unknown[] = []
     const { get } = setup({
       listedRooms: async (...query) => {
@@ -68,7 +68,7 @@ describe('GET /internal/listings', () => {
     ])
   })
 
-  it('has no rooms for an unknown type, and refuses what is no query or no cursor', async () => {
+  it('returns no rooms for an unknown type, and refuses an invalid query or cursor', async () => {
     const { get } = setup({
       listedRooms: async ({ roomType }, query) => {
         if (roomType === 'none') throw new InvalidQuery('there is no such room type', 'unknown_room_type')
@@ -105,7 +105,7 @@ describe('POST /internal/rooms/requests', () => {
   const request = { id: 'key_1/order_1', hash: 'h', create: {}, do: grant }
   const body = { project_id: 'prj_a', room_id: 'bank:a', request }
 
-  it('sends the request to the room, which is created on the account of the key', async () => {
+  it('sends the request to the room, which is created for the principal of the key', async () => {
     const sent: unknown[] = []
     const { app } = setup({
       requestRoom: async (...asked) => {
@@ -142,13 +142,13 @@ describe('POST /internal/rooms/requests', () => {
     expect(answer.headers.has('retry-after')).toBe(status === 429 || status === 503)
   })
 
-  it('says after how many seconds a room with too many outcomes takes another request', async () => {
+  it('returns the seconds after which a room with too many outcomes accepts another request', async () => {
     const full = { code: 'rate_limited', message: 'full', retry_after_seconds: 423 } as const
     const { app } = setup({ requestRoom: async () => full })
     expect((await post(app, body)).headers.get('retry-after')).toBe('423')
   })
 
-  it('takes 200 requests of a project in a second', async () => {
+  it('accepts 200 requests of a project in a second', async () => {
     const clock = new FakeClock()
     const { app } = setup({ clock })
     for (let n = 0; n < 200; n++) expect((await post(app, body)).status).toBe(200)
@@ -162,7 +162,7 @@ describe('POST /internal/rooms/requests', () => {
     [{ ...request, id: 'key_1' }, /request.id: must be <key id>/],
     [{ ...request, do: { op: 'reserve', subs: [], seconds: 30 } }, /request.do.subs: must not be empty/],
     [{ ...request, do: { op: 'describe', state: true, layers: true } }, /request.do.op/],
-  ])('refuses what is no request: %j', async (bad, text) => {
+  ])('refuses an invalid request: %j', async (bad, text) => {
     const { app } = setup({})
     const answer = await post(app, { ...body, request: bad })
     expect([answer.status, (await answer.json()).detail]).toEqual([400, expect.stringMatching(text)])
@@ -198,7 +198,7 @@ describe('a project', () => {
     return { call, ended }
   }
 
-  it('ends the rooms of a project, 50 at a time, each once, and then deletes its notices', async () => {
+  it('has its rooms ended, 50 per call and each once, and then its notices deleted', async () => {
     const { call, ended } = setupProject({ 'arena:7': { code: 'room_not_found', message: 'it is nowhere' } })
     const counts: number[] = []
     for (let cursor: string | null = ''; cursor !== null; ) {
@@ -215,7 +215,7 @@ describe('a project', () => {
   it.each([
     ['timeout' as const, 'no answer within 10 s'],
     ['room_unavailable' as const, 'its code fails'],
-  ])('names a room that has not ended: %s', async (code, reason) => {
+  ])('has a room that has not ended named in the error: %s', async (code, reason) => {
     const { call } = setupProject({ 'arena:3': { code, message: reason } })
     const { status, body } = await call('/internal/project-rooms?project_id=prj_1')
     expect([status, body.code, body.detail]).toEqual([
@@ -225,7 +225,7 @@ describe('a project', () => {
     ])
   })
 
-  it('says of a session whether it was there', async () => {
+  it('gets the answer whether it had the session', async () => {
     const { call } = setupProject()
     const query = '/internal/sessions?project_id=prj_1&session_id='
     expect((await call(`${query}ses_1`)).body).toEqual({

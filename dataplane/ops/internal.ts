@@ -25,32 +25,32 @@ import { type AdminEnv, countUpTo, PAGE_LIMIT, PROJECT_ID, ROOM_ID, withStore } 
 
 /** Dependencies of the calls under `/internal`. */
 export interface InternalCallsSource {
-  /** Rooms of a project that no living node has, page by page. Rejects with `StoreUnavailable`. */
+  /** Returns a page of the rooms of a project that no living node owns. Rejects with `StoreUnavailable`. */
   readonly ownerlessRooms: (
     projectId: string,
     limit: number,
     after: CountedRoom | undefined,
   ) => Promise<{ readonly rooms: readonly CountedRoom[]; readonly next: CountedRoom | undefined }>
-  /** Rows of a list that match, behind `after`. Rejects with `InvalidQuery` or `StoreUnavailable`. */
+  /** Returns the matching rows of a list, behind `after`. Rejects with `InvalidQuery` or `StoreUnavailable`. */
   readonly listedRooms: (list: RoomList, query: JsonObject, after?: Position) => Promise<readonly StoredRow[]>
-  /** Describes a room, whether a node runs it or not. Rejects with `StoreUnavailable`, or if its record cannot be read. */
+  /** Describes a room, whether or not a node runs it. Rejects with `StoreUnavailable`, or if its record cannot be read. */
   readonly describeRoom: (projectId: string, roomId: string, shown: Shown) => Promise<RequestAnswer>
-  /** Sends a request to a room, whichever node has it. Never rejects. */
+  /** Sends a request to a room, whichever node owns it. Never rejects. */
   readonly requestRoom: (projectId: string, roomId: string, request: RoomRequest) => Promise<RequestAnswer>
-  /** Rooms of a project in the store, behind `after`. Rejects with `StoreUnavailable`. */
+  /** Returns rooms of a project in the store, behind `after`. Rejects with `StoreUnavailable`. */
   readonly countedRooms: (
     projectId: string,
     limit: number,
     after: CountedRoom | undefined,
   ) => Promise<readonly CountedRoom[]>
-  /** Ends a session, whichever node has it. False: the project has no such session. Rejects with `StoreUnavailable`. */
+  /** Ends a session, whichever node has it. Returns false if the project has no such session. Rejects with `StoreUnavailable`. */
   readonly endSession: (projectId: string, sessionId: string) => Promise<boolean>
   readonly notices: Pick<DeadLetters, 'describe' | 'resend' | 'removeAll'>
   readonly clock: Clock
   readonly random: Random
 }
 
-/** A position in the list of rooms without owner, as the text that a caller gives back. */
+/** A position in the list of rooms without owner, as the opaque text that a caller returns. */
 const CURSOR = v.pipe(
   v.string(),
   v.rawTransform(({ dataset, addIssue, NEVER }): CountedRoom => {
@@ -131,9 +131,9 @@ const REQUEST_BODY = v.object({
     do: ACTION,
   }),
 })
-/** Size of a request. Its data is a body that control has read and written again, where `1e20` becomes five times as long. */
+/** Maximum size of a request. Control parses and re-encodes its data, where `1e20` becomes five times as long. */
 const REQUEST_BYTES = 5 * MAX_BODY_BYTES + 16 * 1024
-/** Requests of a project at this node. A burst of one second passes. */
+/** Rate of requests of a project at this node. The burst is one second. */
 const REQUEST_RATE = { perSecond: 200, burst: 200 }
 
 const FLAG = v.exactOptional(v.picklist(['1'], 'must be 1'))
@@ -154,13 +154,13 @@ const LISTING_QUERY = v.object({
   limit: v.optional(countUpTo(MAX_LIMIT), String(DEFAULT_LIMIT)),
   cursor: v.exactOptional(v.string()),
 })
-/** The position of a row in its list, as `next_cursor` has it. */
+/** Position of a row in its list, encoded in `next_cursor`. */
 const ROW_POSITION = v.strictTuple([v.number(), v.string(), v.string()])
 
 /**
  * Mounts the calls that control forwards to a node: `GET` and `DELETE /internal/rooms`, `GET /internal/room`, `POST /internal/rooms/requests`,
- * `GET /internal/listings`, `DELETE /internal/sessions`, and `DELETE /internal/project-rooms`, which ends the next rooms of a project, and
- * with the last of them its notices.
+ * `GET /internal/listings`, `DELETE /internal/sessions`, and `DELETE /internal/project-rooms`. The last one ends the next rooms of a project,
+ * and with its last room also its notices.
  */
 export function internalCalls(
   app: Hono<AdminEnv>,
@@ -198,7 +198,7 @@ async function list(c: Context, { ownerlessRooms }: InternalCallsSource): Promis
   )
 }
 
-/** A room type that this node does not know has an empty list. */
+/** Answers with an empty list for a room type that this node does not know. */
 async function listing(c: Context, { listedRooms }: InternalCallsSource): Promise<Response> {
   const asked = validate(LISTING_QUERY, c.req.query(), 'query')
   const { project_id: projectId, room_type: roomType, where, order, full, limit, cursor } = asked
@@ -229,7 +229,7 @@ async function listing(c: Context, { listedRooms }: InternalCallsSource): Promis
   )
 }
 
-/** Ends a room for an operator. */
+/** Closes a room for an operator. */
 const closeRoom = (
   { requestRoom, random }: Pick<InternalCallsSource, 'requestRoom' | 'random'>,
   projectId: string,
@@ -265,7 +265,7 @@ async function describe(c: Context, { describeRoom }: InternalCallsSource): Prom
   return c.json(room, 200, { 'cache-control': 'no-store' })
 }
 
-/** Carries a request of a backend out, once. */
+/** Runs a request of a backend once. */
 async function request(c: Context, source: InternalCallsSource, rates: RateLimits): Promise<Response> {
   const body = validate(REQUEST_BODY, await readJson(c.req.raw, REQUEST_BYTES), 'body')
   const { project_id: projectId, room_id: roomId } = body
@@ -290,7 +290,7 @@ async function request(c: Context, source: InternalCallsSource, rates: RateLimit
   return c.json({ ...fields, epoch, seq })
 }
 
-/** Codes of rooms as problems. Any other: `room_unavailable`. */
+/** Problem codes by error code of a room. All others become `room_unavailable`. */
 const PROBLEM_OF: { readonly [code in RequestCode]?: ProblemCode } = {
   room_not_found: 'room_not_found',
   unknown_room_type: 'room_not_found',
@@ -314,7 +314,7 @@ function problemOf(answer: Extract<RequestAnswer, { code: RequestCode }>): Probl
   return new Problem(problem, message, again ? { headers: { 'retry-after': `${seconds}` } } : {})
 }
 
-/** Rooms that one call ends. All are opened and ended at the same time. */
+/** Number of rooms that one call ends. All are opened and ended at the same time. */
 const BATCH = 50
 
 const ROOMS_QUERY = v.object({ project_id: PROJECT_ID, cursor: v.exactOptional(CURSOR) })

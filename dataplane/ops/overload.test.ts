@@ -13,7 +13,7 @@ const metrics = () => registerMetrics(new Registry(), NODE_METRICS)
 
 const log = pino({ level: 'silent' })
 
-/** A clock whose timers come late by `lateMs`. */
+/** A clock whose timers are late by `lateMs`. */
 class LateClock extends FakeClock {
   lateMs = 0
   override schedule(delayMs: number, callback: () => void): () => void {
@@ -22,7 +22,7 @@ class LateClock extends FakeClock {
 }
 
 describe('the load', () => {
-  it('tells the longest delay of the last second, and every delay to its listener', () => {
+  it('has the longest delay of the last second, and every delay is in the histogram', () => {
     const clock = new LateClock()
     const delays: number[] = []
     const eventLoopDelay = { observe: (seconds: number) => void delays.push(seconds) }
@@ -38,7 +38,7 @@ describe('the load', () => {
     expect(meter.read().event_loop_delay_ms).toBe(0)
   })
 
-  it('is between nothing and all of the event loop, and some memory', () => {
+  it('is between 0 and 1 for the event loop, with some memory', () => {
     const clock = new FakeClock()
     const meter = new LoadMeter({ clock, metrics: metrics(), log })
     meter.start()
@@ -49,7 +49,7 @@ describe('the load', () => {
     expect(load.rss_bytes).toBeGreaterThan(1_000_000)
   })
 
-  it('is looked at less often while there is little to do', () => {
+  it('is measured less often while the node is idle', () => {
     const clock = new LateClock()
     let [looks, share] = [0, 0]
     const cpuMs = () => clock.monotonic() * share
@@ -74,7 +74,7 @@ describe('the load', () => {
     expect(looksIn(1000)).toBe(50)
   })
 
-  it('logs that the process stood still for a second or more, and the CPU time that it had', () => {
+  it('logs that the process stood still for a second or more, with the CPU time that it had', () => {
     const clock = new LateClock()
     const lines: unknown[][] = []
     const warn = (...line: unknown[]) => void lines.push(line)
@@ -90,7 +90,7 @@ describe('the load', () => {
     expect(lines).toEqual([[{ seconds: 40, cpu_seconds: 0.4 }, 'the process stood still']])
   })
 
-  it('leaves no timer behind', () => {
+  it('leaves no timer when it stops', () => {
     const clock = new FakeClock()
     const meter = new LoadMeter({ clock, metrics: metrics(), log })
     meter.start()
@@ -121,7 +121,7 @@ function controller() {
 }
 
 describe('a node whose event loop is behind', () => {
-  it('slows its rooms down step by step to where 20 updates a second become 8, and not for a burst', () => {
+  it('slows its rooms down step by step until 20 updates a second become 8, and not for a burst', () => {
     const { overload, pass } = controller()
     pass(0, 10_000)
     for (let times = 0; times < 10; times++) expect([pass(500, 100), pass(0, 100)]).toEqual([1, 1])
@@ -130,7 +130,7 @@ describe('a node whose event loop is behind', () => {
     expect(overload.overloaded).toBe(false)
   })
 
-  it('reads its sockets less often once slower rooms have had the time to help, and slows them down further where that is not enough', () => {
+  it('reads its sockets less often after slower rooms had time to help, and then slows them down further if needed', () => {
     const { overload, pass } = controller()
     pass(500, 1900)
     expect([overload.relief.slowdown, overload.overloaded]).toEqual([2.4, false])
@@ -142,7 +142,7 @@ describe('a node whose event loop is behind', () => {
     expect(overload.relief).toEqual({ slowdown: 10, inputIntervalMs: 1000 })
   })
 
-  it('does as before some seconds after the load is gone, though the loop is late now and then', () => {
+  it('returns to normal some seconds after the load has gone, even if the loop is late now and then', () => {
     const { overload, pass } = controller()
     pass(500, 10_000)
     for (let times = 0; times < 60; times++) {
@@ -152,7 +152,7 @@ describe('a node whose event loop is behind', () => {
     expect(overload.relief).toEqual({ slowdown: 1, inputIntervalMs: 0 })
   })
 
-  it('does not ask for more as long as it has nothing to spare', () => {
+  it('keeps its measures as long as it has no unused CPU time', () => {
     const { overload, pass } = controller()
     pass(500, 3000)
     const { relief } = overload
@@ -162,10 +162,10 @@ describe('a node whose event loop is behind', () => {
     expect(overload.relief).not.toEqual(relief)
   })
 
-  it('does nothing about it when it was kept from its core by others', () => {
+  it('takes no measure if other processes took its core', () => {
     const { overload, pass } = controller()
     expect([pass(500, 60_000, 0.2), overload.overloaded]).toEqual([1, false])
-    // It goes on as it did when they take its core while it is overloaded.
+    // An overloaded node keeps its measures if other processes take its core.
     pass(500, 3000)
     pass(500, 20, 0.2)
     const { relief } = overload
@@ -173,7 +173,7 @@ describe('a node whose event loop is behind', () => {
     expect(overload.relief).toEqual(relief)
   })
 
-  it('is told by how late timers are, how long inputs have waited, and what of a core the process had', () => {
+  it('is detected by late timers, by the time that inputs have waited, and by the CPU share of the process', () => {
     for (const [lateMs, share] of [
       [0, 1],
       [250, 1],
@@ -196,7 +196,7 @@ describe('a node whose event loop is behind', () => {
 })
 
 describe('the limit of open files', () => {
-  it('is the soft one that the system tells; there is none where it tells nothing', () => {
+  it('is the soft limit of the system, and undefined if the system reports none', () => {
     const folder = mkdtempSync(join(tmpdir(), 'roomful-limits-'))
     onTestFinished(() => rmSync(folder, { recursive: true }))
     const limitIn = (text: string) => {
@@ -210,7 +210,7 @@ describe('the limit of open files', () => {
     expect(openFileLimit(join(folder, 'none'))).toBeUndefined()
   })
 
-  it('is warned of when it is below what MAX_SESSIONS needs, and bounds the connections', () => {
+  it('is logged if it is too low for MAX_SESSIONS, and bounds the connections', () => {
     const warned: object[] = []
     const log = { warn: (fields: object, text: string) => void warned.push({ ...fields, text }) }
     expect(connectionsWithin(4300, 2000, log)).toBe(4000)

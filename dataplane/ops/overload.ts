@@ -6,49 +6,49 @@ import type { Logger } from '../../shared/log.ts'
 import type { Metrics } from '../../shared/metrics.ts'
 import type { NODE_METRICS } from '../metrics.ts'
 
-/** How busy a node's process is. */
+/** Load of a node's process. */
 export interface Load {
   /** Share of the last interval in which the event loop was busy, 0–1. */
   readonly event_loop_utilisation: number
-  /** Longest delay of a timer in the last interval, milliseconds. */
+  /** Longest delay of a timer in the last interval, in milliseconds. */
   readonly event_loop_delay_ms: number
-  /** Memory the process occupies. */
+  /** Resident memory of the process. */
   readonly rss_bytes: number
 }
 
 const PROBE_MS = 20
-/** Interval of an idle node: each probe wakes the process. */
+/** Probe interval of an idle node, because each probe wakes the process. */
 const IDLE_PROBE_MS = 200
-/** Little is up to this share of a core, with timers no later than so many milliseconds. */
+/** A node counts as idle up to this share of a core, if timers are at most this late. */
 const IDLE_SHARE = 0.2
 const IDLE_LATE_MS = 5
 const INTERVAL_MS = 1000
-/** A timer so late is worth a line in the log: rooms pause, and soon the lease expires. */
+/** A timer that is this late is logged: rooms pause, and soon the lease expires. */
 const STOOD_STILL_MS = 1000
 
-/** Timers so late, or inputs that have waited for so long, times the slowdown: the event loop is behind. */
+/** The event loop counts as behind if timers are this late, or inputs have waited this long. Multiplied by the slowdown. */
 const BEHIND_MS = 40
-/** Behind for so much longer than not, and it is one step more. */
+/** Time behind, less the time not behind, after which the next step is taken. */
 const MORE_AFTER_MS = 200
-/** For the first step that drops inputs: slower rooms get the time to help. */
+/** The same for the first step that drops inputs: the slower rooms get time to take effect. */
 const OVERLOADED_AFTER_MS = 1000
-/** Maximum time that one probe counts: a single block of the event loop, however long, changes nothing. */
+/** Maximum time that one probe counts. A single block of the event loop, however long, thus changes nothing. */
 const LOOK_MS = 100
-/** A process that had less of a core than this while it was late was kept from it by others: that says nothing of what it is asked for. */
+/** If the process got less of a core than this while it was late, other processes delayed it. This says nothing about its own load. */
 const OWN_SHARE = 0.4
-/** Up to this share of a core a node could do more; so much of that time unused, and it is one step less. */
+/** Share of a core up to which a node could do more, and the unused part of that time after which one step is taken back. */
 const FULL_SHARE = 0.93
 const LESS_AFTER_MS = 300
 
 /** Measures of a node against overload. */
 interface Relief {
-  /** How many times as long as asked for the intervals of flushes and ticks are. */
+  /** Factor by which the intervals of flushes and ticks are longer than configured. */
   readonly slowdown: number
-  /** How often each socket is read at most, and one message without `ref` of it handled, in milliseconds; 0: whenever they come. */
+  /** Minimum time between two reads of a socket, in milliseconds; 0: none. One message without `ref` is handled per read. */
   readonly inputIntervalMs: number
 }
 
-/** Slower rooms first: of 20 updates a second 8 are left. Then fewer inputs of each session, and in the end rooms that are slower still. */
+/** Slower rooms first: of 20 updates a second 8 remain. Then fewer inputs of each session, and finally still slower rooms. */
 const STEPS: readonly Relief[] = [
   ...[1, 1.2, 1.43, 1.7, 2.03, 2.4].map((slowdown) => ({ slowdown, inputIntervalMs: 0 })),
   ...[100, 125, 160, 200, 250, 320, 400, 500, 700, 1000].map((inputIntervalMs) => ({
@@ -60,23 +60,23 @@ const STEPS: readonly Relief[] = [
 
 /** State of the event loop at one probe. */
 interface Look {
-  /** How far it is behind, milliseconds. */
+  /** Delay of the event loop, in milliseconds. */
   readonly lagMs: number
-  /** On the monotonic clock. */
+  /** Time of the probe, on the monotonic clock. */
   readonly now: number
-  /** CPU time that the process has used since it began, milliseconds. */
+  /** CPU time that the process has used since its start, in milliseconds. */
   readonly cpuMs: number
 }
 
 /**
  * Chooses the measures of a node whose event loop is behind. It adds the time in which the loop is behind, and subtracts the time in which it
- * is not. So a burst, a garbage collection or one slow turn changes nothing, and a lasting delay does.
+ * is not. A burst, a garbage collection or one slow turn thus changes nothing, but a lasting delay does.
  */
 export class OverloadController {
   #step = 0
-  /** The time behind, less the time not behind, since the last step. */
+  /** Time behind, less the time not behind, since the last step. */
   #behindMs = 0
-  /** The CPU time that was left over, less the time behind, since the last step. */
+  /** Unused CPU time, less the time behind, since the last step. */
   #spareMs = 0
   #last: Look | undefined
 
@@ -84,7 +84,7 @@ export class OverloadController {
     return STEPS[this.#step]!
   }
 
-  /** Whether the node is asked for more than it can do, however slow its rooms are. */
+  /** True if slower rooms are not enough to relieve the node. */
   get overloaded(): boolean {
     return this.relief.inputIntervalMs > 0
   }
@@ -130,9 +130,9 @@ export class LoadMeter {
     readonly clock: Clock
     readonly metrics: Metrics<typeof NODE_METRICS>
     readonly log: Pick<Logger, 'warn'>
-    /** Milliseconds for which the inputs that are next have waited. Default: they do not wait. */
+    /** Returns the time for which the next inputs have waited, in milliseconds. Default: 0. */
     readonly waitedMs?: () => number
-    /** CPU time that the process has used, milliseconds. */
+    /** Returns the CPU time that the process has used, in milliseconds. */
     readonly cpuMs?: () => number
   }) {
     this.#clock = node.clock
@@ -157,27 +157,27 @@ export class LoadMeter {
     this.#cancel = undefined
   }
 
-  /** Over the last whole interval. Reads no file, unlike the memory. */
+  /** Utilisation over the last complete interval. Unlike `read`, it does not ask the system for the memory. */
   get eventLoopUtilisation(): number {
     return round(this.#utilisation, 3)
   }
 
-  /** How many times as long as asked for the intervals of flushes and ticks of all rooms are to be; 1 while the event loop keeps up. */
+  /** Factor by which the intervals of flushes and ticks of all rooms are longer than configured; 1 while the event loop keeps up. */
   get slowdown(): number {
     return this.#overload.relief.slowdown
   }
 
-  /** How often each socket is read at most, and one message without `ref` of it handled, in milliseconds; 0 while slower rooms are enough. */
+  /** Minimum time between two reads of a socket, in milliseconds; 0 while slower rooms are enough. One message without `ref` is handled per read. */
   get inputIntervalMs(): number {
     return this.#overload.relief.inputIntervalMs
   }
 
-  /** Whether that is not enough: inputs are dropped, and newcomers are refused. */
+  /** True if slower rooms are not enough: inputs are dropped, and new sessions are refused. */
   get overloaded(): boolean {
     return this.#overload.overloaded
   }
 
-  /** The load over the last whole interval. */
+  /** The load over the last complete interval. */
   read(): Load {
     return {
       event_loop_utilisation: this.eventLoopUtilisation,
@@ -186,7 +186,7 @@ export class LoadMeter {
     }
   }
 
-  /** Looks again after `delayMs`; `before`: CPU time and monotonic time of now. */
+  /** Schedules the next probe after `delayMs`. `before`: CPU time and monotonic time of now. */
   #probe(delayMs = PROBE_MS, before = { now: this.#clock.monotonic(), cpuMs: this.#cpuMs() }): void {
     const due = before.now + delayMs
     this.#cancel = this.#clock.schedule(delayMs, () => {
@@ -195,7 +195,7 @@ export class LoadMeter {
       const lateMs = Math.max(0, now - due)
       const lagMs = Math.max(lateMs, this.#waitedMs())
       this.#metrics.eventLoopDelay.observe(lateMs / 1000)
-      // Without CPU time the process was suspended, or kept from the CPU; with as much as it took, its own code ran.
+      // The CPU time tells the reason: with little of it, the process was suspended or delayed by others; otherwise its own code ran.
       if (lateMs >= STOOD_STILL_MS)
         this.#log.warn(
           { seconds: round(lateMs / 1000, 1), cpu_seconds: round((cpuMs - before.cpuMs) / 1000, 1) },
@@ -229,10 +229,10 @@ function processCpuMs(): number {
 
 const round = (value: number, digits: number): number => Number(value.toFixed(digits))
 
-/** File descriptors that a node keeps for Redis, control, operators, its log, and what room code opens. */
+/** File descriptors that a node reserves for Redis, control, operators, its log, and room code. */
 const RESERVED = 300
 
-/** Returns the limit of open files of this process (`ulimit -n`). Undefined: there is none, or the system does not tell. */
+/** Returns the limit of open files of this process (`ulimit -n`). Undefined: there is none, or the system does not report it. */
 export function openFileLimit(file = '/proc/self/limits'): number | undefined {
   try {
     const limit = Number(/^Max open files\s+(\d+)/m.exec(readFileSync(file, 'utf8'))?.[1])
@@ -243,8 +243,8 @@ export function openFileLimit(file = '/proc/self/limits'): number | undefined {
 }
 
 /**
- * Returns the number of clients' connections that `limit` open files allow, at least 1. Warns if that is less than `maxSessions`
- * (0: no limit) needs: without this bound, such a process would drop connections that nothing counts.
+ * Returns the number of client connections that `limit` open files allow, at least 1. Logs a warning if `maxSessions` (0: no limit) needs
+ * more. Without this bound, the system would drop connections that no metric counts.
  */
 export function connectionsWithin(
   limit: number | undefined,

@@ -12,10 +12,10 @@ import { answerInSlices, ClusterSearch } from './runtime.ts'
 
 describe('the answer', () => {
   const PIECE = 'x'.repeat(8192)
-  /** Of these pieces, so many make a slice. */
+  /** Number of these pieces in a slice. */
   const A_SLICE = 4
 
-  /** Answers with so many pieces, the last of which may be a failure; `made` tells how many of them were asked for. */
+  /** Answers with this many pieces, the last of which may be a failure. `made`: number of requested pieces. */
   function ask(pieces: number, failure?: Error) {
     const seen = { made: 0, broke: [] as unknown[] }
     const app = new Hono().onError((_, c) => c.body(null, 500))
@@ -33,7 +33,7 @@ describe('the answer', () => {
   }
 
   describe('an answer in slices', () => {
-    it('lets whatever else there is to do have its turn after each', async () => {
+    it('lets other work run after each slice', async () => {
       const { seen, response } = ask(200)
       let before = 0
       let most = 0
@@ -53,7 +53,7 @@ describe('the answer', () => {
       expect(most).toBeLessThanOrEqual(A_SLICE)
     })
 
-    it('is made no faster than it is read, and no further when the reader has gone', async () => {
+    it('is made only as fast as it is read, and ends if the reader disconnects', async () => {
       const { seen, response } = ask(200)
       const reader = (await response).body!.getReader()
       await reader.read()
@@ -65,17 +65,17 @@ describe('the answer', () => {
       expect(seen.made).toBe(made)
     })
 
-    it('breaks off where a piece cannot be made, and says so', async () => {
+    it('breaks the connection if a piece cannot be made, and reports the error', async () => {
       const failure = new Error('a room that cannot be described')
       const { seen, response } = ask(200, failure)
       await expect((await response).text()).rejects.toThrow()
       expect(seen).toEqual({ made: 200, broke: [failure] })
-      // Nothing of a smaller one has gone out yet.
+      // Nothing of a smaller answer has been sent yet.
       const small = ask(2, failure)
       expect([(await small.response).status, small.seen.broke]).toEqual([500, []])
     })
 
-    it('is whole at once when it is small', async () => {
+    it('is sent as one piece if it is small', async () => {
       const { response } = ask(2)
       const answer = await response
       expect(await answer.text()).toBe(PIECE + PIECE)
@@ -105,7 +105,7 @@ function matching<T>(
   return { items: found.slice(0, limit), found: found.length, total: items.length }
 }
 
-/** Nodes of one cluster that know of each other and of those in `strangers`, each with its rooms and sessions. */
+/** Nodes of one cluster that know each other and those in `strangers`, each with its rooms and sessions. */
 async function cluster(
   things: Record<string, { rooms?: string[]; sessions?: [string, string][] }>,
   { strangers = [], dead = [] }: { strangers?: string[]; dead?: string[] } = {},
@@ -184,7 +184,7 @@ describe('a search over the cluster', () => {
     ])
   })
 
-  it('tells of no more than the limit, and asks each node for no more, but counts all', async () => {
+  it('returns no more than the limit, also from each node, but counts all matches', async () => {
     const keys = Array.from({ length: 30 }, (_, n) => `arena:room-${10 + n}`)
     const { search, published } = await cluster({
       node_a: { rooms: keys.filter((_, n) => n % 2 === 0) },
@@ -198,12 +198,12 @@ describe('a search over the cluster', () => {
     expect(published).toHaveLength(2)
   })
 
-  it('names the nodes that do not answer, and waits for them no longer than it must', async () => {
+  it('names the nodes that do not answer, and waits for them at most 1.5 s', async () => {
     const { bus, clock, search } = await cluster(
       { node_a: { rooms: ['arena:lobby'] }, node_b: { rooms: ['arena:lobby-b'] } },
       { strangers: ['node_old', 'node_stuck'], dead: ['node_dead'] },
     )
-    // It hears the question, and says nothing; of an older version none even hears it.
+    // This node gets the question, and does not answer. A node of an older version does not even get it.
     const asked = new Promise<void>((resolve) => {
       void bus.subscribe('search:node_stuck', () => resolve())
     })
@@ -215,12 +215,12 @@ describe('a search over the cluster', () => {
     const { rooms, silent } = await answer
     expect(rooms.map(({ room_id: roomId }) => roomId)).toEqual(['arena:lobby', 'arena:lobby-b'])
     expect(silent).toEqual(['node_old', 'node_stuck'])
-    // Nothing is waited for when none could answer.
+    // It does not wait if no node could answer.
     const { search: alone } = await cluster({ node_a: {} }, { strangers: ['node_old'] })
     expect((await alone('node_a').find('x', 1)).silent).toEqual(['node_old'])
   })
 
-  it('goes on when the store is away', async () => {
+  it('continues while the store is unavailable', async () => {
     const clock = new FakeClock()
     const store = memoryStore({ clock })
     const search = new ClusterSearch({
@@ -238,7 +238,7 @@ describe('a search over the cluster', () => {
     expect([rooms.length, silent]).toEqual([1, ['node_b']])
   })
 
-  it('takes nothing else for a question or an answer, and says so', async () => {
+  it('accepts only valid questions and answers, and logs the others', async () => {
     const { bus, logged, published, search } = await cluster({
       node_a: {},
       node_b: { rooms: ['arena:lobby'] },
@@ -254,7 +254,7 @@ describe('a search over the cluster', () => {
     await send({ kind: 'drain' })
     await ask('lobby', 1e6)
     await ask('', 10)
-    // An answer to no question.
+    // An answer without a question.
     await send({
       kind: 'answer',
       call: 'c',
@@ -266,7 +266,7 @@ describe('a search over the cluster', () => {
     expect((await search('node_a').find('lobby', 10)).rooms).toHaveLength(1)
   })
 
-  it('keeps what cannot be read of other nodes, with their players, out of the log', async () => {
+  it('keeps unreadable messages of other nodes, with the names of their players, out of the log', async () => {
     const { bus, logged } = await cluster({ node_a: {} })
     const session = { project_id: 'prj_1', session_id: 'ses_x', sub: 'bob', rooms: 5 }
     const body = { rooms: [], sessions: [session], found: { rooms: 0, sessions: 1 } }

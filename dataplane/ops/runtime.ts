@@ -16,22 +16,22 @@ import { countUpTo, LONGEST_TEXT, ROOM_ID, SEARCH_TEXT } from './http.ts'
 import type { Load } from './overload.ts'
 
 /**
- * What `GET /admin/runtime` answers: a node, its rooms and its sessions. Times are RFC 3339. Which rooms and sessions there are is of one
- * moment; each of them is as it is when the answer comes to it, which for thousands is some turns of the event loop later.
+ * Answer of `GET /admin/runtime`: a node, its rooms and its sessions. Times are RFC 3339. The set of rooms and sessions is of one moment. Each
+ * is described when the answer reaches it. For thousands of them this is some turns of the event loop later.
  */
 export interface Runtime {
   readonly node: NodeDescription
   readonly rooms: Iterable<RoomDescription>
   readonly sessions: Iterable<SessionDescription>
-  /** How many rooms and sessions the query is for; of more than its limit only the first are listed. */
+  /** Number of rooms and sessions that match the query, also beyond its limit. */
   readonly found: { readonly rooms: number; readonly sessions: number }
-  /** Problems of the node now; empty if there are none. */
+  /** Current problems of the node. */
   readonly problems: readonly ProblemDescription[]
-  /** How many this node has. */
+  /** Number of rooms, members and sessions at this node. */
   readonly totals: { readonly rooms: number; readonly members: number; readonly sessions: number }
 }
 
-/** `Runtime` as it arrives, parsed. */
+/** Parsed `Runtime`. */
 export type RuntimeAnswer = Omit<Runtime, 'rooms' | 'sessions'> & {
   readonly rooms: readonly RoomDescription[]
   readonly sessions: readonly SessionDescription[]
@@ -52,22 +52,22 @@ interface NodeDescription {
 
 /** Dependencies of `GET /admin/runtime`. */
 export interface RuntimeSource {
-  /** Problems of the node now. */
+  /** Returns the current problems of the node. */
   readonly problems: () => Promise<readonly ProblemDescription[]>
   readonly describeNode: () => NodeDescription
   readonly describeRooms: (query: RoomQuery) => Found<RoomDescription>
   readonly describeSessions: (query: Query) => Found<SessionDescription>
-  /** Members of all rooms of this node. */
+  /** Returns the number of members of all rooms of this node. */
   readonly members: () => number
 }
 
 const MOST = 1000
 
-/** A parameter that may be left out, and what it does. */
+/** An optional parameter with its help. */
 const parameter = <const S extends v.GenericSchema>(help: string, schema: S) =>
   v.exactOptional(v.pipe(schema, v.description(help)))
 
-/** The parameters of `GET /admin/runtime`; docs/reference.md has their descriptions. */
+/** The parameters of `GET /admin/runtime`. docs/reference.md has their descriptions. */
 export const RUNTIME_PARAMETERS = {
   include_state: parameter(
     '1: rooms carry their whole state, with what is hidden in it; `checksum` is that of what everyone sees',
@@ -87,7 +87,7 @@ export const RUNTIME_PARAMETERS = {
   ),
 }
 
-/** Answers `GET /admin/runtime`: the node, the rooms that are asked for, and the sessions in them. `onBreak`: as of `answerInSlices`. */
+/** Answers `GET /admin/runtime`: the node, the selected rooms, and the sessions in them. `onBreak`: see `answerInSlices`. */
 export async function runtime(
   c: Context,
   source: RuntimeSource,
@@ -112,7 +112,7 @@ export async function runtime(
   return answerInSlices(c, piecesOf(answer), onBreak)
 }
 
-/** The answer as JSON, a room or a session at a time. */
+/** Encodes the answer as JSON, one room or session at a time. */
 function* piecesOf({ node, problems, rooms, sessions, found, totals }: Runtime): Iterable<string> {
   yield `{"node":${JSON.stringify(node)},"problems":${JSON.stringify(problems)},"rooms":[`
   yield* listOf(rooms)
@@ -129,13 +129,13 @@ function* listOf(items: Iterable<unknown>): Iterable<string> {
   }
 }
 
-/** About so many characters are put together in one turn of the event loop: less than a millisecond of work. */
+/** Number of characters that are encoded in one turn of the event loop: less than a millisecond of work. */
 const SLICE = 32_768
 
 /**
- * Answers with JSON that is put together piece by piece. What does not fit into one slice is made as it is sent, a slice in each turn of the
- * event loop, and only as fast as it is read: whatever else the node does goes on in between. `pieces` is not asked for more once the reader
- * has gone. Throws what the first of them throws. When a later one throws, the answer has begun: its connection breaks, and `onBreak` gets the error.
+ * Answers with JSON that consists of `pieces`. If they exceed one slice, each further slice is made in a separate turn of the event loop, and only
+ * as fast as the client reads. Other work of the node runs in between. If the client disconnects, the remaining pieces are not requested.
+ * Throws an error of the first slice. An error of a later one breaks the connection, because the answer has started; `onBreak` gets it.
  */
 export function answerInSlices(
   c: Context,
@@ -176,7 +176,7 @@ function* slicesOf(pieces: Iterable<string>): Generator<string, undefined> {
   if (slice !== '') yield slice
 }
 
-/** Maximum number of rooms, and of sessions, that a node names in its answer. */
+/** Maximum number of rooms, and of sessions, in a node's answer. */
 export const MOST_MATCHES = 200
 
 const COUNT = v.pipe(v.number(), v.integer(), v.minValue(0))
@@ -214,30 +214,30 @@ interface ClusterSource extends CallsEnvironment, Pick<RuntimeSource, 'describeR
   readonly describeCluster: () => readonly ClusterNodeDescription[]
 }
 
-/** Place of a match. */
+/** Location of a match. */
 interface MatchedAt {
   readonly node_id: string
-  /** Absent: the node tells none. */
+  /** Absent: the node has no such address. */
   readonly admin_url?: string
 }
 
 /** Matches of a text at all nodes. */
 export interface ClusterMatches {
-  /** Most members first; the first of them only, where there are more than the limit. */
+  /** The rooms with the most members first, up to the limit. */
   readonly rooms: readonly (NodeMatches['rooms'][number] & MatchedAt)[]
   readonly sessions: readonly (NodeMatches['sessions'][number] & MatchedAt)[]
-  /** How many match. */
+  /** Number of matches, also beyond the limit. */
   readonly found: NodeMatches['found']
-  /** Living nodes that did not answer: too busy, ended meanwhile, or of a version that does not know the question. */
+  /** Living nodes that did not answer: too busy, ended in the meantime, or of a version without this question. */
   readonly silent: readonly string[]
 }
 
-/** Longer than a busy node needs, and about as long as a person likes to wait. */
+/** Timeout of a search: longer than a busy node needs. */
 const PATIENCE_MS = 1500
 
 /**
- * Searches the rooms and sessions of all nodes for a text in their names, ids and players. The store has no list of rooms, and each node has
- * its rooms in memory. So each node searches these once for a question, and answers with no more than the limit.
+ * Searches the rooms and sessions of all nodes for a text in their names, ids and players. The store has no list of all rooms, but each node has
+ * its rooms in memory. Each node therefore searches these for every question, and answers with no more than the limit.
  */
 export class ClusterSearch {
   readonly #source: ClusterSource
@@ -249,12 +249,12 @@ export class ClusterSearch {
     this.#calls = new NodeCalls(topic, source, ({ q, limit }) => this.#look(q, limit))
   }
 
-  /** Resolves when the other nodes can ask this one; rejects when the store cannot be reached. */
+  /** Resolves when other nodes can ask this one. Rejects if the store cannot be reached. */
   start(): Promise<void> {
     return this.#calls.start()
   }
 
-  /** Waits for no more answers, and gives none. */
+  /** Stops answering. Open questions end without an answer. */
   stop(): Promise<void> {
     return this.#calls.stop()
   }
@@ -293,7 +293,7 @@ export class ClusterSearch {
   #look(q: string, limit: number): NodeMatches {
     const rooms = this.#source.describeRooms({ q, limit, include_state: false })
     const sessions = this.#source.describeSessions({ q, limit })
-    // No more than is declared there.
+    // Only the declared fields.
     return v.parse(MATCHES, {
       rooms: [...rooms.items],
       sessions: [...sessions.items],

@@ -123,7 +123,7 @@ export class RoomAdmission {
   }
 
   leave(message: Kind<'leave'>, from: string): void {
-    const { memberships } = this.#stream
+    const { memberships, replies } = this.#stream
     const { member_id: memberId, reason } = message
     const membership = memberships.ofSubscription(memberId)
     if (membership) {
@@ -133,16 +133,8 @@ export class RoomAdmission {
     }
     const request = this.#cancel(memberId)
     if (request) this.#endSpan(memberId, reason)
-    if (!memberships.addressee(memberId)) this.#hasNoSeat(request?.edge ?? from, memberId)
+    if (!memberships.addressee(memberId)) replies.noSeat(request?.edge ?? from, memberId)
     this.#room.watchIdle()
-  }
-
-  /** Answers a session without a seat: with the end of its seat, if this node remembers it. */
-  #hasNoSeat(edge: string, memberId: string): void {
-    const { replies, environment } = this.#stream
-    const farewell = environment.departures.of(memberId)
-    if (farewell) replies.left(edge, memberId, farewell)
-    else replies.noSeat(edge, memberId)
   }
 
   detach({ member_id: memberId, moves = false }: Kind<'detach'>, from: string): void {
@@ -176,7 +168,7 @@ export class RoomAdmission {
     }
     if (!membership) {
       if (this.#wait(memberId, 'attach', () => this.attach(message))) return
-      this.#hasNoSeat(edge, memberId)
+      replies.noSeat(edge, memberId)
       return
     }
     // The session has resumed at another edge.

@@ -459,9 +459,11 @@ export class Replies {
     this.send(edge, { kind: 'left', member_id: subscriptionId, farewell })
   }
 
-  /** The session has no seat in the room. */
+  /** Answers a session that has no seat in the room: with the end of its seat, if this node remembers it. */
   noSeat(edge: string, memberId: string): void {
-    this.send(edge, { kind: 'no_seat', member_id: memberId })
+    const farewell = this.#environment.departures.of(memberId)
+    if (farewell) this.left(edge, memberId, farewell)
+    else this.send(edge, { kind: 'no_seat', member_id: memberId })
   }
 }
 

@@ -6,7 +6,7 @@ import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { careless, counter } from '../../test/support/rooms/counter-room.ts'
 import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
 import type { TestMember } from '../../test/support/rooms/test-member.ts'
-import type { Settled } from '../traffic.ts'
+import type { Acknowledgement } from '../traffic.ts'
 import { defineRoom } from './definition.ts'
 import { FailureLog, RoomLogicRefused } from './failures.ts'
 import { JournalFormat } from './journal.ts'
@@ -310,7 +310,11 @@ describe('refusals', () => {
       return { bench, ann }
     }
     const state = { ack: 6, outcomes: range(3, 5), forgotten: 2 }
-    const stateOf = ({ ack, outcomes, forgotten }: Settled) => ({ ack, outcomes: refs(outcomes), forgotten })
+    const stateOf = ({ ack, outcomes, forgotten }: Acknowledgement) => ({
+      ack,
+      outcomes: refs(outcomes),
+      forgotten,
+    })
 
     it('is reported in the update that acks it, and in the answer to an attach, by this owner and the next', async () => {
       const { bench, ann } = await forgotten()

@@ -331,21 +331,18 @@ describe('the row of a room', () => {
   it.each([
     [true, { node_id: null, members: 0 }],
     [false, undefined],
-  ])(
-    'of a sleeping room stays as long as its record only with `sleeping` (%s)',
-    async (sleeping, row) => {
-      const { bench } = await roomWith(duel({ onIdle: 'sleep', sleeping }), ['ann'])
-      leave(bench, 'ann')
-      await bench.advance(11_000, 500)
-      expect(bench.counts.asleep).toBe(1)
-      const [found] = await listed(bench)
-      expect(found?.row).toEqual(row && expect.objectContaining(row))
-      bench.clock.advance(7 * DAY_MS - MINUTE_MS)
-      expect((await listed(bench)).some((each) => each.row)).toBe(sleeping)
-      bench.clock.advance(2 * MINUTE_MS)
-      expect((await listed(bench)).some((each) => each.row)).toBe(false)
-    },
-  )
+  ])('of a sleeping room stays as long as its record only with `sleeping` (%s)', async (sleeping, row) => {
+    const { bench } = await roomWith(duel({ onIdle: 'sleep', sleeping }), ['ann'])
+    leave(bench, 'ann')
+    await bench.advance(11_000, 500)
+    expect(bench.counts.asleep).toBe(1)
+    const [found] = await listed(bench)
+    expect(found?.row).toEqual(row && expect.objectContaining(row))
+    bench.clock.advance(7 * DAY_MS - MINUTE_MS)
+    expect((await listed(bench)).some((each) => each.row)).toBe(sleeping)
+    bench.clock.advance(2 * MINUTE_MS)
+    expect((await listed(bench)).some((each) => each.row)).toBe(false)
+  })
 
   it('of a sleeping room is refused and removed if it reaches the store more than a minute late', async () => {
     const { bench } = await roomWith(duel({ onIdle: 'sleep', sleeping: true }), ['ann'])
@@ -587,19 +584,16 @@ describe('the code of a room', () => {
     expect((await listed(bench))[0]?.row).not.toHaveProperty('code')
   })
 
-  it.each(['journal', 'snapshot'] as const)(
-    'is the same under the next owner (%s)',
-    async (durability) => {
-      const { bench, ann } = await withCodes({ durability })
-      await bench.advance(1000, 100)
-      const code = codeOf(bench)
-      const heir = bench.successor([ann])
-      await bench.die()
-      await heir.join('duel', 'bob')
-      expect([codeOf(heir), code]).toEqual([code, expect.any(String)])
-      expect(await recordOf(heir, code)).toBe('duel:a')
-    },
-  )
+  it.each(['journal', 'snapshot'] as const)('is the same under the next owner (%s)', async (durability) => {
+    const { bench, ann } = await withCodes({ durability })
+    await bench.advance(1000, 100)
+    const code = codeOf(bench)
+    const heir = bench.successor([ann])
+    await bench.die()
+    await heir.join('duel', 'bob')
+    expect([codeOf(heir), code]).toEqual([code, expect.any(String)])
+    expect(await recordOf(heir, code)).toBe('duel:a')
+  })
 
   it('ends with the room', async () => {
     const { bench } = await withCodes()

@@ -409,28 +409,38 @@ describe('departures', () => {
     it.each([
       ['kicked', 'kick', 'ann', '-ann kicked: no manners'],
       ['closed', 'win', null, '-ann closed'],
-    ])('gets the end of its seat (%s) for as long as a session can be resumed', async (_, type, data, farewell) => {
-      const { bench, ann } = await begun('roomful.v1.msgpack', { limits: { detachedMs: 20_000 } })
-      bench.detach('match', ann)
-      await bench.say('match', 'bob', type, data)
-      await bench.advance(200)
-      expect(await comeBack(bench, ann)).toEqual([farewell])
-      await bench.advance(19_000, 1000)
-      expect(await comeBack(bench, ann)).toEqual([farewell])
-      await bench.advance(2000, 1000)
-      expect(await comeBack(bench, ann)).toEqual(['no_seat'])
-    })
+    ])(
+      'gets the end of its seat (%s) for as long as a session can be resumed',
+      async (_, type, data, farewell) => {
+        const { bench, ann } = await begun('roomful.v1.msgpack', { limits: { detachedMs: 20_000 } })
+        bench.detach('match', ann)
+        await bench.say('match', 'bob', type, data)
+        await bench.advance(200)
+        expect(await comeBack(bench, ann)).toEqual([farewell])
+        await bench.advance(19_000, 1000)
+        expect(await comeBack(bench, ann)).toEqual([farewell])
+        await bench.advance(2000, 1000)
+        expect(await comeBack(bench, ann)).toEqual(['no_seat'])
+      },
+    )
 
-    it('gets the end of its seat as the answer to a leave, if the leave arrives first', async () => {
-      const { bench, ann } = await begun('roomful.v1.msgpack')
-      bench.detach('match', ann)
-      await bench.say('match', 'bob', 'kick', 'ann')
-      await bench.advance(200)
-      ann.heard.length = 0
-      bench.send('match', 'ann', { kind: 'leave', reason: 'left', request_id: 2 })
-      await bench.settle()
-      expect([ann.heard, ann.errors]).toEqual([['-ann kicked: no manners'], []])
-    })
+    it.each([
+      ['leave', { kind: 'leave', reason: 'left', request_id: 2 }],
+      ['message', { kind: 'message', type: 'note', data: 'late' }],
+      ['resync', { kind: 'resync', reason: 'sequence' }],
+    ] as const)(
+      'gets the end of its seat as the answer to a %s that arrives before its attach',
+      async (_, sent) => {
+        const { bench, ann } = await begun('roomful.v1.msgpack')
+        bench.detach('match', ann)
+        await bench.say('match', 'bob', 'kick', 'ann')
+        await bench.advance(200)
+        ann.heard.length = 0
+        bench.send('match', 'ann', sent)
+        await bench.settle()
+        expect([ann.heard, ann.errors]).toEqual([['-ann kicked: no manners'], []])
+      },
+    )
 
     it('gets the text that the room has not waited any longer', async () => {
       const { bench, ann } = await begun('roomful.v1.msgpack')

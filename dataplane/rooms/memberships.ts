@@ -1,7 +1,7 @@
 import type { Clock } from '../../shared/clock.ts'
 import { MAX, type Subprotocol } from '../../shared/protocol/messages.ts'
 import { type Rate, RateLimit } from '../../shared/rate-limit.ts'
-import { type Farewell, type Outcome, playerOf, type Settled } from '../traffic.ts'
+import { type Acknowledgement, type Farewell, type Outcome, playerOf } from '../traffic.ts'
 import type { Member } from './definition-types.ts'
 import { MAX_REPLY_BYTES } from './failures.ts'
 import { Entries, frozen, guarded, guardedArray } from './guarded.ts'
@@ -543,7 +543,7 @@ export class Deduplicator {
   }
 
   /** Returns the acknowledgement of refs above `after` up to `ack`, with their outcomes. */
-  acknowledgement(after: number, ack: number): Settled {
+  acknowledgement(after: number, ack: number): Acknowledgement {
     const outcomes = this.between(after, ack)
     const forgotten = Math.min(this.#forgotten, ack)
     return { ack, ...(outcomes.length > 0 && { outcomes }), ...(forgotten > after && { forgotten }) }

@@ -397,6 +397,20 @@ describe('A request', () => {
     expect(bob.inRoom).toBe(true)
   })
 
+  it('to close has one answer, also if the owner dies between the commit and the end of the room', async () => {
+    const { bench, ann } = await opened()
+    const close = other({ op: 'close' })
+    await bench.advance(100)
+    bench.store.mood = 'silent'
+    void bench.request('bank', close)
+    await bench.settle()
+    const next = await died(bench, ann)
+    const closed = await asking(next)(close)
+    await next.advance(1000)
+    await next.join('bank', 'bob')
+    expect([closed, await asking(next)(close)]).toMatchObject([{ reply: { ended: true } }, closed])
+  })
+
   it('to kick ends a seat once, even if another kicked seat has ended it already', async () => {
     const gone: string[] = []
     const pair = defineRoom({

@@ -41,8 +41,8 @@ export class RequestTurns {
   readonly #waiting = new Map<Outcome, Asker[]>()
   /** Answers to `describe` that wait for the commit of what they show. */
   readonly #describing: (() => void)[] = []
-  /** Senders that get their answer when the room has ended. */
-  readonly #closing: Asker[] = []
+  /** Senders that get their answer when the room has ended. It is the stored outcome, as for later repetitions. */
+  readonly #closing: { readonly asker: Asker; readonly answer: RequestAnswer }[] = []
 
   constructor({ environment, maker }: ClaimedRoom, room: Room, inputs: Inputs) {
     this.#room = room
@@ -70,7 +70,8 @@ export class RequestTurns {
     // Expired outcomes are deleted with the next update.
     this.#stream.tables.commit()
     if (op === 'cancel') this.#cancel(asker, request, request.do.subs, known)
-    else if (known?.hash === request.hash && op === 'close' && this.#isOwn(known)) this.#close(asker)
+    else if (known?.hash === request.hash && op === 'close' && this.#isOwn(known))
+      this.#close(asker, known.answer)
     else if (known?.hash === request.hash) this.#repeat(asker, known)
     else if (known) this.#answer(asker, answerOf(request, known))
     else if (this.#outcomes.fullForMs > 0 && op !== 'close') this.#answerFull(asker)
@@ -80,7 +81,7 @@ export class RequestTurns {
       else if (op !== 'close') this.#keep(request, answer, [asker])
       else {
         this.#keep(request, answer, [])
-        this.#close(asker)
+        this.#close(asker, answer)
       }
     }
   }
@@ -100,11 +101,11 @@ export class RequestTurns {
 
   /** The room has ended: answers the requests to close it. */
   ended(): void {
-    for (const asker of this.#closing) this.#answer(asker, this.#replied({ ended: true }))
+    for (const { asker, answer } of this.#closing) this.#answer(asker, answer)
   }
 
-  #close(asker: Asker): void {
-    this.#closing.push(asker)
+  #close(asker: Asker, answer: RequestAnswer): void {
+    this.#closing.push({ asker, answer })
     this.#room.close()
   }
 

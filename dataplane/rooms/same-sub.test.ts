@@ -80,13 +80,15 @@ describe('sameSub: replace', () => {
     expect([laptop.heard, laptop.acked, bob.faults, laptop.faults]).toEqual([['told "hi"'], 2, [], []])
   })
 
-  it('ignores messages of the older session that arrive late', async () => {
+  it('answers late messages of the older session with the end of its seat', async () => {
     const { bench, phone, laptop } = await twice('replace')
+    const ended = phone.heard.at(-1)
+    phone.heard.length = 0
     bench.message('duel', 'phone', 'draw', 9, 1)
     bench.send('duel', 'phone', { kind: 'leave', reason: 'left', request_id: 2 })
     bench.send('duel', 'phone', { kind: 'detach' })
     await bench.settle()
-    expect(codes(phone)).toEqual(['no_seat', 'no_seat'])
+    expect([phone.heard, codes(phone)]).toEqual([[ended, ended], []])
     expect([members(bench), laptop.inRoom]).toEqual([['phone', 'bob'], true])
     expect(laptop.layers.get('member:phone')).toEqual({ hands: { phone: [] } })
   })

@@ -1,7 +1,7 @@
 import type { Json } from '../../shared/json.ts'
 import { checkContainer, checkKey, checkScalar, NotJson } from '../../shared/sync/check.ts'
 import type { Delta, ObjectDelta } from '../../shared/sync/delta.ts'
-import { isOwnFrame } from '../own-frames.ts'
+import { isOwnFrame } from '../watchdog/turns.ts'
 import type { RoomDefinition } from './definition.ts'
 import type { RoomEnvironment } from './environment.ts'
 import { kindOf, RoomLogicError } from './failures.ts'

@@ -1,33 +1,32 @@
 import { type Debugger, type InspectorNotification, Session } from 'node:inspector'
-import { isOwnFrame } from '../own-frames.ts'
-import type { Turn } from './turns.ts'
+import { isOwnFrame, type Turn } from './turns.ts'
 
-/** The name on `globalThis` of the function that says where the thread of the rooms is: see `RoomCode.where`. */
+/** Property of `globalThis` with the function that returns the position of the rooms' thread; see `RoomCode.where`. */
 export const WHERE = Symbol.for('roomful.where')
 
-/** Position of a thread that stands still. */
+/** Position of a blocked thread. */
 export interface Location {
-  /** The turn that started the code; undefined: it is no room code. */
+  /** The turn that started the code. Undefined: it is not room code. */
   readonly turn: Turn | undefined
-  /** The innermost frame of the stack that is not Node's: function, file and line. */
+  /** The innermost frame of the stack outside Node: function, file and line. */
   readonly frame: string | undefined
 }
 
 const EXPRESSION = `globalThis[Symbol.for(${JSON.stringify(WHERE.description)})]()`
 
-/** So much CPU time of the process is enough for the main thread to stop, where it runs JavaScript. */
+/** A main thread that runs JavaScript stops within this much CPU time of the process. */
 const ENOUGH_CPU_MS = 400
 const LOOK_MS = 25
 
 /**
- * Asks the main thread, from a worker, where it is. Undefined: it blocks in a native call, since it has not stopped within `timeoutMs`; on
- * a busy machine, on which the process gets little CPU time, within twice as long.
+ * Finds the position of the main thread, from a worker. Undefined: the main thread blocks in a native call, because it has not stopped within
+ * `timeoutMs`. If the process gets little CPU time on a busy machine, it waits twice as long.
  */
 export const locate = (timeoutMs: number): Promise<Location | undefined> => whilePaused(timeoutMs, locationIn)
 
 /**
- * Ends the room code that runs on the main thread, past every `catch` and `finally`. For a turn whose boundary has tried that: a pause of the
- * debugger at that moment swallows it.
+ * Ends the room code that runs on the main thread; `catch` and `finally` cannot stop this. Needed when the boundary has tried to end a turn, but a
+ * debugger pause at that moment has swallowed it.
  */
 export async function endRoomCode(timeoutMs: number): Promise<void> {
   await whilePaused(timeoutMs, async (session, frames) => {
@@ -36,7 +35,7 @@ export async function endRoomCode(timeoutMs: number): Promise<void> {
   })
 }
 
-/** Pauses the main thread for `look`. Undefined: it did not stop in time, or this Node has no inspector. */
+/** Pauses the main thread for `look`. Undefined: it did not stop in time, or Node was built without the inspector. */
 async function whilePaused<T>(
   timeoutMs: number,
   look: (session: Session, frames: readonly Debugger.CallFrame[]) => Promise<T>,
@@ -61,7 +60,7 @@ async function whilePaused<T>(
   }
 }
 
-/** Internal frames of Node have no globals: the first one that has them answers. */
+/** Evaluates in the first frame that has globals. Internal frames of Node have none. */
 async function locationIn(session: Session, frames: readonly Debugger.CallFrame[]): Promise<Location> {
   for (const { callFrameId } of frames) {
     const text = await new Promise<unknown>((resolve) => {
@@ -78,7 +77,7 @@ async function locationIn(session: Session, frames: readonly Debugger.CallFrame[
   return { turn: undefined, frame: undefined }
 }
 
-/** The first frame below the evaluated expression that is not roomful's. */
+/** Returns the first frame below the evaluated expression that is not roomful's. */
 function frameOf(stack: string): string | undefined {
   const lines = stack.split('\n')
   const at = lines.findIndex((line) => line.includes('(eval at '))
@@ -90,7 +89,7 @@ function frameOf(stack: string): string | undefined {
   return frame?.slice('at '.length)
 }
 
-/** Resolves when the main thread has had its chance to stop. */
+/** Resolves when the main thread has had enough time to stop. */
 async function patience(timeoutMs: number): Promise<undefined> {
   const began = performance.now()
   const { user, system } = process.cpuUsage()

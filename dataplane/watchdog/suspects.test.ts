@@ -1,3 +1,4 @@
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import { describe, expect, it } from 'vitest'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
@@ -17,12 +18,12 @@ const turn = (change: Partial<Turn> = {}): Turn => ({
 /** Hash of the code of every room type. */
 const code = () => 'a1'
 
-/** Nodes that share one store; each knows what it has read. */
+/** Nodes that share one store. Each knows the record that it has read. */
 async function nodes(count: number, limitAllMs?: number) {
   const clock = new FakeClock()
   const store = memoryStore({ clock })
   const counted: string[] = []
-  /** `hash`: of the code of its room types. */
+  /** `hash`: hash of the code of its room types. */
   const start = async (hash = 'a1') => {
     const suspects = new Suspects({
       store,
@@ -37,27 +38,27 @@ async function nodes(count: number, limitAllMs?: number) {
   }
   const started: Suspects[] = []
   for (let n = 0; n < count; n++) started.push(await start())
-  const settle = async (ms: number) => {
+  const pass = async (ms: number) => {
     clock.advance(ms)
-    for (let n = 0; n < 20; n++) await Promise.resolve()
+    await nextTurn()
   }
-  return { clock, counted, record: new SuspectRecord(store), start, started, settle }
+  return { clock, counted, record: new SuspectRecord(store), start, started, pass }
 }
 
 describe('a handler that did not return', () => {
   it('is cut off after 200 ms on every node, for an hour', async () => {
-    const { started, settle } = await nodes(2)
+    const { started, pass } = await nodes(2)
     const [first, second] = started
     await first!.stuck(turn(), 'guard')
     expect(first!.limitOf(turn())).toBe(200)
-    await settle(0)
+    await pass(0)
     expect(second!.limitOf(turn())).toBe(200)
     expect(second!.limitOf(turn({ type: 'look' }))).toBeUndefined()
-    await settle(3_600_000)
+    await pass(3_600_000)
     expect(second!.limitOf(turn())).toBeUndefined()
   })
 
-  it('is not started at all once nothing but the end of its process has stopped it', async () => {
+  it('is not started any more after only the end of its process has stopped it', async () => {
     const { started } = await nodes(1)
     await started[0]!.stuck(turn(), 'refuse')
     await started[0]!.stuck(turn(), 'guard')
@@ -65,7 +66,7 @@ describe('a handler that did not return', () => {
   })
 
   it.each(['admit', 'load', 'save', 'task'] as const)(
-    'is not started where it may go on after an await: %s',
+    'is not started if it may continue after an await: %s',
     async (hook: TurnHook) => {
       const { started } = await nodes(1)
       await started[0]!.stuck(turn({ hook, type: '' }), 'guard')
@@ -73,7 +74,7 @@ describe('a handler that did not return', () => {
     },
   )
 
-  it('makes all code of its room type a suspect together with a second handler', async () => {
+  it('makes all code of its room type a suspect, together with a second handler', async () => {
     const { started } = await nodes(1)
     const [node] = started
     await node!.stuck(turn(), 'guard')
@@ -84,7 +85,7 @@ describe('a handler that did not return', () => {
     expect(node!.limitOf(other)).toBe(0)
   })
 
-  it('has code of other types guarded together with a second handler, for its first 1,000 turns', async () => {
+  it('has code of other types guarded for its first 1,000 turns, together with a second handler', async () => {
     const { started } = await nodes(1)
     const [node] = started
     const chess = turn({ room: { name: 'prj_a/chess:1', epoch: 1 } })
@@ -96,12 +97,12 @@ describe('a handler that did not return', () => {
     expect(limits.at(-1)).toBeUndefined()
   })
 
-  it('is counted once, also if it is written again, on a node that starts later, and on no node again', async () => {
-    const { counted, record, start, settle } = await nodes(1)
+  it('is counted once by each node, also if it is written twice, and by a node that starts later', async () => {
+    const { counted, record, start, pass } = await nodes(1)
     for (let n = 0; n < 2; n++)
       await record.change((shared) => withStuck(shared, turn(), code, { mode: 'guard', now: 0 }))
-    await settle(0)
-    await settle(0)
+    await pass(0)
+    await pass(0)
     expect(counted).toEqual(['duel onMessage 1'])
     await start()
     expect(counted).toEqual(['duel onMessage 1', 'duel onMessage 1'])
@@ -109,7 +110,7 @@ describe('a handler that did not return', () => {
 })
 
 describe('repaired code', () => {
-  it('is no suspect on the nodes that have it, also when its handlers and its players were', async () => {
+  it('is not a suspect on the nodes that have it, also if its handlers and players were', async () => {
     const { clock, started, start } = await nodes(1)
     const [broken] = started
     for (let n = 0; n < 3; n++, clock.advance(200)) await broken!.stuck(turn(), 'refuse')
@@ -125,48 +126,48 @@ describe('repaired code', () => {
     expect(known(repaired)).toEqual([undefined, undefined, false, 0])
   })
 
-  it('is a suspect once it does not return either', async () => {
-    const { started, start, settle } = await nodes(1)
+  it('is a suspect if it does not return either', async () => {
+    const { started, start, pass } = await nodes(1)
     const repaired = await start('b2')
     await started[0]!.stuck(turn(), 'refuse')
     await repaired.stuck(turn(), 'guard')
-    await settle(0)
+    await pass(0)
     expect([started[0]!.limitOf(turn()), repaired.limitOf(turn())]).toEqual([0, 200])
   })
 })
 
 describe('a turn that takes long', () => {
-  it('is given nearly the limit of all turns elsewhere, and none when it has returned', async () => {
-    const { clock, record, started, settle } = await nodes(1)
+  it('limits turns of its handler on other nodes to nearly the limit of all turns, until it has returned', async () => {
+    const { clock, record, started, pass } = await nodes(1)
     await record.change((shared) => withRunning(shared, turn(), code, clock.now()))
-    await settle(0)
+    await pass(0)
     expect(started[0]!.limitOf(turn())).toBeUndefined()
-    await settle(400)
+    await pass(400)
     expect(started[0]!.limitOf(turn())).toBe(680)
     await record.change((shared) => withoutRunning(shared, turn(), code))
-    await settle(0)
+    await pass(0)
     expect(started[0]!.limitOf(turn())).toBeUndefined()
   })
 
-  // The process ran out of memory: it could write nothing any more.
+  // The process ran out of memory, and could not write any more.
   it('counts as one that did not return when its node is gone', async () => {
-    const { clock, counted, record, started, settle } = await nodes(1)
+    const { clock, counted, record, started, pass } = await nodes(1)
     await record.change((shared) => withRunning(shared, turn(), code, clock.now()))
-    await settle(60_001)
-    await settle(5000)
+    await pass(60_001)
+    await pass(5000)
     expect([started[0]!.limitOf(turn()), counted]).toEqual([200, ['duel onMessage 1']])
   })
 })
 
 describe('a player whose messages did not return three times', () => {
-  it('is refused that type of message for ten minutes, in its project only', async () => {
-    const { clock, started, settle } = await nodes(2)
+  it('cannot send messages of that type for ten minutes, in its project only', async () => {
+    const { clock, started, pass } = await nodes(2)
     const [first, second] = started
     for (let n = 0; n < 3; n++, clock.advance(200)) {
       expect(first!.blocks('prj_a', 'ada', 'duel', 'strike')).toBe(false)
       await first!.stuck(turn(), 'guard')
     }
-    await settle(0)
+    await pass(0)
     const blocks = (project: string, player: string, type: string) =>
       second!.blocks(project, player, 'duel', type)
     expect(blocks('prj_a', 'ada', 'strike')).toBe(true)
@@ -175,13 +176,13 @@ describe('a player whose messages did not return three times', () => {
       blocks('prj_a', 'bob', 'strike'),
       blocks('prj_a', 'ada', 'look'),
     ]).toEqual([false, false, false])
-    await settle(600_000)
+    await pass(600_000)
     expect(blocks('prj_a', 'ada', 'strike')).toBe(false)
   })
 })
 
 describe('in development', () => {
-  it('every turn is cut off after the limit of all', async () => {
+  it('every turn is cut off after the common limit', async () => {
     const { started } = await nodes(1, 2000)
     expect(started[0]!.limitOf(turn())).toBe(2000)
   })

@@ -5,78 +5,78 @@ import { roomIdOf, roomNamed } from '../traffic.ts'
 import type { Turn, TurnHook } from './turns.ts'
 
 /**
- * How a suspect runs: inside the boundary that can cut it off (`guard`), or not at all (`refuse`), since nothing but the end of the process
- * would stop it.
+ * How a suspect runs: inside the boundary that can cut it off (`guard`), or not at all (`refuse`), because only the end of the process could
+ * stop it.
  */
 export type Mode = 'guard' | 'refuse'
 
-/** A handler that once did not return in time. */
+/** A handler with a turn that has exceeded the turn limit. */
 export interface Suspect {
-  /** `room type@hash of its code/hook/message type`. */
+  /** Name of the handler: `room type@hash of its code/hook/message type`. */
   readonly code: string
   readonly mode: Mode
-  /** Until when, milliseconds since 1970. */
+  /** End of the suspicion, in milliseconds since 1970. */
   readonly until: number
-  /** The player who caused the last overrun; empty: no player did. */
+  /** Player who caused the latest such turn. Empty: no player did. */
   readonly principal: string
-  /** Since when a turn of it runs that takes long; absent: a turn of it did not end. */
+  /** Start of a long turn that may still be running. Absent: a turn did not end. */
   readonly runningSince?: number
 }
 
 /** A turn that did not end. */
 interface Charge {
-  /** `project/principal`; nothing behind the `/`: no player caused it. */
+  /** `project/principal`. Empty behind the `/`: no player caused it. */
   readonly by: string
   readonly code: string
   readonly at: number
 }
 
-/** The record in the store that all nodes share about turns that do not end. */
+/** Record in the store, shared by all nodes, of turns that do not end. */
 export interface SharedSuspects {
   readonly suspects: readonly Suspect[]
   readonly charges: readonly Charge[]
-  /** Turns that did not end, by `room type/hook`, since the store has this record. */
+  /** Number of turns that did not end, by `room type/hook`, since the record exists. */
   readonly counts: Readonly<Record<string, number>>
 }
 
 export const NO_SUSPECTS: SharedSuspects = { suspects: [], charges: [], counts: {} }
 
 const KEY = '{nodes}:suspects'
-/** Channel on which changes of the record are announced to every node. */
+/** Bus channel on which nodes announce changes of the record. */
 const CHANNEL = 'suspects'
-/** A node reads the record again after so long, in case it has missed a change. */
+/** Interval at which a node reads the record again, in case it has missed a change. */
 const READ_MS = 5000
-/** A turn of a suspect is cut off after so long. */
+/** Time after which a turn of a suspect is cut off. */
 const GUARD_MS = 200
-/** The share of the limit of all turns that a suspect gets of which a turn runs at the moment. */
+/** Time limit of a suspect with a turn that is running now, as a share of the turn limit. */
 const RUNNING_SHARE = 0.85
-/** A suspect is one for so long after its last overrun. */
+/** Duration of the suspicion after the latest such turn. */
 const SUSPECT_MS = 3_600_000
-/** The oldest are dropped. */
+/** Maximum numbers of entries. The oldest are dropped. */
 const MAX_SUSPECTS = 256
 const MAX_CHARGES = 1024
-/** So many turns of one player and handler within the window, and the player's messages of that type are refused for as long. */
+/** After this many such turns of one player and handler within the window, the player's messages of that type are refused. */
 const CHARGES = 3
 const CHARGE_WINDOW_MS = 600_000
-/** So many turns of one handler within a minute, and it is not started for as long. */
+/** After this many such turns of one handler within a minute, it is not started any more. */
 const CUTS = 10
 const CUT_WINDOW_MS = 60_000
-/** The counts are kept for so long after the last change. */
+/** Life of the record, and of its counts, after the latest change. */
 const RECORD_TTL_MS = 30 * 86_400_000
-/** A turn that runs for longer has ended together with its process. */
+/** A turn that runs for longer has ended with its process. */
 const LONGEST_TURN_MS = 60_000
-/** So many different handlers of one room type, and all of its code is treated as they are. */
+/** If this many different handlers of one room type are suspects, all of its code is treated like them. */
 const HANDLERS_OF_TYPE = 2
-/** So many different handlers of any type, and code of all types runs inside the boundary until it has proven itself. */
+/** If this many different handlers of any type are suspects, code of all types runs inside the boundary until it is proven. */
 const HANDLERS_OF_ALL = 2
-/** A handler has proven itself after so many turns. */
+/** Number of turns after which a handler is proven. */
 const PROVEN_AFTER = 1000
 const WRITE_ATTEMPTS = 10
 
-/** Returns the hash of the code of a room type; undefined: it is not known. */
+/** Returns the hash of the code of a room type. Undefined: unknown. */
 export type CodeHashes = (roomType: string) => string | undefined
 
-/** Returns a room type with the hash of its code: other code of the same type, such as repaired code, is not a suspect. */
+/** Returns a room type with the hash of its code. Other code of the same type, such as repaired code, is not a suspect. */
 function codeType(roomType: string, hashes: CodeHashes): string {
   const hash = hashes(roomType)
   return hash === undefined ? roomType : `${roomType}@${hash}`
@@ -85,14 +85,14 @@ function codeType(roomType: string, hashes: CodeHashes): string {
 /** Returns the room type of a handler. */
 const roomTypeOf = (code: string): string => code.slice(0, code.search(/[@/]/))
 
-/** Returns the name of a turn's handler among the suspects: `room type@hash/hook/message type`. */
+/** Returns the name of a turn's handler: `room type@hash/hook/message type`. */
 const codeOf = ({ room, hook, type }: Turn, hashes: CodeHashes): string =>
   codeName(codeType(roomNamed(room.name).roomType, hashes), hook, type)
 
 const codeName = (typeWithHash: string, hook: TurnHook, type: string): string =>
   `${typeWithHash}/${hook}/${type}`
 
-/** The fields of a log line about a turn. */
+/** Returns the fields of a log line about a turn. */
 export function fieldsOf({ room, hook, type, principal }: Turn) {
   const address = roomNamed(room.name)
   return {
@@ -108,7 +108,7 @@ export function fieldsOf({ room, hook, type, principal }: Turn) {
 
 const chargedTo = ({ room, principal }: Turn): string => `${roomNamed(room.name).projectId}/${principal}`
 
-/** A turn takes long: it may never end, and take its process with it before anything else can be written. */
+/** Adds a long turn. It may never end, and may end its process before anything else can be written. */
 export function withRunning(
   shared: SharedSuspects,
   turn: Turn,
@@ -120,14 +120,14 @@ export function withRunning(
   return withSuspect(shared, { code, mode: 'guard', principal: turn.principal, runningSince: now }, now)
 }
 
-/** A turn that took long has returned. */
+/** Removes a long turn that has returned. */
 export function withoutRunning(shared: SharedSuspects, turn: Turn, hashes: CodeHashes): SharedSuspects {
   const code = codeOf(turn, hashes)
   const suspects = shared.suspects.filter((one) => one.code !== code || one.runningSince === undefined)
   return suspects.length === shared.suspects.length ? shared : { ...shared, suspects }
 }
 
-/** A turn did not end. `now` names it: if it is written again, since the answer of the store was lost, it counts once. */
+/** Adds a turn that did not end. `now` identifies it: if the write is repeated because the store's answer was lost, it counts once. */
 export function withStuck(
   shared: SharedSuspects,
   turn: Turn,
@@ -149,7 +149,7 @@ export function withStuck(
   )
 }
 
-/** A node that had a turn running for too long is gone, and could not write that. */
+/** Counts turns that have run for too long: their node has crashed, and could not write that they did not end. */
 export function withoutGone(shared: SharedSuspects, now: number): SharedSuspects {
   const isGone = ({ runningSince }: Suspect) =>
     runningSince !== undefined && now - runningSince > LONGEST_TURN_MS
@@ -161,7 +161,7 @@ export function withoutGone(shared: SharedSuspects, now: number): SharedSuspects
 
 function withSuspect(shared: SharedSuspects, added: Omit<Suspect, 'until'>, now: number): SharedSuspects {
   const before = shared.suspects.find(({ code }) => code === added.code)
-  // Refused once, it stays so: a boundary that it outlasts ends another process.
+  // A refused handler stays refused: it would end another process if it outlasted the boundary.
   const mode = before?.mode === 'refuse' && before.until > now ? 'refuse' : added.mode
   const others = shared.suspects.filter(({ code, until }) => code !== added.code && until > now)
   const suspects = [...others, { ...added, mode, until: now + SUSPECT_MS }].slice(-MAX_SUSPECTS)
@@ -183,7 +183,7 @@ export class SuspectRecord {
     this.#bus = bus
   }
 
-  /** Calls `onChange` after each change, or when one may have been missed. The returned function ends that. */
+  /** Calls `onChange` after each change, or if a change may have been missed. The returned function ends that. */
   subscribe(onChange: () => void): Promise<() => Promise<void>> {
     return this.#bus.subscribe(CHANNEL, onChange, onChange)
   }
@@ -192,7 +192,7 @@ export class SuspectRecord {
     return (await this.#read()).shared
   }
 
-  /** Replaces the record by what `change` makes of it. Returns what it is then. Rejects where the store does not take it. */
+  /** Applies `change` to the record. Returns the new record. Rejects if the store does not accept the write. */
   async change(change: (shared: SharedSuspects) => SharedSuspects): Promise<SharedSuspects> {
     for (let attempt = 1; ; attempt++) {
       const { shared, version } = await this.#read()
@@ -200,7 +200,7 @@ export class SuspectRecord {
       if (next === shared) return shared
       const value = new TextEncoder().encode(JSON.stringify(next))
       if (await this.#records.write([{ put: KEY, value, ttlMs: RECORD_TTL_MS, ifVersion: version }])) {
-        // A node that does not hear of it reads it later.
+        // A node that misses this message reads the record later.
         await this.#bus.publish(CHANNEL, NOTHING).catch(() => 0)
         return next
       }
@@ -229,28 +229,28 @@ function decoded(value: Uint8Array | undefined): SharedSuspects {
 interface SuspectsDeps {
   readonly store: Pick<Store, 'records' | 'bus'>
   readonly clock: Clock
-  /** The code that this node runs. */
+  /** Hashes of the code that this node runs. */
   readonly hashes: CodeHashes
-  /** Milliseconds that a turn may take before the watchdog ends the process. */
+  /** Time after which the watchdog ends the process, in milliseconds. */
   readonly turnLimitMs: number
-  /** Milliseconds after which each turn is cut off, in development; undefined: not now. Default: only turns of suspects are. */
+  /** In development: returns the time in milliseconds after which every turn is cut off; undefined: not now. Default: only turns of suspects. */
   readonly limitAllMs?: (() => number | undefined) | undefined
-  /** Another turn of this room type and hook did not end; `count`: how many more. */
+  /** Called for turns of this room type and hook that did not end. `count`: number of new ones. */
   readonly onCount: (roomType: string, hook: TurnHook, count: number) => void
 }
 
-/** The suspects among the code of this node: it reads the shared record after each change. */
+/** The suspects in the code of this node. Reads the shared record after each change. */
 export class Suspects {
   readonly #deps: SuspectsDeps
   readonly #record: SuspectRecord
-  /** By code. `limitMs`: absent while a turn runs that takes long. */
+  /** Suspects by handler. `limitMs`: absent while a long turn may be running. */
   #suspects = new Map<string, Suspect & { readonly limitMs?: number }>()
   #byType = new Map<string, number>()
-  /** Whether several handlers did not return: others may not either. */
+  /** True if several handlers did not return, so that others may not return either. */
   #alert = false
-  /** Turns of each handler that is no suspect, since the alert began. */
+  /** Number of turns of each handler that is not a suspect, since the alert started. */
   #proven = new Map<string, number>()
-  /** `project/principal code`, of players whose messages are refused. */
+  /** `project/principal code` of players whose messages are refused. */
   #blocked = new Set<string>()
   #counts: Readonly<Record<string, number>> = {}
   #cancel = () => {}
@@ -262,7 +262,7 @@ export class Suspects {
     this.#record = new SuspectRecord(deps.store)
   }
 
-  /** Reads the record, and again after each change. Rejects where it cannot be read. */
+  /** Reads the record now, and after each change. Rejects if it cannot be read. */
   async start(): Promise<void> {
     this.#unsubscribe = await this.#record.subscribe(() => void this.#readAgain())
     this.#take(await this.#record.read())
@@ -275,7 +275,7 @@ export class Suspects {
     await this.#unsubscribe()
   }
 
-  /** Milliseconds after which a turn is to be cut off; 0: it must not start; undefined: it runs as any other. */
+  /** Returns the time in milliseconds after which a turn is cut off; 0: it must not start. Undefined: it is not limited. */
   limitOf(turn: Turn): number | undefined {
     const { limitAllMs } = this.#deps
     if (this.#suspects.size === 0) return limitAllMs?.()
@@ -286,14 +286,14 @@ export class Suspects {
     return limit ?? this.#limitOfRunning(suspect) ?? (this.#alert ? this.#unproven(code) : undefined)
   }
 
-  /** A turn of the handler runs elsewhere for long: it may be slow, or never end. */
+  /** Limit while another node has a long turn of the handler, which may be slow or may never end. */
   #limitOfRunning(suspect: Suspect | undefined): number | undefined {
     const since = suspect?.runningSince
     if (since === undefined || this.#deps.clock.now() - since < this.#deps.turnLimitMs / 2) return undefined
     return RUNNING_SHARE * this.#deps.turnLimitMs
   }
 
-  /** Much-used code soon runs as fast as ever; only new paths pay for the boundary. */
+  /** Limit of code that is not proven. Frequent handlers are soon proven, and then run without the cost of the boundary. */
   #unproven(code: string): number | undefined {
     const turns = this.#proven.get(code) ?? 0
     if (turns >= PROVEN_AFTER) return undefined
@@ -302,8 +302,8 @@ export class Suspects {
   }
 
   /**
-   * Whether a player's messages of this type are refused, since too many of them did not end; without a type: whether its joins of rooms of this
-   * room type are.
+   * Returns true if a player's messages of this type are refused, because too many of them did not end. Without a type: if its joins of this room
+   * type are refused.
    */
   blocks(projectId: string, principal: string, roomType: string, messageType?: string): boolean {
     if (this.#blocked.size === 0) return false
@@ -314,12 +314,12 @@ export class Suspects {
     )
   }
 
-  /** Players and handlers whose messages are refused. */
+  /** Number of pairs of player and handler whose messages are refused. */
   get blocked(): number {
     return this.#blocked.size
   }
 
-  /** The handlers with a turn that did not end, as operators see them. */
+  /** The handlers with a turn that did not end, for operators. */
   get problems(): ProblemDescription[] {
     return [...this.#suspects.values()].flatMap(({ code, until, limitMs }) => {
       if (limitMs === undefined) return []
@@ -329,7 +329,7 @@ export class Suspects {
     })
   }
 
-  /** A turn was cut off, or its code outlived it. Never rejects. */
+  /** Records a turn that was cut off, or whose code outlasted the boundary. Never rejects. */
   async stuck(turn: Turn, mode: Mode): Promise<void> {
     const { clock, hashes } = this.#deps
     const now = clock.now()
@@ -390,7 +390,7 @@ export class Suspects {
 const MESSAGE_HOOKS: readonly TurnHook[] = ['onMessage']
 const JOIN_HOOKS: readonly TurnHook[] = ['options', 'load', 'create', 'admit', 'onJoin']
 
-/** Whether its code may continue after an `await`, where no boundary reaches it: then it is not started. */
+/** True for a handler whose code may continue after an `await`. The boundary does not reach it there, so it is not started. */
 const isAsynchronous = (code: string): boolean => ASYNCHRONOUS.includes(code.split('/', 2)[1]!)
 
 const ASYNCHRONOUS: readonly string[] = ['load', 'save', 'admit', 'task'] satisfies TurnHook[]
@@ -402,7 +402,7 @@ function often<T>(items: readonly T[], keyOf: (item: T) => string, least: number
   return [...counts].flatMap(([key, count]) => (count >= least ? [key] : []))
 }
 
-/** Room types of which several handlers did not return, with the limit of all their code in milliseconds. */
+/** Returns the room types with several suspects, and the limit of all their code in milliseconds. */
 function limitsOfTypes(suspects: readonly Suspect[]): Map<string, number> {
   const roomType = ({ code }: Suspect) => roomTypeOf(code)
   const refused = suspects.filter(({ mode }) => mode === 'refuse')
@@ -412,7 +412,7 @@ function limitsOfTypes(suspects: readonly Suspect[]): Map<string, number> {
   ])
 }
 
-/** Handlers that were cut off too often within the last minute. */
+/** Returns the handlers that were cut off too often within the last minute. */
 const tooOften = (charges: readonly Charge[], now: number): Set<string> =>
   new Set(
     often(
@@ -422,7 +422,7 @@ const tooOften = (charges: readonly Charge[], now: number): Set<string> =>
     ),
   )
 
-/** Players and handlers, as `project/principal code`, with too many turns that did not end. */
+/** Returns players and handlers, as `project/principal code`, with too many turns that did not end. */
 const blockedBy = (charges: readonly Charge[], now: number): Set<string> =>
   new Set(
     often(

@@ -23,7 +23,7 @@ const turn = (change: Partial<Turn> = {}): Turn => ({
   ...change,
 })
 
-/** Both sides of the memory that two threads share. */
+/** Writer and reader of the memory that two threads share. */
 function shared() {
   const buffer = sharedTurn()
   return { writer: new TurnWriter(buffer), reader: new TurnReader(buffer) }
@@ -50,7 +50,7 @@ describe('the turn that two threads share', () => {
     expect(reader.turn).toEqual({ ...tick, guarded: false })
   })
 
-  it('is the outer one of two', () => {
+  it('is the outer one of two nested turns', () => {
     const { writer, reader } = shared()
     writer.begin(turn(), false)
     const { running } = reader
@@ -62,7 +62,7 @@ describe('the turn that two threads share', () => {
     expect(reader.running).toBeUndefined()
   })
 
-  it('cuts texts that are too long, and overwrites nothing beside them', () => {
+  it('has its texts cut to their maximum length, and overwrites nothing next to them', () => {
     const { writer, reader } = shared()
     const room = { name: 'x'.repeat(5000), epoch: 1 }
     writer.begin(turn({ room, subject: 'ü'.repeat(500), ref: 4, type: 'y'.repeat(500) }), false)
@@ -91,8 +91,8 @@ describe('the turn that two threads share', () => {
 })
 
 describe('StandstillMeter', () => {
-  // A process that is stopped (SIGSTOP), a machine that sleeps: time passes, and the thread that watches makes no ticks either.
-  it('counts ticks with the same number, and starts again at another one', () => {
+  // In a stopped process (SIGSTOP), or on a machine that sleeps, time passes, but the watching thread makes no ticks either.
+  it('counts ticks with the same number, and starts again at another number', () => {
     const meter = new StandstillMeter()
     const numbers = [1, 1, 1, 1, 2, 2, undefined, 2, 2, 2]
     const ticks = numbers.map((number) => meter.tick(number, TICK_MS))
@@ -102,19 +102,19 @@ describe('StandstillMeter', () => {
 })
 
 describe('a tick', () => {
-  it('counts as the CPU time that the process had, but at least as a share of its length', () => {
+  it('counts as the CPU time of the process, but at least as a share of its length', () => {
     expect([0, 5, 10, 25, 60].map((cpuMs) => countedMs(TICK_MS, cpuMs, 0.3))).toEqual([7.5, 7.5, 10, 25, 25])
   })
 })
 
 describe('a note', () => {
-  it('tells the next owner what it was', () => {
+  it('gives the next owner the cause of the turn', () => {
     const cause = { hook: 'onJoin', subject: 'ses_1', ref: 4, type: '', principal: 'ada' } as const
     expect(decodeNote(encodeNote(cause))).toEqual(cause)
   })
 
   it.each(['', 'null', '{}', '{"hook":"on_fire","subject":"","ref":0,"type":"","principal":""}', '\xff'])(
-    'that cannot be read (%j) is none',
+    'that cannot be decoded (%j) is undefined',
     (text) => {
       expect(decodeNote(Buffer.from(text, 'latin1'))).toBeUndefined()
     },

@@ -1,3 +1,5 @@
+import { fileURLToPath } from 'node:url'
+
 /** Hooks of a room type: the functions of room code that roomful calls. */
 export const HOOKS = [
   'create',
@@ -21,6 +23,13 @@ export const HOOKS = [
 ] as const
 export type TurnHook = (typeof HOOKS)[number]
 
+const ROOT = fileURLToPath(new URL('../../', import.meta.url))
+const OWN_FOLDERS = [`${ROOT}dataplane`, `${ROOT}shared`]
+
+/** Returns true for a stack frame of roomful or Node. Such frames, for example those of a state's views, do not show where room code is. */
+export const isOwnFrame = (frame: string): boolean =>
+  frame.includes('node:') || OWN_FOLDERS.some((folder) => frame.includes(folder))
+
 /** The room whose code runs. */
 export interface TurnRoom {
   /** `project/type:key`. */
@@ -28,16 +37,16 @@ export interface TurnRoom {
   readonly epoch: number
 }
 
-/** Cause of a call of room code, as far as the room's next owner has to know it. */
+/** Cause of a call of room code, as far as the room's next owner needs it. */
 export interface TurnCause {
   readonly hook: TurnHook
-  /** Id of the member, the timer, the task or the request; of a join, the session; empty: none. */
+  /** Id of the member, the timer, the task or the request; for a join, of the session. Empty: none. */
   readonly subject: string
-  /** Ref of the message or of the join; due time of a timer; 0: none. */
+  /** Ref of the message or request id of the join; due time of a timer; 0: none. */
   readonly ref: number
-  /** Type of the message, name of the call, the timer or the task; empty: none. */
+  /** Type of the message; name of the call, the timer or the task. Empty: none. */
   readonly type: string
-  /** The player who caused it (`playerOf`); empty: no player did. */
+  /** The player who caused it (`playerOf`). Empty: no player did. */
   readonly principal: string
 }
 
@@ -46,11 +55,11 @@ export interface Turn extends TurnCause {
   readonly room: TurnRoom
 }
 
-/** A note of a turn, as the room's record keeps it for the next owner. */
+/** Encodes the note of a turn that the room's record keeps for the next owner. */
 export const encodeNote = ({ hook, subject, ref, type, principal }: TurnCause): Uint8Array =>
   new TextEncoder().encode(JSON.stringify({ hook, subject, ref, type, principal }))
 
-/** Returns undefined for a note that this version has not written. */
+/** Decodes a note. Undefined: another version has written it. */
 export function decodeNote(bytes: Uint8Array): TurnCause | undefined {
   try {
     const { hook, subject, ref, type, principal } = JSON.parse(
@@ -66,12 +75,12 @@ export function decodeNote(bytes: Uint8Array): TurnCause | undefined {
   }
 }
 
-/** Observes every call of room code. On the hot path. */
+/** Observes every call of room code, on the hot path. */
 export interface TurnObserver {
-  /** Room code begins to run. A turn that begins inside another one counts as part of that one. */
+  /** Room code starts. A turn that starts inside another one is part of that turn. */
   begin(turn: Turn, guarded: boolean): void
   end(): void
-  /** The asynchronous call that started last and has not finished; undefined: there is none. */
+  /** The asynchronous call that started last and has not finished. Undefined: none. */
   open(turn: Turn | undefined): void
 }
 
@@ -82,7 +91,7 @@ export const noObserver: TurnObserver = { begin() {}, end() {}, open() {} }
 const WORDS = 10
 const SEQUENCE = 0
 const HOOK = 1
-/** Five: the length of each text. */
+/** Five words: the length of each text. */
 const LENGTHS = 2
 const DEBUGGED = 7
 const BEATS = 8
@@ -101,7 +110,7 @@ const DOUBLES_AT = WORDS * 4
 const TEXTS_AT = DOUBLES_AT + DOUBLES * 8
 const BYTES = TEXTS_AT + TEXTS.reduce((sum, length) => sum + length, 0)
 
-/** Memory in which one thread tells another which turn it is in. */
+/** Creates the memory through which one thread shows another its current turn. */
 export const sharedTurn = (): SharedArrayBuffer => new SharedArrayBuffer(BYTES)
 
 class Layout {
@@ -121,7 +130,7 @@ class Layout {
   }
 }
 
-/** The side of the thread that runs the rooms: writes each turn down before it begins, and allocates nothing for it. */
+/** Writer for the thread that runs the rooms. Writes each turn before it starts, without an allocation. */
 export class TurnWriter implements TurnObserver {
   readonly #layout: Layout
   readonly #encoder = new TextEncoder()
@@ -163,12 +172,12 @@ export class TurnWriter implements TurnObserver {
     this.#write(OPEN, turn === undefined ? '' : JSON.stringify(plainTurn(turn)))
   }
 
-  /** Says that the event loop runs; to be called at a steady rate. */
+  /** Shows that the event loop runs. To be called at a steady rate. */
   beat(): void {
     Atomics.add(this.#layout.words, BEATS, 1)
   }
 
-  /** While a debugger is attached, a turn may take any time. */
+  /** True while a debugger is attached: a turn may then take any time. */
   set debugged(debugged: boolean) {
     Atomics.store(this.#layout.words, DEBUGGED, debugged ? 1 : 0)
   }
@@ -178,7 +187,7 @@ export class TurnWriter implements TurnObserver {
     words[LENGTHS + text] = this.#copy(value, texts[text]!)
   }
 
-  /** UTF-8. Nearly all are short and ASCII, for which the encoder costs three times as much. */
+  /** Copies a text as UTF-8. Nearly all texts are short and ASCII, for which the encoder costs three times as much. */
   #copy(value: string, into: Uint8Array): number {
     const length = Math.min(value.length, into.length)
     for (let i = 0; i < length; i++) {
@@ -196,7 +205,7 @@ export class TurnWriter implements TurnObserver {
   }
 }
 
-/** The turn as plain data, without what else its room carries. */
+/** Returns the turn as plain data, without the other properties of its room. */
 export const plainTurn = ({ room, hook, subject, ref, type, principal }: Turn): Turn => ({
   room: { name: room.name, epoch: room.epoch },
   hook,
@@ -206,7 +215,7 @@ export const plainTurn = ({ room, hook, subject, ref, type, principal }: Turn): 
   principal,
 })
 
-/** The side of the thread that watches. */
+/** Reader for the thread that watches. */
 export class TurnReader {
   readonly #layout: Layout
 
@@ -214,14 +223,14 @@ export class TurnReader {
     this.#layout = new Layout(buffer)
   }
 
-  /** A number that identifies the running turn; undefined: no turn runs, or a debugger may have stopped it. */
+  /** Number that identifies the running turn. Undefined: no turn runs, or a debugger may have stopped it. */
   get running(): number | undefined {
     const { words } = this.#layout
     const sequence = Atomics.load(words, SEQUENCE)
     return (sequence & 1) === 1 && Atomics.load(words, DEBUGGED) === 0 ? sequence : undefined
   }
 
-  /** The running turn, or the last one. `running` must be the same before and after. */
+  /** The running turn, or the latest one. Valid only if `running` is the same before and after. */
   get turn(): Turn & { readonly guarded: boolean } {
     const { words, doubles } = this.#layout
     return {
@@ -235,13 +244,13 @@ export class TurnReader {
     }
   }
 
-  /** Changes while the event loop runs; undefined: a debugger may have stopped it. */
+  /** Number that changes while the event loop runs. Undefined: a debugger may have stopped it. */
   get beats(): number | undefined {
     const { words } = this.#layout
     return Atomics.load(words, DEBUGGED) === 0 ? Atomics.load(words, BEATS) : undefined
   }
 
-  /** The asynchronous call that started last and has not finished. To be read while the event loop stands still. */
+  /** The asynchronous call that started last and has not finished. To be read while the event loop is blocked. */
   get open(): Turn | undefined {
     try {
       return JSON.parse(this.#read(OPEN)) as Turn
@@ -257,16 +266,16 @@ export class TurnReader {
 }
 
 /**
- * Measures for how long a number stays the same, such as that of a turn or of the beats of an event loop. It counts calls of `tick` and
- * not time: in a process that was stopped, and on a machine that slept, no turn has run.
+ * Measures how long a number stays the same, such as that of a turn, or of the beats of an event loop. It adds up the calls of `tick` instead of
+ * elapsed time: in a suspended process, or on a machine that sleeps, no turn runs.
  */
 export class StandstillMeter {
   #last: number | undefined
   #ms = 0
 
   /**
-   * `current`: undefined if nothing can stand still now. `ms`: since the tick before. Returns whether the time without a change has reached a
-   * limit with this tick (`reaches`), or with an earlier one (`exceeds`).
+   * `current`: undefined if nothing is to be measured now. `ms`: time since the previous tick. Returns whether the time without a change has
+   * reached a limit with this tick (`reaches`), or with this or an earlier one (`exceeds`).
    */
   tick(current: number | undefined, ms: number) {
     const same = current !== undefined && current === this.#last
@@ -282,8 +291,8 @@ export class StandstillMeter {
 }
 
 /**
- * The milliseconds that a tick counts as. On a busy machine a turn takes long that would be over elsewhere, so CPU time counts. A turn that
- * blocks takes none: `idleShare` of the tick counts in any case.
+ * Returns the milliseconds that a tick counts. On a busy machine a turn takes longer than its CPU time, so the CPU time counts. A turn that blocks
+ * uses no CPU time: therefore at least `idleShare` of the tick counts.
  */
 export const countedMs = (tickMs: number, cpuMs: number, idleShare: number): number =>
   Math.min(tickMs, Math.max(cpuMs, idleShare * tickMs))

@@ -7,7 +7,7 @@ import { WHERE } from './locate.ts'
 import { sharedTurn, type TurnObserver, TurnWriter } from './turns.ts'
 import type { WatchdogSettings } from './worker.ts'
 
-/** Milliseconds between two beats of the event loop, and before a thread that failed is started again. */
+/** Interval of the beats of the event loop, and pause before a failed thread is restarted, in milliseconds. */
 const BEAT_MS = 500
 
 const CODE = new URL(
@@ -15,19 +15,19 @@ const CODE = new URL(
   import.meta.url,
 )
 
-/** A watchdog that watches. */
+/** A running watchdog. */
 export interface Watchdog {
-  /** To be called for every turn of every room. */
+  /** Observer of every turn of every room. */
   readonly turns: TurnObserver
-  /** Gives the watchdog the function that says where this thread is: `RoomCode.where`. */
+  /** Sets the function that returns the position of this thread: `RoomCode.where`. */
   watch(where: () => string): void
   close(): Promise<void>
 }
 
 /**
- * Watches the turns of this process' rooms from its own thread. A turn that runs for long is noted in the room's record and among the suspects, so that
- * no second node starts it if this process ends in it. A turn that takes longer than `limitMs`, and room code that keeps the event loop
- * from running after an `await`, end the process: nothing else can. Not while a debugger is attached.
+ * Watches the turns of this process' rooms from another thread. A long turn is noted in the room's record and among the suspects, so that no
+ * second node starts it if it ends this process. The process ends if a turn takes longer than `limitMs`, or if room code blocks the event loop
+ * after an `await`, because nothing else can stop them. It does not end while a debugger is attached.
  */
 export function startWatchdog(
   settings: Omit<WatchdogSettings, 'turn' | 'beatMs'>,

@@ -3,7 +3,7 @@ import { isatty } from 'node:tty'
 import { workerData } from 'node:worker_threads'
 import { systemClock } from '../../shared/clock.ts'
 import type { LogConfig, StoreConfig } from '../../shared/config.ts'
-import { createLog } from '../../shared/log.ts'
+import { createLog, type Logger } from '../../shared/log.ts'
 import { systemRandom } from '../../shared/random.ts'
 import { openStore } from '../../shared/store/open.ts'
 import type { Store } from '../../shared/store/port.ts'
@@ -19,8 +19,8 @@ export interface WatchdogSettings extends StoreConfig, LogConfig {
   /** Share of the time without CPU time that counts towards the limits: 0–1. */
   readonly idleShare: number
   /**
-   * In development, every turn is cut off after so many milliseconds, and one that takes longer than `limitMs` is only logged. Absent: it ends
-   * the process.
+   * In development, every turn is cut off after this time in milliseconds, and a turn that exceeds `limitMs` is only logged. Absent: such a turn
+   * ends the process.
    */
   readonly cutOffMs?: number
   /** Milliseconds between two beats of the event loop. */
@@ -28,208 +28,230 @@ export interface WatchdogSettings extends StoreConfig, LogConfig {
   readonly nodeId: string
   /** Hashes of the code of the room types, by type. */
   readonly codeHashes: Readonly<Record<string, string | undefined>>
-  /** How long a note is kept: for as long as a client may send again what it is about. */
+  /** Life of a note: as long as a client may send the message again that it is about. */
   readonly noteTtlMs: number
-  /** The thread waits for a store that does not take a note for so long: by then others take over. */
+  /** Maximum time for which the thread waits for the store to take a note. After it, other nodes take the rooms over. */
   readonly noteTimeoutMs: number
 }
 
-/** Each look of an idle node wakes a thread. */
+/** Interval of the checks. Each check of an idle node wakes a thread. */
 const TICK_MS = 50
-/** A turn that runs for so long is noted. */
+/** Duration after which a turn is noted. */
 const NOTE_AFTER_MS = 100
 const RETRY_MS = 50
-/** For how long the thread waits for the main thread to reach JavaScript: on a busy machine that takes some hundred milliseconds. */
+/** Maximum time for the main thread to reach JavaScript. On a busy machine this takes some hundred milliseconds. */
 const LOCATE_MS = 800
-/** A turn that runs for so long after it was to be cut off is cut off again. */
+/** Time after the cut-off at which a turn that still runs is cut off again. */
 const CUT_AGAIN_MS = 250
 
-/** Writes before it returns, and not by way of the thread of the rooms, which does nothing any more. */
+/** Writes synchronously, and not through the thread of the rooms, which may be blocked. */
 const STDERR = {
   isTTY: isatty(2),
   write(line: string): void {
     try {
       writeSync(2, line)
     } catch {
-      // Nothing reads fast enough, or at all.
+      // Its reader is too slow, or has gone.
     }
   },
 }
 
-const settings = workerData as WatchdogSettings
-const { limitMs, cutOffMs } = settings
-const ends = cutOffMs === undefined
-const hashes = (roomType: string): string | undefined => settings.codeHashes[roomType]
-const log = createLog(settings, { node_id: settings.nodeId }, STDERR)
-const store = settings.redisUrl === undefined ? undefined : keepOpen()
-const turns = new TurnReader(settings.turn)
-const tickMs = Math.min(TICK_MS, limitMs / 4)
-const turnMeter = new StandstillMeter()
-const loopMeter = new StandstillMeter()
-/** CPU time of the process at the last tick, milliseconds. */
-let cpuMs = 0
-/** The loop of a process that has much to do is late as well. */
-const loopLimitMs = settings.beatMs + 2 * limitMs
-/** The turn that is noted, and its number. */
-let noted: { readonly sequence: number; readonly turn: Turn } | undefined
-/** Position of the turn that has reached half of the limit. */
-let looking: Promise<Location | undefined> = Promise.resolve(undefined)
-/** Whether a turn is being cut off again. */
-let cutting = false
-/** Writes of the store, one after the other. */
-let writing: Promise<unknown> = Promise.resolve()
+/** Watches the turns, and the event loop, of the thread that runs the rooms. */
+class TurnWatch {
+  readonly #settings: WatchdogSettings
+  /** True: a turn that exceeds the limit ends the process. */
+  readonly #ends: boolean
+  readonly #log: Logger
+  readonly #store: Promise<Store> | undefined
+  readonly #turns: TurnReader
+  readonly #tickMs: number
+  readonly #turnMeter = new StandstillMeter()
+  readonly #loopMeter = new StandstillMeter()
+  /** Higher than the limit of a turn, because the event loop of a busy process is late too. */
+  readonly #loopLimitMs: number
+  readonly #ticks: NodeJS.Timeout
+  /** CPU time of the process at the last tick, in milliseconds. */
+  #cpuMs = 0
+  /** The noted turn and its number. */
+  #noted: { readonly sequence: number; readonly turn: Turn } | undefined
+  /** Position of the turn that has reached half of the limit. */
+  #looking: Promise<Location | undefined> = Promise.resolve(undefined)
+  /** True while a turn is being cut off again. */
+  #cutting = false
+  /** Resolves after all earlier writes to the store. */
+  #writing: Promise<unknown> = Promise.resolve()
 
-const watch = setInterval(() => {
-  const { running } = turns
-  const { user, system } = process.cpuUsage()
-  const cpuBefore = cpuMs
-  cpuMs = (user + system) / 1000
-  const ms = countedMs(tickMs, cpuMs - cpuBefore, settings.idleShare)
-  const turn = turnMeter.tick(running, ms)
-  const loop = loopMeter.tick(turns.beats, ms)
-  if (noted && noted.sequence !== running) returned(noted.turn)
-  if (ends && running !== undefined && turn.exceeds(NOTE_AFTER_MS) && !noted) overruns(running)
-  // Once, and early: to find out where it is takes time.
-  if (turn.reaches(limitMs / 2)) looking = look()
-  if (turn.reaches(limitMs)) void longTurn()
-  if (cutOffMs !== undefined && turn.exceeds(cutOffMs + CUT_AGAIN_MS) && !cutting) void cutAgain()
-  if (loop.reaches(loopLimitMs)) void stuckLoop()
-}, tickMs)
+  constructor(settings: WatchdogSettings) {
+    this.#settings = settings
+    this.#ends = settings.cutOffMs === undefined
+    this.#log = createLog(settings, { node_id: settings.nodeId }, STDERR)
+    this.#store = settings.redisUrl === undefined ? undefined : this.#keepOpen()
+    this.#turns = new TurnReader(settings.turn)
+    this.#tickMs = Math.min(TICK_MS, settings.limitMs / 4)
+    this.#loopLimitMs = settings.beatMs + 2 * settings.limitMs
+    this.#ticks = setInterval(() => this.#tick(), this.#tickMs)
+  }
 
-/** The turn that runs may not end: the next owner has to know of it, whatever ends this process. */
-function overruns(sequence: number): void {
-  const { turn } = turns
-  // The thread of the rooms cuts it off and notes it. To remove the note of its return here could remove that one.
-  if (turn.guarded) return
-  noted = { sequence, turn }
-  void inOrder(async (store) => {
-    const { rooms } = store
-    await rooms.noteStuck(turn.room.name, turn.room.epoch, encodeNote(turn), settings.noteTtlMs)
-    await new SuspectRecord(store).change((shared) => withRunning(shared, turn, hashes, Date.now()))
-  })
-}
+  #tick(): void {
+    const { limitMs, cutOffMs, idleShare } = this.#settings
+    const { running, beats } = this.#turns
+    const { user, system } = process.cpuUsage()
+    const cpuBefore = this.#cpuMs
+    this.#cpuMs = (user + system) / 1000
+    const ms = countedMs(this.#tickMs, this.#cpuMs - cpuBefore, idleShare)
+    const turn = this.#turnMeter.tick(running, ms)
+    const loop = this.#loopMeter.tick(beats, ms)
+    if (this.#noted && this.#noted.sequence !== running) this.#returned(this.#noted.turn)
+    if (this.#ends && running !== undefined && turn.exceeds(NOTE_AFTER_MS) && !this.#noted)
+      this.#overruns(running)
+    // Once, and early, because it takes time to find the position.
+    if (turn.reaches(limitMs / 2)) this.#looking = this.#look()
+    if (turn.reaches(limitMs)) void this.#longTurn()
+    if (cutOffMs !== undefined && turn.exceeds(cutOffMs + CUT_AGAIN_MS) && !this.#cutting)
+      void this.#cutAgain()
+    if (loop.reaches(this.#loopLimitMs)) void this.#stuckLoop()
+  }
 
-/** The turn that was noted has returned. */
-function returned(turn: Turn): void {
-  noted = undefined
-  void inOrder(async (store) => {
-    const { rooms } = store
-    await rooms.removeNote(turn.room.name, turn.room.epoch, encodeNote(turn), settings.noteTtlMs)
-    await new SuspectRecord(store).change((shared) => withoutRunning(shared, turn, hashes))
-  })
-}
+  /** Notes the running turn. If it never ends, the room's next owner must know of it, whatever ends this process. */
+  #overruns(sequence: number): void {
+    const { turn } = this.#turns
+    // The thread of the rooms cuts a guarded turn off and notes it. If this thread noted it too, it could remove the note of the other.
+    if (turn.guarded) return
+    this.#noted = { sequence, turn }
+    void this.#inOrder(async (store) => {
+      await this.#note(store, turn)
+      await new SuspectRecord(store).change((shared) => withRunning(shared, turn, this.#hashOf, Date.now()))
+    })
+  }
 
-/**
- * Returns the position of the turn. A pause of the debugger can swallow the end of a guarded turn. If its boundary does not end a turn, the turn
- * blocks in a native call.
- */
-const look = async (): Promise<Location | undefined> =>
-  turns.turn.guarded && ends ? undefined : locate(LOCATE_MS)
+  /** The noted turn has returned: removes its note. */
+  #returned(turn: Turn): void {
+    this.#noted = undefined
+    const { room } = turn
+    void this.#inOrder(async (store) => {
+      await store.rooms.removeNote(room.name, room.epoch, encodeNote(turn), this.#settings.noteTtlMs)
+      await new SuspectRecord(store).change((shared) => withoutRunning(shared, turn, this.#hashOf))
+    })
+  }
 
-/** A turn has reached the limit. */
-async function longTurn(): Promise<void> {
-  const { turn } = turns
-  const sequence = turns.running
-  const at = await looking
-  // It has returned, or its boundary has cut it off.
-  if (turns.running !== sequence) return
-  if (ends) await end(turn, at ? 'guard' : 'refuse', at)
-  else report(turn, at)
-}
+  /**
+   * Returns the position of the turn. A pause of the debugger can swallow the cut-off of a guarded turn, so that turn is not located: if its
+   * boundary does not end it, it blocks in a native call.
+   */
+  async #look(): Promise<Location | undefined> {
+    return this.#turns.turn.guarded && this.#ends ? undefined : locate(LOCATE_MS)
+  }
 
-/** The boundary has not cut off a turn in time. */
-async function cutAgain(): Promise<void> {
-  cutting = true
-  await endRoomCode(LOCATE_MS)
-  cutting = false
-}
+  /** A turn has reached the limit. */
+  async #longTurn(): Promise<void> {
+    const { turn, running } = this.#turns
+    const at = await this.#looking
+    // It has returned, or its boundary has cut it off.
+    if (this.#turns.running !== running) return
+    if (this.#ends) await this.#end(turn, at ? 'guard' : 'refuse', at)
+    else this.#report(turn, at)
+  }
 
-/** The event loop does not run. A turn that does not return is found as such. */
-async function stuckLoop(): Promise<void> {
-  const { beats } = turns
-  if (turns.running !== undefined) return
-  const at = await locate(LOCATE_MS)
-  await sleep(limitMs / 2)
-  // It was late, and runs again.
-  if (turns.beats !== beats || turns.running !== undefined) return
-  const turn = at ? at.turn : blocking(turns.open)
-  if (turn && ends) await end(turn, 'refuse', at)
-  else if (turn) report(turn, at)
-  else
-    log.error(
-      { limit_ms: loopLimitMs, ...(at?.frame && { at: at.frame }) },
-      'the event loop stands still, and no room code is known to run',
+  /** The boundary has not cut off a turn in time. */
+  async #cutAgain(): Promise<void> {
+    this.#cutting = true
+    await endRoomCode(LOCATE_MS)
+    this.#cutting = false
+  }
+
+  /** The event loop does not run. If a turn does not return, `#longTurn` handles it. */
+  async #stuckLoop(): Promise<void> {
+    const { beats, running } = this.#turns
+    if (running !== undefined) return
+    const at = await locate(LOCATE_MS)
+    await sleep(this.#settings.limitMs / 2)
+    // It was only late, and runs again.
+    if (this.#turns.beats !== beats || this.#turns.running !== undefined) return
+    const turn = at ? at.turn : blocking(this.#turns.open)
+    if (turn && this.#ends) await this.#end(turn, 'refuse', at)
+    else if (turn) this.#report(turn, at)
+    else
+      this.#log.error(
+        { limit_ms: this.#loopLimitMs, ...(at?.frame && { at: at.frame }) },
+        'the event loop stands still, and no room code is known to run',
+      )
+  }
+
+  #report(turn: Turn, at: Location | undefined): void {
+    this.#log.error(this.#about(turn, at), `${nameOf(turn)} does not return`)
+  }
+
+  /** Ends the process, after the room's next owner and all nodes can know the reason. */
+  async #end(turn: Turn, mode: Mode, at: Location | undefined): Promise<void> {
+    clearInterval(this.#ticks)
+    const now = Date.now()
+    const write = this.#inOrder(async (store) => {
+      const note = await this.#note(store, turn)
+      await new SuspectRecord(store).change((shared) => withStuck(shared, turn, this.#hashOf, { mode, now }))
+      return note
+    })
+    const written = await Promise.race([write, sleep(this.#settings.noteTimeoutMs)])
+    const rooms = this.#store
+      ? 'its rooms continue elsewhere'
+      : 'and its rooms with it, since they are in memory; REDIS_URL keeps them'
+    this.#log.fatal(
+      { ...this.#about(turn, at), ...(this.#store && { noted: written === true }) },
+      `${nameOf(turn)} did not return: the process ends, ${rooms}`,
     )
-}
+    process.kill(process.pid, 'SIGKILL')
+  }
 
-/** The call that may block the loop in native code: the one that started last. Saves are too many to be blamed for that. */
-const blocking = (open: Turn | undefined): Turn | undefined => (open?.hook === 'save' ? undefined : open)
+  #note({ rooms }: Store, turn: Turn): Promise<boolean> {
+    const { name, epoch } = turn.room
+    return rooms.noteStuck(name, epoch, encodeNote(turn), this.#settings.noteTtlMs)
+  }
 
-function report(turn: Turn, at: Location | undefined): void {
-  log.error(about(turn, at), `${nameOf(turn)} does not return`)
-}
+  readonly #hashOf = (roomType: string): string | undefined => this.#settings.codeHashes[roomType]
 
-/** Ends the process, once the next owner of the room and all nodes can know why. */
-async function end(turn: Turn, mode: Mode, at: Location | undefined): Promise<void> {
-  clearInterval(watch)
-  const { name, epoch } = turn.room
-  const now = Date.now()
-  const write = inOrder(async (store) => {
-    const { rooms } = store
-    const note = await rooms.noteStuck(name, epoch, encodeNote(turn), settings.noteTtlMs)
-    await new SuspectRecord(store).change((shared) => withStuck(shared, turn, hashes, { mode, now }))
-    return note
-  })
-  const written = await Promise.race([write, sleep(settings.noteTimeoutMs)])
-  const rooms = store
-    ? 'its rooms continue elsewhere'
-    : 'and its rooms with it, since they are in memory; REDIS_URL keeps them'
-  log.fatal(
-    { ...about(turn, at), ...(store && { noted: written === true }) },
-    `${nameOf(turn)} did not return: the process ends, ${rooms}`,
-  )
-  process.kill(process.pid, 'SIGKILL')
-}
+  #about(turn: Turn, at: Location | undefined) {
+    return { ...fieldsOf(turn), limit_ms: this.#settings.limitMs, at: at ? at.frame : 'a native call' }
+  }
 
-const nameOf = ({ room, hook }: Turn): string =>
-  `room logic of type ${roomNamed(room.name).roomType}, ${hook},`
+  /** Runs `write` after all earlier writes, until the store takes it. Undefined: there is no store. */
+  #inOrder<T>(write: (store: Store) => Promise<T>): Promise<T | undefined> {
+    const store = this.#store
+    if (!store) return Promise.resolve(undefined)
+    const done = this.#writing.then(async () => {
+      for (;;) {
+        try {
+          return await write(await store)
+        } catch (error) {
+          this.#log.warn({ err: error }, 'the store did not take the note of a turn')
+          await sleep(RETRY_MS)
+        }
+      }
+    })
+    this.#writing = done
+    return done
+  }
 
-const about = (turn: Turn, at: Location | undefined) => ({
-  ...fieldsOf(turn),
-  limit_ms: limitMs,
-  at: at ? at.frame : 'a native call',
-})
-
-/** Does `write` after the earlier writes, until the store takes it. Undefined: there is no store. */
-function inOrder<T>(write: (store: Store) => Promise<T>): Promise<T | undefined> {
-  if (!store) return Promise.resolve(undefined)
-  const done = writing.then(async () => {
+  /** Opens the thread's connection to the store before it is needed. The process' own connection logs the same problems. */
+  async #keepOpen(): Promise<Store> {
+    const silent = createLog({ ...this.#settings, logLevel: 'silent' })
     for (;;) {
       try {
-        return await write(await store)
+        return await openStore({ ...this.#settings, log: silent, clock: systemClock, random: systemRandom })
       } catch (error) {
-        log.warn({ err: error }, 'the store did not take the note of a turn')
-        await sleep(RETRY_MS)
+        this.#log.warn({ err: error }, 'the watchdog has no connection to the store yet')
+        await sleep(1000)
       }
-    }
-  })
-  writing = done
-  return done
-}
-
-/** A connection of this thread, opened before it is needed. The connection of the process logs the same troubles. */
-async function keepOpen(): Promise<Store> {
-  const silent = createLog({ ...settings, logLevel: 'silent' })
-  for (;;) {
-    try {
-      return await openStore({ ...settings, log: silent, clock: systemClock, random: systemRandom })
-    } catch (error) {
-      log.warn({ err: error }, 'the watchdog has no connection to the store yet')
-      await sleep(1000)
     }
   }
 }
 
+/** Returns the call that may block the loop in native code: the one that started last. Saves are too many to be blamed for that. */
+const blocking = (open: Turn | undefined): Turn | undefined => (open?.hook === 'save' ? undefined : open)
+
+const nameOf = ({ room, hook }: Turn): string =>
+  `room logic of type ${roomNamed(room.name).roomType}, ${hook},`
+
 function sleep(ms: number): Promise<undefined> {
   return new Promise((resolve) => setTimeout(() => resolve(undefined), ms))
 }
+
+new TurnWatch(workerData as WatchdogSettings)

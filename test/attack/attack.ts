@@ -5,36 +5,36 @@ import { LocalCluster } from '../../deploy/local/local-cluster.ts'
 import { callControl, metricOf } from '../support/calls.ts'
 import { RawClient } from '../support/raw-client.ts'
 
-/** What an attack came to. */
+/** Result of an attack. */
 export interface Outcome {
-  /** What was done, with figures. */
+  /** The attacker's actions, with figures. */
   readonly did: string
-  /** What must not have been possible, a sentence each; false: it was not. */
+  /** Broken promises, a sentence each. False: the promise was kept. */
   readonly broken: readonly (string | false)[]
 }
 
-/** Something that one player, or someone without any token, may try. */
+/** An attack by one player, or by a client without a token. */
 export interface Attack {
   readonly name: string
-  /** What a service that stands it does not let happen. */
+  /** The promise of the service that the attack tests. */
   readonly holds: string
   run(target: Target, seconds: number): Promise<Outcome>
 }
 
-/** Does `work` again and again for so long; resolves with how many seconds it really took. */
+/** Repeats `work` for `seconds`. Resolves with the seconds that it took. */
 export async function forSeconds(seconds: number, work: (round: number) => Promise<void>): Promise<number> {
   const began = performance.now()
   for (let round = 0; performance.now() - began < seconds * 1000; round++) await work(round)
   return (performance.now() - began) / 1000
 }
 
-/** One turn of the event loop, or more while the connection is full. */
+/** Waits for one turn of the event loop, or until the socket accepts data again. */
 export async function breathe(client: RawClient): Promise<void> {
   do await sleep(1)
   while (!client.flowing && client.ended === undefined)
 }
 
-/** How often each of these was met. */
+/** Counts of values. */
 export class Tally<T> extends Map<T, number> {
   add(what: T): void {
     this.set(what, (this.get(what) ?? 0) + 1)
@@ -45,14 +45,17 @@ export class Tally<T> extends Map<T, number> {
   }
 }
 
-/** Fifty clients at once, again and again for so long, each with a hello of its own, to one of `urls`; each tells how it ended. Resolves with how many seconds it took. */
+/**
+ * Connects 50 clients at the same time, repeatedly for `seconds`, each with its own hello, to `urls` in turn. Calls `onEnd` with the ending of
+ * each client. Resolves with the seconds that it took.
+ */
 export function crowds(
   seconds: number,
   urls: readonly string[],
   hello: (index: number) => object,
   onEnd: (ending: number | 'welcome' | 'no upgrade') => void,
 ): Promise<number> {
-  const come = async (index: number): Promise<void> => {
+  const connect = async (index: number): Promise<void> => {
     const client = await RawClient.open(urls[index % urls.length]!).catch(() => undefined)
     const player = client && (await greet(client, hello(index)))
     onEnd(player ? 'welcome' : (client?.ended ?? 'no upgrade'))
@@ -60,11 +63,11 @@ export function crowds(
   }
   return forSeconds(
     seconds,
-    async () => void (await Promise.all(Array.from({ length: 50 }, (_, i) => come(i)))),
+    async () => void (await Promise.all(Array.from({ length: 50 }, (_, i) => connect(i)))),
   )
 }
 
-/** How long a client that asks in good faith waits: milliseconds to `welcome`; Infinity when it is not let in. */
+/** Returns the milliseconds until an honest client gets its `welcome`. Infinity: the server refused it. */
 export async function newcomer(target: Target, url: string, sub: string): Promise<number> {
   const token = await tokenFor(target, { sub })
   const began = performance.now()
@@ -73,15 +76,15 @@ export async function newcomer(target: Target, url: string, sub: string): Promis
   return player ? performance.now() - began : Number.POSITIVE_INFINITY
 }
 
-/** A service under attack, as plain data: the attacker is a process of its own. */
+/** A service under attack. Plain data, because the attacker is another process. */
 export interface Target {
-  /** The websocket of the load balancer. */
+  /** Websocket address of the load balancer. */
   readonly frontUrl: string
-  /** The websockets of its nodes, without a load balancer. */
+  /** Websocket addresses of the nodes, without the load balancer. */
   readonly wsUrls: readonly string[]
-  /** The admin side of each node, in the same order. */
+  /** Admin addresses of the nodes, in the same order. */
   readonly adminUrls: readonly string[]
-  /** The process ids of the nodes, in the same order. */
+  /** Process ids of the nodes, in the same order. */
   readonly nodePids: readonly number[]
   readonly controlUrl: string
   readonly operatorToken: string
@@ -89,19 +92,19 @@ export interface Target {
   readonly projectId: string
 }
 
-/** The limits of `welcome`. */
+/** Limits of `welcome`. */
 interface Limits {
   readonly messages_per_second: number
   readonly message_burst: number
 }
 
-/** A client that is welcome. */
+/** A client with a session. */
 export interface Player {
   readonly client: RawClient
   readonly limits: Limits
 }
 
-/** Calls the control API as an operator; the answer's body. Throws what it answers when that is no success. */
+/** Calls the control API as an operator. Returns the body of the answer. Rejects if the status is not 2xx. */
 export const call = (
   { controlUrl, operatorToken }: Pick<Target, 'controlUrl' | 'operatorToken'>,
   path: string,
@@ -109,39 +112,39 @@ export const call = (
 ): Promise<Record<string, string>> =>
   callControl(controlUrl, 'POST', path, body, { authorization: `Bearer ${operatorToken}` })
 
-/** A token of the target's project. */
+/** Returns a token of the target's project. */
 export async function tokenFor(target: Target, claims: object = {}): Promise<string> {
   const { projectId } = target
   return (await call(target, '/tokens', { project_id: projectId, ttl_seconds: 3600, ...claims })).token!
 }
 
-/** Connects and says hello. Undefined: the server would not have it. */
+/** Connects, and sends hello with a token. Undefined: the server refused it. */
 export async function enter(target: Target, url: string, token: string): Promise<Player | undefined> {
   return greet(await RawClient.open(url), { t: 'hello', project_id: target.projectId, token })
 }
 
-/** Says `hello` on a fresh connection. Undefined: the server would not have it. */
+/** Sends `hello` on a new connection. Undefined: the server refused it. */
 export async function greet(client: RawClient, hello: object): Promise<Player | undefined> {
   const welcome = await client.ask(hello, ({ t }) => t === 'welcome')
   return welcome && { client, limits: welcome.limits as Limits }
 }
 
-/** Takes a seat. False: the join was refused. */
+/** Joins a room. False: the join was refused. */
 export async function join({ client }: Player, roomType: string, key: string, ref = 1): Promise<boolean> {
   const answer = await client.ask(
     { t: 'join', request_id: ref, room_type: roomType, options: { key } },
-    (told) => (told.t === 'joined' || told.t === 'error') && told.request_id === ref,
+    (received) => (received.t === 'joined' || received.t === 'error') && received.request_id === ref,
   )
   return answer?.t === 'joined'
 }
 
-/** The sum of a metric over all series and all nodes. */
+/** Returns the sum of a metric over all series and all nodes. */
 export async function metric({ adminUrls }: Target, name: string): Promise<number> {
   const values = await Promise.all(adminUrls.map((url) => metricOf(url, name)))
   return values.reduce((sum, value) => sum + value, 0)
 }
 
-/** How many commands the store has been given since it started, and how many keys it has. */
+/** Returns the number of commands that the store has executed since its start, and its number of keys. */
 export async function storeFigures({ redisUrl }: Target): Promise<{ commands: number; keys: number }> {
   const redis = new Redis(redisUrl)
   try {
@@ -162,7 +165,7 @@ interface ServiceOptions {
   readonly onEnd: (line: string) => void
 }
 
-/** Starts Redis, control and nodes on this machine with their default limits, and makes a project. The caller closes the cluster. */
+/** Starts Redis, control and nodes with their default limits, and creates a project. The caller closes the cluster. */
 export async function startService({ nodes, roomsDir, env, onEnd }: ServiceOptions) {
   const cluster = await LocalCluster.prepare({
     nodes,
@@ -202,7 +205,7 @@ export async function startService({ nodes, roomsDir, env, onEnd }: ServiceOptio
 /** Time that an order may take beyond its seconds. After it, the process counts as hanging. */
 const SPARE_SECONDS = 60
 
-/** Another process of this script that carries out orders, so that their work does not slow down the measurements of this process. */
+/** A child process that carries out orders, so that their work does not slow down the measurements of this process. */
 export class OtherProcess<Order extends { readonly seconds: number }, Outcome> {
   readonly #child: ChildProcess
 
@@ -211,7 +214,7 @@ export class OtherProcess<Order extends { readonly seconds: number }, Outcome> {
     this.#child = fork(script, { execArgv: ['--import', 'tsx'] })
   }
 
-  /** Resolves with the outcome of an order. Rejects when the process ends, or takes a minute longer than the order says. */
+  /** Resolves with the outcome of an order. Rejects if the process ends, or takes a minute longer than the order's seconds. */
   carryOut(order: Order): Promise<Outcome> {
     const child = this.#child
     return new Promise((resolve, reject) => {

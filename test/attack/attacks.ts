@@ -24,8 +24,8 @@ import { BACKEND_ATTACKS } from './backend-attacks.ts'
 import { HOARD_BYTES } from './rooms/hoard.ts'
 import { TREASURE_BYTES } from './rooms/vault.ts'
 
-/** What a client that breaks the protocol may be closed with: the service's codes, and those of the websocket protocol itself. */
-const RIGHTFUL: readonly number[] = [
+/** Allowed close codes for a client that breaks the protocol: codes of the service and of the websocket protocol. */
+const ALLOWED: readonly number[] = [
   CLOSE.protocol_error,
   CLOSE.rate_limited,
   CLOSE.payload_too_large,
@@ -34,26 +34,26 @@ const RIGHTFUL: readonly number[] = [
   CLOSE.resume_failed,
   // The fuzz may have changed a message into a goodbye.
   CLOSE.normal,
-  // 1005: the fuzz had sent a close frame itself.
+  // 1005: the fuzz has sent a close frame.
   ...[1002, 1003, 1005, 1007, 1009],
 ]
 
-/** A player in the vault; throws when it is not let in. */
+/** Joins a player to the vault. Throws if the server refuses it. */
 async function robber(target: Target, url: string, sub: string, key = 'one'): Promise<Player> {
   const player = await enter(target, url, await tokenFor(target, { sub }))
-  if (!player || !(await join(player, 'vault', key))) throw new Error(`${sub} was not let in`)
+  if (!player || !(await join(player, 'vault', key))) throw new Error(`${sub} was refused`)
   return player
 }
 
-/** A frame that is nearly right: one of `sound`, with some bytes changed, cut or doubled. */
-function mutated(sound: readonly Uint8Array[]): Uint8Array {
-  const bytes = Buffer.from(sound[randomInt(sound.length)]!)
+/** Returns one of the valid frames with some bytes changed, cut off or repeated. */
+function mutated(valid: readonly Uint8Array[]): Uint8Array {
+  const bytes = Buffer.from(valid[randomInt(valid.length)]!)
   for (let times = randomInt(1, 4); times > 0; times--) bytes[randomInt(bytes.length)] = randomInt(256)
   if (randomInt(4) === 0) return bytes.subarray(0, randomInt(bytes.length + 1))
   return randomInt(8) === 0 ? Buffer.concat([bytes, bytes]) : bytes
 }
 
-/** A token that is right in everything but its signature, under a key that does not exist. */
+/** Returns a token of a key that does not exist, with a random signature. */
 function unsignedToken(projectId: string): string {
   const keyId = `key_${randomBytes(16).toString('base64url')}`
   const issuedAt = new Date().toISOString()
@@ -65,7 +65,7 @@ function unsignedToken(projectId: string): string {
   return `v4.public.${payload}.${Buffer.from(JSON.stringify({ kid: keyId })).toString('base64url')}`
 }
 
-/** A token under a key that exists, with a signature that is wrong. */
+/** Returns a token of an existing key with a wrong signature. */
 function forged(token: string): string {
   const [version, purpose, payload = '', footer] = token.split('.')
   const bytes = Buffer.from(payload, 'base64url')
@@ -78,8 +78,7 @@ function fuzz(subprotocol: 'json' | 'msgpack'): Attack {
   const opcode = text ? OPCODE.text : OPCODE.binary
   return {
     name: `fuzz-${subprotocol}`,
-    holds:
-      'whatever the bytes, a connection ends with a close code that says what was wrong, and only that connection',
+    holds: 'invalid bytes close only their connection, with a close code for the reason',
     async run(target, seconds) {
       const token = await tokenFor(target)
       const hello = { t: 'hello', project_id: target.projectId, token }
@@ -94,7 +93,7 @@ function fuzz(subprotocol: 'json' | 'msgpack'): Attack {
         [1, target.projectId, token],
         ...messages.map((message, at) => [at + 2, ...Object.values(message).slice(1)]),
       ]
-      const sound = text
+      const valid = text
         ? [hello, ...messages].map((message) => Buffer.from(JSON.stringify(message)))
         : rows.map((row) => encode(row))
       const endings = new Tally<number>()
@@ -104,11 +103,11 @@ function fuzz(subprotocol: 'json' | 'msgpack'): Attack {
           target.wsUrls[round % target.wsUrls.length]!,
           `roomful.v1.${subprotocol}`,
         )
-        if (round % 2 === 0) client.frame(opcode, sound[0])
+        if (round % 2 === 0) client.frame(opcode, valid[0])
         for (let i = 0; i < 20 && client.ended === undefined; i++, frames++) {
           client.frame(
             i % 5 === 0 ? randomInt(16) : opcode,
-            i % 3 === 0 ? randomBytes(randomInt(300)) : mutated(sound),
+            i % 3 === 0 ? randomBytes(randomInt(300)) : mutated(valid),
           )
           await breathe(client)
         }
@@ -119,21 +118,21 @@ function fuzz(subprotocol: 'json' | 'msgpack'): Attack {
       return {
         did: `${frames} frames; closed with ${endings}`,
         broken: [...endings]
-          .filter(([code]) => !RIGHTFUL.includes(code))
+          .filter(([code]) => !ALLOWED.includes(code))
           .map(([code, times]) => `${times} connections were closed with ${code}`),
       }
     },
   }
 }
 
-/** Every attack, in the order in which they are made. */
+/** All attacks, in order. */
 export const ATTACKS: readonly Attack[] = [
   fuzz('json'),
   fuzz('msgpack'),
   {
     name: 'slow-handshakes',
     holds:
-      'half an upgrade, or an upgrade without a hello, holds a place for some seconds only, and keeps no one out',
+      'an incomplete upgrade and an upgrade without a hello end after some seconds, and honest clients can connect',
     async run(target) {
       const url = target.wsUrls[0]!
       const half: Socket[] = []
@@ -152,7 +151,7 @@ export const ATTACKS: readonly Attack[] = [
       }
       const waited = await newcomer(target, url, 'newcomer-among-slow-ones')
       const began = performance.now()
-      // Much longer than there is time for a hello.
+      // Much longer than the time limit of a hello.
       for (const client of silent) await client.until(() => client.ended !== undefined, 30_000)
       const held = (performance.now() - began) / 1000
       const left = silent.filter(({ ended }) => ended === undefined).length
@@ -162,15 +161,14 @@ export const ATTACKS: readonly Attack[] = [
         did: `${half.length} half upgrades and ${silent.length} silent websockets of ${tries} held places for ${held.toFixed(1)} s; a newcomer waited ${waited.toFixed(0)} ms`,
         broken: [
           left > 0 && `${left} websockets without a hello were still open`,
-          waited === Number.POSITIVE_INFINITY && 'a newcomer was not let in',
+          waited === Number.POSITIVE_INFINITY && 'a newcomer was refused',
         ],
       }
     },
   },
   {
     name: 'dropped-sessions',
-    holds:
-      'sessions whose socket was dropped fill no node: without a seat they are gone, with one they are few for each player',
+    holds: 'disconnected sessions fill no node: without a seat they end, and with a seat a player has few',
     async run(target, seconds) {
       const before = await metric(target, 'service_sessions')
       const token = await tokenFor(target, { sub: 'dropper' })
@@ -194,7 +192,7 @@ export const ATTACKS: readonly Attack[] = [
   },
   {
     name: 'many-rooms',
-    holds: 'one token makes so many rooms a minute and no more',
+    holds: 'the number of rooms that one token creates per minute is limited',
     async run(target, seconds) {
       const token = await tokenFor(target, { sub: 'builder' })
       const before = (await storeFigures(target)).keys
@@ -227,7 +225,7 @@ export const ATTACKS: readonly Attack[] = [
   },
   {
     name: 'resyncs',
-    holds: 'asking for the whole state again and again brings it now and then',
+    holds: 'repeated requests of the whole state bring at most about one state a second',
     async run(target, seconds) {
       const { client, limits } = await robber(target, target.wsUrls[0]!, 'robber')
       const before = client.bytes
@@ -249,8 +247,7 @@ export const ATTACKS: readonly Attack[] = [
   },
   {
     name: 'whole-states',
-    holds:
-      'leaving and joining again in several sessions brings a player no more bytes than its budget of them',
+    holds: 'repeated joins in several sessions send a player no more bytes than its budget',
     async run(target, seconds) {
       const token = await tokenFor(target, { sub: 'hoarder' })
       const sessions = 4
@@ -270,7 +267,7 @@ export const ATTACKS: readonly Attack[] = [
             states += 1
             client.send({ t: 'leave', request_id: ++ref, room_id: 'hoard:one' })
           } else if (t === 'member' && status === 'left' && memberId === own) ask()
-          // Too many joins in a second.
+          // An error: too many joins in a second.
           else if (t === 'error') setTimeout(ask, 100)
         }
         ask()
@@ -280,7 +277,7 @@ export const ATTACKS: readonly Attack[] = [
         return took
       }
       const took = Math.max(...(await Promise.all(Array.from({ length: sessions }, hoard))))
-      // So much at once and in a second, and what each session asked for before it was known how large that is.
+      // The burst, the rate per second, and one state for each session that asked before the size was known.
       const most = (8 + took) * 4 * 1024 * 1024 + (1 + sessions) * HOARD_BYTES
       const mib = (count: number) => `${(count / 1024 / 1024).toFixed(0)} MiB`
       return {
@@ -291,7 +288,7 @@ export const ATTACKS: readonly Attack[] = [
   },
   {
     name: 'control-frames',
-    holds: 'pings and pongs count like messages: who floods with them is closed',
+    holds: 'pings and pongs count like messages: a flood of them closes the connection',
     async run(target, seconds) {
       let sent = 0
       let opened = 0
@@ -311,7 +308,7 @@ export const ATTACKS: readonly Attack[] = [
         player.client.cut()
       })
       return {
-        did: `${sent} control frames on ${opened} connections; ${closed} were closed for it`,
+        did: `${sent} control frames on ${opened} connections; ${closed} were closed`,
         broken: [
           closed < opened && `${opened - closed} connections that flooded with control frames stayed open`,
         ],
@@ -320,7 +317,7 @@ export const ATTACKS: readonly Attack[] = [
   },
   {
     name: 'fresh-buckets',
-    holds: 'a new session, a resume or leave and join brings no fresh allowance',
+    holds: 'a new session, a resume, or a leave and a join do not refill a rate limit',
     async run(target, seconds) {
       const token = await tokenFor(target, { sub: 'presser' })
       const before = await metric(target, 'service_messages_applied_total')
@@ -339,7 +336,7 @@ export const ATTACKS: readonly Attack[] = [
         player.client.cut()
       })
       const applied = (await metric(target, 'service_messages_applied_total')) - before
-      // What several sessions of one player may do together at one node, and what the bystanders do meanwhile.
+      // The limit of several sessions of one player at one node, and the messages of the bystanders.
       const most = Math.ceil(4 * (burst + rate * took) + 200 * took)
       return {
         did: `${applied} messages applied in ${took.toFixed(1)} s, of at most ${most}`,
@@ -349,7 +346,7 @@ export const ATTACKS: readonly Attack[] = [
   },
   {
     name: 'bogus-keys',
-    holds: 'tokens that name keys which do not exist keep no good player waiting',
+    holds: 'tokens of keys that do not exist do not delay honest players',
     async run(target, seconds) {
       let sent = 0
       let waited = 0
@@ -365,14 +362,14 @@ export const ATTACKS: readonly Attack[] = [
       })
       await Promise.all([flood, asking])
       return {
-        did: `${sent} hellos with bogus keys; a good player waited ${waited.toFixed(0)} ms at most`,
-        broken: [waited === Number.POSITIVE_INFINITY && 'a good player was not let in'],
+        did: `${sent} hellos with bogus keys; an honest player waited ${waited.toFixed(0)} ms at most`,
+        broken: [waited === Number.POSITIVE_INFINITY && 'an honest player was refused'],
       }
     },
   },
   {
     name: 'bogus-resumes',
-    holds: 'a resume that cannot succeed costs the store one look at the most',
+    holds: 'a resume that cannot succeed costs the store at most two commands',
     async run(target, seconds) {
       const before = await storeFigures(target)
       let tried = 0
@@ -384,7 +381,7 @@ export const ATTACKS: readonly Attack[] = [
       }
       const took = await crowds(seconds, target.wsUrls, bogus, () => void tried++)
       const { commands } = await storeFigures(target)
-      // What the nodes and the bystanders ask for meanwhile.
+      // Commands of the nodes and the bystanders.
       const quiet = 400 * took
       const more = commands - before.commands - quiet
       return {
@@ -395,17 +392,16 @@ export const ATTACKS: readonly Attack[] = [
   },
   {
     name: 'refused-messages',
-    holds:
-      'a flood of messages that the room refuses is answered one by one, or its sender closed, and takes no memory',
+    holds: 'a flood of refused messages is answered or closed, and uses no memory',
     async run(target, seconds) {
       const heap = await metric(target, 'service_nodejs_heap_size_used_bytes')
       let sent = 0
-      let told = 0
+      let errors = 0
       await forSeconds(seconds, async () => {
         const player = await robber(target, target.wsUrls[0]!, 'knocker').catch(() => undefined)
         if (!player) return
         const { client } = player
-        client.onMessage = ({ t }) => void (t === 'error' && told++)
+        client.onMessage = ({ t }) => void (t === 'error' && errors++)
         for (let ref = 1; ref < 2000 && client.ended === undefined; ref++, sent++) {
           client.send({ t: 'message', room_id: 'vault:one', type: 'knock', data: {}, ref, settled: 0 })
           if (ref % 100 === 0) await breathe(client)
@@ -415,15 +411,14 @@ export const ATTACKS: readonly Attack[] = [
       })
       const more = ((await metric(target, 'service_nodejs_heap_size_used_bytes')) - heap) / 1024 / 1024
       return {
-        did: `${sent} messages, ${told} errors told; the heaps grew by ${more.toFixed(0)} MiB`,
+        did: `${sent} messages, ${errors} errors; the heaps grew by ${more.toFixed(0)} MiB`,
         broken: [more > 100 && `the heaps of the nodes grew by ${more.toFixed(0)} MiB`],
       }
     },
   },
   {
     name: 'invalid-messages',
-    holds:
-      'large messages that are not valid, as fast as four sessions can send them, take no turns from the others',
+    holds: 'a flood of large invalid messages in four sessions does not slow down other players',
     async run(target, seconds) {
       const junk = Buffer.from(
         JSON.stringify({ t: 'message', room_id: 5, type: 'add', data: { of: 'x'.repeat(15_000) } }),
@@ -446,14 +441,14 @@ export const ATTACKS: readonly Attack[] = [
       }
       await Promise.all([0, 1, 2, 3].map(flood))
       return {
-        did: `${sent} messages of ${junk.length} bytes; ${closed} connections were closed for it`,
+        did: `${sent} messages of ${junk.length} bytes; ${closed} connections were closed`,
         broken: [],
       }
     },
   },
   {
     name: 'handshakes',
-    holds: 'tokens whose signature is wrong, and one token again and again, take no turns from the others',
+    holds: 'a flood of wrong signatures, or of one valid token, does not slow down other players',
     async run(target, seconds) {
       const good = await tokenFor(target, { sub: 'comer' })
       const endings = new Tally<number | string>()
@@ -464,19 +459,19 @@ export const ATTACKS: readonly Attack[] = [
       })
       const took = await crowds(seconds, target.wsUrls.slice(0, 1), hello, (ending) => endings.add(ending))
       const waited = await newcomer(target, target.wsUrls[0]!, 'newcomer-among-comers')
-      const letIn = endings.get('welcome') ?? 0
+      const welcomed = endings.get('welcome') ?? 0
       return {
         did: `hellos ended with ${endings}; a newcomer waited ${waited.toFixed(0)} ms`,
         broken: [
-          waited === Number.POSITIVE_INFINITY && 'a newcomer was not let in',
-          letIn > 50 + 20 * took && `one player was let in ${letIn} times in ${took.toFixed(1)} s`,
+          waited === Number.POSITIVE_INFINITY && 'a newcomer was refused',
+          welcomed > 50 + 20 * took && `one player got ${welcomed} sessions in ${took.toFixed(1)} s`,
         ],
       }
     },
   },
   {
     name: 'control-requests',
-    holds: 'whatever is asked of the control API, it answers with a reason, and never that it has failed',
+    holds: 'the control API answers any request with a reason, and never with a status from 500',
     async run(target, seconds) {
       const paths = [
         '/projects',
@@ -522,7 +517,7 @@ export const ATTACKS: readonly Attack[] = [
   ...BACKEND_ATTACKS,
   {
     name: 'file-descriptors',
-    holds: 'a node that can open no more sockets keeps its lease, and its players go on',
+    holds: 'a node without free file descriptors keeps its lease and its players',
     async run(target, seconds) {
       const pid = String(target.nodePids[0])
       const open = await metric({ ...target, adminUrls: [target.adminUrls[0]!] }, 'service_process_open_fds')

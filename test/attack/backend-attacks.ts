@@ -20,8 +20,8 @@ import {
   tokenFor,
 } from './attack.ts'
 
-/** A request of an attacker. The path goes out as it is, with its dots. */
-interface Try {
+/** A request of an attacker. The path is sent without normalization. */
+interface Attempt {
   readonly method?: string
   readonly path: string
   readonly key: string
@@ -35,14 +35,14 @@ interface Answer {
   readonly body: Readonly<Record<string, unknown>>
 }
 
-/** How long a player may stay after a ban. The promise is 1 s, on a machine that also carries the attacker. */
+/** Time limit for the sessions of a banned player. The promise is 1 s, but the attacker uses the same machine. */
 const OUT_WITHIN_MS = 5000
 const MAX_BODY = 64 * 1024
-/** Limit of a project at each node; a burst of one second passes. */
+/** Limit of a project at each node. Bursts of one second are accepted. */
 const CALLS_PER_SECOND = 200
 const SCOPES = ['token:mint', 'room:read', 'room:call', 'player:manage']
 
-function send(target: Target, { method = 'POST', path, key, body, headers }: Try): Promise<Answer> {
+function send(target: Target, { method = 'POST', path, key, body, headers }: Attempt): Promise<Answer> {
   const { hostname, port } = new URL(target.controlUrl)
   const all = {
     authorization: `Bearer ${key}`,
@@ -65,7 +65,7 @@ function send(target: Target, { method = 'POST', path, key, body, headers }: Try
   })
 }
 
-/** A key of a project, as an operator makes it. */
+/** Creates a key of a project. Returns its secret. */
 async function keyOf(target: Target, projectId: string, scopes: readonly string[]): Promise<string> {
   return (await call(target, `/projects/${projectId}/keys`, { scopes })).secret!
 }
@@ -76,8 +76,7 @@ const take = (n: number, text = ''): string => JSON.stringify({ n, text })
 export const BACKEND_ATTACKS: readonly Attack[] = [
   {
     name: 'foreign-keys',
-    holds:
-      'a key without the scope, and a key of another project, reach no room and no player, whatever the path',
+    holds: 'a key without the scope or of another project reaches no room and no player, on any path',
     async run(target) {
       const own = `/projects/${target.projectId}`
       const { id: other } = await call(target, '/projects', { name: 'of the attacker' })
@@ -85,7 +84,7 @@ export const BACKEND_ATTACKS: readonly Attack[] = [
         missing_scope: await keyOf(target, target.projectId, ['token:mint']),
         forbidden: await keyOf(target, other!, SCOPES),
       }
-      const routes: readonly Omit<Try, 'key'>[] = [
+      const routes: readonly Omit<Attempt, 'key'>[] = [
         { path: `${own}/rooms/bank/one/calls/take`, body: take(1) },
         { path: `${own}/rooms/bank/one/calls/take?open=1`, body: take(1) },
         { path: `${own}/rooms/bank/one`, method: 'PUT' },
@@ -99,7 +98,7 @@ export const BACKEND_ATTACKS: readonly Attack[] = [
         { path: `${own}/subs/bystander-0-0/data`, method: 'PUT', body: '{"data":{}}' },
         { path: `${own}/bans`, method: 'GET' },
       ]
-      /** Paths that a proxy, or a careless router, takes for one of the project. */
+      /** Paths that a proxy or a router may mistake for a path of the project. */
       const detours = ['take', 'close'].flatMap((name) => {
         const rest = name === 'take' ? 'rooms/bank/one/calls/take' : 'rooms/bank/one/close'
         return [
@@ -139,7 +138,7 @@ export const BACKEND_ATTACKS: readonly Attack[] = [
   {
     name: 'calls',
     holds:
-      'whatever a backend sends as a key of a room, a player, data or an idempotency key, its calls run once and are answered, or refused with a reason',
+      'calls with any key of a room, player, data or idempotency key run once and are answered, or are refused with a reason',
     async run(target, seconds) {
       const key = await keyOf(target, target.projectId, SCOPES)
       const second = await keyOf(target, target.projectId, SCOPES)
@@ -150,7 +149,7 @@ export const BACKEND_ATTACKS: readonly Attack[] = [
       const expecting = async (
         what: string,
         expected: readonly number[],
-        attempt: Omit<Try, 'key'> & { key?: string },
+        attempt: Omit<Attempt, 'key'> & { key?: string },
       ) => {
         const answer = await send(target, { key, ...attempt })
         answers.add(`${answer.status}${answer.code === undefined ? '' : ` ${answer.code}`}`)
@@ -168,7 +167,7 @@ export const BACKEND_ATTACKS: readonly Attack[] = [
         await expecting('a call of no room', [404], { path: calls, body: take(1) })
         await expecting('an open', [200], { path: room, method: 'PUT' })
 
-        // Keys of rooms and subs. What is accepted keeps its name.
+        // Keys of rooms and subs. An accepted key does not change.
         for (const name of [
           '..',
           '../../etc',
@@ -234,7 +233,7 @@ export const BACKEND_ATTACKS: readonly Attack[] = [
         for (const name of ['constructor', '__proto__', 'toString', '..%2ftake'])
           await expecting(`a call of ${name}`, [400, 404], { path: `${room}/calls/${name}`, body: take(1) })
 
-        // Idempotency keys. The state has the effect of the four calls that are not refused.
+        // Idempotency keys. The state shows the effect of the four accepted calls.
         const named = (id: string) => ({ path: calls, headers: { 'idempotency-key': id } })
         const long = 'k'.repeat(255)
         await expecting('a long key', [200], { ...named(long), body: take(1) })
@@ -274,8 +273,7 @@ export const BACKEND_ATTACKS: readonly Attack[] = [
   },
   {
     name: 'call-flood',
-    holds:
-      'a backend that calls as fast as it can gets 200 calls a second from each node, and takes no turns from players',
+    holds: 'a backend gets at most 200 calls a second from each node, and does not slow down players',
     async run(target, seconds) {
       const key = await keyOf(target, target.projectId, SCOPES)
       const rooms = `/projects/${target.projectId}/rooms/bank`
@@ -303,7 +301,7 @@ export const BACKEND_ATTACKS: readonly Attack[] = [
   },
   {
     name: 'notices',
-    holds: 'no header, no data and no redirect sends a notice elsewhere than to NOTIFY_URL',
+    holds: 'headers, data and redirects cannot send a notice to another address than NOTIFY_URL',
     async run(target) {
       const key = await keyOf(target, target.projectId, SCOPES)
       const room = `/projects/${target.projectId}/rooms/bank/teller`
@@ -344,7 +342,7 @@ export const BACKEND_ATTACKS: readonly Attack[] = [
   {
     name: 'banned-player',
     holds:
-      'a banned player is out on every node, and no old token, new token, resume or join that is under way lets it in again',
+      'a ban ends the player’s sessions at all nodes, and refuses its tokens, resumes and joins in flight',
     async run(target, seconds) {
       const key = await keyOf(target, target.projectId, SCOPES)
       const path = `/projects/${target.projectId}/subs/outlaw/ban`
@@ -354,20 +352,20 @@ export const BACKEND_ATTACKS: readonly Attack[] = [
         const client = await RawClient.open(url)
         const hello = { t: 'hello', project_id: target.projectId, token: tokens[0] }
         const welcome = await client.ask(hello, ({ t }) => t === 'welcome')
-        if (!welcome) throw new Error('the outlaw was not let in before its ban')
+        if (!welcome) throw new Error('the outlaw was refused before its ban')
         const player = { client, limits: welcome.limits as Player['limits'] }
         await join(player, 'meadow', 'of-outlaws')
         const { session_id, resume_token } = welcome
         live.push({ player, resume: { session_id, resume_token, rooms: [] } })
       }
-      // Sessions and joins that are under way when the ban comes.
+      // Sessions and joins in flight at the time of the ban.
       let arriving = true
-      const underWay: RawClient[] = []
+      const inFlight: RawClient[] = []
       const arrivals = target.wsUrls.map(async (url) => {
         while (arriving) {
           const player = await enter(target, url, tokens[1]!).catch(() => undefined)
           if (!player) continue
-          underWay.push(player.client)
+          inFlight.push(player.client)
           player.client.send({
             t: 'join',
             request_id: 1,
@@ -382,19 +380,19 @@ export const BACKEND_ATTACKS: readonly Attack[] = [
       const began = performance.now()
       arriving = false
       await Promise.all(arrivals)
-      const all = [...live.map(({ player }) => player.client), ...underWay]
+      const all = [...live.map(({ player }) => player.client), ...inFlight]
       for (const client of all) await client.until(() => client.ended !== undefined, OUT_WITHIN_MS)
       const outAfter = performance.now() - began
       const left = all.filter(({ ended }) => ended === undefined).length
       const wrong = live.filter(({ player }) => player.client.ended !== CLOSE.banned).length
-      // Each token, new or old, and each session that it had, at each node.
+      // Each old and new token, and each previous session, at each node.
       const late = [...tokens, await tokenFor(target, { sub: 'outlaw' })]
       const hellos = [...late.map((token) => ({ token })), ...live.map(({ resume }) => ({ resume }))]
-      let letIn = 0
+      let welcomed = 0
       for (const url of target.wsUrls)
         for (const shown of hellos) {
           const client = await RawClient.open(url)
-          if (await greet(client, { t: 'hello', project_id: target.projectId, ...shown })) letIn += 1
+          if (await greet(client, { t: 'hello', project_id: target.projectId, ...shown })) welcomed += 1
           client.cut()
         }
       const endings = new Tally<number | string>()
@@ -422,10 +420,10 @@ export const BACKEND_ATTACKS: readonly Attack[] = [
           banned.status !== 200 && `the ban was answered with ${banned.status}`,
           left > 0 && `${left} of ${all.length} sessions were open ${OUT_WITHIN_MS / 1000} s after the ban`,
           wrong > 0 && left === 0 && `${wrong} sessions were not closed with ${CLOSE.banned}`,
-          letIn > 0 &&
-            `${letIn} of ${hellos.length * target.wsUrls.length} hellos of a banned player were let in`,
-          endings.has('welcome') && `${endings.get('welcome')} hellos of the flood were let in`,
-          waited === Number.POSITIVE_INFINITY && 'a newcomer was not let in',
+          welcomed > 0 &&
+            `${welcomed} of ${hellos.length * target.wsUrls.length} hellos of a banned player got a session`,
+          endings.has('welcome') && `${endings.get('welcome')} hellos of the flood got a session`,
+          waited === Number.POSITIVE_INFINITY && 'a newcomer was refused',
           seats > 0 && `the banned player has ${seats} seats`,
         ],
       }

@@ -1,23 +1,23 @@
 import { enter, join, type Player, type Target, tokenFor } from './attack.ts'
 
-/** How often a bystander asks, and how often it acts. */
+/** Interval of a bystander's pings, and of its messages. */
 const PING_MS = 25
 const ACT_MS = 100
 
-/** What honest players met in a while. */
+/** Measurements of honest players. */
 export interface Experience {
-  /** Round trips of pings and of acked moves, milliseconds. */
+  /** Round trips of pings, and times from messages to acks, milliseconds. */
   readonly pingP50: number
   readonly pingP99: number
   readonly ackP99: number
   readonly pings: number
-  /** Those whose connection has ended. */
+  /** Number of players whose connection has ended. */
   readonly lost: number
-  /** Those with a move that was not acked within a second after all was over. */
+  /** Number of players with a message that has no ack a second after the end. */
   readonly unanswered: number
 }
 
-/** Honest players who play through an attack, in rooms of their own, some at each node. */
+/** Honest players that play during an attack, in one room for each node. */
 export class Bystanders {
   readonly #players: Player[]
   readonly #timers: NodeJS.Timeout[] = []
@@ -36,26 +36,26 @@ export class Bystanders {
     })
   }
 
-  /** Three a node, in one room a node. */
+  /** Connects three players to each node, and joins them to the node's room. */
   static async gather(target: Target): Promise<Bystanders> {
     const players: Player[] = []
     for (const [node, url] of target.wsUrls.entries())
       for (let i = 0; i < 3; i++) {
         const player = await enter(target, url, await tokenFor(target, { sub: `bystander-${node}-${i}` }))
         if (!player || !(await join(player, 'meadow', `of-${node}`)))
-          throw new Error('a bystander could not come in')
+          throw new Error('a bystander was refused')
         players.push(player)
       }
     return new Bystanders(players)
   }
 
-  /** Forgets what they met. */
+  /** Starts a new measurement. */
   begin(): void {
     this.#pings = []
     this.#acks = []
   }
 
-  /** What they have met since `begin`. */
+  /** Returns the measurements since `begin`. */
   async experience(): Promise<Experience> {
     const open = [...this.#sent.keys()]
     const deadline = performance.now() + 1000
@@ -102,7 +102,7 @@ export class Bystanders {
   }
 }
 
-/** The value below which a share of the values lies. Infinity: there are none. */
+/** Returns the percentile `share` (0 to 1) of the values. Infinity: no values. */
 export function percentile(values: readonly number[], share: number): number {
   const sorted = [...values].sort((a, b) => a - b)
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? Number.POSITIVE_INFINITY

@@ -18,16 +18,16 @@ import { Bystanders, type Experience } from './bystanders.ts'
 
 const HELP = `npm run attack -- [options]
 
-Starts a service of two nodes on this machine, has honest players play in it, and attacks it, from another process, in one way after the
-other. Tells for each what was tried, what was possible that must not be (BROKEN), and what the players met: round trips in milliseconds,
-and where their p99 was more than doubled (SLOW).
+Starts a service of two nodes on this machine with honest players, and attacks it from another process, with one attack after the other. Prints
+for each attack its actions, the broken promises (BROKEN), and the round trips of the players in milliseconds. SLOW: their p99 has more than
+doubled.
 
-  --seconds N     how long each attack goes on (10)
-  --only NAMES    some of them, separated by commas: ${ATTACKS.map(({ name }) => name).join(', ')}
+  --seconds N     duration of each attack (10)
+  --only NAMES    only these attacks, separated by commas: ${ATTACKS.map(({ name }) => name).join(', ')}
 
-Ends with 1 when anything was broken or slow.
+The exit code is 1 if a promise was broken or the players were slow.
 `
-/** Round trips below this are short, whatever they were in quiet: two cores also carry the attacker. */
+/** A shorter p99 does not count as slow: the attacker uses the same two cores. */
 const SHORT_MS = 10
 
 const { values } = parseArgs({
@@ -49,7 +49,7 @@ function chosen(): readonly Attack[] {
     .split(',')
     .map(
       (name) =>
-        ATTACKS.find((attack) => attack.name === name) ?? wrong(`--only names ${name}, which is no attack`),
+        ATTACKS.find((attack) => attack.name === name) ?? wrong(`--only has ${name}, which is not an attack`),
     )
 }
 
@@ -69,14 +69,14 @@ function roundTrips({ pingP50, pingP99, ackP99 }: Experience): string {
 
 async function main(): Promise<number> {
   const seconds = Number(values.seconds)
-  if (!(seconds >= 1)) wrong(`--seconds is ${values.seconds}; it must be a number from 1 on`)
+  if (!(seconds >= 1)) wrong(`--seconds is ${values.seconds}: use a number from 1`)
   const attacks = chosen()
   const say = (line: string): void => void process.stdout.write(`${line}\n`)
   const siege = await Siege.begin()
   let failed = 0
   try {
     const quiet = await siege.quiet(seconds)
-    say(`in quiet: ${roundTrips(quiet)}`)
+    say(`without an attack: ${roundTrips(quiet)}`)
     for (const [index, attack] of attacks.entries()) {
       say(`\n${index + 1}/${attacks.length} ${attack.name}: ${attack.holds}`)
       const { did, broken, during } = await siege.assault(attack, seconds)
@@ -89,39 +89,39 @@ async function main(): Promise<number> {
   } finally {
     await siege.end()
   }
-  say(`\n${attacks.length - failed} of ${attacks.length} attacks were stood`)
+  say(`\nwithstood ${attacks.length - failed} of ${attacks.length} attacks`)
   return failed > 0 ? 1 : 0
 }
 
 const ROOMS = `${import.meta.dirname}/rooms`
 const NODES = 2
 
-/** What the attacker is told. */
+/** Order for the attacker's process. */
 interface Order {
   readonly name: string
   readonly seconds: number
   readonly target: Target
 }
 
-/** One attack, and what it was like for the others. */
+/** Result of one attack, with the measurements of the players. */
 interface Assault extends Outcome {
   readonly during: Experience
 }
 
-/** A service of several processes with its default limits, bystanders who play in it, and one attack after the other. */
+/** A service of several processes with its default limits, its bystanders, and the attacker's process. */
 class Siege {
   readonly target: Target
   readonly #cluster: LocalCluster
   readonly #bystanders: Bystanders
   readonly #attacker: OtherProcess<Order, Outcome>
-  /** Processes that have ended without being asked to. */
+  /** Processes that have ended unexpectedly. */
   readonly #fallen: string[]
 
   private constructor(target: Target, cluster: LocalCluster, bystanders: Bystanders, fallen: string[]) {
     this.target = target
     this.#cluster = cluster
     this.#bystanders = bystanders
-    // Not this process: what the players meet is measured here.
+    // Another process, because this process measures the players.
     this.#attacker = new OtherProcess(import.meta.filename)
     this.#fallen = fallen
   }
@@ -148,12 +148,12 @@ class Siege {
     }
   }
 
-  /** What the players meet while no one attacks. */
+  /** Measures the players without an attack. */
   quiet(seconds: number): Promise<Experience> {
     return this.#during(() => new Promise((resolve) => setTimeout(resolve, seconds * 1000)))
   }
 
-  /** Has one attack made. */
+  /** Runs one attack. */
   async assault({ name }: Attack, seconds: number): Promise<Assault> {
     let outcome: Outcome = { did: 'nothing', broken: [] }
     const during = await this.#during(async () => {
@@ -182,7 +182,7 @@ class Siege {
   }
 }
 
-/** A backend that redirects each notice to the address in its data, as an attacker would have it. */
+/** A backend that redirects each notice to the address in its data. */
 function redirect(request: IncomingMessage, response: ServerResponse): void {
   let text = ''
   request.setEncoding('utf8').on('data', (part) => {
@@ -191,11 +191,11 @@ function redirect(request: IncomingMessage, response: ServerResponse): void {
   request.on('end', () => response.writeHead(307, { location: JSON.parse(text).data.url }).end())
 }
 
-/** Makes one attack, and tells what it came to. */
+/** Runs one attack. Resolves with its outcome. */
 const attack = ({ name, seconds, target }: Order): Promise<Outcome> =>
   ATTACKS.find((attack) => attack.name === name)!
     .run(target, seconds)
-    .catch((error: unknown): Outcome => ({ did: 'it broke off', broken: [String(error)] }))
+    .catch((error: unknown): Outcome => ({ did: 'the attack failed', broken: [String(error)] }))
 
 if (process.send) carryOutOrders(attack)
 else if (values.help) process.stdout.write(HELP)

@@ -40,14 +40,14 @@ const log = pino({ level: 'silent' })
 
 const keysOf = <K extends string>(record: Readonly<Record<K, unknown>>) => Object.keys(record) as K[]
 
-/** The routes that an app has, as `GET /path`. */
+/** Returns the routes of an app, such as `GET /path`. */
 const routesOf = (app: { routes: readonly { method: string; path: string }[] }): string[] => [
   ...new Set(
     app.routes.filter(({ method }) => method !== 'ALL').map(({ method, path }) => `${method} ${path}`),
   ),
 ]
 
-/** `yes`, or the code of the problem that the answer is. */
+/** Returns `yes`, or the code of the problem in the answer. */
 async function verdict(response: Response): Promise<string> {
   if (response.ok) return 'yes'
   expect(response.headers.get('content-type')).toBe('application/problem+json')
@@ -100,7 +100,7 @@ describe('the control API', () => {
   const newKey = (projectId: string, scopes?: string[]): Promise<{ id: string; secret: string }> =>
     create(`POST /projects/${projectId}/keys`, { scopes })
 
-  /** What to send for each route, where it is more than the route itself. */
+  /** Query and body of the routes that need them. */
   const REQUESTS: Readonly<Record<string, (projectId: string) => { query?: string; body?: object }>> = {
     'POST /projects': () => ({ body: { name: 'a game' } }),
     'PATCH /projects/:id': () => ({ body: { name: 'a game' } }),
@@ -143,12 +143,12 @@ describe('the control API', () => {
     })
   })
 
-  it('has no route without a row', () => {
+  it('has a row for each route', () => {
     expect(routesOf(closed).sort()).toEqual([...CONTROL_ROUTES].sort())
   })
 
   describe.each(keysOf(CONTROL))('%s', (route) => {
-    it.each(keysOf(CONTROL_CREDENTIALS))(`with %s is as the matrix says`, async (credential) => {
+    it.each(keysOf(CONTROL_CREDENTIALS))(`answers a request with %s as in the matrix`, async (credential) => {
       for (const shown of headers[credential]) {
         const { query = '', body } = REQUESTS[route]?.(projectId) ?? {}
         const keyId = route.includes(':keyId') ? (await newKey(projectId)).id : ''
@@ -253,12 +253,12 @@ describe('the admin side of a node', () => {
     }),
   }
 
-  it('has no route without a row', () => {
+  it('has a row for each route', () => {
     expect(routesOf(node).sort()).toEqual(keysOf(ADMIN).sort())
   })
 
   describe.each(keysOf(ADMIN))('%s', (route) => {
-    it.each(keysOf(ADMIN_CREDENTIALS))('with %s is as the matrix says', async (credential) => {
+    it.each(keysOf(ADMIN_CREDENTIALS))('answers a request with %s as in the matrix', async (credential) => {
       const [method, path] = route.split(' ')
       for (const headers of HEADERS[credential]) {
         const before = drained
@@ -293,12 +293,12 @@ describe('the routes for development', () => {
     network: { host: '10.0.0.7:4000', remoteAddress: '10.0.0.8' },
   }
 
-  it('has no route without a row', () => {
+  it('has a row for each route', () => {
     expect([...routes.routes].sort()).toEqual(keysOf(DEV).sort())
   })
 
   describe.each(keysOf(DEV))('%s', (route) => {
-    it.each(keysOf(DEV_CALLERS))('%s is as the matrix says', async (caller) => {
+    it.each(keysOf(DEV_CALLERS))('answers a request from %s as in the matrix', async (caller) => {
       const [method, path] = route.split(' ')
       const { host = 'localhost:4000', origin, remoteAddress = '127.0.0.1' } = FROM[caller]
       const status = await new Promise<number>((resolve) => {
@@ -316,8 +316,8 @@ describe('the routes for development', () => {
   })
 })
 
-/** How the server took what a client sent: `yes` once it has said `answer` (or a pong, for want of one), or how it refused. */
-async function taken(client: TestClient, message: ClientMessage, answer: ServerMessage['t'] | undefined) {
+/** Sends a message. Returns `yes` after the message `answer` (or after a pong, if there is none), or the refusal. */
+async function verdictOf(client: TestClient, message: ClientMessage, answer: ServerMessage['t'] | undefined) {
   const before = client.received.length
   let closed: { readonly code: number; readonly reason: string } | undefined
   void client.closed.then((end) => {
@@ -405,14 +405,14 @@ describe('a hello', () => {
     },
     'a resume token of a disabled project': async (test) => {
       const welcome = await away(test)
-      // The node has not heard of it: control says so when it is asked.
+      // The node has received no message about it, and asks control.
       test.control.disabled = true
       test.gateway.forgetKey('prj_one', 'key_a')
       return resumed(welcome)
     },
     'a resume token of a player whose tokens were revoked': async (test) => {
       const welcome = await away(test)
-      // The node has not heard of it, and reads it.
+      // The node has received no message about it, and reads the record.
       await test.record({ revoked_at: test.clock.now() })
       return resumed(welcome)
     },
@@ -427,7 +427,7 @@ describe('a hello', () => {
     'a token for another audience': { tokenAudience: 'game-eu' },
   }
 
-  /** A session in a room, whose client has gone. */
+  /** Returns the `welcome` of a disconnected session with a seat. */
   async function away(test: TestGateway) {
     const { client, welcome } = await test.join()
     await test.owner.lose(client)
@@ -443,11 +443,11 @@ describe('a hello', () => {
     resume: { session_id: sessionId, resume_token: resumeToken, rooms: [] },
   })
 
-  it.each(keysOf(HELLO))('with %s is as the matrix says', async (shown) => {
+  it.each(keysOf(HELLO))('with %s is answered as in the matrix', async (shown) => {
     const test = await TestGateway.start(OPTIONS[shown])
     try {
       const hello = await HELLOS[shown]!(test)
-      const answer = await taken(await test.open(), hello, 'welcome')
+      const answer = await verdictOf(await test.open(), hello, 'welcome')
       expect(answer).toEqual(HELLO[shown] === 'yes' ? 'yes' : { close: HELLO[shown] })
     } finally {
       await test.close()
@@ -464,7 +464,7 @@ describe('a message', () => {
   })
   afterAll(() => test.close())
 
-  /** A client in the state. */
+  /** Returns a client in the state. */
   const ENTER: Readonly<Record<State, () => Promise<TestClient>>> = {
     new: () => test.open(),
     outside: async () => (await test.hello()).client,
@@ -519,16 +519,16 @@ describe('a message', () => {
     find: async () => ({ message: { t: 'find', request_id: 7, code: 'K7QX2M' }, answer: 'found' }),
   }
 
-  it('of no kind is without a row', () => {
+  it('of each kind has a row', () => {
     expect(keysOf(MESSAGES).sort()).toEqual(Object.keys(CLIENT_MESSAGES).sort())
   })
 
   describe.each(keysOf(MESSAGES))('%s', (t) => {
-    it.each(keysOf(STATES))('of a client that is %s is as the matrix says', async (state) => {
+    it.each(keysOf(STATES))('of a client in the state %s is answered as in the matrix', async (state) => {
       const { message, answer } = await SAMPLES[t]()
       const client = await ENTER[state]()
       const forwarded = test.owner.of('message').length
-      const outcome = await taken(client, message, answer)
+      const outcome = await verdictOf(client, message, answer)
       expect(outcome).toEqual(MESSAGES[t][state])
       const passed = t === 'message' && outcome === 'yes'
       expect(test.owner.of('message').length - forwarded).toBe(passed ? 1 : 0)

@@ -3,11 +3,11 @@ import { CLOSE, type CloseName, type ErrorCode } from '../../shared/protocol/err
 import type { ClientMessage } from '../../shared/protocol/messages.ts'
 
 /**
- * Who may do what: one row for each route of control, each route of a node's admin side, and each message of the websocket. `npm run
- * docs` writes it into docs/security.md; authorisation.test.ts tries every cell, and fails for a route or message without a row.
+ * The authorisation matrix: one row for each route of control, each route of a node's admin side, and each message of the websocket. `npm
+ * run docs` writes it to docs/security.md. authorisation.test.ts tests each cell, and fails for a route or message without a row.
  */
 
-/** What a request is sent with. */
+/** Credentials of a request. */
 export const CONTROL_CREDENTIALS = {
   none: 'nothing',
   wrong: 'a wrong credential',
@@ -21,7 +21,7 @@ export const CONTROL_CREDENTIALS = {
 } as const
 
 export type ControlCredential = keyof typeof CONTROL_CREDENTIALS
-/** Let in, or the code it is refused with. */
+/** `yes`, or the code of the refusal. */
 type Answer = 'yes' | ProblemCode
 type ControlRow = Readonly<Record<ControlCredential, Answer>>
 
@@ -49,7 +49,7 @@ const OPERATORS: ControlRow = {
   open: 'yes',
 }
 
-/** Operators, and keys of the project with the scope. */
+/** Routes for operators, and for keys of the project with the scope. */
 const CALLERS: ControlRow = { ...OPERATORS, own_key: 'yes', scopeless_key: 'missing_scope' }
 
 const NODES: ControlRow = {
@@ -64,7 +64,7 @@ const NODES: ControlRow = {
   open: 'unauthenticated',
 }
 
-/** A route whose parameters decide who may call it has a row for each case. */
+/** Routes of control. A route whose parameters decide the permission has a row for each case. */
 export const CONTROL: Readonly<Record<string, ControlRow>> = {
   'POST /projects': OPERATORS,
   'GET /projects': OPERATORS,
@@ -104,7 +104,7 @@ export const CONTROL: Readonly<Record<string, ControlRow>> = {
   'GET /docs': EVERYONE,
 }
 
-/** The routes of `CONTROL`, each once. */
+/** Routes of `CONTROL`, without duplicates. */
 export const CONTROL_ROUTES: readonly string[] = [
   ...new Set(Object.keys(CONTROL).map((row) => row.replace(/\?.*/, ''))),
 ]
@@ -154,7 +154,7 @@ export const ADMIN: Readonly<Record<string, AdminRow>> = {
   'GET /internal/listings': INTERNAL,
 }
 
-/** Where a request of the routes for development comes from. */
+/** Origins of a request to the routes for development. */
 export const DEV_CALLERS = {
   program: 'of a program of this machine',
   page: 'of a page of this machine',
@@ -176,7 +176,7 @@ const THIS_MACHINE: DevRow = {
   network: 403,
 }
 
-/** The routes that only `roomful dev` and `npm run cluster` have. */
+/** Routes that only `roomful dev` and `npm run cluster` have. */
 export const DEV: Readonly<Record<string, DevRow>> = {
   'GET /dev/token': THIS_MACHINE,
   'GET /dev/rooms': THIS_MACHINE,
@@ -185,7 +185,7 @@ export const DEV: Readonly<Record<string, DevRow>> = {
   'POST /dev/drain': THIS_MACHINE,
 }
 
-/** What a hello shows. */
+/** Credentials of a hello. */
 export const HELLO: Readonly<Record<string, 'yes' | CloseName>> = {
   'a token': 'yes',
   'a token of the project’s own pair': 'yes',
@@ -216,7 +216,7 @@ export const HELLO: Readonly<Record<string, 'yes' | CloseName>> = {
   'a resume token of a banned player': 'banned',
 }
 
-/** Where a client stands when it sends a message. */
+/** State of a client when it sends a message. */
 export const STATES = {
   new: 'nothing said yet',
   outside: 'welcome, in no room',
@@ -238,7 +238,7 @@ const OVER = {
   taken_over: { close: 'session_taken_over' },
 } as const
 
-/** For what is about a room that the client must be in. */
+/** Messages about a room in which the client must have a seat. */
 const MEMBERS: MessageRow = {
   new: { close: 'protocol_error' },
   outside: { error: 'not_in_room' },
@@ -248,7 +248,7 @@ const MEMBERS: MessageRow = {
   ...OVER,
 }
 
-/** For what is about the session. */
+/** Messages about the session. */
 const SESSIONS: MessageRow = { ...MEMBERS, outside: 'yes', elsewhere: 'yes', denied: 'yes' }
 
 const ENDS = { close: 'normal' } as const
@@ -308,7 +308,7 @@ function helloTable(): string {
   return ['| a `hello` with | is let in |', '|---|---|', ...rows].join('\n')
 }
 
-/** The matrix as docs/security.md shows it. */
+/** Returns the tables of docs/security.md. */
 export const authorisationTables = (): string =>
   [
     '### The control API',

@@ -4,9 +4,9 @@ import { measure } from './measure.ts'
 import type { Figures } from './report.ts'
 import { SCENARIOS, type Scenario } from './scenarios.ts'
 
-/** Few clients for a second: that there are figures, not what they are. */
+/** A small load, because the tests check that the figures exist and not their values. */
 const tiny: Scenario = { ...SCENARIOS.find(({ name }) => name === 'arena')!, clients: 20, perRoom: 5 }
-const options = { seconds: 1, warmSeconds: 1, repeats: 0, built: false, tell: () => {} }
+const options = { seconds: 1, warmSeconds: 1, repeats: 0, built: false, report: () => {} }
 
 function expectFigures(figures: Figures): void {
   expect(figures.delivered).toBeGreaterThan(0)
@@ -16,10 +16,10 @@ function expectFigures(figures: Figures): void {
   expect(figures.bytes).toBeGreaterThan(8)
 }
 
-test('the same rooms on two nodes of one Redis are measured together, also when clients go where their rooms are', async () => {
+test('measure has all figures of rooms on two nodes with one Redis, with and without direct connections', async () => {
   const redis = await startRedis()
   onTestFinished(() => redis.close())
-  // What Redis itself costs is not asked here: it may run in a container, where its process cannot be seen.
+  // Not the pid of Redis, which may run in a container. The test does not check the cost of Redis.
   const on = { ...options, redis: { url: redis.url, pid: process.pid } }
   const figures = await measure('bare', { ...tiny, nodes: 2 }, on)
   expectFigures(figures)
@@ -30,7 +30,7 @@ test('the same rooms on two nodes of one Redis are measured together, also when 
   expect(direct.crossing).toBe(0)
 })
 
-test('rooms in a list, and clients that find them, are measured together', async () => {
+test('measure has the cost of listed rooms, and of the clients that find them', async () => {
   const lobby = { ...SCENARIOS.find(({ name }) => name === 'lobby')!, clients: 20 }
   const { cost, finding } = await measure('roomful', lobby, options)
   expect(cost).toBeGreaterThan(0)

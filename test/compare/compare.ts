@@ -2,6 +2,7 @@ import { mkdir, writeFile } from 'node:fs/promises'
 import { availableParallelism, cpus } from 'node:os'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
+import { option, quantity, readValues, type Texts, valid } from '../../loadtest/option-kinds.ts'
 import { packageVersion } from '../../shared/version.ts'
 import { DIALECTS, type ServerName } from './dialects.ts'
 import { measure, type Options } from './measure.ts'
@@ -9,68 +10,75 @@ import { installPeers, pin, startRedis } from './processes.ts'
 import { type Comparison, type Figures, line, markdown, rowOf, textTable } from './report.ts'
 import { needsRedis, SCENARIOS, type Scenario } from './scenarios.ts'
 
-/** `npm run compare`: the same load on this project and on other servers. Each server has one core, the generator has another. */
+/** `npm run compare`: the same load on this project and on other servers. The server has one core, and the generator has another. */
 
+const NAMES = SCENARIOS.map(({ name }) => name)
 const SERVERS = Object.keys(DIALECTS) as ServerName[]
-const HELP = `npm run compare -- [options] [scenario …]
 
-  --scenarios A,B  some of ${SCENARIOS.map(({ name }) => name).join(', ')}
-  --servers A,B    some of ${SERVERS.join(', ')}
-  --runs N         runs of each, in turn; the table has their medians (3)
-  --seconds N      length of the measured window (4)
-  --warm N         seconds of load before it, times the nodes, until the hot code is compiled (30)
-  --repeats N      most repetitions of a window in which others used the machine (5)
-  --out FOLDER     folder of results.json and tables.md (loadtest-report/compare)
-`
+const some = <T extends string>(known: readonly T[]) =>
+  option(
+    'A,B',
+    `some of ${known.join(', ')}`,
+    valid(
+      known.join(', '),
+      (text) => text.split(',') as T[],
+      (names) => names.every((name) => known.includes(name)),
+    ),
+    [...known],
+  )
+const whole = (meaning: string, given: number, least: number) => {
+  const isValid = (value: number): boolean => Number.isInteger(value) && value >= least
+  return option(
+    'N',
+    `${meaning} (${given})`,
+    quantity(`a whole number from ${least}`, { '': 1 }, isValid),
+    given,
+  )
+}
+const OPTIONS = {
+  scenarios: some(NAMES),
+  servers: some(SERVERS),
+  runs: whole('runs of each, in turn; the table has their medians', 3, 1),
+  seconds: whole('length of the measured window', 4, 1),
+  warm: whole('seconds of load before it, times the nodes, until the hot code is compiled', 30, 0),
+  repeats: whole('most repetitions of a window in which others used the machine', 5, 0),
+  out: option(
+    'FOLDER',
+    'folder of results.json and tables.md (loadtest-report/compare)',
+    String,
+    'loadtest-report/compare',
+  ),
+}
+const HELP = `npm run compare -- [options] [scenario …]\n\n${Object.entries(OPTIONS)
+  .map(([name, { placeholder, meaning }]) => `  ${`--${name} ${placeholder}`.padEnd(15)}  ${meaning}\n`)
+  .join('')}`
 const say = (line: string): void => void process.stdout.write(`${line}\n`)
 
-/** Ends the process: the command line is wrong. */
-const refuse = (error: unknown): never => {
+/** Reads the command line. `sources`: measures the sources instead of compiled code, without the installed Node. */
+function readOptions() {
+  const text = { type: 'string' } as const
+  const flag = { type: 'boolean', default: false } as const
+  const known = Object.fromEntries(Object.keys(OPTIONS).map((name) => [name, text]))
+  const options = { ...known, sources: flag, help: flag }
+  const {
+    values: { sources, help, ...given },
+    positionals,
+  } = parseArgs({ options, allowPositionals: true })
+  const scenarios = positionals.length > 0 ? { scenarios: positionals.join(',') } : {}
+  return { ...readValues(OPTIONS, { ...given, ...scenarios } as Texts), sources, help }
+}
+
+let values: ReturnType<typeof readOptions>
+try {
+  values = readOptions()
+} catch (error) {
   process.stderr.write(`${(error as Error).message}\n\n${HELP}`)
   process.exit(2)
 }
 
-function readOptions() {
-  const text = (given: string) => ({ type: 'string', default: given }) as const
-  const options = {
-    scenarios: text(SCENARIOS.map(({ name }) => name).join(',')),
-    servers: text(SERVERS.join(',')),
-    runs: text('3'),
-    seconds: text('4'),
-    warm: text('30'),
-    repeats: text('5'),
-    out: text('loadtest-report/compare'),
-    sources: { type: 'boolean', default: false },
-    help: { type: 'boolean', default: false },
-  } as const
-  try {
-    const { values: given, positionals } = parseArgs({ options, allowPositionals: true })
-    return positionals.length > 0 ? { ...given, scenarios: positionals.join(',') } : given
-  } catch (error) {
-    return refuse(error)
-  }
-}
-const values = readOptions()
-
-function wholeNumber(name: 'runs' | 'seconds' | 'warm' | 'repeats', least: number): number {
-  const value = Number(values[name])
-  return Number.isInteger(value) && value >= least
-    ? value
-    : refuse(new Error(`--${name} is ${values[name]}; use a whole number from ${least}`))
-}
-
-/** The entries of `known` that `asked` lists by name. */
-function chosen<T extends { readonly name: string }>(known: readonly T[], asked: string): T[] {
-  const names = known.map(({ name }) => name)
-  return asked.split(',').map((name) => {
-    const one = known.find((each) => each.name === name)
-    return one ?? refuse(new Error(`there is no ${name}; there are ${names.join(', ')}`))
-  })
-}
-
 /**
- * The rows of a table: the servers. A scenario that only this project has is measured with and without its subject; with several
- * nodes also on bare servers, which are the lower limit for nodes.
+ * Returns the rows of a table, which are the servers. For a scenario that only this project has, they are the scenario and the scenarios
+ * that it is compared with. With several nodes also bare servers, which are the lower limit for nodes.
  */
 function contenders(scenario: Scenario, servers: readonly ServerName[]) {
   const { against, nodes, kind } = scenario
@@ -89,48 +97,41 @@ function contenders(scenario: Scenario, servers: readonly ServerName[]) {
     )
 }
 
-/** Measures all in turn, so that a change of the machine affects all of them. */
+/** Measures all rows in turn, so that a change of the machine affects all of them. */
 async function compare(
   scenario: Scenario,
   servers: readonly ServerName[],
   runs: number,
-  options: Omit<Options, 'tell'>,
+  options: Omit<Options, 'report'>,
 ): Promise<Comparison> {
   const none = () => ({ measured: [] as Figures[], problems: [] as string[] })
   const all = contenders(scenario, servers).map((one) => ({ ...one, ...none() }))
   for (let i = 1; i <= runs; i++)
-    for (const { name, server, scenario: own, measured, problems } of all) {
-      const tell = (text: string): void => say(`${scenario.name} ${name} ${i}/${runs}: ${text}`)
+    for (const { name, server, scenario: measuredScenario, measured, problems } of all) {
+      const report = (text: string): void => say(`${scenario.name} ${name} ${i}/${runs}: ${text}`)
       try {
-        const figures = await measure(server, own, { ...options, tell })
+        const figures = await measure(server, measuredScenario, { ...options, report })
         measured.push(figures)
-        tell(line(figures))
+        report(line(figures))
       } catch (error) {
         problems.push((error as Error).message)
-        tell((error as Error).message)
+        report((error as Error).message)
       }
     }
   return { scenario, rows: all.map(({ name, measured, problems }) => rowOf(name, measured, problems)) }
 }
 
 async function run(): Promise<void> {
-  const scenarios = chosen(SCENARIOS, values.scenarios)
-  const named = SERVERS.map((name) => ({ name }))
-  const servers = chosen(named, values.servers).map(({ name }) => name)
-  const runs = wholeNumber('runs', 1)
-  const windows = {
-    seconds: wholeNumber('seconds', 1),
-    warmSeconds: wholeNumber('warm', 0),
-    repeats: wholeNumber('repeats', 0),
-  }
-  if (!values.sources) installPeers()
+  const { servers, runs, seconds, warm: warmSeconds, repeats, sources } = values
+  const scenarios = values.scenarios.map((name) => SCENARIOS.find((each) => each.name === name)!)
+  if (!sources) installPeers()
   pin(process.pid, availableParallelism() > 1 ? 1 : 0)
   const redis = scenarios.some(needsRedis) ? await startRedis() : undefined
-  const options = { ...windows, built: !values.sources, ...(redis && { redis }) }
+  const options = { seconds, warmSeconds, repeats, built: !sources, ...(redis && { redis }) }
   const comparisons: Comparison[] = []
   for (const scenario of scenarios) {
     if (needsRedis(scenario) && !redis) {
-      say(`${scenario.name} is left out: there is no redis-server (or valkey-server) in PATH`)
+      say(`${scenario.name} is skipped: put redis-server or valkey-server on PATH`)
       continue
     }
     const comparison = await compare(scenario, servers, runs, options)
@@ -141,10 +142,10 @@ async function run(): Promise<void> {
   say(`results.json and tables.md are in ${values.out}`)
 }
 
-/** Called after each scenario, so that an interrupted run leaves its measurements. */
+/** Writes the results. Called after each scenario, so that an interrupted run leaves its measurements. */
 async function write(comparisons: readonly Comparison[]): Promise<void> {
   await mkdir(values.out, { recursive: true })
-  // The cores of the machine. availableParallelism() is 1 here: this process is pinned.
+  // Not availableParallelism(), which is 1 here because this process is pinned.
   const machine = { cores: cpus().length, cpu: cpus()[0]?.model, roomful: packageVersion() }
   const results = { machine, options: values, comparisons }
   await writeFile(join(values.out, 'results.json'), `${JSON.stringify(results, undefined, 1)}\n`)

@@ -6,10 +6,10 @@ import { ReadingCodec } from '../../shared/protocol/codec.ts'
 import { SERVER_OPCODES } from '../../shared/protocol/messages.ts'
 import { MsgpackClientCodec } from '../../shared/protocol/msgpack-client-codec.ts'
 import { apply } from '../../shared/sync/delta.ts'
-import { type Dialect, dial, type Endpoint, type Joined } from './generator.ts'
+import { type Dialect, dial, type Endpoint, each, type Joined } from './generator.ts'
 import { type Listening, mapOf, place, somewhere } from './servers/served.ts'
 
-/** The wire format of each server: the bytes that its client library would send and look for. */
+/** The wire format of each server: the bytes that its client library sends and reads. */
 
 const JOIN_MS = 30_000
 
@@ -82,10 +82,10 @@ async function welcomed({ port, credentials }: Endpoint, client: number) {
   return { own, session, socket: socket.removeAllListeners('message') }
 }
 
-/** The server tells a client within this time that its room is at another node. */
+/** The server sends `move` within this time if the room is at another node. */
 const REROUTE_MS = 8_000
 
-/** Moves to the node of the room as the SDK does: resumes there, then ends this connection. Stays without a `move`. */
+/** Moves to the node of the room as the SDK does: resumes there, then closes this connection. Without a `move` stays here. */
 async function rerouted(
   here: Joined,
   own: MsgpackClientCodec,
@@ -110,9 +110,9 @@ async function rerouted(
   const socket = dial(port, '/', own.subprotocol)
   const resume = { session_id, resume_token, rooms: [{ room_id, member_id, epoch, seq, settled: 0 }] }
   socket.once('open', () => socket.send(there.encode({ t: 'hello', project_id, resume })))
-  const gone = await joined(socket, (bytes) => there.decode(bytes).t === 'welcome')
+  const moved = await joined(socket, (bytes) => there.decode(bytes).t === 'welcome')
   here.socket.terminate()
-  return { ...gone, port }
+  return { ...moved, port }
 }
 
 const roomful: Dialect = {
@@ -175,31 +175,23 @@ const roomful: Dialect = {
   },
 }
 
-/** Reserves a seat in a room, which Colyseus does over HTTP before the websocket. */
-async function reserveSeat(
-  port: number,
-  options: object,
-  name = 'arena',
-): Promise<Record<'processId' | 'roomId' | 'sessionId', string>> {
+/** Message codes of Colyseus' `Protocol`. */
+const COLYSEUS = { join: 10, data: 13, state: 14, patch: 15 }
+
+/** A message of a type, as Colyseus' client library encodes it. */
+const colyseusMessage = (type: string, data: object): Buffer =>
+  Buffer.concat([Buffer.from([COLYSEUS.data, 0xa0 | type.length]), Buffer.from(type), encode(data)])
+
+/** Reserves a seat over HTTP and takes it. Resolves with the first message of the code `until`. */
+async function colyseusJoin(port: number, options: object, until: number, name = 'arena'): Promise<Joined> {
   const response = await fetch(`http://127.0.0.1:${port}/matchmake/joinOrCreate/${name}`, {
     method: 'POST',
     headers: { 'content-type': 'application/json' },
     body: JSON.stringify(options),
   })
-  if (response.ok) return response.json()
-  throw new Error(`a seat was refused with HTTP ${response.status}: ${await response.text()}`)
-}
-
-/** Message codes of Colyseus' `Protocol`. */
-const COLYSEUS = { join: 10, data: 13, state: 14, patch: 15 }
-
-/** A message of a type, as its client library writes it. */
-const colyseusMessage = (type: string, data: object): Buffer =>
-  Buffer.concat([Buffer.from([COLYSEUS.data, 0xa0 | type.length]), Buffer.from(type), encode(data)])
-
-/** Reserves a seat and takes it. Resolves with the first message of this code. */
-async function colyseusJoin(port: number, options: object, until: number, name?: string): Promise<Joined> {
-  const { processId, roomId, sessionId } = await reserveSeat(port, options, name)
+  if (!response.ok)
+    throw new Error(`a seat was refused with HTTP ${response.status}: ${await response.text()}`)
+  const { processId, roomId, sessionId } = await response.json()
   const socket = dial(port, `/${processId}/${roomId}?sessionId=${sessionId}`)
   return joined(socket, ([code]) => {
     if (code === COLYSEUS.join) socket.send(Buffer.from([COLYSEUS.join]))
@@ -236,7 +228,7 @@ const colyseus: Dialect = {
   },
 }
 
-/** Whether a message is an event: `42` is the prefix of Engine.IO's message and Socket.IO's event. */
+/** True for an event: `4` is the code of an Engine.IO message, and `2` of a Socket.IO event. */
 const isEvent = (bytes: Buffer): boolean => bytes[0] === 0x34 && bytes[1] === 0x32
 
 const socketio: Dialect = {
@@ -268,7 +260,7 @@ const socketio: Dialect = {
 export const DIALECTS = { roomful, bare, colyseus, socketio } satisfies Record<string, Dialect>
 export type ServerName = keyof typeof DIALECTS
 
-/** The endpoints of a server. For roomful it also issues a token for each client, each with another player. */
+/** Returns the endpoints of a server. For roomful, also issues a token of a different player for each client. */
 export async function endpointsOf(
   listening: readonly Listening[],
   clients: number,
@@ -278,11 +270,9 @@ export async function endpointsOf(
   const controlUrl = listening[0]?.controlUrl
   if (controlUrl !== undefined) {
     const issuer = new ControlIssuer({ controlUrl, controlToken: undefined })
-    while (credentials.length < clients) {
-      const batch = Array.from({ length: Math.min(100, clients - credentials.length) })
-      const first = credentials.length
-      credentials.push(...(await Promise.all(batch.map((_, i) => issuer.issue(`player-${first + i}`)))))
-    }
+    await each([...Array(clients).keys()], 100, async (i) => {
+      credentials[i] = await issuer.issue(`player-${i}`)
+    })
   }
-  return listening.map((each) => ({ ...each, credentials, direct }))
+  return listening.map((addresses) => ({ ...addresses, credentials, direct }))
 }

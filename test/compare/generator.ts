@@ -5,19 +5,19 @@ import type { Credentials } from '../../loadtest/issuer.ts'
 import type { Scenario } from './scenarios.ts'
 import { type Listening, mapOf } from './servers/served.ts'
 
-/** The load generator. It decodes no updates: clients that measure round trips search for the bytes of one number. */
+/** The load generator. It does not decode updates: clients that measure round trips search for the bytes of one number. */
 
-/** Number of clients that connect at once. A client that waits to be rerouted is idle for most of that time. */
+/** Number of clients that connect at the same time. More with direct nodes, where a client mostly waits for its `move`. */
 const CONNECTING = { known: 128, rerouted: 500 }
 const CONNECT_MS = 15_000
 /** One of this many clients measures round trips. */
 const SAMPLED = 20
-/** A client with a longer round trip than this at the end of a window counts with the time so far. */
+/** A round trip that is open at the end of a window, for longer than this, counts with its time so far. */
 const OVERDUE_MS = 200
-/** Measured clients send integers from the first to the second as x. All encodings tell them apart from most coordinates. */
+/** Range of x in the moves of measured clients. In all encodings these integers differ from most coordinates. */
 const MARKS = [256, 999] as const
 
-/** What a client needs to connect. */
+/** Address of a node, with the credentials of all clients. */
 export interface Endpoint extends Listening {
   /** For roomful: a token for each client. */
   readonly credentials: readonly Credentials[]
@@ -25,25 +25,26 @@ export interface Endpoint extends Listening {
   readonly direct: boolean
 }
 
+/** Wire format of one server. */
 export interface Dialect {
-  /** The endpoint of a room's node, where the client knows it. */
+  /** Returns the endpoint of a room's node, if a client knows it. */
   endpoint?(endpoints: readonly Endpoint[], room: number): Endpoint | undefined
   /** Connects client number `client` and joins a room. Resolves when it has the room's state. */
   join(endpoint: Endpoint, client: number, room: string): Promise<Joined>
-  /** Watches the list of the rooms of a map. Absent: the server has no lists. */
+  /** Watches the list of rooms of a map. Absent: the server has no lists. */
   watch?(endpoint: Endpoint, client: number, map: string): Promise<Joined>
-  /** Does what a client has done before it looks for a room. The returned function finds a room of a map with a free seat, and joins it. */
+  /** Prepares a client. The returned function finds a room of a map with a free seat, and joins it. */
   finder?(endpoint: Endpoint, client: number, map: string): Promise<() => Promise<Joined>>
-  /** Encodes a move, to a given x where there is one. `ref`: the server acknowledges it. */
+  /** Encodes a move to `x`, by default to a random place. With `ref` the server acknowledges it. */
   move(room: string, x?: number, ref?: number): Uint8Array | string
   /** Encodes an input that changes nothing. */
   nudge(room: string): Uint8Array | string
-  /** The bytes of an x from 256 to 999 in an update. */
+  /** Returns the bytes of an x from 256 to 999 in an update. */
   mark(x: number): Buffer
   isUpdate(bytes: Buffer): boolean
   /** Answers a ping of the protocol. */
   answer?(socket: WebSocket, bytes: Buffer): void
-  /** The state of a client that has received these messages and no others. */
+  /** Returns the state of a client that has received these messages. */
   state(messages: readonly Buffer[]): unknown
 }
 
@@ -51,11 +52,11 @@ export interface Dialect {
 export interface Joined {
   readonly socket: WebSocket
   readonly messages: Buffer[]
-  /** The port of its node, if that is not the one it connected to first. */
+  /** Port of its node, if the client has moved to another node. */
   readonly port?: number
 }
 
-/** A websocket that is not yet open. Attach listeners before you await anything: messages may come with the upgrade. */
+/** Returns a websocket that is not open yet. Attach listeners before you await anything, because messages may arrive with the upgrade. */
 export const dial = (port: number, path: string, subprotocol?: string): WebSocket =>
   new WebSocket(`ws://127.0.0.1:${port}${path}`, subprotocol, {
     perMessageDeflate: false,
@@ -63,7 +64,7 @@ export const dial = (port: number, path: string, subprotocol?: string): WebSocke
     handshakeTimeout: CONNECT_MS,
   })
 
-/** One client in a room. */
+/** A client in a room. */
 interface Client {
   readonly socket: WebSocket
   readonly room: number
@@ -74,7 +75,7 @@ interface Client {
   readonly recorded: Buffer[] | undefined
   updates: number
   sent: number
-  /** Measures round trips: the x that was sent last, and when, until it has come back. */
+  /** State of a round trip: the last x, and the time at which it was sent. Undefined time: the x has come back. */
   sample: { x: number; bytes: Buffer; since: number | undefined } | undefined
 }
 
@@ -87,22 +88,26 @@ export interface Received {
   /** Payload of all messages. */
   readonly bytes: number
   readonly inputs: number
-  /** From an input to the update that shows it, milliseconds. */
+  /** Times from an input to the update that shows it, milliseconds. */
   readonly roundTrips: readonly number[]
-  /** Utilisation of the generator's event loop, 0 to 1. */
+  /** Utilization of the generator's event loop, 0 to 1. */
   readonly busy: number
 }
 
 type Sending = Pick<Scenario, 'inputs' | 'nudges' | 'reliable'>
 const anyOf = <T>(all: readonly T[]): T => all[Math.floor(Math.random() * all.length)]!
 
-/** Calls `work` with each item, with so many calls at once. */
-async function each<T>(items: readonly T[], atOnce: number, work: (item: T) => Promise<void>): Promise<void> {
+/** Calls `work` with each item, with at most `concurrency` calls at the same time. */
+export async function each<T>(
+  items: readonly T[],
+  concurrency: number,
+  work: (item: T) => Promise<void>,
+): Promise<void> {
   const waiting = [...items]
   const next = async (): Promise<void> => {
     for (let item = waiting.shift(); item !== undefined; item = waiting.shift()) await work(item)
   }
-  await Promise.all(Array.from({ length: atOnce }, next))
+  await Promise.all(Array.from({ length: concurrency }, next))
 }
 
 /** The clients of one server. */
@@ -129,22 +134,19 @@ export class Clients {
   }
 
   /**
-   * Connects clients until there are `count`, in rooms of `perRoom`. The first `recorded` keep all messages. The first client of a
-   * room takes the endpoints in turn, so that each node opens as many rooms; the others take any. Resolves when all have joined.
+   * Connects `count` clients, in rooms of `perRoom`. The first `recorded` clients keep all messages. The first clients of the rooms use the
+   * endpoints in turn, so that each node opens as many rooms. All others use a random one. Resolves when all have joined.
    */
   async join(count: number, perRoom: number, recorded = 0): Promise<void> {
-    const numbers = Array.from({ length: count }, (_, number) => number).slice(this.#clients.length)
+    const numbers = [...Array(count).keys()]
     const isFirst = (number: number): boolean => number % perRoom === 0
     const direct = this.#endpoints.some((endpoint) => endpoint.direct)
-    const atOnce = CONNECTING[direct ? 'rerouted' : 'known']
-    const join = (number: number) => this.#join(number, perRoom, number < recorded)
-    await each(numbers.filter(isFirst), atOnce, join)
-    await each(
-      numbers.filter((number) => !isFirst(number)),
-      atOnce,
-      join,
-    )
-    // The order of sending: the members of a room are spread over time, so that every flush has a change.
+    const concurrency = CONNECTING[direct ? 'rerouted' : 'known']
+    for (const first of [true, false]) {
+      const some = numbers.filter((number) => isFirst(number) === first)
+      await each(some, concurrency, (number) => this.#join(number, perRoom, number < recorded))
+    }
+    // The members of a room send at different times, so that every flush has a change.
     this.#clients.sort((a, b) => a.seat - b.seat || a.room - b.room)
   }
 
@@ -185,7 +187,7 @@ export class Clients {
     sample.since = undefined
   }
 
-  /** So many clients watch lists from now on. */
+  /** Starts `count` clients that watch lists. */
   async watch(count: number): Promise<void> {
     const numbers = this.#others(count)
     const [endpoint] = this.#endpoints
@@ -193,28 +195,28 @@ export class Clients {
     this.#extra.push(...(await Promise.all(numbers.map((n) => watch(endpoint!, n, mapOf(n))))))
   }
 
-  /** So many clients get ready. The returned function: each finds a room and joins it, some of them at once. */
-  async finders(count: number, atOnce: number): Promise<() => Promise<void>> {
+  /** Prepares `count` clients. The returned function lets each find and join a room, `concurrency` of them at the same time. */
+  async finders(count: number, concurrency: number): Promise<() => Promise<void>> {
     const [endpoint] = this.#endpoints
     const finder = this.#dialect.finder!
     const ready: (() => Promise<Joined>)[] = []
-    await each(this.#others(count), atOnce, async (n) => {
+    await each(this.#others(count), concurrency, async (n) => {
       ready.push(await finder(endpoint!, n, mapOf(n)))
     })
     return () =>
-      each(ready, atOnce, async (find) => {
+      each(ready, concurrency, async (find) => {
         this.#extra.push(await find())
       })
   }
 
-  /** Numbers for clients that have none yet. */
+  /** Returns unused numbers for clients. */
   #others(count: number): number[] {
     const first = this.#clients.length + this.#numbered
     this.#numbered += count
     return Array.from({ length: count }, (_, i) => first + i)
   }
 
-  /** Plays for so many seconds. Each client sends at its rate by absolute deadlines. */
+  /** Plays for `seconds`. Each client sends at its rate by absolute deadlines. */
   async play(seconds: number, sending: Sending): Promise<Received> {
     const start = performance.now()
     const load = performance.eventLoopUtilization()
@@ -256,21 +258,21 @@ export class Clients {
     socket.send(nudges ? this.#dialect.nudge(room) : this.#dialect.move(room, sample?.x, ref))
   }
 
-  /** The share of clients at another node than their room's. `owned`: the room ids of each endpoint. */
+  /** Returns the share of clients that are not at the node of their room. `owned`: room ids of each endpoint. */
   elsewhere(owned: readonly (readonly string[])[]): number {
     const isElsewhere = ({ room, endpoint }: Client): boolean =>
       !owned[endpoint]!.some((id) => id.endsWith(`:r${room}`))
     return this.#clients.filter(isElsewhere).length / this.#clients.length
   }
 
-  /** The first `count` clients stop reading, or continue. They are recorded. */
+  /** Stops the first `count` recorded clients from reading, or lets them continue. */
   stall(count: number, stalled: boolean): void {
     for (const { socket } of this.#recorded().slice(0, count))
       if (stalled) socket.pause()
       else socket.resume()
   }
 
-  /** The states of the recorded clients. */
+  /** Returns the states of the recorded clients. */
   states(): Promise<unknown[]> {
     return Promise.all(this.#recorded().map(({ recorded = [] }) => this.#dialect.state(recorded)))
   }

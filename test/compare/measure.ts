@@ -13,10 +13,10 @@ import { FLUSHES_PER_SECOND } from './servers/served.ts'
 
 /** With thousands of clients the hot code is compiled after this time. */
 const CAPACITY_WARM_SECONDS = 5
-/** What a server must keep to carry a number of clients. */
+/** Goals that a server must meet to carry a number of clients. */
 const CARRIED = { delivered: 0.97, p99: 150 }
 /** Time until joins, or clients that read again, no longer affect the measurement. */
-const SETTLED_SECONDS = 5
+const CALM_SECONDS = 5
 /** Number of clients that stop reading, and for how long. */
 const STALLED = 4
 const STALL_SECONDS = 10
@@ -24,91 +24,70 @@ const STALL_SECONDS = 10
 const WITNESSES = 2
 /** Time for the last updates to arrive after the rooms stop moving. */
 const LAST_SECONDS = 3
-/** For each room in a list: the share of clients that watch the list, and of those that look for a room. */
+/** Watching and searching clients, as a share of the listed rooms. */
 const WATCHERS = 0.02
 const FINDERS = 0.5
-/** Number of clients that look for a room at once. */
+/** Number of clients that search at the same time. */
 const FINDING = 16
 /** Nodes regard each other as busy for some time after their start. Before that, rooms would open elsewhere. */
 const CALM_MS = 3000
 
 export interface Options {
   readonly seconds: number
-  /** Seconds of load before the window, for each process. A small load costs a third less after half a minute, when all its code is compiled. */
+  /** Seconds of load before the window, for each process. After half a minute, when all code is compiled, a small load costs a third less. */
   readonly warmSeconds: number
   /** Most repetitions of a window in which others used the machine. */
   readonly repeats: number
   /** Runs compiled code on the Node that `npm run compare` installs; otherwise the sources on this Node. */
   readonly built: boolean
   readonly redis?: Redis
-  readonly tell: (line: string) => void
+  readonly report: (line: string) => void
 }
 
-/** Runs `use` with a new server and clients that can connect to it. */
-async function withServer<T>(
+/** One kind of measurement, with a new server and clients that can connect to it. */
+type Measure = (server: Server, clients: Clients, scenario: Scenario, options: Options) => Promise<Figures>
+
+/** Measures a scenario once. */
+export const measure = (name: ServerName, scenario: Scenario, options: Options): Promise<Figures> =>
+  scenario.kind === 'capacity'
+    ? capacity(name, scenario, options)
+    : withServer(name, scenario, options, { play, joins, lobby, stalled }[scenario.kind])
+
+async function withServer(
   name: ServerName,
   scenario: Scenario,
-  { built, redis }: Options,
-  use: (server: Server, clients: Clients) => Promise<T>,
-): Promise<T> {
-  const {
-    tick,
-    entities,
-    nudges,
-    journal,
-    listed = false,
-    clients,
-    kind,
-    nodes: processes = 1,
-    direct = false,
-  } = scenario
-  const redisUrl = needsRedis(scenario) ? redis?.url : undefined
-  const settings = {
-    tick,
-    entities,
-    nudges,
-    journal,
-    listed,
-    built,
-    ...(redisUrl !== undefined && { redisUrl }),
-  }
+  options: Options,
+  use: Measure,
+): Promise<Figures> {
+  const { clients, kind, nodes: processes = 1, direct = false, against: _, ...others } = scenario
+  const redisUrl = needsRedis(scenario) ? options.redis?.url : undefined
+  const settings = { ...others, built: options.built, ...(redisUrl !== undefined && { redisUrl }) }
   const count = kind === 'lobby' ? clients + shareOf(clients, WATCHERS) + shareOf(clients, FINDERS) : clients
   const server = await startServer(name, { count: processes, direct }, settings)
   let all: Clients | undefined
   try {
     all = new Clients(DIALECTS[name], await endpointsOf(server.listening, count, direct))
     if (processes > 1) await sleep(CALM_MS)
-    return await use(server, all)
+    return await use(server, all, scenario, options)
   } finally {
     all?.end()
     await server.stop()
   }
 }
 
-/** Measures a scenario once. */
-export function measure(name: ServerName, scenario: Scenario, options: Options): Promise<Figures> {
-  const { kind, clients: count, perRoom } = scenario
-  if (kind === 'capacity') return capacity(name, scenario, options)
-  return withServer(name, scenario, options, async (server, clients) => {
-    if (kind === 'joins') return joins(server, clients, scenario)
-    if (kind === 'lobby') return lobby(server, clients, scenario, options)
-    if (kind === 'stalled') return stalled(server, clients, scenario)
-    const empty = await server.sample('collect')
-    await clients.join(count, perRoom)
-    const figures = await quietWindow(server, clients, scenario, options)
-    const { rssBytes } = await server.sample('collect')
-    return { ...figures, rss: (rssBytes - empty.rssBytes) / 1024 / count }
-  })
+/** Measures a window of load, and the memory of the server for each client. */
+const play: Measure = async (server, clients, scenario, options) => {
+  const empty = await server.sample('collect')
+  await clients.join(scenario.clients, scenario.perRoom)
+  const figures = await quietWindow(server, clients, scenario, options)
+  const { rssBytes } = await server.sample('collect')
+  return { ...figures, rss: (rssBytes - empty.rssBytes) / 1024 / scenario.clients }
 }
 
-/** A window, repeated while others use the machine. */
-async function quietWindow(
-  server: Server,
-  clients: Clients,
-  scenario: Scenario,
-  { seconds, warmSeconds, repeats, redis: given, tell }: Options,
-): Promise<Figures> {
-  const redis = needsRedis(scenario) ? given : undefined
+/** Measures a window of load. Repeats it while other processes use the machine. */
+const quietWindow: Measure = async (server, clients, scenario, options) => {
+  const { seconds, warmSeconds, repeats, report } = options
+  const redis = needsRedis(scenario) ? options.redis : undefined
   await clients.play(warmSeconds * server.pids.length, scenario)
   const sample = () => Promise.all([server.sample(), redis && sampleRedis(redis)])
   for (let left = repeats; ; left--) {
@@ -127,36 +106,35 @@ async function quietWindow(
         }),
     }
     if (clients.lost.length > 0)
-      tell(`${clients.lost.length} clients lost their connection: ${clients.lost[0]}`)
+      report(`${clients.lost.length} clients lost their connection: ${clients.lost[0]}`)
     if (!isDisturbed(figures) || left <= 0) return figures
-    tell(`others used ${Math.round(100 * (figures.others ?? 0))}% of the machine: again`)
+    report(`others used ${Math.round(100 * (figures.others ?? 0))}% of the machine: again`)
   }
 }
 
-/** All clients join at the same time. */
-async function joins(
-  server: Server,
-  clients: Clients,
-  { clients: count, perRoom }: Scenario,
-): Promise<Figures> {
+/** Runs `work`. Returns the CPU time of the server for each of `count` units, in µs, and the use of the machine by other processes. */
+async function costOf(server: Server, count: number, work: () => Promise<void>) {
   const others = watchOthers([process.pid, ...server.pids])
   const before = await server.sample()
-  const [start, load] = [performance.now(), performance.eventLoopUtilization()]
-  await clients.join(count, perRoom)
-  const seconds = (performance.now() - start) / 1_000
-  const busy = performance.eventLoopUtilization(load).utilization
+  await work()
   const after = await server.sample()
-  const cost = (after.cpuUs - before.cpuUs) / count
-  return { cost, joinsPerSecond: count / seconds, busy, others: others() }
+  return { cost: (after.cpuUs - before.cpuUs) / count, others: others() }
 }
 
-/** Rooms whose rows change while clients watch them. Then the rows rest, and other clients find rooms. */
-async function lobby(
-  server: Server,
-  clients: Clients,
-  scenario: Scenario,
-  options: Options,
-): Promise<Figures> {
+/** Lets all clients join at the same time. */
+const joins: Measure = async (server, clients, { clients: count, perRoom }) => {
+  let joining = { joinsPerSecond: 0, busy: 0 }
+  const cost = await costOf(server, count, async () => {
+    const [start, load] = [performance.now(), performance.eventLoopUtilization()]
+    await clients.join(count, perRoom)
+    const joinsPerSecond = (1_000 * count) / (performance.now() - start)
+    joining = { joinsPerSecond, busy: performance.eventLoopUtilization(load).utilization }
+  })
+  return { ...cost, ...joining }
+}
+
+/** Measures rooms whose rows change while clients watch them. Then the rows rest, and other clients find rooms. */
+const lobby: Measure = async (server, clients, scenario, options) => {
   const finders = shareOf(scenario.clients, FINDERS)
   await clients.join(scenario.clients, scenario.perRoom)
   await clients.watch(shareOf(scenario.clients, WATCHERS))
@@ -164,31 +142,23 @@ async function lobby(
   await server.sample('freeze')
   const find = await clients.finders(finders, FINDING)
   await sleep(CALM_MS)
-  const others = watchOthers([process.pid, ...server.pids])
-  const before = await server.sample()
-  await find()
-  const after = await server.sample()
-  const finding = (after.cpuUs - before.cpuUs) / finders
-  return { ...figures, finding, others: Math.max(figures.others ?? 0, others()) }
+  const { cost: finding, others } = await costOf(server, finders, find)
+  return { ...figures, finding, others: Math.max(figures.others ?? 0, others) }
 }
 
 const shareOf = (count: number, share: number): number => Math.ceil(count * share)
 
-/** Some clients stop reading: how much memory the server holds for each, and whether their state is correct in the end. */
-async function stalled(
-  server: Server,
-  clients: Clients,
-  { clients: count, perRoom }: Scenario,
-): Promise<Figures> {
+/** Some clients stop reading. Measures the memory that the server holds for each, and whether their state is correct in the end. */
+const stalled: Measure = async (server, clients, { clients: count, perRoom }) => {
   const watch = (seconds: number) => clients.play(seconds, { inputs: 0, nudges: false, reliable: false })
   await clients.join(count, perRoom, STALLED + WITNESSES)
-  await watch(SETTLED_SECONDS)
+  await watch(CALM_SECONDS)
   const before = await server.sample('collect')
   clients.stall(STALLED, true)
   await watch(STALL_SECONDS)
   const after = await server.sample('collect')
   clients.stall(STALLED, false)
-  await watch(SETTLED_SECONDS)
+  await watch(CALM_SECONDS)
   await server.sample('freeze')
   await watch(LAST_SECONDS)
   const all = await clients.states()
@@ -202,21 +172,20 @@ async function stalled(
 async function capacity(name: ServerName, scenario: Scenario, options: Options): Promise<Figures> {
   const { perRoom } = scenario
   const warmSeconds = Math.min(options.warmSeconds, CAPACITY_WARM_SECONDS)
-  const play = async (count: number): Promise<Figures> => {
+  const playWith = async (count: number): Promise<Figures> => {
     const sized = { ...scenario, clients: count }
-    const figures = await withServer(name, sized, options, async (server, clients) => {
-      await clients.join(count, perRoom)
-      return quietWindow(server, clients, sized, { ...options, warmSeconds })
-    }).catch((error: Error): Figures => {
-      options.tell(error.message)
-      return { delivered: 0 }
-    })
+    const figures = await withServer(name, sized, { ...options, warmSeconds }, play).catch(
+      (error: Error): Figures => {
+        options.report(error.message)
+        return { delivered: 0 }
+      },
+    )
     const { delivered = 0, p99 = Number.NaN } = figures
-    options.tell(`${count} clients: ${Math.round(100 * delivered)}% delivered, p99 ${Math.round(p99)} ms`)
+    options.report(`${count} clients: ${Math.round(100 * delivered)}% delivered, p99 ${Math.round(p99)} ms`)
     return figures
   }
   const passes = async (count: number): Promise<boolean> => {
-    const { delivered = 0, p99 = Number.NaN } = await play(count)
+    const { delivered = 0, p99 = Number.NaN } = await playWith(count)
     return delivered >= CARRIED.delivered && p99 < CARRIED.p99
   }
   // A second attempt: a short disturbance of the machine must not halve the result.
@@ -228,7 +197,7 @@ async function capacity(name: ServerName, scenario: Scenario, options: Options):
     if (await carries(middle)) low = middle
     else high = middle
   }
-  const { cost: _cost, bytes: _bytes, ...twice } = await play(2 * low)
+  const { cost: _cost, bytes: _bytes, rss: _rss, ...twice } = await playWith(2 * low)
   return { ...twice, clients: low }
 }
 

@@ -1,22 +1,19 @@
-import { fork, spawn, spawnSync } from 'node:child_process'
+import { fork, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync, readFileSync, rmSync } from 'node:fs'
-import { mkdtemp } from 'node:fs/promises'
-import { availableParallelism, tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { existsSync, readFileSync } from 'node:fs'
+import { availableParallelism } from 'node:os'
 import { fileURLToPath } from 'node:url'
 import { Redis as IoRedis } from 'ioredis'
-import { findProgram } from '../../deploy/local/machine.ts'
-import { freePort } from '../support/redis-server.ts'
+import { findRedisProgram, freePort, startRedisWith } from '../support/redis-server.ts'
 import type { ServerName } from './dialects.ts'
 import type { Listening, Question, Sample, Settings } from './servers/served.ts'
 
 /** The measured processes, each pinned to its core. */
 
 const FOLDER = fileURLToPath(new URL('.', import.meta.url))
-/** The Node of the `node` package, for all servers: Colyseus needs it. */
+/** Node 22 of the package `node`, which all servers use because Colyseus needs it. */
 const NODE_22 = `${FOLDER}node_modules/node/bin/node`
-/** Pins a process with all its threads to a core, where that is possible (Linux with util-linux). */
+/** Pins a process with all its threads to a core. Does nothing without `taskset` (Linux with util-linux). */
 export function pin(pid: number, core: number): void {
   spawnSync('taskset', ['-a', '-c', '-p', String(core), String(pid)])
 }
@@ -38,11 +35,11 @@ export interface Server {
 
 /** Totals of all processes of a server. */
 export interface Total extends Omit<Sample, 'rooms'> {
-  /** The rooms of each process. */
+  /** Rooms of each process. */
   readonly rooms: readonly Sample['rooms'][]
 }
 
-/** Starts `count` processes on core 0. `direct`: each has a port of its own for the address that it sends to clients. */
+/** Starts `count` processes on core 0. `direct`: each has a separate port for the address that it sends to clients. */
 export async function startServer(
   name: ServerName,
   { count, direct }: { count: number; direct: boolean },
@@ -102,41 +99,33 @@ export interface Redis {
   readonly pid: number
 }
 
-/** CPU time and commands of a Redis since its start. Waits until it listens. */
-export async function sampleRedis({ url, pid }: Redis): Promise<{ cpuSeconds: number; commands: number }> {
-  const client = new IoRedis(url, { retryStrategy: () => 50, maxRetriesPerRequest: null })
-  client.on('error', () => undefined)
+/** Returns a figure of Redis' INFO. */
+async function infoOf(url: string, name: string): Promise<number> {
+  const client = new IoRedis(url)
   try {
-    const [, commands] = /total_commands_processed:(\d+)/.exec(await client.info('stats')) ?? []
-    return { cpuSeconds: cpuSeconds(pid), commands: Number(commands) }
+    const [, value] = new RegExp(`^${name}:(\\d+)`, 'm').exec(await client.info()) ?? []
+    return Number(value)
   } finally {
     client.disconnect()
   }
 }
 
-/**
- * Starts a Redis on the generator's core, with the settings of docs/operations.md and its files in a temporary folder. It ends
- * with this process. Undefined: none is installed.
- */
+/** CPU time and commands of a Redis since its start. */
+export const sampleRedis = async ({ url, pid }: Redis) => ({
+  commands: await infoOf(url, 'total_commands_processed'),
+  cpuSeconds: cpuSeconds(pid),
+})
+
+/** Starts a Redis on the generator's core, with the settings of docs/operations.md. It ends with this process. Undefined: none is installed. */
 export async function startRedis(): Promise<Redis | undefined> {
-  const program = findProgram(['redis-server', 'valkey-server'], process.env.PATH)
-  if (program === undefined) return undefined
-  const folder = await mkdtemp(join(tmpdir(), 'roomful-compare-'))
-  const port = await freePort()
-  const words = `--port ${port} --bind 127.0.0.1 --appendonly yes --maxmemory-policy noeviction`.split(' ')
-  const child = spawn(program, [...words, '--save', '', '--dir', folder], { stdio: 'ignore' })
-  // Also runs when the comparison is interrupted.
-  process.once('exit', () => {
-    child.kill('SIGKILL')
-    rmSync(folder, { recursive: true, force: true })
-  })
-  pin(child.pid!, 1)
-  const redis = { url: `redis://127.0.0.1:${port}`, pid: child.pid! }
-  await sampleRedis(redis)
-  return redis
+  if (!findRedisProgram()) return undefined
+  const { url } = await startRedisWith({ settings: { appendonly: 'yes' } })
+  const pid = await infoOf(url, 'process_id')
+  pin(pid, 1)
+  return { url, pid }
 }
 
-/** CPU use from Linux' /proc, which counts in hundredths of a second. Without /proc every figure is 0. */
+/** /proc of Linux counts CPU time in hundredths of a second. Without /proc all figures are 0. */
 const TICK_SECONDS = 0.01
 
 function read(path: string): string {
@@ -147,22 +136,22 @@ function read(path: string): string {
   }
 }
 
-/** CPU time of a process with all its threads, in seconds. */
+/** Returns the CPU time of a process with all its threads, in seconds. */
 export function cpuSeconds(pid: number): number {
-  // utime and stime are fields 14 and 15. The name before them may hold anything, but ends with the last bracket.
+  // utime and stime are fields 14 and 15. The name in field 2 may contain spaces, but it ends with the last bracket.
   const fields = read(`/proc/${pid}/stat`)
     .replace(/^.*\) /s, '')
     .split(' ')
   return (Number(fields[11] ?? 0) + Number(fields[12] ?? 0)) * TICK_SECONDS
 }
 
-/** CPU time of all processes, without interrupts: those of the network are mostly our own. */
+/** Returns the CPU time of all processes without interrupts, because this load causes most network interrupts. */
 function allCpuSeconds(): number {
   const [, user = 0, nice = 0, system = 0] = read('/proc/stat').split(/\s+/, 4).map(Number)
   return (user + nice + system) * TICK_SECONDS
 }
 
-/** Starts watching. The returned function gives the share of all cores that other processes have used since. */
+/** Starts to measure. The returned function returns the share of all cores that processes other than `pids` have used since. */
 export function watchOthers(pids: readonly number[]): () => number {
   const used = (): number => allCpuSeconds() - pids.reduce((sum, pid) => sum + cpuSeconds(pid), 0)
   const [start, before] = [performance.now(), used()]

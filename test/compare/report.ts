@@ -1,7 +1,7 @@
 import { alignedRows, count, digits, NONE, percent, quantile } from '../../loadtest/text.ts'
 import type { Scenario } from './scenarios.ts'
 
-/** The figures of a measurement in the order of the tables. docs/loadtest.md explains them. */
+/** Figures of a measurement, in the order of the tables. docs/loadtest.md explains them. */
 const COLUMNS = [
   { name: 'cost', title: 'CPU-µs', text: digits },
   { name: 'finding', title: 'CPU-µs per joinOrCreate', text: digits },
@@ -21,16 +21,16 @@ const COLUMNS = [
   { name: 'lost', title: 'lost', text: count },
 ] as const
 
-/** `others`: share of the machine that other processes used. `busy`: utilisation of the generator's event loop. */
+/** `others`: share of the machine that other processes used. `busy`: utilization of the generator's event loop. */
 type FigureName = (typeof COLUMNS)[number]['name'] | 'others' | 'busy'
 /** Results of one measurement. Figures that a scenario does not have are absent. */
 export type Figures = Readonly<Partial<Record<FigureName, number>>>
 
 /** Share of the machine that other processes may use. */
 const QUIET = 0.05
-/** Utilisation of the generator above which it is the bottleneck. */
+/** Above this utilization the generator is the bottleneck. */
 const BUSY = 0.85
-/** Whether other processes may have changed the figures. */
+/** True if other processes may have changed the figures. */
 export const isDisturbed = ({ others = 0 }: Figures): boolean => others > QUIET
 
 /** Medians of one server in a scenario. */
@@ -41,19 +41,19 @@ interface Row {
   readonly remarks: readonly string[]
 }
 
-/** The measurements of one scenario. */
+/** Measurements of one scenario. */
 export interface Comparison {
   readonly scenario: Scenario
   readonly rows: readonly Row[]
 }
 
-/** The figures of one run in a line. */
+/** Returns the figures of one run in a line. */
 export const line = (figures: Figures): string =>
   COLUMNS.flatMap(({ name, title, text }) =>
     figures[name] === undefined ? [] : [`${title} ${text(figures[name])}`],
   ).join(' · ')
 
-/** The medians of all runs of a server. `problems`: messages of the runs that failed. */
+/** Returns the medians of all runs of a server. `problems`: messages of the failed runs. */
 export function rowOf(name: string, runs: readonly Figures[], problems: readonly string[]): Row {
   const names = new Set(runs.flatMap((run) => Object.keys(run) as FigureName[]))
   const median = (each: FigureName) =>
@@ -69,7 +69,7 @@ export function rowOf(name: string, runs: readonly Figures[], problems: readonly
   return { name, figures: Object.fromEntries([...names].map((each) => [each, median(each)])), runs, remarks }
 }
 
-/** A table as texts, with its head first. The last two columns: the cost relative to the base row, and remarks. */
+/** Returns the cells of a table, with its head first. The last two columns are the cost relative to the base row, and remarks. */
 function cellsOf({ scenario, rows }: Comparison): string[][] {
   const first = scenario.against?.[0]?.name ?? (scenario.kind === 'lobby' ? 'colyseus' : 'bare')
   const base = rows.find(({ name }) => name === first)
@@ -92,13 +92,13 @@ function cellsOf({ scenario, rows }: Comparison): string[][] {
   ]
 }
 
-/** For the terminal. */
+/** Returns a table for the terminal. */
 export function textTable(comparison: Comparison): string {
   const { name, meaning, per } = comparison.scenario
   return [`${name}: ${meaning}; CPU per ${per}`, ...alignedRows(cellsOf(comparison))].join('\n')
 }
 
-/** For pages of the documentation. */
+/** Returns tables for pages of the documentation. */
 export function markdown(comparisons: readonly Comparison[]): string {
   const row = (cells: readonly string[]): string => `| ${cells.join(' | ')} |`
   return comparisons

@@ -1,10 +1,10 @@
 import type { Settings } from './servers/served.ts'
 
-/** One kind of load. */
+/** A kind of load. */
 export interface Scenario extends Pick<Settings, 'tick' | 'entities' | 'nudges' | 'journal' | 'listed'> {
   readonly name: string
   readonly meaning: string
-  /** `play` measures a window of load; `lobby` also players who look for a room; `capacity` searches the largest load that a server carries, up to `clients`. */
+  /** `play` measures a window of load, and `lobby` also players who search a room. `capacity` finds the largest load that a server carries, up to `clients`. */
   readonly kind: 'play' | 'lobby' | 'joins' | 'stalled' | 'capacity'
   /** Divisor of the CPU time of the server. */
   readonly per: 'update' | 'input' | 'flush' | 'join' | 'client and second' | 'room and second'
@@ -13,11 +13,11 @@ export interface Scenario extends Pick<Settings, 'tick' | 'entities' | 'nudges' 
   /** Inputs per second and client. */
   readonly inputs: number
   readonly reliable: boolean
-  /** Number of nodes, a process each, on one Redis. Clients are spread over them at random. Absent: one node without Redis. */
+  /** Number of nodes with one Redis, a process each. Clients choose one at random. Absent: one node without Redis. */
   readonly nodes?: number
-  /** Nodes have addresses of their own, and clients move to the node of their room. */
+  /** Nodes have separate addresses, and clients move to the node of their room. */
   readonly direct?: true
-  /** For abilities that only this project has: the scenarios to compare with, instead of other servers. */
+  /** For features that only this project has: the scenarios to compare with, instead of other servers. */
   readonly against?: readonly Scenario[]
 }
 
@@ -35,7 +35,7 @@ const arena: Scenario = {
   reliable: false,
   journal: false,
 }
-/** A scenario like arena, except for `changes`. */
+/** Returns a scenario like `arena` with some changes. */
 const like = (name: string, meaning: string, changes: Partial<Scenario>): Scenario => ({
   ...arena,
   name,
@@ -55,7 +55,7 @@ const spread = (nodes: number, way: keyof typeof ON_NODES = 'bus'): Scenario =>
     nodes,
     ...(way === 'direct' && { direct: true }),
   })
-/** With so many clients the fixed cost of a node is a small part. */
+/** A larger load, of which the fixed cost of a node is a small part. */
 const scale = (nodes: number, way?: keyof typeof ON_NODES): Scenario => ({
   ...spread(nodes, way),
   name: `scale-${nodes}${way ? `-${way}` : ''}`,
@@ -131,5 +131,5 @@ export const SCENARIOS: readonly Scenario[] = [
   ),
 ]
 
-/** Whether its nodes need a Redis. */
+/** True if the nodes of a scenario need a Redis. */
 export const needsRedis = ({ journal, nodes }: Scenario): boolean => journal || nodes !== undefined

@@ -5,16 +5,13 @@ import { CODECS, type Codec } from './messages.ts'
 import { Bell, Failure, Peer, type PeerOptions, Session } from './peer.ts'
 import type { RoomView } from './room-view.ts'
 
-/** One thing that docs/protocol.md promises. */
+/** A test of one promise of docs/protocol.md. */
 export interface Case {
-  /** `topic: what happens`. */
+  /** `topic: behaviour`. */
   readonly name: string
-  /** Rule or section of the page that promises it. */
+  /** Rule or section of the page. */
   readonly rule: string
-  /**
-   * `waits`: spends its time waiting for something that takes seconds, so it runs beside others. `outlasts`: waits for
-   * a whole `resume_ttl_seconds`, which may be long.
-   */
+  /** `waits`: waits for seconds, and so runs beside other cases. `outlasts`: waits for a whole `resume_ttl_seconds`, which may be long. */
   readonly kind: 'quick' | 'waits' | 'outlasts'
   readonly run: (stage: Stage) => Promise<void>
 }
@@ -31,22 +28,22 @@ export class Topic {
     this.topic = topic
   }
 
-  /** One case. */
+  /** Adds a case. */
   once(name: string, rule: string, run: Run): void {
     this.add(name, rule, 'quick', run)
   }
 
-  /** One case that takes seconds. */
+  /** Adds a case that waits for seconds. */
   waiting(name: string, rule: string, run: Run): void {
     this.add(name, rule, 'waits', run)
   }
 
-  /** One case that takes longer than a session without a connection lives. */
+  /** Adds a case that waits longer than `resume_ttl_seconds`. */
   outlasting(name: string, rule: string, run: Run): void {
     this.add(name, rule, 'outlasts', run)
   }
 
-  /** The same case in each subprotocol. */
+  /** Adds a case for each subprotocol. */
   each(name: string, rule: string, run: RunIn): void {
     for (const codec of CODECS) this.add(`${name} (${codec})`, rule, 'quick', (stage) => run(stage, codec))
   }
@@ -56,21 +53,19 @@ export class Topic {
   }
 }
 
-/** The codes of docs/protocol.md. */
-
 const page = readFileSync(new URL('../../docs/protocol.md', import.meta.url), 'utf8')
 const [, errors = ''] = page.split('\n### Error codes\n')
 const [lasting = '', passing = ''] = errors.split('\n### ')[0]!.split('\nRetryable:\n')
 
 const namesIn = (list: string): string[] => [...list.matchAll(/^- `(\w+)`:/gm)].map(([, code]) => code!)
 
-/** Error code → retryable. */
+/** Error codes of the page. True: retryable. */
 export const ERROR_CODES: Readonly<Record<string, boolean>> = Object.fromEntries([
   ...namesIn(lasting).map((code) => [code, false]),
   ...namesIn(passing).map((code) => [code, true]),
 ])
 
-/** The codes a connection may be closed with, by a name that says why. */
+/** Close codes of the page. */
 export const CLOSE = {
   goodbye: 1000,
   no_room_for_more: 1013,
@@ -88,7 +83,7 @@ export const CLOSE = {
   resume_failed: 4300,
 } as const
 
-/** The number of a counter. */
+/** Returns the number of a counter. */
 export const counted = (view: RoomView): number => (view.state as { count: number }).count
 
 /** Two clients in one room. */
@@ -100,14 +95,14 @@ export interface Pair {
   room_id: string
 }
 
-/** A client in `codec` and a JSON witness, both at the same seq of a new room. */
+/** Joins a client in `codec` and a witness in JSON to a new room. Resolves when both have the same seq. */
 export async function pair(stage: Stage, codec: Codec, roomType = 'counter'): Promise<Pair> {
   const key = stage.key()
   const peer = await stage.connect(codec, { sub: 'anna' })
   const other = await stage.connect('json', { sub: 'ben' })
   const view = await peer.join(roomType, key)
   const witness = await other.join(roomType, key)
-  await peer.until('both stand at one seq', () => view.seq === witness.seq)
+  await peer.until('both have one seq', () => view.seq === witness.seq)
   return { peer, view, other, witness, room_id: view.roomId }
 }
 
@@ -116,11 +111,11 @@ export interface Target {
   readonly ws_url: string
   readonly control: Control
   readonly project_id: string
-  /** Of the random inputs, so that a failure can be repeated. */
+  /** Seed of the random inputs. The same seed repeats a failure. */
   readonly seed: number
 }
 
-/** What one case works with. Everything it opens is closed, and looked through for faults, when the case ends. */
+/** Clients of one case. The end of the case closes their connections, and checks their frames for faults. */
 export class Stage {
   readonly target: Target
   private readonly peers: Peer[] = []
@@ -134,7 +129,7 @@ export class Stage {
     return this.target.control
   }
 
-  /** A room key that no one else uses. */
+  /** Returns a new room key. */
   key(): string {
     return `k-${randomUUID().slice(0, 13)}`
   }
@@ -144,7 +139,7 @@ export class Stage {
     return token
   }
 
-  /** A connection on which nothing has been sent. */
+  /** Opens a connection. Sends nothing. */
   async open(codec: Codec, options: PeerOptions = {}, session?: Session): Promise<Peer> {
     const peer = await Peer.open(
       this.target.ws_url,
@@ -156,17 +151,17 @@ export class Stage {
     return peer
   }
 
-  /** As `open`, for a client of another project. */
+  /** Opens a connection for a client of another project. */
   openFor(projectId: string, codec: Codec): Promise<Peer> {
     return this.open(codec, {}, new Session(projectId, codec))
   }
 
-  /** A client with a session of its own. */
+  /** Connects a client with a new session. */
   async connect(codec: Codec, request: TokenRequest = {}, options: PeerOptions = {}): Promise<Peer> {
     return this.greet(await this.open(codec, options), await this.token(request))
   }
 
-  /** Says hello with `token` and waits for the welcome. */
+  /** Sends hello with `token`, and waits for `welcome`. */
   async greet(peer: Peer, token: string): Promise<Peer> {
     const { projectId, features } = peer.session
     peer.send({ t: 'hello', project_id: projectId, token, ...(features.length > 0 && { features }) })
@@ -175,7 +170,7 @@ export class Stage {
     return peer
   }
 
-  /** Takes the session of `peer` up on a new connection; what `peer` still gets is not the session's any more. */
+  /** Resumes the session of `peer` on a new connection. Later messages on the old connection do not count for the session. */
   async resume(peer: Peer, options: PeerOptions = {}): Promise<Peer> {
     const next = await this.askToResume(peer, options)
     const welcome = await next.expect('welcome')
@@ -184,7 +179,7 @@ export class Stage {
     return next
   }
 
-  /** As `resume`, without waiting for what the server answers. */
+  /** Sends a resume, and does not wait for the answer. */
   async askToResume(peer: Peer, options: PeerOptions = {}): Promise<Peer> {
     const next = await this.open(peer.session.codec, options, peer.session)
     peer.detached = true
@@ -192,12 +187,12 @@ export class Stage {
     return next
   }
 
-  /** Sends again what a client keeps, as it does behind the welcome of a resume. */
+  /** Sends the kept messages again, as a client does after a resume. */
   resend(peer: Peer): void {
     for (const message of peer.session.kept.values()) peer.send(message)
   }
 
-  /** Says goodbye on every connection; throws what clients saw that no conforming server sends. */
+  /** Sends goodbye on each connection. Throws if a client has received anything that the page does not allow. */
   async end(): Promise<void> {
     await Promise.all(this.peers.map((peer) => peer.goodbye()))
     for (const peer of this.peers) {
@@ -206,7 +201,7 @@ export class Stage {
     }
   }
 
-  /** Drops every connection of a case that has failed; gives why it did, with what its clients saw. */
+  /** Breaks all connections of a failed case. Returns the failure with the last messages of its clients. */
   abandon(thrown: unknown): Failure {
     const recent = this.peers.slice(0, 4).map((peer) => peer.recent())
     for (const peer of this.peers) peer.cut()
@@ -217,7 +212,7 @@ export class Stage {
   }
 }
 
-/** What a project key or an anonymous call may ask of a token; see contract and OpenAPI of the control API. */
+/** Fields of a request for a token. */
 interface TokenRequest {
   key_id?: string
   ttl_seconds?: number
@@ -230,7 +225,7 @@ interface IssuedToken {
   claims: { expires_at: string }
 }
 
-/** The calls of the control API that this suite needs. */
+/** Calls of the control API. */
 export class Control {
   private readonly url: string
   private readonly headers: Readonly<Record<string, string>>

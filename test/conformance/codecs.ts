@@ -14,10 +14,10 @@ import {
   type WireValue,
 } from './messages.ts'
 
-/** Reads one field: the value on the wire in, the value of the message out; throws ProtocolFault. */
+/** Returns the field of a message for the value on the wire. Throws ProtocolFault. */
 type Reader = (value: unknown) => unknown
 
-/** A reader for each subprotocol, where they differ. */
+/** A field with its reader in each subprotocol. */
 interface Field {
   readonly name: string
   readonly optional?: true
@@ -58,7 +58,7 @@ function record(value: unknown): Record<string, unknown> {
     : fault('an object', value)
 }
 
-/** Names for the elements of a nested array. */
+/** Returns the elements of a nested array by these names. */
 function named(value: unknown, names: readonly string[]): Record<string, unknown> {
   const elements = list(value)
   if (elements.length < names.length) fault(`[${names.join(', ')}]`, value)
@@ -107,7 +107,7 @@ function plainKey(value: unknown): string {
   return typeof value === 'string' ? value : fault('a key as a string', value)
 }
 
-/** A MessagePack value whose maps may have string keys only. */
+/** Converts a MessagePack value whose maps have only string keys. */
 function plain(value: WireValue): Json {
   if (value === null || typeof value !== 'object') return value
   if (Array.isArray(value)) return value.map(plain)
@@ -167,12 +167,12 @@ const listedRooms: Field = {
     }),
 }
 
-/** In MessagePack no element: `RoomContext` has it. */
+/** In MessagePack, a message has no element for its room: `RoomContext` knows the room. */
 const about: Field = { name: 'room_id', json: text, msgpack: text, addressed: true }
 const position = [about, both('epoch', count), both('seq', count)]
 const stamp = [...position, both('checksum', uint32)]
 
-/** Every message of the server: its opcode, and its fields in the order of docs/protocol.md. */
+/** Opcode and fields of each message of the server, in the order of docs/protocol.md. */
 export const SHAPES: Readonly<Record<ServerName, { opcode: number; fields: readonly Field[] }>> = {
   welcome: {
     opcode: 16,
@@ -240,7 +240,7 @@ export const SHAPES: Readonly<Record<ServerName, { opcode: number; fields: reado
   found: { opcode: 33, fields: [both('request_id', ref), both('room_id', text)] },
 }
 
-/** Reads the fields of a message of `t`; `value` gives the field on the wire, undefined when it is absent. */
+/** Reads the fields of a message `t`. `value` returns a field on the wire, or undefined if the field is absent. */
 function readFields(
   t: ServerName,
   codec: 'json' | 'msgpack',
@@ -267,13 +267,12 @@ function readFields(
 
 export { announcement, list, operation, record }
 
-/** R1 of docs/protocol.md. */
-
+/** Encodes a message in JSON (R1 of docs/protocol.md). */
 export function encodeJson(message: ClientMessage): string {
   return JSON.stringify(message)
 }
 
-/** Reads a text frame of the server; undefined is a message this version does not know. */
+/** Decodes a text frame of the server. Undefined: an unknown message. */
 export function decodeJson(frame: string): ServerMessage | undefined {
   const raw = record(JSON.parse(frame))
   if (typeof raw.t !== 'string') throw new ProtocolFault('a message is an object with t')
@@ -289,14 +288,12 @@ export function decodeJson(frame: string): ServerMessage | undefined {
   return message as ServerMessage
 }
 
-/** A whole state is there, and a checksum of it; of a layer that is gone neither is. */
+/** Checks that a message has a state and a checksum. A layer that has ended has neither. */
 function checkBody(message: Record<string, unknown>): void {
   const gone = message.t === 'layer.state' && message.checksum === undefined
   if ((message.body === undefined) !== gone)
     throw new ProtocolFault(`${String(message.t)} without a state or a checksum`)
 }
-
-/** R36 of docs/protocol.md. */
 
 const NAMES = new Map(Object.entries(SHAPES).map(([t, { opcode }]) => [opcode, t as ServerName]))
 
@@ -351,6 +348,7 @@ function elements(message: ClientMessage): unknown[] {
   }
 }
 
+/** Encodes a message in MessagePack (R36 of docs/protocol.md). */
 export function encodeMsgpack(message: ClientMessage): Uint8Array {
   return encode(elements(message))
 }
@@ -361,7 +359,7 @@ function tagged(key: unknown): string {
   throw new ProtocolFault(`a key is a string or an index, not ${String(key)}`)
 }
 
-/** One MessagePack value, its maps with tagged keys. */
+/** Decodes a MessagePack value. The keys of its maps are tagged. */
 function decodeValue(bytes: Uint8Array): WireValue {
   checkShortest(bytes)
   return decode(bytes, {
@@ -371,7 +369,7 @@ function decodeValue(bytes: Uint8Array): WireValue {
   }) as WireValue
 }
 
-/** The value of an extension of `type`, as R39 of docs/protocol.md says: rounded once, by the division. */
+/** Returns the value of an extension of `type` (R39 of docs/protocol.md). Only the division rounds. */
 function decimal(data: Uint8Array, type: number): number {
   const high = type % 16 < 8 ? type % 16 : (type % 16) - 16
   const mantissa = data.reduce((sum, byte) => sum * 256 + byte, high)
@@ -381,13 +379,13 @@ function decimal(data: Uint8Array, type: number): number {
 export const DECIMALS = new ExtensionCodec()
 for (let type = 0; type < 64; type += 1) DECIMALS.register({ type, encode: () => null, decode: decimal })
 
-/** R37 and R38 of docs/protocol.md, for one connection. */
+/** Room and epochs that the frames of one connection leave out (R37 and R38 of docs/protocol.md). */
 export class RoomContext {
   private room: string | undefined
-  /** The latest epoch of each room. */
+  /** Latest epoch of each room. */
   private epochs = new Map<string, number>()
 
-  /** The client has listed these positions in its hello. */
+  /** Takes the positions in the client's hello. */
   resume(rooms: readonly { readonly room_id: string; readonly epoch: number }[]): void {
     this.epochs = new Map(rooms.map(({ room_id, epoch }) => [room_id, epoch]))
   }
@@ -396,11 +394,11 @@ export class RoomContext {
     this.room = text(room) as string
   }
 
-  /** Says what the frame of a message leaves out. */
+  /** Adds the room and the epoch that a frame leaves out. */
   complete(message: ServerMessage): ServerMessage {
     if (message.t === 'joined') this.epochs.delete(message.room_id)
     if (!SHAPES[message.t].fields.some(({ addressed }) => addressed)) return message
-    if (this.room === undefined) throw new ProtocolFault(`${message.t} before any frame that names a room`)
+    if (this.room === undefined) throw new ProtocolFault(`${message.t} before a frame that names a room`)
     const completed: Record<string, unknown> = { ...message, room_id: this.room }
     if ('epoch' in message) completed.epoch = this.epoch(this.room, message.epoch)
     return completed as ServerMessage
@@ -409,7 +407,7 @@ export class RoomContext {
   private epoch(room: string, written: number): number {
     const known = this.epochs.get(room)
     if (known !== undefined && written === known % 128) return known
-    // Of a seat whose end no room has told.
+    // 0: the end of a seat without a message of its room.
     if (written === 0) return 0
     if (written < 128) throw new ProtocolFault(`the epoch ${written} stands for none that ${room} has had`)
     this.epochs.set(room, Math.max(written, known ?? 0))
@@ -417,7 +415,7 @@ export class RoomContext {
   }
 }
 
-/** Reads a binary frame of the server; undefined is a message this version does not know, or one that says what others are about. */
+/** Decodes a binary frame of the server. Undefined: an unknown message, or the frame that names the room of the following frames. */
 export function decodeMsgpack(frame: Uint8Array, context: RoomContext): ServerMessage | undefined {
   const [opcode, ...fields] = list(decodeValue(frame)) as WireValue[]
   if (opcode === 29) {
@@ -453,14 +451,14 @@ function readMsgpack(opcode: WireValue | undefined, fields: WireValue[]): Server
 }
 
 /**
- * Walks one MessagePack value and throws ProtocolFault unless it is written as level 4 of docs/protocol.md says
- * the server writes: integers from −2^31 to 2^32 − 1 as integers, other numbers in the shortest of the forms that say them exactly.
+ * Throws ProtocolFault unless a MessagePack value is encoded as level 4 of docs/protocol.md requires of the server: integers from −2^31 to
+ * 2^32 − 1 as integers, and other numbers in the shortest exact form.
  * Formats: https://github.com/msgpack/msgpack/blob/master/spec.md
  */
 function checkShortest(bytes: Uint8Array): void {
   const walk = new Walk(bytes)
   walk.value(0)
-  if (walk.at !== bytes.length) throw new ProtocolFault(`${bytes.length - walk.at} bytes behind the value`)
+  if (walk.at !== bytes.length) throw new ProtocolFault(`${bytes.length - walk.at} bytes after the value`)
 }
 
 class Walk {
@@ -481,7 +479,7 @@ class Walk {
     else this.long(head, depth)
   }
 
-  /** A value whose head says which format it has. */
+  /** Reads a value whose first byte is the format. */
   private long(head: number, depth: number): void {
     switch (head) {
       case 0xca:
@@ -555,7 +553,7 @@ class Walk {
     return value
   }
 
-  /** A number that is no integer on the wire took `size` bytes, and `places` where it is a decimal. */
+  /** Checks a number that is not an integer on the wire. `size`: its bytes. `places`: decimal places of an extension. */
   private shortest(head: number, value: number, size: number, places?: number): void {
     if (!Number.isFinite(value)) throw new ProtocolFault(`${value} is no JSON value`)
     const form = `0x${head.toString(16)} for ${value}`
@@ -567,7 +565,7 @@ class Walk {
     const fits = (bits: number) => mantissa >= -(2 ** (bits - 1)) && mantissa < 2 ** (bits - 1)
     const decimals = fits(12) ? 3 : fits(20) ? 4 : fits(36) ? 6 : 9
     const least = Math.min(decimals, Math.fround(value) === value ? 5 : 9)
-    if (size !== least) throw new ProtocolFault(`${form}: ${least} bytes say it, not ${size}`)
+    if (size !== least) throw new ProtocolFault(`${form}: ${size} bytes, although ${least} are enough`)
     if (places !== undefined && places !== (digits?.[2]?.length ?? 1)) {
       throw new ProtocolFault(`${form}: a decimal of ${places} places, more than it has`)
     }

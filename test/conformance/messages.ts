@@ -1,4 +1,4 @@
-/** The messages of docs/protocol.md, as this suite understands them. Written from the document alone. */
+/** The messages of docs/protocol.md. This code is written from the page only, and imports nothing from the product. */
 
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json }
 
@@ -6,18 +6,18 @@ export type Codec = 'json' | 'msgpack'
 export const CODECS: readonly Codec[] = ['json', 'msgpack']
 
 /** A flush of a room. */
-export interface RoomFlush {
+interface RoomFlush {
   room_id: string
   epoch: number
   seq: number
 }
 
-/** Where a client stands in a room. */
+/** A member's position in a room. */
 export interface RoomPosition extends RoomFlush {
   member_id: string
 }
 
-/** The same when it resumes. */
+/** A position in a resume. */
 export interface ResumePosition extends RoomPosition {
   settled: number
 }
@@ -55,7 +55,7 @@ export type ClientMessage =
   | { t: 'find'; request_id: number; code: string }
   | { t: 'find'; request_id: number; room: Finding }
 
-/** What `find` looks for, if not for a code. */
+/** A `find` without a code. */
 export interface Finding {
   room_type: string
   query?: Json
@@ -78,7 +78,7 @@ export interface Member {
   sub: string | null
 }
 
-/** A member as lists of members have it. */
+/** A member in a list of members. */
 export interface MemberInfo extends Member {
   connected: boolean
 }
@@ -90,26 +90,26 @@ export interface Limits {
   max_rooms: number
 }
 
-/** One operation of a JSON Patch; the protocol uses three kinds only. */
+/** One operation of a JSON Patch. The protocol uses three kinds. */
 export type Operation = { op: 'add' | 'replace'; path: string; value: Json } | { op: 'remove'; path: string }
 
-/** The keys a MessagePack frame announces: `from`, and what follows behind it in the table. */
+/** Keys that a MessagePack frame adds to the table, from the index `from`. */
 export interface Announcement {
   from: number
   keys: string[]
 }
 
-/** A state as it is on the wire: whole in JSON, with interned keys in MessagePack. */
+/** A state on the wire. MessagePack has interned keys. */
 export type WireState =
   | { codec: 'json'; state: Json }
   | { codec: 'msgpack'; announced: Announcement; state: WireValue }
 
-/** What a patch changes, as it is on the wire. `change` is undefined when nothing did. */
-export type WirePatch =
+/** The change of a patch on the wire. `change` is undefined if the patch changes nothing. */
+type WirePatch =
   | { codec: 'json'; ops: Operation[] }
   | { codec: 'msgpack'; announced: Announcement | null; change: WireValue | undefined }
 
-/** A decoded MessagePack value whose maps keep integer keys (`#5`) and string keys (`$5`) apart. */
+/** A decoded MessagePack value. A key of a map is `#5` for the integer 5, and `$5` for the string "5". */
 export type WireValue = null | boolean | number | string | WireValue[] | { [tagged: string]: WireValue }
 
 interface Stamp extends RoomFlush {
@@ -138,7 +138,7 @@ interface ServerMessages {
   'state.patch': Stamp & { body: WirePatch }
   event: RoomFlush & { name: string; data: Json }
   member: RoomFlush & Member & { status: MemberStatus; reason?: LeaveReason; message?: string }
-  /** Without a body and a checksum: the layer is gone. */
+  /** Without body and checksum: the layer has ended. */
   'layer.state': RoomFlush & { checksum?: number; layer: string; body?: WireState }
   'layer.patch': Stamp & { layer: string; body: WirePatch }
   ack: { room_id: string; ref: number }
@@ -161,7 +161,7 @@ export type ServerName = keyof ServerMessages
 export type ServerMessage = { [T in ServerName]: { t: T } & ServerMessages[T] }[ServerName]
 export type Received<T extends ServerName> = { t: T } & ServerMessages[T]
 
-/** A frame from the server that the document does not allow. */
+/** A frame that the page does not allow. */
 export class ProtocolFault extends Error {
   override readonly name = 'ProtocolFault'
 }

@@ -19,21 +19,21 @@ export const SUBPROTOCOL: Readonly<Record<Codec, string>> = {
   msgpack: 'roomful.v1.msgpack',
 }
 
-/** How long anything may take that has no time of its own in the document. */
+/** Time limit of everything without a time limit in the page. */
 const PATIENCE_MS = 20_000
 
-/** How a connection ended. 1005: without a code, 1006: without a close frame. */
+/** End of a connection. 1005: no code. 1006: no close frame. */
 export interface Ending {
   readonly code: number
   readonly reason: string
 }
 
-/** A case has failed, and the message tells what a client sent and saw before. */
+/** Failure of a case. The message contains the last messages of its clients. */
 export class Failure extends Error {
   override readonly name = 'Failure'
 }
 
-/** Rings for every peer of a case, so that one can wait for what another sees. */
+/** Rings after each frame of any peer of a case, so that one peer can wait for a frame of another. */
 export class Bell {
   readonly waiting = new Set<() => void>()
 
@@ -43,22 +43,22 @@ export class Bell {
 }
 
 export interface PeerOptions {
-  /** What the client offers; its codec's subprotocol when absent. */
+  /** Offered subprotocols. Default: the subprotocol of the codec. */
   readonly subprotocols?: readonly string[]
-  /** Whether websocket pings are answered; true when absent. */
+  /** False: the client does not answer websocket pings. Default true. */
   readonly answer_pings?: boolean
 }
 
-/** One connection of one client: sends messages, keeps everything received, and waits for what a case is about. */
+/** One connection of a client. It sends messages, stores all received messages, and waits for them. */
 export class Peer {
   readonly session: Session
   readonly inbox: ServerMessage[] = []
-  /** Frames of the server as they came, beside `inbox`. */
+  /** Frames of the messages in `inbox`. */
   readonly frames: (string | Uint8Array)[] = []
   readonly socket: WebSocket
   ending: Ending | undefined
   pings = 0
-  /** Whether another connection has the session now: what still comes here is kept, but is not the session's. */
+  /** True: another connection has the session. Messages that arrive here are stored, but do not change the session. */
   detached = false
   private readonly trace: string[] = []
   private readonly bell: Bell
@@ -81,7 +81,7 @@ export class Peer {
     })
   }
 
-  /** Opens a websocket; nothing is sent. */
+  /** Opens a websocket. Sends nothing. */
   static async open(url: string, session: Session, bell: Bell, options: PeerOptions): Promise<Peer> {
     const offered = options.subprotocols ?? [SUBPROTOCOL[session.codec]]
     const socket = new WebSocket(url, [...offered], {
@@ -93,7 +93,7 @@ export class Peer {
       socket.once('open', resolve)
       socket.once('error', (problem) => reject(new Error(`no websocket at ${url}: ${problem.message}`)))
     })
-    // From here on a failure shows as the end of the connection.
+    // After this, an error only ends the connection.
     socket.on('error', (problem) => peer.note(`socket error: ${problem.message}`))
     return peer
   }
@@ -105,20 +105,20 @@ export class Peer {
     this.socket.send(this.session.codec === 'json' ? encodeJson(message) : encodeMsgpack(message))
   }
 
-  /** Sends any frame: a string as text, bytes as binary. */
+  /** Sends a frame: a string as text, bytes as binary. */
   sendRaw(frame: string | Uint8Array): void {
     this.note(`→ raw ${typeof frame === 'string' ? frame : Buffer.from(frame).toString('hex')}`)
     this.socket.send(frame)
   }
 
-  /** Sends any message whatever its fields, in this peer's subprotocol; `elements` is its MessagePack array. */
+  /** Sends a message with any fields, in the client's subprotocol. `elements`: the MessagePack array. */
   sendOdd(fields: { [key: string]: unknown }, elements: unknown[]): void {
     const odd = this.session.codec === 'json' ? fields : elements
     this.note(`→ odd ${JSON.stringify(odd)}`)
     this.socket.send(this.session.codec === 'json' ? JSON.stringify(fields) : encode(elements))
   }
 
-  /** Waits until the limits of `welcome` and of the example rooms surely allow one message more. */
+  /** Waits until the limits of `welcome` and of the example rooms allow one more message. */
   async paced(): Promise<void> {
     const limits = this.session.welcome?.limits
     if (!limits) throw new Error('pacing needs the limits of welcome')
@@ -129,7 +129,7 @@ export class Peer {
     await this.pace.take()
   }
 
-  /** Joins a room and waits until its state is here. */
+  /** Joins a room, and waits for its state. */
   async join(roomType: string, key: string): Promise<RoomView> {
     const id = this.session.nextRequest()
     const from = this.inbox.length
@@ -143,14 +143,14 @@ export class Peer {
     return this.session.room(roomId)
   }
 
-  /** Gives a seat up and waits for the answer. */
+  /** Leaves a room, and waits for the answer. */
   async leave(roomId: string): Promise<void> {
     const { memberId } = this.session.room(roomId)
     this.send({ t: 'leave', request_id: this.session.nextRequest(), room_id: roomId })
     await this.expect('member', { room_id: roomId, member_id: memberId, status: 'left', reason: 'left' })
   }
 
-  /** Sends a reliable message; gives its ref. */
+  /** Sends a reliable message. Returns its ref. */
   act(roomId: string, type: string, data: Json): number {
     const ref = this.session.nextRef(roomId)
     const settled = this.session.settledIn(roomId)
@@ -158,30 +158,30 @@ export class Peer {
     return ref
   }
 
-  /** Sends a reliable message and waits for its ack. */
+  /** Sends a reliable message, and waits for its ack. Returns its ref. */
   async acted(roomId: string, type: string, data: Json): Promise<number> {
     const ref = this.act(roomId, type, data)
-    await this.settled(roomId, ref)
+    await this.acknowledged(roomId, ref)
     return ref
   }
 
-  /** Waits until a reliable message is acked; an `error` for it fails. */
-  async settled(roomId: string, ref: number): Promise<void> {
-    await this.until(`ref ${ref} is settled`, () => !this.session.keeps(roomId, ref))
+  /** Waits until a reliable message is acknowledged. Fails at an `error` for it. */
+  async acknowledged(roomId: string, ref: number): Promise<void> {
+    await this.until(`ref ${ref} is answered`, () => !this.session.keeps(roomId, ref))
     const failed = this.inbox.find(
       (message) => message.t === 'error' && message.room_id === roomId && message.ref === ref,
     )
     if (failed) this.fail(`ref ${ref} was answered with ${JSON.stringify(failed)}`)
   }
 
-  /** A round trip: everything the server sent before is here when it ends. */
+  /** Sends a ping and waits for the pong. All earlier messages of the server have then arrived. */
   async roundTrip(): Promise<Received<'pong'>> {
     const at = performance.now()
     this.send({ t: 'ping', at })
     return this.expect('pong', { at })
   }
 
-  /** The first message `t` with these fields at or behind `from` in the inbox; waits for it. */
+  /** Waits for the first message `t` with these fields at or after the index `from` of the inbox. */
   async expect<T extends ServerName>(
     t: T,
     fields: { [F in keyof Received<T>]?: Received<T>[F] } = {},
@@ -194,7 +194,7 @@ export class Peer {
     return find()!
   }
 
-  /** Waits for the end of the connection and checks its code. */
+  /** Waits for the end of the connection, and checks its code. */
   async closes(code: number, within: number = PATIENCE_MS): Promise<Ending> {
     const ending = await this.ends(`the server has closed with ${code}`, within)
     if (ending.code !== code)
@@ -209,7 +209,7 @@ export class Peer {
     return this.ending as Ending
   }
 
-  /** Waits until `condition` holds, looking after every frame of any peer; fails at the deadline or when this connection ends. */
+  /** Checks `condition` after each frame of any peer until it is true. Fails at the deadline, or when this connection ends. */
   async until(
     what: string,
     condition: () => boolean,
@@ -238,25 +238,25 @@ export class Peer {
     })
   }
 
-  /** Ends the connection as a dead network does: no close frame. */
+  /** Breaks the connection without a close frame. */
   cut(): void {
     this.note('cut')
     this.socket.terminate()
   }
 
-  /** Says goodbye and waits until the connection is down. */
+  /** Sends goodbye, and waits until the connection has ended. */
   async goodbye(): Promise<void> {
     if (this.ending) return
     this.send({ t: 'goodbye' })
-    await this.until('the connection is down', () => this.ending !== undefined, PATIENCE_MS, 'even closed')
+    await this.until('the connection has ended', () => this.ending !== undefined, PATIENCE_MS, 'even closed')
   }
 
-  /** Throws with the end of this connection's trace. */
+  /** Throws a failure with the last messages of this connection. */
   fail(problem: string): never {
     throw this.failure(problem)
   }
 
-  /** The last lines of what this client sent and saw. */
+  /** Returns the last messages of this client. */
   recent(): string {
     const lines = this.trace.slice(-14).map((line) => `  ${line}`)
     return [`${this.session.codec} client:`, ...lines].join('\n')
@@ -303,25 +303,25 @@ function matches(message: object, fields: object): boolean {
 type KeptMessage = Extract<ClientMessage, { t: 'message' }>
 type Resumption = Extract<ClientMessage, { resume: object }>
 
-/** What outlives a client's connection: its ids, its rooms, and the reliable messages that are not settled. */
+/** State of a client over all of its connections: its ids, its rooms, and its reliable messages without an outcome. */
 export class Session {
   readonly projectId: string
   readonly codec: Codec
   readonly faults: string[] = []
   readonly rooms = new Map<string, RoomView>()
-  /** What its client understands beyond what every client does. */
+  /** Optional features that the client understands. */
   features: string[] = []
   sessionId = ''
   resumeToken = ''
   welcome: Received<'welcome'> | undefined
-  /** Reliable messages without an answer, by room and ref, in the order they were sent. */
+  /** Reliable messages without an outcome, by room and ref, in the order in which they were sent. */
   readonly kept = new Map<string, KeptMessage>()
-  /** What messages were answered with, by room and ref. */
+  /** Replies to messages, by room and ref. */
   private readonly replies = new Map<string, Json>()
   /** Errors and replies on this connection, by room and ref. */
-  private readonly told = new Set<string>()
+  private readonly answers = new Set<string>()
   private lastRequest = 0
-  /** By room, the highest ref of its seat. */
+  /** Highest ref of the seat in each room. */
   private readonly lastRefs = new Map<string, number>()
   /** The room whose snapshot must be the next frame. */
   private snapshotDue: string | undefined
@@ -336,17 +336,17 @@ export class Session {
     return this.lastRequest
   }
 
-  /** The ref that is due in a room. */
+  /** Returns the next ref of a room. */
   nextRef(roomId: string): number {
     return (this.lastRefs.get(roomId) ?? 0) + 1
   }
 
-  /** Whether a message has no answer. */
+  /** Returns whether a message has no outcome. */
   keeps(roomId: string, ref: number): boolean {
     return this.kept.has(keyOf(roomId, ref))
   }
 
-  /** The highest ref in a room up to which every outcome is known. */
+  /** Returns the value of the field `settled`: all outcomes up to this ref of the room are known. */
   settledIn(roomId: string): number {
     for (const message of this.kept.values()) if (message.room_id === roomId) return message.ref! - 1
     return this.lastRefs.get(roomId) ?? 0
@@ -362,7 +362,7 @@ export class Session {
     return view
   }
 
-  /** The `hello` that takes this session up again. */
+  /** Returns the `hello` that resumes this session. */
   resumption(): Resumption {
     for (const view of this.rooms.values()) view.cutOff()
     const rooms: ResumePosition[] = [...this.rooms.values()]
@@ -377,7 +377,7 @@ export class Session {
     }
   }
 
-  /** The first thing this client saw that no conforming server sends. */
+  /** Returns the first fault of the server that this client has seen. */
   firstFault(): string | undefined {
     if (this.faults.length > 0) return this.faults[0]
     for (const { faults } of this.rooms.values()) if (faults.length > 0) return faults[0]
@@ -441,10 +441,10 @@ export class Session {
   }
 
   private checkSnapshotDue(message: ServerMessage): void {
-    // What is of its layers comes first.
+    // The states of its layers come first.
     if (message.t === 'layer.state' && message.room_id === this.snapshotDue) return
     if (message.t !== 'state.snapshot' || message.room_id !== this.snapshotDue) {
-      this.faults.push(`${message.t} right behind joined of ${this.snapshotDue}: state.snapshot was due`)
+      this.faults.push(`${message.t} after joined of ${this.snapshotDue}, where state.snapshot was due`)
     }
     this.snapshotDue = undefined
   }
@@ -454,7 +454,7 @@ export class Session {
     this.sessionId = message.session_id
     this.resumeToken = message.resume_token
     this.welcome = message
-    this.told.clear()
+    this.answers.clear()
   }
 
   private takeAck({ room_id: roomId, ref }: Received<'ack'>): void {
@@ -474,8 +474,8 @@ export class Session {
 
   private checkOnce(t: 'error' | 'reply', roomId: string, ref: number): void {
     const key = `${t} ${keyOf(roomId, ref)}`
-    if (this.told.has(key)) this.faults.push(`two times ${t} for ref ${ref} in ${roomId} on one connection`)
-    this.told.add(key)
+    if (this.answers.has(key)) this.faults.push(`a second ${t} for ref ${ref} in ${roomId} on one connection`)
+    this.answers.add(key)
   }
 
   private hasSent(roomId: string, ref: number): boolean {
@@ -496,8 +496,8 @@ export class Session {
     for (let ref = this.lastRefs.get(roomId) ?? 0; ref > 0; ref -= 1) {
       const key = keyOf(roomId, ref)
       this.replies.delete(key)
-      this.told.delete(`error ${key}`)
-      this.told.delete(`reply ${key}`)
+      this.answers.delete(`error ${key}`)
+      this.answers.delete(`reply ${key}`)
     }
     this.lastRefs.delete(roomId)
   }
@@ -505,7 +505,7 @@ export class Session {
 
 const keyOf = (roomId: string, ref: number): string => `${roomId} ${ref}`
 
-/** Lets `burst` messages pass at once and `perSecond` in the long run. */
+/** A token bucket: `burst` messages at once, and `perSecond` on average. */
 class Pace {
   private readonly perSecond: number
   private readonly burst: number
@@ -518,7 +518,7 @@ class Pace {
     this.tokens = burst
   }
 
-  /** Waits until one more message is surely within the limits. */
+  /** Waits until one more message is within the limits. */
   async take(): Promise<void> {
     this.fill()
     while (this.tokens < 1) {

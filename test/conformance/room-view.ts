@@ -12,7 +12,7 @@ import {
   type WireValue,
 } from './messages.ts'
 
-/** What belongs to a room on the wire; everything else is the session's. */
+/** A message about a room. All other messages are about the session. */
 export type RoomMessage = Extract<
   ServerMessage,
   {
@@ -21,7 +21,7 @@ export type RoomMessage = Extract<
 >
 type LayerMessage = Received<'layer.state'> | Received<'layer.patch'>
 
-/** A value as text, the same for equal values in whatever order their keys came. */
+/** Returns a text that is equal for equal values, whatever the order of their keys. */
 export function canonical(value: Json): string {
   return JSON.stringify(value, (_, entry) =>
     entry !== null && typeof entry === 'object' && !Array.isArray(entry)
@@ -31,41 +31,41 @@ export function canonical(value: Json): string {
 }
 
 /**
- * One client's view of one room by the rules of docs/protocol.md. Whatever a conforming server never makes a
- * client see is kept in `faults`; a test that provokes it on purpose clears them.
+ * One client's view of one room, by the rules of docs/protocol.md. It records everything that the page does not allow in `faults`. A test
+ * that provokes a fault clears them.
  */
 export class RoomView {
   readonly roomId: string
   readonly faults: string[] = []
-  /** The state after each seq this client saw, as canonical text. */
+  /** Canonical text of the state after each received seq. */
   readonly history = new Map<number, string>()
   readonly events: Received<'event'>[] = []
-  /** Members that came and went. */
+  /** Joins and leaves of members. */
   readonly presence: Received<'member'>[] = []
   readonly table = new KeyTable()
   memberId = ''
   members = new Map<string, string | null>()
-  /** Members who have lost their connection. */
+  /** Disconnected members. */
   away = new Set<string>()
   state: Json | undefined
   epoch = -1
   seq = -1
-  /** Whether this client has a seat. */
+  /** True while this client has a seat. */
   seated = true
   patches = 0
   snapshots = 0
   resyncs = 0
   waiting = false
-  /** The hidden layers that this client has, by name. */
+  /** States of this client's hidden layers, by name. */
   readonly layers = new Map<string, Json>()
-  /** Where they began. */
+  /** Epoch and seq of each layer's last state. */
   private readonly stated = new Map<string, { epoch: number; seq: number }>()
   private readonly layerTables = new Map<string, KeyTable>()
-  /** Layers that come before the state of their flush. */
+  /** Layer messages that wait for the state or patch of their flush. */
   private held: { epoch: number; seq: number; take: () => void }[] = []
-  /** The seq of the last snapshot or resync, which has members up to it. */
+  /** Seq of the last snapshot or resync. Its list of members includes all changes up to this seq. */
   private wholeSeq = -1
-  /** Whether the last flush was opened by something that is no patch. */
+  /** True if the first message of the last flush was not a patch. */
   private patchless = false
 
   constructor(joined: Received<'joined'>) {
@@ -73,17 +73,17 @@ export class RoomView {
     this.memberId = joined.member_id
   }
 
-  /** Where this client stands, for a resume. */
+  /** Position for a resume. */
   get position(): RoomPosition {
     return { room_id: this.roomId, member_id: this.memberId, epoch: this.epoch, seq: this.seq }
   }
 
-  /** Base and layers as one. */
+  /** State with its layers merged into it. */
   get merged(): Json {
     return [...this.layers.values()].reduce(merged, this.state as Json)
   }
 
-  /** The connection has ended: what waits for the state of its flush comes again with that. */
+  /** Drops held layers after the end of a connection. The server sends them again with the state of their flush. */
   cutOff(): void {
     this.held = []
     this.waiting = false
@@ -95,7 +95,7 @@ export class RoomView {
       return
     }
     if (message.t === 'member' && message.status === 'left' && message.member_id === this.memberId) {
-      // The end of the seat may come without the flushes before it, and with an epoch and seq of nothing.
+      // The end of the seat may arrive without the flushes before it, and with epoch and seq 0.
       this.presence.push(message)
       this.members.delete(message.member_id)
       this.seated = false
@@ -109,7 +109,7 @@ export class RoomView {
       case 'state.snapshot':
         this.snapshots += 1
         this.setMembers(message.members)
-        if (!this.members.has(this.memberId)) this.fault('members of the snapshot lack the joiner')
+        if (!this.members.has(this.memberId)) this.fault('the snapshot does not list the new member')
         this.takeWhole(message, message.body)
         break
       case 'state.resync':
@@ -200,12 +200,12 @@ export class RoomView {
       this.fault(`checksum ${message.checksum} of ${layer} at ${seq}, and a state of the checksum ${actual}`)
   }
 
-  /** Takes whatever is held. */
+  /** Applies all held layer messages. */
   takeHeld(): void {
     for (const { take } of this.held.splice(0)) take()
   }
 
-  /** Takes what is held for the present flush. */
+  /** Applies the layer messages of the current flush. */
   private release(): void {
     this.held = this.held.filter(({ epoch, seq }) => epoch === this.epoch && seq === this.seq)
     this.takeHeld()
@@ -215,7 +215,7 @@ export class RoomView {
     const { body } = message
     if (message.epoch < this.epoch || message.seq <= this.seq || this.waiting) {
       if (message.seq === this.seq && this.patchless)
-        this.fault(`patch ${message.seq} behind an event or a member of this seq`)
+        this.fault(`patch ${message.seq} after an event or a member of this seq`)
       return
     }
     if (message.seq !== this.seq + 1) {
@@ -248,7 +248,7 @@ export class RoomView {
     this.history.set(this.seq, canonical(state))
   }
 
-  /** The seq of an event or of presence; false when it is of a lower epoch, and so dropped. */
+  /** Takes the seq of an event or a member. Returns false if the message has a lower epoch and must be dropped. */
   private takeSeq(message: { t: string; epoch: number; seq: number }): boolean {
     if (message.epoch < this.epoch) return false
     if (message.seq > this.seq + 1) {
@@ -270,11 +270,13 @@ export class RoomView {
     if (status === 'joined' || status === 'left') this.presence.push(message)
     if (message.seq <= this.wholeSeq) return
     if (this.members.has(memberId) === (status === 'joined'))
-      this.fault(`${memberId} ${status}, with a seat or without`)
+      this.fault(
+        `${memberId} ${status}, but it ${this.members.has(memberId) ? 'has' : 'does not have'} a seat`,
+      )
     const away = status === 'disconnected'
     if (status === 'joined') this.members.set(memberId, sub)
     else if (status === 'left') this.members.delete(memberId)
-    else if (this.away.has(memberId) === away) this.fault(`${memberId} is told twice as ${status}`)
+    else if (this.away.has(memberId) === away) this.fault(`${memberId} is ${status} twice`)
     if (away) this.away.add(memberId)
     else this.away.delete(memberId)
   }
@@ -283,7 +285,7 @@ export class RoomView {
 const isObject = (value: Json | undefined): value is Record<string, Json> =>
   typeof value === 'object' && value !== null && !Array.isArray(value)
 
-/** A layer merged into a base. */
+/** Merges a layer into a base. */
 function merged(base: Json, layer: Json): Json {
   if (!isObject(base) || !isObject(layer)) return base
   const result = { ...base }
@@ -292,10 +294,10 @@ function merged(base: Json, layer: Json): Json {
   return result
 }
 
-/** R42 of docs/protocol.md. `GONE` is what a removed key becomes. */
+/** The change of a removed key (R42 of docs/protocol.md). */
 const GONE = Symbol('gone')
 
-/** Applies the change of a MessagePack patch to `state`; throws ProtocolFault when it does not fit. */
+/** Applies the change of a MessagePack patch to `state`. Throws ProtocolFault if it does not fit. */
 function applyChange(state: Json, change: WireValue | undefined, key: KeyReader): Json {
   if (change === undefined) return state
   const changed = changeOf(state, change, key)
@@ -314,7 +316,7 @@ function changeOf(value: Json | undefined, change: WireValue, key: KeyReader): J
   return changeObject(value, changesOf(change), key)
 }
 
-/** A map of changes: as it is, or what a table of changes stands for. */
+/** Returns a map of changes. Expands a table of changes to a map. */
 function changesOf(changes: WireValue): Record<string, WireValue> {
   if (changes === null || typeof changes !== 'object')
     throw new ProtocolFault('a map or a table was expected')
@@ -331,11 +333,11 @@ function changesOf(changes: WireValue): Record<string, WireValue> {
   if (cells.length === 0) return rows
   const [others] = cells
   if (cells.length > 1 || others === null || typeof others !== 'object' || Array.isArray(others))
-    throw new ProtocolFault(`behind the rows of a table comes one map, not ${JSON.stringify(cells)}`)
+    throw new ProtocolFault(`after the rows of a table comes one map, not ${JSON.stringify(cells)}`)
   return { ...rows, ...others }
 }
 
-/** A key that is an element of an array, as `tagged` has those of maps. */
+/** Tags a key that is an element of an array, as `tagged` does with the keys of maps. */
 const taggedKey = (key: WireValue): string =>
   typeof key === 'string' ? `$${key}` : typeof key === 'number' ? `#${key}` : fault(key)
 
@@ -358,7 +360,7 @@ function changeObject(
     const after = changeOf(before, entry, key)
     if (after === GONE) {
       if (before === undefined)
-        throw new ProtocolFault(`key ${JSON.stringify(name)} goes, but was never there`)
+        throw new ProtocolFault(`key ${JSON.stringify(name)} is removed, but does not exist`)
       delete result[name]
     } else result[name] = after
   }
@@ -399,7 +401,7 @@ function changeArray(value: Json | undefined, edits: WireValue, splices: WireVal
 
 const KINDS: ReadonlySet<string> = new Set(['add', 'replace', 'remove'])
 
-/** Applies a JSON Patch with `rfc6902`; `state` stays as it is. The wrapper makes the pointer `""` an ordinary one. */
+/** Applies a JSON Patch with `rfc6902` to a copy of `state`. The wrapper object lets the pointer `""` name the whole state. */
 export function applyOperations(state: Json, ops: readonly Operation[]): Json {
   const wrapped = { state: structuredClone(state) }
   const moved = ops.map((operation) => {
@@ -411,7 +413,7 @@ export function applyOperations(state: Json, ops: readonly Operation[]): Json {
   return wrapped.state
 }
 
-/** Reads the keys of one frame: a tagged key (`#5`, `$name`) becomes the key of the state. */
+/** Returns the key of the state for a tagged key (`#5`, `$name`) of one frame. */
 type KeyReader = (tagged: string) => string
 
 function reader(keys: readonly string[]): KeyReader {
@@ -423,17 +425,17 @@ function reader(keys: readonly string[]): KeyReader {
   }
 }
 
-/** The key table of one room, as R41 of docs/protocol.md has a client keep it: of the frames that it applies. */
+/** Key table of one room (R41 of docs/protocol.md). Only applied frames change it. */
 export class KeyTable {
   keys: string[] = []
 
-  /** A whole state: its table replaces this one. */
+  /** Replaces the table by that of a whole state. */
   replace(announced: Announcement): KeyReader {
     if (announced.from !== 0) throw new ProtocolFault(`a whole table starts at 0, not at ${announced.from}`)
     return this.keep(announced.keys)
   }
 
-  /** A patch that is applied extends the table. */
+  /** Extends the table by the keys of a patch. */
   extend(announced: Announcement | null): KeyReader {
     if (announced === null) return reader(this.keys)
     if (announced.from > this.keys.length) {
@@ -451,7 +453,7 @@ export class KeyTable {
   }
 }
 
-/** A value of the wire with its keys read. */
+/** Returns a value of the wire with the keys of the state. */
 function readValue(value: WireValue, key: KeyReader): Json {
   if (value === null || typeof value !== 'object') return value
   if (Array.isArray(value)) return value.map((element) => readValue(element, key))
@@ -460,8 +462,7 @@ function readValue(value: WireValue, key: KeyReader): Json {
   )
 }
 
-/** "Checksum" of docs/protocol.md, line by line and without any shortcut: the whole state every time. */
-
+/** `mix` of the section "Checksum" in docs/protocol.md. The code follows the page line by line, and hashes the whole state each time. */
 function mix(a: number, b: number): number {
   let h = (Math.imul(a, 0x9e3779b1) + b) >>> 0
   h = Math.imul(h ^ (h >>> 16), 0x85ebca6b) >>> 0
@@ -487,7 +488,7 @@ function hashNumber(value: number): number {
   return mix(mix(3, halves.getUint32(0)), halves.getUint32(4))
 }
 
-/** The checksum of a state: an integer from 0 to 2^32 − 1. */
+/** Returns the checksum of a state, an integer from 0 to 2^32 − 1. */
 export function checksum(value: Json): number {
   if (value === null) return mix(1, 0)
   if (value === false) return mix(2, 0)

@@ -2,41 +2,65 @@ import { pathToFileURL } from 'node:url'
 import { parseArgs } from 'node:util'
 import WebSocket from 'ws'
 import { type Case, Control, Stage, type Target } from './case.ts'
-import { cases } from './cases/index.ts'
+import { forms } from './cases/forms.ts'
+import { handshake } from './cases/handshake.ts'
+import { hostile } from './cases/hostile.ts'
+import { messages } from './cases/messages.ts'
+import { resume } from './cases/resume.ts'
+import { rooms } from './cases/rooms.ts'
+import { sessions } from './cases/sessions.ts'
+import { state } from './cases/state.ts'
+import { tokens } from './cases/tokens.ts'
+import { vectorCases } from './cases/vectors.ts'
 import { type ClientRun, NoCluster, runClient } from './client/command.ts'
 import { FAULTS } from './client/faults.ts'
 
+/** All cases, in the order in which they run. */
+export const cases: readonly Case[] = [
+  ...vectorCases,
+  ...handshake,
+  ...rooms,
+  ...messages,
+  ...forms,
+  ...state,
+  ...resume,
+  ...sessions,
+  ...tokens,
+  ...hostile,
+]
+
 const USAGE = `Usage: npm run conformance -- ws://127.0.0.1:4000 [options]
 
-Holds a running service to docs/protocol.md, as a client that knows nothing but that page.
+Checks a running service against docs/protocol.md, with clients that are written from that page only.
 
   --control URL         the control API [http://127.0.0.1:3000]
-  --operator-token T    for a control API that asks for one
+  --operator-token T    if the control API needs a token
   --only TEXT           only cases with this text in their names
-  --patient             also the cases that outlast resume_ttl_seconds, a minute by default
-  --seed N              of the random inputs, to repeat a run
+  --patient             also cases that wait for resume_ttl_seconds, a minute by default
+  --seed N              seed of the random inputs, to repeat a run
   --list                the names of the cases
   --help                this text
 
        npm run conformance -- --client ws://127.0.0.1:7350 [options]
 
-Stands between a client and a running \`npm run cluster\`, injects faults, and says which rules of docs/protocol.md the client broke.
+Runs a proxy between a client and a running \`npm run cluster\`. It injects faults, and reports the rules of docs/protocol.md that the client
+breaks.
 
-  --client URL          the address for the client; the next ports stand for the nodes
-  --cluster URL         a node, once for each [those of npm run cluster, or of npm start]
+  --client URL          the address for the client; the next ports are those for the nodes
+  --cluster URL         a node; repeat for each node [those of npm run cluster, or of npm start]
   --dev URL             the development routes [http://127.0.0.1:8080, or http://127.0.0.1:4000]
   --seconds N           time with faults [20]
-  --level N             holds the client to the rules of levels 1 to N [6]
-  --without FAULT       a fault that is not injected, once for each:
+  --level N             checks the rules of levels 1 to N [6]
+  --without FAULT       a fault that is not injected; repeat for each fault:
                         ${FAULTS.join(', ')}
-  --seed N              of the faults
+  --seed N              seed of the faults
   --exec COMMAND        starts a client with ROOMFUL_URL, ROOMFUL_PROJECT_ID, ROOMFUL_TOKEN, ROOMFUL_TOKEN_URL and ROOMFUL_SECONDS in its
                         environment, sends it SIGTERM at the end, and fails if it fails
 
-Ends with 0 when every case passed, 1 when one failed, 2 when there was nothing to test.
+The exit code is 0 if all cases passed, 1 if a case failed, and 2 if there was nothing to test.
 `
 
-/** What is wrong with the command line. */
+/** A mistake in the command line. */
 class Misuse extends Error {
   override readonly name = 'Misuse'
 }
@@ -56,8 +80,9 @@ function parse(args: readonly string[]): Command {
   const seed = wholeNumber('seed', values.seed)
   if (values.client !== undefined) return { client: clientRun(values, seed ?? randomSeed()) }
   const [wsUrl, ...more] = positionals
-  if (wsUrl === undefined) throw new Misuse('no address: name the websocket, such as ws://127.0.0.1:4000')
-  if (more.length > 0) throw new Misuse(`one address only, but there is also ${more.join(' ')}`)
+  if (wsUrl === undefined)
+    throw new Misuse('no address: give a websocket address, such as ws://127.0.0.1:4000')
+  if (more.length > 0) throw new Misuse(`more than one address: ${[wsUrl, ...more].join(' ')}; give one`)
   const controlUrl = values.control ?? 'http://127.0.0.1:3000'
   checkUrl('the address', wsUrl, ['ws:', 'wss:'])
   checkUrl('--control', controlUrl, ['http:', 'https:'])
@@ -65,7 +90,7 @@ function parse(args: readonly string[]): Command {
   const chosen = cases.filter(({ name, kind }) => name.includes(only) && (patient || kind !== 'outlasts'))
   if (chosen.length === 0)
     throw new Misuse(
-      `no case has ${JSON.stringify(only)} in its name${patient ? '' : ', or only with --patient'}: --list shows them`,
+      `no case has ${JSON.stringify(only)} in its name${patient ? '' : ', or only with --patient'}: --list prints all names`,
     )
   return {
     ws_url: wsUrl,
@@ -99,7 +124,7 @@ function clientRun(values: ReturnType<typeof parseOptions>['values'], seed: numb
 function wholeNumber(name: string, text: string | undefined): number | undefined {
   const number = text === undefined ? undefined : Number(text)
   if (number !== undefined && !Number.isSafeInteger(number))
-    throw new Misuse(`--${name} is a whole number, not ${text}`)
+    throw new Misuse(`--${name} is ${text}: use an integer`)
   return number
 }
 
@@ -130,7 +155,7 @@ function parseOptions(args: readonly string[]) {
 
 function checkUrl(what: string, value: string, protocols: readonly string[]): void {
   if (!URL.canParse(value) || !protocols.includes(new URL(value).protocol)) {
-    throw new Misuse(`${what} begins with ${protocols.join('// or ')}//, not ${value}`)
+    throw new Misuse(`${what} is ${value}: use an address that starts with ${protocols.join('// or ')}//`)
   }
 }
 
@@ -150,7 +175,7 @@ function total({ outcomes, failed, took_ms: tookMs, seed }: Summary): string {
 
 const print = (text: string): void => void process.stdout.write(text)
 
-/** The command; gives the exit code. */
+/** Runs the command. Returns the exit code. */
 async function main(args: readonly string[]): Promise<number> {
   try {
     const command = parse(args)
@@ -170,31 +195,31 @@ async function main(args: readonly string[]): Promise<number> {
     if (!(problem instanceof Misuse || problem instanceof Unreachable || problem instanceof NoCluster))
       throw problem
     print(`conformance: ${problem.message}\n`)
-    if (problem instanceof Misuse) print('--help tells how to use it.\n')
+    if (problem instanceof Misuse) print('--help prints all options.\n')
     return 2
   }
 }
 
-/** How one case ended. */
+/** Result of one case. */
 interface Outcome {
   readonly case: Case
   readonly took_ms: number
-  /** Why it failed; undefined when it passed. */
+  /** Reason of the failure. Undefined: the case has passed. */
   readonly problem: Error | undefined
 }
 
 interface SuiteOptions {
-  /** Where the websocket is. */
+  /** Websocket address. */
   readonly ws_url: string
-  /** Where the control API is. */
+  /** Address of the control API. */
   readonly control_url: string
-  /** For a control API that asks for one. */
+  /** Token for the control API. Default: none. */
   readonly operator_token?: string | undefined
-  /** The cases to run; every one when absent. */
+  /** Cases to run. Default: all. */
   readonly cases?: readonly Case[]
-  /** Of the random inputs; random when absent. */
+  /** Seed of the random inputs. Default: a random seed. */
   readonly seed?: number
-  /** Told of each case as it ends. */
+  /** Called at the end of each case. */
   readonly on_outcome?: (outcome: Outcome) => void
 }
 
@@ -205,14 +230,14 @@ interface Summary {
   readonly seed: number
 }
 
-/** The service cannot be tested: nothing listens, or control does not let us in. */
+/** The service cannot be tested: it does not listen, or control refuses the call. */
 class Unreachable extends Error {
   override readonly name = 'Unreachable'
 }
 
 /**
- * Runs the cases against a running service: those that wait for seconds beside each other and beside the rest, the rest
- * one by one. Throws Unreachable when there is no service to run them against.
+ * Runs the cases against a running service. Cases that wait for seconds run concurrently, and all others one after the other. Throws
+ * Unreachable if there is no service.
  */
 export async function runSuite(options: SuiteOptions): Promise<Summary> {
   const startedAt = performance.now()
@@ -248,7 +273,7 @@ async function runCase(one: Case, target: Target): Promise<Outcome> {
   return { case: one, took_ms: performance.now() - startedAt, problem }
 }
 
-/** Looks for both addresses and makes a project for this run. */
+/** Connects to both addresses, and creates a project for this run. */
 async function reach(options: SuiteOptions): Promise<Target> {
   const { ws_url: wsUrl, control_url: controlUrl, operator_token: operatorToken } = options
   await listens(wsUrl)
@@ -264,7 +289,7 @@ async function reach(options: SuiteOptions): Promise<Target> {
   } catch (problem) {
     const { cause, message } = problem as Error
     throw new Unreachable(
-      `no project can be made by the control API at ${controlUrl}; start the service with \`npm start\`, or name the control API with --control, and a token for it with --operator-token (${message}${cause instanceof Error ? `: ${cause.message}` : ''})`,
+      `the control API at ${controlUrl} creates no project; start the service with \`npm start\`, or name the control API with --control, and its token with --operator-token (${message}${cause instanceof Error ? `: ${cause.message}` : ''})`,
     )
   }
 }

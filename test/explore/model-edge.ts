@@ -1,4 +1,4 @@
-import type { RoomAddress, Settled, ToEdge, ToOwner } from '../../dataplane/traffic.ts'
+import type { Acknowledgement, RoomAddress, ToEdge, ToOwner } from '../../dataplane/traffic.ts'
 import { hash, textOf } from './explorer.ts'
 import { decode } from './ledger.ts'
 import type { SimClock } from './model-node.ts'
@@ -206,7 +206,7 @@ export class ModelEdge {
   }
 
   /** Processes the owner's answers to messages. */
-  #acknowledge({ ack: ref, outcomes = [], forgotten = 0 }: Settled): void {
+  #acknowledge({ ack: ref, outcomes = [], forgotten = 0 }: Acknowledgement): void {
     if (forgotten > 0) this.#parts.violate(`the owner has no outcome of ref ${forgotten} of ${this.memberId}`)
     for (const outcome of outcomes)
       if ('code' in outcome && this.#unacked.includes(outcome.ref))

@@ -9,8 +9,8 @@ const MINUTES_MS = 60_000
 describe('guarantee 1: one owner commits', () => {
   const cluster = sharedCluster({ leaseMs: 1000, perTest: true })
 
-  /** The owner hangs, as a virtual machine that is moved does. It wakes up and still believes that the room is its own. */
-  it('lets another node take over from a paused owner, which then commits and says nothing', async () => {
+  /** The owner is suspended, like a virtual machine that moves. When it continues, it still counts as the owner for itself. */
+  it('a node takes over a room of a suspended owner, which later commits and sends nothing', async () => {
     const nodes = await cluster.processes(3)
     const login = await cluster.login()
     const roomId = 'ledger-journal:paused'
@@ -19,15 +19,15 @@ describe('guarantee 1: one owner commits', () => {
     const atOwner = players[nodes.indexOf(oldOwner!)]!
     const others = players.filter((player) => player !== atOwner)
     const stops = players.map((player) => player.play(20))
-    await until('everyone plays', async () => players.every(({ acked }) => acked > 10))
+    await until('all play', async () => players.every(({ acked }) => acked > 10))
 
     oldOwner!.stop()
     const owner = await cluster.ownedBy(login, roomId, (nodeId) => nodeId !== oldOwner!.nodeId)
     const acked = others.map((player) => player.acked)
-    await until('the others play on', async () => others.every((player, i) => player.acked > acked[i]! + 50))
+    await until('the others continue', async () => others.every((player, i) => player.acked > acked[i]! + 50))
     oldOwner!.cont()
-    const told = atOwner.acked
-    await until('the member at the old owner plays on', async () => atOwner.acked > told + 50)
+    const ackedAtOwner = atOwner.acked
+    await until('the member at the old owner continues', async () => atOwner.acked > ackedAtOwner + 50)
     await Promise.all(stops.map((stop) => stop()))
 
     await expectIntact(cluster, roomId, players)
@@ -38,8 +38,8 @@ describe('guarantee 1: one owner commits', () => {
     expectGapFree(await cluster.stored(login, roomId))
   })
 
-  /** The owner's commit is on the wire when the network to the store stalls; it arrives when another node has gone on. */
-  it('fences a commit that arrives after another node has taken over', async () => {
+  /** The network to the store stalls while the owner's commit is in flight. The commit arrives after another node has taken over. */
+  it('the store fences a commit that arrives after another node has taken over', async () => {
     const nodes = await cluster.local(2)
     const login = await cluster.login()
     const roomId = 'ledger-journal:late'
@@ -54,7 +54,7 @@ describe('guarantee 1: one owner commits', () => {
     const late = atOwner.add()
     await other.add()
     expect((await cluster.owner(login, roomId)).nodeId).toBe(b!.nodeId)
-    expect(atOwner.position.seq, 'what the old owner told meanwhile').toBe(seen)
+    expect(atOwner.position.seq, 'seq from the old owner').toBe(seen)
     a!.link.hold(false)
     await late
     for (const player of players) await player.add()
@@ -66,8 +66,8 @@ describe('guarantee 1: one owner commits', () => {
     expectGapFree(await cluster.stored(login, roomId))
   })
 
-  /** Here no commit stands between a message and its ack: only what the node knows of its own lease. */
-  it('lets an owner without a lease ack nothing in a snapshot room, and its members play at the next', async () => {
+  /** In a snapshot room, an ack does not wait for a commit. Only the lease keeps the old owner from sending it. */
+  it('an owner without a lease sends no ack in a snapshot room, and its members continue at the next owner', async () => {
     const nodes = await cluster.local(2)
     const login = await cluster.login()
     const roomId = 'ledger-snapshot:lapsed'
@@ -83,13 +83,13 @@ describe('guarantee 1: one owner commits', () => {
     const late = atOwner.add()
     for (let i = 0; i < 20; i++) await other.add()
     expect(atOwner.acked).toBe(1)
-    expect(atOwner.position.seq, 'what the old owner told meanwhile').toBe(seen)
+    expect(atOwner.position.seq, 'seq from the old owner').toBe(seen)
     a!.link.hold(false)
     await late
     await expectIntact(cluster, roomId, players)
   })
 
-  it('does not care when the wall clocks of its nodes jump', async () => {
+  it('an owner keeps its room when the wall clocks of the nodes jump', async () => {
     const clocks = [new JumpingClock(), new JumpingClock()]
     const nodes = [
       ...(await cluster.local(1, { clock: clocks[0]! })),
@@ -104,9 +104,7 @@ describe('guarantee 1: one owner commits', () => {
       const acked = players.map((player) => player.acked)
       clocks[0]!.jump(jumpMs)
       clocks[1]!.jump(-jumpMs)
-      await until('everyone plays on', async () =>
-        players.every((player, i) => player.acked > acked[i]! + 25),
-      )
+      await until('all continue', async () => players.every((player, i) => player.acked > acked[i]! + 25))
     }
     await Promise.all(stops.map((stop) => stop()))
     await expectIntact(cluster, roomId, players)

@@ -3,7 +3,7 @@ import { type Login, type NodeProcess, sharedCluster } from '../support/cluster.
 import { expectIntact } from '../support/cluster-player.ts'
 import { until } from '../support/redis-server.ts'
 
-/** What members may notice of a killed owner, with the default lease. */
+/** Longest pause for members at other nodes than the killed owner, with the default lease. */
 const PAUSE_MS = 2000
 
 describe('guarantee 2: rooms survive their node', () => {
@@ -15,33 +15,33 @@ describe('guarantee 2: rooms survive their node', () => {
     login = await cluster.login()
   })
 
-  it('a journal room goes on elsewhere, with every member, state and event, within two seconds', async ({
+  it('a journal room continues on another node within two seconds, with all members, states and events', async ({
     annotate,
   }) => {
     const roomId = 'ledger-journal:outlives'
     const elsewhere = await cluster.playersAt(login, roomId, nodes)
     const [owner, ...others] = await cluster.ownerFirst(login, roomId, nodes)
-    // The owner is an edge too: its members find another node, and the same seats there.
+    // The owner is also an edge. Its members connect to another node, and keep their seats.
     const atOwner = [
       ...elsewhere.splice(nodes.indexOf(owner!), 1),
       await cluster.player(login, roomId, owner),
     ]
     const away = await cluster.player(login, roomId, others[0])
     const everyone = [...atOwner, ...elsewhere, away]
-    // No one but itself will ask for its room.
+    // Only this player sends messages to its room.
     const alone = await cluster.player(login, 'ledger-journal:alone', owner)
     await alone.add()
     const ids = everyone.map(({ id }) => id)
     const before = await cluster.owner(login, roomId)
     const playing = [...atOwner, ...elsewhere]
     const stops = playing.map((player) => player.play(20))
-    await until('everyone plays', async () => elsewhere.every(({ acked }) => acked > 10))
+    await until('all play', async () => elsewhere.every(({ acked }) => acked > 10))
 
-    // One is without a socket at that moment, and comes back to the new owner.
+    // This player is disconnected when the owner dies, and resumes at the new owner.
     away.cut()
     owner!.kill()
     for (const player of everyone) player.resetWait()
-    await until('everyone plays on', async () => elsewhere.every(({ acked }) => acked > 100))
+    await until('all continue', async () => elsewhere.every(({ acked }) => acked > 100))
     await Promise.all(stops.map((stop) => stop()))
     await away.add()
 
@@ -58,28 +58,28 @@ describe('guarantee 2: rooms survive their node', () => {
     expect(Math.max(...pauses.slice(atOwner.length))).toBeLessThan(PAUSE_MS)
   })
 
-  it('those whose node has died are not away, and the room knows them by the same token', async () => {
+  it('members of a dead edge are not shown as disconnected, and keep the data of their tokens', async () => {
     const roomId = 'ledger-journal:present'
     const known = await cluster.login({ data: { level: 3 } })
     const [home, elsewhere] = await cluster.processes(2)
     const players = await cluster.playersAt(known, roomId, [home!, home!, elsewhere!])
     const witness = players[2]!
-    const told: string[] = []
+    const seen: string[] = []
     witness.room.onMembersChange((members) =>
-      told.push(members.map(({ connected }) => (connected ? 'here' : 'away')).join(' ')),
+      seen.push(members.map(({ connected }) => (connected ? 'here' : 'away')).join(' ')),
     )
     home!.kill()
     await Promise.all(players.map((player) => player.add()))
     for (const { room } of players) expect(await room.request('whoami')).toEqual({ level: 3 })
-    expect(told).toEqual([])
+    expect(seen).toEqual([])
     players[0]!.cut()
     await players[0]!.add()
-    await until('it was away, and is back', async () => told.at(-1) === 'here here here')
-    expect(told).toEqual(['away here here', 'here here here'])
+    await until('it was disconnected, and has resumed', async () => seen.at(-1) === 'here here here')
+    expect(seen).toEqual(['away here here', 'here here here'])
     elsewhere!.kill()
   })
 
-  it('a room that no one is in is opened elsewhere when its timer is due, which fires once, and has its reservations', async () => {
+  it('a room without members opens on another node when its timer is due, fires the timer once, and keeps its reservations', async () => {
     const roomId = 'ledger-journal:timed'
     const [home, elsewhere] = await cluster.processes(2)
     const setter = await cluster.player(login, roomId, home)
@@ -103,21 +103,21 @@ describe('guarantee 2: rooms survive their node', () => {
       return room?.reservations.map(({ sub }) => sub).join() === 'ada'
     })
     await late.room.send('ringAfter', { ms: 0, name: 'last' })
-    await until('one more has fired', async () => late.room.state.rung.includes('last'))
+    await until('the last has fired', async () => late.room.state.rung.includes('last'))
     expect(late.room.state.rung).toEqual(['first', 'second', 'last'])
     for (const node of [home!, elsewhere!]) node.kill()
   })
 
-  it('a snapshot room goes on too, with what it was at most a second before', async () => {
+  it('a snapshot room continues with a state that is at most a second old', async () => {
     const roomId = 'ledger-snapshot:outlives'
     const living = nodes.filter(({ open }) => open)
     const members = await cluster.playersAt(login, roomId, living)
     const ids = members.map(({ id }) => id)
     const [owner] = await cluster.ownerFirst(login, roomId, living)
-    // What was acked, second by second.
+    // Acknowledged messages at each check.
     const acked: { at: number; counts: number[] }[] = []
     const stops = members.map((player) => player.play(20))
-    await until('everyone has played for a while', async () => {
+    await until('all have played for a while', async () => {
       acked.push({ at: performance.now(), counts: members.map((player) => player.acked) })
       return members.every((player) => player.acked > 100)
     })
@@ -125,7 +125,7 @@ describe('guarantee 2: rooms survive their node', () => {
     const killedAt = performance.now()
     await cluster.ownedBy(login, roomId, (nodeId) => nodeId !== owner!.nodeId)
     const then = members.map((player) => player.acked)
-    await until('everyone plays on', async () => members.every((player, i) => player.acked > then[i]! + 20))
+    await until('all continue', async () => members.every((player, i) => player.acked > then[i]! + 20))
     await Promise.all(stops.map((stop) => stop()))
 
     const old = acked.findLast(({ at }) => at < killedAt - 1000)!
@@ -133,14 +133,14 @@ describe('guarantee 2: rooms survive their node', () => {
       expect(player.errors).toEqual([])
       expect(player.id).toBe(ids[i])
       const { count, last } = player.account!
-      // Of what was acked, at most the last second is lost; nothing is applied twice.
+      // Only acknowledged messages of the last second may be lost. No message is applied twice.
       expect(count).toBeLessThanOrEqual(player.sent)
       expect(last).toBe(player.sent)
       expect(player.sent - count).toBeLessThanOrEqual(then[i]! - old.counts[i]!)
     }
   })
 
-  it('a room that is kept nowhere is over; its members are in a new one, as new members', async () => {
+  it('a room with durability none ends, and its members join a new room as new members', async () => {
     const roomId = 'ledger-none:outlives'
     const living = nodes.filter(({ open }) => open)
     const members = await cluster.playersAt(login, roomId, living)

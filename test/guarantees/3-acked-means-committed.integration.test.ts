@@ -9,7 +9,7 @@ const NODES = 5
 describe('guarantee 3: acked means committed', () => {
   const cluster = sharedCluster({ leaseMs: 500, perTest: true })
 
-  it('keeps all that was acked or seen, however often the owner is killed under load', async () => {
+  it('a room keeps all acknowledged messages and delivered updates when its owner is killed repeatedly under load', async () => {
     const random = new SeededRandom(3)
     const nodes = await cluster.processes(NODES)
     const login = await cluster.login()
@@ -19,7 +19,7 @@ describe('guarantee 3: acked means committed', () => {
     for (let living = NODES; living > 1; living--) {
       const enough = Math.floor(random.float() * 40)
       const soFar = players.map(({ acked }) => acked)
-      await until('everyone plays', async () => players.every(({ acked }, i) => acked > soFar[i]! + enough))
+      await until('all play', async () => players.every(({ acked }, i) => acked > soFar[i]! + enough))
       const [owner] = await cluster.ownerFirst(login, roomId, nodes)
       owner!.kill()
       const promised = players.map(({ acked }) => acked)
@@ -37,7 +37,7 @@ describe('guarantee 3: acked means committed', () => {
     expectGapFree(await cluster.stored(login, roomId))
   })
 
-  /** The room as its new owner has it, as soon as it has. */
+  /** Waits for a new owner. Returns the accounts and the seq that it restored. */
   async function restored(roomId: string) {
     let found: Awaited<ReturnType<TestCluster['room']>>
     await until('the new owner runs the room', async () => {
@@ -48,7 +48,7 @@ describe('guarantee 3: acked means committed', () => {
     return { accounts, seq: found!.seq }
   }
 
-  it('acks nothing and shows nothing while the store is silent, and all of it when it answers', async () => {
+  it('a room sends no ack and no update while the store does not answer, and all of them when it answers', async () => {
     const [a] = await cluster.local(1)
     const login = await cluster.login()
     const roomId = 'ledger-journal:silent'
@@ -62,13 +62,13 @@ describe('guarantee 3: acked means committed', () => {
     a!.link.hold(true)
     const { seq } = one!.position
     const stops = players.map((player) => player.play(20))
-    // Its lease has run out: no node may believe in itself for longer without a store.
+    // The room freezes when the lease of its node expires.
     await until('the room freezes', async () => (await freezes()) > frozen)
     expect(players.map(({ acked }) => acked)).toEqual([1, 1])
     expect(players.map(({ position }) => position.seq)).toEqual([seq, seq])
     expect(players.map(({ room }) => room.state.total)).toEqual([2, 2])
     a!.link.hold(false)
-    await until('everything is acked', async () => players.every(({ acked }) => acked > 20))
+    await until('all messages are acknowledged', async () => players.every(({ acked }) => acked > 20))
     await Promise.all(stops.map((stop) => stop()))
     await expectIntact(cluster, roomId, players)
   })

@@ -15,26 +15,26 @@ describe('guarantee 5: convergence', () => {
 
   it.each(['journal', 'snapshot', 'none'])(
     'every member at every node has the same (epoch, seq, checksum) and state, in a %s room',
-    async (kept) => {
-      const roomId = `ledger-${kept}:same`
+    async (durability) => {
+      const roomId = `ledger-${durability}:same`
       const players = await cluster.playersAt(login, roomId, [...nodes, ...nodes])
       const stops = players.map((player) => player.play(15))
-      await until('everyone plays', async () => players.every(({ acked }) => acked > 30))
+      await until('all play', async () => players.every(({ acked }) => acked > 30))
       for (const player of players.slice(0, 3)) player.cut()
-      await until('everyone plays on', async () => players.every(({ acked }) => acked > 60))
+      await until('all continue', async () => players.every(({ acked }) => acked > 60))
       await Promise.all(stops.map((stop) => stop()))
 
       await expectIntact(cluster, roomId, players)
       const { epoch, seq, checksum } = await agreed(cluster, roomId, players)
       for (const player of players) {
         expect(player.position).toMatchObject({ epoch, seq, checksum })
-        // Not only what members were told: what they have.
+        // The checksum of the copy itself, not only the received checksum.
         expect(new Checksum().of(player.room.state as never)).toBe(checksum)
       }
     },
   )
 
-  /** A player at a node that does not own the room; what the last hop to it has of one flush is spoilt or lost. */
+  /** Joins a player at a node that does not own the room. After `drift`, `tamper` changes or drops the frames of one flush for it. */
   async function drifting(roomId: string, tamper: (frame: Buffer) => Buffer | undefined) {
     const first = await cluster.player(login, roomId, nodes[0])
     const [owner, elsewhere] = await cluster.ownerFirst(login, roomId, nodes)
@@ -58,7 +58,7 @@ describe('guarantee 5: convergence', () => {
   it.each([
     { reason: 'checksum', tamper: spoil, what: 'wrong value' },
     { reason: 'sequence', tamper: () => undefined, what: 'lost flush' },
-  ] as const)('drift heals itself and is counted after a $what', async ({ reason, tamper }) => {
+  ] as const)('a resync repairs a copy after a $what, and is counted', async ({ reason, tamper }) => {
     const roomId = `ledger-journal:${reason}`
     const { first, odd, owner, drift } = await drifting(roomId, tamper)
     const counted = () => cluster.metric(owner, `service_resyncs_total{reason="${reason}"}`)

@@ -7,7 +7,7 @@ const ROOMS = ['one', 'two', 'three'].map((key) => `ledger-journal:${key}`)
 const OUTAGE_MS = 5000
 const LEASE_MS = 2000
 
-/** Three nodes with a room each, and members of every room at every node, who play. */
+/** Starts three nodes that own a room each, with a member of each room at each node. */
 async function playing(options: ClusterOptions) {
   const cluster = await TestCluster.start({ ...options, control: 'apart', leaseMs: LEASE_MS })
   const nodes = await cluster.local(3)
@@ -23,7 +23,7 @@ async function playing(options: ClusterOptions) {
 describe('guarantee 6: a store outage freezes, never splits', () => {
   const status = async ({ adminUrl }: LocalNode, path: string) => (await fetch(`${adminUrl}${path}`)).status
 
-  /** Whether every node is as it should be while the store is away: alive, and not ready. */
+  /** Returns whether no node is ready. Expects that all nodes are healthy. */
   const allFrozen = async (nodes: readonly LocalNode[]): Promise<boolean> => {
     for (const node of nodes) expect(await status(node, '/healthz')).toBe(200)
     const ready = await Promise.all(nodes.map((node) => status(node, '/readyz')))
@@ -33,11 +33,11 @@ describe('guarantee 6: a store outage freezes, never splits', () => {
   const owners = (cluster: TestCluster, login: Login) =>
     Promise.all(ROOMS.map((roomId) => cluster.owner(login, roomId)))
 
-  /** How many sessions Redis has. */
+  /** Returns the number of sessions in Redis. */
   const sessions = ({ redisUrl }: TestCluster): Promise<number> =>
     asAdmin(redisUrl, async (redis) => (await redis.keys('*session:*')).length)
 
-  /** Plays through an outage and holds everything to what must have stayed; gives the owners before and after. */
+  /** Plays through an outage, and expects that no session and no message is lost. Returns the owners before and after. */
   async function through(
     { cluster, nodes, login, players, everyone }: Awaited<ReturnType<typeof playing>>,
     away: () => Promise<void>,
@@ -46,7 +46,7 @@ describe('guarantee 6: a store outage freezes, never splits', () => {
     atLeastMs = 0,
   ) {
     const stops = everyone.map((player) => player.play(50))
-    await until('everyone plays', async () => everyone.every(({ acked }) => acked > 5))
+    await until('all play', async () => everyone.every(({ acked }) => acked > 5))
     const before = await owners(cluster, login)
     const reconnects = everyone.map(({ client }) => client.stats.reconnects)
 
@@ -55,21 +55,22 @@ describe('guarantee 6: a store outage freezes, never splits', () => {
     await until('all nodes are frozen', () => allFrozen(nodes))
     const acked = everyone.map((player) => player.acked)
     const seen = everyone.map(({ position }) => position.seq)
-    await until('it has lasted', async () => performance.now() - began >= atLeastMs)
+    await until('the outage has lasted long enough', async () => performance.now() - began >= atLeastMs)
     expect(everyone.map((player) => player.acked)).toEqual(acked)
     expect(everyone.map(({ position }) => position.seq)).toEqual(seen)
     await back()
     const returned = performance.now()
-    await until('everyone plays on', async () => everyone.every((player, i) => player.acked > acked[i]! + 5))
+    await until('all continue', async () => everyone.every((player, i) => player.acked > acked[i]! + 5))
     await annotate(`thawed after ${Math.round(performance.now() - returned)} ms`)
-    for (const node of nodes) await until('it is ready', async () => (await status(node, '/readyz')) === 200)
+    for (const node of nodes)
+      await until('the node is ready', async () => (await status(node, '/readyz')) === 200)
     expect(everyone.map(({ client }) => client.stats.reconnects)).toEqual(reconnects)
     const after = await owners(cluster, login)
 
-    // Sessions are on record too: a client that is cut off now comes back to its seats, at another node.
-    await until('all sessions are on record', async () => (await sessions(cluster)) === everyone.length)
+    // The sessions are stored again, so a disconnected client can resume at another node.
+    await until('all sessions are stored', async () => (await sessions(cluster)) === everyone.length)
     for (const player of everyone) player.cut()
-    await until('everyone is back', async () =>
+    await until('all have resumed', async () =>
       everyone.every(({ client }, i) => client.stats.reconnects > reconnects[i]!),
     )
     await Promise.all(stops.map((stop) => stop()))
@@ -84,7 +85,7 @@ describe('guarantee 6: a store outage freezes, never splits', () => {
     })
     afterAll(() => here.cluster.close())
 
-    it('freezes while Redis hangs for five seconds, and goes on as it was', async (context) => {
+    it('rooms freeze while Redis hangs for five seconds, and continue at their owners', async (context) => {
       const { redis } = here.cluster
       const { before, after } = await through(
         here,
@@ -96,8 +97,8 @@ describe('guarantee 6: a store outage freezes, never splits', () => {
       expect(after).toEqual(before)
     })
 
-    /** The node that is back first finds no lease of the others, and must not take that for their death. */
-    it('freezes while Redis is down, and goes on as it was, though one node is back later', async (context) => {
+    /** The first nodes that reach Redis again find no lease of the late node, and must not take over its rooms. */
+    it('rooms freeze while Redis is down, and continue at their owners when one node reaches Redis later', async (context) => {
       const { cluster, nodes, login, players } = here
       const [late] = await cluster.ownerFirst(login, ROOMS[0]!, nodes)
       const owned = await owners(cluster, login)
@@ -111,7 +112,7 @@ describe('guarantee 6: a store outage freezes, never splits', () => {
           late!.link.hold(true)
           await cluster.redis.start()
           const acked = elsewhere.map((player) => player.acked)
-          await until('the others play on', async () =>
+          await until('the others continue', async () =>
             elsewhere.every((player, i) => player.acked > acked[i]! + 15),
           )
           late!.link.hold(false)
@@ -123,8 +124,8 @@ describe('guarantee 6: a store outage freezes, never splits', () => {
     })
   })
 
-  /** The owners have what the store has lost, and write it down again before anyone else can have the rooms. */
-  it('goes on at the same owners when Redis comes back empty', async (context) => {
+  /** The owners write the lost records again before another node may claim the rooms. */
+  it('rooms continue at their owners when Redis restarts without data', async (context) => {
     const here = await playing({ redis: 'memory' })
     try {
       const { redis } = here.cluster
@@ -141,8 +142,8 @@ describe('guarantee 6: a store outage freezes, never splits', () => {
     }
   })
 
-  /** No one writes to such a room, and no lease has run out: only the return of the store tells that its record may be gone. */
-  it('keeps a room in which nothing happens when Redis comes back empty at once', async () => {
+  /** No message writes the record of this room, and no lease expires. Only the lost connection shows that the record may be lost. */
+  it('an idle room is stored again when Redis restarts without data within a lease', async () => {
     const roomId = 'ledger-journal:quiet'
     const cluster = await TestCluster.start({ redis: 'memory', control: 'apart', leaseMs: 4000 })
     try {
@@ -153,7 +154,7 @@ describe('guarantee 6: a store outage freezes, never splits', () => {
       const before = await cluster.owner(login, roomId)
       await cluster.redis.stop()
       await cluster.redis.start()
-      await until('the room is recorded again', async () => {
+      await until('the room is stored again', async () => {
         const found = await cluster.inspect(login, roomId)
         return found?.owner === before.nodeId && found.version > 0
       })

@@ -5,21 +5,21 @@ import { type NodeProcess, sharedCluster } from '../support/cluster.ts'
 import { expectIntact, type Player } from '../support/cluster-player.ts'
 import { until } from '../support/redis-server.ts'
 
-/** Shows in a pause when a player waits until a lease has expired. In a store that is younger than a lease, nodes claim no rooms. */
+/** Long, so that a pause shows a player that waits until a lease expires. */
 const LEASE_MS = 10_000
-/** Below a lease, and above what a busy machine needs. */
+/** Shorter than a lease, and longer than a busy machine needs. */
 const PAUSE_MS = 8000
-const KEPT = ['journal', 'snapshot', 'none']
+const DURABILITIES = ['journal', 'snapshot', 'none']
 
 describe('guarantee 7: deploys end no session', () => {
   const cluster = sharedCluster({ leaseMs: LEASE_MS, perTest: true })
 
-  it('replaces every node of a cluster under load, one after the other, and no player loses anything', async ({
+  it('no player loses a message or its session when all nodes are replaced one after the other under load', async ({
     annotate,
   }) => {
     const nodes = await cluster.processes(3)
     const login = await cluster.login()
-    const rooms = KEPT.map((kept) => `ledger-${kept}:deployed`)
+    const rooms = DURABILITIES.map((durability) => `ledger-${durability}:deployed`)
     const players: Player[][] = []
     for (const [i, roomId] of rooms.entries())
       players.push(await cluster.playersAt(login, roomId, [...nodes.slice(i), ...nodes.slice(0, i)]))
@@ -29,18 +29,16 @@ describe('guarantee 7: deploys end no session', () => {
     for (const { client } of everyone)
       client.onConnectionChange((status, error) => changes.push([status, error]))
     const stops = everyone.map((player) => player.play(50))
-    await until('everyone plays', async () => everyone.every(({ acked }) => acked > 5))
+    await until('all play', async () => everyone.every(({ acked }) => acked > 5))
     const pauses: number[] = []
 
-    // The last one is told over HTTP, as an orchestrator's hook would.
+    // The last node drains after a request over HTTP, like from a hook of an orchestrator.
     for (const node of nodes) {
       const [next] = await cluster.processes(1)
       const acked = everyone.map((player) => player.acked)
       for (const player of everyone) player.resetWait()
       expect(await (node === nodes.at(-1) ? drainOverHttp(node) : node.drain())).toBe(0)
-      await until('everyone plays on', async () =>
-        everyone.every((player, i) => player.acked > acked[i]! + 10),
-      )
+      await until('all continue', async () => everyone.every((player, i) => player.acked > acked[i]! + 10))
       pauses.push(...everyone.map(({ longestWaitMs }) => Math.round(longestWaitMs)))
       expect(next!.open).toBe(true)
     }
@@ -59,20 +57,20 @@ describe('guarantee 7: deploys end no session', () => {
     return node.ended
   }
 
-  it('takes no new clients while it drains, and a second SIGTERM ends it at once', async () => {
+  it('a draining node takes no new clients, and a second SIGTERM ends it without a wait', async () => {
     const [node] = await cluster.processes(1, { env: { DRAIN_SECONDS: '60' } })
     const login = await cluster.login()
-    // One that does not hear that it should go.
+    // This client ignores `move`, so the drain waits for it.
     const deaf = new WebSocket(node!.wsUrl, ['roomful.v1.json'])
-    const told: string[] = []
-    deaf.on('message', (data) => told.push((JSON.parse(String(data)) as { t: string }).t))
+    const received: string[] = []
+    deaf.on('message', (data) => received.push((JSON.parse(String(data)) as { t: string }).t))
     deaf.once('open', () =>
       deaf.send(JSON.stringify({ t: 'hello', project_id: login.projectId, token: login.token })),
     )
-    await until('it is welcome', async () => told.includes('welcome'))
+    await until('welcome has arrived', async () => received.includes('welcome'))
 
     const ended = node!.drain()
-    await until('it is told to go', async () => told.includes('move'))
+    await until('move has arrived', async () => received.includes('move'))
     expect((await fetch(`${node!.adminUrl}/readyz`)).status).toBe(503)
     const late = new WebSocket(node!.wsUrl, ['roomful.v1.json'])
     const [, { statusCode }] = await once(late, 'unexpected-response')

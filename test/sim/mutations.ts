@@ -258,7 +258,7 @@ export const FAULTS = {
   silent: {
     what: 'A connection delivers no acks',
     connection: messages('ack', () => []),
-    breaks: ['unsettled', 'too_little'],
+    breaks: ['op_unanswered', 'too_little'],
   },
   mute: {
     what: 'A reply is not delivered',

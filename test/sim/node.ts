@@ -17,8 +17,7 @@ import {
   type StoreLine,
   StoreRecorder,
 } from '../chaos/node/recording-store.ts'
-import { chaosRoom } from '../chaos/room-logic.ts'
-import { bankRoom, chaosQueue, lobbyRoom, matchRoom } from '../chaos/rooms.ts'
+import { bankRoom, chaosQueue, chaosRoom, lobbyRoom, matchRoom } from '../chaos/rooms.ts'
 import { INTERNAL_TOKEN } from './control.ts'
 import {
   type Conditions,

@@ -2,7 +2,7 @@ import { existsSync } from 'node:fs'
 import { delimiter, join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { type Browser, chromium } from 'playwright-core'
-import { installPackages, mayInstall } from './debian-package.ts'
+import { findOrInstall } from './debian-package.ts'
 
 /** Programs in PATH, in the order of preference. A page in the headless shell takes a third of the CPU time, because it starts no browser windows. */
 const NAMES = [
@@ -31,12 +31,12 @@ function chromiumPath(): string {
   const given = process.env.CHROME_PATH
   if (given) {
     if (existsSync(given)) return given
-    throw new Error(`CHROME_PATH is ${given}, where there is no file`)
+    throw new Error(`CHROME_PATH is ${given}: no such file; set it to the path of a browser`)
   }
-  return find() ?? install()
+  return findOrInstall('Chromium or Chrome, or CHROME_PATH', ['chromium-headless-shell'], find)
 }
 
-/** Starts a headless browser; the caller closes it. */
+/** Starts a headless browser. The caller closes it. */
 export const launchChromium = (): Promise<Browser> =>
   chromium.launch({ executablePath: chromiumPath(), headless: true, args: FLAGS })
 
@@ -45,17 +45,6 @@ function find(): string | undefined {
   return [...NAMES.flatMap((name) => folders.map((folder) => join(folder, name))), ...ELSEWHERE].find(
     existsSync,
   )
-}
-
-function install(): string {
-  if (!mayInstall())
-    throw new Error(
-      'These tests need Chromium or Chrome: install one (apt install chromium-headless-shell), or set CHROME_PATH.',
-    )
-  installPackages(['chromium-headless-shell'])
-  const path = find()
-  if (path === undefined) throw new Error('apt-get installed chromium-headless-shell, but it is not in PATH')
-  return path
 }
 
 if (import.meta.url === pathToFileURL(process.argv[1] ?? '').href) process.stdout.write(`${chromiumPath()}\n`)

@@ -169,6 +169,16 @@ export class TestCluster {
   /** Websocket addresses of the open nodes, in the order in which they were started. */
   readonly doors = (): string[] => this.#nodes.filter(({ open }) => open).map(({ wsUrl }) => wsUrl)
 
+  /** Returns the `doors` of a client that connects to `at` first, and after a lost connection to the open nodes in turn. */
+  doorsFrom(at?: ClusterNode): () => readonly string[] {
+    let first = at?.wsUrl
+    return () => {
+      const all = first === undefined ? this.doors() : [first]
+      first = undefined
+      return all
+    }
+  }
+
   /** Connects one player to each of the nodes and joins `type:key`. The first player creates the room if it does not exist. */
   async playersAt(login: Login, roomId: string, nodes: readonly ClusterNode[]): Promise<Player[]> {
     const players: Player[] = []
@@ -176,7 +186,7 @@ export class TestCluster {
     return players
   }
 
-  /** A player in `type:key`, connected to `at`. After a lost connection, the player connects to the open nodes in turn. */
+  /** A player in `type:key`, with `doorsFrom(at)`. */
   async player(
     { projectId, token }: Login,
     roomId: string,
@@ -184,12 +194,7 @@ export class TestCluster {
     options: Pick<PlayerOptions, 'tamper' | 'connect'> = {},
   ): Promise<Player> {
     const [roomType = '', key = ''] = roomId.split(':')
-    let first = at?.wsUrl
-    const doors = (): readonly string[] => {
-      const all = first === undefined ? this.doors() : [first]
-      first = undefined
-      return all
-    }
+    const doors = this.doorsFrom(at)
     const player = await Player.join({ projectId, token, roomType, key, doors, ...options })
     this.#players.push(player)
     return player

@@ -1,22 +1,27 @@
 import { spawnSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
+import { pathToFileURL } from 'node:url'
 import { findProgram } from '../../deploy/local/machine.ts'
 
+/** Returns the path of a program in PATH. If PATH has none, installs `debianPackage` (`findOrInstall`). */
+export const programOr = (program: string, debianPackage = program): string =>
+  findOrInstall(program, [debianPackage], () => findProgram([program], process.env.PATH))
+
 /**
- * Returns the path of a program in PATH. If PATH has none, installs `debianPackage` with apt-get, on Debian or Ubuntu as root. Otherwise throws
- * an error that names the package. Output of apt-get goes to stderr.
+ * Returns the result of `find`. If there is none, installs Debian packages with apt-get, on Debian or Ubuntu as root, and calls `find` again.
+ * Throws an error with `what` and the packages if that is not possible.
  */
-export function programOr(program: string, debianPackage = program): string {
-  const find = (): string | undefined => findProgram([program], process.env.PATH)
-  const there = find()
-  if (there !== undefined) return there
-  if (!mayInstall())
-    throw new Error(
-      `These tests need ${program}: install it (apt install ${debianPackage}), so that it is in PATH.`,
-    )
-  installPackages([debianPackage])
+export function findOrInstall(
+  what: string,
+  packages: readonly string[],
+  find: () => string | undefined,
+): string {
+  const found = find()
+  if (found !== undefined) return found
+  if (!mayInstall()) throw new Error(`These tests need ${what}: apt install ${packages.join(' ')}`)
+  installPackages(packages)
   const installed = find()
-  if (installed === undefined) throw new Error(`apt-get installed ${debianPackage}, but it has no ${program}`)
+  if (installed === undefined) throw new Error(`apt-get installed ${packages.join(' ')}, but not ${what}`)
   return installed
 }
 
@@ -30,7 +35,7 @@ export function mayInstall(): boolean {
   }
 }
 
-/** Installs packages with apt-get, and waits up to 300 s for other installations. Throws if apt-get fails. */
+/** Installs packages with apt-get. Waits up to 300 s for other installations. Output goes to stderr. Throws if apt-get fails. */
 export function installPackages(names: readonly string[]): void {
   process.stderr.write(`installing ${names.join(' ')} with apt-get for the tests\n`)
   const wait = ['-o', 'DPkg::Lock::Timeout=300']
@@ -42,3 +47,15 @@ export function installPackages(names: readonly string[]): void {
     if (run.status !== 0) throw new Error(`apt-get ${words.join(' ')} failed (status ${run.status})`)
   }
 }
+
+/** Commands of Python. Debian's Python is the second choice: only it sees the packages of the distribution. */
+const PYTHONS = ['python3', '/usr/bin/python3']
+
+/** Returns the command of a Python that has the packages of clients/python. Installs them if they are missing (`findOrInstall`). */
+export const pythonPath = (): string =>
+  findOrInstall('Python with websockets and msgpack', ['python3-websockets', 'python3-msgpack'], () =>
+    PYTHONS.find((name) => spawnSync(name, ['-c', 'import websockets, msgpack']).status === 0),
+  )
+
+// `npx tsx test/support/debian-package.ts` prints the command of Python.
+if (import.meta.url === pathToFileURL(process.argv[1] ?? '').href) process.stdout.write(`${pythonPath()}\n`)

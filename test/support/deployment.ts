@@ -212,7 +212,7 @@ export const switchedOn = (text: string, settings: readonly Setting[]): string =
   settings.reduce((now, setting) => now.replaceAll(new RegExp(`^( *)#${setting} `, 'gm'), '$1'), text)
 
 /** A load balancer with the configuration of this repository and other addresses. */
-export interface Balancer {
+interface Balancer {
   readonly wsUrl: string
   readonly controlUrl: string
   readonly operationsUrl: string

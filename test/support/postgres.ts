@@ -2,7 +2,7 @@ import { execFileSync, spawn, spawnSync } from 'node:child_process'
 import { chownSync, existsSync, mkdtempSync, readdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { findProgram } from '../../deploy/local/machine.ts'
-import { installPackages, mayInstall } from './debian-package.ts'
+import { findOrInstall } from './debian-package.ts'
 import { freePort } from './redis-server.ts'
 
 /** A Postgres server that belongs to one test file. */
@@ -23,12 +23,8 @@ function findServerProgram(name: string): string | undefined {
   return findProgram([name], process.env.PATH) ?? debian
 }
 
-function serverProgram(name: string): string {
-  if (!findServerProgram(name) && mayInstall()) installPackages(['postgresql'])
-  const program = findServerProgram(name)
-  if (!program) throw new Error(`These tests need ${name}: install Postgres (apt install postgresql).`)
-  return program
-}
+const serverProgram = (name: string): string =>
+  findOrInstall(name, ['postgresql'], () => findServerProgram(name))
 
 /** Postgres refuses to run as root. */
 function unprivileged(): { uid: number; gid: number } | Record<never, never> {

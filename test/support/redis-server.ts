@@ -8,7 +8,7 @@ import type { ContainerRuntimeClient, StartedTestContainer } from 'testcontainer
 import { freePort as claimPort } from '../../deploy/local/machine.ts'
 import { Child } from '../../deploy/local/processes.ts'
 import { systemRandom } from '../../shared/random.ts'
-import { installPackages, mayInstall } from './debian-package.ts'
+import { findOrInstall, mayInstall } from './debian-package.ts'
 
 /** A real Redis server of one test, or of the run. Without settings for persistence, it stores nothing on disk. */
 export interface RedisServer {
@@ -37,11 +37,7 @@ export async function startRedis(): Promise<RedisServer> {
   if (program) return startRedisProcess(program)
   const container = await startRedisContainer()
   if (container) return container
-  if (mayInstall()) {
-    installPackages(['redis-server'])
-    const installed = findRedisProgram()
-    if (installed) return startRedisProcess(installed)
-  }
+  if (mayInstall()) return startRedisWith({})
   throw new Error(
     'the tests need a real Redis: put redis-server or valkey-server on PATH, or start a Docker engine (or set REDIS_URL, for tests that do not stop the server)',
   )
@@ -49,11 +45,8 @@ export async function startRedis(): Promise<RedisServer> {
 
 /** Starts a Redis process with settings, for servers that must reach each other. Throws if there is no program. */
 export async function startRedisWith(options: RedisProcessOptions): Promise<RedisServer> {
-  const program = findRedisProgram()
-  if (program) return startRedisProcess(program, options)
-  if (!mayInstall()) throw new Error('this test needs redis-server or valkey-server on PATH')
-  installPackages(['redis-server'])
-  return startRedisProcess(findRedisProgram() ?? 'redis-server', options)
+  const program = findOrInstall('redis-server or valkey-server', ['redis-server'], findRedisProgram)
+  return startRedisProcess(program, options)
 }
 
 /** Returns the name of a server program in PATH. */

@@ -2,15 +2,15 @@
 
 const TOKEN = 'roomful.internal_token'
 /**
- * A node answers questions sooner. A resend takes up to 5 s, and then up to 10 s of its last notice. The owner of a room answers within 10 s,
- * and control within 12 s. Deleting takes longer, but has no button.
+ * Timeouts. A node answers questions sooner. A resend takes up to 5 s, and then up to 10 s for its last notice. The owner of a room answers within
+ * 10 s, and control within 12 s. Deleting takes longer, but has no button.
  */
 const TIMEOUT_MS = { question: 10_000, action: 20_000 }
 const MAYBE = 'What you asked for may still happen.'
-/** A smaller difference of clocks is the time that an answer takes. */
+/** A smaller clock difference is due to the duration of the answer. */
 const LEAST_SKEW_MS = 5000
 
-/** An answer is an error, or a call of control cannot be made. `status`: the HTTP status, or 0. */
+/** The answer is an error, or control cannot be called. `status`: the HTTP status, or 0. */
 export class Refused extends Error {
   readonly status: number
 
@@ -105,7 +105,7 @@ const isLoopback = ({ hostname }: URL): boolean => hostname === 'localhost' || h
 
 /** Calls of the control API. The operator token is in memory only: a reload forgets it. */
 export class Control {
-  /** The address that the node knows. */
+  /** The address that the node has. */
   readonly #home = document.getElementById('page')!.dataset.control ?? ''
   #url = this.#home
   #token = ''
@@ -116,7 +116,7 @@ export class Control {
     return this.#url
   }
 
-  /** True: control has accepted the token that the page has. */
+  /** True: control has accepted the page's token. */
   get isOpen(): boolean {
     return this.#isAccepted
   }

@@ -10,7 +10,7 @@ import { duration, timeOfDay } from './table.tsx'
 const EVERY_MS = 1000
 const FIRST_RETRY_MS = 500
 const LONGEST_RETRY_MS = 10_000
-/** The page rests this many times as long as the node takes to answer. */
+/** After an answer, the page pauses for this multiple of the answer's duration. */
 const REST = 5
 const TYPING_MS = 150
 const DONE_MS = 10_000
@@ -30,7 +30,7 @@ export const nameOf = (room: RoomName): string => `${room.project_id}/${room.roo
 /** The part of the address behind `#` that opens a room. */
 export const fragmentOf = (room: RoomName): string => `room=${encodeURIComponent(nameOf(room))}`
 
-/** The room that `fragmentOf` is for; undefined for anything else. */
+/** Returns the room of an address fragment. Undefined: it is not such a fragment. */
 function roomOfFragment(fragment: string): RoomName | undefined {
   const [, name] = /^#room=(.+)$/.exec(fragment) ?? []
   if (name === undefined) return undefined
@@ -45,7 +45,7 @@ function roomOfFragment(fragment: string): RoomName | undefined {
   return slash > 0 && /^[^:]+:./.test(room.room_id) ? room : undefined
 }
 
-/** Address of the page of a node, with a room open. Undefined: the node has no address that a browser can open. */
+/** Address of a node's page with a room open. Undefined: the node has no address that a browser can open. */
 export function pageOf(
   { admin_url: adminUrl }: { readonly admin_url?: string },
   room?: RoomName,
@@ -66,23 +66,23 @@ type RoomAnswer = { readonly here: RoomDescription } | { readonly there: RoomWhe
 /** A search at all nodes. */
 type ClusterSearch = 'asking' | { readonly error: string } | ClusterMatches
 
-/** Choices of the operator that change what the page shows, and nothing that it asks. */
+/** Choices of the operator that affect the view, but not the requests. */
 interface Choices {
   tab: Tab
-  /** Id of the project of the tabs that show one. It changes only when the operator chooses another. Empty: no project is known yet. */
+  /** Id of the project of the tabs that show one. It changes only when the operator chooses another. Empty: unknown. */
   project: string
-  /** The room type whose list is shown. Undefined: the first one. */
+  /** Room type whose list is shown. Undefined: the first one. */
   listedType: string | undefined
-  /** What the operator is asked to confirm. */
+  /** Action that waits for the operator's confirmation. */
   action: Action | undefined
 }
 
-/** State of the page: the last answer of the node, and what the operator has chosen. */
+/** State of the page: the last answer of the node, and the operator's choices. */
 export class AdminModel implements Choices {
   readonly api = new Api()
   readonly control = new Control()
   readonly #show: () => void
-  /** Why the page asks for the token; undefined: it has one that the node has not rejected. */
+  /** Reason why the page asks for the token. Undefined: it has a token that the node has not rejected. */
   locked: string | undefined
   heard:
     | {
@@ -102,7 +102,7 @@ export class AdminModel implements Choices {
   project = ''
   listedType: string | undefined
   action: Action | undefined
-  /** What the last action has done. */
+  /** Result of the last action. */
   done = ''
   #limit = FIRST_LIMIT
   found: ClusterSearch | undefined
@@ -127,7 +127,7 @@ export class AdminModel implements Choices {
       if (took || (room && nameOf(room)) !== (this.room && nameOf(this.room))) this.#openRoom(room)
     }
     window.addEventListener('hashchange', follow)
-    // Without this, a browser tab in the background would ask the node all day.
+    // Without this check, a browser tab in the background would call the node all day.
     document.addEventListener('visibilitychange', () => {
       if (document.hidden) clearTimeout(this.#timer)
       else this.refresh()
@@ -146,7 +146,7 @@ export class AdminModel implements Choices {
     this.refresh()
   }
 
-  /** Forgets the token and asks for one; `why` says what was wrong with the last. */
+  /** Forgets the token, and asks for a new one. `why`: what was wrong with the old one. */
   lock(why: string): void {
     clearTimeout(this.#timer)
     this.#turn++
@@ -175,7 +175,7 @@ export class AdminModel implements Choices {
     this.refresh()
   }
 
-  /** Projects that have rooms or sessions in the lists of the page. */
+  /** Projects with rooms or sessions in the page's lists. */
   get projectsHere(): string[] {
     const { rooms, sessions } = this.heard!.runtime
     return [...new Set([...rooms, ...sessions].map(({ project_id: id }) => id))]
@@ -187,7 +187,7 @@ export class AdminModel implements Choices {
     this.#show()
   }
 
-  /** An action has happened: the page says so for some seconds. */
+  /** Shows the result of an action for some seconds. */
   finish(done: string): void {
     this.done = done
     window.setTimeout(() => {
@@ -198,13 +198,13 @@ export class AdminModel implements Choices {
     void this.refresh()
   }
 
-  /** Gives the focus to the search. */
+  /** Moves the focus to the search. */
   focusSearch(): void {
     if (this.tab !== 'rooms' && this.tab !== 'sessions') this.choose({ tab: 'rooms' })
     focusOn('search')
   }
 
-  /** Opens a room; `opener` gets the focus back when it is closed. */
+  /** Opens a room. `opener` gets the focus back when it is closed. */
   open({ project_id, room_id }: RoomName, opener?: HTMLElement): void {
     const room = { project_id, room_id }
     this.#opener = opener
@@ -224,7 +224,7 @@ export class AdminModel implements Choices {
     return this.room !== undefined && nameOf(this.room) === nameOf(room)
   }
 
-  /** Searches all nodes. Opens a single match, and a room that is named whole: the store may know it. */
+  /** Searches all nodes. Opens a single match, and a room whose whole name was typed, because the store may know it. */
   async lookElsewhere(): Promise<void> {
     const q = this.search.trim()
     const tell = (found: ClusterSearch) => {
@@ -263,7 +263,7 @@ export class AdminModel implements Choices {
     this.refresh()
   }
 
-  /** Asks for everything that is shown, and again a second later; less often when answers take long or fail. */
+  /** Requests everything that is shown, and repeats this every second; less often if answers take long or fail. */
   async refresh(): Promise<void> {
     clearTimeout(this.#timer)
     if (!this.api.hasToken) return
@@ -342,7 +342,7 @@ export class AdminModel implements Choices {
   }
 }
 
-/** Gives the focus to the element of an id, if it is there. */
+/** Moves the focus to the element with an id, if it exists. */
 export const focusOn = (id: string): void => document.getElementById(id)?.focus()
 
 const isWrongToken = (error: unknown): boolean => error instanceof Refused && error.status === 401

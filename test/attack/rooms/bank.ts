@@ -1,7 +1,7 @@
 import { defineRoom } from 'roomful'
 import * as v from 'valibot'
 
-/** What attackers of the control API like: calls that change the state, that answer too much, and that send a notice. */
+/** A target of backend attacks: calls that change the state, reply more than 4 KiB, and send a notice. */
 export default defineRoom({
   type: 'bank',
   maxMembers: 1000,

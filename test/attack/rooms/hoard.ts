@@ -1,9 +1,9 @@
 import { defineRoom } from 'roomful'
 
-/** How large its state is, as text: four times of it is what one player may have in some seconds. */
+/** Size of the state as JSON. A player's budget for some seconds is four times as much. */
 export const HOARD_BYTES = 4_000_000
 
-/** A state that is large, but no larger than it may be. */
+/** A room with a large state, below the limit. */
 export default defineRoom({
   type: 'hoard',
   maxMembers: 1000,

@@ -1,7 +1,7 @@
 import { defineRoom } from 'roomful'
 import * as v from 'valibot'
 
-/** Where bystanders play: small, quick and durable. */
+/** The bystanders' room: small, fast and durable. */
 export default defineRoom({
   type: 'meadow',
   maxMembers: 1000,

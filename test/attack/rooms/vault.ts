@@ -1,10 +1,10 @@
 import { defineRoom } from 'roomful'
 import * as v from 'valibot'
 
-/** How large its state is, as text. */
+/** Size of the state as JSON. */
 export const TREASURE_BYTES = 50_000
 
-/** What attackers like: a state that costs much to tell, and messages that are refused. */
+/** A target of attacks: a large state, and messages that the room refuses. */
 export default defineRoom({
   type: 'vault',
   maxMembers: 1000,

@@ -3,7 +3,7 @@ import { checkBackends } from './backend-rules.ts'
 import { BankScenario } from './bank-scenario.ts'
 import type { ViolationName } from './history.ts'
 
-/** What the checker finds in a bank that `play` has played in. */
+/** Names of the violations in the history of a bank that `play` makes. */
 function names(play: (bank: BankScenario) => void): ViolationName[] {
   const bank = new BankScenario()
   play(bank)
@@ -13,8 +13,8 @@ function names(play: (bank: BankScenario) => void): ViolationName[] {
 const write = (bank: BankScenario, kind: string, at = -1) =>
   bank.store.filter((record) => record.kind === kind).at(at)!
 
-describe('calls', () => {
-  it('that are repeated, under the next owner and after the end of the room, hold', () => {
+describe('Calls', () => {
+  it('may be repeated, also at the next owner and after the end of the room', () => {
     const held = (bank: BankScenario) => {
       bank.do('a')
       bank.answer('a')
@@ -32,7 +32,7 @@ describe('calls', () => {
     expect(names(held)).toEqual([])
   })
 
-  it('may have their effect after a write without an answer that did not stand', () => {
+  it('may have their effect after a write without an answer that did not take effect', () => {
     const again = (stood: boolean) => (bank: BankScenario) => {
       bank.call('a')
       bank.grant('a', { arrives: stood })
@@ -49,7 +49,7 @@ describe('calls', () => {
     expect(names(again(false))).toEqual([])
   })
 
-  it('have an effect twice in two lives of a room, unless the store lost the outcome between', () => {
+  it('must not have effects in two lives of a room, unless the store lost the outcome between them', () => {
     const twice = (between: (bank: BankScenario) => void) => (bank: BankScenario) => {
       bank.do('a')
       between(bank)
@@ -70,7 +70,7 @@ describe('calls', () => {
     expect(names(twice((bank) => bank.wipe()))).toContain('call_twice')
   })
 
-  it('may have it twice where a clock jumps over the ten minutes', () => {
+  it('may have an effect twice if a clock jumps by more than ten minutes', () => {
     const jumped = (amount: string) => (bank: BankScenario) => {
       bank.do('a')
       bank.fault('clock', { amount })
@@ -81,7 +81,7 @@ describe('calls', () => {
     expect(names(jumped('60000 ms'))).toEqual(['call_answers_differ', 'call_twice'])
   })
 
-  it('are lost if a later whole room is without them', () => {
+  it('are lost if a later whole state is without them', () => {
     const forgotten = (bank: BankScenario) => {
       bank.do('a')
       bank.wipe()
@@ -92,8 +92,8 @@ describe('calls', () => {
   })
 })
 
-describe('notices', () => {
-  it('may arrive again, and hold', () => {
+describe('Notices', () => {
+  it('may arrive more than once', () => {
     const again = (bank: BankScenario) => {
       bank.do('a')
       bank.do('b')
@@ -134,7 +134,7 @@ describe('notices', () => {
     expect(names(failed(false))).toEqual(['notice_lost'])
   })
 
-  it('need not arrive if it is not known that they were committed', () => {
+  it('need not arrive if it is not certain that they were committed', () => {
     const unsure = (bank: BankScenario) => {
       bank.call('a')
       bank.grant('a', { arrives: false })
@@ -145,7 +145,7 @@ describe('notices', () => {
   })
 })
 
-describe('a banned player', () => {
+describe('A banned player', () => {
   const online = (play: (bank: BankScenario) => void) =>
     names((bank) => {
       bank.online()
@@ -154,7 +154,7 @@ describe('a banned player', () => {
       bank.wait(10_000)
     })
 
-  it('is out within a second, and comes back when the ban has ended', () => {
+  it('is offline within 1 s, and may return when the ban has ended', () => {
     const back = (bank: BankScenario) => {
       bank.wait(900)
       bank.offline()
@@ -186,7 +186,7 @@ describe('a banned player', () => {
     expect(online((bank) => bank.fault('redis_lost'))).toEqual([])
   })
 
-  it('may stay until messages arrive that were sent during a delay', () => {
+  it('may stay until the delayed messages of the ban arrive', () => {
     const delayed = (amount: string) =>
       online((bank) => {
         bank.fault('delay', { ms: 500, amount })
@@ -198,7 +198,7 @@ describe('a banned player', () => {
   })
 })
 
-describe('a kicked player', () => {
+describe('A kicked player', () => {
   const kicked = (play: (bank: BankScenario) => void) =>
     names((bank) => {
       bank.online()
@@ -207,7 +207,7 @@ describe('a kicked player', () => {
       bank.wait(10_000)
     })
 
-  it('loses the seat within three seconds of being online', () => {
+  it('loses the seat within 3 s after its client is online', () => {
     const away = (bank: BankScenario) => {
       bank.offline()
       bank.kick()

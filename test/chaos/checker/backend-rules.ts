@@ -12,16 +12,16 @@ import type {
 import { type Ownership, Ownerships } from './ownership.ts'
 import { CLOCK_TOLERANCE_MS, certainFrom } from './store-rules.ts'
 
-/** A ban takes effect within a second; the rest is the way to the client on a busy machine. */
+/** A ban takes effect within 1 s. The rest is for a busy machine. */
 const OUT_WITHIN_MS = 1500
-/** Members hear so long after the fact that a seat is gone. */
+/** Time within which members are notified of the end of a seat. */
 const KICKED_WITHIN_MS = 3000
-/** An owner writes notices again that it has written so lately. */
+/** After a loss of data, an owner writes notices of this time again. */
 const REWRITTEN_MS = 30_000
-/** A jump of the clock that is shorter cannot end an outcome within a run. */
+/** Minimum jump of the clock that can expire an outcome within a run. */
 const EXPIRING_MS = OUTCOME_MS - 60_000
 
-/** Calls take effect once, notices arrive, and players stay out. */
+/** Calls take effect once, notices arrive, and banned players stay out. */
 export function checkBackends(history: History): Violation[] {
   const { backends } = history
   if (!backends) return []
@@ -43,7 +43,7 @@ type Of<K extends BackendRecord['kind']> = BackendRecord & { readonly kind: K }
 const recordsOf = <K extends BackendRecord['kind']>({ records }: BackendHistory, kind: K): Of<K>[] =>
   records.filter((record): record is Of<K> => record.kind === kind)
 
-/** `maybe`: the write has no answer, and nothing behind it tells. */
+/** Whether a write took effect. `maybe`: it has no answer, and no later record decides. */
 type Stands = 'yes' | 'no' | 'maybe'
 
 interface BankWrite {
@@ -51,16 +51,16 @@ interface BankWrite {
   readonly stands: Stands
 }
 
-/** A bank from its creation until it ends, or until the store has lost it for good. */
+/** A bank from its creation until it ends, or until the store loses it for good. */
 interface Life {
   readonly writes: readonly BankWrite[]
 }
 
-/** One bank, as the store has it. */
+/** One bank, from the calls of the store. */
 class Bank {
   readonly room: string
   readonly lives: readonly Life[]
-  /** Every notice that was written, in the order of the room, and its first write. */
+  /** Notices in the order of the room, each with its first write. */
   readonly notices: readonly { readonly notice: WrittenNotice; readonly write: BankWrite }[]
   readonly #history: History
   readonly #ownerships: Ownerships
@@ -82,7 +82,7 @@ class Bank {
     )
   }
 
-  /** When it is certain that the effect of a call is committed. Infinity: it is not. */
+  /** Time from which it is certain that the effect of a call is committed. Infinity: it is not. */
   certainFrom(call: string): number {
     const froms = this.lives.flatMap(({ writes }) =>
       writes
@@ -92,7 +92,7 @@ class Bank {
     return Math.min(Number.POSITIVE_INFINITY, ...froms)
   }
 
-  /** The first write with the effect of a call, of each life that has one. */
+  /** Writes with the effect of a call, by life. Lives without one are left out. */
   effectsOf(call: string): { readonly life: Life; readonly writes: readonly BankWrite[] }[] {
     return this.lives.flatMap((life) => {
       const writes = life.writes.filter((write) => write.stands !== 'no' && hasCall(write, call))
@@ -100,19 +100,19 @@ class Bank {
     })
   }
 
-  /** Whether the room may have forgotten between two moments what it had answered. */
+  /** Whether the room may have lost outcomes between two times. */
   mayForget(since: number, until: number): boolean {
     return this.#lostBetween(since, until) || this.#expiredBetween(since, until)
   }
 
-  /** The store lost its data, and with it the room, or the outcomes of an ended one. */
+  /** The store lost its data with the room, or with the outcomes of an ended one. */
   #lostBetween(since: number, until: number): boolean {
     const wiped = this.#wipes.some((wipe) => wipe.until >= since && wipe.at <= until)
     const starts = this.lives.slice(1).map(({ writes }) => writes[0]?.record.ended ?? until)
     return wiped && starts.some((start) => start >= since && start <= until)
   }
 
-  /** An owner of this time has a clock that is ahead of that of the owner before by ten minutes. */
+  /** The clocks of two owners in this time differ by ten minutes, after which outcomes expire. */
   #expiredBetween(since: number, until: number): boolean {
     const chain = this.#ownerships.of(this.room)
     const owners = chain.filter(
@@ -128,7 +128,7 @@ class Bank {
     return Math.max(...offsets) - Math.min(...offsets) >= EXPIRING_MS
   }
 
-  /** Whether a notice must arrive: the store still has it, or its owner has written it again. */
+  /** Whether a notice must arrive: the store has it, or its owner has written it again. */
   mustArrive({ record, stands }: BankWrite): boolean {
     if (stands !== 'yes') return false
     const later = this.#ownerships.of(this.room).filter(({ claim }) => claim.epoch > record.epoch)
@@ -137,7 +137,7 @@ class Bank {
       .every((wipe) => {
         const again = later.findIndex(({ claim, startedOver }) => startedOver && claim.ended >= wipe.at)
         const owners = later.slice(0, again + 1).map(({ claim }) => claim.node)
-        // The store lost the room while its owner ended it: nothing is written again.
+        // The owner was ending the room, so it writes nothing again.
         const isEnding = this.#history.store.some(
           (call) =>
             call.room === this.room && call.forget && call.epoch >= record.epoch && call.began <= wipe.until,
@@ -167,7 +167,7 @@ function livesOf(history: History, ownerships: Ownerships, room: string): Life[]
   const ends = calls.filter(({ forget }) => forget)
   const lost = new Set(ownerships.losses(room).map(({ claim }) => claim.epoch))
   const lives: { writes: BankWrite[] }[] = []
-  // Versions begin again where the store knew nothing of the room.
+  // Versions start again when the store does not know the room.
   const parts: { claims: Ownership[]; isNew: boolean }[] = []
   let before = 0
   for (const ownership of ownerships.of(room)) {
@@ -189,7 +189,7 @@ function livesOf(history: History, ownerships: Ownerships, room: string): Life[]
   return lives
 }
 
-/** The owner began with a bank without effects. Its first write is the whole room. */
+/** Whether the owner started with a bank without effects. Its first write is the whole room. */
 const isEmpty = ({ epoch }: StoreRecord, writes: readonly StoreRecord[]): boolean =>
   !writes.find((write) => write.epoch === epoch)?.content?.calls?.length
 
@@ -203,7 +203,7 @@ function stands(record: StoreRecord, writes: readonly StoreRecord[], claims: rea
   return isFollowed && rivals.length === 0 ? 'yes' : 'maybe'
 }
 
-/** Each call has one effect and one answer, and what is answered is committed. */
+/** Each call has one effect and one answer, and its effect is committed before the answer. */
 function checkCalls(backends: BackendHistory, banks: ReadonlyMap<string, Bank>): Violation[] {
   const found: Violation[] = []
   const answers = new Map<string, Of<'answered'>[]>()
@@ -217,11 +217,11 @@ function checkCalls(backends: BackendHistory, banks: ReadonlyMap<string, Bank>):
     const all = answers.get(call) ?? []
     const [first] = all
     if (!first) {
-      report('call_unanswered', backends.end.at, `nothing since ${Math.round(called.at)}`)
+      report('call_unanswered', backends.end.at, `no answer since ${Math.round(called.at)}`)
       continue
     }
     for (const { at, code, answer } of all) {
-      // It is no outcome: the room may come to be.
+      // It is not final: the room may be made later.
       if (what === 'close' && code === 'room_not_found') continue
       if (refuse !== null && code === null) report('call_refused_applied', at, `was answered with ${answer}`)
       else if (code !== refuse) report('call_refused_without_cause', at, `was refused with ${answer}`)
@@ -283,7 +283,7 @@ function checkEffect(
     report('call_lost', backends.end.at, `${owner.node} runs the room without it`)
 }
 
-/** Each committed notice arrives until the webhook has accepted it, and the first arrivals are in the order of the room. */
+/** The webhook receives each committed notice until it accepts it. The first arrivals are in the order of the room. */
 function checkNotices(backends: BackendHistory, bank: Bank): Violation[] {
   const { room, notices } = bank
   const arrivals = new Map<string, number>()
@@ -313,7 +313,7 @@ function checkNotices(backends: BackendHistory, bank: Bank): Violation[] {
   return found
 }
 
-/** Nothing arrives that was not committed, and nothing in another shape. */
+/** The webhook receives only committed notices, with the committed body. */
 function checkUnknownNotices(backends: BackendHistory, banks: ReadonlyMap<string, Bank>): Violation[] {
   const written = new Map(
     [...banks.values()].flatMap(({ notices }) =>
@@ -325,7 +325,7 @@ function checkUnknownNotices(backends: BackendHistory, banks: ReadonlyMap<string
     if (committed === body) return []
     if (committed === undefined)
       return [{ name: 'notice_uncommitted', at, message: `${notice} is in no commit: ${body}` }]
-    return [{ name: 'notice_differs', at, message: `${notice} was ${committed}, and came as ${body}` }]
+    return [{ name: 'notice_differs', at, message: `${notice} was ${committed}, and arrived as ${body}` }]
   })
 }
 
@@ -334,12 +334,12 @@ interface Span {
   readonly until: number
 }
 
-/** A banned player is offline at every node a second later, and until the ban ends. */
+/** A banned player is offline at all nodes within 1 s, and until the ban ends. */
 function checkBans({ end }: History, backends: BackendHistory, ownerships: Ownerships): Violation[] {
   return recordsOf(backends, 'banned').flatMap(({ at, sub }) => {
     const ends = [
       ...recordsOf(backends, 'unbanning').filter((record) => record.sub === sub),
-      // The store had the ban.
+      // A data loss of the store ends bans.
       ...ownerships.wipes(Number.POSITIVE_INFINITY),
     ].map((record) => record.at)
     const until = Math.min(end.at, ...ends.filter((ended) => ended > at))
@@ -367,7 +367,7 @@ function onlineSpans(backends: BackendHistory, sub: string): (Span & { readonly 
   return spans
 }
 
-/** A seat that was there when its player was kicked is gone soon, counted from when its client is online. */
+/** A kicked player loses its seat soon after the kick, or after its client is online again. */
 function checkKicks(backends: BackendHistory, ownerships: Ownerships): Violation[] {
   return recordsOf(backends, 'kicked').flatMap(({ at, sent, sub, room, seats }): Violation[] => {
     const seated = recordsOf(backends, 'seated').findLast((record) => record.sub === sub && record.at < sent)
@@ -387,7 +387,7 @@ function checkKicks(backends: BackendHistory, ownerships: Ownerships): Violation
   })
 }
 
-/** Everything works: each bank has one owner and has seen no call twice, and each player has a seat. */
+/** At the end, each bank has one owner and has applied no call twice, and each player has a seat. */
 function checkEnd(backends: BackendHistory, banks: ReadonlyMap<string, Bank>): Violation[] {
   const { end } = backends
   const found: Violation[] = end.seatless.map((client) => ({
@@ -404,12 +404,12 @@ function checkEnd(backends: BackendHistory, banks: ReadonlyMap<string, Bank>): V
     seen.add(room)
     for (const call of (state as BankState).twice)
       if (!banks.get(room)!.mayForget(called.get(call) ?? 0, end.at))
-        report('call_twice', `${call}: the room has seen it twice`)
+        report('call_twice', `${call}: the room has applied it twice`)
   }
   return found
 }
 
-/** Far below what a run does in which half of the time something is broken, for each second. */
+/** Minimum number of records per second. It is far below that of a run in which something is broken half of the time. */
 const LEAST = { called: 0.5, answered: 1, received: 0.25, banned: 0.02, kicked: 0.02 }
 
 function checkActivity({ run }: History, backends: BackendHistory): Violation[] {

@@ -4,7 +4,7 @@ import type { BackendHistory, BackendRecord, Fault, FaultKind, History, StoreRec
 type Mutable<T> = { -readonly [K in keyof T]: T[K] }
 type Without<T, K extends PropertyKey> = T extends unknown ? Omit<T, K> : never
 
-/** Plays a bank, its backends and one guest by the rules, and writes down what a real run would have left behind. */
+/** Plays a bank, its backends and one guest by the rules, and records the history of a real run. */
 export class BankScenario {
   readonly room = 'chaos-bank-journal:one'
   readonly sub = 'gus'
@@ -39,14 +39,14 @@ export class BankScenario {
     this.#at += ms
   }
 
-  /** A new owner. */
+  /** A new owner claims the bank. */
   claim(node: string): void {
     this.#node = node
     this.#epoch += 1
     this.#write('claim')
   }
 
-  /** The store loses everything, and a node claims the room again: with its state and the latest notices, or (`lost`) as a new room. */
+  /** The store loses all data, and a node claims the room again: with its state and the latest notices, or (`lost`) as a new room. */
   wipe({ by = this.#node, lost = false } = {}): void {
     const written = this.store.flatMap(({ notices = [] }) => notices)
     this.fault('redis_lost')
@@ -62,7 +62,7 @@ export class BankScenario {
     this.#note({ kind: 'called', call, room: this.room, what: 'grant', refuse: refusal })
   }
 
-  /** The call has its effect, with one notice, which arrives. */
+  /** The call takes effect with one notice, which arrives. */
   grant(call: string, { arrives = true, accepted = true } = {}): void {
     if (this.state.effects[call] !== undefined) this.state.twice.push(call)
     this.state.total += 1
@@ -91,7 +91,7 @@ export class BankScenario {
     this.answer(call)
   }
 
-  /** The room ends, and another begins under its name. */
+  /** The room ends, and another starts under its name. */
   close(): void {
     this.#write('release', { forget: true })
     this.#clear()
@@ -137,7 +137,7 @@ export class BankScenario {
     }
   }
 
-  /** A run of nothing else. */
+  /** Returns the history of a run with only this bank. */
   history(): History {
     return {
       run: { began: 0, ended: 0, clients: 0, faults: 0, lease_ms: 1000 },

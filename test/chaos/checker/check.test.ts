@@ -18,7 +18,7 @@ import {
 } from './planted.ts'
 import { type OpenHistory, Scenario } from './scenario.ts'
 
-/** A snapshot room whose owner lives, and is taken for dead: it goes on for a while, which is lost. `idle_ms`: it did nothing for so long. */
+/** A snapshot room that another node claims while its owner lives. The changes of that owner after the claim are lost. `idle_ms`: time without changes before them. */
 function overtaken({
   fault = 'cut',
   idle_ms: idleMs = 0,
@@ -39,7 +39,7 @@ function overtaken({
   return scenario.end()
 }
 
-/** Ann's client library tells no frames, and so no epochs. */
+/** Replaces Ann's frames by views: her client library does not expose frames or epochs. */
 function withoutFrames(history: OpenHistory): OpenHistory {
   history.clients = history.clients.map((record) =>
     record.kind === 'frame' && record.client === 'ann'
@@ -50,8 +50,8 @@ function withoutFrames(history: OpenHistory): OpenHistory {
 }
 
 /**
- * A journal room of which the store loses everything, when its owner has a fault of its own or has none; `reclaimed`: it had begun to
- * write it again when another owner came.
+ * A journal room that the store loses, and that another node claims. `owner_fault`: the owner was killed. `reclaimed`: the owner had claimed the
+ * room again before.
  */
 function emptied({
   owner_fault: ownerFault,
@@ -72,8 +72,8 @@ function emptied({
 }
 
 /**
- * A room that its owner writes again 3 s after the store lost it. The owner was away for `away_ms`, and a member is told after
- * `told_ms` that it has no seat.
+ * A room that its owner writes again 3 s after the store lost it. The owner was away for `away_ms`, and a member is notified after `told_ms` that
+ * it has no seat.
  */
 function rewritten(
   { away_ms: awayMs, told_ms: toldMs }: { away_ms: number; told_ms: number },
@@ -88,13 +88,13 @@ function rewritten(
   scenario.wait(toldMs)
   scenario.loseSeat('eve')
   scenario.wait(3000 - toldMs)
-  // Of a room that is kept nowhere the owner says only that it has it.
+  // A `none` room has no record: the owner only announces that it has the room.
   if (durability === 'journal') scenario.rewrite()
   ops(scenario)
   return scenario.end()
 }
 
-/** Ann, who is in a room, is refused what she resumes after something has happened. */
+/** The resume of Ann, a member of a room, is refused after something has happened. */
 function refused(happens: (scenario: Scenario) => void, { superseded = false } = {}): OpenHistory {
   const scenario = new Scenario('journal')
   play(scenario)
@@ -104,8 +104,8 @@ function refused(happens: (scenario: Scenario) => void, { superseded = false } =
 }
 
 /**
- * A snapshot room that node_b took over from a node that lives, with a loss of what was not saved. Then node_b dies, the store loses
- * everything (or nothing), and the first owner goes on from what it remembers of ann's ops: `remembers` gives their refs.
+ * A snapshot room that node_b claims from a live node, with a loss of unsaved changes. Then node_b dies, the store loses all data (or none), and
+ * the first owner continues from its memory. `remembers` returns the refs of Ann's ops in that memory.
  */
 function revived({
   remembers = (refs) => refs,
@@ -113,7 +113,7 @@ function revived({
   store_lost: storeLost = true,
 }: {
   remembers?: (applied: readonly number[]) => readonly number[]
-  /** Ops that the earlier owner had received and applies now. */
+  /** Returns refs of ops that the earlier owner had received and applies now. */
   late?: (applied: readonly number[]) => readonly number[]
   store_lost?: boolean
 } = {}): OpenHistory {
@@ -144,19 +144,19 @@ const names = (history: OpenHistory): ViolationName[] => [
   ...new Set(check(history as never).violations.map(({ name }) => name)),
 ]
 
-describe('a history that keeps every promise passes', () => {
+describe('check finds no violation in', () => {
   it.each([
     ['a journal room through crash, hand-over and resume', journal],
     ['a snapshot room that a crash took back to its last save', () => forgetful({ crash: 'kill' })],
-    ['one whose owner lived and went on for a while', overtaken],
-    ['the same as a client library shows it that tells no epochs', () => withoutFrames(overtaken())],
-    ['a room that an emptied store has from the owner before its last, who never saw it go back', revived],
+    ['a snapshot room whose replaced owner continued for a while', overtaken],
+    ['the same room with a client library that exposes no epochs', () => withoutFrames(overtaken())],
+    ['a room that an earlier owner writes again from its memory after a data loss', revived],
     [
-      'and one whose earlier owner was also sent what the last one applied',
+      'such a room if the earlier owner had also received an op that the last one applied',
       () => revived({ remembers: (applied) => [...applied, applied.at(-1)! + 2] }),
     ],
     [
-      'and one whose earlier owner applies ops that it had received before it was taken over',
+      'such a room if the earlier owner applies ops that it had received before',
       () => revived({ remembers: (applied) => applied.slice(0, -1), late: (applied) => applied.slice(-1) }),
     ],
     [
@@ -168,7 +168,7 @@ describe('a history that keeps every promise passes', () => {
       },
     ],
     [
-      'a write without an answer that stands, and one that does not',
+      'a write without an answer that took effect, and one that did not',
       () => {
         const history = journal()
         commits(history)[3]!.ok = undefined
@@ -193,7 +193,7 @@ describe('a history that keeps every promise passes', () => {
   })
 })
 
-describe('one planted violation of each kind is caught under its own name', () => {
+describe('check finds a planted violation under its name', () => {
   it.each(Object.entries(PLANTED) as [ViolationName, (history: OpenHistory) => void][])(
     '%s',
     (name, plant) => {
@@ -203,30 +203,30 @@ describe('one planted violation of each kind is caught under its own name', () =
     },
   )
 
-  it('has a case for every name', () => {
+  it('for every name', () => {
     expect(Object.keys(PLANTED).sort()).toEqual(Object.keys(VIOLATIONS).sort())
   })
 
   it.each(['none', 'of another node', 'over'] as const)(
-    'and a rollback of a snapshot room is one when no crash explains it (%s)',
+    'rollback of a snapshot room that no crash explains (crash: %s)',
     (crash) => {
       expect(names(forgetful({ crash: 'kill' }))).toEqual([])
       expect(names(forgetful({ crash }))).toContain('rollback')
     },
   )
 
-  it('and so is one of a journal room whose owner could have told an emptied store of it', () => {
+  it('rollback of a journal room whose owner could have written it again after a data loss', () => {
     expect(names(emptied({ owner_fault: true }))).toEqual([])
     expect(names(emptied({ owner_fault: false }))).toContain('rollback')
   })
 
-  it('and so is one whose owner had begun to tell it', () => {
+  it('rollback of a journal room whose owner had started to write it again', () => {
     expect(names(emptied({ owner_fault: true, reclaimed: true }))).toEqual([])
     expect(names(emptied({ owner_fault: false, reclaimed: true }))).toContain('rollback')
   })
 })
 
-describe('the lobby', () => {
+describe('A list of rooms', () => {
   const lobby = (change: (history: OpenHistory) => void): ViolationName[] => {
     const history = journal()
     change(history)
@@ -251,12 +251,12 @@ describe('the lobby', () => {
         history.faults.push({ kind: 'drain', node: 'node_c', at: at - 2000, until: at })
       },
     ],
-  ])('may list a room that %s for a lease and 2 s, and not longer', (_, happens) => {
+  ])('may have a room that %s for a lease and 2 s, and not longer', (_, happens) => {
     expect(lobby(happens(2900))).not.toContain('listed_ghost')
     expect(lobby(happens(3100))).toContain('listed_ghost')
   })
 
-  it('may list a room longer while its node does not reach the store', () => {
+  it('may have such a room longer while the node of the list does not reach the store', () => {
     const cut = (node: string) => (history: OpenHistory) => {
       ended(history, 3100)
       history.faults.push({ kind: 'delay', node, at: history.end.at - 3500, until: history.end.at - 2000 })
@@ -265,7 +265,7 @@ describe('the lobby', () => {
     expect(lobby(cut('node_b'))).toContain('listed_ghost')
   })
 
-  it('may list a room longer when an outage of its node comes later', () => {
+  it('may have such a room longer if an outage of the node of the list comes later', () => {
     const cut = (node: string) => (history: OpenHistory) => {
       ended(history, 3100)
       history.faults.push({ kind: 'delay', node, at: history.end.at - 1500, until: history.end.at - 1000 })
@@ -274,7 +274,7 @@ describe('the lobby', () => {
     expect(lobby(cut('node_b'))).toContain('listed_ghost')
   })
 
-  it('may list a room that was claimed again', () => {
+  it('may have a room that was claimed again', () => {
     const again = (history: OpenHistory) => {
       ended(history, 9000)
       const claim = history.store.find(({ room }) => room === LOBBY_ROOM)!
@@ -283,7 +283,7 @@ describe('the lobby', () => {
     expect(lobby(again)).not.toContain('listed_ghost')
   })
 
-  it('has a room in no list that does not run, and no player without a room', () => {
+  it('has only running rooms at the end, and each player has a room', () => {
     const without = (history: OpenHistory) => {
       history.lobby!.end.rooms = []
     }
@@ -294,13 +294,13 @@ describe('the lobby', () => {
     expect(lobby(roomless)).toContain('left_out')
   })
 
-  it('leaks hidden state to no player', () => {
+  it('leaks no hidden state to a player', () => {
     expect(lobby((history) => search(history, { kind: 'marks', marks: ['§lobby#3()§'] }))).toContain(
       'layer_leaked',
     )
   })
 
-  it('may give a code or a seat away that the store has lost since', () => {
+  it('may lead to a room that has the code or the seat of another after a data loss', () => {
     const code = { kind: 'found', by: 'code', room: 'chaos-lobby:two', code: 'K7QX2M' }
     const seat = { kind: 'not_found', by: 'reservation', error: 'room_full' }
     for (const what of [code, seat]) {
@@ -315,14 +315,14 @@ describe('the lobby', () => {
     }
   })
 
-  it('keeps every seat that a chaos room has reserved', () => {
+  it('leads to rooms that keep their reserved seats', () => {
     const history = new Scenario('journal').end()
     const [owner] = history.end.owners
     history.end.owners[0] = { ...owner!, state: { ...(owner!.state as object), reserved: { 'ann/3': true } } }
     expect(check(history).violations.map(({ name }) => name)).toContain('reservation_broken')
   })
 
-  it('may refuse a player whose reservation is used, or whose room has ended', () => {
+  it('may lead to a refusal if the reservation is used, or the room has ended', () => {
     const seat = { kind: 'not_found', by: 'reservation', error: 'room_full' }
     const used = (history: OpenHistory) => {
       search(history, { at: history.end.at - 5500, kind: 'found', by: 'joinOrCreate', room: LOBBY_ROOM })
@@ -337,7 +337,7 @@ describe('the lobby', () => {
   })
 })
 
-it('what is hidden for a member that no client has said to be may come to one of them', () => {
+it('The secrets of a member without a known client may reach one client', () => {
   const got = (...clients: string[]) => {
     const history = journal()
     const { at } = history.clients.at(-1)!
@@ -349,24 +349,24 @@ it('what is hidden for a member that no client has said to be may come to one of
   expect(got('ann', 'bob')).toEqual(['layer_leaked'])
 })
 
-describe('a member loses its seat', () => {
-  it('when a store that lost its data has been back for a lease, and the owner of its room away', () => {
+describe('A member may lose its seat', () => {
+  it('if the store has been back for a lease after a data loss, and the owner of the room is away', () => {
     expect(names(rewritten({ away_ms: 2900, told_ms: 1500 }))).toEqual([])
     expect(names(rewritten({ away_ms: 2900, told_ms: 1500 }, 'none'))).toEqual([])
   })
 
   it.each([
-    ['when the owner was not away', { away_ms: 0, told_ms: 1500 }],
-    ['when the owner was away for less than a lease', { away_ms: 900, told_ms: 1500 }],
+    ['if the owner was not away', { away_ms: 0, told_ms: 1500 }],
+    ['if the owner was away for less than a lease', { away_ms: 900, told_ms: 1500 }],
     ['before a lease is over', { away_ms: 2900, told_ms: 900 }],
-  ])('and not %s', (_, lost) => {
+  ])('but not %s', (_, lost) => {
     expect(names(rewritten(lost))).toEqual(['seat_lost'])
     expect(names(rewritten(lost, 'none'))).toEqual(['seat_lost'])
   })
 })
 
-describe('a member of a room whose data the store loses over its hand-over', () => {
-  /** Ann is told so long after it, and then the room is made again. */
+describe('A member of a room that the store loses during its hand-over', () => {
+  /** Ann is notified `ms` after the loss. Then the room is written again. */
   const told = (ms: number): ViolationName[] => {
     const scenario = new Scenario('journal')
     scenario.join('ann')
@@ -380,14 +380,14 @@ describe('a member of a room whose data the store loses over its hand-over', () 
     return names(scenario.end()).filter((name) => name === 'seat_lost')
   }
 
-  it('is told that the room is gone before it has another owner, once a lease is over', () => {
+  it('may lose its seat before the room has another owner, when a lease is over', () => {
     expect(told(1500)).toEqual([])
     expect(told(900)).toEqual(['seat_lost'])
   })
 })
 
-describe('a member that came to an owner which was replaced and did not know it', () => {
-  /** Eve joins after the claim of the next owner, at the one before it or (`at_next`) at the next. */
+describe('A member that joined at an owner which did not know that it was replaced', () => {
+  /** Eve joins after the claim of the next owner: at the earlier owner, or (`at_next`) at the next. */
   const latecomer = ({ at_next: atNext = false }: { at_next?: boolean } = {}): OpenHistory => {
     const scenario = new Scenario('snapshot')
     play(scenario)
@@ -403,14 +403,14 @@ describe('a member that came to an owner which was replaced and did not know it'
     return scenario.end()
   }
 
-  it('has no seat at the next, and one that came to the next has', () => {
+  it('may have no seat at the next owner, but a member that joined there keeps its seat', () => {
     expect(names(latecomer())).toEqual([])
     expect(names(latecomer({ at_next: true }))).toContain('seat_lost')
   })
 })
 
-describe('a member of a room that ended with its owner', () => {
-  /** Ann hears of it so long after another node has looked for the room, at the connection that she had or at one behind that. */
+describe('A member of a room that ended with its owner', () => {
+  /** Ann is notified `after_ms` after another node has claimed the room, on her connection or (`back`) on the next one. */
   const told = ({ after_ms: afterMs, back }: { after_ms: number; back?: { waits_ms: number } }) => {
     const scenario = new Scenario('none')
     scenario.join('ann')
@@ -422,7 +422,7 @@ describe('a member of a room that ended with its owner', () => {
     return names(scenario.end()).filter((name) => name === 'seat_lost')
   }
 
-  it('is told within seconds, and one that was away when it comes back', () => {
+  it('is notified within 3 s, or when its client returns', () => {
     expect(told({ after_ms: 2000 })).toEqual([])
     expect(told({ after_ms: 9000 })).toEqual(['seat_lost'])
     expect(told({ after_ms: 9000, back: { waits_ms: 0 } })).toEqual([])
@@ -452,7 +452,7 @@ describe('a member of a room that ended with its owner', () => {
       expect(lost).toEqual(['seat_lost'])
   })
 
-  it('is told later while its node stands still', () => {
+  it('may be notified later while its node stands still', () => {
     const told = (pausedMs: number) => {
       const scenario = new Scenario('none')
       scenario.join('ann')
@@ -470,8 +470,8 @@ describe('a member of a room that ended with its owner', () => {
   })
 })
 
-describe('a client is refused what it resumes', () => {
-  it('when it has no seat any more', () => {
+describe('The resume of a client may be refused', () => {
+  it('if it has no seat', () => {
     const seatless = (scenario: Scenario) => {
       scenario.fault('blackhole', { ms: 2000 })
       scenario.wipe()
@@ -482,7 +482,7 @@ describe('a client is refused what it resumes', () => {
     expect(names(refused(seatless))).toEqual([])
   })
 
-  it('when its seat went with the owner of its room, before it was told of that', () => {
+  it('if its seat has ended with the owner of its room, before it was notified', () => {
     const ended = (crash: 'kill' | 'none') => {
       const scenario = new Scenario('none')
       scenario.join('ann')
@@ -498,7 +498,7 @@ describe('a client is refused what it resumes', () => {
     expect(ended('none')).toContain('closed_without_cause')
   })
 
-  it('at the connection that lost a race, when the other one has resumed its session since', () => {
+  it('on the connection that lost a race, if the other one has resumed the session since', () => {
     const again = (scenario: Scenario) => {
       scenario.race('ann')
       scenario.resume('ann')
@@ -509,7 +509,7 @@ describe('a client is refused what it resumes', () => {
     expect(names(refused(once, { superseded: true }))).toEqual(['closed_without_cause'])
   })
 
-  it('when the store lost its session, and only a node that knew of no later resume wrote it down again', () => {
+  it('if the store lost the session, and only a node that did not know the last resume wrote it again', () => {
     const rewrittenAt = (turn: number) => (scenario: Scenario) => {
       scenario.session('ann', 0)
       scenario.session('ann', 1)
@@ -521,7 +521,7 @@ describe('a client is refused what it resumes', () => {
     expect(names(refused(rewrittenAt(1)))).toEqual(['closed_without_cause'])
   })
 
-  it('when the store lost its session, and was told again only while it was asked', () => {
+  it('if the store lost the session, and a node wrote it again only after the request', () => {
     const writtenAgain = (when: 'before' | 'while') => (scenario: Scenario) => {
       scenario.session('ann', 0)
       scenario.wipe()
@@ -534,13 +534,13 @@ describe('a client is refused what it resumes', () => {
     expect(names(refused(writtenAgain('before')))).toEqual(['closed_without_cause'])
   })
 
-  it('and not when nothing has happened', () => {
+  it('but not without a fault', () => {
     expect(names(refused(() => {}))).toEqual(['closed_without_cause'])
   })
 })
 
-describe('a claim that got no answer', () => {
-  /** It may have taken a snapshot room from an owner that was away for a moment. Much later, another node claims the room. */
+describe('A claim without an answer', () => {
+  /** The claim may have taken a snapshot room from an owner that was away for a moment. Much later, another node claims the room. */
   const lost = (fault: boolean) => {
     const scenario = new Scenario('snapshot')
     play(scenario)
@@ -554,29 +554,29 @@ describe('a claim that got no answer', () => {
     return names(scenario.end())
   }
 
-  it('explains a loss when the owner was away then', () => {
+  it('explains a loss if the owner was away at that time', () => {
     expect(lost(true)).toEqual([])
     expect(lost(false)).toContain('rollback')
   })
 })
 
-describe('a take-over from an owner that lives', () => {
-  it('does not explain that the new one lost what it had applied itself', () => {
+describe('A takeover from a live owner', () => {
+  it('does not explain that the new owner lost an op that it had applied', () => {
     const history = overtaken()
     forget(history)
     expect(names(history)).toEqual(['acked_lost'])
   })
 
   it.each([
-    ['came long after it', { idle_ms: 5000 }],
-    ['came when that owner was dead', { fault: 'kill' }],
-  ] as const)('does not explain a loss of what %s', (_, how) => {
+    ['long after it', { idle_ms: 5000 }],
+    ['after the death of that owner', { fault: 'kill' }],
+  ] as const)('does not explain the loss of ops %s', (_, how) => {
     expect(names(withoutFrames(overtaken(how)))).toContain('acked_lost')
   })
 })
 
-describe('what an earlier owner remembers', () => {
-  it('is not what its room may go on from while the store has what the last owner saved', () => {
+describe('The memory of an earlier owner', () => {
+  it('does not explain a rollback while the store has the save of the last owner', () => {
     expect(names(revived({ store_lost: false }))).toContain('rollback')
   })
 
@@ -598,8 +598,8 @@ describe('what an earlier owner remembers', () => {
   })
 })
 
-describe('what a history would not have shown', () => {
-  it('is what lies between the last sight of one owner and the first of the next, and nothing else', () => {
+describe('The excused share of a history', () => {
+  it('has only the pairs between the last frame of one owner and the first of the next', () => {
     const { pairs, excused, by } = check(forgetful({ crash: 'kill' }) as never).excused
     expect(by).toMatchObject({ take_over: 2, room_ended: 0, store_lost: 0, session_lost: 0, race: 0 })
     expect(excused / pairs).toBeLessThan(0.05)

@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from 'node:util'
 import { closeAdvice } from '../../../shared/protocol/error-codes.ts'
-import { type ChaosState, visibleTo } from '../room-logic.ts'
+import { type ChaosState, visibleTo } from '../rooms.ts'
 import { checkBackends } from './backend-rules.ts'
 import type { ClientRecord, History, Violation, ViolationName } from './history.ts'
 import { checkLobby } from './lobby-rules.ts'
@@ -19,13 +19,13 @@ import { checkQueue } from './queue-rules.ts'
 import { CommitTimes, checkCommits, checkStore } from './store-rules.ts'
 
 export interface Verdict {
-  /** Everything that breaks a promise, the earliest first; none when all of them held. */
+  /** Broken promises, the earliest first. Empty: all promises held. */
   readonly violations: readonly Violation[]
-  /** How much would not have been reported. */
+  /** Share of the history in which the checker would not have reported a loss. */
   readonly excused: ExcusedShare
 }
 
-/** What a history proves. */
+/** Checks a history against all promises. */
 export function check(history: History): Verdict {
   const ownerships = new Ownerships(history)
   const excuses = new Excuses(history, ownerships)
@@ -48,7 +48,7 @@ export function check(history: History): Verdict {
   return { violations, excused: excusedShare(history, ownerships, excuses) }
 }
 
-/** A node calls handlers only while it has its lease: without, another node may have its rooms. */
+/** A node calls handlers only while its lease is valid: after that, another node may have its rooms. */
 const checkLeases = ({ late }: History): Violation[] =>
   late.map(({ node, room, hook, at }) => ({
     name: 'acted_without_lease',
@@ -57,7 +57,7 @@ const checkLeases = ({ late }: History): Violation[] =>
     message: `${node} ran ${hook}`,
   }))
 
-/** No one is sent away for good, and no one loses a seat, unless a fault that was drawn explains it. */
+/** No client is disconnected for good or loses a seat, unless a fault explains it. */
 function checkClients(history: History, excuses: Excuses): Violation[] {
   const found: Violation[] = []
   const known = new Map<string, Known>()
@@ -72,14 +72,14 @@ function checkClients(history: History, excuses: Excuses): Violation[] {
     } else if (kind === 'closed' && !record.asked) {
       const { code, reason, superseded = false } = record
       if (closeAdvice(code) === 'resume') continue
-      // A client that hears nothing of its seat's end may hear first that its session has ended with it.
+      // A client may receive the end of its session before the end of its seat.
       const seated = seat !== undefined && !excuses.seat(seat, { client, edge }, at)
       if (excuses.close({ code, client, session, seated, superseded }, at)) continue
       found.push({ name: 'closed_without_cause', at, client, message: `closed with ${code} (${reason})` })
     } else if (kind === 'lost' && record.why === 'seat') {
       const { room, member } = record
       if (excuses.seat({ ...(seat ?? NEVER_JOINED), room, member }, { client, edge }, at)) continue
-      const message = 'the server knows no seat of the member any more'
+      const message = 'the server no longer knows the seat of the member'
       found.push({ name: 'seat_lost', at, room, member, client, message })
     }
   }
@@ -88,7 +88,7 @@ function checkClients(history: History, excuses: Excuses): Violation[] {
 
 const NEVER_JOINED = { joined_at: 0, epoch: 0 }
 
-/** When everything has come to rest, every client is in its room, every room has one owner, and every member and the store have what the owner has. */
+/** At the end, every client is in its room, every room has one owner, and the members and the store have the state of the owner. */
 function checkEnd({ run, clients, end, rooms }: History): Violation[] {
   const found: Violation[] = []
   const { at } = end
@@ -117,14 +117,16 @@ function checkEnd({ run, clients, end, rooms }: History): Violation[] {
     }
     for (const stand of members) {
       const { member, client } = stand
-      // What a client library does not tell is not compared.
+      // Client libraries do not expose all fields.
       const wrong = (['epoch', 'seq'] as const).filter(
         (field) => stand[field] !== undefined && stand[field] !== owner[field],
       )
       const same = isDeepStrictEqual(stand.state, visibleTo(member, owner.state as ChaosState))
       if (wrong.length === 0 && same) continue
-      const differences = wrong.map((field) => `${field} is ${stand[field]}, the owner's ${owner[field]}`)
-      if (!same) differences.push('the state is another')
+      const differences = wrong.map(
+        (field) => `${field} is ${stand[field]}, and ${owner[field]} at the owner`,
+      )
+      if (!same) differences.push('the state differs')
       found.push({ name: 'final_mismatch', at, room, member, client, message: differences.join('; ') })
     }
     const record = end.records.find((candidate) => candidate.room === room)
@@ -140,7 +142,7 @@ function checkEnd({ run, clients, end, rooms }: History): Violation[] {
   return found
 }
 
-/** Far below what a run does in which half of the time something is broken. */
+/** Minimum activity. It is far below that of a run in which something is broken half of the time. */
 const LEAST = {
   /** For each client and second of the run. */
   frames: 2,
@@ -155,11 +157,11 @@ const LEAST = {
   replies: 0.1,
   marks: 0.5,
   tasks: 0.02,
-  /** Of those that rooms still know: a room that began again with an empty store has forgotten them. */
+  /** For each op. A room that has restarted with an empty store has forgotten its timers. */
   timers: 0.01,
   /** For each second. */
   faults: 0.1,
-  /** For each planned fault. Faults of a node that still drains or is down are left out: a drain can take half of a run of 20 s. */
+  /** For each planned fault. A node that still drains or is down gets no further fault, and a drain can take half of a run of 20 s. */
   planned: 0.5,
 }
 
@@ -205,12 +207,12 @@ function checkActivity(history: History): Violation[] {
     }))
 }
 
-/** A change is saved within a second of the moment it was seen; the rest is the way there on a busy machine. */
+/** A change is saved within 1 s after members see it. The rest is for a busy machine. */
 export const SAVED_WITHIN_MS = 1500
-/** From the first to the last update that a crash takes back: a second that was not saved, the lease in which the owner may go on, and the way. */
+/** Maximum time from the first to the last update that a crash takes back: 1 s without a save, the lease in which the owner may continue, and the rest for a busy machine. */
 const MOST_LOST_MS = 3000
 
-/** How far a crash may take a snapshot room back: to what was saved about a second before the faults began that led to it. */
+/** A crash takes a snapshot room back at most to its state about 1 s before the first fault that led to the crash. */
 function checkRollbacks(history: History, ownerships: Ownerships): Violation[] {
   const frames = new Map<string, Frame[]>()
   for (const record of history.clients)
@@ -237,7 +239,7 @@ function checkCrash(
   const lost = frames.filter(({ epoch, seq }) => epoch === previous?.epoch && seq > saved)
   if (lost.length === 0 || outage === undefined || !previous) return []
   const { room } = claim
-  // Of each update when it was seen first.
+  // Time at which each update was seen first.
   const firstSeen = new Map<number, number>()
   for (const { seq, at } of lost) firstSeen.set(seq, Math.min(at, firstSeen.get(seq) ?? at))
   const from = Math.min(...firstSeen.values())
@@ -245,17 +247,17 @@ function checkCrash(
   const report = (message: string): Violation[] => [
     { name: 'rollback_too_far', at: claim.ended, room, message },
   ]
-  const what = `epoch ${claim.epoch} goes on from seq ${saved}; what it lost was seen`
+  const what = `epoch ${claim.epoch} continues from seq ${saved}; members saw lost updates`
   if (from < outage - SAVED_WITHIN_MS)
     return report(
-      `${what} from ${Math.round(outage - from)} ms before any fault, at most ${SAVED_WITHIN_MS} ms may go`,
+      `${what} from ${Math.round(outage - from)} ms before any fault; at most ${SAVED_WITHIN_MS} ms may be lost`,
     )
   const moving = to - from - ownerships.frozen(previous.node, from, to)
   if (moving <= MOST_LOST_MS) return []
-  return report(`${what} for ${Math.round(moving)} ms in which it moved, at most ${MOST_LOST_MS} ms may go`)
+  return report(`${what} for ${Math.round(moving)} ms of activity; at most ${MOST_LOST_MS} ms may be lost`)
 }
 
-/** What members saw, by the rules of docs/protocol.md: epochs, seqs, checksums, and that no one saw anything else. */
+/** The frames of all members follow the rules of docs/protocol.md for epochs, seqs and checksums, and all members saw the same states. */
 function checkStreams(history: History, ownerships: Ownerships, excuses: Excuses): Violation[] {
   const members = new Map<string, MemberStream>()
   const found: Violation[] = []
@@ -279,11 +281,11 @@ function checkStreams(history: History, ownerships: Ownerships, excuses: Excuses
   return [...found, ...divergences(history, ownerships)]
 }
 
-/** One member's way through its room's flushes. */
+/** Frames of one member. */
 class MemberStream {
   readonly client: string
   readonly room: string
-  /** The seat is gone: what did not come any more is no one's fault. */
+  /** The seat has ended. Missing frames after that are right. */
   over = false
   readonly #member: string
   readonly #excuses: Excuses
@@ -300,7 +302,7 @@ class MemberStream {
     this.#found = found
   }
 
-  /** What was missed follows, frame by frame, or a whole state. */
+  /** The missed frames follow, or a whole state. */
   resume(): void {
     this.#waiting = false
     this.#gap = undefined
@@ -325,7 +327,7 @@ class MemberStream {
 
   end(at: number): void {
     if (this.#gap && !this.over)
-      this.#report('seq_gap', { ...this.#gap, at }, `nothing healed the gap before seq ${this.#gap.seq}`)
+      this.#report('seq_gap', { ...this.#gap, at }, `no resync healed the gap before seq ${this.#gap.seq}`)
   }
 
   #whole(frame: Frame): void {
@@ -366,13 +368,13 @@ class MemberStream {
   }
 }
 
-/** Under one epoch a seq has one state; in a journal it has one under all epochs. */
+/** A seq has one state in one epoch. In a journal room, it has one state in all epochs. */
 function divergences({ clients, rooms }: History, ownerships: Ownerships): Violation[] {
   const durability = new Map(rooms.map(({ room, durability }) => [room, durability]))
   const found: Violation[] = []
   const seen = new Map<string, Frame>()
   const losses = new Map([...durability.keys()].map((room) => [room, ownerships.losses(room)]))
-  /** A room that was lost begins to count again. */
+  /** Number of losses of the room before the frame: after each, the seqs start again. */
   const lifeOf = ({ room, epoch }: Frame) =>
     losses.get(room)?.filter(({ claim }) => claim.epoch <= epoch).length ?? 0
   for (const record of clients) {

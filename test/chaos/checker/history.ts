@@ -1,29 +1,29 @@
 import type { Json } from '../../../shared/json.ts'
-import type { AppliedOp, HeldLayers, Player, Refusal, View } from '../room-logic.ts'
+import type { AppliedOp, HeldLayers, Player, Refusal, View } from '../rooms.ts'
 
 /**
- * All that one run of chaos has left behind, as plain data. Times (`at`, `began`, `ended`, `until`) are milliseconds on the machine's
- * monotonic clock, which all its processes share. Rooms are named `type:key`, nodes by the id of one process's life.
+ * Records of one chaos run, as plain data. Times (`at`, `began`, `ended`, `until`) are milliseconds on the machine's monotonic clock, which all
+ * processes of the run share. Rooms are named `type:key`. Each process of a node has a name, such as `node1.2`.
  */
 export interface History {
   readonly run: RunPlan
   readonly rooms: readonly { readonly room: string; readonly durability: Durability }[]
-  /** In the order in which they were recorded. */
+  /** In the order of recording. */
   readonly clients: readonly ClientRecord[]
   /** In the order of `ended`. */
   readonly store: readonly StoreRecord[]
   /** In any order. */
   readonly sessions: readonly SessionWrite[]
-  /** The tasks that began to work. */
+  /** Starts of the work of tasks. */
   readonly tasks: readonly TaskBegin[]
-  /** Calls of handlers that change the state, on nodes whose lease had run out. */
+  /** Calls of handlers that change the state, on nodes with an expired lease. */
   readonly late: readonly LateCall[]
   readonly faults: readonly Fault[]
-  /** Observations of the players of the lobby, in the order of their times. Absent: the run had none. */
+  /** Observations of the lobby's players. Absent: the run had none. */
   readonly lobby?: Lobby
   /** Calls of backends, and their notices. Absent: the run had no backends. */
   readonly backends?: BackendHistory
-  /** Observations of the players of the queue. Absent: the run had none. */
+  /** Observations of the queue's players. Absent: the run had none. */
   readonly queue?: Queue
   readonly end: End
 }
@@ -50,7 +50,7 @@ export interface LobbyRoom {
   readonly state: Json
 }
 
-/** What a player has seen of a room in a list. */
+/** A room in the list of a player. */
 export interface ListedRow {
   readonly room: string
   readonly members: number
@@ -58,16 +58,16 @@ export interface ListedRow {
   readonly phase: string
 }
 
-/** Way to a room. */
+/** Means by which a player finds a room. */
 export type FoundBy = 'joinOrCreate' | 'create' | 'code' | 'reservation'
 
 /** One observation of a lobby player. */
 export type LobbyRecord = {
   readonly at: number
   readonly client: string
-} /** Rows of a query or of a watch, which came from a node. */ & (
+} /** Rows of a query or of a watch, from a node. */ & (
   | { readonly kind: 'listed'; readonly node: string; readonly rows: readonly ListedRow[] }
-  /** `code`: of the room, by its answer. `expected`: the room whose member has told the code or the reservation, and when. */
+  /** `code`: code of the room, from its answer. `expected`: the room whose member has passed on the code or the reservation. */
   | {
       readonly kind: 'found'
       readonly by: FoundBy
@@ -81,28 +81,28 @@ export type LobbyRecord = {
       readonly error: string
       readonly expected?: Expected
     }
-  /** Marks of hidden state that were in a frame. */
+  /** Marks of hidden state in a frame. */
   | { readonly kind: 'marks'; readonly marks: readonly string[] }
 )
 
-/** Where a code or a reservation leads. */
+/** Room to which a code or a reservation must lead. */
 export interface Expected {
   readonly room: string
-  /** When its room has confirmed it. */
+  /** Time at which the room confirmed it. */
   readonly since: number
   readonly code?: string
 }
 
-/** What backends, their webhook and the players that they manage have seen. Times are those of the history. */
+/** Observations of backends, their webhook, and the players that they manage. */
 export interface BackendHistory {
   readonly rooms: readonly { readonly room: string; readonly durability: Durability }[]
   /** In the order of their times. */
   readonly records: readonly BackendRecord[]
   readonly end: {
     readonly at: number
-    /** The banks that the nodes run at the end. */
+    /** Banks that the nodes run at the end. */
     readonly rooms: readonly { readonly room: string; readonly node: string; readonly state: Json }[]
-    /** Players that have no seat although no one keeps them out. */
+    /** Players without a seat who are not banned. */
     readonly seatless: readonly string[]
   }
 }
@@ -110,14 +110,14 @@ export interface BackendHistory {
 /** One observation. `call` is an idempotency key, `sub` a player, `notice` the id of a notice. */
 export type BackendRecord = { readonly at: number } & (
   | {
-      /** Before the first request of this call leaves. `close`: it ends the room. */
+      /** The first request of this call is about to be sent. `close`: the call ends the room. */
       readonly kind: 'called'
       readonly call: string
       readonly room: string
       readonly what: 'grant' | 'close'
       readonly refuse: Refusal | null
     }
-  /** One request of a call was answered, and not only put off. `answer`: reply, epoch and seq as JSON, or code and text of the refusal. */
+  /** A request of a call got a final answer. `answer`: reply, epoch and seq as JSON, or code and text of the refusal. */
   | {
       readonly kind: 'answered'
       readonly call: string
@@ -132,9 +132,9 @@ export type BackendRecord = { readonly at: number } & (
       readonly sent: number
       readonly seats: number
     }
-  /** A ban was answered; the end of a ban is sent. */
+  /** `banned`: a ban was answered. `unbanning`: the request to end a ban is about to be sent. */
   | { readonly kind: 'banned' | 'unbanning'; readonly sub: string }
-  /** The webhook got a notice. `accepted`: it answers in time that it has taken it. */
+  /** The webhook received a notice. `accepted`: it accepts the notice in time. */
   | {
       readonly kind: 'received'
       readonly notice: string
@@ -147,7 +147,7 @@ export type BackendRecord = { readonly at: number } & (
   | { readonly kind: 'unseated'; readonly sub: string; readonly room: string; readonly member: string }
 )
 
-/** A notice as the owner of its room has written it. */
+/** A notice, as the owner of its room has written it. */
 export interface WrittenNotice {
   readonly id: string
   readonly body: string
@@ -162,9 +162,9 @@ export interface Queue {
 
 export interface QueueEnd {
   readonly at: number
-  /** What nodes run of the queue, each with its state. */
+  /** Queue rooms that the nodes run, each with its state. */
   readonly queues: readonly { readonly node: string; readonly state: Json }[]
-  /** Tickets of the players who wait. */
+  /** Tickets of the waiting players. */
   readonly waiting: readonly WaitingTicket[]
   /** Players who are neither in a queue nor in the room of a match. */
   readonly outside: readonly string[]
@@ -176,15 +176,17 @@ export interface WaitingTicket {
   readonly level: number
 }
 
-/** One observation of a player of the queue. The client is the `sub` of its player. */
+/** One observation of a queue player. `client` is the player's `sub`. */
 export type QueueRecord = { readonly at: number; readonly client: string } & (
   | { readonly kind: 'connected' | 'lost_connection' }
-  /** The player has loaded its page, which knows no earlier match. */
+  /** The player has loaded the page, which knows no earlier match. */
   | { readonly kind: 'loaded' }
-  /** A ticket was asked for, or asked for again after a reload. */
+  /** The player has requested a ticket, or has requested it again after a reload. */
   | { readonly kind: 'asked'; readonly ticket: string }
-  /** The queue has said that the ticket waits. */
+  /** The queue has answered that the ticket waits. */
   | { readonly kind: 'placed'; readonly ticket: string }
+  /** The player cancels the ticket. */
+  | { readonly kind: 'cancelling'; readonly ticket: string }
   /** A frame, or a refusal, named the room of the player's match. */
   | { readonly kind: 'heard'; readonly room: string; readonly tickets: readonly string[] }
   /** The player has joined the room of its match. */
@@ -193,10 +195,10 @@ export type QueueRecord = { readonly at: number; readonly client: string } & (
       readonly ticket: string
       readonly room: string
       readonly tickets: readonly string[]
-      /** Its seat is in the state of the room. */
+      /** The player's seat is in the state of the room. */
       readonly seated: boolean
     }
-  /** The ticket has ended without a match. `cancelled`: the player wanted that. */
+  /** The ticket has ended without a match. `cancelled`: the player has cancelled it. */
   | { readonly kind: 'ended'; readonly ticket: string; readonly code: string; readonly cancelled: boolean }
   /** The player joined the room of a match of others. */
   | {
@@ -219,13 +221,13 @@ export interface LateCall {
   readonly at: number
 }
 
-/** What the run was to do: what really happened is measured against it. */
+/** Plan of the run, which is the measure for the amount of activity. */
 export interface RunPlan {
-  /** When every client was in its room, and when the faults were over. */
+  /** Time at which every client was in its room, and time at which the faults were over. */
   readonly began: number
   readonly ended: number
   readonly clients: number
-  /** How many faults were planned. */
+  /** Number of planned faults. */
   readonly faults: number
   readonly lease_ms: number
 }
@@ -246,24 +248,24 @@ export type FaultKind =
   | 'race'
   | 'client_cut'
   | 'control'
-  /** Not drawn: the machine itself kept a node, or (without a node) everything, from running. */
+  /** Not drawn: the machine did not run a node, or (without a node) any process. */
   | 'stall'
 
-/** What was done to the system, when, and to whom. */
+/** A fault of the run. */
 export interface Fault {
   readonly kind: FaultKind
   readonly at: number
   readonly until: number
-  /** The node it was done to; absent: Redis, or clients. */
+  /** The affected node. Absent: Redis or clients are affected. */
   readonly node?: string
   readonly clients?: readonly string[]
-  /** How much of it, for people: `1200 ms`, `+3600 s`. */
+  /** Extent of the fault, such as `1200 ms` or `+3600 s`. */
   readonly amount?: string
 }
 
 export type FrameName = 'state.snapshot' | 'state.resync' | 'state.patch' | 'event' | 'member'
 
-/** One thing that a client did or saw. `client` outlives sessions, `member` is one seat; frames of superseded connections are not recorded. */
+/** One action or observation of a client. `client` outlives sessions, and `member` is one seat. Frames of superseded connections are not recorded. */
 export type ClientRecord = { readonly at: number; readonly client: string } & (
   | { readonly kind: 'connected'; readonly node: string }
   /** `hello` with `resume` was sent. */
@@ -274,21 +276,21 @@ export type ClientRecord = { readonly at: number; readonly client: string } & (
       readonly session: string
       readonly resumed: boolean
     }
-  /** Two connections took one session up at once, with one token, and so many still have it a while later. */
+  /** Two connections resumed one session with one token. `winners`: number of those that still have it a while later. */
   | { readonly kind: 'raced'; readonly winners: number }
   | {
       readonly kind: 'closed'
       readonly code: number
       readonly reason: string
-      /** By this client itself. */
+      /** True: this client has closed it. */
       readonly asked: boolean
-      /** The client had given this connection up for another one. */
+      /** True: the client had replaced this connection by another. */
       readonly superseded?: boolean
     }
-  /** It opens a connection to the node of its room, as the server has told it; and has its session there. */
+  /** `rerouting`: the client opens a connection to the node of its room, at the request of the server. `rerouted`: it has its session there. */
   | { readonly kind: 'rerouting'; readonly node: string }
   | { readonly kind: 'rerouted' }
-  /** What of hidden layers was in a frame of any kind, as bytes. */
+  /** Marks of hidden layers in the bytes of a frame of any kind. */
   | { readonly kind: 'marks'; readonly marks: readonly string[] }
   | (InRoom &
       (
@@ -298,30 +300,30 @@ export type ClientRecord = { readonly at: number; readonly client: string } & (
             readonly t: FrameName
             readonly epoch: number
             readonly seq: number
-            /** As the frame says. */
+            /** The checksum in the frame. */
             readonly checksum?: number
-            /** That of the state the frame led to; absent where the client did not apply it. */
+            /** The checksum of the state after the frame. Absent: the client did not apply it. */
             readonly actual?: number
             readonly view?: View
             readonly layers?: HeldLayers
-            /** Of an `applied` event. */
+            /** The op of an `applied` event. */
             readonly op?: AppliedOp
           }
-        /** A client library that tells no frames has shown this. */
+        /** A client library that does not expose frames has shown this state. */
         | { readonly kind: 'view'; readonly view: View; readonly layers?: HeldLayers }
-        /** A layer has come that was for the state which the client has. */
+        /** A layer has arrived for the state that the client has. */
         | { readonly kind: 'layers'; readonly layers: HeldLayers }
         | {
             readonly kind: 'sent'
             readonly ref: number
             readonly op: string
-            /** How the room must refuse it; null: it must apply it. */
+            /** Code with which the room must refuse it. Null: the room must apply it. */
             readonly refuse: Refusal | null
-            /** It is to be answered. */
+            /** True: the room must reply. */
             readonly ask: boolean
             readonly again: boolean
           }
-        /** What came of a layer does not fit what the client has of it. */
+        /** A change of a layer does not fit the layer of the client. */
         | {
             readonly kind: 'misfit'
             readonly layer: string
@@ -331,12 +333,12 @@ export type ClientRecord = { readonly at: number; readonly client: string } & (
         | { readonly kind: 'ack'; readonly ref: number }
         | { readonly kind: 'reply'; readonly ref: number; readonly reply: Reply }
         | { readonly kind: 'refused'; readonly ref: number; readonly code: string }
-        /** The seat is gone: with its session, or by the server's word. */
+        /** The seat has ended: with its session, or the server says so. */
         | { readonly kind: 'lost'; readonly why: 'session' | 'seat' }
       ))
 )
 
-/** The answer to an op: how many were applied with it, and their chain. */
+/** Reply to an op: the number of the member's applied ops, and their chain. */
 export type Reply = {
   readonly op: string
   readonly count: number
@@ -348,7 +350,7 @@ interface InRoom {
   readonly member: string
 }
 
-/** One call of the store by a node. `ok` undefined: the call was rejected, so it may have taken place or not. */
+/** One call of the store by a node. `ok` undefined: the call was rejected, so it may have taken effect or not. */
 export interface StoreRecord {
   readonly kind: 'claim' | 'commit' | 'snapshot' | 'release' | 'quarantine'
   readonly node: string
@@ -356,69 +358,69 @@ export interface StoreRecord {
   readonly began: number
   readonly ended: number
   readonly ok: boolean | undefined
-  /** Of the fence; of a claim: the one it gave, 0 where it is not known. */
+  /** Epoch of the fence. For a claim: the epoch that it got, or 0 if that is not known. */
   readonly epoch: number
-  /** Commits before this call; of a claim: as it found them. */
+  /** Number of commits before this call. For a claim: as it found them. */
   readonly version: number
-  /** What was written. */
+  /** The written content. */
   readonly content?: Content
   /** Notices that were written with it. */
   readonly notices?: readonly WrittenNotice[]
-  /** True: the release of a room that has ended. */
+  /** True: the room has ended with this release. */
   readonly forget?: boolean
 }
 
-/** A node began the work of a room's task. */
+/** A node has started the work of a room's task. */
 export interface TaskBegin {
   readonly room: string
   readonly op: string
   readonly at: number
 }
 
-/** A node wrote down a session, which a resume must find. */
+/** A node has written the record of a session, which a resume must find. */
 export interface SessionWrite {
   readonly session: string
-  /** How often it had been resumed by then, as far as the node knew. */
+  /** Number of its resumes, as far as the node knew. */
   readonly turn: number
-  /** When the store had answered. */
+  /** Time of the store's answer. */
   readonly at: number
 }
 
 export interface Content {
   readonly seq: number
   readonly checksum: number
-  /** Whether members see it: a flush of acks only has no seq of its own. Undefined for a whole state. */
+  /** Whether members see it: a flush with only acks has no seq. Undefined for a whole state. */
   readonly visible: boolean | undefined
-  /** By member, the ref of its last applied op, of members that this write tells of: all of them in a whole state. */
+  /** Ref of the last applied op, by member. A whole state has all members, and an update has those with ops in it. */
   readonly applied: Readonly<Record<string, number>>
-  /** Calls that had an effect in a bank: with this update, or (whole state) up to it. */
+  /** Calls with an effect in a bank: in this update, or in a whole state all calls up to it. */
   readonly calls?: readonly string[]
   /** Players for whom this write reserves seats. Absent: none. */
   readonly reserved?: readonly string[]
 }
 
-/** How everything stood when all faults were healed and nothing moved any more. */
+/** Final state of the run, after all faults were healed and all activity had stopped. */
 export interface End {
   readonly at: number
-  /** What each node says it runs. */
+  /** Rooms that each node runs, as the nodes report them. */
   readonly owners: readonly (Stand & { readonly room: string; readonly node: string })[]
-  /** Every client that is in a room. */
+  /** Clients in rooms. */
   readonly members: readonly (Partial<Stand> & InRoom & { readonly client: string; readonly state: Json })[]
-  /** What the store holds, read when all nodes were gone. */
+  /** Records in the store, read after all nodes had ended. */
   readonly records: readonly (Omit<Stand, 'state' | 'epoch'> & {
     readonly room: string
     readonly version: number
     readonly state: Json
-    /** Ids of those that wait. */
+    /** Ids of the waiting timers. */
     readonly timers: readonly string[]
-    /** Subs for which a seat is reserved. */
+    /** Subs with a reserved seat. */
     readonly reservations: readonly string[]
   })[]
-  /** Rooms of which the store holds something that no new owner could go on from, and why. */
+  /** Rooms whose record a new owner could not read, with the reason. */
   readonly unreadable: readonly { readonly room: string; readonly message: string }[]
 }
 
-/** Where a room stands. */
+/** Position and state of a room. */
 export interface Stand {
   readonly epoch: number
   readonly seq: number
@@ -432,50 +434,50 @@ export const playerIn = (state: Json | undefined, member: string): Player | unde
   return players && Object.hasOwn(players, member) ? players[member] : undefined
 }
 
-/** What a history can break. Each has its own name, so that a report says at once which promise did not hold. */
+/** Broken promises, by name: a report names the promise that did not hold. */
 export const VIOLATIONS = {
   split_commit: 'two epochs committed the same version or seq of a room',
   stale_commit: 'an epoch committed after a higher one had been claimed',
   version_gap: 'versions of a room, or seqs of a journal, are not gap-free',
   epoch_claimed_twice: 'one epoch of a room was claimed twice',
-  acted_without_lease: 'a node called a handler although its lease had run out',
-  room_lost: 'a room began again although an owner or the store still had it',
-  record_differs: 'what the store holds is not what was committed last',
-  record_unreadable: 'what the store holds of a room contradicts itself',
-  uncommitted_update: 'a member of a journal room saw what was never committed',
+  acted_without_lease: 'a node called a handler although its lease had expired',
+  room_lost: 'a room restarted although an owner or the store still had it',
+  record_differs: 'the record in the store is not the last commit',
+  record_unreadable: 'the record of a room contradicts itself',
+  uncommitted_update: 'a member of a journal room saw an update that was never committed',
   shown_early: 'a member of a journal room saw an update before its commit was certain',
   acked_early: 'an op of a journal room was acked before its commit was certain',
   seq_gap: 'a member met a gap that no resync healed',
   seq_repeated: 'a member got a seq twice',
   epoch_down: 'the epoch went down at a member',
   checksum_mismatch: 'a patch led to another state than its checksum says',
-  divergence: 'two members saw different states under one epoch and seq',
+  divergence: 'two members saw different states of one epoch and seq',
   acked_lost: 'an acked op was not applied',
   applied_twice: 'an op was applied more than once',
   out_of_order: 'ops of one member were applied in another order',
   refused_applied: 'a refused op was applied',
   refused_acked: 'an op was both refused and acked, or acked although the room must refuse it',
   refused_without_cause: 'the room refused an op that it must apply, or in another way than it must',
-  unexplained: 'a state holds ops that no one sent',
+  unexplained: 'a state has ops that no client sent',
   ack_unsent: 'a ref was acked that was never sent',
-  unsettled: 'an op was neither acked nor refused although everything works',
-  rollback: 'a member saw its room go back where the room type does not allow it',
+  op_unanswered: 'an op was neither acked nor refused although everything works',
+  rollback: 'a member saw its room go back although the room type does not allow that',
   rollback_too_far: 'a crash took back more of a snapshot room than about its last second',
-  seat_lost: 'a member lost its seat without a cause',
-  closed_without_cause: 'a client was disconnected for good without a cause',
-  resumed_twice: 'two connections had one session at once',
+  seat_lost: 'a member lost its seat without a fault that explains it',
+  closed_without_cause: 'a client was disconnected for good without a fault that explains it',
+  resumed_twice: 'two connections had one session at the same time',
   reply_lost: 'a request was acked and not answered',
   reply_differs: 'a request got two answers, or one of another effect',
-  layer_leaked: 'a client got what is hidden from it',
+  layer_leaked: 'a client got state that is hidden from it',
   layer_wrong:
-    'a member lacks a layer that it was shown, or has one that it was not or that is of another flush',
+    'a member lacks a layer that it was shown, has one that it was not shown, or has one of another flush',
   timer_twice: 'a timer fired twice, or although it was cancelled',
   timer_lost: 'a timer never fired',
   task_twice: 'a task began or ended twice',
-  task_lost: 'a task was lost and its room not told, or told too often',
-  presence_wrong: 'a room was told otherwise of a connection than it is',
+  task_lost: 'a task was lost and its room was not notified, or was notified more than once',
+  presence_wrong: 'a room counts a member as connected that is not, or the reverse',
   left_out: 'a client is in no room although everything works',
-  no_owner: 'no one runs a room that has members',
+  no_owner: 'no node runs a room that has members',
   two_owners: 'two nodes run one room',
   listed_ghost: 'a list contained a room that had ended, or whose owner had died',
   list_wrong: 'a list differs from the rooms that run although everything works',
@@ -491,17 +493,17 @@ export const VIOLATIONS = {
     'a call was refused that its room must carry out, or in another way than it must',
   call_answers_differ: 'a call got two answers',
   call_unanswered: 'a call got no answer although everything works',
-  notice_lost: 'a committed notice did not arrive, or not again after the webhook had failed',
+  notice_lost: 'a committed notice did not arrive, or did not arrive again after the webhook had failed',
   notice_uncommitted: 'a notice arrived that was not committed',
   notice_differs: 'a notice arrived with another body than was committed',
-  notice_order: 'notices of a room arrived first in another order than they were committed in',
+  notice_order: 'notices of a room did not arrive in the order of their commits',
   ban_ignored: 'a banned player was online',
   kick_ignored: 'a kicked player kept the seat',
   ticket_twice: 'a ticket was in two matches',
-  ticket_lost: 'a ticket ended without a match, or waited although it fitted',
+  ticket_lost: 'a ticket ended without a match, or waited although it fits others',
   party_split: 'a player of a party was matched without the other',
   match_of_cancelled: 'a player got the match of a ticket that it had cancelled',
-  match_early: 'a player heard of a match before its seat was reserved',
+  match_early: 'a player was notified of a match before its seat was reserved',
   final_mismatch: 'a member ended with another state than the owner',
   too_little: 'too little happened to prove anything',
 } as const
@@ -510,11 +512,11 @@ export type ViolationName = keyof typeof VIOLATIONS
 
 export interface Violation {
   readonly name: ViolationName
-  /** When it showed, on the history's clock. */
+  /** Time at which it was observed. */
   readonly at: number
   readonly room?: string
   readonly member?: string
   readonly client?: string
-  /** What was seen and what should have been. */
+  /** The observation, and what would be right. */
   readonly message: string
 }

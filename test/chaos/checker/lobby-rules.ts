@@ -5,7 +5,7 @@ import { DETECTED_LEASES, type Ownerships } from './ownership.ts'
 /** A room that has ended, or whose owner has died, leaves all lists within one lease and this time. */
 const GHOST_MS = 2000
 
-/** Players find only rooms that exist, and get the seats and rooms that they were promised. */
+/** Players find only rooms that exist, and get the seats and rooms that were promised to them. */
 export function checkLobby(history: History, ownerships: Ownerships): Violation[] {
   const { lobby } = history
   if (!lobby) return []
@@ -14,7 +14,7 @@ export function checkLobby(history: History, ownerships: Ownerships): Violation[
     if (record.kind === 'listed') return ghosts(record, lives)
     if (record.kind === 'found') return misled(record, ownerships)
     if (record.kind === 'not_found') return refused(record, lobby, lives, ownerships)
-    return record.marks.map((mark) => violation(record, 'layer_leaked', `${mark} came to it`))
+    return record.marks.map((mark) => violation(record, 'layer_leaked', `it got ${mark}`))
   })
   return [...found, ...checkLobbyEnd(lobby.end), ...checkActivity(history, lobby)]
 }
@@ -39,7 +39,7 @@ const ghosts = ({ at, client, node, rows }: Of<'listed'>, lives: Lives): Violati
 function misled(record: Of<'found'>, ownerships: Ownerships): Violation[] {
   const { at, by, room, code, expected } = record
   if (by !== 'code' || !expected || (expected.room === room && expected.code === code)) return []
-  // A store that lost its data gives the code of one room to another.
+  // After a loss of data, another room may get the code.
   if (lostSince(ownerships, expected, at)) return []
   const message = `the code ${expected.code} of ${expected.room} led to a room with the code ${code}`
   return [violation(record, 'code_misleads', message, room)]
@@ -71,11 +71,11 @@ function refused(
 const lostSince = (ownerships: Ownerships, { since }: Expected, at: number): boolean =>
   ownerships.wipes(at).some(({ until }) => until >= since)
 
-/** When rooms had an owner. */
+/** Times in which rooms had an owner. */
 class Lives {
   readonly #history: History
   readonly #ownerships: Ownerships
-  /** By room, calls of the store that claimed or released it, and that may have taken place. */
+  /** Claims and releases that may have taken effect, by room. */
   readonly #calls = new Map<string, History['store'][number][]>()
 
   constructor(history: History, ownerships: Ownerships) {
@@ -94,7 +94,7 @@ class Lives {
     return (this.#calls.get(room) ?? []).filter(({ forget }) => forget).map(({ ended }) => ended)
   }
 
-  /** Says why `edge` may not list a room at this time. Undefined: it may. */
+  /** Returns the reason for which `edge` must not list a room at this time. Undefined: it may list the room. */
   listedTooLong(room: string, edge: string, at: number): string | undefined {
     const calls = this.#calls.get(room) ?? []
     const claims = calls.filter(({ kind, began }) => kind === 'claim' && began <= at)
@@ -115,7 +115,7 @@ class Lives {
     return `${what} ${Math.round(at - since)} ms before`
   }
 
-  /** When a node was killed, or had drained. Infinity: it lives. */
+  /** Time at which a node was killed or had drained. Infinity: it lives. */
   #diedAt(node: string): number {
     const ends = this.#history.faults.flatMap((fault) => {
       if (fault.node !== node) return []
@@ -126,7 +126,7 @@ class Lives {
   }
 }
 
-/** Everything works: each player has a room, and each list has the rooms that run. */
+/** At the end, each player has a room, and each list has the running rooms. */
 export function checkLobbyEnd({ at, rooms, lists, roomless }: Lobby['end']): Violation[] {
   const found: Violation[] = roomless.map((client) =>
     violation({ at, client }, 'left_out', `${client} found no room`),
@@ -154,7 +154,7 @@ export function checkLobbyEnd({ at, rooms, lists, roomless }: Lobby['end']): Vio
 const describe = ({ room, members, reserved, phase }: ListedRow): string =>
   `${room} ${phase} ${members}+${reserved}`
 
-/** Far below what a run does in which half of the time something is broken, for each player and second. */
+/** Minimum number of records per player and second. It is far below that of a run in which something is broken half of the time. */
 const LEAST = { listed: 0.5, joinOrCreate: 0.02, create: 0.01, code: 0.01, reservation: 0.01 }
 
 function checkActivity({ run }: History, { records, end }: Lobby): Violation[] {

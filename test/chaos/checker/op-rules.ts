@@ -7,7 +7,7 @@ import {
   type Refusal,
   readersOf,
   type View,
-} from '../room-logic.ts'
+} from '../rooms.ts'
 import {
   type ClientRecord,
   type History,
@@ -19,7 +19,7 @@ import {
 import type { Excuses, Ownerships } from './ownership.ts'
 import { CLOCK_TOLERANCE_MS, type CommitTimes } from './store-rules.ts'
 
-/** Reliable messages: every acked op is applied exactly once and in order, refused ones never, the others at most once. */
+/** Rooms apply each acked op exactly once and in order, a refused op never, and all others at most once. */
 export function checkOps(history: History, excuses: Excuses, times: CommitTimes): Violation[] {
   const durability = new Map(history.rooms.map(({ room, durability }) => [room, durability]))
   const seats = new Map<string, Seat>()
@@ -35,22 +35,22 @@ export function checkOps(history: History, excuses: Excuses, times: CommitTimes)
   return [...seats.values()].flatMap(({ found }) => found)
 }
 
-/** One member's ops, from joined to the end. */
+/** Ops of one member, from its join to the end. */
 class Seat {
   readonly found: Violation[] = []
   readonly room: string
   readonly member: string
   readonly #client: string
   readonly joinedAt: number
-  /** Of a journal room, which acks what is committed only. */
+  /** Commit times. Undefined: the room is no journal room, and acks ops before they are stored. */
   readonly #times: CommitTimes | undefined
   readonly #excuses: Excuses
   readonly #track = new OpTrack()
-  /** Refs that an owner's crash took back, where the room type allows it. */
+  /** Refs of ops that a crash of the owner took back, if the room type allows that. */
   readonly #forgotten = new Set<number>()
-  /** Under which the member's ops were last seen; 0: not known. */
+  /** Epoch in which the member's ops were last seen. 0: not known. */
   #epoch = 0
-  /** The last epoch in which the room went on from what an earlier owner remembered. That owner may also apply ops that it had received then. */
+  /** Last epoch in which the room continued from the memory of an earlier owner. That owner may also apply ops that it had received. */
   #rememberedEpoch: number | undefined
   #lost = false
 
@@ -68,7 +68,7 @@ class Seat {
   }
 
   take(record: ClientRecord): void {
-    // The first thing that is wrong makes the rest hard to tell.
+    // After the first violation, the expected state is not known.
     if (this.found.length > 0) return
     switch (record.kind) {
       case 'sent':
@@ -90,20 +90,20 @@ class Seat {
     }
   }
 
-  /** `stand`: what the owner has in the end. */
+  /** `stand`: final state of the owner. */
   end(at: number, stand: Stand | undefined): void {
     if (this.found.length > 0) return
     const { room, member, joinedAt } = this
     const view = playerIn(stand?.state, member)
     if (view) this.#see(view, at, stand?.epoch)
     else if (!this.#excuses.forgotten({ room, member, joined_at: joinedAt, epoch: this.#epoch }, at)) {
-      this.#report('acked_lost', at, 'the room knows nothing of the member any more')
+      this.#report('acked_lost', at, 'the room no longer knows the member')
       return
     }
     if (this.found.length > 0) return
     for (const op of this.#track.sent) {
-      if (!isSettled(op) && !this.#lost) {
-        this.#report('unsettled', op.at, `ref ${op.ref} was neither acked nor refused`)
+      if (!isAnswered(op) && !this.#lost) {
+        this.#report('op_unanswered', op.at, `ref ${op.ref} was neither acked nor refused`)
         return
       }
       if (!op.acked || !view) continue
@@ -151,7 +151,7 @@ class Seat {
     }
   }
 
-  /** `epoch`: undefined where a client library tells none. */
+  /** `epoch` undefined: the client library does not expose epochs. */
   #see(view: View, at: number, epoch: number | undefined): void {
     const epochs = { known: this.#epoch, epoch: epoch ?? Number.POSITIVE_INFINITY }
     this.#epoch = epoch ?? 0
@@ -163,14 +163,14 @@ class Seat {
     if (lost.length === 0 && epoch !== undefined && epoch === this.#rememberedEpoch) return
     const excuse = this.#excuses.ops(this, [...lost, ...returned], epochs, at)
     if (excuse === 'store_lost') this.#rememberedEpoch = epoch
-    // Only where the store has lost everything does a room go on from what an earlier owner remembers.
+    // A room continues from the memory of an earlier owner only if the store has lost all data.
     if (excuse === 'store_lost' || (excuse && returned.length === 0)) return
     this.#report(
       !excuse && lost.some(({ acked }) => acked) ? 'acked_lost' : 'rollback',
       at,
       [
-        lost.length > 0 && `refs ${refsOf(lost)} were applied, and are not any more`,
-        returned.length > 0 && `refs ${refsOf(returned)} were not applied any more, and are again`,
+        lost.length > 0 && `refs ${refsOf(lost)} were applied, and are no longer applied`,
+        returned.length > 0 && `refs ${refsOf(returned)} were taken back, and are applied again`,
       ]
         .filter(Boolean)
         .join('; '),
@@ -184,56 +184,56 @@ class Seat {
 
 const refsOf = (ops: readonly Op[]): string => ops.map(({ ref }) => ref).join(', ')
 
-/** The server no longer knows what became of an op: it may be applied, at most once. */
+/** The server no longer knows the outcome of an op, which may be applied at most once. */
 const OUTCOME_UNKNOWN = 'outcome_unknown'
 
 /** One op of a member, as its client sent it. */
 interface Op {
   readonly ref: number
   readonly op: string
-  /** When it was sent first. */
+  /** Time at which it was sent first. */
   readonly at: number
-  /** How the room must refuse it; null: it must apply it. */
+  /** Code with which the room must refuse it. Null: the room must apply it. */
   readonly refuse: Refusal | null
   acked: boolean
   refused: boolean
-  /** The server could not tell what had become of it. */
+  /** The server has answered that the outcome is unknown. */
   unknown: boolean
 }
 
-/** Whether its client knows what became of it. */
-const isSettled = ({ acked, refused, unknown }: Op): boolean => acked || refused || unknown
+/** Whether the client has the outcome of an op. */
+const isAnswered = ({ acked, refused, unknown }: Op): boolean => acked || refused || unknown
 
-/** What a view of the room says of a member's ops. */
+/** Result of the comparison of a view with the member's ops. */
 export type Finding =
   | { readonly kind: 'fits' }
-  /** Some of the ops known to be applied are not any more; others that had been taken back, and that no one sends again, are once more. */
+  /** `lost`: ops that were applied and no longer are. `returned`: acked ops that were taken back, and are applied again without a resend. */
   | { readonly kind: 'rollback'; readonly lost: readonly Op[]; readonly returned: readonly Op[] }
   | { readonly kind: 'fault'; readonly name: ViolationName; readonly message: string }
 
 const FITS: Finding = { kind: 'fits' }
 
-/** What one owner has applied, in order; behind each op the chain. */
+/** Ops that one owner has applied, in order, and the chain after each. */
 interface Line {
   readonly ops: readonly Op[]
   readonly chains: readonly number[]
 }
 
-/** No search tries more sequences than this. */
-const MOST_TRIES = 50_000
-/** A rollback is looked for so many ops back, and a repeated op so many. */
+/** Maximum number of sequences that a search tries. */
+const MAX_TRIES = 50_000
+/** Maximum number of ops that a rollback takes back, and of ops among which a repeated one is searched. */
 const LOOK_BACK = 400
 
 /**
- * One member's ops against what the room's state says of them: finds out, from the count and the hash chain alone, which ops are applied,
- * and names what went wrong when no right sequence explains them.
+ * Compares the ops of one member with the views of the room's state. Finds the applied ops from their count and hash chain. If no right
+ * sequence explains a view, it names the mistake.
  */
 class OpTrack {
   readonly #sent = new Map<number, Op>()
   #applied: Line = { ops: [], chains: [0] }
-  /** What earlier owners had applied when another went on from less. They may still remember it. */
+  /** Ops of earlier owners when another owner continued from fewer ops. The earlier owners may still have them in memory. */
   readonly #former: Line[] = []
-  /** Acked and rolled back: no one sends them again. */
+  /** Ops that were acked and rolled back. The client does not send them again. */
   readonly #gone = new Set<Op>()
 
   get sent(): Iterable<Op> {
@@ -253,14 +253,14 @@ class OpTrack {
       this.#sent.set(ref, { ref, op, refuse, at, acked: false, refused: false, unknown: false })
   }
 
-  /** Everything up to `ref` is settled: gives the ops of which this was not known, all of them acked by it. */
+  /** All ops up to `ref` are acked or refused. Returns those that are acked by this. */
   ack(ref: number): Op[] {
-    const acked = [...this.#sent.values()].filter((op) => op.ref <= ref && !isSettled(op))
+    const acked = [...this.#sent.values()].filter((op) => op.ref <= ref && !isAnswered(op))
     for (const op of acked) op.acked = true
     return acked
   }
 
-  /** Brings what is known up to a view. */
+  /** Compares the ops with a view, and updates the applied ops. */
   see(view: View): Finding {
     const { count, chain } = view
     const before = this.#applied
@@ -282,7 +282,7 @@ class OpTrack {
     return { kind: 'rollback', lost, returned }
   }
 
-  /** The first `from` ops of a line and those that lead on from there to a view, in order. */
+  /** Returns the first `from` ops of a line with further ops that lead to a view, in order. */
   #extend(line: Line, from: number, { count, chain }: View, isOpen: (op: Op) => boolean): Line | undefined {
     const ops = line.ops.slice(0, from)
     const lastRef = ops.at(-1)?.ref ?? 0
@@ -296,7 +296,7 @@ class OpTrack {
     return { ops: [...ops, ...more], chains }
   }
 
-  /** The line that leaves `line` as late as possible and leads to a view. */
+  /** Returns the line to a view that shares the most ops with `line`. */
   #rollBack(line: Line, view: View, isOpen: (op: Op) => boolean): Line | undefined {
     const known = line.ops.length
     const lowest = Math.max(0, known - LOOK_BACK)
@@ -308,7 +308,7 @@ class OpTrack {
     return undefined
   }
 
-  /** The same of what an earlier owner had applied: it may also have been sent what was acked by the owner after it. */
+  /** The same for the ops of an earlier owner, which may also have received ops that the next owner acked. */
   #comeBack(view: View): Line | undefined {
     for (const line of this.#former.toReversed()) {
       const found = this.#rollBack(line, view, () => true)
@@ -321,7 +321,7 @@ class OpTrack {
     return [...this.#sent.values()].sort((a, b) => a.ref - b.ref)
   }
 
-  /** Which mistake leads to the view. */
+  /** Returns the mistake that leads to the view. */
   #explain({ count, chain, lastRef }: View): Finding {
     const { ops, chains } = this.#applied
     const known = ops.length
@@ -343,7 +343,7 @@ class OpTrack {
           return fault('refused_applied', `ref ${wrong.join(', ')} was refused, and applied`)
         return fault(
           'out_of_order',
-          `refs ${refused.map(({ ref }) => ref).join(', ')} came behind a higher one`,
+          `refs ${refused.map(({ ref }) => ref).join(', ')} were applied after a higher ref`,
         )
       }
       const twice = this.#repeated(may, more, from, chain)
@@ -352,10 +352,10 @@ class OpTrack {
       if (mixed)
         return fault('out_of_order', `refs were applied as ${mixed.map(({ ref }) => ref).join(', ')}`)
     }
-    return fault('unexplained', 'no sequence of the ops that were sent explains the state')
+    return fault('unexplained', 'no sequence of the sent ops leads to the state')
   }
 
-  /** The op that, applied once more somewhere among the new ones, explains the view. */
+  /** Returns the op whose second application among the new ops explains the view. */
   #repeated(open: readonly Op[], more: number, from: number, chain: number): Op | undefined {
     const recent = this.#applied.ops.slice(-LOOK_BACK)
     for (const fresh of prefixes(open, more - 1))
@@ -371,16 +371,16 @@ class OpTrack {
 const chainOf = (from: number, ops: readonly Op[]): number =>
   ops.reduce((chain, { op }) => chainAfter(chain, op), from)
 
-/** The first run of `length` ops, and each that leaves one out. */
+/** Yields the first `length` ops, and each variant that leaves one op out. */
 function* prefixes(ops: readonly Op[], length: number): Generator<Op[]> {
   yield ops.slice(0, length)
   for (let out = 0; out < Math.min(length, ops.length); out++)
     yield ops.slice(0, length + 1).filter((_, i) => i !== out)
 }
 
-/** `length` of the ops, in their order, that lead from one chain to the other; those that skip least first. */
+/** Returns `length` of the ops, in their order, that lead from one chain to the other. Tries sequences with few gaps first. */
 function subsequence(ops: readonly Op[], length: number, from: number, to: number): Op[] | undefined {
-  let tries = MOST_TRIES
+  let tries = MAX_TRIES
   const search = (at: number, left: number, chain: number): Op[] | undefined => {
     if (left === 0) return chain === to ? [] : undefined
     for (let i = at; i <= ops.length - left && tries-- > 0; i++) {
@@ -392,9 +392,9 @@ function subsequence(ops: readonly Op[], length: number, from: number, to: numbe
   return search(0, length, from)
 }
 
-/** `length` of the ops in any order that lead from one chain to the other. */
+/** Returns `length` of the ops, in any order, that lead from one chain to the other. */
 function permutation(ops: readonly Op[], length: number, from: number, to: number): Op[] | undefined {
-  let tries = MOST_TRIES
+  let tries = MAX_TRIES
   const search = (open: readonly Op[], left: number, chain: number): Op[] | undefined => {
     if (left === 0) return chain === to ? [] : undefined
     for (const op of open) {
@@ -411,7 +411,7 @@ function permutation(ops: readonly Op[], length: number, from: number, to: numbe
   return search(ops, length, from)
 }
 
-/** Replies, hidden layers, timers, tasks and presence: what clients were told, and what the rooms say of themselves in the end. */
+/** Checks replies, hidden layers, timers, tasks and presence, from the frames of clients and the final states of rooms. */
 export function checkFeatures(history: History, ownerships: Ownerships): Violation[] {
   return [
     ...checkReplies(history, ownerships),
@@ -424,7 +424,7 @@ export function checkFeatures(history: History, ownerships: Ownerships): Violati
 
 type Asked = Extract<ClientRecord, { kind: 'sent' }> & { answer?: string }
 
-/** One answer to each request, before its ack and the same whenever it comes again; in a journal room that of the effect which views show. */
+/** Each request gets one reply before its ack, and the same reply again if it is repeated. In a journal room, the reply fits the views. */
 function checkReplies({ clients, rooms }: History, ownerships: Ownerships): Violation[] {
   const found: Violation[] = []
   const exact = new Set(
@@ -434,7 +434,7 @@ function checkReplies({ clients, rooms }: History, ownerships: Ownerships): Viol
   )
   const asked = new Map<string, Map<number, Asked>>()
   const waiting = new Map<string, Set<Asked>>()
-  /** By member and number of its ops, the chain of them. */
+  /** Chain of a member's ops, by member and number of ops. */
   const chains = new Map<string, number>()
   const isOther = (room: string, member: string, { count, chain }: { count: number; chain: number }) => {
     if (!exact.has(room)) return false
@@ -459,7 +459,7 @@ function checkReplies({ clients, rooms }: History, ownerships: Ownerships): Viol
       for (const request of open) {
         if (request.ref > record.ref) continue
         open.delete(request)
-        if (!request.answer) report('reply_lost', `ref ${request.ref} was acked, and not answered`)
+        if (!request.answer) report('reply_lost', `ref ${request.ref} was acked, and got no reply`)
       }
     else if (kind === 'reply') {
       const request = ofMember.get(record.ref)
@@ -467,15 +467,15 @@ function checkReplies({ clients, rooms }: History, ownerships: Ownerships): Viol
       if (request?.op !== record.reply.op || (request.answer ?? answer) !== answer)
         report('reply_differs', `ref ${record.ref} (${request?.op}) got ${answer} after ${request?.answer}`)
       else if (isOther(room, member, record.reply))
-        report('reply_differs', `ref ${record.ref} got ${answer}, of which views tell another chain`)
+        report('reply_differs', `ref ${record.ref} got ${answer}, and views show another chain`)
       if (request) request.answer = answer
     } else if ((kind === 'frame' || kind === 'view') && record.view && isOther(room, member, record.view))
-      report('reply_differs', `${record.view.count} ops have another chain than a reply or a view said`)
+      report('reply_differs', `${record.view.count} ops have another chain than in a reply or another view`)
   }
   return found
 }
 
-/** Nothing comes to a client, in whichever frame, that is not for it. */
+/** A client gets no hidden state of others, in any frame. */
 function checkMarks({ clients }: History): Violation[] {
   const clientOf = new Map<string, string>()
   for (const record of clients) if (record.kind === 'joined') clientOf.set(record.member, record.client)
@@ -485,28 +485,28 @@ function checkMarks({ clients }: History): Violation[] {
     return marks.flatMap((mark): Violation[] => {
       const readers = readersOf(mark)
       const [own = ''] = readers
-      // A connection that breaks behind a member's own secrets, and before its client knows of its seat: no one else is to get them.
+      // If the connection breaks after a member's secrets and before `joined`, this client is the only one that may get them.
       if (mark.startsWith(`§${own}#`) && !clientOf.has(own)) clientOf.set(own, client)
       if (readers.some((reader) => clientOf.get(reader) === client)) return []
-      return [{ name: 'layer_leaked', at, client, message: `${mark} came to ${client}` }]
+      return [{ name: 'layer_leaked', at, client, message: `${client} got ${mark}` }]
     })
   })
 }
 
-/** After a resume the flushes that were missed come before the layers that were shown or hidden meanwhile. */
+/** Time within which a member has the right layers. After a resume, the missed flushes come before the changes of layers. */
 const LAYERS_WITHIN_MS = 1000
 
-/** A member has the layers that the room says it was shown, and its own, each with the value of the same flush. */
+/** A member has its own layer and those that the room shows it, each of the same flush as the state. */
 function checkLayers({ clients, end }: History): Violation[] {
   const found: Violation[] = []
-  /** By client, since when it has had others. */
+  /** Time since which a client has had other layers, by client. */
   const wrong = new Map<string, number>()
   for (const record of clients) {
     const { at, client, kind } = record
     if (kind === 'joined' || kind === 'welcome' || kind === 'lost') wrong.delete(client)
     if (kind === 'misfit') {
       const { room, member, layer, seq, actual } = record
-      const message = `what came of ${layer} at seq ${seq} led to checksum ${actual}`
+      const message = `a change of ${layer} at seq ${seq} led to checksum ${actual}`
       found.push({ name: 'layer_wrong', at, room, member, client, message })
     }
     if ((kind !== 'frame' && kind !== 'view' && kind !== 'layers') || !record.layers) continue
@@ -530,7 +530,7 @@ const isRight = ({ has, due }: HeldLayers): boolean => has.join() === due.join()
 const describe = ({ has, due }: HeldLayers): string =>
   `it has ${has.join(', ') || 'nothing'}, and should have ${due.join(', ') || 'nothing'}`
 
-/** In a journal no turn takes place again, nor what it has begun. */
+/** In a journal room, no task starts twice. */
 function checkTasks({ tasks, rooms }: History, ownerships: Ownerships): Violation[] {
   const exact = rooms.filter(
     ({ room, durability }) => durability === 'journal' && ownerships.losses(room).length === 0,
@@ -544,10 +544,10 @@ function checkTasks({ tasks, rooms }: History, ownerships: Ownerships): Violatio
   })
 }
 
-/** A timer fires so long after its time at the latest, once everything works. */
+/** Maximum delay of a timer when everything works. */
 const LATE_MS = 3000
 
-/** A room's state says what should wait and what has ended, turn by turn: that has to agree with what did. */
+/** The timers, tasks, reservations and members in a room's state agree with its record and its clients. */
 function checkBooks({ end, rooms }: History, { room, state }: History['end']['owners'][number]): Violation[] {
   const { at } = end
   const {
@@ -573,7 +573,7 @@ function checkBooks({ end, rooms }: History, { room, state }: History['end']['ow
       found.push({ name: 'reservation_broken', at, room, message: `the seat of ${sub} is not in the record` })
   const unended = Object.keys(tasks)
   if (unended.length !== moved) {
-    const message = `${unended.length} have not ended (${unended.join(', ')}), and ${moved} are said to be lost`
+    const message = `${unended.length} have not ended (${unended.join(', ')}), and the room was notified of ${moved} lost tasks`
     found.push({ name: 'task_lost', at, room, message })
   }
   for (const { room: of, member, client } of end.members)
@@ -584,7 +584,7 @@ function checkBooks({ end, rooms }: History, { room, state }: History['end']['ow
         room,
         member,
         client,
-        message: 'it is here, and said to be away',
+        message: 'it is connected, and the room counts it as away',
       })
   return found
 }

@@ -9,7 +9,7 @@ import type {
   StoreRecord,
 } from './history.ts'
 
-/** What keeps a node from its rooms while it lasts. */
+/** Faults that keep a node from its rooms while they last. */
 const OUTAGES: readonly FaultKind[] = [
   'kill',
   'pause',
@@ -21,7 +21,7 @@ const OUTAGES: readonly FaultKind[] = [
   'redis_pause',
   'stall',
 ]
-/** In what its owner does nothing once its lease has run out; a stall is any time in which the store did not answer it. */
+/** Faults in which an owner stops when its lease has expired. A stall is a time without answers of the store. */
 const FREEZING: readonly FaultKind[] = [
   'pause',
   'blackhole',
@@ -30,26 +30,26 @@ const FREEZING: readonly FaultKind[] = [
   'redis_pause',
   'stall',
 ]
-/** A node loses its rooms at most so many leases after the end of what kept it from the store: no one is judged for one, then it may be asked for twice. */
+/** Maximum number of leases after the end of a fault within which a node can lose its rooms: for one, no node is judged dead, and the room may be claimed at the second attempt. */
 export const DETECTED_LEASES = 2.5
-/** A stall that is shorter than so much of a lease costs no one a room. */
+/** Part of a lease. A node loses no room in a shorter stall. */
 const STALL_LEASES = 0.5
-/** Outages no further apart are one: between them the owner may not have come to save. */
+/** Maximum time between outages that count as one: the owner may not have saved between them. */
 const SAVED_WITHIN_MS = 1000
-/** A snapshot room saves within a second of a change; the rest is the way there on a busy machine. */
+/** A snapshot room saves within 1 s of a change. The rest is for a busy machine. */
 const FOUND_OUT_WITHIN_MS = 1500
 
-/** A room that went to an owner, as the store has it. */
+/** A claim of a room that succeeded, with what led to it. */
 export interface Ownership {
   readonly claim: StoreRecord
   readonly previous: StoreRecord | undefined
-  /** The last owner before that had the room, and not only a claim on one that the store had lost. */
+  /** Last owner before with the content of the room. An owner that claimed the lost room as a new one has none. */
   readonly holder: StoreRecord | undefined
   /** The owner before had released the room for the next. */
   readonly handed_over: boolean
-  /** The store knew nothing of what the room was, although an owner had written it. */
+  /** True: the store had lost the room. */
   readonly startedOver: boolean
-  /** What the new owner went on from: the last write before its claim. */
+  /** Last write before the claim, from which the new owner continues. */
   readonly base: StoreRecord | undefined
   /** Time since which faults explain that the owner before lost the room. Undefined: no fault explains it. */
   readonly outage: number | undefined
@@ -62,7 +62,7 @@ export const isCrash = ({ previous, handed_over: handedOver, outage }: Ownership
 /** Place of a process in the cluster, which its successors take: `node1` of `node1.2`. */
 const placeOf = (node: string): string => node.split('.', 1)[0]!
 
-/** Who owned which room, and what the faults explain of it. */
+/** Owners of all rooms, and the faults that explain each change. */
 export class Ownerships {
   readonly #faults: readonly Fault[]
   readonly #leaseMs: number
@@ -134,7 +134,7 @@ export class Ownerships {
     )
   }
 
-  /** Since when faults had kept the owner `previous` from the store when it lost its room to `claim`, or before to a claim that got no answer. */
+  /** Time since which faults kept `previous` from the store when it lost the room to `claim`, or to an earlier claim without an answer. */
   #lostBy(previous: StoreRecord, claim: StoreRecord, unanswered: readonly StoreRecord[]): number | undefined {
     const between = unanswered.filter(({ ended }) => ended > previous.ended && ended < claim.began)
     const outages = [claim.began, ...between.map(({ ended }) => ended)].map((at) =>
@@ -147,14 +147,14 @@ export class Ownerships {
     return this.#rooms.get(room) ?? []
   }
 
-  /** Take-overs by crash, which went on from what was saved. */
+  /** Takeovers after a crash, which continued from the last save. */
   crashes(room: string): Ownership[] {
     return this.of(room).filter((ownership) => isCrash(ownership) && !ownership.startedOver)
   }
 
   /**
-   * When a room was lost for good by nature: the store had lost its data, and the owner that could have written it again had a fault of its own.
-   * It is no longer taken for the owner once the store has been back without the room for a lease, if not before.
+   * Losses of a room that are right: the store had lost its data, and the owner that could have written the room again had a fault. Other nodes
+   * may consider the room gone when the store has been back without it for a lease, or earlier.
    */
   losses(room: string): Ownership[] {
     return this.of(room)
@@ -182,8 +182,9 @@ export class Ownerships {
   }
 
   /**
-   * When a room that its own owner wrote again had been taken for gone: the store had been back without it for a lease, through all of which
-   * faults of its own kept the owner away. `kept`: its owner claims it for that; of one that is kept nowhere it only says that it has it.
+   * Times in which nodes may have considered a room gone that its owner then wrote again: the store was back without the room for a lease, and
+   * faults kept the owner away for all of it. `kept`: the room is stored, so the owner claims it to write it. For other rooms, the owner only
+   * announces that it has the room.
    */
   takenForGone(room: string, kept: boolean): { readonly since: number; readonly until: number }[] {
     const gone = (node: string, wiped: Fault | undefined, until?: number) => {
@@ -209,7 +210,7 @@ export class Ownerships {
     )
   }
 
-  /** Since when faults had kept `node` from the store when it was no longer taken for the owner, at `at`; undefined: none had. */
+  /** Time since which faults kept `node` from the store until `at`. Undefined: no fault did. */
   outage(node: string, at: number): number | undefined {
     const faults = this.#outagesOf(node)
     let since: number | undefined
@@ -224,7 +225,7 @@ export class Ownerships {
     }
   }
 
-  /** For how long a room of `node` stood still between two moments, because neither it nor anyone else could reach the store. */
+  /** Milliseconds between two times in which a room of `node` stood still, because its node could not reach the store. */
   frozen(node: string, from: number, to: number): number {
     const still = this.#faults
       .filter((fault) => FREEZING.includes(fault.kind) && (fault.node === undefined || fault.node === node))
@@ -239,12 +240,12 @@ export class Ownerships {
     return frozen
   }
 
-  /** When `node` could hear of what happened at `at`: at once, or after the outages that it was in. */
+  /** Time at which `node` could receive news of an event at `at`: after the outages that it was in. */
   back(node: string, at: number): number {
     return lasting(this.#outagesOf(node).map(arrived), at, SAVED_WITHIN_MS)
   }
 
-  /** When `node` has been able to work for so long since `at`, less the outages that it was in. */
+  /** Time at which `node` has worked for `ms` since `at`, without the outages that it was in. */
   worked(node: string, at: number, ms: number): number {
     let until = at + ms
     let counted = at
@@ -257,7 +258,7 @@ export class Ownerships {
     return until
   }
 
-  /** Until when the owner before may have gone on: one that was taken for dead and lives finds out with its next save, at the latest. */
+  /** Time until which the owner before may have continued. If it lives, it finds out with its next save. */
   previousUntil({ claim, previous }: Ownership): number {
     const lives =
       previous &&
@@ -267,12 +268,12 @@ export class Ownerships {
     return lives ? this.back(previous.node, claim.ended) + FOUND_OUT_WITHIN_MS : claim.ended
   }
 
-  /** When the store lost its data, up to a moment. */
+  /** Losses of the store's data up to `before`. */
   wipes(before: number): Fault[] {
     return this.#faults.filter(({ kind, at }) => kind === 'redis_lost' && at <= before)
   }
 
-  /** When a client took its session up twice, not longer ago than that. */
+  /** Returns the last fault within `withinMs` in which a client resumed its session twice. */
   raced(client: string, at: number, withinMs: number): Fault | undefined {
     return this.#faults.find(
       (fault) =>
@@ -293,18 +294,18 @@ export class Ownerships {
     return kind !== 'stall' || until - at >= STALL_LEASES * this.#leaseMs
   }
 
-  /** Until when a fault costs a node its rooms: a process that was killed never comes back, the next in its place is another node. */
+  /** Time until which a node may lose rooms for a fault. A killed process never returns: its successor is another node. */
   #end(fault: Fault, node: string): number {
     if (fault.kind === 'kill' && fault.node === node) return Number.POSITIVE_INFINITY
     return fault.until + DETECTED_LEASES * this.#leaseMs
   }
 }
 
-/** A delay, until the last message that it delays has arrived. */
+/** Extends a delay until the last delayed message has arrived. */
 const arrived = (fault: Fault): Fault =>
   fault.kind === 'delay' ? { ...fault, until: fault.until + Number.parseInt(fault.amount ?? '0', 10) } : fault
 
-/** Until when faults last that were there at `at`, with others no further than `apart_ms` behind them. */
+/** Time until which faults at `at` last, together with faults that begin within `apartMs` after them. */
 function lasting(faults: readonly Fault[], at: number, apartMs: number): number {
   let until = at
   for (;;) {
@@ -314,23 +315,23 @@ function lasting(faults: readonly Fault[], at: number, apartMs: number): number 
   }
 }
 
-/** What excuses a member that sees something go which a promise would otherwise keep. */
+/** Causes that excuse a loss at a member. */
 const EXCUSES = {
-  take_over: 'a snapshot room went to another owner after a crash',
+  take_over: 'another node took a snapshot room over after a crash',
   room_ended:
     'a room that is kept nowhere ended with its owner: in a crash, or in a drain without a successor',
   store_lost: 'the store lost its data while the owner was away',
   session_lost: 'the store lost its data with the session in it',
-  race: 'the client itself took its session up twice',
-  no_seat: 'a session without a seat ended with its connection, told of it or not',
+  race: 'the client resumed its session twice',
+  no_seat: 'a session without a seat ended with its connection',
 } as const
 
 type Excuse = keyof typeof EXCUSES
 const NAMES = Object.keys(EXCUSES) as Excuse[]
 
-/** Members hear so long after the fact that a seat is gone, or that a session is, or so long after they came back, while their node can work. */
+/** Time within which members are notified of the end of a seat or session, or after which they return, while their node works. */
 const NOTICED_WITHIN_MS = 3000
-/** A node that cannot be reached for a while hears late that a session is elsewhere. */
+/** Time within which an unreachable node learns that a session has moved. */
 const TAKEN_OVER_WITHIN_MS = 8000
 
 /** A member of a room, since it joined. */
@@ -338,7 +339,7 @@ export interface Seated {
   readonly room: string
   readonly member: string
   readonly joined_at: number
-  /** Under which the member was last seen; 0: not known. */
+  /** Epoch in which the member was last seen. 0: not known. */
   readonly epoch: number
 }
 
@@ -347,37 +348,37 @@ export interface Closed {
   readonly code: number
   readonly client: string
   readonly session: string
-  /** Whether the session had a seat, as far as nothing explains that its room knows nothing of it. */
+  /** Whether the session had a seat whose loss no fault explains. */
   readonly seated: boolean
-  /** The client had another connection in its place. */
+  /** The client had replaced this connection by another. */
   readonly superseded: boolean
 }
 
-/** An op that is applied no more. */
+/** An op that is no longer applied. */
 interface LostOp {
   readonly ref: number
-  /** When it was sent first. */
+  /** Time at which it was sent first. */
   readonly at: number
 }
 
-/** The epochs between which something went: 0 and Infinity where a client library tells none. */
+/** Epochs between which a loss occurred: 0 and Infinity if a client library does not expose them. */
 interface Epochs {
-  /** Under which it was last seen. */
+  /** Epoch before the loss. */
   readonly known: number
-  /** Under which it is not there any more. */
+  /** Epoch after the loss. */
   readonly epoch: number
 }
 
-/** Which losses the faults of a run explain. An excuse names one take-over, loss or race, and covers nothing that came before or long after it. */
+/** Finds the losses that the faults of a run explain. An excuse names one takeover, loss or race, and covers nothing before it or long after it. */
 export class Excuses {
   readonly #ownerships: Ownerships
   readonly #durability: ReadonlyMap<string, Durability>
 
-  /** By session, its records as they were written. */
+  /** Writes of a session's record, by session. */
   readonly #written = new Map<string, SessionWrite[]>()
-  /** By client, when it came to a node, and when it had a session there. */
+  /** Times at which a client connected to a node or was welcome there, by client. */
   readonly #arrivals = new Map<string, number[]>()
-  /** By client, when it had a session, and when it asked for one again. */
+  /** Times at which a client got its session or requested it again, by client. */
   readonly #resumes = new Map<string, { readonly at: number; readonly kind: 'welcome' | 'resuming' }[]>()
 
   constructor(
@@ -393,7 +394,7 @@ export class Excuses {
     this.#durability = new Map(rooms.map(({ room, durability }) => [room, durability]))
   }
 
-  /** A whole state of a later epoch that is older than what the member had: not older than what the new owner found. */
+  /** Excuses a whole state of a later epoch that is older than the member's, if it is not older than the last save. */
   rollback(
     room: string,
     knownEpoch: number,
@@ -406,7 +407,7 @@ export class Excuses {
     return crash && seq >= (crash.base?.content?.seq ?? 0) ? 'take_over' : undefined
   }
 
-  /** Ops that are applied no more at `at`: the owner before the take-over had them, while it could go on, and the new one did not find them. */
+  /** Excuses ops that are no longer applied at `at`: the owner before the takeover had them while it could continue, and the new one did not find them. */
   ops(
     { room, member }: Pick<Seated, 'room' | 'member'>,
     lost: readonly LostOp[],
@@ -432,8 +433,8 @@ export class Excuses {
   }
 
   /**
-   * A member whose client is at the node `edge` is told that it has no seat. One that was away then is told when it has come back: to the last
-   * node that it came to, since those before may have heard nothing themselves.
+   * Excuses the loss of a seat of which a client at the node `edge` is notified. A client that was away is notified when it returns, by the last
+   * node to which it connected: earlier nodes may not have known of the loss.
    */
   seat(seat: Seated, { client, edge }: { client: string; edge: string }, at: number): Excuse | undefined {
     const cameBack = (ended: number) =>
@@ -449,7 +450,7 @@ export class Excuses {
     return this.#forgets(seat, at, noticed)
   }
 
-  /** The room knows nothing of a member, at any time after it forgot it. */
+  /** Excuses a room that no longer knows a member, at any time after the loss. */
   forgotten(seat: Seated, at: number): Excuse | undefined {
     return this.#forgets(seat, at, () => Number.POSITIVE_INFINITY)
   }
@@ -459,10 +460,10 @@ export class Excuses {
     at: number,
     noticed: (ended: number) => number,
   ): Excuse | undefined {
-    // Members may be told that the room is gone before the next owner has it.
+    // Members may be notified of the loss before the next owner has the room.
     const lostThen = (ownership: Ownership) => {
       const { claim, outage = claim.began } = ownership
-      // A client that came to an owner that was replaced and did not know it yet.
+      // A client that joined at an owner which did not know yet that it was replaced.
       const late = epoch > 0 && epoch < claim.epoch
       const until = late ? Math.max(claim.ended, this.#ownerships.previousUntil(ownership)) : claim.ended
       return joinedAt <= until && outage <= at && at <= noticed(until)
@@ -484,7 +485,7 @@ export class Excuses {
     }
   }
 
-  /** A connection that was closed so that its session is over. */
+  /** Excuses the close of a connection that ends its session. */
   close({ code, client, session, seated, superseded }: Closed, at: number): Excuse | undefined {
     const race = this.#ownerships.raced(client, at, TAKEN_OVER_WITHIN_MS)
     if (code === CLOSE.session_taken_over) return race && 'race'
@@ -496,14 +497,14 @@ export class Excuses {
       : undefined
   }
 
-  /** Whether a client that raced came back with the token it had won: that of the race is older than the last used one by now. */
+  /** Whether a client resumed after a race with the token that it had won. From then on, the token of the lost connection is too old. */
   #resumedAgain(client: string, racedAt: number, at: number): boolean {
     const resumes = (this.#resumes.get(client) ?? []).filter((r) => r.at >= racedAt && r.at <= at)
     const won = resumes.findIndex(({ kind }) => kind === 'welcome')
     return won >= 0 && resumes.slice(won).some(({ kind }) => kind === 'resuming')
   }
 
-  /** Whether no one who knew of a session's last resume had written it down since the store lost its data when its client asked for it. */
+  /** Whether the client requested its session after a data loss, before a node that knew the last resume had written the record again. */
   #isLost(client: string, session: string, { until }: Fault, at: number): boolean {
     const written = this.#written.get(session) ?? []
     const turns = written.filter((write) => write.at <= until).map(({ turn }) => turn)
@@ -526,19 +527,19 @@ const isBetween =
   ({ claim }: Ownership): boolean =>
     known < claim.epoch && claim.epoch <= epoch
 
-/** The ref of the member's last op in what a new owner found; undefined: it found no such member. */
+/** Ref of the member's last op in the save from which a new owner continued. Undefined: it has no such member. */
 const appliedOf = ({ base }: Ownership, member: string): number | undefined => base?.content?.applied[member]
 
-/** How much of a history an excuse would have covered. */
+/** Share of a history that excuses cover. */
 export interface ExcusedShare {
-  /** Pairs of records of one client, one behind the other. */
+  /** Number of pairs of consecutive records of one client. */
   readonly pairs: number
-  /** Pairs between which something could have gone that the checker would not have reported. */
+  /** Number of pairs between which the checker would not have reported a loss. */
   readonly excused: number
   readonly by: { readonly [E in Excuse]: number }
 }
 
-/** Of several histories together. */
+/** Returns the share of several histories together. */
 export function sumOf(shares: readonly ExcusedShare[]): ExcusedShare {
   const total = (of: (share: ExcusedShare) => number) => shares.reduce((sum, share) => sum + of(share), 0)
   const by = Object.fromEntries(NAMES.map((name) => [name, total((share) => share.by[name])]))
@@ -549,16 +550,16 @@ export function sumOf(shares: readonly ExcusedShare[]): ExcusedShare {
   }
 }
 
-/** For people, line by line. */
+/** Returns the lines of a report. */
 export const describeExcused = ({ pairs, excused, by }: ExcusedShare): string[] => [
-  `of ${pairs} pairs of records of one client, one behind the other, ${percent(excused, pairs)} could have hidden a loss:`,
+  `of ${pairs} pairs of consecutive records of one client, ${percent(excused, pairs)} could have hidden a loss:`,
   ...NAMES.map((name) => `  ${percent(by[name], pairs).padStart(6)}  ${name}: ${EXCUSES[name]}`),
 ]
 
 export const percent = (part: number, whole: number): string =>
   `${((100 * part) / Math.max(1, whole)).toFixed(1)} %`
 
-/** Asks of every two records of each client, one behind the other, what could have gone between them without being reported. */
+/** For each pair of consecutive records of a client, finds the excuses for a loss between them. */
 export function excusedShare(
   { clients, rooms }: History,
   ownerships: Ownerships,
@@ -604,17 +605,17 @@ export function excusedShare(
   return { pairs, excused, by }
 }
 
-/** What a client has said of itself. */
+/** State of a client, from its records. */
 export interface Known {
   readonly session: string
-  /** The node that it was at last. */
+  /** The last node of its connections. */
   readonly edge: string
   readonly seat: Seated | undefined
 }
 
 export const NOTHING_KNOWN: Known = { session: '', edge: '', seat: undefined }
 
-/** What is known of a client with one more record of it. */
+/** Returns the state of a client after one more record. */
 export function learn(known: Known, record: ClientRecord): Known {
   const { seat } = known
   switch (record.kind) {

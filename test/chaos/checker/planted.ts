@@ -1,5 +1,4 @@
-import type { ChaosState } from '../room-logic.ts'
-import { MATCH_PLAYERS } from '../rooms.ts'
+import { type ChaosState, MATCH_PLAYERS } from '../rooms.ts'
 import { BankScenario } from './bank-scenario.ts'
 import type { ClientRecord, QueueRecord, StoreRecord, ViolationName } from './history.ts'
 import { type OpenHistory, Scenario } from './scenario.ts'
@@ -8,7 +7,7 @@ type Kind = ClientRecord['kind']
 type Of<K extends Kind> = Extract<ClientRecord, { kind: K }>
 type Writable<T> = { -readonly [P in keyof T]: T[P] }
 
-/** A journal room with two members, refused ops, a crash, a hand-over and a resume. */
+/** Returns a journal room with two members, refused ops, a crash, a hand-over and a resume. */
 export function journal(): OpenHistory {
   const scenario = new Scenario('journal')
   play(scenario)
@@ -25,7 +24,7 @@ export function journal(): OpenHistory {
 export const LOBBY_ROOM = 'chaos-lobby:one'
 const LOBBY_ROW = { room: LOBBY_ROOM, members: 1, reserved: 0, phase: 'open' }
 
-/** Eve is in a lobby room of node_c and sees it in her list. */
+/** Adds a lobby room of node_c, with Eve, who has the room in her list. */
 function withLobby(history: OpenHistory): OpenHistory {
   const { at } = history.end
   const state = { phase: 'open', seats: {}, reserved: {}, turns: 1, secret: '', wrong: [] }
@@ -55,7 +54,7 @@ function withLobby(history: OpenHistory): OpenHistory {
   return history
 }
 
-/** Fay's search for the room of eve, 5 s before the end. `told`: when eve told her of it. */
+/** Fay's search for the room of Eve, 5 s before the end. `told`: time at which Eve passed the code on. */
 export function search(history: OpenHistory, what: object, told = history.end.at - 6000): void {
   const expected = { room: LOBBY_ROOM, since: told, code: 'K7QX2M' }
   const record = { at: history.end.at - 5000, client: 'fay', expected, ...what }
@@ -79,7 +78,7 @@ export function ops(scenario: Scenario): void {
   }
 }
 
-/** A snapshot room whose owner crashes: what was not saved is lost. `unsaved_ms`: for so long it had not been. */
+/** Returns a snapshot room whose owner crashes, with its unsaved changes. `unsaved_ms`: time since the last save. */
 export function forgetful({
   crash,
   unsaved_ms: unsavedMs = 0,
@@ -123,7 +122,7 @@ const insertBehind = (history: OpenHistory, record: unknown, added: unknown): vo
 export const patches = (history: OpenHistory, client = 'ann') =>
   records(history, 'frame', client).filter(({ t }) => t === 'state.patch')
 
-/** The last op of ann's that everyone has seen is taken out of everything that came after it was acked. */
+/** Removes the last op of Ann that all members have seen from all records after its ack. */
 export function forget(history: OpenHistory): void {
   const before = patches(history).at(-3)!.view!
   const last = patches(history).at(-1)!
@@ -133,7 +132,7 @@ export function forget(history: OpenHistory): void {
     (state as typeof owner).players.mem_ann = before
 }
 
-/** Adds a bank whose backends and guest see nothing wrong, after `spoil` has changed what they have seen. */
+/** Adds a bank with right records of its backends and guest, and changes the records with `spoil`. */
 function addBank(history: OpenHistory, spoil: (bank: BankScenario) => void): void {
   const bank = new BankScenario(history.end.at - 10_000)
   bank.online()
@@ -214,7 +213,7 @@ export const MATCH = 'chaos-match:one'
 /** Tickets of the match: gil alone, hal and ida in a party. */
 export const TICKETS = ['gil/1/0', 'hal/1/1', 'ida/1/1']
 const PLAYERS = ['gil', 'hal', 'ida']
-/** Time before the end of the run at which players hear of the match, milliseconds. */
+/** Time before the end of the run at which players are notified of the match, milliseconds. */
 const HEARD = 6000
 
 /** Three players are matched, and jim waits. */
@@ -258,14 +257,14 @@ export function withQueue(history: OpenHistory): OpenHistory {
 export const queued = <K extends QueueRecord['kind']>(history: OpenHistory, kind: K): Writable<OfQueue<K>> =>
   history.queue!.records.find((record): record is OfQueue<K> => record.kind === kind)!
 
-/** Adds a record of gil, or of another player, so long before the end of the run. */
+/** Adds a record of gil, or of another player, `before` milliseconds before the end of the run. */
 export function note(history: OpenHistory, before: number, record: object, client = 'gil'): void {
   const { records } = history.queue!
   records.push({ at: history.end.at - before, client, ...record } as QueueRecord)
   records.sort((one, other) => one.at - other.at)
 }
 
-/** Players hear of another match of gil, 3 s after that of the first. */
+/** Players are notified of another match of gil, 3 s after the first. */
 export const matchAgain = (history: OpenHistory): void => {
   const [room, tickets] = ['chaos-match:two', ['gil/1/0', 'kai/1/0', 'lea/1/0']]
   const write = history.store.find((call) => call.room === MATCH)!
@@ -274,7 +273,7 @@ export const matchAgain = (history: OpenHistory): void => {
   note(history, HEARD - 3000, { kind: 'heard', room, tickets }, 'kai')
 }
 
-/** More tickets wait, which make a match together. */
+/** Adds waiting tickets that can be a match. */
 export function moreWait(history: OpenHistory, tickets: readonly string[], level = 0): void {
   const { end } = history.queue!
   const waiting = tickets.map((ticket) => ({ client: ticket.split('/')[0]!, ticket, level }))
@@ -302,7 +301,7 @@ export const PLANTED_IN_QUEUE = {
   },
 }
 
-/** One planted violation of each kind. It changes a history, also that of a simulated run. */
+/** One planted violation of each kind. Each function changes a history, also that of a simulated run. */
 export const PLANTED: { [N in ViolationName]: (history: OpenHistory) => void } = {
   split_commit: (history) => {
     const [first] = commits(history)
@@ -397,7 +396,7 @@ export const PLANTED: { [N in ViolationName]: (history: OpenHistory) => void } =
   ack_unsent: (history) => {
     records(history, 'ack').at(-1)!.ref += 100
   },
-  unsettled: (history) => remove(history, records(history, 'ack').at(-1)),
+  op_unanswered: (history) => remove(history, records(history, 'ack').at(-1)),
   rollback: (history) => {
     const last = patches(history).at(-1)!
     insertBehind(history, last, {
@@ -499,7 +498,7 @@ const books = (history: OpenHistory) => history.end.owners[0]!.state as ChaosSta
 
 const place = (history: OpenHistory) => ({ client: 'ann', room: history.rooms[0]!.room, member: 'mem_ann' })
 
-/** Ann's last ops look as if the room had applied them as `change` says; frames between do not show her ops. */
+/** Makes the last views of Ann's ops show the refs that `change` returns. Frames between do not show her ops. */
 function replay(history: OpenHistory, change: (refs: number[]) => number[]): void {
   const refs = records(history, 'ack').map(({ ref }) => ref)
   const wrong = new Scenario('journal')

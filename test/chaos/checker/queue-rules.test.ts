@@ -7,7 +7,7 @@ import { type OpenHistory, Scenario } from './scenario.ts'
 
 const LATER_MS = 40_000
 
-/** Names of what is broken after these changes. */
+/** Names of the violations after these changes. */
 function broken(...changes: ((history: OpenHistory) => void)[]): ViolationName[] {
   const scenario = new Scenario('journal')
   scenario.wait(LATER_MS)
@@ -17,7 +17,7 @@ function broken(...changes: ((history: OpenHistory) => void)[]): ViolationName[]
   return [...new Set(checkQueue(history, new Ownerships(history)).map(({ name }) => name))]
 }
 
-/** A fault so long before the end of the run. */
+/** A fault `before` milliseconds before the end of the run. */
 const fault =
   (kind: Fault['kind'], before: number) =>
   (history: OpenHistory): void => {
@@ -37,9 +37,9 @@ const intrude = (seats: readonly string[], came: readonly string[]) => (history:
   note(history, 5800, { kind: 'intruded', room: MATCH, tickets: TICKETS, seats, came }, 'jim')
 
 describe('A queue', () => {
-  it('keeps its promises when tickets are matched once', () => expect(broken()).toEqual([]))
+  it('keeps its promises if each ticket is matched once', () => expect(broken()).toEqual([]))
 
-  it.each(Object.entries(PLANTED_IN_QUEUE))('that breaks one is found (%s)', (name, plant) => {
+  it.each(Object.entries(PLANTED_IN_QUEUE))('is found to break a promise (%s)', (name, plant) => {
     expect(broken(plant)).toEqual([name])
   })
 })
@@ -48,22 +48,22 @@ describe('A ticket in a second match', () => {
   it.each([
     ['the first has ended', ends(4000)],
     ['the store has lost the first', fault('redis_lost', 4000)],
-  ])('is right when %s', (_, change) => expect(broken(matchAgain, change)).toEqual([]))
+  ])('is right if %s', (_, change) => expect(broken(matchAgain, change)).toEqual([]))
 
   it.each([
     ['the first ends later', ends(2000)],
     ['the store loses the first later', fault('redis_lost', 2000)],
-    ['its player had heard of the first, and a clock has jumped', fault('clock', 4000)],
-  ])('is wrong when %s', (_, change) => expect(broken(matchAgain, change)).toEqual(['ticket_twice']))
+    ['its player was notified of the first, and a clock has jumped', fault('clock', 4000)],
+  ])('is wrong if %s', (_, change) => expect(broken(matchAgain, change)).toEqual(['ticket_twice']))
 
-  it('is right when its player had not heard of the first, and a clock has jumped', () => {
-    const deaf = (history: OpenHistory) => {
+  it('is right if its player was not notified of the first, and a clock has jumped', () => {
+    const unnotified = (history: OpenHistory) => {
       history.queue!.records = history.queue!.records.filter(
         ({ client, kind }) => client !== 'gil' || kind !== 'heard',
       )
     }
-    expect(broken(matchAgain, deaf)).toEqual(['ticket_twice'])
-    expect(broken(matchAgain, deaf, fault('clock', 4000))).toEqual([])
+    expect(broken(matchAgain, unnotified)).toEqual(['ticket_twice'])
+    expect(broken(matchAgain, unnotified, fault('clock', 4000))).toEqual([])
   })
 })
 
@@ -73,12 +73,12 @@ describe('A match of a cancelled ticket', () => {
   const placed = (before: number) => (history: OpenHistory) =>
     note(history, before, { kind: 'placed', ticket: 'gil/2/0' })
 
-  it('is right when the player has loaded its page before the queue had another ticket of it', () => {
+  it('is right if the player has loaded its page before the queue had its next ticket', () => {
     expect(broken(cancelled, loaded, placed(6400))).toEqual([])
     expect(broken(cancelled, placed(6600), loaded)).toEqual(['match_of_cancelled'])
   })
 
-  it('is right when the player cancelled before the queue had answered', () => {
+  it('is right if the player cancelled before the queue had answered', () => {
     const unanswered = (history: OpenHistory) => {
       const { records } = history.queue!
       records.splice(records.indexOf(queued(history, 'placed')), 1)
@@ -87,7 +87,17 @@ describe('A match of a cancelled ticket', () => {
     expect(broken(cancelled, unanswered)).toEqual([])
   })
 
-  it('is right when the queue had another owner before the player cancelled', () => {
+  it('is right if the connection was lost while the player cancelled', () => {
+    const cancelling = (history: OpenHistory) =>
+      note(history, 7200, { kind: 'cancelling', ticket: 'gil/1/0' })
+    const cut = (before: number) => (history: OpenHistory) =>
+      note(history, before, { kind: 'lost_connection' })
+    expect(broken(cancelled, cancelling, cut(7100))).toEqual([])
+    for (const before of [7300, 6900])
+      expect(broken(cancelled, cancelling, cut(before))).toEqual(['match_of_cancelled'])
+  })
+
+  it('is right if the queue had another owner before the player cancelled', () => {
     const moved = (before: number) => (history: OpenHistory) => {
       const [claim] = history.store
       const at = history.end.at - before
@@ -99,12 +109,12 @@ describe('A match of a cancelled ticket', () => {
 })
 
 describe('A ticket without a match', () => {
-  it('is not lost when its player cancelled it', () => {
+  it('is not lost if its player cancelled it', () => {
     expect(broken(ended('cancelled', true))).toEqual([])
     expect(broken(ended('cancelled'))).toEqual(['ticket_lost'])
   })
 
-  it('is not lost when its player was away for long, or the store or a clock explains it', () => {
+  it('is not lost if its player was away for long, or a data loss or a clock explains it', () => {
     const lost = ended('seat_lost', false, 100)
     const away = (ms: number) => (history: OpenHistory) =>
       note(history, 100 + ms, { kind: 'lost_connection' })
@@ -117,13 +127,13 @@ describe('A ticket without a match', () => {
       expect(broken(ended('seat_lost'), fault(kind, 5000))).toEqual([])
   })
 
-  it('is not lost when its party was incomplete for long', () => {
+  it('is not lost if its party was incomplete for long', () => {
     expect(broken(ended('party_timeout'))).toEqual(['ticket_lost'])
     const early = (history: OpenHistory) => note(history, 60_000, { kind: 'asked', ticket: 'gil/1/0' })
     expect(broken(ended('party_timeout'), early)).toEqual([])
   })
 
-  it('is lost when it waits and fits, or when only its player or only the queue has it', () => {
+  it('is lost if it waits and fits others, or if only its player or only the queue has it', () => {
     expect(broken((history) => moreWait(history, ['kai/1/0']))).toEqual([])
     expect(broken((history) => moreWait(history, ['kai/1/7', 'lea/1/7']))).toEqual(['ticket_lost'])
     expect(broken((history) => moreWait(history, ['kai/1/7', 'lea/1/7'], 1))).toEqual([])
@@ -145,14 +155,14 @@ describe('A seat of a match', () => {
       ])
   })
 
-  it('is given to another player only when it is free, or when a clock or the store explains it', () => {
+  it('is given to another player only if it is free, or if a clock or a data loss explains it', () => {
     expect(broken(intrude(['jim', 'gil'], ['gil', 'hal']))).toEqual([])
     expect(broken(intrude(['jim', 'gil'], ['gil']))).toEqual(['seat_twice'])
     for (const kind of ['clock', 'redis_lost'] as const)
       expect(broken(intrude(['jim', 'gil'], ['gil']), fault(kind, 5900))).toEqual([])
   })
 
-  it('is there for its player, until the player has left it', () => {
+  it('is kept for its player until the player has left it', () => {
     const unmatched = (history: OpenHistory) => {
       history.queue!.records = history.queue!.records.filter(({ kind }) => kind !== 'matched')
     }

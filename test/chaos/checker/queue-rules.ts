@@ -12,14 +12,14 @@ import type { Ownerships } from './ownership.ts'
 import { CLOCK_TOLERANCE_MS } from './store-rules.ts'
 
 const QUEUE = 'chaos-queue:default'
-/** For so long, the room of a match keeps the seats, and the queue remembers the match. */
+/** Time for which the room of a match keeps the seats, and the queue remembers the match. */
 const RESERVED_MS = 30_000
-/** Less than `reconnectSeconds` of the queue, since the server hears earlier than the client that a connection is lost. */
+/** Less than `reconnectSeconds` of the queue, since the server may notice earlier than the client that a connection is lost. */
 const AWAY_MS = 8000
 /** Less than the time in which a party has to be complete. */
 const PARTY_MS = 55_000
 
-/** A ticket waits until it is cancelled or has one match, of which its player hears when the seat is reserved. */
+/** A ticket waits until it is cancelled or has one match. Its player is notified of the match when the seat is reserved. */
 export function checkQueue(history: History, ownerships: Ownerships): Violation[] {
   const { queue } = history
   if (!queue) return []
@@ -55,7 +55,7 @@ function early(record: Of<'heard'>, matches: Matches): Violation[] {
   const from = matches.reservedFrom(room, client)
   if (from !== undefined && from <= at + CLOCK_TOLERANCE_MS) return []
   const when = from === undefined ? 'no write reserves its seat' : `${Math.ceil(from - at)} ms too early`
-  return [violation(record, 'match_early', `it heard of its match: ${when}`, room)]
+  return [violation(record, 'match_early', `it was notified of its match: ${when}`, room)]
 }
 
 function split(record: Of<'heard'>): Violation[] {
@@ -73,9 +73,15 @@ function misplaced(record: Of<'matched'>, { records }: Queue, matches: Matches):
   const { at, client, room, tickets, seated } = record
   const own = tickets.find((ticket) => playerOf(ticket) === client)
   const cancelled = records.findLast(
-    (other) => other.kind === 'ended' && other.cancelled && other.ticket === own && other.at < at,
+    (other): other is Of<'ended'> =>
+      other.kind === 'ended' && other.cancelled && other.ticket === own && other.at < at,
   )
-  if (cancelled && isKnown(cancelled, records, matches) && !hasForgotten(records, client, cancelled.at, at))
+  if (
+    cancelled &&
+    isKnown(cancelled, records, matches) &&
+    !isCut(cancelled, records) &&
+    !hasForgotten(records, client, cancelled.at, at)
+  )
     return [violation(record, 'match_of_cancelled', `it had cancelled ${own}`, room)]
   if (seated && own !== undefined) return []
   const message = `${client} is ${seated ? 'a' : 'no'} member of the match of ${tickets.join(', ')}`
@@ -83,8 +89,8 @@ function misplaced(record: Of<'matched'>, { records }: Queue, matches: Matches):
 }
 
 /**
- * Whether the queue had answered when the player cancelled. Before that, the ticket may be on its way to the queue. When the queue has another
- * owner, which knows of no seat of the player, the word of a match may be lost with the earlier one.
+ * Whether the queue had answered when the player cancelled. Before that, the ticket may still be on its way to the queue. If the queue has
+ * another owner, which knows no seat of the player, the notification of a match may be lost with the earlier owner.
  */
 function isKnown({ at, client }: QueueRecord, records: readonly QueueRecord[], matches: Matches): boolean {
   const last = records.findLast(
@@ -95,7 +101,16 @@ function isKnown({ at, client }: QueueRecord, records: readonly QueueRecord[], m
   return last?.kind === 'placed' && !matches.queueMoved(last.at, at)
 }
 
-/** Whether a player has loaded its page again since `from`, before it could tell the queue which match it had seen. */
+/** Whether the client lost its connection while the player cancelled. Then the edge gives the seat up, and the client may not receive a match. */
+function isCut({ at, client, ticket }: Of<'ended'>, records: readonly QueueRecord[]): boolean {
+  const began = records.findLast((other) => other.kind === 'cancelling' && other.ticket === ticket)?.at ?? at
+  return records.some(
+    (other) =>
+      other.kind === 'lost_connection' && other.client === client && other.at >= began && other.at <= at,
+  )
+}
+
+/** Whether a player has loaded its page again since `from`, and before the next ticket. The new page does not know the earlier match. */
 function hasForgotten(records: readonly QueueRecord[], player: string, from: number, to: number): boolean {
   const since = records.filter(({ client, at }) => client === player && at > from && at < to)
   const first = since.find(({ kind }) => kind === 'loaded' || kind === 'placed')
@@ -117,12 +132,12 @@ function ended(record: Of<'ended'>, { records }: Queue, matches: Matches): Viola
     return lost(matches.clockJumped(at) || matches.storeLost(0, at) || wasAway(before, at))
   const heard = before.findLast((other) => other.kind === 'heard')
   if (code !== 'room_full' || heard?.kind !== 'heard' || !matches.isReserved(heard.room, at)) return []
-  // Its seat is free again after it has left.
+  // The seat is free after its player has left.
   if (before.some((other) => other.kind === 'matched' && other.room === heard.room)) return []
   return [violation(record, 'seat_twice', 'its seat was reserved, and it got room_full', heard.room)]
 }
 
-/** Whether a client was without a connection for about as long as a seat is kept. */
+/** Whether a client was without a connection for about the time that the queue keeps a seat. */
 function wasAway(records: readonly QueueRecord[], at: number): boolean {
   let since: number | undefined
   for (const record of records) {
@@ -142,12 +157,12 @@ function intruded(record: Of<'intruded'>, matches: Matches): Violation[] {
   return [violation(record, 'seat_twice', message, room)]
 }
 
-/** The rooms of matches. */
+/** Rooms of matches. */
 class Matches {
   readonly #history: History
   readonly #queue: Queue
   readonly #ownerships: Ownerships
-  /** By room, the writes that stand, or may. */
+  /** Writes that took effect or may have, by room. */
   readonly #writes = new Map<string, StoreRecord[]>()
 
   constructor(history: History, queue: Queue, ownerships: Ownerships) {
@@ -162,7 +177,7 @@ class Matches {
     }
   }
 
-  /** From when on it was certain that a seat is reserved: its writer had the answer, or the next owner found it. */
+  /** Time from which it is certain that a seat is reserved: its writer has the answer, or the next owner has found it. */
   reservedFrom(room: string, player: string): number | undefined {
     const calls = this.#writes.get(room) ?? []
     const times = calls
@@ -176,14 +191,14 @@ class Matches {
     return times.length > 0 ? Math.min(...times) : undefined
   }
 
-  /** Whether the room keeps seats for its players at `at`, as far as they have not come. */
+  /** Whether the room keeps the seats of absent players at `at`. */
   isReserved(room: string, at: number): boolean {
     const first = this.#writes.get(room)?.find(({ content }) => content?.reserved)
     if (!first || at > first.began + RESERVED_MS) return false
     return !this.clockJumped(at) && !this.storeLost(first.began, at)
   }
 
-  /** Whether another owner took the queue, or may have. */
+  /** Whether another owner has claimed the queue, or may have. */
   queueMoved(from: number, to: number): boolean {
     return this.#history.store.some(
       ({ kind, room, ok, began, ended }) =>
@@ -199,7 +214,7 @@ class Matches {
     return this.#ownerships.wipes(before).some(({ until }) => until >= from)
   }
 
-  /** Tickets that are in two matches of which players have heard. */
+  /** Tickets in two matches, each with a notified player. */
   twice(): Violation[] {
     const heard = this.#queue.records.filter((record) => record.kind === 'heard')
     const first = new Map<string, Of<'heard'>>()
@@ -216,7 +231,7 @@ class Matches {
     return found
   }
 
-  /** Whether a ticket may be in a later match: the room of the first is gone, or the player asked again when the queue had forgotten the first. */
+  /** Whether a ticket may be in a later match: the room of the first has ended, or the player asked again after the queue had forgotten the first. */
   #isOver({ room, at }: Of<'heard'>, later: Of<'heard'>, ticket: string): boolean {
     const hasEnded = (this.#writes.get(room) ?? []).some(({ forget, ended }) => forget && ended <= later.at)
     if (hasEnded || this.storeLost(at, later.at)) return true
@@ -231,7 +246,7 @@ class Matches {
   }
 }
 
-/** Everything works: the queue has the tickets of the players who wait, and none of them fit. */
+/** At the end, the queue has the tickets of the waiting players, and no tickets that fit. */
 export function checkQueueEnd({ at, queues, waiting, outside }: QueueEnd): Violation[] {
   const found = outside.map((client) =>
     violation({ at, client }, 'left_out', `${client} has neither a ticket nor a match`),
@@ -247,7 +262,8 @@ export function checkQueueEnd({ at, queues, waiting, outside }: QueueEnd): Viola
   const players = waiting.map(({ client }) => client)
   const has = Object.keys(tickets).sort().join(', ')
   const waits = players.toSorted().join(', ')
-  if (has !== waits) lost(`the queue has tickets of ${has || 'nobody'}, and ${waits || 'nobody'} wait`)
+  if (has !== waits)
+    lost(`the queue has tickets of ${has || 'nobody'}, and these players wait: ${waits || 'nobody'}`)
   const pending = Object.keys(orders)
   if (pending.length > 0) lost(`the matches ${pending.join(', ')} are still pending`)
   for (let level = 0; level < LEVELS; level++) {
@@ -257,7 +273,7 @@ export function checkQueueEnd({ at, queues, waiting, outside }: QueueEnd): Viola
   return found
 }
 
-/** Whether some of the tickets make a match: single players, or a complete party with others. */
+/** Whether some of the tickets can be a match: single players, or a complete party with others. */
 function isMatch(tickets: readonly WaitingTicket[]): boolean {
   const parties = tickets.flatMap(({ ticket }) => partyOf(ticket) ?? [])
   const singles = tickets.length - parties.length
@@ -265,7 +281,7 @@ function isMatch(tickets: readonly WaitingTicket[]): boolean {
   return singles >= (hasParty ? MATCH_PLAYERS - PARTY_SIZE : MATCH_PLAYERS)
 }
 
-/** Far below what a run does in which half of the time something is broken, for each player and second. */
+/** Minimum number of records per player and second. It is far below that of a run in which something is broken half of the time. */
 const LEAST = { matched: 0.05, intruders: 0.005, cancelled: 0.005, parties: 0.005 }
 
 function checkActivity({ run }: History, { records, end }: Queue): Violation[] {

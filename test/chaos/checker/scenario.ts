@@ -9,7 +9,7 @@ import {
   type Player,
   type Refusal,
   visibleTo,
-} from '../room-logic.ts'
+} from '../rooms.ts'
 import type {
   BackendHistory,
   ClientRecord,
@@ -32,7 +32,7 @@ import type {
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] }
 
-/** A history that tests may change. */
+/** A history that tests can change. */
 export interface OpenHistory
   extends Omit<
     History,
@@ -72,7 +72,7 @@ interface Memory {
   readonly state: ChaosState
 }
 
-/** Plays a room and its members by the rules, and writes down what a real run would have left behind. */
+/** Plays a room and its members by the rules, and records the history of a real run. */
 export class Scenario {
   readonly clients: ClientRecord[] = []
   readonly store: StoreRecord[] = []
@@ -98,13 +98,13 @@ export class Scenario {
     this.claim('node_a')
   }
 
-  /** A new owner; in a room that is not a journal it goes on from the last save, or from `from`. */
+  /** A new owner claims the room. If the room is no journal, the owner continues from the last save, or from `from`. */
   claim(node: string, from: Memory = this.#saved): void {
     this.#take(node)
     this.#goOnFrom(from)
   }
 
-  /** A new owner while the one before lives, which goes on (`meanwhile`) until it finds out. */
+  /** A new owner claims the room while the one before lives. That one continues (`meanwhile`) until it finds out. */
   overtake(node: string, meanwhile: () => void): void {
     const earlier = { node: this.#node, epoch: this.#epoch }
     this.#take(node)
@@ -117,7 +117,7 @@ export class Scenario {
     this.#goOnFrom(this.#saved)
   }
 
-  /** A node claims the room, and does not learn whether it has it. */
+  /** A node claims the room and gets no answer. */
   claimWithoutAnswer(node: string): void {
     const [began, ended] = [this.#tick(), this.#tick()]
     const claim = { kind: 'claim', node, room: this.room, began, ended, ok: undefined } as const
@@ -140,24 +140,24 @@ export class Scenario {
     this.#everyone(this.#durability === 'journal' ? 'state.patch' : 'state.resync')
   }
 
-  /** What the owner has in its memory now. */
+  /** The owner's present memory. */
   memory(): Memory {
     return { seq: this.#seq, state: structuredClone(this.#state) }
   }
 
-  /** The store loses everything. */
+  /** The store loses all data. */
   wipe(): void {
     this.faults.push({ kind: 'redis_lost', at: this.#tick(), until: this.#tick() })
     this.#version = 0
   }
 
-  /** The owner claims its room again in a store that has lost it. */
+  /** The owner claims its room again, after the store has lost it. */
   reclaim(): void {
     this.#epoch += 1000
     this.#record('claim', true)
   }
 
-  /** A store that has lost everything is told by `node` what it remembers: as much as there is, unless said otherwise. */
+  /** `node` writes the room again to a store that has lost it, from its memory. Default: the present state. */
   rewrite(node = this.#node, { seq, state }: Memory = this.memory()): void {
     this.#node = node
     this.#epoch += 1000
@@ -189,7 +189,7 @@ export class Scenario {
     this.#frame(seat, 'state.snapshot')
   }
 
-  /** One op, of which a task and a timer come: sent, applied, seen by everyone, answered, acked. */
+  /** One op, which starts a task and a timer. It is sent, applied, seen by all members, answered and acked. */
   op(client: string): void {
     const seat = this.#send(client, null)
     const { member, ref } = seat
@@ -212,7 +212,7 @@ export class Scenario {
     )
   }
 
-  /** The owner applies an op that it had received before another owner took the room over. */
+  /** The owner applies an op that it had received before another node claimed the room. */
   lateOp(client: string, ref: number): void {
     const { member } = this.#seated.find((candidate) => candidate.client === client)!
     const player = this.#state.players[member]!
@@ -229,24 +229,24 @@ export class Scenario {
     this.clients.push({ at: this.#tick(), client, kind: 'refused', room: this.room, member, ref, code })
   }
 
-  /** A member is told that it has no seat. */
+  /** A client is notified that it has no seat. */
   loseSeat(client: string): void {
     const at = this.#seated.findIndex((candidate) => candidate.client === client)
     const [{ member }] = this.#seated.splice(at, 1) as [Seated]
     this.clients.push({ at: this.#tick(), client, kind: 'lost', room: this.room, member, why: 'seat' })
   }
 
-  /** A node writes down a client's session. */
+  /** A node writes the record of a client's session. */
   session(client: string, turn: number): void {
     this.sessions.push({ session: `ses_${client}`, turn, at: this.#tick() })
   }
 
-  /** A client asks for its session again. */
+  /** A client sends `hello` with `resume`. */
   ask(client: string): void {
     this.clients.push({ at: this.#tick(), client, kind: 'resuming', session: `ses_${client}` })
   }
 
-  /** A connection of a client is refused what it wanted to resume. */
+  /** The resume of a client is refused, and its connection is closed. */
   refuse(client: string, { superseded = false } = {}): void {
     const code = CLOSE.resume_failed
     this.clients.push({
@@ -260,13 +260,13 @@ export class Scenario {
     })
   }
 
-  /** The room's state is saved, as rooms do that are no journals. */
+  /** The room saves its state. Journal rooms commit instead. */
   save(): void {
     this.#saved = this.memory()
     if (this.#durability !== 'none') this.#record('snapshot', true, true)
   }
 
-  /** A client loses its connection and takes its session up again, which a node lets wait for so long. */
+  /** A client loses its connection and resumes its session. The node answers after `waitMs`. */
   resume(client: string, waitMs = 0): void {
     const session = `ses_${client}`
     this.clients.push(
@@ -285,13 +285,13 @@ export class Scenario {
     })
   }
 
-  /** A client takes its session up with one token twice. */
+  /** A client resumes its session twice with one token. */
   race(client: string): void {
     this.faults.push({ kind: 'race', at: this.#tick(), until: this.#tick(), clients: [client] })
     this.resume(client)
   }
 
-  /** Something happens to a node. */
+  /** A fault of a node. */
   fault(kind: FaultKind, { node = this.#node, ms = 5 } = {}): void {
     const at = this.#tick()
     this.faults.push({ kind, node, at, until: at + ms })
@@ -345,7 +345,7 @@ export class Scenario {
     return structuredClone(history) as OpenHistory
   }
 
-  /** What a room has of a member after these ops. */
+  /** State of a member after these ops. */
   playerAfter(ops: readonly string[]): Player {
     return ops.reduce(
       ({ count, chain, ...rest }, op) => ({

@@ -9,14 +9,14 @@ import type {
 } from './history.ts'
 import type { Ownership, Ownerships } from './ownership.ts'
 
-/** Facts of the store, room by room: at most one epoch commits, versions and seqs are gap-free, and the end is what was committed last. */
+/** In each room, one epoch commits at a time, versions and seqs have no gaps, and the final record is the last commit. */
 export function checkStore(history: History, ownerships: Ownerships): Violation[] {
   return history.rooms.flatMap(({ room, durability }) => checkRoom(history, ownerships, room, durability))
 }
 
 interface Life {
   readonly ownerships: Ownership[]
-  /** Every write made under an epoch of this life. */
+  /** All writes under an epoch of this life. */
   readonly writes: StoreRecord[]
 }
 
@@ -42,12 +42,12 @@ function checkRoom(
       report(
         'room_lost',
         claim.ended,
-        `${claim.node} claimed the room as if it had never been, over epoch ${previous.epoch} of ${previous.node}`,
+        `${claim.node} claimed the room without its record, after epoch ${previous.epoch} of ${previous.node}`,
       )
   }
   for (const { kind, room: of, ok, node, ended } of history.store)
     if (kind === 'quarantine' && of === room && ok !== false)
-      report('record_unreadable', ended, `${node} put what the store held in quarantine`)
+      report('record_unreadable', ended, `${node} put the record in quarantine`)
   const writes = history.store.filter(
     (record) => record.room === room && (record.kind === 'commit' || record.kind === 'snapshot'),
   )
@@ -61,7 +61,7 @@ function checkRoom(
   return found
 }
 
-/** A life ends where the store knew nothing of the room any more. */
+/** Splits the writes of a room into lives. A new life begins when the store no longer knew the room. */
 function livesOf(chain: readonly Ownership[], writes: readonly StoreRecord[]): Life[] {
   const lives: Life[] = []
   for (const ownership of chain) {
@@ -85,18 +85,15 @@ function checkVersions({ ownerships, writes }: Life, report: Report): void {
   const accepted = new Map<number, StoreRecord>()
   for (const write of writes.filter(({ ok }) => ok === true)) {
     const other = accepted.get(write.version)
-    if (other) report('split_commit', write.ended, `both ${describe(other)} and ${describe(write)} stand`)
+    if (other)
+      report('split_commit', write.ended, `both ${describe(other)} and ${describe(write)} took effect`)
     accepted.set(write.version, write)
     const later = ownerships.find(
       ({ claim }) =>
         claim.epoch > write.epoch && (write.version >= claim.version || claim.ended < write.began),
     )
     if (later)
-      report(
-        'stale_commit',
-        write.ended,
-        `${describe(write)} stands, but ${describe(later.claim)} was before it`,
-      )
+      report('stale_commit', write.ended, `${describe(write)} took effect after ${describe(later.claim)}`)
   }
   const unsure = new Set(writes.filter(({ ok }) => ok === undefined).map(({ version }) => version))
   const seen = [...accepted.keys(), ...ownerships.map(({ claim }) => claim.version - 1)]
@@ -107,13 +104,13 @@ function checkVersions({ ownerships, writes }: Life, report: Report): void {
       report(
         'version_gap',
         behind.ended,
-        `nothing was written at version ${version}, but ${describe(behind)} came behind it`,
+        `version ${version} has no write, but ${describe(behind)} follows it`,
       )
       return
     }
 }
 
-/** In a journal the seq runs on by one with each visible update, across epochs. */
+/** In a journal, each visible update increases the seq by one, across epochs. */
 function checkSeqs({ writes }: Life, report: Report): void {
   const committed = new Map<number, StoreRecord>()
   let before: StoreRecord | undefined
@@ -124,7 +121,7 @@ function checkSeqs({ writes }: Life, report: Report): void {
     if (other && other.content!.checksum !== checksum)
       report('split_commit', write.ended, `${describe(other)} and ${describe(write)} hold different states`)
     committed.set(seq, write)
-    // What lies between two writes that do not follow each other has no certain answer.
+    // A write between these two may have no answer.
     if (before?.content && before.version + 1 === write.version) {
       const step = seq - before.content.seq
       const right = visible === undefined ? step === 0 || step === 1 : step === (visible ? 1 : 0)
@@ -143,30 +140,30 @@ function checkRecord({ end }: History, room: string, life: Life, report: Report)
     report(
       'record_differs',
       end.at,
-      `the store has nothing of the room; ${describe(last)} was the last to stand`,
+      `the store has no record of the room; the last write was ${describe(last)}`,
     )
     return
   }
-  // A write without an answer may stand or not.
+  // A write without an answer may have taken effect or not.
   const unsure = life.writes.filter(({ ok, version }) => ok === undefined && version > last.version)
   const { checksum } = last.content ?? record
-  const stands = [last, ...unsure].some(
+  const isLast = [last, ...unsure].some(
     ({ version, content }) =>
       record.version === version + 1 &&
       (!content || (record.seq === content.seq && record.checksum === content.checksum)),
   )
-  if (!stands)
+  if (!isLast)
     report(
       'record_differs',
       end.at,
-      `the store has version ${record.version}, seq ${record.seq}, checksum ${record.checksum}; the last to stand was ${describe(last)} with checksum ${checksum}`,
+      `the store has version ${record.version}, seq ${record.seq}, checksum ${record.checksum}; the last write was ${describe(last)} with checksum ${checksum}`,
     )
 }
 
-/** All processes of a run read one monotonic clock, and write the answer of the store down before they act on it: a millisecond is for rounding. */
+/** Tolerance for rounding: all processes of a run read one monotonic clock, and record the store's answer before they act on it. */
 export const CLOCK_TOLERANCE_MS = 1
 
-/** In a journal room members see what the store has, nothing else, and not before it is certain that the store has it. */
+/** Members of a journal room see only committed updates, and not before their commit is certain. */
 export function checkCommits({ clients, rooms }: History, times: CommitTimes): Violation[] {
   const journals = new Set(rooms.filter(({ durability }) => durability === 'journal').map(({ room }) => room))
   return clients.flatMap((record) =>
@@ -193,11 +190,11 @@ function checkFrame(frame: Extract<ClientRecord, { kind: 'frame' }>, times: Comm
 
 interface AppliedRef {
   readonly ref: number
-  /** From when on that much of the member's ops was certain to be committed. */
+  /** Time from which it is certain that the ops up to `ref` are committed. */
   readonly from: number
 }
 
-/** From when on it was certain that something stands in the store: what shows it may not be older. */
+/** Times from which it is certain that updates and ops are committed. No observation may be earlier. */
 export class CommitTimes {
   readonly #updates = new Map<string, number>()
   readonly #members = new Map<string, AppliedRef[]>()
@@ -212,7 +209,7 @@ export class CommitTimes {
     }
     for (const applied of this.#members.values()) {
       applied.sort((a, b) => b.ref - a.ref)
-      // A later op is only committed with all that came before it.
+      // The commit of an op includes all earlier ops of the member.
       let from = Number.POSITIVE_INFINITY
       applied.forEach((entry, i) => {
         from = Math.min(from, entry.from)
@@ -221,12 +218,12 @@ export class CommitTimes {
     }
   }
 
-  /** Of an update or a whole state; undefined: it was never written. */
+  /** Returns the time for an update or a whole state. Undefined: it was never written. */
   ofUpdate(room: string, { seq, checksum }: { seq: number; checksum: number }): number | undefined {
     return this.#updates.get(`${room} ${seq} ${checksum}`)
   }
 
-  /** Of an op of a member; undefined: it was never written. */
+  /** Returns the time for an op of a member. Undefined: it was never written. */
   ofOp(room: string, member: string, ref: number): number | undefined {
     // Later refs come first.
     return this.#members.get(`${room} ${member}`)?.findLast((entry) => entry.ref >= ref)?.from
@@ -244,7 +241,7 @@ export class CommitTimes {
   }
 }
 
-/** When its writer had the answer, or looked what had become of it; or when another owner found it, should that be earlier. */
+/** Returns the time from which a write is certain: its writer has the answer or has read the result, or another owner has found it. */
 export function certainFrom({ room, epoch, version, ended }: StoreRecord, ownerships: Ownerships): number {
   const found = ownerships
     .of(room)

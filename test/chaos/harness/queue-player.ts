@@ -118,6 +118,7 @@ export class QueuePlayer {
     if (this.#isLast) return
     if (draw < 0.04) {
       wish.cancelled = true
+      this.#parts.note({ kind: 'cancelling', ticket: wish.name })
       await wish.ticket?.cancel()
     } else if (draw < 0.1) this.#network.cut()
     else if (draw < 0.14) {

@@ -3,7 +3,7 @@ import type { Clock } from '../../../shared/clock.ts'
 import { closeAdvice } from '../../../shared/protocol/error-codes.ts'
 import type { ClientMessage, ServerMessage } from '../../../shared/protocol/messages.ts'
 import type { End, Reply } from '../checker/history.ts'
-import { marksIn } from '../room-logic.ts'
+import { marksIn } from '../rooms.ts'
 import { DEAF_MS, type Door, MOST_WAITING, type NewOp, Player, type PlayerParts } from './player.ts'
 import { RawSeat, type RoomFrame } from './raw-seat.ts'
 

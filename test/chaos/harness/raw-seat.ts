@@ -4,7 +4,7 @@ import type { ClientMessage, ServerMessage } from '../../../shared/protocol/mess
 import { applyOperations } from '../../../shared/protocol/testing/json-client-codec.ts'
 import { Checksum } from '../../../shared/sync/checksum.ts'
 import { type FrameName, playerIn, type Reply } from '../checker/history.ts'
-import { type AppliedOp, type ChaosState, layersIn, type View } from '../room-logic.ts'
+import { type AppliedOp, type ChaosState, layersIn, type View } from '../rooms.ts'
 import type { NewOp, Note } from './player.ts'
 
 type Reliable = Extract<ClientMessage, { t: 'message' }> & { readonly ref: number }

@@ -18,7 +18,7 @@ import type {
 } from '../checker/history.ts'
 import { checkLobbyEnd } from '../checker/lobby-rules.ts'
 import { checkQueueEnd } from '../checker/queue-rules.ts'
-import { type ChaosState, visibleTo } from '../room-logic.ts'
+import { type ChaosState, visibleTo } from '../rooms.ts'
 import { Backends } from './backends.ts'
 import { LobbyPlayer } from './lobby-player.ts'
 import { Faults, planFaults } from './plan.ts'

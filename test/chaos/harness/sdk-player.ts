@@ -5,7 +5,7 @@ import { type Clock, sleep } from '../../../shared/clock.ts'
 import type { Json } from '../../../shared/json.ts'
 import { systemRandom } from '../../../shared/random.ts'
 import { type End, playerIn } from '../checker/history.ts'
-import { type ChaosState, type chaosRoom, layersIn, marksIn } from '../room-logic.ts'
+import { type ChaosState, type chaosRoom, layersIn, marksIn } from '../rooms.ts'
 import { DEAF_MS, type Door, MOST_WAITING, type NewOp, Player } from './player.ts'
 
 const CONNECT_AGAIN_MS = 500

@@ -23,8 +23,7 @@ import type {
   StoreRecord,
   TaskBegin,
 } from '../checker/history.ts'
-import type { AppliedOp, ChaosState } from '../room-logic.ts'
-import type { BankState } from '../rooms.ts'
+import type { AppliedOp, BankState, ChaosState } from '../rooms.ts'
 import type { Stall } from './clocks.ts'
 
 /**

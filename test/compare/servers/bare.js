@@ -3,14 +3,14 @@ import { Sender, WebSocketServer } from 'ws'
 import { AREA, everyFlush, serve, somewhere, tickOnce } from './served.ts'
 
 /**
- * The lower limit of a server on `ws`: compact binary of the players that moved, framed once for each room, and that buffer
- * written to every socket. No sequence, checksum, resume or limits; slow readers are not noticed.
+ * The lower limit of a server with `ws`. An update is a compact binary list of the moved players. It is framed once for each room and
+ * written to all sockets. There are no sequence numbers, checksums, resumes, limits or checks for slow readers.
  *
- * The path names the room (`/r3`). An input is two float32, or MessagePack where inputs change nothing. An update is a list of
- * 10 bytes each: number (uint16, little endian), x and y (float32).
+ * The path is the room (`/r3`). An input is two float32, or MessagePack if inputs change nothing. An update has 10 bytes for each player:
+ * number (uint16, little endian), x and y (float32).
  *
- * With several nodes, the number of a room decides which node has it. An input for another node is its room and its player (uint16
- * both), its own node (a byte), x and y; an update is its room and the frame, once for each node that has players of it.
+ * With several nodes, the number of a room decides its node. An input for another node is the room and the player (uint16 each), the
+ * sender's node (one byte), x and y. An update to another node is the room and the frame, once for each node with players of the room.
  */
 
 const ENTRY_BYTES = 10
@@ -18,10 +18,10 @@ const INPUT_BYTES = 13
 
 class Room {
   sockets = new Map()
-  /** Position of each entity and, behind them, each player. */
+  /** Positions of the entities, followed by those of the players. */
   places = []
   changed = new Set()
-  /** The other nodes that have players of it. */
+  /** Other nodes with players of the room. */
   nodes = new Set()
   #next
 
@@ -61,7 +61,7 @@ class Room {
   }
 }
 
-/** A websocket frame with the positions of these numbers. */
+/** Returns a websocket frame with the positions of some numbers. */
 function frame(places, numbers) {
   const all = [...numbers]
   const bytes = Buffer.allocUnsafe(all.length * ENTRY_BYTES)
@@ -77,10 +77,10 @@ function frame(places, numbers) {
   )
 }
 
-/** The players at node `index` of a room that another node has. `toOwner` sends an input to that node. */
+/** Players at node `index` in a room of another node. `toOwner` sends an input to that node. */
 function distantRoom(room, index, toOwner) {
   const sockets = new Map()
-  // Different from the numbers of players at other nodes.
+  // The numbers differ from those of players at other nodes.
   let next = 256 * (index + 1)
   const move = (number, x, y) => {
     const input = Buffer.allocUnsafe(INPUT_BYTES)
@@ -102,8 +102,8 @@ function distantRoom(room, index, toOwner) {
 }
 
 /**
- * The lower limit of a bus over Redis: bytes for another node, collected until the next flush slot as roomful does, published
- * without replies and read without a library. Nothing is resent or reconnected.
+ * The lower limit of a bus over Redis. Messages are collected until the next flush slot, as in roomful, published without replies and read
+ * without a library. There are no resends and no reconnects.
  */
 
 const GATHER_MS = 1000 / 120
@@ -150,10 +150,10 @@ class Bus {
   }
 }
 
-/** Precedes the length of a body: three bulk strings, the first two of which are `message` and the channel. */
+/** Length of the bytes before the length of a body: three bulk strings, of which the first two are `message` and the channel. */
 const HEAD = '*3\r\n$7\r\nmessage\r\n$5\r\nnode0\r\n$'.length
 
-/** Calls `onMessage` with the messages of all complete bodies; returns where the remainder begins. */
+/** Calls `onMessage` with the messages of all complete bodies. Returns the start of the remainder. */
 function eachPublished(bytes, onMessage) {
   let at = 0
   while (at + HEAD < bytes.length) {
@@ -200,7 +200,7 @@ await serve(async (settings, served) => {
     }
   }
 
-  // Only the command installs it, and one scenario needs it.
+  // Imported for the one scenario that needs it, because only `npm run compare` installs it.
   const unpack = settings.nudges && (await import('msgpackr')).unpack
   const server = new WebSocketServer({ host: '127.0.0.1', port, perMessageDeflate: false })
   server.on('connection', (socket, request) => {

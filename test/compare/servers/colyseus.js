@@ -5,11 +5,11 @@ import { WebSocketTransport } from '@colyseus/ws-transport'
 import { AREA, FLUSHES_PER_SECOND, LISTED_SEATS, mapOf, place, serve, somewhere, tickOnce } from './served.ts'
 
 /**
- * Colyseus as its documentation recommends: state as a schema, with the narrowest field types, whose changes the room sends at
- * `patchRate`. A join verifies nothing.
+ * Colyseus as its documentation recommends: a state schema with the smallest field types. The room sends its changes at `patchRate`. A join
+ * verifies nothing.
  */
 
-// Its own advice in the error for a state that does not fit.
+// Colyseus recommends this in its error for a state that does not fit.
 Encoder.BUFFER_SIZE = 1024 * 1024
 
 const Place = schema({ x: t.float32(), y: t.float32() })

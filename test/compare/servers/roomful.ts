@@ -28,7 +28,7 @@ interface State {
 
 const data = v.object({ x: v.number(), y: v.number() })
 
-/** Written as docs/rooms.md recommends. */
+/** Room type as docs/rooms.md recommends. */
 const arena = (defineRoom: typeof DefineRoom, settings: Settings, served: Served) =>
   defineRoom({
     type: 'arena',

@@ -3,28 +3,28 @@ import { runInNewContext } from 'node:vm'
 
 /** Code of every server under comparison: its settings, and the samples of its cost. */
 
-/** The side of the square that players move in; they start in its middle. */
+/** Side of the square in which players move. They start in its middle. */
 export const AREA = 1_000
 export const FLUSHES_PER_SECOND = 20
 
 export interface Settings {
-  /** What moves in each room at 20 Hz without inputs: nothing, every player, every entity, or one entity along x. */
+  /** Moves at 20 Hz without inputs: none, all players, all entities, or one entity along x. */
   readonly tick: 'none' | 'players' | 'entities' | 'entity'
-  /** Number of entities in the state of each room, besides its players. */
+  /** Number of entities in the state of each room, in addition to its players. */
   readonly entities: number
-  /** Whether clients send inputs that change nothing, as MessagePack. */
+  /** True: clients send inputs that change nothing, as MessagePack. */
   readonly nudges: boolean
   /** Rooms have 4 seats, and a row in a list that changes once a second. */
   readonly listed?: boolean
-  /** For roomful: each flush is committed to Redis before it goes out. */
+  /** For roomful: each flush is committed to Redis before it is sent. */
   readonly journal: boolean
-  /** The Redis of several nodes, and roomful's store; absent: one node, in memory. */
+  /** Redis of several nodes, and roomful's store. Absent: one node, in memory. */
   readonly redisUrl?: string
-  /** For bare: which of several nodes this is. */
+  /** For bare: number of this node, and of all nodes. */
   readonly nodes?: { readonly index: number; readonly count: number }
-  /** For direct nodes: the port of the address that roomful sends to clients. Absent: any port, and no `move`. */
+  /** For direct nodes: port of the address that roomful sends to clients. Absent: any port, and no `move`. */
   readonly port?: number
-  /** For roomful: run compiled code from dist/, or the sources (for tests). */
+  /** For roomful: true runs compiled code from dist/, false the sources (for tests). */
   readonly built: boolean
 }
 
@@ -39,35 +39,35 @@ export interface Sample {
   /** CPU time of the whole process, user and system, microseconds. */
   readonly cpuUs: number
   readonly rssBytes: number
-  /** Inputs that game code has seen. */
+  /** Inputs that game code has received. */
   readonly inputs: number
   /** Ids of the rooms that this process owns. */
   readonly rooms: readonly string[]
 }
 
-/** A coordinate as every server and client has it. */
+/** Returns a random coordinate, rounded to 0.01. */
 export const somewhere = (): number => Math.floor(Math.random() * AREA * 100) / 100
 export const place = (x = somewhere()) => ({ x, y: somewhere() })
 
-/** State that game code shares with the parent's questions. */
+/** State that game code shares with `serve`. */
 export interface Served {
-  /** Inputs that game code has seen. */
+  /** Inputs that game code has received. */
   inputs: number
   readonly rooms: Set<string>
-  /** Nothing moves without inputs. */
+  /** True: only inputs change the rooms. */
   frozen: boolean
 }
 
-/** Number of maps, over which listed rooms are spread. A list is searched by its map. */
+/** Number of maps of the listed rooms. Clients search rooms of one map. */
 const MAPS = 50
 export const LISTED_SEATS = 4
-/** The map of a room by its key, or by a number. */
+/** Returns the map of a room's key or of a number. */
 export const mapOf = (key: string | number): string => `m${Number(String(key).replace('r', '')) % MAPS}`
 
-/** A request for a `Sample`. `collect`: after a garbage collection; `freeze`: nothing moves from now on. */
+/** A request for a `Sample`. `collect`: collects garbage first. `freeze`: sets `Served.frozen`. */
 export type Question = 'sample' | 'collect' | 'freeze'
 
-/** Serves until the parent ends. Sends its addresses over the IPC channel, then answers each question. */
+/** Serves until the parent ends. Sends the addresses over the IPC channel, then answers each question. */
 export async function serve(
   start: (settings: Settings, served: Served) => Promise<Listening>,
 ): Promise<void> {
@@ -87,7 +87,7 @@ export async function serve(
   process.send?.(await start(settings, served))
 }
 
-/** Moves what moves without inputs, once for each flush. */
+/** Makes the moves of one flush without inputs. */
 export function tickOnce(
   { tick, entities }: Settings,
   { frozen }: Served,
@@ -99,7 +99,7 @@ export function tickOnce(
   if (tick === 'entity') room.moveEntity(Math.floor(Math.random() * entities))
 }
 
-/** Calls `flush` at 20 Hz by absolute deadlines, because `setInterval` drifts under load. The phase is random: rooms take turns. */
+/** Calls `flush` at 20 Hz by absolute deadlines, because `setInterval` drifts under load. The phase is random, so that rooms flush at different times. */
 export function everyFlush(flush: () => void): void {
   const interval = 1_000 / FLUSHES_PER_SECOND
   let due = performance.now() + Math.random() * interval

@@ -3,8 +3,8 @@ import { Server } from 'socket.io'
 import { AREA, everyFlush, place, serve, somewhere, tickOnce } from './served.ts'
 
 /**
- * Socket.IO as its documentation recommends: rooms, and `io.to(room).emit`, which encodes once for all members. Not `volatile`,
- * which is for positions that are sent whole each time: a lost change would leave a wrong state.
+ * Socket.IO as its documentation recommends: rooms, and `io.to(room).emit`, which encodes once for all members. Not `volatile`, because
+ * these updates are differences, and a lost one would leave a wrong state.
  */
 
 class Room {

@@ -5,10 +5,10 @@ import { CLOSE, counted, Topic } from '../case.ts'
 const topic = new Topic('forms')
 export const forms = topic.cases
 
-const GOES_ON =
+const STAYS_OPEN =
   'Messages from the client: an unknown `t`, and a missing or wrong field, are `invalid_message`'
 
-/** Messages that can be read but say nothing valid, besides those of the vectors: JSON, MessagePack, the request id or ref that can be read. */
+/** Readable but invalid messages, in addition to those of the vectors: JSON, MessagePack, and the request id or ref of the answer. */
 const INVALID: [string, { [key: string]: unknown }, unknown[], number?][] = [
   ['an unknown name', { t: 'dance' }, [15]],
   ['a message of the server', { t: 'pong', at: 1, server_time: '' }, [28, 1, '']],
@@ -50,8 +50,8 @@ const INVALID: [string, { [key: string]: unknown }, unknown[], number?][] = [
 ]
 
 topic.each(
-  'what can be read but is wrong is invalid_message, and the connection goes on',
-  GOES_ON,
+  'a readable but invalid message is answered with invalid_message, and the connection stays open',
+  STAYS_OPEN,
   async (stage, codec) => {
     const peer = await stage.connect(codec)
     for (const [what, fields, elements, answers] of INVALID) {
@@ -70,7 +70,7 @@ topic.each(
 )
 
 topic.each(
-  'an integer beyond 2^53 makes its message invalid, and the connection goes on',
+  'an integer above 2^53 makes its message invalid, and the connection stays open',
   'R19: integers are within ±(2^53 − 1)',
   async (stage, codec) => {
     const peer = await stage.connect(codec)
@@ -116,44 +116,40 @@ topic.each(
   },
 )
 
-topic.once(
-  'messages of a batch are handled as if each had come in a frame of its own',
-  'R40',
-  async (stage) => {
-    const peer = await stage.connect('msgpack')
-    const view = await peer.join('counter', stage.key())
-    const { roomId } = view
-    const [first, second] = [1, 2]
-    for (const [ref, by] of [
-      [first, 2],
-      [second, 3],
-    ] as const)
-      peer.session.sending({ t: 'message', room_id: roomId, type: 'inc', data: { by }, ref })
-    const from = peer.inbox.length
-    // What is wrong with one is no matter of the others.
-    peer.sendRaw(
-      encode([
-        7,
-        [3, roomId, 'inc', { by: 2 }, first, 0],
-        [5, 'no number'],
-        [7, [5, 76]],
-        [15],
-        [3, roomId, 'inc', { by: 3 }, second, 0],
-        [5, 77],
-      ]),
-    )
-    await peer.expect('pong', { at: 77 })
-    await peer.expect('ack', { room_id: roomId, ref: second })
-    await peer.until('both are applied', () => counted(view) === 5)
-    const answers = peer.inbox.slice(from).filter(({ t }) => t === 'error' || t === 'pong')
-    assert.deepEqual(
-      answers.map((answer) => (answer.t === 'error' ? answer.code : answer.t)),
-      ['invalid_message', 'invalid_message', 'invalid_message', 'pong'],
-    )
-  },
-)
+topic.once('the messages of a batch are handled like messages in separate frames', 'R40', async (stage) => {
+  const peer = await stage.connect('msgpack')
+  const view = await peer.join('counter', stage.key())
+  const { roomId } = view
+  const [first, second] = [1, 2]
+  for (const [ref, by] of [
+    [first, 2],
+    [second, 3],
+  ] as const)
+    peer.session.sending({ t: 'message', room_id: roomId, type: 'inc', data: { by }, ref })
+  const from = peer.inbox.length
+  // An invalid message does not affect the others.
+  peer.sendRaw(
+    encode([
+      7,
+      [3, roomId, 'inc', { by: 2 }, first, 0],
+      [5, 'no number'],
+      [7, [5, 76]],
+      [15],
+      [3, roomId, 'inc', { by: 3 }, second, 0],
+      [5, 77],
+    ]),
+  )
+  await peer.expect('pong', { at: 77 })
+  await peer.expect('ack', { room_id: roomId, ref: second })
+  await peer.until('both are applied', () => counted(view) === 5)
+  const answers = peer.inbox.slice(from).filter(({ t }) => t === 'error' || t === 'pong')
+  assert.deepEqual(
+    answers.map((answer) => (answer.t === 'error' ? answer.code : answer.t)),
+    ['invalid_message', 'invalid_message', 'invalid_message', 'pong'],
+  )
+})
 
-topic.once('a batch of 32 is taken, one of 33 ends the connection', 'R40', async (stage) => {
+topic.once('a batch of 32 is accepted, and a batch of 33 ends the connection', 'R40', async (stage) => {
   const peer = await stage.connect('msgpack')
   const pings = (count: number) => encode([7, ...Array.from({ length: count }, (_, at) => [5, at])])
   peer.sendRaw(pings(32))
@@ -162,17 +158,21 @@ topic.once('a batch of 32 is taken, one of 33 ends the connection', 'R40', async
   await peer.closes(CLOSE.protocol_error)
 })
 
-topic.once('what ends a connection ends it behind the messages before', 'R40', async (stage) => {
-  const peer = await stage.connect('msgpack')
-  peer.sendRaw(encode([7, [5, 1], 'no array', [5, 2]]))
-  await peer.closes(CLOSE.protocol_error)
-  assert.deepEqual(
-    peer.inbox.flatMap((message) => (message.t === 'pong' ? [message.at] : [])),
-    [1],
-  )
-})
+topic.once(
+  'a frame that ends the connection is handled after the messages before it',
+  'R40',
+  async (stage) => {
+    const peer = await stage.connect('msgpack')
+    peer.sendRaw(encode([7, [5, 1], 'no array', [5, 2]]))
+    await peer.closes(CLOSE.protocol_error)
+    assert.deepEqual(
+      peer.inbox.flatMap((message) => (message.t === 'pong' ? [message.at] : [])),
+      [1],
+    )
+  },
+)
 
-topic.once('each message of a batch counts for the limits', 'R40; Limits', async (stage) => {
+topic.once('each message of a batch counts towards the limits', 'R40; Limits', async (stage) => {
   const peer = await stage.connect('msgpack')
   const burst = peer.session.welcome!.limits.message_burst
   for (let sent = 0; sent <= 3 * burst; sent += 32)

@@ -22,17 +22,13 @@ topic.each('welcome answers hello', ANSWERS, async (stage, codec) => {
   await peer.roundTrip()
 })
 
-topic.each(
-  'features that the server does not know are no matter',
-  'R31: `features`',
-  async (stage, codec) => {
-    const peer = await stage.open(codec)
-    const token = await stage.token()
-    peer.send({ t: 'hello', project_id: peer.session.projectId, token, features: ['time-travel'] })
-    await peer.expect('welcome')
-    await peer.roundTrip()
-  },
-)
+topic.each('unknown features are ignored', 'R31: `features`', async (stage, codec) => {
+  const peer = await stage.open(codec)
+  const token = await stage.token()
+  peer.send({ t: 'hello', project_id: peer.session.projectId, token, features: ['time-travel'] })
+  await peer.expect('welcome')
+  await peer.roundTrip()
+})
 
 topic.once(
   'a client that names no subprotocol gets JSON',
@@ -52,25 +48,29 @@ const FIRST_KNOWN: [string[], Codec][] = [
 ]
 
 for (const [subprotocols, codec] of FIRST_KNOWN) {
-  topic.once(`of ${subprotocols.join(', ')} it is ${codec}`, OFFERS, async (stage) => {
+  topic.once(`the server chooses ${codec} from ${subprotocols.join(', ')}`, OFFERS, async (stage) => {
     const peer = await stage.connect(codec, {}, { subprotocols })
     assert.equal(peer.socket.protocol, SUBPROTOCOL[codec])
     await peer.roundTrip()
   })
 }
 
-topic.once('unknown subprotocols are closed with 4000', OFFERS, async (stage) => {
+topic.once('a connection with only unknown subprotocols is closed with 4000', OFFERS, async (stage) => {
   const peer = await stage.open('json', { subprotocols: UNKNOWN })
   await peer.closes(CLOSE.protocol_error)
 })
 
-topic.waiting('no hello at all is closed with 4104', 'R2: `hello` within 5 seconds (4104)', async (stage) => {
-  const openedAt = performance.now()
-  const peer = await stage.open('json')
-  await peer.closes(CLOSE.hello_timeout, 8000)
-  const took = performance.now() - openedAt
-  assert.ok(took > 4500, `closed after ${Math.round(took)} ms already`)
-})
+topic.waiting(
+  'a connection without hello is closed with 4104',
+  'R2: `hello` within 5 seconds (4104)',
+  async (stage) => {
+    const openedAt = performance.now()
+    const peer = await stage.open('json')
+    await peer.closes(CLOSE.hello_timeout, 8000)
+    const took = performance.now() - openedAt
+    assert.ok(took > 4500, `closed after ${Math.round(took)} ms, too early`)
+  },
+)
 
 /** Sends a hello that must be refused. */
 async function refused(stage: Stage, codec: Codec, hello: ClientMessage, code: number): Promise<Peer> {
@@ -91,7 +91,7 @@ topic.each('a wrong token is closed with 4001', 'Close codes: 4001', async (stag
   )
 })
 
-topic.once('a token that was changed is closed with 4001', 'Close codes: 4001', async (stage) => {
+topic.once('a manipulated token is closed with 4001', 'Close codes: 4001', async (stage) => {
   const token = await stage.token({ sub: 'anna' })
   const parts = token.split('.')
   const payload = Buffer.from(parts[2]!, 'base64url')
@@ -164,7 +164,7 @@ topic.each(
 )
 
 topic.each(
-  '16 messages behind hello are answered',
+  '16 messages right after hello are answered',
   'R2: nothing before `welcome`; the server lets 16 messages wait',
   async (stage, codec) => {
     const token = await stage.token()
@@ -185,7 +185,7 @@ topic.each(
   },
 )
 
-/** Frames that are no message at all, before hello and behind welcome; the vectors have more. */
+/** Frames that are not messages. The vectors have more. */
 const GARBAGE: [string, Codec, string | Uint8Array][] = [
   ['text that is not JSON', 'json', 'hello'],
   ['an empty text', 'json', ''],
@@ -201,7 +201,7 @@ for (const [what, codec, frame] of GARBAGE) {
     peer.sendRaw(frame)
     await peer.closes(CLOSE.protocol_error)
   })
-  topic.once(`${what} behind welcome is closed with 4000 (${codec})`, NO_MESSAGE, async (stage) => {
+  topic.once(`${what} after welcome is closed with 4000 (${codec})`, NO_MESSAGE, async (stage) => {
     const peer = await stage.connect(codec)
     peer.sendRaw(frame)
     await peer.closes(CLOSE.protocol_error)
@@ -231,13 +231,13 @@ topic.once('a hello that is too large is closed with 4008', 'R19: 4008', async (
   await peer.closes(CLOSE.too_large)
 })
 
-/** A ping of exactly `size` bytes, by a field that the server does not know and so ignores. */
+/** Returns a ping of exactly `size` bytes. An unknown field, which the server ignores, fills it. */
 function paddedPing(codec: Codec, at: number, size: number): string | Uint8Array {
   if (codec === 'json') {
     const bare = JSON.stringify({ t: 'ping', at, padding: '' })
     return bare.replace('""', `"${'x'.repeat(size - bare.length)}"`)
   }
-  // [5, at, str16]: six bytes besides the text.
+  // [5, at, str16]: six bytes and the text.
   const bytes = new Uint8Array(size).fill(0x78)
   bytes.set([0x93, 0x05, at, 0xda, (size - 6) >> 8, (size - 6) & 0xff])
   return bytes

@@ -12,7 +12,7 @@ export const hostile = topic.cases
 
 const WRONG = 'Messages from the client: what is answered, and what is closed'
 
-/** What a server may close with for a frame that is not right: 1007 is the websocket's own answer to bad UTF-8. */
+/** Close codes that are allowed after an invalid frame. 1007 is the websocket's code for invalid UTF-8. */
 const CLOSES_FOR_GARBAGE: readonly number[] = [
   CLOSE.protocol_error,
   CLOSE.too_large,
@@ -22,7 +22,7 @@ const CLOSES_FOR_GARBAGE: readonly number[] = [
   1007,
 ]
 
-/** Two who have nothing to do with the noise, and must not notice it. */
+/** Connects two clients that must not notice the attack. Returns a function that checks them. */
 async function bystanders(stage: Stage): Promise<() => Promise<void>> {
   const key = stage.key()
   const peers = [await stage.connect('json'), await stage.connect('msgpack')]
@@ -40,8 +40,8 @@ async function bystanders(stage: Stage): Promise<() => Promise<void>> {
   }
 }
 
-/** Waits until the server has dealt with everything sent on `peer`: it closed, or answers a ping. */
-async function dealtWith(peer: Peer): Promise<void> {
+/** Waits until the server has handled all frames of `peer`: it has closed the connection, or answers a ping. */
+async function handled(peer: Peer): Promise<void> {
   const at = performance.now()
   if (!peer.ending) peer.send({ t: 'ping', at })
   await peer.until(
@@ -56,7 +56,7 @@ async function dealtWith(peer: Peer): Promise<void> {
   }
 }
 
-topic.each('random bytes behind welcome', WRONG, async (stage, codec) => {
+topic.each('random bytes after welcome do not disturb other clients', WRONG, async (stage, codec) => {
   const random = new SeededRandom(stage.target.seed)
   const check = await bystanders(stage)
   const token = await stage.token()
@@ -65,12 +65,12 @@ topic.each('random bytes behind welcome', WRONG, async (stage, codec) => {
     const noise = random.bytes(random.integer(1, 400))
     if (codec === 'json') peer.sendRaw(Buffer.from(noise).toString('latin1'))
     else peer.sendRaw(noise)
-    await dealtWith(peer)
+    await handled(peer)
     if (round % 5 === 0) await check()
   }
 })
 
-topic.each('random bytes instead of hello', WRONG, async (stage, codec) => {
+topic.each('random bytes instead of hello are closed with 4000', WRONG, async (stage, codec) => {
   const random = new SeededRandom(stage.target.seed)
   const check = await bystanders(stage)
   for (let round = 0; round < 25; round += 1) {
@@ -82,8 +82,8 @@ topic.each('random bytes instead of hello', WRONG, async (stage, codec) => {
   await check()
 })
 
-/** Good messages, for breaking. */
-function good(roomId: string): ClientMessage[] {
+/** Valid messages, whose bytes a case changes. */
+function validMessages(roomId: string): ClientMessage[] {
   return [
     { t: 'join', request_id: 9, room_type: 'counter', options: { key: 'x', deep: [{ a: [1, 2.5, null] }] } },
     { t: 'leave', request_id: 10, room_id: 'counter:nowhere' },
@@ -95,25 +95,29 @@ function good(roomId: string): ClientMessage[] {
   ]
 }
 
-topic.each('good frames with a few bytes changed', WRONG, async (stage, codec) => {
-  const random = new SeededRandom(stage.target.seed)
-  const check = await bystanders(stage)
-  const token = await stage.token()
-  for (let round = 0; round < 60; round += 1) {
-    const peer = await stage.greet(await stage.open(codec), token)
-    // A changed ref is one this client never sent: what is said of it here is no fault.
-    peer.detached = true
-    const message = random.pick(good(`counter:${stage.key()}`))
-    const frame =
-      codec === 'json' ? Buffer.from(JSON.stringify(message)) : Buffer.from(encodeMsgpack(message))
-    for (let change = random.integer(1, 3); change > 0; change -= 1) {
-      frame[random.integer(0, frame.length - 1)] = random.integer(0, codec === 'json' ? 127 : 255)
+topic.each(
+  'valid frames with a few changed bytes do not disturb other clients',
+  WRONG,
+  async (stage, codec) => {
+    const random = new SeededRandom(stage.target.seed)
+    const check = await bystanders(stage)
+    const token = await stage.token()
+    for (let round = 0; round < 60; round += 1) {
+      const peer = await stage.greet(await stage.open(codec), token)
+      // The server may answer a changed ref that this client has not sent. That is no fault.
+      peer.detached = true
+      const message = random.pick(validMessages(`counter:${stage.key()}`))
+      const frame =
+        codec === 'json' ? Buffer.from(JSON.stringify(message)) : Buffer.from(encodeMsgpack(message))
+      for (let change = random.integer(1, 3); change > 0; change -= 1) {
+        frame[random.integer(0, frame.length - 1)] = random.integer(0, codec === 'json' ? 127 : 255)
+      }
+      peer.sendRaw(codec === 'json' ? frame.toString('utf8') : new Uint8Array(frame))
+      await handled(peer)
+      if (round % 10 === 0) await check()
     }
-    peer.sendRaw(codec === 'json' ? frame.toString('utf8') : new Uint8Array(frame))
-    await dealtWith(peer)
-    if (round % 10 === 0) await check()
-  }
-})
+  },
+)
 
 function randomJson(random: SeededRandom, depth: number): Json {
   switch (random.integer(0, depth > 3 ? 5 : 7)) {
@@ -154,25 +158,29 @@ const FIELDS = [
   'token',
 ]
 
-topic.each('well-formed messages with random fields', WRONG, async (stage, codec) => {
-  const random = new SeededRandom(stage.target.seed)
-  const check = await bystanders(stage)
-  const peer = await stage.connect(codec)
-  peer.detached = true
-  for (let round = 0; round < 70; round += 1) {
-    await peer.paced()
-    const t = random.pick(['join', 'leave', 'message', 'state.resync', 'ping', 'token', 'toString'])
-    const fields: { [key: string]: Json } = { t }
-    for (const field of FIELDS) if (random.integer(0, 1)) fields[field] = randomJson(random, 0)
-    const values = Array.from({ length: random.integer(0, 5) }, () => randomJson(random, 0))
-    peer.sendOdd(fields, [random.pick([1, 2, 3, 4, 5, 6, 9]), ...values])
-    if (round % 30 === 0) await check()
-  }
-  await peer.roundTrip()
-  await check()
-})
+topic.each(
+  'well-formed messages with random fields do not disturb other clients',
+  WRONG,
+  async (stage, codec) => {
+    const random = new SeededRandom(stage.target.seed)
+    const check = await bystanders(stage)
+    const peer = await stage.connect(codec)
+    peer.detached = true
+    for (let round = 0; round < 70; round += 1) {
+      await peer.paced()
+      const t = random.pick(['join', 'leave', 'message', 'state.resync', 'ping', 'token', 'toString'])
+      const fields: { [key: string]: Json } = { t }
+      for (const field of FIELDS) if (random.integer(0, 1)) fields[field] = randomJson(random, 0)
+      const values = Array.from({ length: random.integer(0, 5) }, () => randomJson(random, 0))
+      peer.sendOdd(fields, [random.pick([1, 2, 3, 4, 5, 6, 9]), ...values])
+      if (round % 30 === 0) await check()
+    }
+    await peer.roundTrip()
+    await check()
+  },
+)
 
-topic.once('JSON nested as deep as a frame can hold', WRONG, async (stage) => {
+topic.once('JSON with the deepest nesting that a frame can hold is refused', WRONG, async (stage) => {
   const check = await bystanders(stage)
   const peer = await stage.connect('json')
   const { roomId } = await peer.join('counter', stage.key())
@@ -197,7 +205,7 @@ topic.once('JSON nested as deep as a frame can hold', WRONG, async (stage) => {
   }
 })
 
-topic.once('MessagePack nested beyond 100 levels', 'R19: nesting', async (stage) => {
+topic.once('MessagePack with more than 100 levels is closed with 4000', 'R19: nesting', async (stage) => {
   const check = await bystanders(stage)
   for (const depth of [102, 5000]) {
     const peer = await stage.connect('msgpack')
@@ -210,18 +218,18 @@ topic.once('MessagePack nested beyond 100 levels', 'R19: nesting', async (stage)
 })
 
 topic.once(
-  'numbers that JSON can write and a double cannot hold',
+  'a number in JSON that a double cannot hold gets at most one answer',
   'Messages from the client: `ping`',
   async (stage) => {
     const peer = await stage.connect('json')
     peer.sendRaw('{"t":"ping","at":1e999}')
-    await dealtWith(peer)
+    await handled(peer)
     const pongs = peer.inbox.filter(({ t }) => t === 'pong')
-    assert.ok(pongs.length <= 1, 'it was answered as if it were a number')
+    assert.ok(pongs.length <= 1, 'the number was answered')
   },
 )
 
-topic.each('a prototype cannot be reached through options and data', WRONG, async (stage, codec) => {
+topic.each('options and data cannot reach a prototype', WRONG, async (stage, codec) => {
   const check = await bystanders(stage)
   const peer = await stage.connect(codec)
   for (const key of ['__proto__', 'constructor', 'prototype', 'toString']) {
@@ -238,15 +246,15 @@ topic.each('a prototype cannot be reached through options and data', WRONG, asyn
   await check()
 })
 
-topic.once('text that is not UTF-8', WRONG, async (stage) => {
+topic.once('text that is not UTF-8 does not disturb other clients', WRONG, async (stage) => {
   const check = await bystanders(stage)
   const peer = await stage.connect('json')
   peer.socket.send(Buffer.from([0x7b, 0xff, 0xfe, 0x7d]), { binary: false })
-  await dealtWith(peer)
+  await handled(peer)
   await check()
 })
 
-topic.once('many who connect and vanish', WRONG, async (stage) => {
+topic.once('clients that connect and disconnect do not disturb other clients', WRONG, async (stage) => {
   const check = await bystanders(stage)
   const token = await stage.token()
   const { project_id: projectId } = stage.target
@@ -262,7 +270,7 @@ topic.once('many who connect and vanish', WRONG, async (stage) => {
   await check()
 })
 
-/** Bytes for the port itself, by someone who is no websocket client. */
+/** Bytes on a TCP connection, without a websocket. */
 const RAW: [string, (random: SeededRandom) => Uint8Array][] = [
   ['random bytes', (random) => random.bytes(500)],
   ['a plain GET', () => Buffer.from('GET / HTTP/1.1\r\nHost: x\r\n\r\n')],
@@ -287,7 +295,7 @@ const RAW: [string, (random: SeededRandom) => Uint8Array][] = [
 ]
 
 for (const [what, make] of RAW) {
-  topic.once(`on the bare port: ${what}`, 'RFC 6455', async (stage) => {
+  topic.once(`a TCP connection with ${what} gets an answer or ends within 5 s`, 'RFC 6455', async (stage) => {
     const check = await bystanders(stage)
     const { hostname, port } = new URL(stage.target.ws_url)
     const socket = connect(Number(port || 80), hostname)

@@ -13,7 +13,7 @@ const WITHIN = 'Order: within a flush'
 const ONCE = 'Level 2: exactly once and in order'
 const REPLIED = 'R29: a `reply` comes before its `ack`'
 const UNRELIABLE = 'Level 1: a message without `ref` is applied at most once'
-const SETTLED = 'R29: an `error` with a `ref` is final'
+const FINAL = 'R29: an `error` with a `ref` is final'
 
 async function inCounter(
   stage: Stage,
@@ -24,7 +24,7 @@ async function inCounter(
   return { peer, view, room_id: view.roomId }
 }
 
-topic.each('a message is acked, and its patch came before', WITHIN, async (stage, codec) => {
+topic.each('a message is acknowledged after its patch', WITHIN, async (stage, codec) => {
   const { peer, view, room_id: roomId } = await inCounter(stage, codec)
   const ref = peer.act(roomId, 'inc', { by: 5 })
   await peer.expect('ack', { room_id: roomId, ref })
@@ -33,7 +33,7 @@ topic.each('a message is acked, and its patch came before', WITHIN, async (stage
   assert.equal(counted(view), 5)
 })
 
-topic.each('one ack may settle many, and all are applied', ACK, async (stage, codec) => {
+topic.each('one ack may cover many messages, and all are applied', ACK, async (stage, codec) => {
   const { peer, view, room_id: roomId } = await inCounter(stage, codec)
   const refs = Array.from({ length: 30 }, (_, index) => peer.act(roomId, 'inc', { by: index + 1 }))
   await peer.expect('ack', { room_id: roomId, ref: refs.at(-1)! })
@@ -46,7 +46,7 @@ topic.each('one ack may settle many, and all are applied', ACK, async (stage, co
   )
 })
 
-topic.each('order is kept', ORDER, async (stage, codec) => {
+topic.each('messages are applied in their order', ORDER, async (stage, codec) => {
   const peer = await stage.connect(codec)
   const view = await peer.join('arena', stage.key())
   const refs = Array.from({ length: 40 }, (_, x) => peer.act(view.roomId, 'move', { x, y: 999.5 - x }))
@@ -55,7 +55,7 @@ topic.each('order is kept', ORDER, async (stage, codec) => {
   assert.deepEqual({ ...players[view.memberId], hp: 0 }, { x: 39, y: 960.5, hp: 0 })
 })
 
-topic.each('a ref that comes again is applied once and not answered again', ONCE, async (stage, codec) => {
+topic.each('a repeated ref is applied once and not answered again', ONCE, async (stage, codec) => {
   const { peer, view, room_id: roomId } = await inCounter(stage, codec)
   const ref = await peer.acted(roomId, 'inc', { by: 4 })
   peer.send({ t: 'message', room_id: roomId, type: 'inc', data: { by: 4 }, ref, settled: ref })
@@ -67,7 +67,7 @@ topic.each('a ref that comes again is applied once and not answered again', ONCE
   assert.deepEqual(acks, [1, 2])
 })
 
-topic.each('a message is answered between its patch and its ack', REPLIED, async (stage, codec) => {
+topic.each('a reply arrives between the patch and the ack of its message', REPLIED, async (stage, codec) => {
   const { peer, room_id: roomId } = await inCounter(stage, codec)
   const ref = peer.act(roomId, 'take', null)
   await peer.expect('ack', { room_id: roomId, ref })
@@ -76,7 +76,7 @@ topic.each('a message is answered between its patch and its ack', REPLIED, async
   assert.deepEqual(kinds, ['state.patch', 'reply', 'ack'])
 })
 
-topic.each('a reply is for its sender alone, and comes once', REPLIED, async (stage, codec) => {
+topic.each('only the sender receives a reply, and once', REPLIED, async (stage, codec) => {
   const { peer, view, room_id: roomId } = await inCounter(stage, codec)
   const other = await stage.connect(codec)
   await other.join('counter', roomId.slice('counter:'.length))
@@ -89,11 +89,11 @@ topic.each('a reply is for its sender alone, and comes once', REPLIED, async (st
   assert.deepEqual(peer.session.replyTo(roomId, ref), { count: 1 })
   assert.equal(peer.inbox.filter(({ t }) => t === 'reply').length, 1)
   assert.equal(counted(view), 8)
-  assert.ok(!other.inbox.some(({ t }) => t === 'reply'), 'someone else got the reply')
+  assert.ok(!other.inbox.some(({ t }) => t === 'reply'), 'the other client got the reply')
 })
 
 topic.each(
-  'of a client that says what it knows, 32 replies wait for its word at most',
+  'a client that sends settled may have 32 unconfirmed replies',
   'Level 2: at most 32 messages whose type has a reply (`too_many_requests`)',
   async (stage, codec) => {
     const { peer, room_id: roomId } = await inCounter(stage, codec)
@@ -111,7 +111,7 @@ topic.each(
 )
 
 topic.each(
-  'a ref that skips one ends the connection, and nothing of it is applied',
+  'a skipped ref ends the connection, and its message is not applied',
   'R26: a skipped `ref` closes with 4000',
   async (stage, codec) => {
     for (const [before, ref] of [
@@ -132,7 +132,7 @@ topic.each(
   },
 )
 
-topic.each('refs are counted for each seat by itself', 'R26', async (stage, codec) => {
+topic.each('each seat counts its refs from 1', 'R26', async (stage, codec) => {
   const { peer, view, room_id: roomId } = await inCounter(stage, codec)
   const key = roomId.slice('counter:'.length)
   const other = await stage.connect(codec)
@@ -152,20 +152,20 @@ topic.each('refs are counted for each seat by itself', 'R26', async (stage, code
 })
 
 topic.each(
-  'answers come in the order of the refs, an ack before the error of the next',
+  'answers arrive in the order of the refs, and an ack before the error of the next ref',
   'Level 2: an `error` arrives before the `ack` that covers it',
   async (stage, codec) => {
     const { peer, room_id: roomId } = await inCounter(stage, codec)
     for (let round = 0; round < 10; round += 1) for (const by of [1, 0, 0, 1]) peer.act(roomId, 'inc', { by })
     await peer.until('all are answered', () => peer.session.kept.size === 0)
-    // That an error comes before the ack of a lower ref is a fault by itself.
+    // Each client reports an error before the ack of a lower ref as a fault.
     const refused = peer.inbox.flatMap((message) => (message.t === 'error' ? [message.ref! % 4] : []))
     assert.deepEqual(new Set(refused), new Set([2, 3]))
     assert.equal(refused.length, 20)
   },
 )
 
-topic.each('a message without ref is applied and never answered', UNRELIABLE, async (stage, codec) => {
+topic.each('a message without ref is applied and not answered', UNRELIABLE, async (stage, codec) => {
   const { peer, view, room_id: roomId } = await inCounter(stage, codec)
   for (let count = 0; count < 5; count += 1)
     peer.send({ t: 'message', room_id: roomId, type: 'inc', data: { by: 2 } })
@@ -178,7 +178,7 @@ topic.each('a message without ref is applied and never answered', UNRELIABLE, as
   )
 })
 
-topic.once('a ref of null counts as none', 'R1: null is absent', async (stage) => {
+topic.once('a ref of null counts as absent', 'R1: null is absent', async (stage) => {
   const { peer, view, room_id: roomId } = await inCounter(stage, 'json')
   peer.sendRaw(JSON.stringify({ t: 'message', room_id: roomId, type: 'inc', data: { by: 3 }, ref: null }))
   await peer.until('it is applied', () => counted(view) === 3)
@@ -188,7 +188,7 @@ topic.once('a ref of null counts as none', 'R1: null is absent', async (stage) =
 
 const BAD_PAYLOADS: Json[] = [{ by: 0 }, { by: 101 }, { by: 1.5 }, { by: '1' }, { by: null }, null, 7]
 
-topic.each('data that does not fit is invalid_payload', SETTLED, async (stage, codec) => {
+topic.each('invalid data is answered with invalid_payload', FINAL, async (stage, codec) => {
   const { peer, view, room_id: roomId } = await inCounter(stage, codec)
   for (const data of BAD_PAYLOADS) {
     const ref = peer.act(roomId, 'inc', data)
@@ -199,7 +199,7 @@ topic.each('data that does not fit is invalid_payload', SETTLED, async (stage, c
   assert.equal(counted(view), 1)
 })
 
-topic.each('a ref that was refused stays refused', SETTLED, async (stage, codec) => {
+topic.each('a refused ref stays refused', FINAL, async (stage, codec) => {
   const { peer, view, room_id: roomId } = await inCounter(stage, codec)
   const ref = peer.act(roomId, 'inc', { by: 0 })
   await peer.expect('error', { ref, code: 'invalid_payload' })
@@ -212,7 +212,7 @@ topic.each('a ref that was refused stays refused', SETTLED, async (stage, codec)
 })
 
 topic.each(
-  'data that does not fit, without ref, is an error without ref',
+  'invalid data without ref is answered with an error without ref',
   UNRELIABLE,
   async (stage, codec) => {
     const { peer, room_id: roomId } = await inCounter(stage, codec)
@@ -222,23 +222,27 @@ topic.each(
   },
 )
 
-topic.each('an unknown type', 'Error codes: `unknown_type`', async (stage, codec) => {
-  const { peer, room_id: roomId } = await inCounter(stage, codec)
-  for (const type of ['dec', 'toString', '__proto__']) {
-    const ref = peer.act(roomId, type, {})
-    await peer.expect('error', { ref, code: 'unknown_type' })
-  }
-  await peer.acted(roomId, 'inc', {})
-})
+topic.each(
+  'an unknown type is answered with unknown_type',
+  'Error codes: `unknown_type`',
+  async (stage, codec) => {
+    const { peer, room_id: roomId } = await inCounter(stage, codec)
+    for (const type of ['dec', 'toString', '__proto__']) {
+      const ref = peer.act(roomId, type, {})
+      await peer.expect('error', { ref, code: 'unknown_type' })
+    }
+    await peer.acted(roomId, 'inc', {})
+  },
+)
 
-topic.each('a message to a room without a seat', 'Error codes: `not_in_room`', async (stage, codec) => {
+topic.each('a message without a seat is not_in_room', 'Error codes: `not_in_room`', async (stage, codec) => {
   const { peer } = await inCounter(stage, codec)
   const ref = peer.act(`counter:${stage.key()}`, 'inc', {})
   await peer.expect('error', { ref, code: 'not_in_room' })
 })
 
 topic.each(
-  'what the room logic refuses says why',
+  'a refusal of the room logic contains its reason',
   'Error codes: `room_logic_refused`',
   async (stage, codec) => {
     const peer = await stage.connect(codec)
@@ -253,13 +257,13 @@ topic.each(
 )
 
 topic.each(
-  'more than the room type allows is rate_limited, and settled',
+  'messages above the rate of the room type are rate_limited',
   'Limits: of message types',
   async (stage, codec) => {
     const peer = await stage.connect(codec)
     const { roomId } = await peer.join('tictactoe', stage.key())
     const refs = Array.from({ length: 30 }, () => peer.act(roomId, 'restart', {}))
-    await peer.until('every restart is settled', () => peer.session.kept.size === 0)
+    await peer.until('every restart is answered', () => peer.session.kept.size === 0)
     const limited = peer.inbox.filter((message) => message.t === 'error')
     assert.ok(
       limited.length >= 15,
@@ -271,7 +275,7 @@ topic.each(
     )
     for (const error of limited) assert.equal(error.code, 'rate_limited')
     await peer.acted(roomId, 'move', { cell: 1 }).then(
-      () => assert.fail('a move alone is refused'),
+      () => assert.fail('a move of a single player must be refused'),
       (problem: Error) => assert.match(problem.message, /room_logic_refused/),
     )
   },
@@ -299,14 +303,14 @@ topic.once(
     const { peer, view, room_id: roomId } = await inCounter(stage, 'msgpack')
     const sent = 3 * peer.session.welcome!.limits.message_burst
     for (let count = 0; count < sent; count += 1) peer.act(roomId, 'inc', { by: 1 })
-    await peer.until('every message is settled', () => peer.session.kept.size === 0, 20_000)
+    await peer.until('every message is answered', () => peer.session.kept.size === 0, 20_000)
     const errors = peer.inbox.filter((message) => message.t === 'error')
     assert.deepEqual(errors, [])
     await peer.until('all are applied', () => counted(view) === sent)
   },
 )
 
-topic.once('one that goes on regardless is closed with 4006', 'Limits: 4006', async (stage) => {
+topic.once('a client that ignores the rate limit is closed with 4006', 'Limits: 4006', async (stage) => {
   const { peer } = await inCounter(stage, 'msgpack')
   const { message_burst: messageBurst } = peer.session.welcome!.limits
   const deadline = performance.now() + 15_000

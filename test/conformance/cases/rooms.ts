@@ -13,7 +13,7 @@ const KEY = 'Messages from the client: `options.key`'
 const NOT_FOUND = 'Error codes: `room_not_found`'
 const FORBIDDEN = 'Error codes: `forbidden`'
 
-/** Sends a join and waits for the error that answers it. */
+/** Sends a join, and waits for its error. */
 async function refusedJoin(
   peer: Peer,
   roomType: string,
@@ -45,7 +45,7 @@ topic.each('joined, then the snapshot', JOINED, async (stage, codec) => {
   assert.equal(canonical(view.state!), '{"count":0}')
 })
 
-topic.each('a join with create: false makes no room', NOT_FOUND, async (stage, codec) => {
+topic.each('a join with create: false creates no room', NOT_FOUND, async (stage, codec) => {
   const peer = await stage.connect(codec)
   const key = stage.key()
   for (const _ of ['once', 'again'])
@@ -53,7 +53,7 @@ topic.each('a join with create: false makes no room', NOT_FOUND, async (stage, c
   await peer.join('counter', key)
 })
 
-topic.each('a wrong code leads to no room', 'R47', async (stage, codec) => {
+topic.each('a wrong code is room_not_found', 'R47', async (stage, codec) => {
   const peer = await stage.connect(codec)
   const id = peer.session.nextRequest()
   peer.send({ t: 'find', request_id: id, code: '000000' })
@@ -74,7 +74,7 @@ topic.once('options of null count as absent', 'R1: null is absent', async (stage
   await peer.expect('joined', { request_id: id, room_id: 'counter:default' })
 })
 
-topic.each('a second member sees the first, and the first sees it come', JOINED, async (stage, codec) => {
+topic.each('a new member sees the first member, which sees it join', JOINED, async (stage, codec) => {
   const key = stage.key()
   const anna = await stage.connect(codec, { sub: 'anna' })
   const ben = await stage.connect(codec === 'json' ? 'msgpack' : 'json')
@@ -93,7 +93,7 @@ topic.each('a second member sees the first, and the first sees it come', JOINED,
   assert.deepEqual([...first.members].sort(), [...second.members].sort())
 })
 
-topic.each('everyone is told of one who leaves, itself too', LEFT, async (stage, codec) => {
+topic.each('all members receive a leave, also the leaving member', LEFT, async (stage, codec) => {
   const key = stage.key()
   const anna = await stage.connect(codec, { sub: 'anna' })
   const ben = await stage.connect('json')
@@ -112,12 +112,12 @@ topic.each('everyone is told of one who leaves, itself too', LEFT, async (stage,
     'the fighter is off the floor',
     () => canonical(second.state!).includes(first.memberId) === false,
   )
-  // What the room does from now on is none of the one who left: any frame of it would be a fault.
+  // The left member must not receive any later frame of the room: its view reports such a frame as a fault.
   await ben.acted(`arena:${key}`, 'move', { x: 1, y: 2 })
   await anna.roundTrip()
 })
 
-topic.each('one may come back, as a new member', LEFT, async (stage, codec) => {
+topic.each('a client that joins again is a new member', LEFT, async (stage, codec) => {
   const key = stage.key()
   const peer = await stage.connect(codec)
   const first = await peer.join('counter', key)
@@ -128,7 +128,7 @@ topic.each('one may come back, as a new member', LEFT, async (stage, codec) => {
   assert.equal(canonical(second.state!), '{"count":3}')
 })
 
-topic.each('joining twice is already_joined', 'Error codes: `already_joined`', async (stage, codec) => {
+topic.each('a second join is already_joined', 'Error codes: `already_joined`', async (stage, codec) => {
   const key = stage.key()
   const peer = await stage.connect(codec)
   await peer.join('counter', key)
@@ -138,7 +138,7 @@ topic.each('joining twice is already_joined', 'Error codes: `already_joined`', a
 })
 
 topic.each(
-  'the same player may sit twice, by two sessions',
+  'two sessions of one player have two seats',
   '"A **member** is one session in one room."',
   async (stage, codec) => {
     const key = stage.key()
@@ -151,7 +151,7 @@ topic.each(
   },
 )
 
-topic.each('leaving where one is not is not_in_room', 'Error codes: `not_in_room`', async (stage, codec) => {
+topic.each('a leave without a seat is not_in_room', 'Error codes: `not_in_room`', async (stage, codec) => {
   const peer = await stage.connect(codec)
   const key = stage.key()
   const ask = async () => {
@@ -165,11 +165,15 @@ topic.each('leaving where one is not is not_in_room', 'Error codes: `not_in_room
   await ask()
 })
 
-topic.each('an unknown room type', 'Error codes: `unknown_room_type`', async (stage, codec) => {
-  const peer = await stage.connect(codec)
-  const error = await refusedJoin(peer, 'no-such-room', {})
-  assert.equal(error.code, 'unknown_room_type')
-})
+topic.each(
+  'a join of an unknown type is unknown_room_type',
+  'Error codes: `unknown_room_type`',
+  async (stage, codec) => {
+    const peer = await stage.connect(codec)
+    const error = await refusedJoin(peer, 'no-such-room', {})
+    assert.equal(error.code, 'unknown_room_type')
+  },
+)
 
 const GOOD_KEYS: [string, string][] = [
   ['of 1 character', 'a'],
@@ -198,13 +202,13 @@ for (const [what, key] of BAD_KEYS) {
   topic.each(`a key ${what} is refused`, KEY, async (stage, codec) => {
     const peer = await stage.connect(codec)
     const error = await refusedJoin(peer, 'counter', { key })
-    // The document does not say which of the two a key is: the protocol's field, or one of the join options.
+    // The page does not say whether the key is a field of the message or one of the options.
     assert.ok(['invalid_message', 'invalid_options'].includes(error.code), error.code)
     await peer.roundTrip()
   })
 }
 
-topic.each('a token for some rooms allows no others', FORBIDDEN, async (stage, codec) => {
+topic.each('a token for some rooms forbids all other rooms', FORBIDDEN, async (stage, codec) => {
   const key = stage.key()
   const peer = await stage.connect(codec, { rooms: ['arena', `counter:${key}`] })
   await peer.join('arena', stage.key())
@@ -215,7 +219,7 @@ topic.each('a token for some rooms allows no others', FORBIDDEN, async (stage, c
   assert.equal(type.code, 'forbidden')
 })
 
-topic.each('a token for no room at all allows none', FORBIDDEN, async (stage, codec) => {
+topic.each('a token with an empty list of rooms forbids all rooms', FORBIDDEN, async (stage, codec) => {
   const peer = await stage.connect(codec, { rooms: [] })
   const error = await refusedJoin(peer, 'counter', { key: stage.key() })
   assert.equal(error.code, 'forbidden')
@@ -232,7 +236,7 @@ topic.once('one room more than max_rooms is too_many_rooms', 'Limits: `max_rooms
   await peer.join('counter', stage.key())
 })
 
-topic.once('a full room is room_full until someone leaves', 'Error codes: `room_full`', async (stage) => {
+topic.once('a full room is room_full until a member leaves', 'Error codes: `room_full`', async (stage) => {
   const key = stage.key()
   const token = await stage.token()
   const seated = await Promise.all(
@@ -251,7 +255,7 @@ topic.once('a full room is room_full until someone leaves', 'Error codes: `room_
 })
 
 topic.once(
-  'rooms of the same name in two projects are two rooms',
+  'two projects have two rooms with the same name',
   '`room_id` is unique within a project',
   async (stage) => {
     const key = stage.key()

@@ -12,7 +12,7 @@ const TAKEN = 'Level 2: a resume closes the previous connection with 4005'
 const GOODBYE = 'R7'
 const STAYS = 'R7: a close does not end a session'
 
-topic.each('the token rotates, and the session is the same', TOKEN, async (stage, codec) => {
+topic.each('each resume brings a new resume token for the same session', TOKEN, async (stage, codec) => {
   const { peer, room_id: roomId } = await pair(stage, codec)
   const tokens = [peer.session.resumeToken]
   const { sessionId } = peer.session
@@ -27,7 +27,7 @@ topic.each('the token rotates, and the session is the same', TOKEN, async (stage
   assert.equal(new Set(tokens).size, 5)
 })
 
-/** Tries to resume with `resume_token`, on a connection of its own. */
+/** Tries to resume with `resumeToken` on a new connection. */
 async function tryToken(stage: Stage, peer: Peer, resumeToken: string, code: number): Promise<void> {
   const { projectId, sessionId, codec } = peer.session
   const thief = await stage.open(codec)
@@ -41,30 +41,38 @@ async function tryToken(stage: Stage, peer: Peer, resumeToken: string, code: num
   assert.deepEqual(thief.inbox, [])
 }
 
-topic.each('a used token is refused with 4005, and hurts no one', USED, async (stage, codec) => {
-  const { peer, room_id: roomId } = await pair(stage, codec)
-  const used = peer.session.resumeToken
-  peer.cut()
-  const back = await stage.resume(peer)
-  await tryToken(stage, back, used, CLOSE.taken_over)
-  await back.acted(roomId, 'inc', {})
-})
+topic.each(
+  'a used resume token is closed with 4005, and the session continues',
+  USED,
+  async (stage, codec) => {
+    const { peer, room_id: roomId } = await pair(stage, codec)
+    const used = peer.session.resumeToken
+    peer.cut()
+    const back = await stage.resume(peer)
+    await tryToken(stage, back, used, CLOSE.taken_over)
+    await back.acted(roomId, 'inc', {})
+  },
+)
 
-topic.each('a wrong token is refused with 4300, and hurts no one', WRONG, async (stage, codec) => {
-  const { peer, room_id: roomId } = await pair(stage, codec)
-  await tryToken(stage, peer, 'not-the-token', CLOSE.resume_failed)
-  await peer.acted(roomId, 'inc', {})
-  const first = peer.session.resumeToken
-  let now = peer
-  for (let round = 0; round < 2; round += 1) {
-    now.cut()
-    now = await stage.resume(now)
-  }
-  await tryToken(stage, now, first, CLOSE.resume_failed)
-  await now.acted(roomId, 'inc', {})
-})
+topic.each(
+  'a wrong resume token is closed with 4300, and the session continues',
+  WRONG,
+  async (stage, codec) => {
+    const { peer, room_id: roomId } = await pair(stage, codec)
+    await tryToken(stage, peer, 'not-the-token', CLOSE.resume_failed)
+    await peer.acted(roomId, 'inc', {})
+    const first = peer.session.resumeToken
+    let now = peer
+    for (let round = 0; round < 2; round += 1) {
+      now.cut()
+      now = await stage.resume(now)
+    }
+    await tryToken(stage, now, first, CLOSE.resume_failed)
+    await now.acted(roomId, 'inc', {})
+  },
+)
 
-topic.each('no such session is refused with 4300', WRONG, async (stage, codec) => {
+topic.each('a resume of an unknown session is closed with 4300', WRONG, async (stage, codec) => {
   const stranger = await stage.open(codec)
   const { project_id: projectId } = stage.target
   stranger.send({
@@ -75,7 +83,7 @@ topic.each('no such session is refused with 4300', WRONG, async (stage, codec) =
   await stranger.closes(CLOSE.resume_failed)
 })
 
-topic.once("another project's session is refused with 4300", WRONG, async (stage) => {
+topic.once("a resume of another project's session is closed with 4300", WRONG, async (stage) => {
   const { peer, room_id: roomId } = await pair(stage, 'json')
   const projectId = await stage.control.createProject()
   const thief = await stage.openFor(projectId, 'json')
@@ -89,7 +97,7 @@ topic.once("another project's session is refused with 4300", WRONG, async (stage
   await peer.acted(roomId, 'inc', {})
 })
 
-topic.each('of two racing resumes exactly one wins', TOKEN, async (stage, codec) => {
+topic.each('exactly one of two concurrent resumes succeeds', TOKEN, async (stage, codec) => {
   const { peer, view, room_id: roomId } = await pair(stage, codec)
   peer.cut()
   peer.detached = true
@@ -99,7 +107,7 @@ topic.each('of two racing resumes exactly one wins', TOKEN, async (stage, codec)
   const welcomed = () => racers.filter((racer) => racer.inbox.some(({ t }) => t === 'welcome'))
   await racers[0]!.until('one is welcomed', () => welcomed().length > 0, undefined, 'even closed')
   const [winner] = welcomed()
-  // As R3: until its first frame after welcome, the server cannot know that it has the next token, and lets the other one wait.
+  // R3: the client's first frame after `welcome` shows that it has the next token. Until then, the other resume waits.
   winner!.send({ t: 'ping', at: 0 })
   const loser = racers.find((racer) => racer !== winner)!
   await loser.closes(CLOSE.taken_over)
@@ -108,42 +116,42 @@ topic.each('of two racing resumes exactly one wins', TOKEN, async (stage, codec)
   assert.equal(counted(view), 1)
 })
 
-topic.each('a connection that still lives is taken over, and was never away', TAKEN, async (stage, codec) => {
-  const { peer, view, other, witness, room_id: roomId } = await pair(stage, codec)
-  const back = await stage.resume(peer)
-  await peer.closes(CLOSE.taken_over)
-  await other.acted(roomId, 'inc', {})
-  await back.acted(roomId, 'inc', {})
-  await other.until('both see it', () => counted(witness) === 2)
-  assert.equal(counted(view), 2)
-  assert.ok(
-    !other.inbox.some((message) => message.t === 'member' && message.status === 'disconnected'),
-    'someone was away',
-  )
-})
-
-const PRESENCE = 'Level 2: what other members receive'
-
 topic.each(
-  'members are told who has lost the connection, and who is back',
-  PRESENCE,
+  'a resume takes over a live connection, and other members see no disconnect',
+  TAKEN,
   async (stage, codec) => {
     const { peer, view, other, witness, room_id: roomId } = await pair(stage, codec)
-    const about = { room_id: roomId, member_id: view.memberId }
-    peer.cut()
-    await other.expect('member', { ...about, status: 'disconnected' })
-    const third = await stage.connect(codec)
-    const newcomer = await third.join('counter', roomId.slice('counter:'.length))
-    assert.deepEqual([...newcomer.away], [view.memberId])
     const back = await stage.resume(peer)
-    await other.expect('member', { ...about, status: 'connected' })
-    await third.expect('member', { ...about, status: 'connected' })
-    await back.expect('member', { ...about, status: 'connected' })
-    assert.deepEqual([witness.away.size, newcomer.away.size, view.away.size], [0, 0, 0])
+    await peer.closes(CLOSE.taken_over)
+    await other.acted(roomId, 'inc', {})
+    await back.acted(roomId, 'inc', {})
+    await other.until('both see it', () => counted(witness) === 2)
+    assert.equal(counted(view), 2)
+    assert.ok(
+      !other.inbox.some((message) => message.t === 'member' && message.status === 'disconnected'),
+      'the other client saw a disconnect',
+    )
   },
 )
 
-topic.each('goodbye ends the session and its seats at once', GOODBYE, async (stage, codec) => {
+const PRESENCE = 'Level 2: what other members receive'
+
+topic.each('members receive the loss of a connection, and the resume', PRESENCE, async (stage, codec) => {
+  const { peer, view, other, witness, room_id: roomId } = await pair(stage, codec)
+  const about = { room_id: roomId, member_id: view.memberId }
+  peer.cut()
+  await other.expect('member', { ...about, status: 'disconnected' })
+  const third = await stage.connect(codec)
+  const newcomer = await third.join('counter', roomId.slice('counter:'.length))
+  assert.deepEqual([...newcomer.away], [view.memberId])
+  const back = await stage.resume(peer)
+  await other.expect('member', { ...about, status: 'connected' })
+  await third.expect('member', { ...about, status: 'connected' })
+  await back.expect('member', { ...about, status: 'connected' })
+  assert.deepEqual([witness.away.size, newcomer.away.size, view.away.size], [0, 0, 0])
+})
+
+topic.each('goodbye ends the session and its seats', GOODBYE, async (stage, codec) => {
   const { peer, view, other, witness, room_id: roomId } = await pair(stage, codec)
   await peer.goodbye()
   assert.equal(peer.ending?.code, CLOSE.goodbye)
@@ -156,14 +164,14 @@ topic.each('goodbye ends the session and its seats at once', GOODBYE, async (sta
 
 for (const [what, end] of [
   ['without a code', (peer: Peer) => peer.socket.close()],
-  ['with 1000, as most libraries do', (peer: Peer) => peer.socket.close(1000)],
-  ['with 1001, as a browser does that navigates away', (peer: Peer) => peer.socket.close(1001)],
-  ['with a code of its own', (peer: Peer) => peer.socket.close(3210, 'lunch')],
+  ['with 1000, like most libraries', (peer: Peer) => peer.socket.close(1000)],
+  ['with 1001, like a browser at navigation', (peer: Peer) => peer.socket.close(1001)],
+  ['with 3210', (peer: Peer) => peer.socket.close(3210, 'lunch')],
 ] as const) {
-  topic.each(`a client that closes ${what} may come back`, 'R4: all other codes', async (stage, codec) => {
+  topic.each(`a client that closes ${what} can resume`, 'R4: all other codes', async (stage, codec) => {
     const { peer, view, other, witness, room_id: roomId } = await pair(stage, codec)
     end(peer)
-    await peer.until('the connection is down', () => peer.ending !== undefined, 5000, 'even closed')
+    await peer.until('the connection has ended', () => peer.ending !== undefined, 5000, 'even closed')
     await other.acted(roomId, 'inc', {})
     assert.equal(witness.members.size, 2)
     const back = await stage.resume(peer)
@@ -188,7 +196,7 @@ for (const [what, code, sin] of [
   ],
 ] as const) {
   topic.each(
-    `a session closed with ${what} stays`,
+    `a session can resume after ${what}`,
     `R7: ${what} does not end a session`,
     async (stage, codec) => {
       const { peer, view, room_id: roomId } = await pair(stage, codec)
@@ -201,27 +209,31 @@ for (const [what, code, sin] of [
   )
 }
 
-topic.outlasting('a session no one comes back to ends, and its seats with it', STAYS, async (stage) => {
-  const { peer, view, other, witness, room_id: roomId } = await pair(stage, 'json')
-  const ttlMs = peer.session.welcome!.resume_ttl_seconds * 1000
-  const cutAt = performance.now()
-  peer.cut()
-  await other.expect(
-    'member',
-    { room_id: roomId, member_id: view.memberId, status: 'left', reason: 'session_ended' },
-    { within: ttlMs + 10_000 },
-  )
-  const stayed = performance.now() - cutAt
-  assert.ok(stayed > ttlMs * 0.95, `its seat stayed for ${Math.round(stayed)} ms of ${ttlMs}`)
-  assert.equal(witness.members.size, 1)
-  const back = await stage.askToResume(peer)
-  await back.closes(CLOSE.resume_failed)
-})
+topic.outlasting(
+  'a session without a resume ends after resume_ttl_seconds, with its seats',
+  STAYS,
+  async (stage) => {
+    const { peer, view, other, witness, room_id: roomId } = await pair(stage, 'json')
+    const ttlMs = peer.session.welcome!.resume_ttl_seconds * 1000
+    const cutAt = performance.now()
+    peer.cut()
+    await other.expect(
+      'member',
+      { room_id: roomId, member_id: view.memberId, status: 'left', reason: 'session_ended' },
+      { within: ttlMs + 10_000 },
+    )
+    const stayed = performance.now() - cutAt
+    assert.ok(stayed > ttlMs * 0.95, `its seat stayed for ${Math.round(stayed)} ms of ${ttlMs}`)
+    assert.equal(witness.members.size, 1)
+    const back = await stage.askToResume(peer)
+    await back.closes(CLOSE.resume_failed)
+  },
+)
 
 const PONG = 'Messages from the client: `ping`'
 const PINGS = 'R3, of the server'
 
-topic.each('pong has the same number and the time of the server', PONG, async (stage, codec) => {
+topic.each('pong has the number of its ping and the time of the server', PONG, async (stage, codec) => {
   const peer = await stage.connect(codec)
   for (const at of [0, 1, -1, 1234.5, 0.1, -1e-9, 2 ** 31, 2 ** 32, 2 ** 53 - 1, 1e300, 5e-324]) {
     const from = peer.inbox.length
@@ -237,7 +249,7 @@ topic.each('pong has the same number and the time of the server', PONG, async (s
   )
 })
 
-topic.once('a websocket ping is answered too', 'RFC 6455 §5.5.2', async (stage) => {
+topic.once('a websocket ping is answered', 'RFC 6455 §5.5.2', async (stage) => {
   const peer = await stage.connect('json')
   let pongs = 0
   peer.socket.on('pong', () => {
@@ -248,22 +260,31 @@ topic.once('a websocket ping is answered too', 'RFC 6455 §5.5.2', async (stage)
   assert.equal(pongs, 1)
 })
 
-topic.waiting('a client that answers pings stays', PINGS, async (stage) => {
+topic.waiting('a client that answers pings stays connected', PINGS, async (stage) => {
   const peer = await stage.connect('msgpack')
   const periodMs = peer.session.welcome!.heartbeat_seconds * 1000
   await peer.until('two pings have come', () => peer.pings >= 2, periodMs * 3 + 3000)
   await peer.roundTrip()
 })
 
-topic.waiting('a client that answers nothing is dropped', PINGS, async (stage) => {
-  const peer = await stage.connect('json', {}, { answer_pings: false })
-  await peer.join('counter', stage.key())
-  const silentAt = performance.now()
-  const periodMs = peer.session.welcome!.heartbeat_seconds * 1000
-  await peer.until('it is dropped', () => peer.ending !== undefined, periodMs * 3 + 3000, 'even closed')
-  const took = performance.now() - silentAt
-  assert.ok(peer.pings >= 1, 'it was asked first')
-  assert.ok(took > periodMs * 1.9, `dropped after ${Math.round(took)} ms of ${periodMs * 2}`)
-  const back = await stage.resume(peer)
-  await back.roundTrip()
-})
+topic.waiting(
+  'a client that answers no ping is disconnected after two heartbeats, and can resume',
+  PINGS,
+  async (stage) => {
+    const peer = await stage.connect('json', {}, { answer_pings: false })
+    await peer.join('counter', stage.key())
+    const silentAt = performance.now()
+    const periodMs = peer.session.welcome!.heartbeat_seconds * 1000
+    await peer.until(
+      'the connection has ended',
+      () => peer.ending !== undefined,
+      periodMs * 3 + 3000,
+      'even closed',
+    )
+    const took = performance.now() - silentAt
+    assert.ok(peer.pings >= 1, 'the client received no ping')
+    assert.ok(took > periodMs * 1.9, `disconnected after ${Math.round(took)} ms of ${periodMs * 2}`)
+    const back = await stage.resume(peer)
+    await back.roundTrip()
+  },
+)

@@ -12,7 +12,7 @@ const SEQ = 'R13, R14'
 const RESYNC = 'R17'
 const SHARED = 'Order: of flushes, and within one'
 
-/** A player for each of `codecs`, all in one room of `room_type`; everyone has seen everyone come. */
+/** Joins a player with each codec to one room. Waits until all players have received all joins. */
 async function seat(stage: Stage, roomType: string, codecs: readonly Codec[]): Promise<[Peer, RoomView][]> {
   const key = stage.key()
   const seated: [Peer, RoomView][] = []
@@ -22,12 +22,12 @@ async function seat(stage: Stage, roomType: string, codecs: readonly Codec[]): P
   }
   const last = seated.at(-1)![1].seq
   for (const [peer, view] of seated) {
-    await peer.until('the last to come has been seen', () => view.seq >= last)
+    await peer.until('the last join has arrived', () => view.seq >= last)
   }
   return seated
 }
 
-/** Sends `count` random messages, in turns, at a pace every limit allows; each is settled at the end. */
+/** Sends `count` messages from the players in turn, below every rate limit. Waits until all have an outcome. */
 async function play(
   seated: readonly [Peer, RoomView][],
   count: number,
@@ -40,14 +40,14 @@ async function play(
     peer.act(view.roomId, type, data)
   }
   for (const [peer] of seated) {
-    await peer.until('every message is settled', () => peer.session.kept.size === 0, 20_000)
+    await peer.until('every message is answered', () => peer.session.kept.size === 0, 20_000)
   }
 }
 
-/** Waits until all stand at one seq, and demands that they saw the same of every flush they saw in common. */
+/** Waits until all players have one seq. Expects equal states of each flush that all have received, equal events and equal members. */
 async function sameForAll(seated: readonly [Peer, RoomView][]): Promise<void> {
   for (const [peer, view] of seated) {
-    await peer.until('everyone stands at one seq', () => seated.every(([, other]) => other.seq === view.seq))
+    await peer.until('all have one seq', () => seated.every(([, other]) => other.seq === view.seq))
   }
   const [, first] = seated[0]!
   const from = Math.max(...seated.map(([, view]) => Math.min(...view.history.keys())))
@@ -61,17 +61,17 @@ async function sameForAll(seated: readonly [Peer, RoomView][]): Promise<void> {
       of.events.filter(({ seq }) => seq > from).map(({ seq, name, data }) => ({ seq, name, data }))
     assert.deepEqual(events(view), events(first))
     assert.deepEqual([...view.members].sort(), [...first.members].sort())
-    assert.equal(view.resyncs, 0, 'no one needed a resync')
+    assert.equal(view.resyncs, 0, 'a player needed a resync')
   }
 }
 
-topic.once('arena: 400 random moves and hits, the same states for all', SEQ, async (stage) => {
+topic.once('six players have the same states after 400 random moves and hits', SEQ, async (stage) => {
   const random = new SeededRandom(stage.target.seed)
   const seated = await seat(stage, 'arena', ['json', 'msgpack', 'json', 'msgpack', 'msgpack', 'json'])
   const views = seated.map(([, view]) => view)
   const act = (view: RoomView): [type: string, data: Json] => {
     const target = random.pick(views.filter((other) => other !== view)).memberId
-    // A hit in every eighth: ten a second is what the room allows.
+    // One in eight is a hit: the room allows ten hits a second.
     if (random.integer(1, 8) === 1) return ['hit', { target }]
     const coordinate = () => (random.integer(0, 1) ? random.integer(0, 1000) : random.float() * 1000)
     return ['move', { x: coordinate(), y: coordinate() }]
@@ -82,7 +82,7 @@ topic.once('arena: 400 random moves and hits, the same states for all', SEQ, asy
   await sameForAll(seated)
 })
 
-topic.once('members come and go while others play', SHARED, async (stage) => {
+topic.once('players have the same states while a member joins and leaves', SHARED, async (stage) => {
   const random = new SeededRandom(stage.target.seed)
   const seated = await seat(stage, 'arena', ['json', 'msgpack'])
   const { roomId } = seated[0]![1]
@@ -150,7 +150,7 @@ for (const reason of ['sequence', 'checksum'] as const) {
     const seated = await seat(stage, 'arena', [codec, 'json'])
     const [[peer, view], [other, others]] = seated as [[Peer, RoomView], [Peer, RoomView]]
     await other.acted(view.roomId, 'move', { x: 3, y: 4.5 })
-    await peer.until('both stand at one seq', () => view.seq === others.seq)
+    await peer.until('both have one seq', () => view.seq === others.seq)
     const before = canonical(view.state!)
     peer.send({ t: 'state.resync', room_id: view.roomId, reason })
     const resync = await peer.expect('state.resync', { room_id: view.roomId })
@@ -159,50 +159,42 @@ for (const reason of ['sequence', 'checksum'] as const) {
     assert.equal(resync.seq, others.seq)
     assert.deepEqual([...view.members].sort(), [...others.members].sort())
     await other.acted(view.roomId, 'move', { x: 5, y: 6 })
-    await peer.until('the stream goes on', () => view.seq === others.seq)
+    await peer.until('the stream continues', () => view.seq === others.seq)
     assert.equal(canonical(view.state!), canonical(others.state!))
   })
 }
 
-topic.each(
-  'a client that says it lost everything, while others play, is brought back',
-  RESYNC,
-  async (stage, codec) => {
-    const seated = await seat(stage, 'arena', [codec, 'json', 'msgpack'])
-    const [peer, view] = seated[0]!
-    const random = new SeededRandom(stage.target.seed)
-    const others = play(seated.slice(1), 120, () => ['move', { x: random.float(), y: random.integer(0, 9) }])
-    for (let ask = 1; ask <= 2; ask += 1) {
-      const reason = ask % 2 ? 'sequence' : 'checksum'
-      peer.send({ t: 'state.resync', room_id: view.roomId, reason })
-      await peer.until(`resync ${ask} is here`, () => view.resyncs === ask)
-      const { patches } = view
-      await peer.until('patches go on', () => view.patches > patches)
-    }
-    await others
-    const [, witness] = seated[1]!
-    await peer.until('all stand at one seq', () => view.seq === witness.seq)
-    assert.equal(canonical(view.state!), canonical(witness.state!))
-  },
-)
+topic.each('a resync while others play brings the current state', RESYNC, async (stage, codec) => {
+  const seated = await seat(stage, 'arena', [codec, 'json', 'msgpack'])
+  const [peer, view] = seated[0]!
+  const random = new SeededRandom(stage.target.seed)
+  const others = play(seated.slice(1), 120, () => ['move', { x: random.float(), y: random.integer(0, 9) }])
+  for (let ask = 1; ask <= 2; ask += 1) {
+    const reason = ask % 2 ? 'sequence' : 'checksum'
+    peer.send({ t: 'state.resync', room_id: view.roomId, reason })
+    await peer.until(`resync ${ask} has arrived`, () => view.resyncs === ask)
+    const { patches } = view
+    await peer.until('patches continue', () => view.patches > patches)
+  }
+  await others
+  const [, witness] = seated[1]!
+  await peer.until('both have one seq', () => view.seq === witness.seq)
+  assert.equal(canonical(view.state!), canonical(witness.state!))
+})
 
-topic.each(
-  'a resync of a room without a seat is not_in_room',
-  'Error codes: `not_in_room`',
-  async (stage, codec) => {
-    const peer = await stage.connect(codec)
-    const roomId = `counter:${stage.key()}`
-    peer.send({ t: 'state.resync', room_id: roomId, reason: 'sequence' })
-    await peer.expect('error', { room_id: roomId, code: 'not_in_room' })
-  },
-)
+topic.each('a resync without a seat is not_in_room', 'Error codes: `not_in_room`', async (stage, codec) => {
+  const peer = await stage.connect(codec)
+  const roomId = `counter:${stage.key()}`
+  peer.send({ t: 'state.resync', room_id: roomId, reason: 'sequence' })
+  await peer.expect('error', { room_id: roomId, code: 'not_in_room' })
+})
 
 const HIDDEN = 'R35: a member gets the base and its layers'
-const OUTDATED = 'R31'
+const FEATURE = 'R31'
 
 type Named = { [key: string]: Json }
 
-/** Two players at a table of cards, one in each subprotocol, that have been dealt their hands. */
+/** Joins two players to a table of cards, one in each subprotocol, and deals their hands. */
 async function dealt(stage: Stage, codec: Codec): Promise<[Peer, RoomView][]> {
   const key = stage.key()
   const seated: [Peer, RoomView][] = []
@@ -219,7 +211,7 @@ async function dealt(stage: Stage, codec: Codec): Promise<[Peer, RoomView][]> {
   return seated
 }
 
-/** What a client has of hands is its own, as large as everyone is told. */
+/** Expects that a client has only its own hand, with the public number of cards. */
 function ownHandOnly({ memberId, layers, merged, state }: RoomView): void {
   assert.deepEqual([...layers.keys()], [`member:${memberId}`])
   const { hands, players } = merged as { hands: { [id: string]: Json[] }; players: { [id: string]: Named } }
@@ -228,22 +220,22 @@ function ownHandOnly({ memberId, layers, merged, state }: RoomView): void {
   assert.deepEqual((state as Named).hands, {})
 }
 
-topic.each('each has its own hand, and no frame has that of another', HIDDEN, async (stage, codec) => {
+topic.each('each player receives only its own hand', HIDDEN, async (stage, codec) => {
   const seated = await dealt(stage, codec)
   for (const [, view] of seated) ownHandOnly(view)
   const { of } = (seated[0]![1].state as { turn: { of: string } }).turn
   const [peer, view] = seated.find(([, { memberId }]) => memberId === of)!
   const ref = peer.act(view.roomId, 'draw', null)
-  await peer.settled(view.roomId, ref)
+  await peer.acknowledged(view.roomId, ref)
   const { card } = peer.session.replyTo(view.roomId, ref) as { card: string }
   ownHandOnly(view)
   const { hands } = view.merged as { hands: { [id: string]: string[] } }
-  assert.ok(hands[of]!.includes(card), `${card} is in the hand`)
+  assert.ok(hands[of]!.includes(card), `${card} is not in the hand`)
   for (const [other, its] of seated) {
-    await other.until('everyone has the flush', () => its.seq >= view.seq)
+    await other.until('the flush has arrived', () => its.seq >= view.seq)
     if (other === peer) continue
     const frames = Buffer.concat(other.frames.map((frame) => Buffer.from(frame as string)))
-    assert.ok(!frames.includes(card), `${card} is in no frame of the other`)
+    assert.ok(!frames.includes(card), `${card} is in a frame of the other player`)
   }
 })
 
@@ -255,11 +247,11 @@ topic.each('a resume and a resync bring the base and its layers', HIDDEN, async 
   ownHandOnly(view)
   const { resyncs } = view
   back.send({ t: 'state.resync', room_id: view.roomId, reason: 'checksum' })
-  await back.until('the resync is here', () => view.resyncs > resyncs)
+  await back.until('the resync has arrived', () => view.resyncs > resyncs)
   ownHandOnly(view)
 })
 
-topic.each('a client that does not name the feature is refused', OUTDATED, async (stage, codec) => {
+topic.each('a client without the feature layers is refused', FEATURE, async (stage, codec) => {
   const peer = await stage.connect(codec)
   const id = peer.session.nextRequest()
   peer.send({ t: 'join', request_id: id, room_type: 'cards', options: { key: stage.key() } })

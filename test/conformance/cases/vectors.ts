@@ -5,7 +5,7 @@ import { decodeJson, decodeMsgpack, RoomContext } from '../codecs.ts'
 import type { Codec, Json, ServerMessage } from '../messages.ts'
 import { canonical, checksum, type RoomMessage, RoomView } from '../room-view.ts'
 
-/** docs/protocol-vectors.json, as its own `about` describes it. */
+/** Content of docs/protocol-vectors.json. Its `about` describes the fields. */
 interface Vectors {
   checksums: { value: Json; checksum: number }[]
   address: { room_id: string; msgpack: string }
@@ -23,46 +23,54 @@ export const vectorCases = topic.cases
 
 const bytes = (hex: string) => new Uint8Array(Buffer.from(hex, 'hex'))
 
-topic.once(`checksums: all ${vectors.checksums.length}`, 'Checksum', async () => {
-  assert.ok(vectors.checksums.length > 0, 'there are none')
+topic.once(`the checksum of ${vectors.checksums.length} values is that of the page`, 'Checksum', async () => {
+  assert.ok(vectors.checksums.length > 0, 'no vectors')
   for (const vector of vectors.checksums) {
     assert.equal(checksum(vector.value), vector.checksum, JSON.stringify(vector.value))
   }
 })
 
-topic.once('messages of the server, in both subprotocols', 'Messages from the server, opcodes', async () => {
-  const theirs = vectors.messages.filter(({ from }) => from === 'server')
-  assert.ok(theirs.length > 0, 'there are none')
-  for (const { json, msgpack } of theirs) {
-    assert.deepEqual(decodeJson(JSON.stringify(json)), json)
-    const context = new RoomContext()
-    if ('room_id' in json) context.enter(json.room_id)
-    assert.deepEqual(decodeMsgpack(bytes(msgpack), context), json, json.t)
-  }
-})
+topic.once(
+  'messages of the server are decoded in both subprotocols',
+  'Messages from the server, opcodes',
+  async () => {
+    const theirs = vectors.messages.filter(({ from }) => from === 'server')
+    assert.ok(theirs.length > 0, 'no vectors')
+    for (const { json, msgpack } of theirs) {
+      assert.deepEqual(decodeJson(JSON.stringify(json)), json)
+      const context = new RoomContext()
+      if ('room_id' in json) context.enter(json.room_id)
+      assert.deepEqual(decodeMsgpack(bytes(msgpack), context), json, json.t)
+    }
+  },
+)
 
-topic.each('the stream, frame by frame', 'R13, R33, R41, R42', async (_stage, codec) => {
-  const view = new RoomView({ t: 'joined', request_id: 1, room_id: 'arena:lobby', member_id: 'mem_b' })
-  view.faults.splice(0)
-  assert.ok(vectors.stream.length > 0, 'there are none')
-  const context = new RoomContext()
-  assert.equal(decodeMsgpack(bytes(vectors.address.msgpack), context), undefined)
-  for (const { about, layer, state, json, msgpack } of vectors.stream) {
-    const message: ServerMessage | undefined =
-      codec === 'json' ? decodeJson(JSON.stringify(json)) : decodeMsgpack(bytes(msgpack), context)
-    assert.equal(message?.t, json.t, about)
-    view.apply(message as RoomMessage)
-    assert.deepEqual(view.faults, [], about)
-    // Those of a layer come without the state of their flush, which they would wait for.
-    if (layer !== undefined) view.takeHeld()
-    const got = layer === undefined ? view.state : view.layers.get(layer)
-    assert.equal(canonical(got ?? null), canonical(state), about)
-  }
-})
+topic.each(
+  'the stream of the vectors is applied frame by frame',
+  'R13, R33, R41, R42',
+  async (_stage, codec) => {
+    const view = new RoomView({ t: 'joined', request_id: 1, room_id: 'arena:lobby', member_id: 'mem_b' })
+    view.faults.splice(0)
+    assert.ok(vectors.stream.length > 0, 'no vectors')
+    const context = new RoomContext()
+    assert.equal(decodeMsgpack(bytes(vectors.address.msgpack), context), undefined)
+    for (const { about, layer, state, json, msgpack } of vectors.stream) {
+      const message: ServerMessage | undefined =
+        codec === 'json' ? decodeJson(JSON.stringify(json)) : decodeMsgpack(bytes(msgpack), context)
+      assert.equal(message?.t, json.t, about)
+      view.apply(message as RoomMessage)
+      assert.deepEqual(view.faults, [], about)
+      // The vectors of a layer have no state of their flush, so the layer must not wait for it.
+      if (layer !== undefined) view.takeHeld()
+      const got = layer === undefined ? view.state : view.layers.get(layer)
+      assert.equal(canonical(got ?? null), canonical(state), about)
+    }
+  },
+)
 
 for (const { codec, text, hex, answer, ref, request_id } of vectors.invalid) {
   topic.once(
-    `invalid: ${text ?? hex} is ${answer} (${codec})`,
+    `the invalid frame ${text ?? hex} is ${answer} (${codec})`,
     'Messages from the client: what is answered, and what is closed',
     async (stage) => {
       const peer = await stage.connect(codec)

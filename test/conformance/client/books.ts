@@ -1,28 +1,27 @@
+import { readFileSync } from 'node:fs'
 import type { Codec } from '../messages.ts'
 import type { Said, SaidAs } from './frames.ts'
 
-/** What the judge remembers of a client. */
-
-/** One connection. */
+/** The judge's record of one connection. */
 export class Line {
   readonly id: number
   readonly codec: Codec
   hello: SaidAs<'hello'> | undefined
   session: Session | undefined
-  /** When `welcome` was delivered. */
+  /** Time at which `welcome` was delivered. */
   welcomed_at: number | undefined
-  /** When the client sent its last ping behind the welcome. */
+  /** Time of the client's last ping after `welcome`. */
   pinged_at: number | undefined
-  /** Whether the client has sent anything behind the welcome, so it has that. */
+  /** True: the client has sent a message after `welcome`, so it has received `welcome`. */
   spoken = false
   /** The first `move` on this connection. */
   move: { readonly at: number; readonly in_ms: number; readonly url: string | undefined } | undefined
   goodbye = false
   silent = false
   ended_at: number | undefined
-  /** Whether the client has closed it. */
+  /** True: the client has closed the connection. */
   closed_itself = false
-  /** The request ids that were sent here. */
+  /** Request ids that were sent on this connection. */
   readonly requests = new Set<number>()
 
   constructor(id: number, codec: Codec) {
@@ -36,31 +35,31 @@ interface Request {
   readonly t: 'join' | 'leave'
   room_id?: string
   answered: boolean
-  /** Answered, and of a join the snapshot is here. */
+  /** Answered, and the snapshot of a join has arrived. */
   complete: boolean
 }
 
-/** One session, over all of its connections. */
+/** The judge's record of one session, over all of its connections. */
 export class Session {
   /** Empty before the first welcome. */
   id = ''
-  /** The connection with its latest hello. */
+  /** Connection with the latest hello of the session. */
   line: Line
   readonly features: readonly string[]
   readonly tokens: { readonly token: string; readonly line: Line }[] = []
   readonly seats = new Map<string, Seat>()
   readonly requests = new Map<number, Request>()
-  /** Unanswered `rooms` and `find`, but no watches: a client may end those while it is not connected. */
+  /** Unanswered `rooms` and `find`, without watches: a client may end a watch while it is not connected. */
   readonly questions = new Map<number, string>()
   heartbeat_ms = 0
-  /** What ended it for the client: goodbye, or a close code. */
+  /** Reason of its end: goodbye, or a close code. */
   over:
     | { readonly code: 'goodbye'; readonly line: number }
     | { readonly code: number; readonly line: number }
     | undefined
-  /** Tokens that the client has sent, and answers that have told a time. */
+  /** Number of tokens that the client has sent, and of the server's messages with `token_seconds`. */
   tokens_sent = 0
-  tokens_told = 0
+  lifetimes_sent = 0
   /** Times of the resumes since the last welcome. */
   attempts: number[] = []
 
@@ -69,7 +68,7 @@ export class Session {
     this.features = features
   }
 
-  /** The answer to a request: an error, or a seat in a room. */
+  /** Takes the answer to a request: an error (no room), or a seat in a room. */
   answer(id: number, roomId: string | undefined): void {
     const request = this.requests.get(id)
     if (!request) return
@@ -78,7 +77,7 @@ export class Session {
     else request.room_id = roomId
   }
 
-  /** The snapshot of a room has come, or its seat is gone. */
+  /** Takes the snapshot of a room, or the end of its seat. */
   complete(roomId: string): void {
     for (const request of this.requests.values())
       if (request.room_id === roomId && (request.answered || request.t === 'leave')) {
@@ -88,9 +87,9 @@ export class Session {
   }
 }
 
-/** A pause after which a client may ask again for a whole state; R17 says 2 s. */
+/** Pause after which a client may request a whole state again. R17 says 2 s. */
 const AGAIN_MS = 1900
-/** So many positions of a room are remembered. */
+/** Maximum number of stored positions of a room. */
 const MOST_POSITIONS = 20_000
 
 type Reason = SaidAs<'state.resync'>['reason']
@@ -100,22 +99,22 @@ interface Position {
   readonly seq: number
 }
 
-/** One seat of a session: where a right client stands, and what the client has sent. */
+/** The judge's record of one seat: the position of a correct client, and the client's messages. */
 export class Seat implements Position {
   readonly room_id: string
   readonly member_id: string
   epoch = -1
   seq = -1
-  /** When the snapshot was delivered. */
+  /** Time at which the snapshot was delivered. */
   whole_at: number | undefined
-  /** Why a right client asks for a whole state. */
+  /** Reason for which a correct client requests a whole state. */
   gap: { readonly reason: Reason; readonly frame: string; asked_at: number | undefined } | undefined
   /** The client has sent `leave`. */
   left = false
   gone_at: number | undefined
-  /** What was sent with each ref. */
+  /** Content of the message of each ref. */
   readonly sent = new Map<number, string>()
-  /** The highest `settled` that the client has sent. */
+  /** Highest `settled` of the client. */
   settled = 0
   private last: { readonly line: Line; readonly ref: number } | undefined
   private acked = 0
@@ -130,7 +129,7 @@ export class Seat implements Position {
     this.member_id = memberId
   }
 
-  /** Takes a snapshot or a resync. A request for it may still be under way, for `patienceMs`. */
+  /** Takes a snapshot or a resync. For `patienceMs`, a request for it may still be in flight. */
   takeWhole({ epoch, seq }: Position, now: number, patienceMs: number): void {
     if (epoch < this.epoch) return
     if (this.gap && (this.gap.asked_at ?? Number.NEGATIVE_INFINITY) < now - AGAIN_MS)
@@ -140,7 +139,7 @@ export class Seat implements Position {
     this.stand({ epoch, seq }, now)
   }
 
-  /** Takes a patch, event or member as a right client does. Returns the reason to ask for a whole state, if this frame is one. */
+  /** Takes a patch, event or member like a correct client. Returns the reason to request a whole state, if this frame gives one. */
   take(
     t: 'state.patch' | 'event' | 'member',
     at: Position,
@@ -155,7 +154,7 @@ export class Seat implements Position {
     return undefined
   }
 
-  /** The client asks for a whole state. Returns what is wrong with that. */
+  /** Takes a request for a whole state. Returns its mistake. */
   ask(reason: Reason, now: number): 'twice' | 'no cause' | 'wrong reason' | undefined {
     const { gap } = this
     if (!gap) {
@@ -169,7 +168,7 @@ export class Seat implements Position {
     return reason === gap.reason ? undefined : 'wrong reason'
   }
 
-  /** A hello has named this position: the missed frames follow it. Returns false if a right client has never stood there. */
+  /** Takes the position of a hello. The missed frames follow it. Returns false if a correct client never had this position. */
   restart(at: Position, now: number): boolean {
     if (!this.positions.has(`${at.epoch}/${at.seq}`)) return false
     this.gap = undefined
@@ -178,50 +177,50 @@ export class Seat implements Position {
     return true
   }
 
-  /** The position that was delivered last before `moment`: a client has at least this. */
+  /** Returns the last position that was delivered before `moment`. A client has at least this position. */
   deliveredBefore(moment: number): (Position & { readonly at: number }) | undefined {
     return this.trail.findLast(({ at }) => at <= moment)
   }
 
-  /** Takes an outcome: of all refs up to `ref`, or of this one. */
+  /** Takes outcomes: `ack` for all refs up to `ref`, `answer` for this ref. */
   outcome(kind: 'ack' | 'answer', ref: number, now: number): void {
     if (kind === 'ack') this.acked = Math.max(this.acked, ref)
     else this.refused.add(ref)
     this.outcomes.push({ at: now, known: this.known })
   }
 
-  /** The connection has ended: what was delivered behind `moment` may be lost. */
+  /** Takes the end of the connection. Frames that were delivered after `moment` may be lost. */
   cutOff(moment: number): void {
     this.gap = undefined
     this.trail = this.trail.filter(({ at }) => at <= moment)
     this.outcomes = this.outcomes.filter(({ at }) => at <= moment)
   }
 
-  /** The client can know the outcomes of all refs up to this one. */
+  /** Highest ref up to which the client can know all outcomes. */
   get known(): number {
     let known = this.acked
     while (this.refused.has(known + 1)) known += 1
     return Math.min(known, this.sent.size)
   }
 
-  /** The client knew these outcomes at `moment` at least. */
+  /** Returns the highest ref up to which the client knew all outcomes at `moment`. */
   knownBefore(moment: number): number {
     return this.outcomes.findLast(({ at }) => at <= moment)?.known ?? 0
   }
 
-  /** The last ref that was sent on this connection; 0: none. */
+  /** Returns the last ref on this connection. 0: none. */
   lastOn(line: Line): number {
     return this.last?.line === line ? this.last.ref : 0
   }
 
-  /** The ref that is due on this connection instead of `ref`; undefined: `ref` may come. */
+  /** Returns the ref that is due on this connection instead of `ref`. Undefined: `ref` is correct. */
   dueInsteadOf(ref: number, line: Line): number | undefined {
     let due = Math.max(this.lastOn(line), Math.min(this.known, ref - 1)) + 1
     while (due < ref && this.refused.has(due)) due += 1
     return due < ref ? due : undefined
   }
 
-  /** Takes note of a message with a ref. */
+  /** Takes a message with a ref. */
   send(ref: number, text: string, line: Line): void {
     this.last = { line, ref }
     if (!this.sent.has(ref)) this.sent.set(ref, text)
@@ -236,8 +235,79 @@ export class Seat implements Position {
   }
 }
 
-/** A message as the report shows it. */
+/** Returns the text of a message for the report, with shortened tokens. */
 export const textOf = (said: Said | object): string =>
   JSON.stringify(said, (name, value) =>
     /^(token|resume_token)$/.test(name) && typeof value === 'string' ? `${value.slice(0, 12)}…` : value,
   )
+
+/** An action that a client must take before a deadline. */
+interface Debt {
+  readonly due: number
+  /** True until the client has acted. */
+  readonly open: () => boolean
+  readonly mistake: () => void
+  /** True: the end of a run waits for the action. */
+  readonly counts: boolean
+}
+
+/** Actions that clients must take before a deadline. Each missed deadline is a mistake. */
+export class Debts {
+  private readonly now: () => number
+  private debts: Debt[] = []
+
+  constructor(now: () => number) {
+    this.now = now
+  }
+
+  /** Adds an action that is due in `withinMs`. */
+  owe(withinMs: number, open: () => boolean, mistake: () => void, counts = true): void {
+    this.debts.push({ due: this.now() + withinMs, open, mistake, counts })
+  }
+
+  /** Reports the missed deadlines. */
+  look(): void {
+    const now = this.now()
+    const due = this.debts.filter((debt) => debt.due <= now)
+    this.debts = this.debts.filter((debt) => debt.due > now && debt.open())
+    for (const debt of due) if (debt.open()) debt.mistake()
+  }
+
+  /** True while an action with `counts` is due. */
+  get waits(): boolean {
+    return this.debts.some(({ counts, open }) => counts && open())
+  }
+}
+
+/** A numbered rule of docs/protocol.md. */
+export interface Rule {
+  /** Level on the page. */
+  readonly level: number
+  /** Text on the page, with number and title. */
+  readonly text: string
+}
+
+/** Returns the numbered rules of a page, by their titles. */
+function rulesOf(page: string): ReadonlyMap<string, Rule> {
+  const rules = new Map<string, Rule>()
+  for (const part of page.split(/^## Level (?=\d)/m).slice(1)) {
+    const level = Number.parseInt(part, 10)
+    const found = part.matchAll(/^- \*\*(R\d+)\. ([^*]+)\*\*([^\n]*(?:\n {2}\S[^\n]*)*)/gm)
+    for (const [, number, title = '', words] of found)
+      rules.set(title.replace(/\.$/, ''), {
+        level,
+        text: `${number}. ${title}${words}`.replaceAll(/\s+/g, ' '),
+      })
+  }
+  return rules
+}
+
+const RULES = rulesOf(readFileSync(new URL('../../../docs/protocol.md', import.meta.url), 'utf8'))
+
+/** Returns the rule with this title. Throws if the page has none. */
+export function ruleOf(title: string): Rule {
+  const rule = RULES.get(title)
+  if (!rule)
+    throw new Error(`docs/protocol.md has no rule "${title}"; it has ${[...RULES.keys()].join(', ')}`)
+  return rule
+}

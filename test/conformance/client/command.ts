@@ -4,13 +4,13 @@ import { FAULTS, type Fault } from './faults.ts'
 import type { Mistake } from './judge.ts'
 import { type Cluster, FaultProxy } from './proxy.ts'
 
-/** `npm run conformance -- --client`: a run of the proxy. */
+/** Options of `npm run conformance -- --client`. */
 export interface ClientRun {
   /** Address for the client under test, `ws://127.0.0.1:PORT`. */
   readonly client_url: string
-  /** Addresses of the nodes; those of `npm run cluster`, or else of `npm start`, when empty. */
+  /** Addresses of the nodes. Empty: those of `npm run cluster`, else that of `npm start`. */
   readonly nodes: readonly string[]
-  /** Where the development routes are: `/dev/token`, `/dev/kill`, `/dev/drain`. Absent: as for `nodes`. */
+  /** Address of the development routes `/dev/token`, `/dev/kill` and `/dev/drain`. Default: as for `nodes`. */
   readonly dev_url?: string | undefined
   readonly seconds: number
   readonly seed: number
@@ -28,15 +28,15 @@ const SINGLE = [`ws://${HOST}:4000`]
 const DEV = [`http://${HOST}:8080`, `http://${HOST}:4000`]
 const ANSWER_MS = 3000
 const PLAYER = 'player'
-/** Time in which a client program ends after SIGTERM. */
+/** Time limit of a client program after SIGTERM. */
 const END_MS = 3000
 
-/** There is nothing to test with. */
+/** No cluster answers. */
 export class NoCluster extends Error {
   override readonly name = 'NoCluster'
 }
 
-/** Runs the proxy, and a client program if there is one; returns the exit code. Throws NoCluster. */
+/** Runs the proxy, and the client program if there is one. Returns the exit code. Throws NoCluster. */
 export async function runClient(run: ClientRun): Promise<number> {
   const { print, seconds, seed, level, exec } = run
   const cluster = await find(run)
@@ -58,7 +58,7 @@ export async function runClient(run: ClientRun): Promise<number> {
     ROOMFUL_SECONDS: String(seconds),
   }
   print(
-    `The proxy stands before ${cluster.nodes.join(', ')}; --seed ${seed} repeats its faults. A client needs:\n`,
+    `The proxy forwards to ${cluster.nodes.join(', ')}; --seed ${seed} repeats its faults. A client needs:\n`,
   )
   for (const [name, value] of Object.entries(env)) print(`  ${name}=${value}\n`)
   const program = exec === undefined ? undefined : start(exec, env)
@@ -76,7 +76,7 @@ export async function runClient(run: ClientRun): Promise<number> {
 const possible = (fault: Fault, cluster: Cluster): boolean =>
   (fault !== 'kill' || cluster.kill !== undefined) && (fault !== 'drain' || cluster.drain !== undefined)
 
-/** Returns the text of the report. `problem`: how the client program has failed. */
+/** Returns the text of the report. `problem`: failure of the client program. */
 export function report({ judge, struck, server_faults: serverFaults }: FaultProxy, problem?: string): string {
   const { counts, mistakes } = judge
   const numbers = (all: Iterable<readonly [string, number]>): string =>
@@ -86,7 +86,7 @@ export function report({ judge, struck, server_faults: serverFaults }: FaultProx
     `faults: ${numbers(FAULTS.map((fault) => [fault, struck.get(fault) ?? 0] as const))}`,
     `client: ${numbers(Object.entries(counts))}`,
   ]
-  for (const fault of new Set(serverFaults)) lines.push(`the server broke the page: ${fault}`)
+  for (const fault of new Set(serverFaults)) lines.push(`the server broke the protocol: ${fault}`)
   if (counts.sessions === 0) lines.push('no client has sent hello')
   if (problem !== undefined) lines.push(problem)
   if (mistakes.length > 0) lines.push('', ...mistakes.map(describe), `${mistakes.length} mistakes`)
@@ -99,14 +99,14 @@ function describe({ rule, what, frame, connection, at_ms: atMs }: Mistake): stri
   return `✗ ${(atMs / 1000).toFixed(2)} s, connection ${connection}: ${what}${sent}\n    broken: level ${rule.level}, ${rule.text}\n`
 }
 
-/** Looks for the nodes and the development routes. */
+/** Finds the nodes and the development routes. Throws NoCluster. */
 async function find({ nodes, dev_url: devUrl }: ClientRun): Promise<Cluster> {
   const dev = await first(devUrl === undefined ? DEV : [devUrl], (url) =>
     ask(`${url}/dev/token?name=${PLAYER}`),
   )
   if (dev === undefined)
     throw new NoCluster(
-      `no tokens at ${devUrl ?? DEV.join(' or ')}; start \`npm run cluster\`, or name its games address with --dev`,
+      `no tokens at ${devUrl ?? DEV.join(' or ')}; start \`npm run cluster\`, or name the address of its games with --dev`,
     )
   const found = nodes.length > 0 ? nodes : await listening(CLUSTER)
   const chosen = found.length > 0 ? found : await listening(SINGLE)
@@ -121,7 +121,7 @@ async function find({ nodes, dev_url: devUrl }: ClientRun): Promise<Cluster> {
       const answer = await ask(`${dev}/dev/token?name=${encodeURIComponent(name)}`)
       return answer as { project_id: string; token: string }
     },
-    // Only the routes of a cluster end nodes.
+    // `npm start` has no routes that end nodes.
     ...((routes as { kills?: boolean }).kills && { kill: end('kill'), drain: end('drain') }),
   }
 }
@@ -153,7 +153,7 @@ async function ask(url: string, method = 'GET'): Promise<object> {
   return answer
 }
 
-/** Starts a client program in a shell, which gets a process group. */
+/** Starts a client program in a shell with a new process group. */
 function start(command: string, env: Readonly<Record<string, string>>) {
   const child = spawn(command, {
     shell: true,
@@ -176,7 +176,7 @@ function start(command: string, env: Readonly<Record<string, string>>) {
   void ended.then(() => {
     over = true
   })
-  // A terminal ends this process only: the program has a process group of its own.
+  // Ctrl+C in a terminal ends only this process, because the program has another process group.
   process.once('exit', () => signal('SIGKILL'))
   for (const name of ['SIGINT', 'SIGTERM'] as const) process.once(name, () => process.exit(1))
   const signal = (name: NodeJS.Signals): void => {
@@ -185,7 +185,7 @@ function start(command: string, env: Readonly<Record<string, string>>) {
   return {
     ended,
     over: () => over,
-    /** Ends it; resolves to how it has failed. */
+    /** Ends the program. Resolves with its failure. */
     async end(): Promise<string | undefined> {
       asked = true
       signal('SIGTERM')

@@ -1,24 +1,3 @@
-/** The faults of the proxy. The README says why a right client survives each. */
-export const FAULTS = [
-  'lose',
-  'spoil',
-  'double',
-  'delay',
-  'cut',
-  'cut at hello',
-  'close',
-  'token',
-  'silence',
-  'move',
-  'move to nowhere',
-  'move home',
-  'drain',
-  'kill',
-  'new session',
-  'stop',
-] as const
-export type Fault = (typeof FAULTS)[number]
-
 /** Faults of a connection or a node. */
 export const TIMED = [
   'delay',
@@ -32,10 +11,14 @@ export const TIMED = [
   'move home',
   'drain',
   'kill',
-] as const satisfies readonly Fault[]
+] as const
 export type TimedFault = (typeof TIMED)[number]
 
-/** After these a client waits before it connects again, longer each time until a connection has lasted 5 s (R5). */
+/** Faults of the proxy. The README explains why a correct client survives each. */
+export const FAULTS = ['lose', 'spoil', 'double', ...TIMED, 'new session', 'stop'] as const
+export type Fault = (typeof FAULTS)[number]
+
+/** Faults after which a client waits before it connects again. The pause grows until a connection has lasted 5 s (R5). */
 export const BREAKS: ReadonlySet<Fault> = new Set([
   'cut',
   'cut at hello',
@@ -46,18 +29,18 @@ export const BREAKS: ReadonlySet<Fault> = new Set([
   'kill',
 ])
 
-/** Faults that strike single frames: of so many, one. */
+/** Faults of single frames: one frame out of this number. */
 export const ONE_OF = { lose: 40, spoil: 150, double: 15 } as const satisfies Partial<Record<Fault, number>>
 export type FrameFault = keyof typeof ONE_OF
 
-/** Codes after which a client resumes: named ones, and ones that no page names. */
+/** Codes after which a client resumes. Some are not on the page. */
 export const RESUME_CODES = [1000, 1001, 1012, 1013, 3000, 4101, 4102, 4103, 4199, 4999]
 export const TOKEN_CODE = 4200
 export const NEW_SESSION_CODE = 4300
-/** A code that no page names: 40xx means stop. */
+/** A code that is not on the page. 40xx means stop. */
 export const STOP_CODE = 4042
 
-/** A sequence of choices that a seed repeats. */
+/** Random choices. The same seed repeats them. */
 export class Dice {
   private state: number
 
@@ -65,7 +48,7 @@ export class Dice {
     this.state = seed >>> 0
   }
 
-  /** A number from 0 to below 1. The generator is mulberry32. */
+  /** Returns a number from 0 to below 1. The generator is mulberry32. */
   float(): number {
     this.state = (this.state + 0x6d2b79f5) >>> 0
     let mixed = this.state

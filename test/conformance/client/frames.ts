@@ -2,8 +2,7 @@ import { decode } from '@msgpack/msgpack'
 import { DECIMALS, list, record } from '../codecs.ts'
 import { type Codec, ProtocolFault } from '../messages.ts'
 
-/** The messages of a client, read by the tables of docs/protocol.md. */
-
+/** A room in a resume. */
 export interface SaidRoom {
   readonly room_id: string
   readonly member_id: string
@@ -53,11 +52,11 @@ interface SaidFields {
 }
 
 type SaidName = keyof SaidFields
-/** A message of the client under test. */
+/** A message of the client under test, by the tables of docs/protocol.md. */
 export type Said = { [T in SaidName]: { readonly t: T } & SaidFields[T] }[SaidName]
 export type SaidAs<T extends SaidName> = Extract<Said, { t: T }>
 
-/** Returns the field as the message has it; throws ProtocolFault. */
+/** Returns the field of a message for the value on the wire. Throws ProtocolFault. */
 type Reader = (value: unknown) => unknown
 
 interface Field {
@@ -102,7 +101,7 @@ const ROOM: readonly Field[] = [
 ]
 const features = optional(both('features', (value) => list(value).map(text(32))))
 
-/** Of each message its opcode and its fields, in the order of the elements. */
+/** Opcode and fields of each message, in the order of the elements. */
 const SHAPES: Readonly<Record<SaidName, { opcode: number; fields: readonly Field[] }>> = {
   hello: { opcode: 0, fields: [] },
   join: {
@@ -154,7 +153,7 @@ const SHAPES: Readonly<Record<SaidName, { opcode: number; fields: readonly Field
     opcode: 11,
     fields: [
       both('request_id', integer(1)),
-      // In MessagePack, the room is a list in the place of the code.
+      // In MessagePack, a room is a list in the place of the code.
       optional({
         name: 'code',
         json: text(32),
@@ -225,7 +224,7 @@ function ofElements(value: unknown): Said {
   return checked(t, t === 'hello' ? helloOfElements(elements) : fromElements(SHAPES[t].fields, elements))
 }
 
-/** Reads a frame of a client: one message, or those of a batch. Throws ProtocolFault. */
+/** Reads a frame of a client: one message, or the messages of a batch. Throws ProtocolFault. */
 export function readClientFrame(codec: Codec, frame: string | Uint8Array): readonly Said[] {
   if (codec === 'msgpack') {
     if (typeof frame === 'string') throw new ProtocolFault('a text frame in roomful.v1.msgpack')

@@ -4,8 +4,6 @@ import type { Line } from './books.ts'
 import { readClientFrame, type Said } from './frames.ts'
 import { Judge } from './judge.ts'
 
-/** Every mistake that the judge knows, made on purpose; and what looks like one, but is right. */
-
 const ROOM = 'counter:a'
 const MEMBER = 'mem_1'
 const PATIENCE_MS = 1000
@@ -13,7 +11,7 @@ const RETURN_MS = 3000
 
 type Fields<T extends Said['t']> = Omit<Extract<Said, { t: T }>, 't'>
 
-/** A client by hand: each method is one frame of the client or of the server. */
+/** A scripted client. Each method is a frame of the client or of the server. */
 class Script {
   readonly judge: Judge
   line: Line
@@ -58,7 +56,7 @@ class Script {
     return this.say('ping', { at: 0 }, line)
   }
 
-  /** A session that has been welcomed. */
+  /** Starts a session, up to the first ping. */
   begin(features?: string[]): this {
     return this.say('hello', { project_id: 'prj_1', token: 't', ...(features && { features }) })
       .welcome()
@@ -99,7 +97,7 @@ class Script {
     return this.say('message', { room_id: ROOM, type: 'inc', data, ref, settled })
   }
 
-  /** The next frames are about a new connection; the one before stays as it is. */
+  /** Opens a new connection for the next frames. The previous connection stays open. Returns it. */
   connect(): Line {
     const before = this.line
     this.line = this.judge.open('json')
@@ -138,7 +136,7 @@ class Script {
 const seated = (level?: number): Script => new Script(level).begin().join().seat()
 
 describe('Judge: hello and heartbeat', () => {
-  it('reports a first message that is no hello, and a second hello', () => {
+  it('reports a first message other than hello, and a second hello', () => {
     const { mistakes } = new Script().ping().begin().say('hello', { project_id: 'prj_1', token: 't' })
     expect(mistakes).toEqual([
       'Hello: The first message of the connection is ping, not hello.',
@@ -167,7 +165,7 @@ describe('Judge: hello and heartbeat', () => {
     expect(always.mistakes).toEqual([])
   })
 
-  it('reports a client that keeps a silent connection, and not one that gives it up', () => {
+  it('reports a client that keeps a silent connection, and accepts a client that closes it', () => {
     const keeps = new Script().begin()
     keeps.judge.silent(keeps.line)
     expect(keeps.pass(31_000).mistakes).toEqual([
@@ -180,7 +178,7 @@ describe('Judge: hello and heartbeat', () => {
     expect(leaves.pass(RETURN_MS).mistakes).toEqual([])
   })
 
-  it('reports a frame that is no message', () => {
+  it('reports a frame that is not a message', () => {
     const script = new Script()
     for (const frame of [
       '{"t":"wave"}',
@@ -209,7 +207,7 @@ describe('Judge: state', () => {
     ])
   })
 
-  it('reports two resyncs at once, and not one that is repeated after 2 s', () => {
+  it('reports two resyncs within 2 s, and accepts a repeated resync after 2 s', () => {
     expect(seated().patch(2).ask().pass(500).ask().mistakes).toEqual([
       'Ask: counter:a: The client asks for the whole state twice. It must wait 2 s for the answer before it asks again.',
     ])
@@ -220,20 +218,20 @@ describe('Judge: state', () => {
     { gap: 'a patch', make: (script: Script) => script.patch(2), rule: 'Gap' },
     { gap: 'an event', make: (script: Script) => script.event(2), rule: 'Gap' },
     { gap: 'a wrong checksum', make: (script: Script) => script.patch(1, true), rule: 'Checksum' },
-  ])('reports a client that asks for nothing after $gap', ({ make, rule }) => {
+  ])('reports a client that requests no resync after $gap', ({ make, rule }) => {
     const { mistakes } = make(seated()).pass(PATIENCE_MS)
     expect(mistakes).toEqual([
       expect.stringMatching(`^${rule}: .* the client has not asked for the whole state within 1 s`),
     ])
   })
 
-  it('reports a wrong reason', () => {
+  it('reports a resync with a wrong reason', () => {
     expect(seated().patch(1, true).ask('sequence').mistakes).toEqual([
       expect.stringMatching('^Checksum: counter:a: The reason is sequence; it must be checksum after'),
     ])
   })
 
-  it('excuses a request that was under way when the whole state came', () => {
+  it('excuses a resync that was in flight when the whole state arrived', () => {
     expect(seated().patch(2).whole('state.resync', 2).ask().pass(PATIENCE_MS).mistakes).toEqual([])
   })
 
@@ -245,7 +243,7 @@ describe('Judge: state', () => {
 })
 
 describe('Judge: refs', () => {
-  it('reports a ref that skips one, and one that comes twice', () => {
+  it('reports a skipped ref, and a repeated ref', () => {
     expect(seated().act(1, 0).act(3, 0).mistakes).toEqual(['Ref: counter:a: ref 3 comes, but 2 is due.'])
     expect(seated().act(1, 0).act(1, 0).mistakes).toEqual([
       'Ref: counter:a: ref 1 comes after 1 on the same connection.',
@@ -267,7 +265,7 @@ describe('Judge: refs', () => {
     ])
   })
 
-  it('reports messages that are not sent again, and not those that an ack covers', () => {
+  it('reports kept messages that are not sent again, and accepts that acknowledged messages are not', () => {
     expect(resumed().pass(PATIENCE_MS).mistakes).toEqual([
       'Keep: counter:a: the outcome of ref 2 to 3 is not known, and the client has not sent them again within 1 s after the resume.',
     ])
@@ -278,7 +276,7 @@ describe('Judge: refs', () => {
     expect(resumed().act(2, 1, 'b').act(3, 1, 'c').act(4, 1).pass(PATIENCE_MS).mistakes).toEqual([])
   })
 
-  it('leaves out a message that was refused before the connection was lost', () => {
+  it('accepts that a message which was refused before the lost connection is not sent again', () => {
     const script = seated().act(1, 0).act(2, 0).act(3, 0)
     script.hear({ t: 'error', room_id: ROOM, ref: 2, code: 'invalid_payload' }).cut().connect()
     expect(script.resume().welcome(true).ping().act(1, 0).act(3, 0).pass(PATIENCE_MS).mistakes).toEqual([])
@@ -298,7 +296,7 @@ describe('Judge: refs', () => {
     ])
   })
 
-  it('reports settled that stays behind', () => {
+  it('reports settled that is too low', () => {
     expect(
       seated()
         .act(1, 0)
@@ -311,7 +309,7 @@ describe('Judge: refs', () => {
     ])
   })
 
-  it('reports a message to a room that the client has not joined, and a request_id that comes again', () => {
+  it('reports a message to a room that the client has not joined, and a repeated request_id', () => {
     expect(new Script().begin().join().act(1, 0).mistakes).toEqual([
       'Join: counter:a: The client sends a message to a room that it has not joined.',
     ])
@@ -325,7 +323,7 @@ describe('Judge: resume', () => {
     const lost = seated().patch(1).patch(3).cut()
     lost.connect()
     expect(lost.resume({ seq: 3 }).mistakes).toEqual([
-      'Listed rooms: counter:a: The resume names epoch 1, seq 3, which a right client never had. It has epoch 1, seq 1.',
+      'Listed rooms: counter:a: The resume names epoch 1, seq 3, which a correct client never had. It has epoch 1, seq 1.',
     ])
     const behind = seated()
       .patch(1)
@@ -340,7 +338,7 @@ describe('Judge: resume', () => {
     expect(under.resume({ seq: 0 }).mistakes).toEqual([])
   })
 
-  it('reports a room that is missing, one that is not joined, one that is left, and another member_id', () => {
+  it('reports a missing room, a room without a join, a left room, and another member_id', () => {
     const missing = seated()
       .pass(PATIENCE_MS + 1)
       .cut()
@@ -365,7 +363,7 @@ describe('Judge: resume', () => {
     ])
   })
 
-  it('excuses what may be lost with the connection, however long the client is away', () => {
+  it('excuses frames that may be lost with the connection, however long the client is disconnected', () => {
     const script = seated()
       .act(1, 0)
       .pass(PATIENCE_MS + 1)
@@ -393,7 +391,7 @@ describe('Judge: resume', () => {
     expect(joined.resume({ rooms: 0 }).mistakes).toEqual([])
   })
 
-  it('reports a room whose seat is gone', () => {
+  it('reports a room whose seat has ended', () => {
     const script = seated().hear({
       t: 'member',
       room_id: ROOM,
@@ -411,7 +409,7 @@ describe('Judge: resume', () => {
     ])
   })
 
-  it('reports a used resume token, and not that of a welcome that may be lost', () => {
+  it('reports a used resume token, and accepts the token before a welcome that may be lost', () => {
     const used = seated().cut()
     used.connect()
     used.resume().welcome(true).ping().cut().connect()
@@ -424,7 +422,7 @@ describe('Judge: resume', () => {
     expect(lost.resume({ token: 1 }).mistakes).toEqual([])
   })
 
-  it('reports a join that is not asked again', () => {
+  it('reports a join without a snapshot that is not sent again', () => {
     const script = new Script().begin().join().cut()
     script.connect()
     script.resume({ rooms: 0 }).welcome(true).ping()
@@ -441,7 +439,7 @@ describe('Judge: resume', () => {
     ])
   })
 
-  it('reports a client that connects again and again without a pause', () => {
+  it('reports a client that connects repeatedly without a pause', () => {
     const script = seated()
     for (let attempt = 0; attempt < 10; attempt += 1) {
       script.cut().connect()
@@ -463,7 +461,7 @@ describe('Judge: the end of connections and sessions', () => {
     },
   )
 
-  it.each([4000, 4005, 4042])('reports a client that comes back after %i', (code) => {
+  it.each([4000, 4005, 4042])('reports a client that resumes after %i', (code) => {
     const script = seated().cut(code)
     expect(script.pass(RETURN_MS).mistakes).toEqual([])
     script.connect()
@@ -483,7 +481,7 @@ describe('Judge: the end of connections and sessions', () => {
     ])
   })
 
-  it('reports a client that sends no fresh token after token_seconds 0, or before its token is over', () => {
+  it('reports a client that sends no fresh token after token_seconds 0, or before its token expires', () => {
     const expired = seated().cut(4200)
     expired.connect()
     expired.resume().welcome(true, { token_seconds: 0 }).ping()
@@ -528,7 +526,7 @@ describe('Judge: the end of connections and sessions', () => {
     ])
   })
 
-  it('reports a client that gives up when its first hello has no answer, and gives it time after each attempt', () => {
+  it('reports a client that does not repeat an unanswered first hello, and gives it time after each attempt', () => {
     const script = new Script().say('hello', { project_id: 'prj_1', token: 't' }).cut()
     script.pass(RETURN_MS - 1).connect()
     script
@@ -541,7 +539,7 @@ describe('Judge: the end of connections and sessions', () => {
     ])
   })
 
-  it('holds a client of level 1 to a new session instead of a resume', () => {
+  it('requires a new session instead of a resume from a client of level 1', () => {
     expect(seated(1).cut().pass(RETURN_MS).mistakes).toEqual([
       'New session: The connection broke, and the client has started no new session within 3 s.',
     ])
@@ -576,7 +574,7 @@ describe('Judge: find', () => {
     expect(script.mistakes).toEqual([])
   })
 
-  it('does not hold a client of level 5 to it', () => {
+  it('does not require that from a client of level 5', () => {
     expect(back(new Script(5).begin().say('find', find)).pass(PATIENCE_MS).mistakes).toEqual([])
   })
 })
@@ -584,7 +582,7 @@ describe('Judge: find', () => {
 describe('Judge: move', () => {
   const asked = (inMs = 0) => seated().hear({ t: 'move', in_ms: inMs, url: 'ws://other' })
 
-  it('reports a client that closes first', () => {
+  it('reports a client that closes the old connection before it opens the new one', () => {
     const script = asked().closes()
     script.connect()
     expect(script.resume().mistakes).toEqual([
@@ -592,7 +590,7 @@ describe('Judge: move', () => {
     ])
   })
 
-  it('reports a client that moves too early', () => {
+  it('reports a client that moves before in_ms', () => {
     const script = asked(500).pass(100)
     script.connect()
     expect(script.resume().mistakes).toEqual([
@@ -616,7 +614,7 @@ describe('Judge: move', () => {
     ])
   })
 
-  it('takes a client that moves, or stays, as right', () => {
+  it('accepts a client that moves, and a client that stays', () => {
     const script = asked()
     const before = script.connect()
     script.resume().welcome(true).ping().closes(before).pass(PATIENCE_MS)

@@ -1,57 +1,47 @@
-import type { Codec, ServerMessage } from '../messages.ts'
-import { Line, Seat, Session, textOf } from './books.ts'
+import type { Codec, Json, ServerMessage } from '../messages.ts'
+import { canonical } from '../room-view.ts'
+import { Debts, Line, type Rule, ruleOf, Seat, Session, textOf } from './books.ts'
 import type { Said, SaidAs, SaidRoom } from './frames.ts'
-import { type Rule, ruleOf } from './rules.ts'
 
-/** Something that a right client never does. */
+/** A mistake of the client under test. */
 export interface Mistake {
   readonly rule: Rule
   /** What happened, in sentences. */
   readonly what: string
-  /** The connection, counted from 1. */
+  /** Number of the connection, from 1. */
   readonly connection: number
-  /** The client's frame, or the server's frame that it should have answered. */
+  /** The client's frame, or the server's frame without the required answer. */
   readonly frame: string | undefined
   /** Milliseconds since the start of the run. */
   readonly at_ms: number
 }
 
 export interface JudgeOptions {
-  /** Milliseconds of a clock that only rises. */
+  /** Returns the milliseconds of a monotonic clock. */
   readonly now: () => number
-  /** Time in which a client does what it must do. */
+  /** Time limit of a required action. */
   readonly patience_ms: number
-  /** Time in which a client connects again, with the pause of R5 before. */
+  /** Time limit of a new connection, with the pause of R5. */
   readonly return_ms: number
-  /** Rules of higher levels are not held. */
+  /** Rules of higher levels are not checked. */
   readonly level: number
 }
 
-/** Something that a client must do until a moment. */
-interface Debt {
-  readonly due: number
-  /** True while it is not done. */
-  readonly open: () => boolean
-  readonly mistake: () => void
-  /** Whether the end of a run waits for it. */
-  readonly counts: boolean
-}
-
 const RESUME_LEVEL = 2
-/** A client's clock may be so much ahead. */
+/** Tolerance for a client's clock. */
 const CLOCK_MS = 100
-/** After a welcome with `token_seconds` 0; R24. */
+/** Time limit of a token after a welcome with `token_seconds` 0 (R24). */
 const TOKEN_DUE_MS = 5000
-/** Connections of one session without a welcome, and the time in which so many show that a client does not wait. */
+/** Number of connections of one session without a welcome, and time, which show that a client does not wait. */
 const RUSH = { connections: 10, within_ms: 2000 }
 
 /**
- * Reads both directions of every connection of a client, and collects what breaks a rule of docs/protocol.md. A client may know less than
- * what was delivered to its socket, never more. So a frame that is under way excuses the client, and what it must do has a time limit.
+ * Reads both directions of each connection of a client, and collects the violations of docs/protocol.md. A client may know less than its
+ * socket has received, never more. So a frame in flight excuses the client, and each required action has a time limit.
  */
 export class Judge {
   readonly mistakes: Mistake[] = []
-  /** What the client did, for the report. */
+  /** Counts of the client's actions, for the report. */
   readonly counts = {
     connections: 0,
     sessions: 0,
@@ -62,22 +52,23 @@ export class Judge {
     'messages sent again': 0,
     goodbyes: 0,
   }
-  /** The 40xx with which every connection was closed. */
+  /** Code 40xx with which the proxy has closed all connections. */
   stopped: number | undefined
   private readonly options: JudgeOptions
   private readonly startedAt: number
   private readonly sessions = new Map<string, Session>()
-  /** Each hello with a token, and how many are due. */
+  /** Number of hellos with a token, and number of required ones. */
   private starts = 0
   private startsDue = 0
-  private debts: Debt[] = []
+  private readonly debts: Debts
 
   constructor(options: JudgeOptions) {
     this.options = options
     this.startedAt = options.now()
+    this.debts = new Debts(options.now)
   }
 
-  /** A client has connected. */
+  /** Takes a new connection. */
   open(codec: Codec): Line {
     this.counts.connections += 1
     return new Line(this.counts.connections, codec)
@@ -135,7 +126,7 @@ export class Judge {
     }
   }
 
-  /** A frame of the client is no message of the protocol. */
+  /** Takes a frame of the client that is not a message. */
   unreadable(line: Line, problem: string, frame: string): void {
     this.mistake(
       line.codec === 'json' ? 'Frames' : 'MessagePack',
@@ -145,7 +136,7 @@ export class Judge {
     )
   }
 
-  /** Takes a message of the server that was written to the client's socket. `spoilt`: with a checksum that is not the state's. */
+  /** Takes a message of the server that was written to the client's socket. `spoilt`: its checksum is wrong. */
   delivered(line: Line, heard: ServerMessage, spoilt = false): void {
     const { session } = line
     if (!session) return
@@ -201,25 +192,18 @@ export class Judge {
     }
   }
 
-  /** From now on no frame arrives on the connection, in either direction, and nothing closes it. */
+  /** Takes the start of a silence: no more frames arrive on the connection, in either direction, and it stays open. */
   silent(line: Line): void {
     const { session } = line
     if (!session) return
     line.silent = true
     const waitMs = 2 * session.heartbeat_ms + this.options.patience_ms
-    this.owe(
-      waitMs,
-      () => line.ended_at === undefined && session.line === line,
-      () =>
-        this.mistake(
-          'Heartbeat',
-          line,
-          `No frame has arrived for ${seconds(waitMs)}, and the client still holds the connection.`,
-        ),
-    )
+    const holds = () => line.ended_at === undefined && session.line === line
+    const what = `No frame has arrived for ${seconds(waitMs)}, and the client still holds the connection.`
+    this.debts.owe(waitMs, holds, () => this.mistake('Heartbeat', line, what))
   }
 
-  /** The connection has ended. `client`: the client has closed it. Else it was closed with `code`; 1006: it broke. */
+  /** Takes the end of a connection. `client`: the client has closed it. `other`: it was closed with `code`. 1006: it broke. */
   ended(line: Line, by: 'client' | 'other', code: number): void {
     if (line.ended_at !== undefined) return
     line.ended_at = this.options.now()
@@ -243,20 +227,17 @@ export class Judge {
     this.mustReturn(line, session, how)
   }
 
-  /** Looks after what is due by now. */
+  /** Reports what is overdue. */
   look(): void {
-    const now = this.options.now()
-    const due = this.debts.filter((debt) => debt.due <= now)
-    this.debts = this.debts.filter((debt) => debt.due > now && debt.open())
-    for (const debt of due) if (debt.open()) debt.mistake()
+    this.debts.look()
   }
 
-  /** True while a client owes something whose time is not over. */
+  /** True while a client owes an action whose deadline is not over. */
   get waits(): boolean {
-    return this.debts.some(({ counts, open }) => counts && open())
+    return this.debts.waits
   }
 
-  /** The rooms in which a client has a seat. */
+  /** Ids of the rooms in which the client has a seat. */
   get rooms(): string[] {
     return [...this.sessions.values()].flatMap(({ seats }) =>
       [...seats.values()].flatMap((seat) => (seat.gone_at === undefined ? [seat.room_id] : [])),
@@ -334,7 +315,7 @@ export class Judge {
       )
   }
 
-  /** Looks at the connection that the session had before. */
+  /** Checks how the client left the session's previous connection. */
   private leaves(line: Line, session: Session, said: SaidAs<'hello'>): void {
     const wrong = (rule: string, what: string) => this.mistake(rule, line, what, textOf(said))
     const { line: before } = session
@@ -357,7 +338,7 @@ export class Judge {
 
   private positions(line: Line, session: Session, rooms: readonly SaidRoom[], frame: string): void {
     const now = this.options.now()
-    // What was delivered later may have been lost with the connection.
+    // Later frames may have been lost with the connection.
     const sure = (session.line.ended_at ?? now) - this.options.patience_ms
     const listed = new Map(rooms.map((room) => [room.room_id, room]))
     for (const [roomId, seat] of session.seats) {
@@ -380,26 +361,26 @@ export class Judge {
       else {
         if (room.member_id !== seat.member_id)
           wrong(`The member_id is ${room.member_id}, but joined had ${seat.member_id}.`)
-        this.position(seat, room, wrong)
-        this.settled(seat, room.settled, wrong)
+        this.checkPosition(seat, room, wrong)
+        this.checkSettled(seat, room.settled, wrong)
       }
     }
   }
 
-  private position(seat: Seat, room: SaidRoom, wrong: (what: string) => void): void {
+  private checkPosition(seat: Seat, room: SaidRoom, wrong: (what: string) => void): void {
     const { now, patience_ms: patienceMs } = this.options
     const { epoch, seq } = seat
     const least = seat.deliveredBefore(now() - patienceMs)
     const named = `epoch ${room.epoch}, seq ${room.seq}`
     if (!seat.restart(room, now()))
-      wrong(`The resume names ${named}, which a right client never had. It has epoch ${epoch}, seq ${seq}.`)
+      wrong(`The resume names ${named}, which a correct client never had. It has epoch ${epoch}, seq ${seq}.`)
     else if (least && (room.epoch < least.epoch || (room.epoch === least.epoch && room.seq < least.seq)))
       wrong(
         `The resume names ${named}, although seq ${least.seq} was delivered ${seconds(now() - least.at)} before.`,
       )
   }
 
-  private settled(seat: Seat, settled: number, wrong: (what: string, rule: string) => void): void {
+  private checkSettled(seat: Seat, settled: number, wrong: (what: string, rule: string) => void): void {
     const { now, patience_ms: patienceMs } = this.options
     const { known } = seat
     const least = seat.knownBefore(now() - patienceMs)
@@ -423,23 +404,16 @@ export class Judge {
     session.heartbeat_ms = heard.heartbeat_seconds * 1000
     session.tokens.push({ token: heard.resume_token, line })
     this.sessions.set(session.id, session)
-    this.owe(
-      patienceMs,
-      () => this.lives(line) && line.pinged_at === undefined,
-      () =>
-        this.mistake(
-          'Heartbeat',
-          line,
-          `The client has sent no ping within ${seconds(patienceMs)} after welcome.`,
-        ),
-    )
+    const silent = () => this.lives(line) && line.pinged_at === undefined
+    const noPing = `The client has sent no ping within ${seconds(patienceMs)} after welcome.`
+    this.debts.owe(patienceMs, silent, () => this.mistake('Heartbeat', line, noPing))
     this.mustPing(line, session)
     this.mustRenew(line, session, heard.token_seconds)
     if (!heard.resumed) return
     for (const seat of session.seats.values()) this.mustResend(line, seat)
     for (const [id, request] of session.requests)
       if (request.t === 'join')
-        this.owe(
+        this.debts.owe(
           patienceMs,
           () => this.lives(line) && !line.requests.has(id) && !request.complete,
           () =>
@@ -451,7 +425,7 @@ export class Judge {
             ),
         )
     for (const [id, text] of session.questions)
-      this.owe(
+      this.debts.owe(
         patienceMs,
         () => this.lives(line) && !line.requests.has(id) && session.questions.has(id),
         () =>
@@ -467,7 +441,7 @@ export class Judge {
   private mustPing(line: Line, session: Session): void {
     const waitMs = session.heartbeat_ms + this.options.patience_ms
     const before = line.pinged_at
-    this.owe(
+    this.debts.owe(
       waitMs,
       () => this.lives(line),
       () => {
@@ -483,14 +457,14 @@ export class Judge {
     )
   }
 
-  /** A fresh token is due before `validSeconds` are over; 0: within 5 s. */
+  /** Requires a fresh token within `validSeconds`. 0: within 5 s. */
   private mustRenew(line: Line, session: Session, validSeconds: number): void {
-    session.tokens_told += 1
-    const { tokens_told: told, tokens_sent: sent } = session
+    session.lifetimes_sent += 1
+    const { lifetimes_sent: lifetimes, tokens_sent: sent } = session
     const now = validSeconds === 0
-    this.owe(
+    this.debts.owe(
       now ? TOKEN_DUE_MS : validSeconds * 1000,
-      () => this.lives(line) && session.tokens_told === told && session.tokens_sent === sent,
+      () => this.lives(line) && session.lifetimes_sent === lifetimes && session.tokens_sent === sent,
       () =>
         this.mistake(
           'Tokens',
@@ -506,7 +480,7 @@ export class Judge {
   private mustResend(line: Line, seat: Seat): void {
     const { patience_ms: patienceMs } = this.options
     const last = seat.sent.size
-    this.owe(
+    this.debts.owe(
       patienceMs,
       () => this.lives(line) && seat.gone_at === undefined && seat.known < last && seat.lastOn(line) < last,
       () =>
@@ -525,7 +499,7 @@ export class Judge {
       return
     }
     const { return_ms: returnMs } = this.options
-    this.owe(
+    this.debts.owe(
       returnMs,
       () => session.line === line && !session.over,
       () => {
@@ -535,12 +509,12 @@ export class Judge {
     )
   }
 
-  /** One new session for each connection that needs one. */
+  /** Requires one new session for each connection that needs one. */
   private mustStartAgain(line: Line, how: string, title: string): void {
     this.startsDue = Math.max(this.startsDue, this.starts) + 1
     const { startsDue } = this
     const { return_ms: returnMs } = this.options
-    this.owe(
+    this.debts.owe(
       returnMs,
       () => this.starts < startsDue,
       () => {
@@ -576,10 +550,10 @@ export class Judge {
     this.counts.messages += 1
     if (!seat) wrong('The client sends a message to a room that it has not joined.', 'Join')
     if (!seat || seat.gone_at !== undefined || ref === undefined || settled === undefined) return
-    const text = canonical([type, data])
+    const text = canonical([type, data as Json])
     const before = seat.sent.get(ref)
     const due = seat.dueInsteadOf(ref, line)
-    this.settled(seat, settled, wrong)
+    this.checkSettled(seat, settled, wrong)
     if (before !== undefined) this.counts['messages sent again'] += 1
     if (before !== undefined && before !== text)
       wrong(`ref ${ref} comes again with other data. Before, it was ${before.slice(0, 200)}.`, 'Keep')
@@ -622,7 +596,7 @@ export class Judge {
     }
   }
 
-  /** Takes a frame as a right client does. */
+  /** Takes a frame like a correct client. */
   private follow(
     line: Line,
     seat: Seat,
@@ -640,7 +614,7 @@ export class Judge {
       reason === 'sequence'
         ? `seq ${heard.seq} came after ${seq}`
         : `the checksum of seq ${heard.seq} is not that of the state`
-    this.owe(
+    this.debts.owe(
       patienceMs,
       () => this.lives(line) && seat.gone_at === undefined && seat.gap === gap && gap.asked_at === undefined,
       () =>
@@ -653,14 +627,10 @@ export class Judge {
     )
   }
 
-  /** Whether the client has to keep rules on this connection now. */
+  /** Returns whether the client must follow the rules on this connection now. */
   private lives(line: Line): boolean {
     const { session, ended_at: endedAt, silent } = line
     return endedAt === undefined && !silent && session !== undefined && session.line === line && !session.over
-  }
-
-  private owe(withinMs: number, open: () => boolean, mistake: () => void, counts = true): void {
-    this.debts.push({ due: this.options.now() + withinMs, open, mistake, counts })
   }
 
   private mistake(title: string, line: Line, what: string, frame?: string): void {
@@ -672,12 +642,3 @@ export class Judge {
 }
 
 const seconds = (ms: number): string => `${ms / 1000} s`
-
-/** A value as text, the same for equal values in whatever order their keys come. */
-function canonical(value: unknown): string {
-  return JSON.stringify(value, (_, entry) =>
-    entry !== null && typeof entry === 'object' && !Array.isArray(entry)
-      ? Object.fromEntries(Object.entries(entry).sort(([a], [b]) => (a < b ? -1 : 1)))
-      : entry,
-  )
-}

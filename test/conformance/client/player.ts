@@ -5,11 +5,11 @@ import { WebSocket } from 'ws'
 import type { ConnectOptions } from '../../../client/index.ts'
 
 /**
- * A player with the SDK, for the conformance proxy: as a program, `npm run conformance -- --client ws://127.0.0.1:7350 --exec "npx tsx
+ * A player with the SDK for the conformance proxy. As a program: `npm run conformance -- --client ws://127.0.0.1:7350 --exec "npx tsx
  * test/conformance/client/player.ts"`.
  */
 
-/** Outcomes that a player may get: of a card that may not be played, and of a message at the end of its session. */
+/** Expected errors: a card cannot be played, or the session has ended. */
 const EXPECTED: ReadonlySet<string> = new Set(['room_logic_refused', 'resume_failed', 'connection_lost'])
 const CARD_ACTS = ['deal', 'draw', 'pass'] as const
 
@@ -17,7 +17,7 @@ export class ConformancePlayer {
   readonly client: Client
   readonly counter: Room
   readonly cards: Room
-  /** Acknowledged increments of the counter. */
+  /** Number of acknowledged increments of the counter. */
   counted = 0
   private acts = 0
 
@@ -27,7 +27,7 @@ export class ConformancePlayer {
     this.cards = cards
   }
 
-  /** Joins a counter, and a table of cards, which has hidden layers. `tokenUrl` answers with a fresh token. */
+  /** Joins a counter and a table of cards, which has hidden layers. `tokenUrl` answers with a fresh token. */
   static async join(
     url: string,
     tokenUrl: string,
@@ -44,7 +44,7 @@ export class ConformancePlayer {
     return new ConformancePlayer(client, counter, cards)
   }
 
-  /** Adds one to the counter, and plays cards. Resolves when both have an outcome. */
+  /** Increments the counter, and plays a card. Resolves when both have an outcome. */
   async act(): Promise<void> {
     const card = CARD_ACTS[this.acts % CARD_ACTS.length]!
     this.acts += 1

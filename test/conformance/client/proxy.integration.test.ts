@@ -4,13 +4,11 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { WebSocket } from 'ws'
 import { startService, type TestService } from '../../support/cluster.ts'
-import { pythonPath } from '../../support/python.ts'
+import { pythonPath } from '../../support/debian-package.ts'
 import { report } from './command.ts'
 import { type FrameFault, ONE_OF, TIMED, type TimedFault } from './faults.ts'
 import { ConformancePlayer } from './player.ts'
 import { FaultProxy, type ProxyOptions } from './proxy.ts'
-
-/** The proxy before a node of this process. */
 
 const PATIENT = { timeout: 20_000 }
 const BOT = new URL('../../../clients/python/bot.py', import.meta.url).pathname
@@ -42,11 +40,11 @@ async function proxied(options: Partial<ProxyOptions> = {}): Promise<FaultProxy>
 
 type Message = Record<string, unknown> & { t: string }
 
-/** A client of JSON that does what a test says, right or wrong. */
-class RawClient {
+/** A JSON client that a test controls step by step. It can break the rules. */
+class ScriptedClient {
   session: Message | undefined
   heard: Message[] = []
-  /** The connection before the last that was opened. */
+  /** The previous connection. */
   before: WebSocket | undefined
   private socket!: WebSocket
   private requests = 0
@@ -61,7 +59,7 @@ class RawClient {
     return `counter:${this.key}`
   }
 
-  /** Opens a connection; the one before stays open. */
+  /** Opens a connection. The previous connection stays open. */
   async open(url = this.proxy.url): Promise<void> {
     this.before = this.socket
     this.heard = []
@@ -74,7 +72,7 @@ class RawClient {
     socket.send(JSON.stringify({ t, ...fields }))
   }
 
-  /** The first message `t` on this connection, or the last. */
+  /** Waits for a message `t` on this connection. Returns the first or the last. */
   hear(t: string, which: 'first' | 'last' = 'first'): Promise<Message> {
     return vi.waitFor(
       () => {
@@ -124,14 +122,14 @@ class RawClient {
     this.say('ping', { at: 0 })
   }
 
-  /** Remembers where it stands, and breaks the connection. */
-  async leave(): Promise<void> {
-    this.stand()
+  /** Stores its position, and breaks the connection. */
+  async cut(): Promise<void> {
+    this.storePosition()
     this.socket.terminate()
     await sleep(20)
   }
 
-  stand(): void {
+  storePosition(): void {
     const last = this.heard.findLast(({ t }) => /^state\./.test(t))
     if (last) this.position = { epoch: last.epoch, seq: last.seq }
     const joined = this.heard.find(({ t }) => t === 'joined')
@@ -146,12 +144,12 @@ class RawClient {
   private member: unknown
 }
 
-/** Of each mistake a client that makes it, and the title of the rule that it breaks. */
+/** Mistakes, each with a client that makes it, and the titles of the broken rules. */
 const MISTAKES: Record<
   string,
-  { rules: string[]; does: (client: RawClient, proxy: FaultProxy) => Promise<unknown> }
+  { rules: string[]; does: (client: ScriptedClient, proxy: FaultProxy) => Promise<unknown> }
 > = {
-  'sends nothing behind welcome': { rules: ['Heartbeat'], does: (client) => client.begin({ ping: false }) },
+  'sends no ping after welcome': { rules: ['Heartbeat'], does: (client) => client.begin({ ping: false }) },
   'keeps a silent connection': {
     rules: ['Heartbeat'],
     does: async (client, proxy) => {
@@ -159,7 +157,7 @@ const MISTAKES: Record<
       proxy.strike('silence')
     },
   },
-  'asks for a whole state without a cause': {
+  'requests a resync without a cause': {
     rules: ['Ask'],
     does: async (client) => {
       await client.seated()
@@ -184,7 +182,7 @@ const MISTAKES: Record<
       client.act()
     },
   },
-  'asks twice': {
+  'requests a resync twice': {
     rules: ['Ask'],
     does: async (client, proxy) => {
       await client.seated()
@@ -200,7 +198,7 @@ const MISTAKES: Record<
     does: async (client) => {
       await client.seated()
       client.act(1, 0)
-      await client.leave()
+      await client.cut()
       await client.resumed()
       client.act(1, 0, 2)
     },
@@ -212,21 +210,21 @@ const MISTAKES: Record<
       proxy.strike('cut')
       client.act(1, 0)
       await sleep(100)
-      client.stand()
+      client.storePosition()
       await client.resumed()
     },
   },
-  'skips a ref, and comes back after the 4000': {
+  'skips a ref, and resumes after the 4000': {
     rules: ['Ref', 'Close codes'],
     does: async (client) => {
       await client.seated()
-      client.stand()
+      client.storePosition()
       client.act(2, 0)
       await client.closed()
       await client.resume()
     },
   },
-  'says that it knows more than it can': {
+  'sends a settled above the outcomes that it can know': {
     rules: ['Settled'],
     does: async (client) => {
       await client.seated()
@@ -239,10 +237,10 @@ const MISTAKES: Record<
     does: async (client) => {
       await client.seated()
       const { session } = client
-      await client.leave()
+      await client.cut()
       await client.resumed()
       await sleep(20)
-      await client.leave()
+      await client.cut()
       await client.resume({}, session)
     },
   },
@@ -250,7 +248,7 @@ const MISTAKES: Record<
     rules: ['Listed rooms'],
     does: async (client) => {
       await client.seated()
-      await client.leave()
+      await client.cut()
       await client.resume({ seq: 99 })
     },
   },
@@ -261,44 +259,44 @@ const MISTAKES: Record<
       proxy.strike('close')
     },
   },
-  'resumes after a goodbye, and speaks after it': {
+  'sends a message and a resume after its goodbye': {
     rules: ['Goodbye', 'Goodbye'],
     does: async (client) => {
       await client.seated()
       client.say('goodbye')
       client.say('ping', { at: 1 })
-      await client.leave()
+      await client.cut()
       await client.resume()
     },
   },
-  'closes before it moves': {
+  'closes its connection before it moves': {
     rules: ['Finish'],
     does: async (client, proxy) => {
       await client.seated()
       proxy.strike('move')
       await client.hear('move')
-      await client.leave()
+      await client.cut()
       await client.resumed()
     },
   },
-  'speaks on the connection that it has moved from': {
+  'sends a message on the connection that it has moved from': {
     rules: ['Change over'],
     does: async (client, proxy) => {
       await client.seated()
       proxy.strike('move')
       const { in_ms: inMs } = await client.hear('move')
       await sleep(inMs as number)
-      client.stand()
+      client.storePosition()
       await client.resume()
       client.say('ping', { at: 1 }, client.before)
     },
   },
 }
 
-/** Injects each fault once, except those that end a node, and waits until the clients owe nothing. */
+/** Injects each fault once, except those that end a node. Waits until the clients owe no action. */
 async function strikeAll(proxy: FaultProxy): Promise<void> {
   for (const fault of Object.keys(ONE_OF) as FrameFault[]) {
-    // A flush that turns out to have an event or a member is not lost, so the next one has to be.
+    // The proxy does not drop a flush with an event or a member. The fault then applies to the next flush.
     const strikes = () => {
       if (!proxy.struck.has(fault)) proxy.strikeFrame(fault)
       expect(proxy.struck.get(fault)).toBe(1)
@@ -312,10 +310,10 @@ async function strikeAll(proxy: FaultProxy): Promise<void> {
 
 describe('the conformance proxy', () => {
   it.each(Object.entries(MISTAKES))(
-    'names the rule that a client breaks which %s',
+    'names the broken rule of a client that %s',
     async (_, { rules, does }) => {
       const proxy = await proxied({ patience_ms: 300, return_ms: 600 })
-      const client = new RawClient(proxy)
+      const client = new ScriptedClient(proxy)
       await does(client, proxy)
       const { mistakes } = proxy.judge
       await vi.waitFor(() => expect(mistakes.length).toBeGreaterThanOrEqual(rules.length), {
@@ -328,9 +326,9 @@ describe('the conformance proxy', () => {
     },
   )
 
-  it('finds nothing wrong with the SDK, whatever it does to it', async () => {
+  it('finds no mistake of the SDK under any fault', async () => {
     const proxy = await proxied()
-    // Without a pause before it connects again.
+    // 0: no pause before a new connection.
     const random = {
       bytes: (length: number) => crypto.getRandomValues(new Uint8Array(length)),
       float: () => 0,
@@ -356,7 +354,7 @@ describe('the conformance proxy', () => {
     expect(proxy.server_faults).toEqual([])
   })
 
-  it('finds nothing wrong with the client in Python, whatever it does to it', async () => {
+  it('finds no mistake of the client in Python under any fault', async () => {
     const proxy = await proxied()
     const env = { ...process.env, ROOMFUL_URL: proxy.url, ROOMFUL_TOKEN_URL: `${proxy.tokenUrl}player` }
     const bot = spawn(pythonPath(), [BOT], { env, stdio: ['ignore', 'ignore', 'inherit'] })

@@ -20,67 +20,67 @@ import {
 import { Judge, type JudgeOptions } from './judge.ts'
 import { Wire } from './wire.ts'
 
-/** What the proxy needs besides the websockets of the nodes. */
+/** The cluster behind the proxy. */
 export interface Cluster {
-  /** Websocket addresses of the nodes; clients find them in `move`. */
+  /** Websocket addresses of the nodes, as in `move`. */
   readonly nodes: readonly string[]
-  /** Makes a token for the player of this name. */
+  /** Returns a token for the player with this name. */
   readonly token: (name: string) => Promise<{ readonly project_id: string; readonly token: string }>
-  /** Kills or drains the owner of a room; another process starts it again. Absent: there is no way to. */
+  /** Kills or drains the owner of a room. Another process starts it again. Undefined: not possible. */
   readonly kill?: (roomId: string) => Promise<unknown>
   readonly drain?: (roomId: string) => Promise<unknown>
 }
 
 export interface ProxyOptions extends Partial<Omit<JudgeOptions, 'now'>> {
   readonly cluster: Cluster
-  /** Port of the address that clients are given; the ports behind it stand for the nodes. 0 (default): free ports. */
+  /** Port for clients. The following ports are those for the nodes. 0 (default): free ports. */
   readonly port?: number
   readonly seed: number
-  /** Faults that the proxy injects; all when absent. */
+  /** Faults to inject. Default: all. */
   readonly faults?: ReadonlySet<Fault>
-  /** Told of each timed fault. */
+  /** Called with the text of each timed fault. */
   readonly tell?: (text: string) => void
 }
 
 const HOST = '127.0.0.1'
 const DEFAULTS = { patience_ms: 5000, return_ms: 15_000, level: 6 }
-/** How often the judge looks after what is due. */
+/** Interval at which the judge checks deadlines. */
 const LOOK_MS = 50
 /** Milliseconds between two timed faults. */
 const PAUSE_MS = [300, 1200] as const
-/** A client that has played for so long begins with short pauses again (R5), so a break costs it little. */
-const SETTLED_MS = 5500
-/** Of the breaks so many strike earlier. */
+/** Age of a connection after which the client's pauses are short again (R5), so that a break costs little time. */
+const SHORT_PAUSES_MS = 5500
+/** One out of this number of breaks may happen on a younger connection. */
 const EARLY_ONE_OF = 6
-/** Time until a node that is to end takes no new connections, and between two looks whether all nodes serve again. */
+/** Time until an ending node takes no new connections, and interval of the checks whether all nodes are ready again. */
 const NODE_REST_MS = 2000
-/** Time after a move without a url until the proxy closes the connection, as a draining node does. */
+/** Time from a move without a url until the proxy closes the connection, like a draining node. */
 const DRAINED_MS = 1000
-/** Time in which no client may come back after a 40xx. */
+/** Time after a 40xx in which no client may connect. */
 const STAYS_AWAY_MS = 1500
-/** Refused by every machine that runs no `discard` service. */
+/** Every machine without a `discard` service refuses this address. */
 const NOWHERE = `ws://${HOST}:9`
-/** A proxy between a client and a cluster that injects faults, and judges what the client does. */
+/** A proxy between a client and a cluster. It injects faults, and judges the client. */
 export class FaultProxy {
   readonly judge: Judge
-  /** How often each fault has struck. */
+  /** Number of times that each fault was injected. */
   readonly struck = new Map<Fault, number>()
   /** Frames of the server that the page does not allow. */
   readonly server_faults: string[] = []
   private readonly options: ProxyOptions
   private readonly dice: Dice
   private readonly faults: ReadonlySet<Fault>
-  /** The server of the address that clients are given, then one for each node. */
+  /** The server for clients, then one server for each node. */
   private readonly servers: Server[] = []
   private readonly sockets: WebSocketServer
   private readonly subprotocols = new WeakMap<IncomingMessage, string>()
   private readonly wires = new Map<Wire, { readonly at: number; readonly node: number }>()
   private readonly looking: NodeJS.Timeout
   private playing: NodeJS.Timeout | undefined
-  /** Whether frames are struck now. */
+  /** True while faults of frames are injected. */
   private active = false
   private nodesServe = true
-  /** Faults that strike the next frame. */
+  /** Faults for the next frame. */
   private readonly due = new Set<FrameFault>()
   /** The next connection loses its welcome. */
   private cutsNextHello = false
@@ -105,7 +105,7 @@ export class FaultProxy {
     })
   }
 
-  /** Listens. Rejects when a port is taken. */
+  /** Starts the servers. Rejects if a port is in use. */
   static async open(options: ProxyOptions): Promise<FaultProxy> {
     const proxy = new FaultProxy(options)
     const { cluster, port = 0 } = options
@@ -114,17 +114,17 @@ export class FaultProxy {
     return proxy
   }
 
-  /** The address for clients. */
+  /** Address for clients. */
   get url(): string {
     return this.urlAt(0)
   }
 
-  /** Where clients get tokens: `GET …name=alice` answers `{project_id, token}`. */
+  /** Address for tokens without the name: `GET …name=alice` answers `{project_id, token}`. */
   get tokenUrl(): string {
     return `${this.url.replace(/^ws/, 'http')}/dev/token?name=`
   }
 
-  /** Injects faults from now on, until `rest`. */
+  /** Starts to inject faults. `rest` stops that. */
   play(): void {
     this.active = true
     let deck: TimedFault[] = []
@@ -134,7 +134,7 @@ export class FaultProxy {
           const strikes = (fault: TimedFault): boolean => this.strike(fault)
           let struck = deck.find(strikes)
           if (struck === undefined) {
-            // What cannot strike now stays before the others.
+            // Faults that were not possible stay in front.
             const all = TIMED.filter((fault) => this.faults.has(fault))
             deck = [...new Set([...deck, ...this.dice.shuffled(all)])]
             struck = deck.find(strikes)
@@ -148,7 +148,7 @@ export class FaultProxy {
     next()
   }
 
-  /** Injects no more faults, and waits until the client owes nothing, or has ended. */
+  /** Stops the faults, and waits until the client owes no action, or has ended. */
   async rest(hasEnded = () => false): Promise<void> {
     this.active = false
     clearTimeout(this.playing)
@@ -156,7 +156,7 @@ export class FaultProxy {
     while (this.judge.waits && !hasEnded()) await sleep(LOOK_MS)
   }
 
-  /** Ends every session: with a code that asks for new ones, and then with one that means stop. */
+  /** Closes all connections with a code that requires new sessions, and then with a code that means stop. */
   async stop(hasEnded?: () => boolean): Promise<void> {
     if (this.faults.has('new session')) {
       this.closeAll('new session', NEW_SESSION_CODE)
@@ -177,12 +177,12 @@ export class FaultProxy {
     await Promise.all(this.servers.map((server) => new Promise((resolve) => server.close(resolve))))
   }
 
-  /** Strikes the next frame that can be struck. */
+  /** Injects the fault into the next frame for which it is possible. */
   strikeFrame(fault: FrameFault): void {
     this.due.add(fault)
   }
 
-  /** Injects a fault at a connection where it can strike. Returns whether it could. */
+  /** Injects a fault at a connection for which it is possible. Returns false if there is none. */
   strike(fault: TimedFault): boolean {
     const wires = [...this.wires].filter(([wire, { at }]) => {
       if (!wire.plays) return false
@@ -190,7 +190,7 @@ export class FaultProxy {
       return (
         !BREAKS.has(fault) ||
         !this.active ||
-        performance.now() - at > SETTLED_MS ||
+        performance.now() - at > SHORT_PAUSES_MS ||
         this.dice.oneOf(EARLY_ONE_OF)
       )
     })
@@ -240,7 +240,7 @@ export class FaultProxy {
     return true
   }
 
-  /** Ends the owner of a room, while all nodes serve. Returns whether it could. */
+  /** Ends the owner of a room. Returns false if a node is not ready, or if there is no room. */
   private endsNode(how: 'kill' | 'drain'): boolean {
     const end = this.options.cluster[how]
     const room = this.dice.choose(this.judge.rooms)
@@ -279,7 +279,7 @@ export class FaultProxy {
     return `ws://${HOST}:${(this.servers[index]!.address() as AddressInfo).port}`
   }
 
-  /** `node`: the one that connections go to; -1: any. */
+  /** `node`: index of the node for the connections. -1: any node. */
   private async listen(port: number, node: number): Promise<Server> {
     const server = createServer((request, response) => void this.answer(request, response))
     server.on('upgrade', (request, socket, head) => void this.connect(request, socket, head, node))
@@ -298,10 +298,7 @@ export class FaultProxy {
             (token) => [200, token] as const,
             (problem: Error) => [503, { detail: problem.message }] as const,
           )
-        : ([
-            404,
-            { detail: 'this is the conformance proxy: there are websockets, and /dev/token?name=alice' },
-          ] as const)
+        : ([404, { detail: 'the conformance proxy has only websockets and /dev/token?name=alice' }] as const)
     response.writeHead(status, { 'content-type': 'application/json', 'access-control-allow-origin': '*' })
     response.end(JSON.stringify(body))
   }
@@ -319,7 +316,7 @@ export class FaultProxy {
       this.sockets.handleUpgrade(request, socket, head, (client) => this.join(client, upstream, index))
       return
     }
-    // No node answers: the client sees a connection that cannot be opened.
+    // No node answers, so the proxy refuses the connection.
     socket.destroy()
   }
 
@@ -349,7 +346,7 @@ export class FaultProxy {
   }
 }
 
-/** Connects to a node; undefined: it does not answer, or refuses. */
+/** Connects to a node. Undefined: the node does not answer, or refuses. */
 async function dial(url: string, offered: string[]): Promise<WebSocket | undefined> {
   const socket = new WebSocket(url, offered, {
     autoPong: false,

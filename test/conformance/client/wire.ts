@@ -9,31 +9,32 @@ import type { Judge } from './judge.ts'
 
 type Raw = string | Uint8Array
 
-/** A frame of the server on its way. */
+/** A frame of the server. */
 interface Frame {
   readonly raw: Raw
-  /** Undefined: a message that the suite does not know. */
+  /** Undefined: an unknown message. */
   readonly message: ServerMessage | undefined
 }
 
-/** What a wire needs of the proxy. */
+/** Dependencies of a `Wire`. */
 interface WireParts {
   readonly client: WebSocket
   readonly node: WebSocket
   readonly line: Line
   readonly judge: Judge
   readonly dice: Dice
-  /** Whether this fault strikes a frame that is here. */
+  /** Returns whether to inject this fault into the current frame. */
   readonly strikes: (fault: FrameFault) => boolean
+  /** Called after a fault was injected. */
   readonly struck: (fault: Fault) => void
-  /** The proxy's address for a node's `url`; undefined: none. */
+  /** Returns the proxy's address for a node's `url`. */
   readonly addressOf: (url: string) => string | undefined
-  /** A frame of the server that the page does not allow. */
+  /** Called at a frame of the server that the page does not allow. */
   readonly broken: (problem: string) => void
   readonly over: () => void
 }
 
-/** What does not have its room in a frame of MessagePack. */
+/** Messages whose MessagePack frames do not name their room. */
 const ADDRESSED: ReadonlySet<string> = new Set([
   'state.snapshot',
   'state.resync',
@@ -45,31 +46,31 @@ const ADDRESSED: ReadonlySet<string> = new Set([
   'layer.state',
   'layer.patch',
 ])
-/** Opcode of the frame that names the room of the following ones, and that of `move`. */
+/** Opcodes of `move`, and of the frame that names the room of the following frames. */
 const ROOM = 29
 const MOVE = 27
 const TOKEN_SECONDS_AT = 6
-/** Everything of one flush arrives within this time. */
+/** All frames of one flush arrive within this time. */
 const FLUSH_MS = 100
-/** Time for the next patch to show that one was lost. In a quiet room none comes, and the proxy cuts the connection. */
+/** Time limit for the next patch, which shows a lost patch. In a quiet room there is none, and the proxy cuts the connection. */
 const NOTICE_MS = 1000
-/** What is sent in this time before a cut arrives nowhere. */
+/** Frames of this time before a cut are lost. */
 const LOST_BEFORE_CUT_MS = 60
 
-/** One connection of a client, and its connection to a node: passes frames on, shows them to the judge, and injects faults. */
+/** A connection of a client with its connection to a node. It forwards frames, passes them to the judge, and injects faults. */
 export class Wire {
   readonly line: Line
-  /** `welcome` is kept back, and the connection cut, once. */
+  /** True: instead of the next `welcome`, the connection is cut. */
   cuts_at_hello = false
-  /** Answers the next welcome with so many `token_seconds`. */
+  /** Value of `token_seconds` in the next `welcome`. */
   token_seconds: number | undefined
   private readonly parts: WireParts
   private readonly down = new Way()
   private readonly up = new Way()
   private readonly context = new RoomContext()
-  /** The room that the client takes frames to be about. */
+  /** Room of the next frames for the client. */
   private room: string | undefined
-  /** Frames of one flush that may get lost. */
+  /** Frames of a flush that may be dropped. */
   private losing:
     | {
         readonly room_id: string
@@ -78,9 +79,9 @@ export class Wire {
         readonly timer: NodeJS.Timeout
       }
     | undefined
-  /** Rooms of which a patch was lost or spoilt, until they are whole again. */
+  /** Rooms with a lost or spoilt patch, until their next whole state. */
   private readonly troubled = new Set<string>()
-  /** The flush of the last frame of a layer, which must not come twice. */
+  /** Flush of the last layer frame. This flush must not be doubled. */
   private layered = ''
   private later: { frames: number; readonly frame: Frame; readonly seat: Seat }[] = []
   private ended = false
@@ -108,24 +109,24 @@ export class Wire {
     for (const socket of [client, node]) socket.on('error', () => undefined)
   }
 
-  /** Whether the connection has been welcomed, and nothing has broken it. */
+  /** True from `welcome` until a fault breaks the connection. */
   get plays(): boolean {
     return !this.ended && !this.line.silent && this.line.welcomed_at !== undefined
   }
 
-  /** Frames arrive so much later from now on, in both directions. */
+  /** Delays frames in both directions. */
   lag(ms: number): void {
     this.down.lag = ms
     this.up.lag = ms
   }
 
-  /** Frames arrive no more, in either direction, until the client closes the connection. */
+  /** Holds all frames in both directions, until the client closes the connection. */
   silence(): void {
     this.hold()
     this.parts.judge.silent(this.line)
   }
 
-  /** Breaks the connection; the last frames of both directions are lost. `nodeLearns`: after so many ms. */
+  /** Breaks the connection. The last frames of both directions are lost. The node's connection breaks `nodeLearnsMs` later. */
   cut(nodeLearnsMs = 0): void {
     this.hold()
     setTimeout(() => {
@@ -136,7 +137,7 @@ export class Wire {
     }, LOST_BEFORE_CUT_MS)
   }
 
-  /** Closes the connection with a code, as a server does. The node sees a lost connection, unless it has closed it. */
+  /** Closes the client's connection with a code, like a server. The node's connection breaks, unless the node has closed it. */
   close(code: number, reason: string): void {
     if (this.ended) return
     const { client, node } = this.parts
@@ -198,7 +199,7 @@ export class Wire {
     this.take({ raw, message })
   }
 
-  /** Decides what becomes of a frame of the server. */
+  /** Delivers, changes or drops a frame of the server. */
   private take(frame: Frame): void {
     const { message } = frame
     if (this.losing && this.loses(this.losing, frame)) return
@@ -214,7 +215,7 @@ export class Wire {
         return
       case 'move': {
         const url = message.url === undefined ? undefined : this.parts.addressOf(message.url)
-        // A client may ignore a move, so it need not have one to an address that the proxy does not know.
+        // A client may ignore a move, so the proxy drops a move to an address that it does not know.
         if (message.url === undefined || url !== undefined) this.move(message.in_ms, url)
         return
       }
@@ -241,7 +242,7 @@ export class Wire {
     const seat = this.line.session?.seats.get(roomId)
     const flush = `${roomId}/${seq}`
     if (t !== 'state.patch') this.layered = flush
-    // The first frame of an epoch names it in full. Without it a client reads what follows as frames of an earlier owner.
+    // The first frame of an epoch has the whole epoch. Without it, a client takes the next frames for frames of an earlier owner.
     const inOrder =
       seat && !seat.gap && !this.troubled.has(roomId) && seat.epoch === message.epoch && seat.seq + 1 === seq
     if (inOrder && t !== 'layer.state' && strikes('lose')) {
@@ -258,8 +259,8 @@ export class Wire {
   }
 
   /**
-   * Looks whether a frame belongs to the flush that may get lost; returns true if it was dealt with. A flush with an event or a member is
-   * not lost: its frame would take the client past the gap.
+   * Adds a frame to the flush that may be dropped. Returns false if the frame must be delivered. A flush with an event or a member is not
+   * dropped: this frame would hide the gap from the client.
    */
   private loses(losing: NonNullable<Wire['losing']>, frame: Frame): boolean {
     const { message } = frame
@@ -290,7 +291,7 @@ export class Wire {
     }, NOTICE_MS)
   }
 
-  /** Sends a frame once more, now or behind some later ones. */
+  /** Repeats a frame, immediately or after up to 4 other frames. */
   private double(frame: Frame, { room_id: roomId }: { room_id: string }): void {
     const { dice, strikes } = this.parts
     const seat = this.line.session?.seats.get(roomId)
@@ -328,7 +329,7 @@ export class Wire {
     if (!message) return
     judge.delivered(this.line, message, isSpoilt)
     if (message.t === 'state.resync' || message.t === 'state.snapshot') this.troubled.delete(message.room_id)
-    // Between a layer and the patch of its flush nothing may come.
+    // No frame may come between a layer and the patch of its flush.
     if (message.t === 'layer.state' || message.t === 'layer.patch') return
     const due = this.later.filter((one) => one.frames-- <= 0)
     this.later = this.later.filter((one) => !due.includes(one))
@@ -340,11 +341,11 @@ export class Wire {
   }
 }
 
-/** One direction of a connection: what is to happen, each at its time and in order. */
+/** One direction of a connection: delayed actions, in order. */
 class Way {
-  /** What is pushed from now on happens so many ms later. */
+  /** Delay of new actions, milliseconds. */
   lag = 0
-  /** Nothing happens any more. */
+  /** True: no more actions run. */
   held = false
   private readonly queue: { readonly due: number; readonly run: () => void }[] = []
 
@@ -371,14 +372,14 @@ class Way {
   }
 }
 
-/** The same frame with another checksum. */
+/** Returns the frame with another checksum. */
 function spoilt(raw: Raw): Raw {
   if (typeof raw === 'string') {
     const fields = JSON.parse(raw)
     return JSON.stringify({ ...fields, checksum: (fields.checksum ^ 1) >>> 0 })
   }
   const bytes = Uint8Array.from(raw)
-  // Behind the header of the array and the opcode: epoch, seq, checksum.
+  // After the header of the array and the opcode: epoch, seq, checksum.
   let at = 2
   for (let skipped = 0; skipped < 2; skipped += 1) at += sizeOfNumber(bytes[at]!)
   at += sizeOfNumber(bytes[at]!) - 1
@@ -386,7 +387,7 @@ function spoilt(raw: Raw): Raw {
   return bytes
 }
 
-/** Bytes of a MessagePack number that is not below 0, by its first one. */
+/** Returns the length of a MessagePack number that is not negative, by its first byte. */
 const sizeOfNumber = (head: number): number =>
   head < 0x80 ? 1 : ({ 202: 5, 203: 9, 204: 2, 205: 3, 206: 5 } as Record<number, number>)[head]!
 

@@ -153,9 +153,7 @@ export class TestControl {
 const keyName = (projectId: string, keyId: string | undefined): string => `${projectId}/${keyId ?? ''}`
 
 /** A cluster without other nodes. `parts` replaces functions. */
-export const gatewayCluster = (
-  parts: Partial<GatewayCluster> = {},
-): GatewayCluster & { cordoned: boolean } => ({
+const gatewayCluster = (parts: Partial<GatewayCluster> = {}): GatewayCluster & { cordoned: boolean } => ({
   cordoned: false,
   nodes: { isGone: () => false, isDead: async () => false, storeIsBehind: async () => false },
   router: { send: () => {}, forget: () => {} },

@@ -1,6 +1,6 @@
 import { applyPatch } from 'rfc6902'
 import { type Frame, payloadsOf } from '../../../dataplane/frame.ts'
-import type { Farewell, Frames, RepliedRef, Settled } from '../../../dataplane/traffic.ts'
+import type { Acknowledgement, Farewell, Frames, RepliedRef } from '../../../dataplane/traffic.ts'
 import type { Json } from '../../../shared/json.ts'
 import { ReadingCodec, type ReadMessage } from '../../../shared/protocol/codec.ts'
 import type { MemberInfo, ServerMessage, Subprotocol } from '../../../shared/protocol/messages.ts'
@@ -67,7 +67,7 @@ export class TestMember {
   }
 
   /** Takes the outcomes of its messages. */
-  takeOutcomes({ ack, outcomes = [], forgotten = 0 }: Settled): void {
+  takeOutcomes({ ack, outcomes = [], forgotten = 0 }: Acknowledgement): void {
     for (const outcome of outcomes)
       if ('reply' in outcome) this.replies.push(outcome)
       else this.errors.push(outcome)
