@@ -322,7 +322,7 @@ export function help(scenarios: readonly Scenario[], scenario: Scenario | undefi
       .filter(({ runs }) => (runs !== undefined) === measures)
       .map(({ name, meaning }) => [name, meaning])
   return [
-    'Usage: npm run loadtest -- SCENARIO [options]\n\nPuts load on a service, and looks whether it keeps its promises meanwhile.\n',
+    'Usage: npm run loadtest -- SCENARIO [options]\n\nPuts load on a service, and checks its promises.\n',
     section('Scenarios (npm run loadtest -- SCENARIO --help shows their options):', named(false)),
     section('Measurements, with a separate service:', named(true)),
     common,

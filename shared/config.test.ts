@@ -352,7 +352,7 @@ describe('NAME_FILE', () => {
   it.each([
     ['begins with a byte order mark', '\ufeffa secret', 'byte order mark'],
     ['has blanks only', ' \n\n', 'white space'],
-  ])('says so where the file %s', (_, content, words) => {
+  ])('causes an error if the file %s', (_, content, words) => {
     const parsed = parseConfig('control', { ...REDIS, INTERNAL_TOKEN_FILE: file('odd', content) })
     expect(problems(parsed)).toEqual([
       expect.objectContaining({ name: 'INTERNAL_TOKEN_FILE', was: expect.stringContaining(words) }),
@@ -410,7 +410,7 @@ describe('unknown variables', () => {
     ['KEYRNIG_SECRET', 'KEYRING_SECRET'],
     ['NODE_COLOUR', undefined],
     ['OTEL_TRACES_EXPORTR', 'OTEL_TRACES_EXPORTER'],
-  ])('%s is named as a probable typo (%s)', (name, suggestion) => {
+  ])('%s causes a warning about a typo (%s)', (name, suggestion) => {
     const [warning, ...more] = warnings({ [name]: 'x' })
     expect(more).toEqual([])
     expect(warning).toContain(`${name} is set`)
@@ -436,11 +436,11 @@ describe('unknown variables', () => {
     'OTEL_EXPORTER_OTLP_PROTOCOL',
     'OTEL_EXPORTER_OTLP_TIMEOUT',
     'OTEL_BSP_SCHEDULE_DELAY',
-  ])('%s is another program’s', (name) => {
+  ])('%s belongs to another program, and causes no warning', (name) => {
     expect(warnings({ [name]: 'x' })).toEqual([])
   })
 
-  it('with the name of a fixed limit cause a warning that says so', () => {
+  it('with the name of a fixed limit cause a warning about that', () => {
     for (const name of ['OUTBOX_LIMIT_BYTES', 'MAX_UNACKED_MESSAGES', 'MAX_ROOM_TASKS'])
       expect(warnings({ [name]: '5' })).toEqual([expect.stringMatching(`^${name} is set, .* fixed limit`)])
   })

@@ -26,7 +26,7 @@ it.each([
   'https://*.*.example',
   'https://a*.example',
   'https://*',
-])('%s is no origin', (text) => {
+])('%s is not an origin', (text) => {
   expect(normalOrigin(text)).toBeUndefined()
 })
 

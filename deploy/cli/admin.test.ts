@@ -275,7 +275,7 @@ describe('roomful admin', () => {
     ],
     [['projects', '--control-api-tokens', 'wrong'], 1, /401 unauthenticated: .* Set CONTROL_API_TOKENS/],
     [['nodes', '--internal-token', 'wrong'], 1, /401 unauthenticated: .* Set INTERNAL_TOKEN/],
-  ])('%s says what is wrong', async (words, code, message) => {
+  ])('%s prints the error', async (words, code, message) => {
     const answer = await admin(...words)
     expect([answer.code, answer.out]).toEqual([code, ''])
     expect(answer.err).toMatch(message)
@@ -308,7 +308,7 @@ describe('DeploymentApi', () => {
     ['http://a:1', 'http://inside:1', 'http://a:1/admin/drain'],
     ['http://a:1', undefined, 'http://a:1/admin/drain'],
   ])(
-    'ADMIN_URL %s with a node at %s: the request goes to that worker alone',
+    'ADMIN_URL %s with a node at %s: the request goes only to that worker',
     async (adminUrl, own, expected) => {
       const fetched = vi.fn(async (_url: string) => new Response('{}'))
       vi.stubGlobal('fetch', fetched)
@@ -327,7 +327,7 @@ describe('DeploymentApi', () => {
     ['{"nodes":[null]}'],
     ['{"nodes":[{"node_id":"a"}]}'],
     ['<html>'],
-  ])('says which variable is wrong if another service answers %s', async (text) => {
+  ])('names the wrong variable if another service answers %s', async (text) => {
     vi.stubGlobal('fetch', async () => new Response(text))
     const config = {
       controlUrl: '',

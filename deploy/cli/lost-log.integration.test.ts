@@ -73,7 +73,7 @@ describe.each(REDIRECTIONS)('stdout of %s', (_name, redirection, code) => {
   })
 })
 
-describe('stdout of a pipe that nobody reads', () => {
+describe('stdout of a pipe without a reader', () => {
   it('uses a bounded amount of memory, and the process continues', async () => {
     const script = `
       import { createLog, droppedLines } from './shared/log.ts'

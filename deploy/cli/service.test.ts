@@ -167,7 +167,7 @@ describe('the life of a process', () => {
   it.each([
     ['NodeIdInUse', 2],
     ['NodeReplaced', 3],
-  ])('ends at once and says why when another process has its name: %s, with %i', async (reason, code) => {
+  ])('exits immediately with a reason if another process has its name: %s, with %i', async (reason, code) => {
     const error = Object.assign(new Error('another process has the name'), { name: reason })
     const starting = setup(() => Promise.reject(error))
     await starting.exited

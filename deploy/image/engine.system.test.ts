@@ -123,7 +123,7 @@ describe.skipIf(engine === undefined)('the image, run by an engine', () => {
     [{}, 'REDIS_URL is not set'],
     [{ REDIS_URL: 'redis://redis', CONTROL_PORT: 'abc' }, 'CONTROL_PORT is "abc"'],
     [{ REDIS_URL: 'redis://redis' }, 'CONTROL_API_TOKENS'],
-  ])('ends with 2 and says what is wrong with %j', async (env, message) => {
+  ])('exits with 2 and a reason for %j', async (env, message) => {
     const container = await engine!.container.create({
       Image: NAME,
       Cmd: ['control'],

@@ -195,7 +195,7 @@ test.each([
   [{ game: 'chess' }, 'arena, cards, tictactoe, counter'],
   [{ game: 'arena', name: '<b>' }, 'letters, digits'],
   [{ game: 'arena', admin: true }, 'admin'],
-])('a login with %j is refused and told why', async (request, reason) => {
+])('a login with %j is refused with a reason', async (request, reason) => {
   const { url } = await backend((await control()).url)
   const { status, body } = await login(url, request)
   expect(status).toBe(400)

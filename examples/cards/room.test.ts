@@ -49,7 +49,7 @@ test('no byte of a foreign hand or of the deck ever reaches a player or a specta
       for (const card of [...handOf(one), ...one.state.pile]) known.add(card)
       const received = t.received(one)
       for (const card of cardsIn(received.slice(frames)))
-        expect(known, `${one.memberId} was told of ${card}`).toContain(card)
+        expect(known, `${one.memberId} received ${card}`).toContain(card)
       seen.set(one, { known, frames: received.length })
       expect(Object.keys(one.state.hands ?? {})).toEqual(one === watcher ? [] : [one.memberId])
       expect(one.state.deck).toBeUndefined()

@@ -10,7 +10,7 @@ test.each<[Card, Card, Suit, boolean]>([
   ['4♥', '8♠', '♥', true],
   ['4♠', '8♠', '♥', false],
   ['10♦', '10♣', '♣', true],
-])('%s on %s, where %s is asked for: %s', (card, top, suit, fit) => {
+])('%s on %s, with the required suit %s: %s', (card, top, suit, fit) => {
   expect(fits(card, top, suit)).toBe(fit)
 })
 

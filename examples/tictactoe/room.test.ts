@@ -40,16 +40,19 @@ test.each([
   ['a column', [0, 1, 3, 4, 8, 7], 'O'],
   ['a diagonal', [2, 0, 4, 1, 6], 'X'],
   ['no line at all', [0, 1, 2, 4, 3, 5, 7, 6, 8], 'draw'],
-])('%s ends the game, everyone is told once, and then no one moves', async (_, cells, winner) => {
-  const game = await table()
-  const told: string[] = []
-  game.o.on('over', (over) => told.push(over.winner))
-  await moves(game, cells)
-  expect(game.x.state.winner).toBe(winner)
-  expect(told).toEqual([winner])
-  for (const player of [game.x, game.o])
-    await expect(player.send('move', { cell: 5 })).rejects.toThrow('the game is over')
-})
+])(
+  '%s ends the game, each member gets one event, and further moves are refused',
+  async (_, cells, winner) => {
+    const game = await table()
+    const told: string[] = []
+    game.o.on('over', (over) => told.push(over.winner))
+    await moves(game, cells)
+    expect(game.x.state.winner).toBe(winner)
+    expect(told).toEqual([winner])
+    for (const player of [game.x, game.o])
+      await expect(player.send('move', { cell: 5 })).rejects.toThrow('the game is over')
+  },
+)
 
 test('a restart clears the board for the same players', async () => {
   const game = await table()

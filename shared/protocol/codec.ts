@@ -133,7 +133,7 @@ export type DecodedMessage =
   | WholeFrame<'state.resync'>
   | PatchFrame<'state.patch'>
   | (PatchFrame<'layer.patch'> & { readonly layer: string })
-  /** `read` returns undefined if the layer is gone. */
+  /** `read` returns undefined if the member no longer has the layer. */
   | (StreamFrame<'layer.state', Json | undefined> & {
       readonly layer: string
       readonly checksum?: number | undefined

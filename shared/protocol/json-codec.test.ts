@@ -38,7 +38,7 @@ test.each([
     /^data: the value at \/n .*surrogate/,
   ],
   ['{"t":"hello","project_id":"p","token":"x","resume":{}}', /^hello has both token and resume/],
-])('%s is an invalid message that says what is wrong', (text, said) => {
+])('%s is an invalid message, with the reason', (text, said) => {
   expect(() => new JsonCodec().decode(utf8(text))).toThrow(
     expect.objectContaining({ name: 'InvalidMessage', message: expect.stringMatching(said) }),
   )
@@ -72,6 +72,6 @@ test.each([
   '"12345678901234567890"',
   '"\\" 12345678901234567890"',
   '{"12345678901234567890":0.12345678901234567}',
-])('%s as data is read as it is', (data) => {
+])('%s as data is unchanged', (data) => {
   expect(withData(data)).toMatchObject({ data: JSON.parse(data) })
 })

@@ -78,7 +78,7 @@ test.each([
   ['a string cut short', 'a5 6162'],
   ['an array cut short', '93 01'],
   ['bytes behind the message', '01 01'],
-])('%s in data breaks the protocol', (_what, data) => {
+])('%s in data is a ProtocolError', (_what, data) => {
   expect(() => new MsgpackCodec().decode(message(data))).toThrow(ProtocolError)
 })
 
@@ -86,7 +86,7 @@ test.each([
   ['an unsigned integer', 'cf 0020000000000000'],
   ['a negative integer', 'd3 ffdfffffffffffff'],
   ['an integer within objects', '81 a161 92 01 cf ffffffffffffffff'],
-])('%s beyond 2^53 in data makes the message invalid, and names it', (_what, data) => {
+])('%s above 2^53 in data makes the message invalid, and the error names it', (_what, data) => {
   expect(() => new MsgpackCodec().decode(bytes(`96 03 a3613a62 a178 ${data} 07 00`))).toThrow(
     expect.objectContaining({
       name: 'InvalidMessage',

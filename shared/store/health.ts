@@ -27,7 +27,7 @@ export class ClockOffset {
   readonly #clock: Clock
   readonly #log: Logger
   #ms = 0
-  #told: 'agrees' | 'differs' | 'wrong' = 'agrees'
+  #reported: 'agrees' | 'differs' | 'wrong' = 'agrees'
   #cancel = () => {}
   #stopped = false
 
@@ -77,8 +77,8 @@ export class ClockOffset {
     this.#ms = Math.sign(ahead) * Math.max(0, Math.abs(ahead) - halfMs)
     const wrong = Math.abs(this.#ms) > CLOCK_WRONG_MS
     const state = wrong ? 'wrong' : Math.abs(this.#ms) > LOGGED_MS ? 'differs' : 'agrees'
-    if (state === this.#told) return
-    this.#told = state
+    if (state === this.#reported) return
+    this.#reported = state
     const fields = { offset_ms: Math.round(this.#ms) }
     if (state === 'wrong') this.#log.error(fields, `clock is wrong, the process is not ready: ${REMEDY}`)
     else if (state === 'differs') this.#log.warn(fields, `clock differs from the store's: ${REMEDY}`)

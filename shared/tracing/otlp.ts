@@ -111,8 +111,8 @@ class LossReport {
   readonly #log: Logger
   /** Number of lost spans since the last report. */
   #lost = 0
-  #saidAt = Number.NEGATIVE_INFINITY
-  #said = false
+  #reportedAt = Number.NEGATIVE_INFINITY
+  #reported = false
 
   constructor(clock: Clock, log: Logger) {
     this.#clock = clock
@@ -131,17 +131,17 @@ class LossReport {
   }
 
   over(): void {
-    if (!this.#said) return
+    if (!this.#reported) return
     this.#log.info({ lost: this.#lost }, 'traces are exported again')
-    this.#said = false
+    this.#reported = false
     this.#lost = 0
   }
 
   #say(why: string | undefined): void {
     const now = this.#clock.monotonic()
-    if (now - this.#saidAt < REPORT_EVERY_MS) return
-    this.#said = true
-    this.#saidAt = now
+    if (now - this.#reportedAt < REPORT_EVERY_MS) return
+    this.#reported = true
+    this.#reportedAt = now
     this.#log.warn({ lost: this.#lost, why }, 'traces cannot be exported, and are lost until they can')
   }
 }

@@ -233,10 +233,7 @@ describe('several stores on one Redis', () => {
   it.each<[string, (redis: Redis, stem: string) => Promise<unknown>]>([
     ['an epoch that is no number', (redis, stem) => redis.hset(`${stem}:record`, 'epoch', '17953x')],
     ['a version that is no number', (redis, stem) => redis.hset(`${stem}:record`, 'version', '1x')],
-    [
-      'a version that no one can count to',
-      (redis, stem) => redis.hset(`${stem}:record`, 'version', '9'.repeat(20)),
-    ],
+    ['a version above 15 digits', (redis, stem) => redis.hset(`${stem}:record`, 'version', '9'.repeat(20))],
     ['no hash for a record', (redis, stem) => redis.set(`${stem}:record`, 'a')],
     [
       'no string for the epoch that outlives it, and another in its record',

@@ -19,11 +19,8 @@ async function openedBy(rooms: RoomRecords, room: string, owner: string, creator
 
 const FOR_EVER = Number.POSITIVE_INFINITY
 
-/** Fence of an owner after `commits` more. */
-const advanced = (fence: Fence, commits: number): Fence => ({
-  epoch: fence.epoch,
-  version: fence.version + commits,
-})
+/** Fence of an owner after `by` more commits. */
+const advanced = ({ epoch, version }: Fence, by: number): Fence => ({ epoch, version: version + by })
 
 const ASIDE = { reason: 'for the test', ttlMs: LONG_MS }
 
@@ -64,7 +61,7 @@ export function describeRooms(open: OpenStore): void {
 
     it('returns to claimants the notes of stuck turns of earlier owners, and the epoch over which they claim', async () => {
       const { rooms } = (await opened(open)).store
-      expect(await rooms.noteStuck(ROOM, 1, bytes('of no one'), LONG_MS)).toBe(false)
+      expect(await rooms.noteStuck(ROOM, 1, bytes('without an owner'), LONG_MS)).toBe(false)
       const first = await claimed(rooms, 'node_a', 0)
       expect([first.over, first.stuck]).toEqual([0, []])
       const { epoch, version } = first.fence
@@ -320,7 +317,7 @@ export function describeRooms(open: OpenStore): void {
 
     itExpires(
       open,
-      'leaves nothing of a room that ended, once no one can be late',
+      'leaves nothing of an ended room after the time in which messages can be late',
       async ({ store, elapse }, shortMs) => {
         const { rooms } = store
         const { fence } = await claimed(rooms, 'node_a', 0)
