@@ -45,7 +45,7 @@ const like = (name: string, meaning: string, changes: Partial<Scenario>): Scenar
 
 const ON_NODES = {
   bus: '12 rooms × 20, 5 moves/s each, members spread over the nodes of one Redis at random',
-  direct: 'the same, and each client goes to the node of its room when it is told',
+  direct: 'the same, and each client moves to the node of its room',
 }
 const spread = (nodes: number, way: keyof typeof ON_NODES = 'bus'): Scenario =>
   like(`${way === 'bus' ? 'nodes' : way}-${nodes}`, ON_NODES[way], {

@@ -17,7 +17,7 @@ export type Note = Without<ClientRecord, 'at' | 'client'>
 
 /** Dependencies of a player. */
 export interface PlayerParts extends ClientParts {
-  readonly room_type: string
+  readonly roomType: string
   readonly key: string
   readonly note: (note: Note) => void
   /** True: follows a `move` to the node of its room. */
@@ -27,7 +27,7 @@ export interface PlayerParts extends ClientParts {
 /** Dependencies of all kinds of clients. */
 export interface ClientParts {
   readonly name: string
-  readonly project_id: string
+  readonly projectId: string
   readonly token: string
   /** Returns the running nodes. */
   readonly doors: () => readonly Door[]
