@@ -471,7 +471,7 @@ export class Replies {
 const memberInfo = ({ id, sub, connected }: Member): MemberInfo => ({ member_id: id, sub, connected })
 
 /** A join since the last flush. */
-export interface PendingJoin {
+interface PendingJoin {
   readonly membership: Membership
   /** Index of the first event of the flush that was emitted after the join. */
   readonly firstEvent: number
@@ -480,7 +480,7 @@ export interface PendingJoin {
 }
 
 /** A membership that has ended since the last flush. */
-export interface PendingLeave {
+interface PendingLeave {
   readonly membership: Membership
   readonly reason: DepartureReason
   /** Reason for the player. */

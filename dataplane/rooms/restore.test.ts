@@ -11,7 +11,7 @@ import { apply } from '../../shared/sync/delta.ts'
 import { diff } from '../../shared/sync/testing/diff.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { json } from '../../test/support/json-arbitrary.ts'
-import { counting } from '../../test/support/rooms/counter-room.ts'
+import { counting, NO_CHANGES } from '../../test/support/rooms/counter-room.ts'
 import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
 import { TestMember } from '../../test/support/rooms/test-member.ts'
 import { type Durability, defineRoom } from './definition.ts'
@@ -45,24 +45,12 @@ const teams = defineRoom({
 })
 
 it('a recorded delta does what the delta did', () => {
-  const at = { epoch: 1, seq: 1, visible: true, checksum: 0 }
-  const nothing = {
-    events: [],
-    joined: [],
-    replaced: [],
-    left: [],
-    presence: [],
-    renewed: [],
-    acks: [],
-    outcomes: [],
-    tables: undefined,
-    layers: undefined,
-  }
+  const at = { epoch: 1, seq: 1, checksum: 0 }
   fc.assert(
     fc.property(json(), json(), (previous, next) => {
       const delta = diff(previous, next)
       if (!delta) return
-      const read = format.readEntry(format.entry({ ...at, delta, ...nothing }))
+      const read = format.readEntry(format.entry({ ...NO_CHANGES, ...at, delta }))
       const checksum = new Checksum()
       expect(checksum.of(apply(previous, read.delta!))).toBe(checksum.of(next))
     }),
@@ -140,8 +128,8 @@ describe('a restored room', () => {
               owner.message('board', id, 'put', { at: `${taken.at}`, value: taken.value }, ref)
             else if (taken.do === 'tell')
               owner.message('board', id, 'tell', taken.to === null ? {} : { to: `m${taken.to}` }, ref)
-            else owner.send('board', id, { kind: 'leave', reason: 'left', request_id: ref })
-            await owner.settle()
+            else owner.leave('board', id)
+            await owner.untilIdle()
           }
           const before = owner.describe('board')!
           const heir = owner.successor([away])
@@ -163,7 +151,7 @@ describe('a restored room', () => {
           ])
           // Applied messages are not applied again.
           if (refs[1]! > 0) heir.message('board', 'm1', 'put', { at: 'again', value: 1 }, refs[1]!)
-          await heir.settle()
+          await heir.untilIdle()
           expect(away.state).toEqual(before.state)
         },
       ),
@@ -221,8 +209,8 @@ describe('damaged record', () => {
       ]
       for (const [type, data] of said) await bench.say('board', 'bob', type, data, ++ref)
       await bench.join('board', `cid${round}`)
-      bench.send('board', `cid${round}`, { kind: 'leave', reason: 'left', request_id: 1 })
-      await bench.settle()
+      bench.leave('board', `cid${round}`)
+      await bench.untilIdle()
     }
     const { snapshot, journal } = await bench.claimed('board')
     sound = { snapshot: snapshot!, journal }
@@ -433,10 +421,10 @@ describe('whole state', () => {
     it('is that of the update, once it is committed', async () => {
       const { bench, ann, bob } = await committing()
       bench.resync('cards', bob, 'checksum')
-      await bench.settle()
+      await bench.untilIdle()
       expect(bob.resyncs).toBe(0)
       bench.store.let()
-      await bench.settle()
+      await bench.untilIdle()
       expect([bob.resyncs, hand(bob.state), bob.faults]).toEqual([1, [5], []])
       await answered(bench)
       expect([hand(ann.state), hand(bob.state), ann.acked]).toEqual([[5, 4], [5, 4], 3])
@@ -459,7 +447,7 @@ describe('whole state', () => {
         principal: 'token',
         options: {},
       })
-      await bench.settle()
+      await bench.untilIdle()
       expect(bench.sentOf('attached')).toEqual([])
       await answered(bench)
       expect(bench.sentOf('attached')).toHaveLength(1)
@@ -504,7 +492,7 @@ describe('whole state', () => {
         const { bench, ann } = await roomWith(cards(durability), ['ann'])
         const join = (name: string) => bench.join('cards', name, { codec: 'roomful.v1.json' })
         await join('bob')
-        bench.send('cards', 'bob', { kind: 'leave', reason: 'left' })
+        bench.leave('cards', 'bob')
         await bench.say('cards', 'ann', 'deal', null)
         const carl = await join('carl')
         expect([hand(carl.state), carl.checksum, carl.faults]).toEqual([[5], ann.checksum, []])

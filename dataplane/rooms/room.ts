@@ -12,7 +12,7 @@ import type { Update } from './journal.ts'
 import { areSameRules } from './layer-rules.ts'
 import { REPAIR_MS } from './listing.ts'
 import { RequestTurns } from './request-turns.ts'
-import type { RoomTurn } from './room-code.ts'
+import { type RoomTurn, turnOf } from './room-code.ts'
 import { RoomShare, TickTimer, type Timer } from './scheduler.ts'
 import type { RoomSlot } from './slot.ts'
 import { migrate } from './state.ts'
@@ -199,9 +199,8 @@ export class Room {
 
   #validated(schema: StandardSchemaV1): ReturnType<typeof validate> {
     const { environment, state } = this.stream
-    const turn = { room: this.stream, hook: 'migrate', subject: '', ref: 0, type: '', principal: '' } as const
     try {
-      return environment.code.run(turn, () => validate(schema, state.present))
+      return environment.code.run(turnOf(this.stream, 'migrate'), () => validate(schema, state.present))
     } catch (error) {
       return { ok: false, message: errorText(error) }
     }

@@ -121,6 +121,13 @@ describe('Notices', () => {
       bank.wipe({ by: 'bank_b', lost: true })
     }
     expect(names(lost(killed))).toEqual([])
+    const ended = (bank: BankScenario) => {
+      bank.fault('redis_lost')
+      bank.close()
+      Object.assign(write(bank, 'release'), { ok: false })
+      for (const kind of ['claim', 'snapshot']) Object.assign(write(bank, kind), { version: 0 })
+    }
+    expect(names(lost(ended))).not.toContain('notice_lost')
   })
 
   it('must arrive again if the webhook has failed', () => {

@@ -3,6 +3,7 @@ import type { BankState } from '../rooms.ts'
 import type {
   BackendHistory,
   BackendRecord,
+  Fault,
   History,
   StoreRecord,
   Violation,
@@ -137,17 +138,20 @@ class Bank {
       .every((wipe) => {
         const again = later.findIndex(({ claim, startedOver }) => startedOver && claim.ended >= wipe.at)
         const owners = later.slice(0, again + 1).map(({ claim }) => claim.node)
-        // The owner was ending the room, so it writes nothing again.
-        const isEnding = this.#history.store.some(
-          (call) =>
-            call.room === this.room && call.forget && call.epoch >= record.epoch && call.began <= wipe.until,
-        )
-        if (isEnding) return false
+        if (this.#endedUnwritten(record, wipe)) return false
         const young = wipe.at - record.ended < REWRITTEN_MS / 2
         return (
           again >= 0 && record.kind !== 'release' && young && owners.every((node) => node === record.node)
         )
       })
+  }
+
+  /** True: the owner ended the room before it could write the room again, so it writes nothing again. */
+  #endedUnwritten({ epoch }: StoreRecord, { until }: Fault): boolean {
+    const calls = this.#history.store.filter((call) => call.room === this.room && call.epoch >= epoch)
+    // A release with notices is sent after their announcement, which waits for the store.
+    const first = calls.filter(({ began }) => began > until).sort((one, other) => one.began - other.began)[0]
+    return calls.some(({ forget, began }) => forget && began <= until) || first?.forget === true
   }
 
   get #wipes() {
