@@ -18,9 +18,15 @@ import type {
 import type { Member } from './definition-types.ts'
 import type { RoomEnvironment } from './environment.ts'
 import type { Position, RoomEvent, Update } from './journal.ts'
-import { type Grants, LayerDelivery } from './layer-grants.ts'
+import type { Grants } from './layer-rules.ts'
 import type { Membership, Memberships } from './memberships.ts'
-import type { EventMessage, MutableFrames, RoomFrames, UpdateFrames } from './room-frames.ts'
+import {
+  type EventMessage,
+  LayerDelivery,
+  type MutableFrames,
+  type RoomFrames,
+  type UpdateFrames,
+} from './room-frames.ts'
 import type { LiveState } from './state.ts'
 
 /** What members have received, or may receive at any moment. */

@@ -397,7 +397,7 @@ export class RoomHost {
     return [...this.#rooms.values()]
   }
 
-  /** An edge is gone. Its members count as disconnected until they resume at another edge. */
+  /** An edge is gone. Its members are detached until they resume at another edge. */
   edgeGone(edge: string): void {
     for (const room of this.rooms) if (room.hasMembersAt(edge)) room.edgeGone(edge)
   }

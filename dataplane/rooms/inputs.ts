@@ -149,7 +149,7 @@ export class Inputs {
     if (ref !== undefined || stream.dirty || effects.events.length > 0) stream.touch()
   }
 
-  /** The edge has refused these messages. Their refs are used up as if the room had refused them. */
+  /** The edge has refused these messages. Their refs are handled as if the room had refused them. */
   refuse(membership: Membership, { from, through, code, message }: RefusedRange): void {
     const first = Math.max(from, membership.refs.last + 1)
     if (!this.#isNew(membership, from, through)) return

@@ -370,7 +370,7 @@ const MAX_DEPARTURES = 4096
 
 /**
  * The latest seats that rooms of this node have ended. If a session's edge died, or the session moved to
- * another edge, its record may still name a seat that has ended. Its next attach is then answered from here.
+ * another edge, its record may still name a seat that has ended. Its next message is then answered from here.
  */
 export class Departures {
   readonly #clock: Clock

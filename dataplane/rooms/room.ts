@@ -239,7 +239,7 @@ export class Room {
     this.#end(released && keep ? how : keep ? 'fenced' : 'disposed', successor)
   }
 
-  /** An edge is gone. Its members count as disconnected. */
+  /** An edge is gone. Its members are detached until they resume at another edge. */
   edgeGone(edge: string): void {
     this.act(() => this.#admission.detachEdge(edge))
   }
@@ -260,7 +260,7 @@ export class Room {
   }
 
   /**
-   * Messages between an edge and this room may be lost. The members at the edge count as disconnected until
+   * Messages between an edge and this room may be lost. The members at the edge are detached until
    * the edge attaches them again, and it sends unacknowledged messages again.
    */
   askToReattach(edge: string): void {
