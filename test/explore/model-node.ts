@@ -561,7 +561,7 @@ export class Links {
     return [...this.#links.values()].flatMap(({ queue }) => queue)
   }
 
-  /** Queues a message. `text` describes it. `arrive` delivers it, and gets whether an earlier message was lost (a real link sees that from the number). */
+  /** Queues a message. `arrive` delivers it. Its argument is true if an earlier message was lost, which a real link sees from the number. */
   send(from: string, to: string, text: string, arrive: (missed: boolean) => void): void {
     const name = `${from} → ${to}`
     const link = this.#links.get(name) ?? { to, queue: [], sent: 0, missed: false }

@@ -19,7 +19,7 @@ export class Timers {
     return () => void this.#timers.delete(timer)
   }
 
-  /** First timer that is due. Of timers with the same time, the one that was added first. */
+  /** First timer that is due. Among timers with the same time, the one that was added first. */
   get next(): Timer | undefined {
     let next: Timer | undefined
     for (const timer of this.#timers)

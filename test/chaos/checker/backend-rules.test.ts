@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { checkBackends } from './backend-rules.ts'
-import { BankScenario } from './bank-scenario.ts'
 import type { ViolationName } from './history.ts'
+import { BankScenario } from './scenario.ts'
 
 /** Names of the violations in the history of a bank that `play` makes. */
 function names(play: (bank: BankScenario) => void): ViolationName[] {

@@ -5,7 +5,7 @@ import { DETECTED_LEASES, type Ownerships } from './ownership.ts'
 /** A room that has ended, or whose owner has died, leaves all lists within one lease and this time. */
 const GHOST_MS = 2000
 
-/** Players find only rooms that exist, and get the seats and rooms that were promised to them. */
+/** Players find only rooms that exist, and get the seats that were reserved for them. */
 export function checkLobby(history: History, ownerships: Ownerships): Violation[] {
   const { lobby } = history
   if (!lobby) return []

@@ -7,9 +7,9 @@ import {
   type Unsubscribe,
 } from 'roomful/client'
 import { sleep } from '../../../shared/clock.ts'
-import type { Expected, FoundBy, ListedRow, LobbyRecord } from '../checker/history.ts'
+import type { Expected, FoundBy, ListedRow, LobbyRecord, Without } from '../checker/history.ts'
 import type { lobbyRoom } from '../rooms.ts'
-import type { ClientParts, Without } from './player.ts'
+import type { ClientParts } from './player.ts'
 import { ANY_NODE, actUntil, connectOptions, marked, Network, randomDoor } from './sdk-player.ts'
 
 type Lobby = typeof lobbyRoom

@@ -1,6 +1,6 @@
 import type { Duplex } from 'node:stream'
 import type { Clock } from '../../../shared/clock.ts'
-import type { ClientRecord, End } from '../checker/history.ts'
+import type { ClientRecord, End, Without } from '../checker/history.ts'
 import { ACTS, type Act, type Refusal } from '../rooms.ts'
 
 /** Address of a node for clients. */
@@ -8,9 +8,6 @@ export interface Door {
   readonly node: string
   readonly url: string
 }
-
-/** `Omit` for each member of a union. */
-export type Without<T, K extends PropertyKey> = T extends unknown ? Omit<T, K> : never
 
 /** Record of a client, before its name and the time are added. */
 export type Note = Without<ClientRecord, 'at' | 'client'>

@@ -1,9 +1,9 @@
 import { type Client, connect, type Room, RoomfulError } from 'roomful/client'
 import { type Queues, type QueueTicket, withQueues } from 'roomful/client/queue'
 import { MATCHED } from '../../../shared/protocol/messages.ts'
-import type { QueueRecord, WaitingTicket } from '../checker/history.ts'
+import type { QueueRecord, WaitingTicket, Without } from '../checker/history.ts'
 import { type chaosQueue, LEVELS, type matchRoom, PARTY_SIZE, ticketName } from '../rooms.ts'
-import type { ClientParts, Without } from './player.ts'
+import type { ClientParts } from './player.ts'
 import { ANY_NODE, actUntil, connectOptions, Network, randomDoor } from './sdk-player.ts'
 
 type Rooms = { 'chaos-queue': typeof chaosQueue; 'chaos-match': typeof matchRoom }
@@ -41,7 +41,7 @@ interface Wish {
   /** Undefined: the player must request it, or request it again. */
   ticket: QueueTicket<typeof matchRoom> | undefined
   placed: boolean
-  heard: boolean
+  announced: boolean
   cancelled: boolean
 }
 
@@ -126,7 +126,7 @@ export class QueuePlayer {
       this.#client?.close()
       wish.ticket = undefined
       // The ticket has a match. The new page queues with another ticket.
-      if (wish.heard) this.#want(undefined, wish.level)
+      if (wish.announced) this.#want(undefined, wish.level)
     }
   }
 
@@ -167,7 +167,7 @@ export class QueuePlayer {
       code: invitation?.code,
       ticket: undefined,
       placed: false,
-      heard: false,
+      announced: false,
       cancelled: false,
     }
   }
@@ -209,10 +209,10 @@ export class QueuePlayer {
   #ended(wish: Wish, ticket: QueueTicket<typeof matchRoom>, error: unknown): void {
     if (wish.ticket !== ticket || this.#closed) return
     if (!(error instanceof RoomfulError)) throw error
-    const { name, cancelled, heard } = wish
+    const { name, cancelled, announced } = wish
     this.#parts.note({ kind: 'ended', ticket: name, code: error.code, cancelled })
     wish.ticket = undefined
-    if (!cancelled && !heard && !OVER.has(error.code)) return
+    if (!cancelled && !announced && !OVER.has(error.code)) return
     this.#wish = undefined
     if (this.#isLast) this.#want(undefined, 0)
   }
@@ -265,10 +265,10 @@ export class QueuePlayer {
       () => randomDoor(this.#parts),
       (text) => {
         for (const match of matchesIn(text)) {
-          if (this.#wish) this.#wish.heard = true
+          if (this.#wish) this.#wish.announced = true
           // Another player may try to take a seat, because the match still has reserved seats.
           board.match = match.room
-          note({ kind: 'heard', ...match })
+          note({ kind: 'announced', ...match })
         }
       },
       (door) => dial?.(door),

@@ -52,7 +52,10 @@ export interface RunOptions {
 /** Lease of each node. */
 export const LEASE_MS = 1000
 const DURABILITIES: readonly Durability[] = ['journal', 'snapshot', 'journal', 'none']
-/** One of this many clients uses the SDK. With direct routing, of three clients one uses the SDK, one follows a `move` without the SDK, and one ignores it. */
+/**
+ * One of this many clients uses the SDK. With direct routing, one of three clients uses the SDK, one follows a `move` without the SDK, and one
+ * ignores each `move`.
+ */
 const SDK_ONE_IN = { spread: 6, direct: 3 }
 const JOINED_WITHIN_MS = 20_000
 const ANSWERED_WITHIN_MS = 25_000

@@ -45,7 +45,7 @@ export type StoreLine =
       readonly fence?: Fence
     }
 
-/** Returns `base` with the properties of `changes` in place of its own. */
+/** Returns `base` with some properties replaced by `changes`. */
 export function overriding<T extends object>(base: T, changes: Partial<T>): T {
   return new Proxy(base, {
     get(_, name) {
