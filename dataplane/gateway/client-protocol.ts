@@ -169,7 +169,7 @@ export class ClientProtocol implements ConnectionListener {
   closed(name: CloseName | 'lost'): void {
     const { sessions, log, over } = this.#context
     const session = this.#session
-    this.#waitNoMore()
+    this.#stopHelloTimeout()
     this.#finder.stop()
     this.#early = []
     this.#endSpan(name)
@@ -198,7 +198,7 @@ export class ClientProtocol implements ConnectionListener {
     }
     this.#greeted = true
     this.#pending?.greeted()
-    this.#waitNoMore()
+    this.#stopHelloTimeout()
     if ('token' in hello && this.#context.overloaded()) {
       // Refused before its token costs CPU. Resumes are accepted.
       this.#context.metrics.newcomersRefused.inc()
@@ -215,7 +215,7 @@ export class ClientProtocol implements ConnectionListener {
     )
   }
 
-  #waitNoMore(): void {
+  #stopHelloTimeout(): void {
     this.#stopWaiting?.()
     this.#stopWaiting = undefined
   }
@@ -309,7 +309,7 @@ export class ClientProtocol implements ConnectionListener {
         edge.joinAgain(unlisted, this.connection, session, request)
         return
       }
-      edge.giveUp(unlisted, 'left')
+      edge.endSubscription(unlisted, 'left')
     }
     const subscription = session.subscriptions.get(roomId)
     const refused = this.#joinRejection(session, room)
@@ -386,7 +386,7 @@ export class ClientProtocol implements ConnectionListener {
     const listed = new Map(positions.map((position) => [position.room_id, position]))
     const unlisted = [...session.subscriptions.values()].filter(({ roomId }) => !listed.has(roomId))
     for (const subscription of unlisted)
-      if (subscription.joinRequest === undefined) edge.giveUp(subscription, 'left')
+      if (subscription.joinRequest === undefined) edge.endSubscription(subscription, 'left')
       else this.#leaveUnlessAsked(session, subscription)
     session.ended.keep(listed)
     for (const [roomId, position] of listed) {
@@ -396,7 +396,7 @@ export class ClientProtocol implements ConnectionListener {
       if (subscription) edge.attach(subscription, connection, position, answered)
       else {
         answered('lost')
-        if (held) edge.giveUp(held, 'session_ended')
+        if (held) edge.endSubscription(held, 'session_ended')
         const farewell = session.ended.get(roomId)?.farewell ?? LOST
         connection.address(roomId)
         connection.send(leftMessage(roomId, position.member_id, session.sub, farewell))
@@ -409,7 +409,8 @@ export class ClientProtocol implements ConnectionListener {
     const { clock, edge } = this.#context
     clock.schedule(JOIN_AGAIN_MS, () => {
       const isLeft = session.subscriptions.get(subscription.roomId) === subscription
-      if (isLeft && subscription.phase === 'detached' && session.connection) edge.giveUp(subscription, 'left')
+      if (isLeft && subscription.phase === 'detached' && session.connection)
+        edge.endSubscription(subscription, 'left')
     })
   }
 
