@@ -153,7 +153,7 @@ export class Authenticator {
 
   #tooMany(): Rejection {
     this.#context.metrics.rateLimited.inc({ by: 'hello' })
-    return tryAgain('the player comes too often')
+    return tryAgain('the player connects too often')
   }
 
   #expect(projectId: string, ours: boolean): TokenExpectation {
@@ -388,7 +388,7 @@ class IssuerKeys {
           'the keys of an issuer (AUTH_JWKS) could not be fetched',
         )
       this.#failedAt = clock.monotonic()
-      throw new IssuerUnavailable('the keys of the issuer cannot be had', { cause: error })
+      throw new IssuerUnavailable('the keys of the issuer are not available', { cause: error })
     }
   }
 }

@@ -32,7 +32,7 @@ import { type AttachResult, LOST, leftMessage, type Subscription } from './subsc
 const MAX_EARLY = 16
 
 /** Error text for players whose joins, or messages of a type, are refused for some time. */
-const BLOCKED = 'the last requests of this kind did not return: for ten minutes they are refused'
+const BLOCKED = 'the last requests of this kind did not return, so they are refused for ten minutes'
 
 /** Points that a message costs in addition to its share of the session's rate. */
 const POINTS: Readonly<Partial<Record<ClientMessage['t'], number>>> = {
@@ -132,7 +132,7 @@ export class ClientProtocol implements ConnectionListener {
 
   failed(error: unknown): void {
     this.#context.log.error({ err: error, session_id: this.#session?.sessionId }, 'handling a message failed')
-    this.connection.close('overloaded', 'the message met a fault of the service: try again')
+    this.connection.close('overloaded', 'the service failed to handle the message: try again')
   }
 
   controlFrame(): boolean {
@@ -202,7 +202,7 @@ export class ClientProtocol implements ConnectionListener {
     if ('token' in hello && this.#context.overloaded()) {
       // Refused before its token costs CPU. Resumes are accepted.
       this.#context.metrics.newcomersRefused.inc()
-      this.refuse('overloaded', 'this node has more to do than it can: try again')
+      this.refuse('overloaded', 'this node is overloaded: try again')
       return
     }
     // Other players may wait for a client that resumes.

@@ -279,7 +279,7 @@ export class Gateway {
     for (const { connection } of this.#clients) connection.beat(heartbeatSeconds)
     for (const session of this.#sessions)
       if (session.connection && session.overdue)
-        session.connection.close('token_expired', 'the token has expired and no fresh one came')
+        session.connection.close('token_expired', 'the token has expired, and no fresh one has arrived')
     this.#sessions.sweep()
     this.edge.sweep()
     void this.#players.refresh()

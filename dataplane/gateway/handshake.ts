@@ -502,13 +502,11 @@ export class Handshake {
   }
 }
 
-const FULL = tryAgain('this node has as many sessions as it takes')
-const CORDONED = tryAgain('this node takes no new sessions')
-const UNAVAILABLE = tryAgain('sessions cannot be written down at the moment')
-const BEHIND = tryAgain('the store has just begun without data, and sessions are being written again')
-const WAITED_FOR = tryAgain(
-  'this resume token was used, and whether its successor arrived is being waited for',
-)
+const FULL = tryAgain('this node has reached its maximum number of sessions')
+const CORDONED = tryAgain('this node accepts no new sessions')
+const UNAVAILABLE = tryAgain('the store does not answer')
+const BEHIND = tryAgain('the store has restarted without data, and sessions are being written again')
+const WAITED_FOR = tryAgain('this resume token was used, and its successor may not have arrived yet')
 const BUSY = tryAgain('the session is changing')
 const UNKNOWN: Rejection = {
   close: 'resume_failed',
