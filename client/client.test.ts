@@ -61,7 +61,7 @@ test('connect rejects after connectTimeoutMs', async () => {
 test.each([
   { message: 'certificate has expired' },
   { message: '', error: new TypeError('network error', { cause: new Error('certificate has expired') }) },
-])('connect tells why the platform could not open a socket (%j)', async (event) => {
+])('connect rejects with the platform’s reason for a failed socket (%j)', async (event) => {
   const { server, options } = play({ reconnect: false })
   server.onDial = (socket) => queueMicrotask(() => socket.end(1006, '', event))
   await expect(connect(URL, options)).rejects.toThrow(
@@ -104,7 +104,7 @@ test.each<[unknown, unknown, string]>([
     'getToken failed: ada is banned',
   ],
   ['is rejected with a text', 'sign in first', 'getToken failed: sign in first'],
-])('connect shows the text of the backend when getToken %s', async (_, rejection, message) => {
+])('the error of connect has the text of the backend when getToken %s', async (_, rejection, message) => {
   const { token: _token, ...options } = play().options
   const getToken = () => Promise.reject(rejection)
   await expect(connect(URL, { ...options, getToken })).rejects.toMatchObject({
@@ -118,7 +118,7 @@ test.each<[string, unknown, string]>([
   ['its text', JSON.stringify(answer), 'pass `answer.token`'],
   ['the text of a problem', '{"detail":"ada is banned"}', 'ada is banned'],
   ['nothing', undefined, 'it is undefined'],
-])('connect says what is wrong when getToken gives %s instead of a token', async (_, given, message) => {
+])('connect rejects with a reason when getToken returns %s instead of a token', async (_, given, message) => {
   const { token: _token, ...options } = play().options
   const getToken = async () => given as string
   const refused = await connect(URL, { ...options, getToken }).catch((error: RoomfulError) => error)
@@ -166,7 +166,7 @@ test.each([
     async () => Response.json({ detail: 'there is no such route' }, { status: 404 }),
     'http://localhost:3000 is something else',
   ],
-])('connect with dev at a port %s is connection_failed', async (_, answers, message) => {
+])('connect with dev rejects with connection_failed at a port %s', async (_, answers, message) => {
   const { options, pass } = play()
   const { projectId: _id, token: _token, getToken: _get, ...others } = options
   vi.stubGlobal('fetch', answers)

@@ -316,7 +316,7 @@ test.each(['killOwner', 'drainOwner', 'reconnect'] as const)(
 /** Clock of the test rooms. */
 const at = (t: { readonly now: number }) => ({ monotonic: () => t.now })
 
-test('a rate of 0 is an error that says what to pass', async () => {
+test('a rate of 0 causes an error with the valid values', async () => {
   const { client, pass } = await online()
   const room = await client.join<typeof walk>('walk')
   await pass(1)

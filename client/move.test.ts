@@ -237,12 +237,12 @@ test('close during a change-over sends a goodbye on both connections', async () 
   expect(clock.pending).toBe(0)
 })
 
-describe('mayGoTo', () => {
+describe('the address of a move', () => {
   test.each([
-    ['the host that it was given, at another path', undefined, NEARER, true],
-    ['a host of its list', ['node-2.test'], 'ws://node-2.test:4000', true],
-    ['any other host', undefined, 'ws://node-2.test:4000', false],
-    ['nowhere, when it is told to stay', false as const, NEARER, false],
+    ['may be the configured host with another path', undefined, NEARER, true],
+    ['may be a host of the list', ['node-2.test'], 'ws://node-2.test:4000', true],
+    ['may not be another host', undefined, 'ws://node-2.test:4000', false],
+    ['may not be any address with reroute: false', false as const, NEARER, false],
   ])('%s', async (_, reroute, url, goes) => {
     const { server, pass } = await inRoom(reroute === undefined ? {} : { reroute })
     server.send({ t: 'move', in_ms: 0, url })
@@ -256,20 +256,20 @@ describe('mayGoTo', () => {
     ['wss://play.example/node-3', 'ws://play.example'],
     ['wss://node-3.play.example/ws', 'wss://play.example'],
     ['wss://[2001:db8::3]:4000', 'wss://[2001:db8::3]'],
-  ])('to %s from %s', (address, given) => {
+  ])('may be %s for a client at %s', (address, given) => {
     expect(mayGoTo(address, given, ['node-3.play.example'])).toBe(true)
   })
 
   test.each([
     ['another host', 'wss://node-4.play.example', 'wss://play.example'],
-    ['a host that only begins like it', 'wss://play.example.evil.example', 'wss://play.example'],
-    ['a host behind a name', 'wss://play.example@evil.example', 'wss://play.example'],
-    ['a connection that can be overheard', 'ws://play.example', 'wss://play.example'],
+    ['a host with the same prefix', 'wss://play.example.evil.example', 'wss://play.example'],
+    ['a host after a user name', 'wss://play.example@evil.example', 'wss://play.example'],
+    ['an unencrypted connection', 'ws://play.example', 'wss://play.example'],
     ['the same, from a page', 'ws://play.example', 'https://play.example'],
-    ['what is no websocket', 'https://play.example', 'wss://play.example'],
-    ['a path alone', '/node-3', 'wss://play.example'],
+    ['an address without a websocket scheme', 'https://play.example', 'wss://play.example'],
+    ['only a path', '/node-3', 'wss://play.example'],
     ['nothing', '', 'wss://play.example'],
-  ])('not to %s: %s from %s', (_, address, given) => {
+  ])('may not be %s: %s for a client at %s', (_, address, given) => {
     expect(mayGoTo(address, given, ['node-3.play.example'])).toBe(false)
   })
 })

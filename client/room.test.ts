@@ -317,7 +317,7 @@ test.each([
   ['closed', 'closed'],
   ['replaced', 'replaced'],
 ] as const)(
-  'a client whose seat has ended (%s) is told that it is %s, and its messages are refused',
+  'a client whose seat has ended (%s) gets the reason %s, and its messages are refused',
   async (reason, told) => {
     const { server, room, owner } = await inRoom()
     const reasons: unknown[] = []

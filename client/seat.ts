@@ -513,7 +513,7 @@ class Unacked {
     })
   }
 
-  /** Adds a message of an earlier page, whose promise is gone. `refused` receives the reason if it is not applied. */
+  /** Adds a message of an earlier page, whose promise no longer exists. `refused` receives the reason if it is not applied. */
   restore(message: ReliableMessage, refused: (error: RoomfulError) => void): void {
     this.#push({ ...message, request: false, reply: undefined, resolve: () => {}, reject: refused })
   }

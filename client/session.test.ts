@@ -296,6 +296,6 @@ test.each([
   [4199, { code: 'connection_lost', retryable: true }],
   [4299, { code: 'token_expired', retryable: true }],
   [4399, { code: 'resume_failed', retryable: true }],
-])('close code %i of a later version is understood by its hundred', (number, error) => {
+])('close code %i of a later version has the meaning of its hundred', (number, error) => {
   expect(closeError(number, '')).toMatchObject(error)
 })

@@ -519,7 +519,7 @@ class ResumeRight {
     return this.#credentials !== undefined && !this.#restored
   }
 
-  /** Sets the credentials of a welcome, or of another page (`restored`). Undefined: the session is gone. */
+  /** Sets the credentials of a welcome, or of another page (`restored`). Undefined: there is no session. */
   replace(credentials: Credentials | undefined, restored = false): void {
     this.#credentials = credentials
     this.#restored = restored

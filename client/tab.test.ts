@@ -158,7 +158,7 @@ test('a refusal of an earlier page’s message goes to onError', async () => {
 test.each([
   ['project', { projectId: 'prj_2' }],
   ['player', { token: unsignedToken('bob') }],
-])('another %s starts a session of its own', async (_, options) => {
+])('another %s starts a new session', async (_, options) => {
   const { server, inRoom } = browser()
   const before = await inRoom()
   before.leave()

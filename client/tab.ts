@@ -141,7 +141,7 @@ export class TabSession {
     if (this.#id !== undefined) this.#platform.storage.removeItem(this.#nameOf(roomId, ref))
   }
 
-  /** Removes the messages of a seat that is gone. The refs of the next one start with 1. */
+  /** Removes the messages of a seat that has ended. The refs of the next one start with 1. */
   restart(roomId: string): void {
     if (this.#id === undefined) return
     const names = [this.#counterOf(roomId), ...this.#names(this.#nameOf(roomId, ''))]

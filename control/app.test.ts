@@ -98,7 +98,7 @@ describe('when the store cannot be reached', () => {
   it.each([
     ['OOM', 'store_full', 'no memory left'],
     ['NOPERM', 'store_refused', '(NOPERM)'],
-  ])('a store that answers %s is called %s', async (reply, code, detail) => {
+  ])('a store that answers %s causes the code %s', async (reply, code, detail) => {
     const call = appWith()
     store.ping = () => Promise.reject(new StoreUnavailable('as it says', reply))
     expect((await call('GET /readyz')).body).toMatchObject({

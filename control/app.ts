@@ -155,7 +155,7 @@ function asProblem(
   log.error({ request_id: requestId, err: error }, 'a request failed')
   return new Problem(
     'internal_error',
-    'The service failed at this request; its log knows more under the request_id.',
+    'The service failed at this request. Its log has the details under the request_id.',
   )
 }
 

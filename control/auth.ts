@@ -69,10 +69,7 @@ export class Authentication {
   /** Checks an internal token. Throws a `Problem` (unauthenticated) for a wrong one, and for every token if none is configured. */
   internal(token: string | undefined): void {
     if (this.#internal.accepts(token)) return
-    throw new Problem(
-      'unauthenticated',
-      'This path takes a valid x-service-internal-token header and nothing else.',
-    )
+    throw new Problem('unauthenticated', 'This path needs a valid x-service-internal-token header.')
   }
 
   /** Reads the key and the project in one round trip. */
@@ -91,19 +88,19 @@ export class Authentication {
 /** Throws a `Problem` (forbidden) if the caller is a key of another project. */
 export function requireProject(caller: Caller, projectId: string): void {
   if (caller.kind === 'key' && caller.key.project_id !== projectId)
-    throw new Problem('forbidden', `A key’s secret is good for its own project only, not for ${projectId}.`)
+    throw new Problem('forbidden', `A key’s secret is valid only for its project, not for ${projectId}.`)
 }
 
 /** Throws a `Problem` (forbidden) if the caller is a key. */
 export function requireOperator(caller: Caller): void {
   if (caller.kind === 'key')
-    throw new Problem('forbidden', 'This takes an operator token; a key’s secret cannot do it.')
+    throw new Problem('forbidden', 'This needs an operator token; a key’s secret is not enough.')
 }
 
 /** Throws a `Problem` (missing_scope) if the key does not have the scope. */
 export function requireScope(key: KeyRecord, scope: string): void {
   if (!key.scopes.includes(scope))
-    throw new Problem('missing_scope', `The key ${key.id} has not the scope ${scope}.`)
+    throw new Problem('missing_scope', `The key ${key.id} does not have the scope ${scope}.`)
 }
 
 const unauthenticated = (detail: string): Problem =>
@@ -137,7 +134,7 @@ const shown = (text: string): string => JSON.stringify(text.slice(0, 100))
 const refused = (why: string): Problem =>
   new Problem(
     'cross_origin',
-    `The request ${why}. Without operator tokens (CONTROL_API_TOKENS) the API is open, but not to that.`,
+    `The request ${why}. Without operator tokens (CONTROL_API_TOKENS) the API is open, but not for such requests.`,
   )
 
 /** Request headers of the admin page. Without the header of the internal token, a page cannot call `/internal`. */

@@ -30,7 +30,7 @@ export function opsRoutes(
 
   app.get('/readyz', describeRoute(READYZ), async (c) => {
     if (draining())
-      throw new Problem('draining', 'The process is going away; ask another.', {
+      throw new Problem('draining', 'The process is shutting down: use another one.', {
         headers: { 'retry-after': '1' },
       })
     await store.ping()
@@ -62,10 +62,10 @@ export function logRoutes(endpoints: Endpoints, setLogLevel: (level: LogLevel) =
       tag: 'Operations',
       summary: 'Set the level of the log',
       description:
-        'Of the process that answers, with all its workers, until its next start. LOG_LEVEL is the level at the start.',
+        'Applies to the answering process with all its workers, until its next start. LOG_LEVEL is the level at the start.',
       access: 'operator',
       body: SetLogLevel,
-      answer: { status: 200, description: 'The level from now on.', schema: SetLogLevel },
+      answer: { status: 200, description: 'The new level.', schema: SetLogLevel },
       problems: [],
     },
     async ({ body }) => {
@@ -89,7 +89,7 @@ const open = (summary: string, description: string, media: string): DescribeRout
   summary,
   description,
   security: [],
-  responses: { 200: { description: 'As it says.', content: { [media]: { schema: { type: 'string' } } } } },
+  responses: { 200: { description: 'The document.', content: { [media]: { schema: { type: 'string' } } } } },
 })
 
 const health = { 'application/json': { schema: resolver(Health) } }
@@ -97,25 +97,25 @@ const problem = { 'application/problem+json': { schema: resolver(ProblemDocument
 
 const HEALTHZ: DescribeRouteOptions = {
   ...open('Is the process alive?', 'Never depends on the store.', 'application/json'),
-  responses: { 200: { description: 'It is.', content: health } },
+  responses: { 200: { description: 'It is alive.', content: health } },
 }
 
 const READYZ: DescribeRouteOptions = {
   ...open(
     'Can it serve?',
-    'The store takes writes, the clock agrees with the store’s, and the process is not going away.',
+    'The store accepts writes, the clock agrees with the store’s, and the process is not shutting down.',
     'application/json',
   ),
   responses: {
-    200: { description: 'It can.', content: health },
+    200: { description: 'It is ready.', content: health },
     503: {
-      description: '`store_unreachable`, `store_full`, `store_refused`, `draining`: it cannot, for now.',
+      description: '`store_unreachable`, `store_full`, `store_refused`, `draining`: it is not ready.',
       content: problem,
     },
   },
 }
 
-const METRICS = open('Figures', 'Prometheus text; every name begins with service_.', 'text/plain')
+const METRICS = open('Metrics', 'Prometheus text. Every name starts with service_.', 'text/plain')
 
 const OPENAPI: DescribeRouteOptions = {
   ...open('This description', 'OpenAPI 3.1, made from the schemas that validate.', 'application/json'),
@@ -150,12 +150,12 @@ export function describeApi(app: Hono<ControlEnv>): Promise<OpenApi> {
         { name: 'Projects', description: 'A game, or one stage of it.' },
         {
           name: 'Keys',
-          description: 'What a backend authenticates with and what its tokens are signed with.',
+          description: 'Credentials of backends, with the key pairs that sign their tokens.',
         },
-        { name: 'Tokens', description: 'What a game client connects with.' },
-        { name: 'Rooms', description: 'Rooms that run on nodes, or rest in the store.' },
-        { name: 'Internal', description: 'What nodes ask control.' },
-        { name: 'Operations', description: 'Health, figures and this description. No credential is needed.' },
+        { name: 'Tokens', description: 'Credentials of game clients.' },
+        { name: 'Rooms', description: 'Rooms that run on nodes or sleep in the store.' },
+        { name: 'Internal', description: 'Calls of nodes.' },
+        { name: 'Operations', description: 'Health, metrics and this description. No credential is needed.' },
       ],
       components: {
         securitySchemes: {

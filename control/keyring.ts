@@ -209,11 +209,11 @@ export class Keyring {
       if (record && [...marks, ...(marks.length === 0 ? [PLAIN] : [])].includes(record.mark)) return
       if (record && marks.length === 0)
         throw new WrongKeyring(
-          'The keys in the store are sealed: set KEYRING_SECRET to the secret they were made under.',
+          'The keys in the store are sealed: set KEYRING_SECRET to the secret with which they were sealed.',
         )
       if (record && record.mark !== PLAIN)
         throw new WrongKeyring(
-          'The keys in the store are sealed under another KEYRING_SECRET than the one given.',
+          'The keys in the store are sealed under another KEYRING_SECRET than the given one.',
         )
       if (await this.#writeMark(records, record?.version ?? 0)) return
     }

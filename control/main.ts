@@ -91,7 +91,7 @@ export async function startControl({
   const openToAll = config.controlApiTokens === 'none'
   const operatorTokens = config.controlApiTokens === 'none' ? [] : (config.controlApiTokens ?? [])
   if (config.keyringSecret === undefined)
-    log.info('KEYRING_SECRET is not set: private keys rest in the store in plain. For development only.')
+    log.info('KEYRING_SECRET is not set: private keys are stored in plain. For development only.')
   if (operatorTokens.length === 0)
     log[openToAll ? 'warn' : 'info'](
       { host: config.controlHost },

@@ -155,7 +155,7 @@ describe('Nodes', () => {
     ['is empty', undefined],
     ['cannot be read', new Error('the store is away')],
   ])(
-    'looks for admin pages once a second while the registry %s, and for nodes to call each time',
+    'reads the registry for admin pages once a second while it %s, and for calls each time',
     async (_, failure) => {
       const { nodes, clock, reads } = await setupStore([], [], undefined, failure)
       const call = () => nodes.call(CALL).catch(() => undefined)

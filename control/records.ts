@@ -158,7 +158,7 @@ export class Idempotency {
       const memory = key === undefined ? [] : [this.#remember(recordKey, { fingerprint, answer })]
       if (await this.#env.records.write([...writes, ...memory])) return { answer, replayed: false }
     }
-    throw new Problem('conflict', 'Others keep changing the same thing; try again.')
+    throw new Problem('conflict', 'Other requests change the same records; try again.')
   }
 
   #remember(recordKey: string, remembered: Remembered): Write {
@@ -182,7 +182,7 @@ export class Idempotency {
     } catch {
       throw new Problem(
         'conflict',
-        'This idempotency-key was used, but the answer cannot be read any more (KEYRING_SECRET was changed); use a new key.',
+        'This idempotency-key was used, but its answer is unreadable (KEYRING_SECRET was changed); use a new key.',
       )
     }
     return JSON.parse(text)

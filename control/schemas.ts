@@ -63,14 +63,14 @@ const id = (prefix: IdPrefix, description: string) =>
     v.description(description),
   )
 
-const ProjectName = text(1, 100, 'What people call the project.')
+const ProjectName = text(1, 100, 'Name of the project, for people.')
 
 export const CreateProject = v.strictObject({ name: ProjectName })
 
 export const RenameProject = v.strictObject({ name: ProjectName })
 
 export const CreateKey = v.strictObject({
-  name: v.optional(text(1, 100, 'What people call the key.')),
+  name: v.optional(text(1, 100, 'Name of the key, for people.')),
   scopes: v.optional(
     v.pipe(
       v.array(text(1, 64, 'A scope.'), 'must be a list of scopes'),
@@ -85,13 +85,13 @@ export const CreateKey = v.strictObject({
 
 export const RotateKey = v.strictObject({
   grace_seconds: v.optional(
-    wholeNumber(0, 604_800, 'How long the old key goes on working, in seconds.'),
+    wholeNumber(0, 604_800, 'Time for which the old key stays valid, in seconds.'),
     3600,
   ),
 })
 
 const Sub = v.pipe(
-  text(1, MAX_SUB_LENGTH, 'The player’s id in the game’s own world; room logic gets it.'),
+  text(1, MAX_SUB_LENGTH, 'The player’s id in your game, which room code receives.'),
   v.check(isNameable, 'must not be . or .., which no path can name'),
 )
 
@@ -112,7 +112,7 @@ const Data = v.pipe(
   }),
   v.metadata({ type: 'object' }),
   v.description(
-    'What the rooms are to know of the player, an object of at most 2 KiB as JSON: room logic gets it, other players do not. The bearer can read it.',
+    'Data of the player for room code: an object of at most 2 KiB as JSON. Other players do not receive it. The bearer can read it.',
   ),
 )
 
@@ -125,7 +125,7 @@ export const SetBan = v.strictObject({
     v.pipe(
       v.string(),
       v.isoTimestamp('must be a time such as 2026-01-31T12:00:00.000Z'),
-      v.description('When the ban ends. Absent: it does not end.'),
+      v.description('End of the ban. Absent: it does not end.'),
     ),
   ),
   room_types: v.exactOptional(
@@ -139,7 +139,7 @@ export const SetBan = v.strictObject({
       ),
       v.minLength(1, 'must have at least 1 room type: leave it out to ban the player from the whole project'),
       v.maxLength(64, 'must have at most 64 room types'),
-      v.description('The room types that the player is kept out of. Absent: the whole project.'),
+      v.description('Room types that the player cannot join. Absent: the whole project.'),
     ),
   ),
   reason: v.exactOptional(
@@ -151,15 +151,15 @@ export const SetBan = v.strictObject({
 })
 
 export const IssueToken = v.strictObject({
-  project_id: id('prj', 'The project the token is for.'),
+  project_id: id('prj', 'Project of the token.'),
   key_id: v.optional(
     id(
       'key',
-      'The key to sign with; the token dies with it. Absent: the caller’s own key, or the project’s built-in pair.',
+      'Key that signs the token. Its revocation ends the token. Absent: the key of the caller, or the project’s built-in pair.',
     ),
   ),
-  ttl_seconds: v.optional(wholeNumber(10, 86_400, 'How long the token is valid, in seconds.'), 300),
-  aud: v.optional(text(1, 256, 'The audience of the token.')),
+  ttl_seconds: v.optional(wholeNumber(10, 86_400, 'Lifetime of the token in seconds.'), 300),
+  aud: v.optional(text(1, 256, 'Audience of the token.')),
   sub: v.optional(Sub),
   data: v.optional(Data),
   rooms: v.optional(
@@ -169,7 +169,7 @@ export const IssueToken = v.strictObject({
         'must be a list of rooms',
       ),
       v.maxLength(64, 'must have at most 64 rooms'),
-      v.description('The room types, or type:key, that the bearer may join. Absent: all.'),
+      v.description('Room types, or type:key, that the bearer may join. Absent: all.'),
     ),
   ),
 })
@@ -178,19 +178,19 @@ export const IssueToken = v.strictObject({
 export const encodeCursor = (next: string | undefined): string | null =>
   next === undefined ? null : Buffer.from(next).toString('base64url')
 
-const NextCursor = described(v.nullable(v.string()), 'Give it as cursor for the next page; null: no more.')
+const NextCursor = described(v.nullable(v.string()), 'Cursor of the next page. null: there are no more.')
 
 /** Query of a page. Its cursor, decoded with `encoding`, matches `pattern`. */
 function pageQuery(pattern: RegExp, encoding: 'latin1' | 'utf8') {
   const decode = (cursor: string): string => Buffer.from(cursor, 'base64url').toString(encoding)
   return v.object({
-    limit: v.optional(wholeNumberText(1, 200, 'How many to give at most.'), '50'),
+    limit: v.optional(wholeNumberText(1, 200, 'Maximum number of results.'), '50'),
     cursor: v.optional(
       v.pipe(
         v.string(),
         v.check((cursor) => pattern.test(decode(cursor)), 'must be the next_cursor of an earlier answer'),
         v.transform(decode),
-        v.metadata({ description: 'The next_cursor of the page before.' }),
+        v.metadata({ description: 'next_cursor of the previous page.' }),
       ),
     ),
   })
@@ -213,7 +213,7 @@ export const RoomsQuery = v.object({
   order: v.exactOptional(
     v.pipe(
       v.picklist(['fullest', 'emptiest', 'newest', 'oldest'], 'must be fullest, emptiest, newest or oldest'),
-      v.description('With type: the order of the rooms; fullest by default.'),
+      v.description('With type: order of the rooms, by default fullest.'),
     ),
   ),
   full: flag('With type, 1: also rooms without a free seat.'),
@@ -222,10 +222,10 @@ export const RoomsQuery = v.object({
     wholeNumberText(
       1,
       200,
-      'How many to give at most. With type 1 to 100, 20 by default; with sleeping 1 to 200, 50 by default.',
+      'Maximum number of results. With type: 1 to 100, by default 20. With sleeping: 1 to 200, by default 50.',
     ),
   ),
-  cursor: v.optional(described(v.string(), 'The next_cursor of the page before.')),
+  cursor: v.optional(described(v.string(), 'next_cursor of the previous page.')),
 })
 
 export const KeyStatusQuery = v.object({
@@ -240,22 +240,22 @@ export const RoomPage = v.object({
         room_id: described(v.string(), 'type:key, unique in the project.'),
         room_type: v.string(),
         key: v.string(),
-        members: v.exactOptional(described(v.number(), 'With type: members of the room.')),
+        members: v.exactOptional(described(v.number(), 'With type: number of members.')),
         max_members: v.exactOptional(
-          described(v.nullable(v.number()), 'With type: most members of the room; null: no limit.'),
+          described(v.nullable(v.number()), 'With type: maximum number of members. null: no limit.'),
         ),
         reserved: v.exactOptional(
-          described(v.number(), 'With type: seats that are kept for players who have not joined.'),
+          described(v.number(), 'With type: seats that are reserved for players who have not joined.'),
         ),
-        created_at: v.exactOptional(time('With type: when the room was created.')),
-        data: v.exactOptional(described(v.unknown(), 'With type: what the room tells of itself.')),
+        created_at: v.exactOptional(time('With type: time of the room’s creation.')),
+        data: v.exactOptional(described(v.unknown(), 'With type: data of the room’s row.')),
         code: v.exactOptional(
-          described(v.string(), 'With type: code of the room; absent: its type has no codes.'),
+          described(v.string(), 'With type: code of the room. Absent: its type has no codes.'),
         ),
         expires_at: v.exactOptional(
           described(
             v.nullable(v.string()),
-            'With sleeping: about when the room is deleted if no one comes back to it; null: not before its database has its last state.',
+            'With sleeping: approximate time at which the room is deleted if no client returns. null: not before its database has its last state.',
           ),
         ),
       }),
@@ -277,7 +277,7 @@ const jsonObject = (description: string) =>
     v.description(description),
   )
 
-export const CallData = described(v.unknown(), 'The data of the call: any JSON. No body: null.')
+export const CallData = described(v.unknown(), 'Data of the call: any JSON. Without a body: null.')
 
 export const CallQuery = v.object({
   open: flag('1: creates the room if it does not exist.'),
@@ -292,9 +292,9 @@ export const ReserveSeats = v.strictObject({
     v.array(Sub, 'must be a list of subs'),
     v.minLength(1, 'must have at least one sub'),
     v.maxLength(1000, 'must have at most 1000 subs'),
-    v.description('The players who get a seat: all of them, or none.'),
+    v.description('Players who get a seat: all of them, or none.'),
   ),
-  seconds: wholeNumber(1, 86_400, 'How long the seats are kept, in seconds.'),
+  seconds: wholeNumber(1, 86_400, 'Time for which the seats are reserved, in seconds.'),
 })
 
 export const KickPlayer = v.strictObject({
@@ -323,7 +323,7 @@ export const OpenedRoom = v.object({
 })
 export const ReservedSeats = v.object({ reserved: v.literal(true), ...turn })
 export const KickedPlayer = v.object({
-  kicked: described(v.number(), 'Seats of the player that have ended.'),
+  kicked: described(v.number(), 'Number of ended seats of the player.'),
   ...turn,
 })
 export const ClosedRoom = v.object({ ended: v.literal(true) })
@@ -353,8 +353,8 @@ export const Project = v.pipe(
   v.object({
     id: v.string(),
     name: v.string(),
-    created_at: time('When it was created.'),
-    disabled_at: described(v.nullable(v.string()), 'When it was disabled; null: it is enabled.'),
+    created_at: time('Time of its creation.'),
+    disabled_at: described(v.nullable(v.string()), 'Time at which it was disabled. null: it is enabled.'),
   }),
   v.metadata({ ref: 'Project' }),
 )
@@ -365,7 +365,7 @@ export const DeletedProject = v.object({
     v.boolean(),
     'false: it still has rooms. Send the request again to end the next of them.',
   ),
-  ended_rooms: described(v.number(), 'Rooms that this request has ended.'),
+  ended_rooms: described(v.number(), 'Number of rooms that this request has ended.'),
 })
 
 export const EndedSession = v.object({
@@ -387,9 +387,9 @@ const keyFields = {
   name: v.nullable(v.string()),
   scopes: v.array(v.string()),
   status: Status,
-  created_at: time('When it was created.'),
-  retires_at: described(v.nullable(v.string()), 'When the grace of a rotated key ends.'),
-  revoked_at: described(v.nullable(v.string()), 'When it stopped working.'),
+  created_at: time('Time of its creation.'),
+  retires_at: described(v.nullable(v.string()), 'End of the grace time of a rotated key.'),
+  revoked_at: described(v.nullable(v.string()), 'Time of the revocation.'),
   rotated_from: described(v.nullable(v.string()), 'The key it replaces.'),
 }
 
@@ -398,7 +398,10 @@ export const Key = v.pipe(v.object(keyFields), v.metadata({ ref: 'Key' }))
 export const KeyWithSecret = v.pipe(
   v.object({
     ...keyFields,
-    secret: described(v.string(), 'The credential of the key. Shown this once: only its hash is stored.'),
+    secret: described(
+      v.string(),
+      'Credential of the key. It is shown only once, because only its hash is stored.',
+    ),
   }),
   v.metadata({ ref: 'KeyWithSecret' }),
 )
@@ -410,20 +413,17 @@ export const IssuedToken = v.object({
   claims: v.pipe(
     v.object({
       project_id: v.string(),
-      issued_at: time('From when it is valid.'),
-      expires_at: time('Until when it is valid.'),
+      issued_at: time('Start of its validity.'),
+      expires_at: time('End of its validity.'),
       key_id: v.optional(v.string()),
       aud: v.optional(v.string()),
       sub: v.optional(v.string()),
       data: v.optional(v.record(v.string(), v.unknown())),
       rooms: v.optional(v.array(v.string())),
-      traceparent: described(
-        v.optional(v.string()),
-        'The trace of this request, where traces are on and this one is recorded.',
-      ),
+      traceparent: described(v.optional(v.string()), 'Trace of this request, if it is recorded.'),
       tracestate: described(
         v.optional(v.string()),
-        'What the caller sent as tracestate along with that trace, where it is valid.',
+        'tracestate of the caller for that trace, if it is valid.',
       ),
     }),
     v.metadata({ ref: 'TokenClaims' }),
@@ -431,8 +431,8 @@ export const IssuedToken = v.object({
 })
 
 const banFields = {
-  until: described(v.nullable(v.string()), 'When the ban ends. null: it does not end.'),
-  room_types: described(v.nullable(v.array(v.string())), 'The room types it is for. null: all.'),
+  until: described(v.nullable(v.string()), 'End of the ban. null: it does not end.'),
+  room_types: described(v.nullable(v.array(v.string())), 'Room types of the ban. null: all.'),
   reason: described(v.nullable(v.string()), 'Text for the player.'),
 }
 
@@ -440,11 +440,11 @@ export const Player = v.pipe(
   v.object({
     project_id: v.string(),
     sub: v.string(),
-    revoked_at: described(v.nullable(v.string()), 'Tokens that were issued until then are refused.'),
+    revoked_at: described(v.nullable(v.string()), 'Tokens that were issued up to this time are refused.'),
     ban: v.nullable(v.object(banFields)),
     data: described(
       v.nullable(v.record(v.string(), v.unknown())),
-      'Used in place of the claim data of tokens. null: there is none.',
+      'Used instead of the claim data of tokens. null: there is none.',
     ),
   }),
   v.metadata({ ref: 'Player' }),
@@ -463,7 +463,7 @@ export const KeyStatusAnswer = v.object({
   revoked: v.boolean(),
   revoked_at: v.nullable(v.string()),
   scopes: v.array(v.string()),
-  public_key: described(v.nullable(v.string()), 'PASERK k4.public; null when it does not exist.'),
+  public_key: described(v.nullable(v.string()), 'PASERK k4.public. null: the key does not exist.'),
   project_disabled: described(v.boolean(), 'true: the project takes no players.'),
 })
 

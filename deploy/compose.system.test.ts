@@ -23,10 +23,10 @@ const compose = readCompose(file)
 const services = Object.entries(compose.services)
 const final = readImage().final
 
-/** The services that run the image of this repository under this command. */
+/** Services that run the image of this repository with this command. */
 const running = (command: string) => services.filter(([, { command: words }]) => words?.[0] === command)
 const isRoomful = ({ image }: ComposeService) => image === compose.services['control-1']!.image
-/** Where a port of a service is published, as `127.0.0.1:9101`. */
+/** Published address of a service's port, such as `127.0.0.1:9101`. */
 const publishedAt = ({ ports }: ComposeService, port: number) =>
   ports!.find((one) => one.endsWith(`:${port}`))!.replace(/:\d+$/, '')
 const seconds = (text: string) => Number(/^(\d+)s$/.exec(text)![1])
@@ -35,7 +35,7 @@ const mebibytes = (text: string) => {
   return Number(number) * (unit === 'G' ? 1024 : 1)
 }
 
-/** What would be at each path under `/run/` of a service: the volumes that the one-shot service fills. */
+/** Content of each path under `/run/` of a service: the volumes that the one-shot service fills. */
 const SECRETS: Readonly<Record<string, string>> = {
   'internal-secret:token': 'an-internal-token-of-32-characters',
   'control-secrets:keyring': 'the-secret-of-the-keyring',
@@ -54,12 +54,12 @@ function secretOf(service: ComposeService, path: string): string {
 }
 
 describe('compose.yaml', () => {
-  it('is a compose file: known keys, right types', () => {
+  it('is a valid compose file: known keys, correct types', () => {
     const { $schema, id, ...schema } = schemas.composeSchema as Record<string, unknown>
     const accepts = new Ajv({ strict: false, allErrors: true, logger: false }).compile(
       withoutIds(schema) as object,
     )
-    // `name` came after that version of the schema.
+    // `name` was added after that version of the schema.
     const { name, ...content } = parse(read('compose.yaml'), { merge: true })
     expect(name).toBe('roomful')
     accepts(content)
@@ -74,7 +74,7 @@ describe('compose.yaml', () => {
     )
   })
 
-  it('names only what is there: services, volumes, networks and files', () => {
+  it('names only existing services, volumes, networks and files', () => {
     const used = { volumes: new Set<string>(), networks: new Set<string>() }
     for (const [name, service] of services) {
       for (const other of Object.keys(service.depends_on ?? {}))
@@ -90,7 +90,7 @@ describe('compose.yaml', () => {
     expect([...used.networks].sort()).toEqual(Object.keys(compose.networks).sort())
   })
 
-  it('knows of every service whether it is well, and waits for those it needs', () => {
+  it('has a health check for every service, and waits for its dependencies', () => {
     for (const [name, service] of services) {
       const once = service.restart === 'no'
       const healthy =
@@ -104,7 +104,7 @@ describe('compose.yaml', () => {
     }
   })
 
-  it('gives no one more than they need', () => {
+  it('gives each service only what it needs', () => {
     for (const [name, service] of services) {
       expect(service, name).toMatchObject({
         read_only: true,
@@ -127,7 +127,7 @@ describe('compose.yaml', () => {
     }
   })
 
-  it('lets in no one from elsewhere until it is told to, and Redis never', () => {
+  it('publishes ports only on this machine by default, and never Redis', () => {
     const published = services.flatMap(([, { ports }]) => ports ?? [])
     for (const port of published) expect(port).toMatch(/^127\.0\.0\.1:\d+:\d+$/)
     expect(published.map((port) => Number(port.split(':')[1])).sort()).toEqual([
@@ -143,7 +143,7 @@ describe('compose.yaml', () => {
     expect(outside.map(([name]) => name)).toEqual(['balancer', 'prometheus', 'grafana'])
   })
 
-  it('gives each process a configuration that it starts with, without a warning', () => {
+  it('gives each process a valid configuration, without a warning', () => {
     const environment = (service: ComposeService) => ({
       ...final.env,
       ...Object.fromEntries(
@@ -161,7 +161,7 @@ describe('compose.yaml', () => {
       if (!parsed.ok) continue
       names.add(parsed.config.nodeId!)
       expect(seconds(service.stop_grace_period!)).toBeGreaterThanOrEqual(parsed.config.drainSeconds + 15)
-      // Control forwards calls to it from another container.
+      // Control calls it from another container.
       expect(parsed.config.adminUrl).toBe(`http://${name}:${parsed.config.adminPort}`)
       // Operators of this machine find its admin page at a published port.
       expect(publishedAt(service, parsed.config.adminPort)).toMatch(/^127\.0\.0\.1:/)
@@ -173,13 +173,13 @@ describe('compose.yaml', () => {
     expect(names.size).toBe(3)
   })
 
-  it('passes on where traces go', () => {
+  it('passes on the trace configuration', () => {
     const env = { OTEL_TRACES_EXPORTER: 'otlp', OTEL_EXPORTER_OTLP_ENDPOINT: 'http://collector:4318' }
     const traced = readCompose(file, env)
     for (const name of ['control-1', 'node-3']) expect(traced.services[name]!.environment).toMatchObject(env)
   })
 
-  it('builds its own image, and never over one of yours', () => {
+  it('builds an image with a separate name, which never replaces one of yours', () => {
     const { services: yours } = readCompose(file, { ROOMFUL_IMAGE: 'registry.example.com/game:7' })
     const built = Object.values(yours).filter(({ build }) => build !== undefined)
     expect(built.map(({ image }) => image)).toEqual([compose.services['node-1']!.image])
@@ -188,7 +188,7 @@ describe('compose.yaml', () => {
     expect(built[0]!.image).toBe(`roomful:${version}`)
   })
 
-  it('has a load balancer that knows every process, and publishes the ports it listens on', () => {
+  it('has a load balancer that lists every process, and publishes its ports', () => {
     const config = read('balancer/haproxy.cfg')
     const servers = [...config.matchAll(/^\s+server (\S+) (\S+):(\d+)/gm)].map(([, name, host, port]) => [
       name,
@@ -207,7 +207,7 @@ describe('compose.yaml', () => {
     expect(config).toMatch(new RegExp(`bind :${asked.port}\\s+monitor-uri ${asked.pathname}$`, 'm'))
   })
 
-  it('has a Prometheus that scrapes every process, and a Grafana that asks it', () => {
+  it('has a Prometheus that scrapes every process, and a Grafana that uses it', () => {
     const { scrape_configs: scrapeConfigs } = parse(read('prometheus/prometheus.yml'))
     const targets = scrapeConfigs.flatMap(
       ({ static_configs: staticConfigs }: { static_configs: { targets: string[] }[] }) =>
@@ -246,7 +246,7 @@ describe('compose.yaml', () => {
     ).toEqual([])
   })
 
-  it('starts a Redis that keeps what it is told on disk, and evicts nothing', async () => {
+  it('starts a Redis that stores all data on disk and evicts nothing', async () => {
     const { redis } = compose.services
     const place = await newFolder()
     const port = await freePort()
@@ -279,7 +279,7 @@ describe('compose.yaml', () => {
       ),
     )
     client.disconnect()
-    // A caller without a password may ask whether it is well.
+    // A health check works without a password.
     const stranger = new Redis(port)
     expect(await stranger.ping()).toBe('PONG')
     await expect(stranger.get('roomful:{control}:keyring')).rejects.toThrow('NOPERM')
@@ -296,11 +296,11 @@ if (!asRoot)
     'skipped: the secrets of compose.yaml are not made, since only root can give them to others\n',
   )
 
-/** What the service has: root, and nothing but what `cap_add` says. */
+/** Capabilities of the service: root with only `cap_add`. */
 const RIGHTS = ['--bounding-set=-all,+chown', '--inh-caps=-all']
 
 describe.skipIf(!asRoot)('the secrets of compose.yaml', () => {
-  it('are made once, each for who needs it, by a root that may do nothing but give away files', async () => {
+  it('are created once, each for the services that need it, by a root that may only change the owner of files', async () => {
     const place = await newFolder()
     const { secrets } = compose.services
     const volumes = secrets!.volumes!.map((mount) => mount.split(':')[1]!)
@@ -345,7 +345,7 @@ describe.skipIf(!asRoot)('the secrets of compose.yaml', () => {
     expect((await stat(join(place, 'run/redis/users.acl'))).uid).toBe(999)
     expect(acl).not.toContain('PASSWORD')
     for (const password of passwords) expect(acl).toContain(` >${password} `)
-    // As README.md changes one, with a docker that does in the folder what Compose would do in the containers.
+    // Changes one as README.md says, with a docker that runs in the folder what Compose would run in the containers.
     const [block] = /(?<=```sh\n# secret\n).*?(?=```)/s.exec(read('README.md'))!
     await writeFile(
       join(place, 'docker'),
@@ -369,7 +369,7 @@ describe.skipIf(!asRoot)('the secrets of compose.yaml', () => {
     expect(`${old}\n`).toBe(made['control/operator-tokens'])
     expect(fresh).toMatch(/^[A-Za-z0-9+/]{43}=$/)
     made['control/operator-tokens'] = `${old},${fresh}\n`
-    // A second start leaves them as they are; one that is missing is made again.
+    // A second start keeps them, and creates a missing one.
     await rm(join(place, 'run/grafana/admin-password'))
     await make()
     for (const name of Object.keys(made)) {
@@ -380,7 +380,7 @@ describe.skipIf(!asRoot)('the secrets of compose.yaml', () => {
   })
 })
 
-/** The schema has ids of an old draft, which mean nothing to a newer validator. */
+/** The schema has ids of an old draft, which a newer validator does not accept. */
 function withoutIds(schema: unknown): unknown {
   if (Array.isArray(schema)) return schema.map(withoutIds)
   if (schema === null || typeof schema !== 'object') return schema

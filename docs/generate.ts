@@ -24,8 +24,8 @@ import { measuredTable, playersTable, scalingChart } from './scaling.ts'
 import { scenariosJson } from './scenarios/index.ts'
 
 /**
- * `npm run docs`: writes what is derived from declarations in the code: the parts of pages between `<!-- npm run docs: NAME -->` and
- * `<!-- /NAME -->`. With `--check` it writes nothing, and exits with 1 when a file is not up to date.
+ * `npm run docs`: writes the parts of pages that come from declarations in the code, between `<!-- npm run docs: NAME -->` and `<!-- /NAME
+ * -->`. With `--check` it writes nothing, and exits with 1 if a file is not up to date.
  */
 
 const variableTable = (): string =>
@@ -74,7 +74,7 @@ async function metricTable(registry: Registry, isIn: (name: string) => boolean):
   )
 }
 
-/** The labels that a metric was declared with: it has no series yet that would show them. */
+/** Returns the declared labels of a metric. It has no series yet that would show them. */
 function labelsOf(registry: Registry, { name }: MetricObject): string[] {
   const metric = registry.getSingleMetric(name)
   return metric && 'labelNames' in metric && Array.isArray(metric.labelNames) ? metric.labelNames : []
@@ -108,7 +108,7 @@ function redisUsers(): string {
   return ['```', ...users, '```'].join('\n')
 }
 
-/** The scenarios of the load test that measure something, or the others. */
+/** Returns the scenarios of the load test that measure something, or the others. */
 const scenarioTable = (measures: boolean): string =>
   table(
     ['Scenario', 'What happens', 'Its options, with their defaults'],
@@ -138,7 +138,7 @@ const onNodes = (name: string): boolean => node.getSingleMetric(name) !== undefi
 const onWorkers = (name: string): boolean => workers.getSingleMetric(name) !== undefined
 const onControl = (name: string): boolean => control.getSingleMetric(name) !== undefined
 
-/** Text between the marks of each name. `before`: the present text. */
+/** Returns the text between the marks of each name. `before`: the current text. */
 const PARTS: Readonly<Record<string, (before: string) => string | Promise<string>>> = {
   variables: variableTable,
   'parameters of /admin/runtime': runtimeTable,
@@ -175,7 +175,7 @@ const PART = /(<!-- npm run docs: (.+?) -->\n)([\s\S]*?)(<!-- \/\2 -->)/g
 
 const placed = new Set<string>()
 
-/** The page with every part as it is declared now. */
+/** Returns the page with every generated part. */
 async function withParts(page: string): Promise<string> {
   let text = ''
   let end = 0
@@ -216,7 +216,7 @@ for (const [path, rewrite] of Object.entries(rewritten)) {
 const lost = Object.keys(PARTS).filter((name) => !placed.has(name))
 if (lost.length > 0) throw new Error(`no page has the marks of ${lost.join(', ')}`)
 
-/** The page where metrics are named by hand. */
+/** The page with the handwritten names of metrics. */
 const NAMED_IN = 'docs/operations.md'
 for (const [name] of read(NAMED_IN).matchAll(/\bservice_[a-z_]+[a-z]\b/g)) {
   const base = name.replace(/_(bucket|sum|count)$/, '')

@@ -12,7 +12,7 @@ import {
 } from '../shared/protocol/messages.ts'
 import { Checksum } from '../shared/sync/checksum.ts'
 
-/** Markdown of a word in code, and of a table. */
+/** Returns the Markdown of a code word, and of a table. */
 export const code = (text: string | number): string => `\`${text}\``
 
 export const table = (header: readonly string[], rows: readonly (readonly string[])[]): string =>
@@ -22,12 +22,12 @@ export const table = (header: readonly string[], rows: readonly (readonly string
     ...rows.map((cells) => `| ${cells.map((cell) => cell.replaceAll(/(?<!\\)\|/g, '\\|')).join(' | ')} |`),
   ].join('\n')
 
-/** The tables of docs/protocol.md. */
+/** Returns the tables of docs/protocol.md. */
 
 const byOpcode = (messages: Table) => Object.entries(messages).sort(([, a], [, b]) => a.opcode - b.opcode)
 const SERVER = { ...SERVER_MESSAGES, ...STREAM_MESSAGES }
 
-/** A field as it is in JSON, such as `rooms?: [{room_id, resumed}]`. */
+/** Returns the JSON form of a field, such as `rooms?: [{room_id, resumed}]`. */
 function inJson([name, field]: [string, Field], absent = ''): string {
   if (field.kind === 'optional' || field.kind === 'nil') return inJson([name, field.of], '?')
   if (field.kind === 'options') return `${name}?`
@@ -43,7 +43,7 @@ function shapeInJson(field: Field): string {
   return `{${entries.join(', ')}}`
 }
 
-/** The fields of a message in JSON; of several where one of two fields is there. */
+/** Returns the JSON fields of a message. If it has one of two fields, returns one list for each. */
 function variantsInJson(fields: Fields): string[] {
   let variants: string[][] = [[]]
   for (const [name, field] of Object.entries(fields)) {
@@ -59,7 +59,7 @@ function variantsInJson(fields: Fields): string[] {
   return variants.map((names) => names.join(', '))
 }
 
-/** Returns the messages and their fields in JSON. Meanings are written by hand. They are kept from the last cell of the present row. */
+/** Returns the messages and their JSON fields. The handwritten meanings are kept from the last cell of the current row. */
 function messageTable(messages: Table, before: string): string {
   const meanings = new Map<string, string[]>()
   for (const [, t, meaning] of before.matchAll(/^\| `(.+?)` \| .*? \| (.*?) ?\|$/gm))
@@ -70,7 +70,7 @@ function messageTable(messages: Table, before: string): string {
   return table(['`t`', 'fields', 'meaning'], rows)
 }
 
-/** A field as it is in MessagePack, such as `[[room_id, resumed], …]` or nil. */
+/** Returns the MessagePack form of a field, such as `[[room_id, resumed], …]` or nil. */
 function inMsgpack([name, field]: [string, Field | Either]): string {
   switch (field.kind) {
     case 'either':
@@ -94,14 +94,14 @@ function shapeInMsgpack(name: string, field: Field | Either): string {
     .join(', ')}]`
 }
 
-/** The state stream has the keys that it announces behind its head, and in patches a change instead of operations. */
+/** Frames of the state stream have the announced keys after their head, and patches have a change instead of operations. */
 function streamInMsgpack(fields: Fields): string[] {
   const head = elementsOf('layer' in fields ? LAYER_HEAD : STREAM_HEAD).map(([name]) => code(name))
   const rest = elementsOf(fields).slice(head.length).map(inMsgpack)
   return 'ops' in fields ? [...head, '`keys` or nil', '`change`'] : [...head, '`keys`', ...rest]
 }
 
-/** Messages by opcode, with their elements in MessagePack. */
+/** Returns the messages by opcode, with their MessagePack elements. */
 function opcodeList(): string {
   const client = byOpcode(CLIENT_MESSAGES).map(([t, { opcode, fields }]) => ({
     opcode,
@@ -126,7 +126,7 @@ function opcodeList(): string {
     .join('\n')
 }
 
-/** Error codes under one heading for each value of `retryable`. */
+/** Returns the error codes under one heading for each value of `retryable`. */
 const errorList = (): string =>
   [false, true]
     .flatMap((retryable) => [
@@ -140,7 +140,7 @@ const errorList = (): string =>
 
 const EXAMPLE_STATES: readonly Json[] = [null, {}, { a: 1, b: 2 }]
 
-/** Text between the marks of each name. */
+/** Returns the text between the marks of each name. */
 export const PROTOCOL_PARTS = {
   'messages from the client': (before: string) => messageTable(CLIENT_MESSAGES, before),
   'messages from the server': (before: string) => messageTable(SERVER, before),

@@ -1,16 +1,16 @@
 import { table } from './protocol-tables.ts'
 
-/** The figures of docs/scaling.md: what was measured over 1 to 8 nodes, and what follows from it for as many players as one likes. */
+/** Figures of docs/scaling.md: measurements with 1 to 8 nodes, and the requirements that follow for any number of players. */
 
-/** One row of `npm run compare -- --scenarios scale-8-direct`: 2,000 clients who are to get 40,000 updates a second. */
+/** One row of `npm run compare -- --scenarios scale-8-direct`: 2,000 clients that should receive 40,000 updates a second. */
 interface Measured {
   readonly nodes: number
-  /** CPU-µs an update, of all nodes together, and of Redis. */
+  /** CPU microseconds per update, of all nodes together, and of Redis. */
   readonly cpu: number
   readonly redis: number
-  /** That Redis ran in a second. */
+  /** Redis commands per second. */
   readonly commands: number
-  /** Shares, in percent. */
+  /** Utilization in percent. */
   readonly crossing: number
   readonly delivered: number
   /** Round trips in milliseconds. */
@@ -73,25 +73,25 @@ export function measuredTable(): string {
   )
 }
 
-/** The game that is counted with: rooms of 20, 20 updates and 5 inputs a second for each player. */
+/** The game of the calculation: rooms of 20 players, 20 updates and 5 inputs a second for each player. */
 const ROOM = 20
 const RATE = 20
 const INPUTS = 5
 const UPDATE_BYTES = 62
-/** Two nodes with direct routing, each core filled to two thirds. */
+/** Two nodes with direct routing, each core used to two thirds. */
 const PLAYERS_A_NODE = 2_000
-/** More nodes in one cluster ask each other more than one Redis should have to answer. */
+/** Maximum number of nodes in one cluster. With more, one Redis would get too many requests. */
 const NODES_A_CLUSTER = 200
-/** Moments at which a node sends what it has gathered for another. */
+/** Moments per second at which a node sends collected messages to another. */
 const GATHERED_A_SECOND = 120
-/** A session is written down so often, in seconds. */
+/** Interval in seconds between two writes of a session's record. */
 const REFRESH_SECONDS = 60
 
-/** Returns the needs of so many players in one cluster of any size. */
+/** Returns the requirements of this number of players in one cluster of any size. */
 function sizeOf(players: number) {
   const nodes = Math.max(2, Math.ceil(players / PLAYERS_A_NODE))
   const rooms = Math.ceil(players / ROOM)
-  /** Nodes at which a room has members when these are anywhere. */
+  /** Returns the number of nodes with members of a room if these are spread randomly. */
   const edges = nodes * (1 - (1 - 1 / nodes) ** ROOM)
   const crossing = rooms * RATE * (edges - 1) + players * INPUTS * (1 - 1 / nodes)
   return {
@@ -102,7 +102,7 @@ function sizeOf(players: number) {
     updates: players * RATE,
     bytes: players * RATE * UPDATE_BYTES,
     clusters: Math.ceil(nodes / NODES_A_CLUSTER),
-    /** Redis commands a second: nodes that look at each other; sessions; what crosses, when members are anywhere; journals. */
+    /** Redis commands per second: checks between nodes, sessions, messages between nodes if members are spread randomly, and journals. */
     asking: 2 * nodes ** 2 + 17 * nodes,
     sessions: players / REFRESH_SECONDS,
     bus: 2 * Math.min(crossing, GATHERED_A_SECOND * nodes * (nodes - 1)),
@@ -145,7 +145,7 @@ export const playersTable = (): string =>
 
 const whole = (value: number): string => Math.round(value).toLocaleString('en')
 
-/** Two digits and a letter. */
+/** Returns two digits and a letter. */
 function short(value: number): string {
   const [unit, letter] =
     value >= 1e9 ? [1e9, 'G'] : value >= 1e6 ? [1e6, 'M'] : value >= 1e3 ? [1e3, 'k'] : [1, '']
@@ -153,7 +153,7 @@ function short(value: number): string {
   return `${scaled >= 10 ? Math.round(scaled) : Number(scaled.toPrecision(2))}${letter ? ` ${letter}` : ''}`
 }
 
-/** A line of a drawing, in the coordinates of what it shows. */
+/** A line of a drawing, in data coordinates. */
 interface Line {
   readonly name: string
   readonly colour: string
@@ -171,7 +171,7 @@ interface Panel {
 /** Sizes in the drawing. */
 const [WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [430, 320, 52, 96, 48, 44]
 
-/** A panel as SVG; its x is logarithmic. Names stand where lines end, moved apart where they would meet. */
+/** Returns a panel as SVG with a logarithmic x axis. Names are at the ends of the lines, moved apart if they would overlap. */
 function panel({ title, x, y, lines }: Panel, left: number): string {
   const scale = (value: number, [from, to]: readonly [number, number], log: boolean): number => {
     const of = log ? Math.log : (v: number) => v
@@ -224,7 +224,7 @@ const curve = (name: string, colour: string, of: (size: ReturnType<typeof sizeOf
   points: [1e3, 3e3, 1e4, 3e4, 1e5, 3e5, 1e6].map((players) => [players, of(sizeOf(players))]),
 })
 
-/** docs/scaling.svg. */
+/** Returns docs/scaling.svg. */
 export function scalingChart(): string {
   const panels = [
     panel(

@@ -7,10 +7,10 @@ import { startDev } from '../deploy/cli/dev.ts'
 import { parseConfig } from '../shared/config.ts'
 import { launchChromium } from '../test/support/chromium.ts'
 
-/** The pages in a real browser, on everything that `npm start` runs. */
+/** Tests of the pages in a real browser, with everything that `npm start` runs. */
 
 const WITHIN_MS = 60_000
-/** Small, like the frame rate: a machine without graphics hardware computes each pixel of each frame. */
+/** A small window and a low frame rate, because a machine without graphics hardware computes each pixel of each frame. */
 const DESKTOP = { viewport: { width: 680, height: 540 } }
 const FRAME_MS = 80
 const PHONE = { viewport: { width: 390, height: 844 }, isMobile: true, hasTouch: true }
@@ -19,7 +19,7 @@ let browser: Browser
 let desktop: BrowserContext
 let phone: BrowserContext
 let url: string
-/** As `npm start` prints it, with the token. */
+/** Address in the output of `npm start`, with the token. */
 let adminUrl: string
 let stop: () => Promise<void>
 const complaints: string[] = []
@@ -55,7 +55,7 @@ afterAll(async () => {
   await stop?.()
 })
 
-/** Runs in pages, before their scripts. */
+/** Runs in pages before their scripts. */
 function drawSlowly(frameMs: number): void {
   window.requestAnimationFrame = (draw) => window.setTimeout(() => draw(performance.now()), frameMs)
   window.cancelAnimationFrame = (handle) => window.clearTimeout(handle)
@@ -63,11 +63,11 @@ function drawSlowly(frameMs: number): void {
 
 afterEach(() => expect(complaints.splice(0)).toEqual([]))
 
-/** Ends all players. */
+/** Removes all players. */
 const endAll = () =>
   Promise.all(browser.contexts().flatMap((context) => context.pages().map((page) => page.close())))
 
-/** Another player: a tab that opens `path`. Whatever its console complains about fails the test. */
+/** Opens `path` in a new tab, as another player. An error in its console fails the test. */
 async function player(path: string, context = desktop): Promise<Page> {
   const page = await context.newPage()
   page.setDefaultTimeout(WITHIN_MS)
@@ -82,7 +82,7 @@ async function player(path: string, context = desktop): Promise<Page> {
 const shows = (page: Page, selector: string, text: string | RegExp) =>
   page.locator(selector, { hasText: text }).first().waitFor()
 
-/** Where the next toast of a milestone is, in pixels from the top. */
+/** Returns the position of the next milestone toast, in pixels from the top. */
 const topOfToast = (page: Page): Promise<number> =>
   page.evaluate(
     () =>
@@ -106,14 +106,14 @@ describe('the counter', () => {
   })
   afterAll(endAll)
 
-  test('a count raised in one browser, by keys, is there in the other, where it is raised by touch', async () => {
+  test('a count raised with the keyboard in one browser is shown in another, which raises it by touch', async () => {
     await ada.focus('text=+5')
     await ada.locator('#five:not([disabled])').press('Enter')
-    // Watched from before, since it is shown for 3 s.
+    // Watched from before, because it is shown for 3 s.
     const toasts = [ada, bob].map(topOfToast)
     await bob.tap('text=+5')
     for (const page of [ada, bob]) await shows(page, '#digits', /^10$/)
-    // Beneath what it is about, and what one presses.
+    // Below the number and the buttons.
     const [, top] = await Promise.all(toasts)
     for (const one of ['#digits', '#one', '#crowd']) {
       const { y, height } = (await bob.locator(one).boundingBox())!
@@ -121,8 +121,8 @@ describe('the counter', () => {
     }
   })
 
-  test('a cut connection is shown, and resumed with what was missed', async () => {
-    // Each is shown for 2.5 s.
+  test('a cut connection is shown, and the missed changes arrive after the resume', async () => {
+    // Each status is shown for 2.5 s.
     const seen = ['reconnecting', 'resumed'].map((status) => shows(ada, '.pill', status))
     await ada.click('text=Cut my connection')
     await bob.tap('text=+1')
@@ -131,7 +131,7 @@ describe('the counter', () => {
     for (const page of [ada, bob]) await shows(page, '#digits', /^12$/)
   })
 
-  test('the room in the address is the room that is joined', async () => {
+  test('the page joins the room in the address', async () => {
     await ada.goto(`${url}/counter/?room=other`)
     await ada.click('text=+5')
     await shows(ada, '#digits', /^5$/)
@@ -150,8 +150,8 @@ describe('tic-tac-toe', () => {
   })
   afterAll(endAll)
 
-  test('is played in turns, and a refused move says why', async () => {
-    // One by keys, the other by touch.
+  test('is played in turns, and a refused move shows its reason', async () => {
+    // One player uses the keyboard, the other touch.
     const take = (page: Page, cell: number) => {
       const button = page.locator(`#board button:nth-of-type(${cell + 1})`)
       return page === x ? button.press('Enter') : button.tap()
@@ -176,7 +176,7 @@ describe('tic-tac-toe', () => {
     await shows(o, '#verdict', 'X is thinking')
   })
 
-  test('keeps the seat and the game over a reload, which the other sees; a duplicated tab is another player', async () => {
+  test('keeps the seat and the game over a reload, which the other player sees, and a duplicated tab is another player', async () => {
     await x.click('#board button:nth-of-type(1)')
     await shows(o, '#verdict', 'Your move')
     const name = await x.textContent('#seat-X .who')
@@ -211,13 +211,13 @@ describe('the arena', () => {
   })
   afterAll(endAll)
 
-  test('shows players to each other, and one walks up to the other and hits it', async () => {
+  test('shows players to each other, and one walks to the other and hits', async () => {
     await ada.click('text=Add a bot')
     await shows(bob, '.count', '3')
     await ada.click('text=Remove bots')
     await shows(bob, '.count', '2')
 
-    // The walls stop both in the same corner, wherever they began.
+    // The walls stop both in the same corner, wherever they started.
     for (const page of [ada, bob]) {
       await page.keyboard.down('d')
       await page.keyboard.down('s')
@@ -228,7 +228,7 @@ describe('the arena', () => {
     await shows(bob, '#feed', 'knocked out you')
   })
 
-  test('has a lobby with a live list, which leads to others and back, also after a cut connection', async () => {
+  test('has a lobby with a live list, which leads to other rooms and back, also after a cut connection', async () => {
     const cid = await player('/arena/', phone)
     const row = cid.locator('.choice', { hasText: /^f/ })
     await row.filter({ hasText: '2 of 64' }).waitFor()
@@ -250,7 +250,7 @@ describe('the arena', () => {
     await cid.close()
   })
 
-  test('has no player leave when a page is reloaded', async () => {
+  test('keeps the player when a page is reloaded', async () => {
     await bob.evaluate(() => {
       const count = document.querySelector<HTMLElement>('.count')!
       new MutationObserver(() => {
@@ -265,7 +265,7 @@ describe('the arena', () => {
     expect(await bob.locator('.count').getAttribute('data-wrong')).toBe(null)
   })
 
-  test('says which node runs it, and which one a player is connected to', async () => {
+  test('shows the node that runs it, and the node of each player', async () => {
     const panel = bob.locator('#nodes')
     await shows(bob, '#nodes summary', 'you are at node-1·the room is at node-1')
     await panel.locator('summary').click()
@@ -277,11 +277,11 @@ describe('the arena', () => {
   })
 })
 
-/** What of a page is off its screen: wider, or higher where it has to be `onOneScreen`. */
+/** Returns the parts of a page outside its screen: too wide or, with `onOneScreen`, too high. */
 const offScreen = (page: Page, onOneScreen: boolean): Promise<string[]> =>
   page.evaluate((onOneScreen) => {
     const { scrollWidth, scrollHeight } = document.documentElement
-    // A page that is wider than its screen is shown smaller, so that its window is wider too.
+    // A page that is wider than its screen is scaled down, so its window is wider too.
     const found = [window.innerWidth, scrollWidth]
       .filter((width) => width > screen.width)
       .map((width) => `${width} pixels wide`)
@@ -294,12 +294,12 @@ const offScreen = (page: Page, onOneScreen: boolean): Promise<string[]> =>
     return found
   }, onOneScreen)
 
-/** What axe finds serious in a page; `rules`: of these only. */
+/** Returns the serious findings of axe in a page. `rules`: only of these rules. */
 async function serious(page: Page, rules?: readonly string[]): Promise<string[]> {
   if (!(await page.evaluate(() => 'axe' in window))) await page.evaluate(axe)
   const options = {
     resultTypes: ['violations'],
-    // A queen is called so, though her card says Q.
+    // A queen is named so, although her card shows Q.
     rules: { 'label-content-name-mismatch': { enabled: false } },
     ...(rules && { runOnly: rules }),
   }
@@ -312,10 +312,10 @@ async function serious(page: Page, rules?: readonly string[]): Promise<string[]>
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
 
-/** Those that are played on one screen. */
+/** Games that fit one screen. */
 const GAMES = ['arena', 'counter', 'tictactoe', 'cards']
 
-/** Sizes and colours, with what is inspected there: all, or by these rules. */
+/** Sizes and colours, with the rules that are checked there: all, or these. */
 const PHONES = [
   { width: 320, height: 568, colorScheme: 'light', inspect: undefined },
   { width: 430, height: 932, colorScheme: 'dark', inspect: ['color-contrast'] },
@@ -325,7 +325,7 @@ const PHONES = [
 describe('the pages', () => {
   afterEach(endAll)
 
-  test('in the card game a friend joins by a code, and each has a hand of its own, and plays it in turns, by mouse and by keyboard; then both play a ranked game', async () => {
+  test('in the card game a friend joins by a code, each plays a separate hand in turns, by mouse and by keyboard, and both then play a ranked game', async () => {
     const players = [await player('/cards/'), await player('/cards/', phone)]
     await players[0]!.click('text=Play with a friend')
     const code = (await players[0]!.textContent('#invite strong'))!
@@ -349,7 +349,7 @@ describe('the pages', () => {
     expect(await handOf(players[1]!)).toEqual(hands[1])
 
     for (let turns = 0; turns < 4; turns++) {
-      // Who has just played may not have seen yet that it is the other's turn.
+      // The player of the last card may not have received the turn of the other yet.
       const [page] = (await vi.waitUntil(
         async () => {
           const mine = await Promise.all(players.map((one) => one.locator('#hand.mine').count()))
@@ -366,7 +366,7 @@ describe('the pages', () => {
       }
       if ((await playable.count()) === 0) await page.keyboard.press('p')
       else {
-        // Eights last, since they ask for a suit, in a dialog.
+        // Eights last, because they open a dialog for the suit.
         const plain = page.locator('#hand .playable:not([data-card^="8"])')
         if ((await plain.count()) > 0) {
           await plain.first().focus()
@@ -393,7 +393,7 @@ describe('the pages', () => {
     for (const one of players) await shows(one, '#verdict', '2 at the table')
   })
 
-  test('a note that is pinned in one browser is taken down in the other, and an empty board says what to do', async () => {
+  test('a note that is pinned in one browser is removed in the other, and an empty board shows a hint', async () => {
     const [ada, bob] = [await player('/notes/?room=n'), await player('/notes/?room=n', phone)]
     await shows(ada, '#blank', 'An empty board')
     await ada.fill('#text', 'milk')
@@ -406,7 +406,7 @@ describe('the pages', () => {
 
   test('in the playground two players use a room by hand on a phone: forms, state, log with seq, a cut connection, and a listed room', async () => {
     const page = await player('/playground', phone)
-    /** The pane of a player, behind its tab. */
+    /** Returns the pane of a player, after a click on its tab. */
     const pane = async (name: string) => {
       await page.getByRole('button', { name, exact: true }).tap()
       return page.getByRole('region', { name })
@@ -499,7 +499,7 @@ describe('on phones, upright and on their side, in light and in dark', () => {
       await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' })
       const onOneScreen = GAMES.some((game) => path === `/${game}/?room=h`)
       const options = { message: `${path} at ${width} × ${height}`, timeout: WITHIN_MS }
-      // Until it is laid out for this screen, and colours have changed.
+      // Waits until the layout fits this screen and the colours have changed.
       await expect.poll(() => offScreen(page, onOneScreen), options).toEqual([])
       if (inspect?.length !== 0) await expect.poll(() => serious(page, inspect), options).toEqual([])
     }

@@ -1,27 +1,27 @@
 import type { BackendOptions } from '../server/index.ts'
 
-/** The longest lifetime of a token that the control API allows. No run is longer. */
+/** Maximum lifetime of a token of the control API, and so of a run. */
 export const LONGEST_TOKEN_SECONDS = 86_400
 const TIME_LIMIT_MS = 15_000
 /** All runs against a service use one project. */
 const PROJECT = 'load test'
 const SCOPES = ['token:mint', 'room:read', 'room:call', 'player:manage']
 
-/** What clients connect with. */
+/** Credentials of a client. */
 export interface Credentials {
   readonly projectId: string
   readonly token: string
-  /** The key of the token will be revoked: that its sessions end then is expected. */
+  /** True: the key of the token will be revoked, so the end of its sessions is expected. */
   readonly underRevokedKey: boolean
 }
 
 /** Source of credentials. */
 export interface Issuer {
-  /** `sub`: the player that the token names. Given credentials stay those of their player. */
+  /** Returns credentials. `sub`: player of the token. Given credentials keep their player. */
   issue(sub?: string): Promise<Credentials>
-  /** Issues credentials under a new key. `revoke` revokes it. */
+  /** Issues credentials with a new key. `revoke` revokes the key. */
   issueUnderKey(): Promise<{ readonly credentials: Credentials; readonly revoke: () => Promise<void> }>
-  /** Makes a project, and a key of it with all scopes. */
+  /** Creates a project, and a key of it with all scopes. */
   issueProject(): Promise<BackendOptions>
 }
 
@@ -117,7 +117,7 @@ export const givenCredentials = (given: { readonly projectId: string; readonly t
   issueProject: () => Promise.reject(new Error('a project can only be made through the control API')),
 })
 
-/** The detail of a problem document, or the text of another answer. */
+/** Returns the detail of a problem document, or the text of another answer. */
 function detail(text: string): string {
   try {
     const { detail, title } = JSON.parse(text) as { detail?: string; title?: string }

@@ -32,7 +32,7 @@ describe('limits', () => {
     })
   })
 
-  it('names every wrong limit, what it was, and what would be right', () => {
+  it('names every wrong limit, its value, and what would be right', () => {
     expect(() =>
       parseLimits({ 'max-rtt-p99': '150', 'max-cpu': '0.8', 'max-errors': 'few', 'min-rate': '-1' }),
     ).toThrow(
@@ -45,7 +45,7 @@ describe('limits', () => {
     )
   })
 
-  it('holds up to the limit itself, and breaks above it', () => {
+  it('holds up to the limit, and is broken above it', () => {
     const { p99 } = run().timings.rtt!
     expect(verdict('max-rtt-p99', `${p99}ms`)).toMatchObject({
       held: true,
@@ -58,7 +58,7 @@ describe('limits', () => {
     expect(verdict('min-online', '201')).toMatchObject({ held: false })
   })
 
-  it('does not let a limit pass on what was never measured', () => {
+  it('does not hold for a value that was never measured', () => {
     const nothing = { count: 0, mean: 0, p50: 0, p90: 0, p95: 0, p99: 0, p999: 0, max: 0 }
     expect(verdict('max-pause-p99', '1s')).toMatchObject({ held: false, actual: undefined })
     expect(verdict('max-rtt-p99', '1s', run({ timings: { rtt: nothing } }))).toMatchObject({ held: false })
@@ -75,7 +75,7 @@ describe('limits', () => {
       expect(verdict(name, '0', run({ seconds_log: [] }))).toMatchObject({ held: false })
   })
 
-  it('leaves open what an interrupted run might still have measured or reached', () => {
+  it('is open for a value that an interrupted run could still have measured or reached', () => {
     const interrupted = run({ interrupted: true })
     expect(verdict('max-pause-p99', '1s', interrupted).held).toBeUndefined()
     expect(verdict('min-online', '201', interrupted)).toMatchObject({ held: undefined, actual: 200 })
@@ -83,10 +83,10 @@ describe('limits', () => {
     expect(verdict('max-rtt-p99', '0.1ms', interrupted).held).toBe(false)
   })
 
-  it('measures CPU over ten seconds of the busiest server, whatever the length of a second', () => {
+  it('averages CPU over ten seconds of the busiest server, whatever the length of a second', () => {
     const secondsLog = run().seconds_log.map((second, i) => ({
       ...second,
-      // Told every two seconds; node-2 is busy from the tenth entry to the nineteenth, and node-1 for one entry.
+      // Reported every two seconds. node-2 is busy in entries 10 to 19, and node-1 in one entry.
       at: 2 * (i + 1),
       servers: second.servers.map((server) => ({
         ...server,
@@ -98,7 +98,7 @@ describe('limits', () => {
     expect(verdict('max-cpu', '91%', run({ seconds_log: secondsLog })).actual).toBeCloseTo(90)
   })
 
-  it('measures rates over the time in which there was something to send', () => {
+  it('averages rates over the time in which there was something to send', () => {
     const { seconds_log: secondsLog } = run()
     const playing = secondsLog.filter(({ counts }) => counts.sends > 0)
     const acks = playing.reduce((sum, { counts }) => sum + counts.acks, 0)
@@ -108,7 +108,7 @@ describe('limits', () => {
     expect(verdict('min-rate', '1', run({ seconds_log: slow })).actual).toBeCloseTo(acks / playing.length / 2)
   })
 
-  it('finds a run wrong when a check or limit broke, or a failure was not allowed', () => {
+  it('fail a run if a check or a limit is broken, or a failure is not allowed', () => {
     const failed = { ...run().totals, errors: 3 }
     const broken = run().checks.map((check) => ({ ...check, violations: 1 }))
     const unchecked = run().checks.map((check) => ({ ...check, violations: undefined }))
@@ -127,7 +127,7 @@ describe('limits', () => {
     expect(wentWrong(judged('2'))).toBe(true)
   })
 
-  it('tells of every limit in the help', () => {
+  it('are all in the help', () => {
     const help = limitHelp().flat().join(' ')
     for (const [name, { timing }] of Object.entries(LIMIT_KINDS))
       for (const word of timing ? [timing, name.split('-').at(-1)!] : [name]) expect(help).toContain(word)
@@ -153,7 +153,7 @@ const log = (seconds: readonly Partial<GeneratorSecond>[]): Second[] =>
   }))
 
 describe('the generator', () => {
-  it('was not the limit while it had time', () => {
+  it('is not the limit while it has idle time', () => {
     expect(bottlenecks(log([{}, {}, {}]), 2)).toEqual([])
   })
 
@@ -169,7 +169,7 @@ describe('the generator', () => {
     expect(more).toEqual([])
   })
 
-  it('is not blamed for what it used in a second that lasted two', () => {
+  it('does not count as busy for the work of two seconds in one entry', () => {
     const long = log([{ cpu_seconds: 1.95 }, { cpu_seconds: 1.95 }]).map((second) => ({
       ...second,
       at: 2 * second.at,
@@ -177,13 +177,13 @@ describe('the generator', () => {
     expect(bottlenecks(long, 2)).toEqual([])
   })
 
-  it('is not blamed for the time before the first client', () => {
+  it('does not count as busy before the first client', () => {
     const busy = log([{ event_loop_utilisation: 1 }, { event_loop_utilisation: 1 }, {}])
     const start = busy.map((second, index) => (index < 2 ? { ...second, online: 0 } : second))
     expect(bottlenecks(start, 2)).toEqual([])
   })
 
-  it('is not blamed for a single second, such as the one it starts in', () => {
+  it('does not count as busy after a single second, such as the first', () => {
     expect(bottlenecks(log([{ event_loop_delay_ms: 300 }, {}, {}]), 2)).toEqual([])
   })
 })

@@ -32,15 +32,15 @@ const UNITS = {
 interface LimitKind {
   readonly meaning: string
   readonly unit: keyof typeof UNITS
-  /** The measured value; undefined: there was nothing to measure. */
+  /** Measured value. Undefined: there was nothing to measure. */
   readonly measure: (result: Unjudged) => number | undefined
-  /** The timing that it limits. */
+  /** Timing that it limits. */
   readonly timing?: string
-  /** It limits what the servers report in their metrics. */
+  /** True: it limits values from the servers' metrics. */
   readonly ofServers?: true
 }
 
-/** The CPU time of a server is averaged over this time, so that one garbage collection is no overload. */
+/** Time over which the CPU time of a server is averaged, so that one garbage collection is not an overload. */
 const SUSTAINED_SECONDS = 10
 const MAX_ERRORS = 'max-errors'
 
@@ -60,17 +60,17 @@ export const LIMIT_KINDS: Readonly<Record<string, LimitKind>> = {
     ),
   ),
   [MAX_ERRORS]: {
-    meaning: 'failures of any kind; without it, none may be',
+    meaning: 'failures of any kind; by default, none is allowed',
     unit: '',
     measure: ({ totals }) => totals.errors,
   },
   'max-retries': {
-    meaning: 'attempts to connect that were made again, since the one before had failed',
+    meaning: 'repeated attempts to connect after a failed one',
     unit: '',
     measure: ({ totals }) => totals.retries,
   },
   'max-resyncs': {
-    meaning: 'whole states that servers had to send again',
+    meaning: 'complete states that servers sent again',
     unit: '',
     ofServers: true,
     measure: ({ seconds_log: log }) => {
@@ -110,7 +110,7 @@ export const LIMIT_KINDS: Readonly<Record<string, LimitKind>> = {
     measure: ({ seconds_log: log }) => rateWhile(log, 'updates', 'updates'),
   },
   'min-online': {
-    meaning: 'clients connected at once, at the best moment',
+    meaning: 'largest number of clients that were connected at the same time',
     unit: '',
     measure: ({ seconds_log: log }) => most(log.map(({ online }) => online)),
   },
@@ -150,18 +150,18 @@ export function judge(limits: Limits, result: Unjudged): Verdict[] {
   })
 }
 
-/** Whether something was wrong, as far as the run got. */
+/** Returns true if something was wrong up to this point. */
 export const wentWrong = (result: Omit<RunResult, 'passed'>): boolean =>
   result.failure !== undefined ||
   result.checks.some(({ violations = 0 }) => violations > 0) ||
   result.verdicts.some(({ held }) => held === false) ||
   (!allowsErrors(result) && result.totals.errors > 0)
 
-/** Whether a limit decides how many failures a run may have. */
+/** Returns true if a limit decides how many failures a run may have. */
 export const allowsErrors = ({ verdicts }: Pick<RunResult, 'verdicts'>): boolean =>
   verdicts.some(({ threshold }) => threshold === `--${MAX_ERRORS}`)
 
-/** The limits as rows of the help. */
+/** Returns the limits as rows of the help. */
 export const limitHelp = (): [string, string][] => [
   [
     '--max-<what>-<of> DURATION',
@@ -216,12 +216,12 @@ export interface Judgement {
   readonly state: 'kept' | 'broken' | 'open'
   /** Such as `3 violations`, or `183 ms, above 150 ms`. */
   readonly found: string
-  /** What was checked, or why nothing was. */
+  /** Description of the check, or the reason why there was none. */
   readonly note: string
   readonly examples: readonly string[]
 }
 
-/** Whether it ran to its end, its checks, its limits, and whether anything failed. */
+/** Returns the criteria: the end of the run, its checks, its limits, and its failures. */
 export function judgementsOf(result: RunResult): Judgement[] {
   const { failure, failures, checks, verdicts, totals } = result
   const run = (name: string, found: string | undefined, examples: readonly string[] = []): Judgement => {
@@ -256,11 +256,11 @@ export const failureLine = ({ code, count: times, example }: RunResult['failures
 interface Outcome {
   readonly word: 'passed' | 'failed' | 'interrupted'
   readonly sentence: string
-  /** Why it failed, a line each. */
+  /** Returns the reasons of the failure, one per line. */
   readonly reasons: readonly string[]
 }
 
-/** The outcome of a run. An interrupted run has failed if something was wrong before. */
+/** Returns the outcome of the run. An interrupted run has failed if something was wrong before. */
 export function outcomeOf(result: RunResult): Outcome {
   const reasons = judgementsOf(result)
     .filter(({ state }) => state === 'broken')
@@ -287,7 +287,7 @@ function reason({ kind, name, found }: Judgement, { failures }: RunResult): stri
   return `${found}: ${kinds.join(', ')}${failures.length > 3 ? ', …' : ''}`
 }
 
-/** Whether a client has done anything, or anything was measured. */
+/** Returns true if a client has done anything, or anything was measured. */
 export const hasBegun = ({ totals, figures }: RunResult): boolean =>
   figures.length > 0 || Object.values(totals).some((number) => number > 0)
 
@@ -306,13 +306,13 @@ function held({ checks, verdicts, totals }: RunResult): string {
   return `${sentence[0]?.toUpperCase()}${sentence.slice(1)}.`
 }
 
-/** `1,204 (40.1/s)`: a total, and its mean over the seconds in which there were any. */
+/** `1,204 (40.1/s)`: a total, and its mean over the seconds with events. */
 export function totalText({ totals, seconds_log: log }: RunResult, key: 'sends' | 'updates'): string {
   const rate = rateWhile(log, key, key)
   return rate === undefined ? count(totals[key]) : `${count(totals[key])} (${digits(rate)}/s)`
 }
 
-/** The timings that have values, as a table with its heading. */
+/** Returns the timings with values, as a table with its heading. */
 export const timingTable = ({ timings }: RunResult): string[][] => {
   const rows = timed(timings).map(({ name, values }) => [
     name,
@@ -353,12 +353,12 @@ const STRAINS: readonly Strain[] = [
   },
 ]
 
-/** A single second may be garbage collection or compilation. */
+/** A single second may be a garbage collection or compilation. */
 const SECONDS = 2
 
-/** Why the generator may have been the limit, instead of the service; empty: it was not. */
+/** Returns the reasons why the generator may have been the limit instead of the service. Empty: it was not. */
 export function bottlenecks(log: readonly Second[], cores: number): string[] {
-  // Without clients there are no times to distort: while threads start, they may be busy.
+  // Without clients there are no times to distort. While threads start, they may be busy.
   const measured = log.flatMap(({ online, counts, generator }, i) =>
     online > 0 || Object.values(counts).some((count) => count > 0)
       ? [{ ...generator, cpu_seconds: generator.cpu_seconds / lengthOf(log, i) }]

@@ -30,7 +30,7 @@ beforeAll(async () => {
 })
 afterAll(() => service.close())
 
-/** What is shown of a run. */
+/** Visible output of a run. */
 class Seen {
   readonly seconds: Second[] = []
   readonly progress: number[] = []
@@ -49,7 +49,7 @@ class Seen {
   }
 }
 
-/** Runs a scenario as the words say. */
+/** Runs a scenario with these words. */
 async function run(
   words: string,
   { on = target, seen = new Seen(), interruption = new AbortController() } = {},
@@ -67,12 +67,12 @@ async function run(
 }
 
 describe('a run', () => {
-  it('tells what it did, second by second and in all', async () => {
+  it('reports its actions for each second and in total', async () => {
     const seen = new Seen()
     const words =
       'steady --rooms 2 --members 3 --rate 10 --seconds 2 --ramp 100 --max-rtt-p99 60s --max-errors 0'
     const result = await run(words, { seen })
-    // First: the examples of a violation tell what was wrong.
+    // Compared first, because the examples of a violation explain it.
     expect(result.checks.map(({ name, violations, examples }) => [name, violations, examples])).toEqual([
       ['sequence gaps', 0, []],
       ['checksum mismatches', 0, []],
@@ -99,7 +99,7 @@ describe('a run', () => {
     expect(log.reduce((sum, { counts }) => sum + counts.sends, 0)).toBe(sends)
     expect(log.some(({ servers }) => servers[0]!.sessions === 6 && servers[0]!.messages_in > 0)).toBe(true)
     expect(seen.seconds).toEqual(log)
-    expect(seen.phases.map(([name]) => name)).toEqual(['connect', 'join', 'play', 'settle'])
+    expect(seen.phases.map(([name]) => name)).toEqual(['connect', 'join', 'play', 'answers'])
     expect(new Set(seen.phases.map(([, , runSeconds]) => runSeconds))).toEqual(new Set([3.12]))
     expect(seen.progress.every((progress) => progress >= 0 && progress <= 1)).toBe(true)
   })
@@ -111,7 +111,7 @@ describe('a run', () => {
     expect(second.projectId).toBe(first.projectId)
   })
 
-  it('spreads clients over threads once there are many', async () => {
+  it('spreads many clients over threads', async () => {
     const result = await run(
       'connect-storm --clients 256 --per-second 1000 --rooms 64 --seconds 1 --threads 2',
     )
@@ -119,7 +119,7 @@ describe('a run', () => {
     expect(result.failures).toEqual([])
   })
 
-  it('ends when it is interrupted while a service does not answer', async () => {
+  it('ends after an interruption while a service does not answer', async () => {
     const interruption = new AbortController()
     const silent = createServer(() => undefined)
     await new Promise<void>((resolve) => silent.listen(0, '127.0.0.1', resolve))
@@ -133,7 +133,7 @@ describe('a run', () => {
     silent.close()
   })
 
-  it('plays in a room type of its own, which cannot be counted', async () => {
+  it('uses a custom room type, whose messages cannot be counted', async () => {
     const result = await run('steady --rooms 1 --members 2 --seconds 1 --room-type load --message op:{"n":7}')
     expect(result.passed).toBe(true)
     expect(result.checks.map(({ violations }) => violations)).toEqual([
@@ -147,23 +147,23 @@ describe('a run', () => {
   })
 })
 
-describe('a run that cannot go on says why', () => {
+describe('a run that cannot continue reports the reason', () => {
   const failure = async (words: string, on: Partial<Target>): Promise<string | undefined> => {
     const result = await run(words, { on: { ...target, ...on } })
     expect(result.passed).toBe(false)
     return result.failure
   }
 
-  it('when the service lacks the room type', async () => {
+  it('if the service lacks the room type', async () => {
     expect(await failure('steady --room-type other --message op:1', {})).toContain('no room type "other"')
   })
 
-  it('when no one listens', async () => {
+  it('if nothing listens at the address', async () => {
     const gone = 'ws://127.0.0.1:9'
     expect(await failure('steady', { wsUrls: [gone] })).toContain(`No client can connect to ${gone}`)
   })
 
-  it('when an address that is to tell metrics has none', async () => {
+  it('if an address of metrics has none', async () => {
     const at = (url: string) => failure('steady', { metrics: [{ name: 'node-1', url }] })
     expect(await at('http://127.0.0.1:9')).toMatch(
       /^There are no metrics at http:\/\/127\.0\.0\.1:9\/metrics \(.*\)\. After/,
@@ -171,7 +171,7 @@ describe('a run that cannot go on says why', () => {
     expect(await at(service.wsUrl.replace('ws', 'http'))).toContain('(it answers with 426)')
   })
 
-  it('when a token is not, or not any more, good for the service', async () => {
+  it('if a token is not, or no longer, valid for the service', async () => {
     const { projectId, token } = await service.login()
     const elsewhere = givenCredentials({ projectId: 'prj_other', token })
     expect(await failure('steady', { issuer: elsewhere })).toMatch(
@@ -181,7 +181,7 @@ describe('a run that cannot go on says why', () => {
     expect(await failure('steady', { issuer: nonsense })).toContain('v4.public. (unauthenticated)')
   })
 
-  it('when there is no control API', async () => {
+  it('if there is no control API', async () => {
     const issuer = new ControlIssuer({ controlUrl: 'http://127.0.0.1:9', controlToken: undefined })
     expect(await failure('steady', { issuer })).toContain(
       'The control API at http://127.0.0.1:9 cannot be reached',

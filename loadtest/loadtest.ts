@@ -51,21 +51,21 @@ interface LoadTestOptions {
 }
 
 /** Time limit for the answers to the last messages. */
-const SETTLE_SECONDS = 10
-/** The same after an interruption, when someone waits. */
-const SETTLE_INTERRUPTED_SECONDS = 3
-/** Longer times are recorded as this. */
+const ANSWERS_SECONDS = 10
+/** The same after an interruption, while a person waits. */
+const INTERRUPTED_ANSWERS_SECONDS = 3
+/** Longer times are recorded as this value. */
 const LONGEST_MS = 600_000
 
 type Histograms = Partial<Record<Timing, RecordableHistogram>>
 
-/** Records a duration with three digits, in microseconds. */
+/** Records durations with three significant digits, in microseconds. */
 function record(histograms: Histograms, timing: Timing, ms: number): void {
   histograms[timing] ??= createHistogram({ lowest: 1, highest: LONGEST_MS * 1000, figures: 3 })
   histograms[timing].record(Math.min(LONGEST_MS * 1000, Math.max(1, Math.round(ms * 1000))))
 }
 
-/** The values of a histogram in milliseconds. */
+/** Values of a histogram in milliseconds. */
 function percentilesOf(histogram: Histogram | undefined): Percentiles {
   if (histogram === undefined || histogram.count === 0) return NO_VALUES
   const ms = (percent: number): number => histogram.percentile(percent) / 1000
@@ -86,7 +86,7 @@ const allPercentiles = (histograms: Histograms): Second['timings'] =>
     Object.entries(histograms).map(([timing, histogram]) => [timing, percentilesOf(histogram)]),
   )
 
-/** Runs a scenario, and records what its clients and the service do: in each second, in each phase, and in total. */
+/** Runs a scenario, and records the actions of its clients and the service: for each second, for each phase, and in total. */
 export class LoadTest implements RunContext {
   readonly runs: number
   readonly roomType: string
@@ -111,7 +111,7 @@ export class LoadTest implements RunContext {
   #phase = { name: 'start', beganAt: 0, seconds: 0 }
   #runSeconds = 0
   #reports: readonly WorkerReport[] = []
-  // Of the present second.
+  // Of the current second.
   #counts = noCounts()
   #second: Histograms = {}
   #lateMs = 0
@@ -141,14 +141,14 @@ export class LoadTest implements RunContext {
     this.sdk = new SdkClients({ wsUrls, issuer, clock, interrupted })
   }
 
-  /** Resolves with the result, also of a run that failed or was interrupted. Called once. */
+  /** Resolves with the result, also of a failed or interrupted run. It is called once. */
   async run(): Promise<RunResult> {
     const { options, target, clock, signal, machine } = this.#deps
     const { scenario, values, runs } = options
     const startedAt = timestamp(clock.now())
     const plan = await dryRun(scenario, values, runs, target.local?.nodes ?? [])
     this.#runSeconds = plan.seconds
-    // The first reading of the counters.
+    // First reading of the counters.
     await this.#scraper.read()
     this.#tick(1)
     const failures: string[] = []
@@ -157,7 +157,7 @@ export class LoadTest implements RunContext {
       if (signal.aborted) interrupted = true
       else failures.push(error.message)
     })
-    await this.#finish(interrupted ? SETTLE_INTERRUPTED_SECONDS : SETTLE_SECONDS).catch((error: Error) =>
+    await this.#finish(interrupted ? INTERRUPTED_ANSWERS_SECONDS : ANSWERS_SECONDS).catch((error: Error) =>
       failures.push(error.message),
     )
     this.#cancelTick()
@@ -178,7 +178,7 @@ export class LoadTest implements RunContext {
     })
   }
 
-  // The context of the scenario.
+  // Context of the scenario.
 
   get local(): LocalService {
     const { local } = this.#deps.target
@@ -240,7 +240,7 @@ export class LoadTest implements RunContext {
       return credentials
     }
     const credentials = await this.sdk.unlessInterrupted(reach())
-    // Runs against one service share a project, and must not meet in a room.
+    // Runs against one service share a project, but must not share a room.
     const keyPrefix = target.local ? '' : `${randomToken(systemRandom, 6)}-`
     const settings = { wsUrls: target.wsUrls, roomType, keyPrefix, message, seed }
     await this.#threads.open(clients, threads, settings)
@@ -248,11 +248,11 @@ export class LoadTest implements RunContext {
     await scenario.run(this, options.values)
   }
 
-  /** Sends nothing more, waits for the last answers and updates, records the last second, and closes all clients. */
+  /** Stops sending, waits for the last answers and updates, records the last second, and closes all clients. */
   async #finish(withinSeconds: number): Promise<void> {
     const { all } = this.#threads
     await all.stop()
-    await all.settle({ withinSeconds })
+    await all.awaitAnswers({ withinSeconds })
     await all.catchUp(newestOf(await all.newest()), withinSeconds)
     await all.giveUp()
     this.#cancelTick()
@@ -264,13 +264,13 @@ export class LoadTest implements RunContext {
     await all.close()
   }
 
-  /** Ends the n-th second when n seconds have passed, however late the one before was recorded. */
+  /** Ends the n-th second after n seconds, however late the previous one was recorded. */
   #tick(n: number): void {
     const waitMs = (n - this.#at) * 1000
     this.#cancelTick = this.#deps.clock.schedule(waitMs, () => {
       this.#ticking = this.#endSecond().then(
         () => this.#tick(Math.max(n + 1, Math.floor(this.#at) + 1)),
-        // A thread has ended. The call of the scenario rejects as well.
+        // A thread has ended. The call of the scenario rejects too.
         () => undefined,
       )
     })
@@ -352,8 +352,8 @@ function cpuSeconds(): number {
 type Judged = 'verdicts' | 'passed'
 
 /**
- * The judged result of a run. Without `found` it is that of a run whose service did not start: every run has a result, so that no
- * report of an earlier run is taken for it.
+ * Returns the judged result of a run. Without `found`, it is the result of a run whose service did not start. Every run has a result, so
+ * that no report of an earlier run counts as its report.
  */
 export function resultOf(
   options: RunOptions,

@@ -14,9 +14,9 @@ import { type MetricsSource, parseMetrics } from './metrics.ts'
 import { ProxyChain, type ProxyKind } from './proxy.ts'
 import { plural } from './text.ts'
 
-/** How a scenario changes the service of `--local`. */
+/** Changes of a scenario to the service of `--local`. */
 export interface LocalSettings {
-  /** Clients connect to the nodes directly, client i first to node i mod n: no load balancer, and one control process. */
+  /** True: clients connect to the nodes directly, client i first to node i mod n. There is no load balancer, and one control process. */
   readonly direct?: true
   /** Variables of its processes, unless the environment sets them. */
   readonly env?: Readonly<Record<string, string>>
@@ -26,11 +26,11 @@ interface LocalOptions {
   /** 1–9. */
   readonly nodes: number
   readonly settings?: LocalSettings | undefined
-  /** Passed on to the processes, except for the variables that the load test sets. */
+  /** Environment of the processes, except for the variables that the load test sets. */
   readonly env: NodeJS.ProcessEnv
   /** Receives a line for each process that a scenario ends. */
   readonly tell: (line: string) => void
-  /** Ends the start. */
+  /** Aborts the start. */
   readonly signal?: AbortSignal
 }
 
@@ -38,7 +38,7 @@ const HOST = '127.0.0.1'
 const CONTROLS = 2
 const BANS_AT_ONCE = 500
 const DEFAULTS = {
-  // The default of the service. The cluster command has a shorter one.
+  // Default of the service. The cluster command has a shorter one.
   HEARTBEAT_SECONDS: '10',
   // The scenario decides how fast players send.
   SESSION_MESSAGES_PER_SECOND: '100000',
@@ -63,7 +63,7 @@ export class LocalService {
   readonly cluster: LocalCluster
   /** Faults since the last call of `faults`. */
   #faults: string[]
-  /** True when the store has the mark by which a loss of its data is noticed. */
+  /** True if the store contains the mark that shows a loss of its data. */
   #marked = false
 
   private constructor(cluster: LocalCluster, faults: string[], compiled: boolean) {
@@ -87,8 +87,8 @@ export class LocalService {
   }
 
   /**
-   * Starts everything on free ports. Resolves when all processes serve. They end with this process, however it ends. Rejects with a
-   * ClusterError that names what this machine lacks, or with the reason of `signal`.
+   * Starts everything on free ports. Resolves when all processes serve. They end with this process in any case. Rejects with a ClusterError
+   * that names what this machine lacks, or with the reason of `signal`.
    */
   static async start(options: LocalOptions): Promise<LocalService> {
     const { nodes, settings, env, tell, signal } = options
@@ -134,10 +134,10 @@ export class LocalService {
     const exit = await child.ended
     if (exit.code === 0) return
     const how = describeExit(exit)
-    this.#faults.push(`${name} was told to end in order, and did not (${how}); ${child.logFile} may say why`)
+    this.#faults.push(`${name} did not end in order (${how}); ${child.logFile} may have the reason`)
   }
 
-  /** The node that owns a room (`type:key`). Rejects when no node does. */
+  /** Returns the node that owns a room (`type:key`). Rejects if no node does. */
   async ownerOf(roomId: string): Promise<string> {
     const owners = [...ownersOf(await this.cluster.look()).values()]
     const found = owners.find(({ room }) => room.room_id === roomId)
@@ -145,12 +145,12 @@ export class LocalService {
     return found.owner
   }
 
-  /** The sum of a metric of a node over its labels. */
+  /** Returns the sum of a metric of a node over its labels. */
   async metric(node: string, name: string): Promise<number> {
     return parseMetrics(await this.#metricsOf(node)).get(name) ?? 0
   }
 
-  /** A histogram of a node: by upper bound, the number of values up to it. */
+  /** Returns a histogram of a node: the number of values up to each upper bound. */
   async buckets(node: string, name: string): Promise<ReadonlyMap<number, number>> {
     const series = new RegExp(`^${name}_bucket\\{.*le="([^"]+)".*\\} (\\d+)`, 'gm')
     return new Map(
@@ -166,18 +166,18 @@ export class LocalService {
     return (await fetch(`${url}/metrics`)).text()
   }
 
-  /** Memory of a node after a garbage collection, in bytes: heap and buffers in use, and resident. */
+  /** Returns the memory of a node after a garbage collection, in bytes: heap and buffers in use, and resident. */
   memory(node: string): Promise<{ readonly used: number; readonly rss: number }> {
     return memoryOf(this.process(node))
   }
 
-  /** A section of the INFO of Redis, by name. */
+  /** Returns a section of the INFO of Redis, by name. */
   async redisInfo(section: string): Promise<ReadonlyMap<string, string>> {
     const lines = (await this.cluster.redis.info(section)).split('\r\n').filter((line) => line.includes(':'))
     return new Map(lines.map((line) => [line.split(':')[0]!, line.slice(line.indexOf(':') + 1)]))
   }
 
-  /** CPU time of the processes, and commands of Redis, while `work` runs. */
+  /** Returns the CPU time of the processes, and the commands of Redis, during `work`. */
   async usageDuring<T>(work: () => Promise<T>) {
     const names = [...this.nodes, ...this.controls]
     const read = async () => {
@@ -205,7 +205,7 @@ export class LocalService {
     return {
       result,
       seconds,
-      /** CPU seconds per second of these processes together. */
+      /** Returns the CPU seconds per second of these processes together. */
       cpu: (of: readonly string[]): number =>
         of.reduce((sum, name) => sum + after.cpu.get(name)! - before.cpu.get(name)!, 0) / seconds,
       redis: rate('redis'),
@@ -215,11 +215,11 @@ export class LocalService {
     }
   }
 
-  /** Faults since the last call: processes that ended, and loss of the data in the store. Called once a second. */
+  /** Returns the faults since the last call: ended processes, and loss of the data in the store. It is called once a second. */
   async faults(): Promise<readonly string[]> {
     const { redis, keyPrefix } = this.cluster
     const mark = `${keyPrefix}mark`
-    // A Redis that does not answer is not a loss.
+    // A Redis that does not answer has not lost data.
     const found = this.#marked ? await redis.exists(mark).catch(() => undefined) : undefined
     if (found === 0) this.#faults.push('the store has lost what was in it')
     if (found === 0 || !this.#marked)
@@ -230,7 +230,7 @@ export class LocalService {
     return this.#faults.splice(0)
   }
 
-  /** Bans players of a project, or ends their bans, in the way of control, which would take much longer for many players. */
+  /** Bans players of a project, or ends their bans, with the same records as control, which would take much longer for many players. */
   async setBans(projectId: string, subs: readonly string[], banned: boolean): Promise<void> {
     const { redisUrl: url, keyPrefix } = this.cluster
     const store = await redisStore({ url, keyPrefix, log: pino({ level: 'silent' }) })
@@ -255,14 +255,14 @@ export class LocalService {
     return ProxyChain.start(kind)
   }
 
-  /** A process of the service by its name. */
+  /** Returns a process of the service by its name. */
   process(name: string): Child {
     return this.cluster.child(name)
   }
 }
 
 const INSPECTOR_MS = 10_000
-/** One collection leaves garbage that only the next finds. */
+/** Number of collections. One collection leaves garbage that only the next finds. */
 const COLLECTIONS = 3
 
 /** Collects the garbage of a process and reads its memory, through its inspector. */

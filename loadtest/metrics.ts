@@ -7,7 +7,7 @@ export interface ServerSecond extends Readonly<Record<ServerFigureName, number>>
   readonly name: string
   /** False: it did not answer, and all figures are 0. */
   readonly up: boolean
-  /** Seconds since it answered last, in which the counters were counted. */
+  /** Seconds since the last answer, in which the counters were counted. */
   readonly seconds: number
 }
 
@@ -17,11 +17,11 @@ export interface MetricsSource {
   readonly url: string
 }
 
-/** Metrics are read once a second. The first answer of a process that has just started may take longer. */
+/** Time limit of a reading. Metrics are read once a second. The first answer of a process that has just started may take longer. */
 const TIME_LIMIT_MS = 900
 const REACH_TIME_LIMIT_MS = 5000
 
-/** A metric that every process of the service has. */
+/** Metric of every process of the service. */
 const CPU = 'service_process_cpu_seconds_total'
 const HINT =
   'After --metrics come the admin addresses of nodes (port 9100) and the addresses of control processes (port 3000).'
@@ -45,14 +45,14 @@ export function parseMetrics(text: string): Metrics {
 }
 
 export interface ServerFigure {
-  /** `counter`: the increase in the second. `mean`: of a histogram of seconds, in milliseconds. */
+  /** `counter`: the increase in the second. `mean`: the mean of a histogram of seconds, in milliseconds. */
   readonly kind: 'gauge' | 'counter' | 'mean'
   readonly metric: string
   /** Unit on the page. A counter is shown per second. */
   readonly unit: Unit
   /** Factor from the value to its unit; default 1. */
   readonly times?: number
-  /** Heading of its chart and its column; absent: it is not shown. */
+  /** Heading of its chart and its column. Absent: it is not shown. */
   readonly title?: string
   /** Name of a limit on it. */
   readonly limit?: string
@@ -100,21 +100,21 @@ export const SERVER_FIGURES = {
 export type ServerFigureName = keyof typeof SERVER_FIGURES
 const FIGURES: [ServerFigureName, ServerFigure][] = Object.entries(SERVER_FIGURES) as []
 
-/** The figures that the page shows. */
+/** Figures on the page. */
 export const SHOWN_FIGURES = FIGURES.flatMap(([name, { title, unit, limit }]) =>
   title === undefined ? [] : [{ name, title, unit, limit }],
 )
 
-/** A figure of a server in one second, in its unit. */
+/** Returns a figure of a server in one second, in its unit. */
 export function serverValue(server: ServerSecond, name: ServerFigureName): number {
   const { kind, times = 1 }: ServerFigure = SERVER_FIGURES[name]
   return (times * server[name]) / (kind === 'counter' ? server.seconds : 1)
 }
 
-/** The figures of a process from one reading to the next, `seconds` later. */
+/** Returns the figures of a process between two readings, which are `seconds` apart. */
 export function secondOf(name: string, now: Metrics, before: Metrics, seconds: number): ServerSecond {
   const gauge = (metric: string): number => now.get(metric) ?? 0
-  // A counter that is lower than before belongs to a new process.
+  // If a counter is lower than before, it belongs to a new process.
   const counter = (metric: string): number => {
     const [to, from] = [gauge(metric), before.get(metric) ?? 0]
     return to >= from ? to - from : to
@@ -161,7 +161,7 @@ export class Scraper {
     )
   }
 
-  /** The figures of each process since it answered last. In the first call the counters are 0. */
+  /** Returns the figures of each process since its last answer. In the first call the counters are 0. */
   read(): Promise<ServerSecond[]> {
     return Promise.all(this.#sources.map((source) => this.#read(source)))
   }

@@ -3,12 +3,12 @@ export type Read<T> = (text: string) => T
 
 /** One option of the command. The parser, the help and the reports derive from it. */
 export interface Option<T = unknown> {
-  /** Stands for the value in the help. */
+  /** Placeholder of the value in the help. */
   readonly placeholder: string
   readonly meaning: string
   readonly read: Read<T>
   readonly default: T
-  /** Appears in no report. */
+  /** True: it appears in no report. */
   readonly secret?: boolean
 }
 
@@ -30,7 +30,7 @@ export const option = <T>(placeholder: string, meaning: string, read: Read<T>, g
 export const optional = <T>(placeholder: string, meaning: string, read: Read<T>) =>
   option<T | undefined>(placeholder, meaning, read, undefined)
 
-/** Reads a value that fulfils `isValid`. */
+/** An option whose value fulfils `isValid`. */
 export const valid =
   <T>(expected: string, read: Read<T>, isValid: (value: T) => boolean): Read<T> =>
   (text) => {
@@ -41,7 +41,7 @@ export const valid =
 
 const NUMBER = /^(\d+(?:\.\d+)?)\s*([A-Za-z%/]*)$/
 
-/** Reads a number with a unit. `units`: the factor of each unit. */
+/** An option with a number and a unit. `units`: the factor of each unit. */
 export const quantity = (
   expected: string,
   units: Readonly<Record<string, number>>,
@@ -65,7 +65,7 @@ const DURATION = quantity('a number of seconds above 0, or with its unit, such a
 const PART = { '': 1, '%': 0.01 }
 const SHARE = quantity('a share above 0, such as 0.25 or 25%', PART, (value) => value > 0 && value <= 1)
 
-// The kinds of options that scenarios have.
+// Kinds of options of scenarios.
 export const count = (meaning: string, given: number) => option('N', meaning, COUNT, given)
 export const decimal = (meaning: string, given: number) => option('NUMBER', meaning, DECIMAL, given)
 export const seconds = (meaning: string, given: number) => option('SECONDS', meaning, DURATION, given)

@@ -21,7 +21,7 @@ const mistake = (...words: string[]): string => {
 }
 
 describe('a run', () => {
-  it('goes to the addresses of the documentation unless told otherwise', () => {
+  it('uses the addresses of the documentation by default', () => {
     expect(run(['steady'])).toMatchObject({
       values: { rooms: 20, members: 10, rate: 5, seconds: 30, ramp: 100 },
       target: {
@@ -38,7 +38,7 @@ describe('a run', () => {
     })
   })
 
-  it('takes values in their units, addresses in any number, and limits', () => {
+  it('reads values in their units, any number of addresses, and limits', () => {
     const words = 'steady --rooms 5 --rate 0.5 --seconds 2min --max-rtt-p99 150ms --max-errors=0 --out there'
     const options = run(words.split(' '))
     expect(options.values).toMatchObject({ rooms: 5, rate: 0.5, seconds: 120 })
@@ -57,7 +57,7 @@ describe('a run', () => {
     ])
   })
 
-  it('takes the operator token of the environment, from a variable or a file', () => {
+  it('reads the operator token from a variable or a file of the environment', () => {
     const folder = mkdtempSync(join(tmpdir(), 'roomful-'))
     writeFileSync(join(folder, 'tokens'), 'from-file,another\n')
     expect(target(['steady'], { CONTROL_API_TOKENS: 'one,two' }).controlToken).toBe('one')
@@ -70,19 +70,19 @@ describe('a run', () => {
     rmSync(folder, { recursive: true })
   })
 
-  it('plays in a room type of its own', () => {
+  it('accepts a custom room type', () => {
     expect(run(['steady', '--room-type', 'arena', '--message', 'move:{"x":1,"y":[":"]}'])).toMatchObject({
       roomType: 'arena',
       message: { type: 'move', data: { x: 1, y: [':'] } },
     })
   })
 
-  it('starts nodes of its own', () => {
+  it('starts nodes for the run', () => {
     expect(run(['node-kill', '--local', '3']).target).toBe(3)
   })
 })
 
-describe('a mistake is told with what would be right', () => {
+describe('a mistake gets an error with what would be right', () => {
   it.each([
     [['stedy'], 'stedy is no scenario (steady?); there are steady, connect-storm'],
     [['3'], '3 is no scenario; there are steady, connect-storm'],
@@ -120,7 +120,7 @@ describe('a mistake is told with what would be right', () => {
       '--message is "move"; it may be: a message type, a colon',
     ],
     [['steady', '--local', '10'], '--local is "10"; it may be: 1 to 9'],
-    [['steady', '--local', '2', '--ws', 'ws://a'], '--local starts a service of its own: leave out --ws'],
+    [['steady', '--local', '2', '--ws', 'ws://a'], '--local starts a new service: leave out --ws'],
     [['node-kill'], 'add --local 3'],
     [['steady', '--max-rtt-p99', '150'], '--max-rtt-p99 is "150"'],
   ])('%o', (words, text) => {
@@ -129,7 +129,7 @@ describe('a mistake is told with what would be right', () => {
 })
 
 describe('the help', () => {
-  it('names every scenario, and of one scenario every option', () => {
+  it('names every scenario, and every option of one scenario', () => {
     const all = help(SCENARIOS, undefined)
     for (const scenario of SCENARIOS) {
       expect(all).toContain(`  ${scenario.name} `)
@@ -143,19 +143,19 @@ describe('the help', () => {
 })
 
 describe.each(SCENARIOS.map((scenario) => [scenario.name, scenario] as const))('%s', (_, scenario) => {
-  it('has options that mean the same in every scenario under names of their own', () => {
+  it('has options with one meaning in every scenario, and with unique names', () => {
     const taken = [...Object.keys(COMMON_OPTIONS), ...Object.keys(LIMIT_KINDS), 'help']
     expect(Object.keys(scenario.options).filter((name) => taken.includes(name))).toEqual([])
   })
 
-  it('is known before it runs: how long it takes, and how many clients come', async () => {
+  it('returns its duration and number of clients without running', async () => {
     const values = Object.fromEntries(
       Object.entries(scenario.options).map(([name, option]) => [name, option.default]),
     )
     const { seconds, clients } = await dryRun(scenario, values, scenario.runs ?? 1, ['node-1', 'node-2'])
     expect(seconds).toBeGreaterThan(5)
     expect(seconds).toBeLessThan(300)
-    // The players of `bans` leave at once.
+    // The players of `bans` leave immediately.
     expect(clients).toBeGreaterThan(scenario.name === 'bans' ? -1 : 0)
   })
 })
@@ -166,8 +166,8 @@ async function objected(words: string, openFiles: number | undefined = 20_000): 
   return obstacles(options, plan, openFiles)
 }
 
-describe('before a run begins, it is told', () => {
-  it('nothing when it can come to what is asked for', async () => {
+describe('the checks before a run', () => {
+  it('find nothing if the run can succeed', async () => {
     expect(await objected('steady --max-rtt-p99 1s --max-connect-max 1s --max-errors 0')).toEqual([])
     expect(await objected('steady --local 1 --max-cpu 80%')).toEqual([])
     expect(await objected('steady --metrics http://127.0.0.1:9100 --max-cpu 80% --max-rss 1GB')).toEqual([])
@@ -175,20 +175,20 @@ describe('before a run begins, it is told', () => {
       expect(await objected(`${scenario} --max-resume-p99 1s --max-pause-max 2s`)).toEqual([])
   })
 
-  it('that there are more clients than this process can hold, and how many it can', async () => {
+  it('report more clients than this process can hold, and the possible number', async () => {
     expect(await objected('big-room --spectators 19790 --players 10')).toEqual([])
     expect(await objected('big-room --spectators 19791 --players 10')).toEqual([
       '19,801 clients are too many for this process, which may open 20,000 files (ulimit -n): 19,800 at most. More take several machines, each with its part of them.',
     ])
   })
 
-  it('that it would go on for longer than any token is good for', async () => {
+  it('report a run that is longer than the lifetime of any token', async () => {
     expect(await objected('steady --seconds 25h')).toEqual([
       'It would take 25 h, and no token is good for more than 24 h: make it shorter.',
     ])
   })
 
-  it('that a limit is about what the scenario never measures, or no server tells', async () => {
+  it('report a limit on a value that the scenario never measures, or no server reports', async () => {
     expect(await objected('steady --max-resume-p99 1s --max-pause-max 2s --max-cpu 80%')).toEqual([
       '--max-resume-p99: steady does nothing that would be measured by it; leave it out.',
       '--max-pause-max: steady does nothing that would be measured by it; leave it out.',
@@ -196,7 +196,7 @@ describe('before a run begins, it is told', () => {
     ])
   })
 
-  it('that a key cannot be revoked without control', async () => {
+  it('report the revocation of a key without control', async () => {
     expect(await objected('revoke --project prj_1 --token t')).toEqual([
       'revoke revokes a key, so it needs the control API: leave out --project and --token.',
     ])

@@ -24,17 +24,17 @@ export interface TargetOptions {
   readonly controlUrl: string
   /** Operator token of the control API. */
   readonly controlToken: string | undefined
-  /** Used instead of a token from control. */
+  /** Credentials instead of a token from control. */
   readonly credentials: { readonly projectId: string; readonly token: string } | undefined
   readonly wsUrls: readonly string[]
   readonly metrics: readonly MetricsSource[]
 }
 
-/** What the command line asks for. */
+/** Options of the command line. */
 export interface RunOptions extends Pick<ClientSettings, 'roomType' | 'message' | 'seed'> {
   readonly scenario: Scenario
   readonly values: Values<Options>
-  /** A number: starts so many nodes for the run. */
+  /** A number of nodes that are started for the run. */
   readonly target: TargetOptions | number
   readonly runs: number
   readonly threads: number
@@ -85,49 +85,37 @@ const OPERATOR =
 const TARGET_OPTIONS = {
   control: option('URL', 'the control API', HTTP, CONTROL_URL),
   'control-token': { ...optional('TOKEN', OPERATOR, text), secret: true },
-  ws: option(
-    'URL,…',
-    'where clients connect, spread over all that are given',
-    listOf(address('ws:', 'wss:')),
-    [WS_URL],
-  ),
+  ws: option('URL,…', 'addresses to which clients connect, evenly spread', listOf(address('ws:', 'wss:')), [
+    WS_URL,
+  ]),
   metrics: optional(
     'URL,…',
     'admin addresses of nodes (such as http://127.0.0.1:9100), whose metrics are read once a second',
     listOf(metricsAt),
   ),
-  project: optional('ID', 'with --token: use this project, and ask nothing of control', text),
-  token: { ...optional('TOKEN', 'with --project: what all clients connect with', text), secret: true },
+  project: optional('ID', 'with --token: project to use, without control', text),
+  token: { ...optional('TOKEN', 'with --project: token of all clients', text), secret: true },
 }
 
 /** Options of every scenario. */
 export const COMMON_OPTIONS = {
-  local: optional(
-    'N',
-    'starts a service of N nodes for this run instead, and ends it again',
-    wholeNumber(MOST_NODES),
-  ),
+  local: optional('N', 'starts a service of N nodes for this run', wholeNumber(MOST_NODES)),
   ...TARGET_OPTIONS,
-  'room-type': optional('TYPE', 'a room type of your own; needs --message', text),
-  message: optional('TYPE:JSON', 'what its members send, such as move:{"x":1,"y":2}', message),
-  runs: optional('N', 'of scenarios that measure something: how often', wholeNumber(1000)),
+  'room-type': optional('TYPE', 'a custom room type; needs --message', text),
+  message: optional('TYPE:JSON', 'message of its members, such as move:{"x":1,"y":2}', message),
+  runs: optional('N', 'repetitions of a scenario that measures something', wholeNumber(1000)),
   threads: optional(
     'N',
-    'at most so many threads hold clients; default: the cores, at most 4',
+    'maximum number of threads for clients; default: the number of cores, at most 4',
     wholeNumber(64),
   ),
-  seed: option(
-    'N',
-    'what randomness begins with (how long clients wait before they reconnect)',
-    wholeNumber(999_999_999),
-    1,
-  ),
-  out: option('FOLDER', 'where the reports go', text, 'loadtest-report'),
+  seed: option('N', 'seed of randomness (of the delays of reconnects)', wholeNumber(999_999_999), 1),
+  out: option('FOLDER', 'folder for the reports', text, 'loadtest-report'),
 } satisfies Options
 type CommonValues = Values<typeof COMMON_OPTIONS>
 type Environment = Readonly<Record<string, string | undefined>>
 
-/** Reads the words of the command line. `cores`: of this machine. */
+/** Reads the words of the command line. `cores`: number of cores of this machine. */
 export function parseRun(
   words: readonly string[],
   scenarios: readonly Scenario[],
@@ -154,7 +142,7 @@ export function parseRun(
   }
 }
 
-/** The words that a mistyped one may stand for. */
+/** Returns the words that a mistyped word may stand for. */
 function suggestion(word: string, known: readonly string[]): string {
   const longer = known.filter((candidate) => candidate.startsWith(word))
   if (longer.length > 0) return ` (${longer.slice(0, 3).join(', ')}${longer.length > 3 ? ', …' : ''}?)`
@@ -208,7 +196,7 @@ function runOptions(scenario: Scenario, texts: Texts, env: Environment, cores: n
   const ofTarget = Object.keys(TARGET_OPTIONS)
   const given = ofTarget.find((name) => texts[name] !== undefined)
   if (local !== undefined && given !== undefined)
-    throw new Error(`--local starts a service of its own: leave out --${given}`)
+    throw new Error(`--local starts a new service: leave out --${given}`)
   if (scenario.runs === undefined && common.runs !== undefined)
     throw new Error(`${scenario.name} is done once: leave out --runs`)
   const roomType = common['room-type']
@@ -250,7 +238,7 @@ function targetOptions(values: CommonValues, texts: Texts, env: Environment): Ta
   if ((projectId === undefined) !== (token === undefined))
     throw new Error('--project and --token belong together: give both, or neither')
   const credentials = projectId === undefined || token === undefined ? undefined : { projectId, token }
-  // With one address elsewhere and the other one the default, tokens of this machine would be used there.
+  // With one foreign address and the other by default, tokens of this machine would be used for the foreign one.
   const elsewhere = (url: string): boolean => !/^(localhost|127\.[\d.]+|\[::1\])$/.test(new URL(url).hostname)
   if (!credentials && texts.control === undefined && wsUrls.some(elsewhere))
     throw new Error(
@@ -269,10 +257,10 @@ function targetOptions(values: CommonValues, texts: Texts, env: Environment): Ta
   }
 }
 
-/** Files that a process needs besides one for each client. */
+/** Number of files that a process needs in addition to one for each client. */
 const OTHER_FILES = 200
 
-/** The reasons for which a run cannot succeed, a line each. `openFiles`: the limit of this process; undefined: unknown. */
+/** Returns the reasons why a run cannot succeed, one per line. `openFiles`: the limit of this process. Undefined: unknown. */
 export function obstacles(
   { scenario, target, limits }: RunOptions,
   { clients, seconds }: RunPlan,
@@ -304,14 +292,14 @@ export function obstacles(
   return problems
 }
 
-/** Options as rows of the help and of the documentation. */
+/** Returns options as rows of the help and of the documentation. */
 export const optionHelp = (options: Options): [string, string][] =>
   Object.entries(options).map(([name, { placeholder, meaning, default: given }]) => [
     `--${name} ${placeholder}`,
     given === undefined ? meaning : `${meaning}; default ${given}`,
   ])
 
-/** The text of `--help`, for all scenarios or for one. */
+/** Returns the text of `--help`, for all scenarios or for one. */
 export function help(scenarios: readonly Scenario[], scenario: Scenario | undefined): string {
   const section = (title: string, rows: readonly (readonly [string, string])[]): string => {
     const width = Math.max(...rows.map(([left]) => left.length))
@@ -334,9 +322,9 @@ export function help(scenarios: readonly Scenario[], scenario: Scenario | undefi
       .filter(({ runs }) => (runs !== undefined) === measures)
       .map(({ name, meaning }) => [name, meaning])
   return [
-    'Usage: npm run loadtest -- SCENARIO [options]\n\nPuts load on a service, and looks whether it keeps its promises meanwhile.\n',
+    'Usage: npm run loadtest -- SCENARIO [options]\n\nPuts load on a service, and checks its promises.\n',
     section('Scenarios (npm run loadtest -- SCENARIO --help shows their options):', named(false)),
-    section('Measurements, on servers of their own:', named(true)),
+    section('Measurements, with a separate service:', named(true)),
     common,
     limits,
     section('Exit codes:', [
@@ -346,6 +334,6 @@ export function help(scenarios: readonly Scenario[], scenario: Scenario | undefi
       ['3', 'all is well, but the reports are not where they belong'],
       ['130', 'interrupted, and all was well until then (143: by SIGTERM, 129: the terminal is gone)'],
     ]),
-    'Ctrl-C ends a run before its time, with a report; twice: at once, without.\n',
+    'Ctrl-C ends a run early, with a report. A second Ctrl-C ends it immediately, without a report.\n',
   ].join('\n')
 }

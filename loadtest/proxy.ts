@@ -10,7 +10,7 @@ import { proxy } from 'hono/proxy'
 /** How a proxy forwards: with the helper of Hono (`hono/proxy`), or with the HTTP client of Node, which costs less. */
 export type ProxyKind = 'helper' | 'http'
 
-/** Two proxies and a server behind them, each a process. They end with this process. */
+/** Two proxies and a server behind them, each in a process. They end with this process. */
 export class ProxyChain {
   /** Address of the first proxy. */
   readonly url: string
@@ -31,7 +31,7 @@ export class ProxyChain {
     return new ProxyChain(first.url, [first.child, second.child], server.child)
   }
 
-  /** CPU time of both proxies since the start, in seconds. */
+  /** Returns the CPU time of both proxies since the start, in seconds. */
   async cpuSeconds(): Promise<number> {
     let sum = 0
     for (const child of this.#proxies) {
@@ -58,10 +58,10 @@ async function started(words: string[]): Promise<{ child: ChildProcess; url: str
   return { child, url: `http://127.0.0.1:${port}` }
 }
 
-/** Runs a process of a chain. `how` is a ProxyKind, and `to` the next process; or `answer`: answers as a room does. */
+/** Runs a process of a chain. `how` is a ProxyKind, and `to` the next process. With `answer`, the process answers as a room does. */
 function serveAs(how: string, to: string | undefined): void {
   const agent = new http.Agent({ keepAlive: true })
-  /** Forwards a body that is held whole. */
+  /** Forwards a body that is fully buffered. */
   const forward = async (c: Context): Promise<Response> => {
     const body = await c.req.text()
     const headers = { ...c.req.header(), 'content-length': Buffer.byteLength(body) }

@@ -1,8 +1,8 @@
 import type { ServerSecond } from './metrics.ts'
 
-/** The result of a load test: recorded while it runs, and written as JSON, JUnit and a page. Plain data. Durations in milliseconds. */
+/** Result of a load test: recorded while it runs, and written as JSON, JUnit and a page. Plain data. Durations are in milliseconds. */
 
-/** A timing starts when something was due, not when the generator did it. */
+/** A timing starts when an action was due, not when the generator started it. */
 export type Timing = 'connect' | 'join' | 'rtt' | 'resume' | 'pause'
 
 /** A timing without values. */
@@ -16,13 +16,13 @@ export const noCounts = () => ({
   /** Reliable messages sent. */
   sends: 0,
   acks: 0,
-  /** Patches and whole states received. */
+  /** Patches and complete states received. */
   updates: 0,
   events: 0,
   resumes: 0,
-  /** Attempts to connect after a failed attempt. A client that gives up is a failure. */
+  /** Attempts to connect after a failed attempt. The final failure of a client counts as a failure. */
   retries: 0,
-  /** Bytes of websocket messages, from the server and to it. */
+  /** Bytes of websocket messages from and to the server. */
   bytes_in: 0,
   bytes_out: 0,
   /** Failures of any kind, those of `Failure`. */
@@ -35,7 +35,7 @@ export type Counts = Readonly<Counting>
 export interface GeneratorSecond {
   /** 99th percentile of the delay of its event loops. */
   readonly event_loop_delay_ms: number
-  /** Utilisation of the busiest event loop, 0–1. */
+  /** Utilization of the busiest event loop, 0 to 1. */
   readonly event_loop_utilisation: number
   /** Delay of the latest message. */
   readonly late_ms: number
@@ -76,7 +76,7 @@ export interface Check {
   readonly examples: readonly string[]
 }
 
-/** Most examples of the violations of a check. */
+/** Maximum number of examples of a check. */
 export const MAX_EXAMPLES = 5
 
 /** A check of a scenario. `examples`: violations, a line each. */
@@ -88,7 +88,7 @@ export const checkOf = (
   violations = examples.length,
 ): Check => ({ name, meaning, violations, note, examples: examples.slice(0, MAX_EXAMPLES) })
 
-/** The verdict on a limit. */
+/** Verdict on a limit. */
 export interface Verdict {
   /** `--max-rtt-p99`. */
   readonly threshold: string
@@ -106,17 +106,17 @@ export interface Failure {
   /** A code of the server or the SDK, such as `connection_failed`. */
   readonly code: string
   readonly count: number
-  /** The message of the first. */
+  /** Message of the first one. */
   readonly example: string
 }
 
-/** A figure that only this scenario has, such as the worst pause of a player. */
+/** A figure of one scenario, such as the worst pause of a player. */
 export interface Figure {
   readonly name: string
   /** The median, if it was measured several times. */
   readonly value: number
   readonly unit: string
-  /** Of repeated measurements. A percentile is the smallest sample that this share of the samples does not exceed. */
+  /** For repeated measurements. A percentile is the smallest sample that this fraction of the samples does not exceed. */
   readonly samples?: {
     readonly count: number
     readonly min: number
@@ -140,7 +140,7 @@ export interface RunResult {
   readonly planned_seconds: number
   /** Ended early, by Ctrl-C or a signal. */
   readonly interrupted: boolean
-  /** Why it could not continue; undefined: it ran to its end, or was interrupted. */
+  /** Reason why it could not continue. Undefined: it ran to its end, or was interrupted. */
   readonly failure: string | undefined
   readonly machine: { readonly cores: number; readonly node: string; readonly roomful: string }
   /** Addresses that clients used, and the service behind them if it is known (`3 nodes, haproxy`). */
@@ -153,9 +153,9 @@ export interface RunResult {
   readonly failures: readonly Failure[]
   readonly figures: readonly Figure[]
   readonly verdicts: readonly Verdict[]
-  /** Why the generator may have been the limit, instead of the service. */
+  /** Reasons why the generator may have been the limit instead of the service. */
   readonly bottleneck: readonly string[]
-  /** It ran to its end, every check and limit held, and nothing failed. */
+  /** True: it ran to its end, every check and limit held, and nothing failed. */
   readonly passed: boolean
 }
 
@@ -166,14 +166,14 @@ export const TIMINGS: readonly { readonly name: Timing; readonly title: string; 
     { name: 'connect', title: 'Connect', meaning: 'from the wish to connect to the welcome' },
     { name: 'join', title: 'Join', meaning: 'from the wish to join to the first snapshot' },
     { name: 'resume', title: 'Resume', meaning: 'from the loss of a connection to the session going on' },
-    { name: 'pause', title: 'Pause', meaning: 'the longest time a player waited for an effect of its own' },
+    { name: 'pause', title: 'Pause', meaning: 'the longest wait of a player for the effect of its message' },
   ]
 
 export const STATISTICS = ['mean', 'p50', 'p90', 'p95', 'p99', 'p999', 'max'] as const
 export const statisticTitle = (name: (typeof STATISTICS)[number]): string =>
   name === 'p999' ? 'p99.9' : name
 
-/** The timings that have values. */
+/** Returns the timings that have values. */
 export const timed = (
   timings: Readonly<Partial<Record<Timing, Percentiles>>>,
 ): { readonly name: Timing; readonly values: Percentiles }[] =>
@@ -182,7 +182,7 @@ export const timed = (
     return values !== undefined && values.count > 0 ? [{ name, values }] : []
   })
 
-/** Length of the i-th second of a log: a busy generator records it late, and the last one is cut short. */
+/** Returns the length of the i-th second of a log. A busy generator records it late, and the last one is shorter. */
 export function lengthOf(log: readonly Second[], i: number): number {
   const length = log[i]!.at - (log[i - 1]?.at ?? 0)
   return length > 0 ? length : 1

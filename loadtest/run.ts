@@ -46,7 +46,7 @@ async function runCommand(options: RunOptions): Promise<number> {
   let local: LocalService | undefined
   const interruption = listenForSignals({
     first: () => {
-      const text = 'ending, with a report; once more ends it at once'
+      const text = 'ending, with a report; another signal ends it immediately'
       if (process.stdout.isTTY) view.incident(text)
       else complain(text)
     },
@@ -54,13 +54,13 @@ async function runCommand(options: RunOptions): Promise<number> {
       view.close()
       local?.cluster.abandon()
       const logs = local ? ` The logs of the service are in ${local.cluster.folder}` : ''
-      complain(`Ended at once, without what was left to do.${logs}`)
+      complain(`Ended immediately, without the rest of the run.${logs}`)
       process.exit(exitCode)
     },
   })
   const { signal } = interruption
 
-  /** Starts the service of `--local`, unless a running one was given. */
+  /** Starts the service of `--local`, unless there is a running one. */
   const reach = async (): Promise<Target> => {
     if (typeof target !== 'number') return givenTarget(target)
     say(`Starting a service of ${target === 1 ? '1 node' : `${target} nodes`} …`)
@@ -96,7 +96,7 @@ async function runCommand(options: RunOptions): Promise<number> {
   return word === 'passed' ? EXIT.passed : (interruption.exitCode() ?? EXIT.failed)
 }
 
-/** Listens for the signals that end a run. `signal` fires at the first. */
+/** Listens for signals that end a run. The first aborts `signal`. */
 function listenForSignals(on: { first(): void; second(exitCode: number): void }) {
   const controller = new AbortController()
   let first: { readonly exitCode: number; readonly at: number } | undefined
@@ -115,7 +115,7 @@ function listenForSignals(on: { first(): void; second(exitCode: number): void })
   return { signal: controller.signal, exitCode: () => first?.exitCode }
 }
 
-/** Writes the reports into `out`, or into a temporary folder if that fails. Resolves with whether they are in `out`. */
+/** Writes the reports into `out`, or into a temporary folder if that fails. Resolves with true if they are in `out`. */
 async function writeOrRescue(result: RunResult, out: string): Promise<boolean> {
   try {
     for (const path of await writeReports(result, out)) say(path)
@@ -133,7 +133,7 @@ async function writeOrRescue(result: RunResult, out: string): Promise<boolean> {
   return false
 }
 
-/** The limit of open files of this process; undefined where the system has none. */
+/** Returns the limit of open files of this process. Undefined: the system has none. */
 function openFiles(): number | undefined {
   const report: { userLimits?: { open_files?: { soft: number | 'unlimited' } } } = process.report.getReport()
   const limit = report.userLimits?.open_files?.soft
@@ -159,7 +159,7 @@ const givenTarget = (target: TargetOptions): Target => ({
   description: target.wsUrls.join(', '),
 })
 
-// A closed pipe (such as that of `head`) or terminal must not keep the reports from being written.
+// A closed pipe (such as that of `head`) or terminal must not prevent the reports.
 for (const stream of [process.stdout, process.stderr]) stream.on('error', () => undefined)
 endWithNpm(process, systemClock)
 const request = parseRun(process.argv.slice(2), SCENARIOS, process.env, availableParallelism())
@@ -168,6 +168,6 @@ else if (request.kind === 'mistake') {
   complain(`${request.message}\nnpm run loadtest -- --help shows what there is.`)
   process.exitCode = EXIT.mistaken
 } else {
-  // An interrupted run may still have requests under way.
+  // An interrupted run may still have pending requests.
   process.exit(await runCommand(request.options))
 }

@@ -6,20 +6,20 @@ import type { SdkClients } from './players/sdk.ts'
 import type { Everywhere } from './players/worker.ts'
 import { type Check, type Figure, NO_VALUES, type Percentiles, type Timing } from './result.ts'
 
-/** A kind of load. Its `run` reads from top to bottom in the order of events. */
+/** A kind of load. Its `run` lists the events in their order. */
 export interface Scenario<O extends Options = Options> {
   /** Its name on the command line: `connect-storm`. */
   readonly name: string
   /** One sentence. */
   readonly meaning: string
   readonly options: O
-  /** Timings that it has besides `connect`, `join` and `rtt`. */
+  /** Timings in addition to `connect`, `join` and `rtt`. */
   readonly timings?: readonly Timing[]
-  /** It revokes a key. */
+  /** True: it revokes a key. */
   readonly revokes?: true
-  /** It ends or inspects processes, and runs only against those that it has started (`--local`). */
+  /** True: it ends or inspects processes, and runs only against those that it has started (`--local`). */
   readonly local?: LocalSettings
-  /** Default of `--runs`; absent: it takes no `--runs`. */
+  /** Default of `--runs`. Absent: it has no `--runs`. */
   readonly runs?: number
 
   run(ctx: RunContext, values: Values<O>): Promise<void>
@@ -51,13 +51,13 @@ export interface RunContext {
   samples(figure: Pick<Figure, 'name' | 'unit' | 'goal'> & { readonly values: readonly number[] }): void
   /** Adds a promise of the service that the scenario has checked. */
   check(check: Check): void
-  /** The values of a timing in a phase. */
+  /** Returns the values of a timing in a phase. */
   timed(timing: Timing, phase: string): Percentiles
   /** Waits. */
   pass(seconds: number): Promise<void>
 }
 
-/** What a run is going to do. */
+/** Plan of a run. */
 export interface RunPlan {
   /** Expected duration. */
   readonly seconds: number
@@ -65,7 +65,7 @@ export interface RunPlan {
   readonly clients: number
 }
 
-/** Plays a scenario through without clients and service. */
+/** Runs a scenario without clients and service. */
 export async function dryRun(
   scenario: Scenario,
   values: Values<Options>,
@@ -96,7 +96,7 @@ export async function dryRun(
   return { seconds, clients }
 }
 
-/** Stands for each function and each value of a dry run: its calls and properties are itself, it is an empty list, and counts as 0. */
+/** Replaces each function and each value in a dry run. Its calls and properties return itself. It is an empty list, and counts as 0. */
 const ANYTHING: unknown = new Proxy(() => ANYTHING, {
   get(_, name) {
     if (name === 'then') return undefined

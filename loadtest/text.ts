@@ -1,18 +1,18 @@
 import type { Figure } from './result.ts'
 
-/** Formats figures, the same way in the terminal and on the page. */
+/** Formats figures in the same way in the terminal and on the page. */
 
 /** Stands for a missing value. */
 export const NONE = '–'
 
-/** Three digits, or all of a larger whole number: `0.42`, `4.27`, `42.7`, `427`, `81,204`. */
+/** Three digits, or all digits of a larger integer: `0.42`, `4.27`, `42.7`, `427`, `81,204`. */
 export function digits(value: number): string {
   const size = Math.abs(value)
   if (size >= 100 || Number.isInteger(value)) return count(value)
   return value.toFixed(size >= 10 ? 1 : 2)
 }
 
-/** A whole number with its thousands apart: `81,204`. */
+/** An integer with separated thousands: `81,204`. */
 export const count = (value: number): string => Math.round(value).toLocaleString('en-US')
 
 /** From milliseconds: `0.42 ms`, `427 ms`, `4.27 s`, `12:05 min`. */
@@ -22,7 +22,7 @@ export function duration(ms: number): string {
   return `${clock(ms / 1000)} ${ms < 3_600_000 ? 'min' : 'h'}`
 }
 
-/** A moment of a run, from seconds: `0:07`, `12:05`, `1:02:03`. */
+/** A time of a run, from seconds: `0:07`, `12:05`, `1:02:03`. */
 export function clock(seconds: number): string {
   const whole = Math.round(seconds)
   const parts = [Math.floor(whole / 60) % 60, whole % 60].map((part) => String(part).padStart(2, '0'))
@@ -38,7 +38,7 @@ export function bytes(value: number): string {
   return `${digits(value / step)} ${unit}`
 }
 
-/** From a share of 1: `8.2%`, `93%`, `140%`. */
+/** From a fraction of 1: `8.2%`, `93%`, `140%`. */
 export function percent(share: number): string {
   const value = 100 * share
   return `${value >= 10 ? Math.round(value) : value.toFixed(1).replace(/\.0$/, '')}%`
@@ -85,7 +85,7 @@ export function alignedRows(rows: readonly (readonly string[])[]): string[] {
   )
 }
 
-/** The smallest value that this share (0–1) of all values does not exceed; NaN without values. */
+/** Returns the smallest value that this fraction (0 to 1) of all values does not exceed. NaN without values. */
 export function quantile(values: readonly number[], share: number): number {
   const sorted = values.toSorted((a, b) => a - b)
   return sorted[Math.max(0, Math.ceil(share * sorted.length) - 1)] ?? Number.NaN

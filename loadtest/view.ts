@@ -23,7 +23,7 @@ export class LiveView {
   readonly #colours: boolean
   #phase = { name: '', seconds: 0, runSeconds: 0 }
   #now: { readonly second: Second; readonly progress: number } | undefined
-  /** The worst pause so far, milliseconds. */
+  /** Longest pause so far, in milliseconds. */
   #worstPause = 0
   #errors = 0
   #seconds = 0
@@ -35,14 +35,14 @@ export class LiveView {
     this.#colours = Boolean(screen.isTTY) && !env.NO_COLOR && env.TERM !== 'dumb'
   }
 
-  /** A phase begins. `seconds` and `runSeconds`: expected duration of the phase and of the run. */
+  /** A phase starts. `seconds` and `runSeconds`: expected duration of the phase and of the run. */
   phase(name: string, seconds: number, runSeconds: number): void {
     this.#phase = { name, seconds, runSeconds }
     if (!this.#screen.isTTY)
       this.#screen.write(`${this.#at} phase ${oneLine(name)}, about ${clock(seconds)}\n`)
   }
 
-  /** A second has passed. `progress`: the done share of the phase. */
+  /** A second has passed. `progress`: completed fraction of the phase. */
   update(second: Second, progress: number): void {
     this.#now = { second, progress }
     this.#errors += second.counts.errors
@@ -125,7 +125,7 @@ export class LiveView {
   }
 }
 
-/** As many cells in a line as fit. */
+/** Returns as many cells of a line as fit. */
 function wrapped(cells: readonly string[], columns: number): string[] {
   const lines: string[] = []
   for (const cell of cells) {

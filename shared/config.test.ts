@@ -29,7 +29,7 @@ const problems = (parsed: Parsed<unknown>) => (parsed.ok ? [] : parsed.problems)
 const named = (parsed: Parsed<unknown>) => problems(parsed).map((problem) => problem.name)
 
 describe('control configuration', () => {
-  it('has a value for every variable that it reads, and for no other', () => {
+  it('has a value for each variable of the command, and for no other', () => {
     const { controlHost, controlPort, controlApiTokens, requireKeyId, ...rest } = config(
       parseConfig('control', REDIS),
     )
@@ -43,7 +43,7 @@ describe('control configuration', () => {
     expect(rest).not.toHaveProperty('ws_port')
   })
 
-  it('needs a Redis', () => {
+  it('requires a Redis', () => {
     expect(named(parseConfig('control', {}))).toEqual(['REDIS_URL'])
   })
 
@@ -52,7 +52,7 @@ describe('control configuration', () => {
     expect(config(parsed).controlApiTokens).toEqual(['one', 'two'])
   })
 
-  it('refuses to be open to other machines unless told so on purpose', () => {
+  it('refuses an open API on other addresses than loopback, unless the configuration allows it', () => {
     const env = { ...REDIS, ...SECRETS, CONTROL_HOST: '0.0.0.0' }
     expect(named(parseConfig('control', env))).toEqual(['CONTROL_HOST'])
     const open = parseConfig('control', { ...env, CONTROL_API_TOKENS: 'none' })
@@ -68,7 +68,7 @@ describe('control configuration', () => {
     )
   })
 
-  it('refuses to serve other machines with unsealed private keys', () => {
+  it('refuses unsealed private keys on other addresses than loopback', () => {
     const env = { ...REDIS, CONTROL_HOST: '::', CONTROL_API_TOKENS: OPERATOR }
     expect(named(parseConfig('control', env))).toEqual(['KEYRING_SECRET'])
   })
@@ -77,13 +77,13 @@ describe('control configuration', () => {
     expect(config(parseConfig('control', { ...REDIS, CONTROL_HOST: host })).controlHost).toBe(host)
   })
 
-  it('does not look at variables of other commands', () => {
+  it('ignores variables of other commands', () => {
     expect(config(parseConfig('control', { ...REDIS, WS_PORT: 'many' })).controlPort).toBe(3000)
   })
 })
 
 describe('dataplane configuration', () => {
-  it('has numbers, words and lists where the environment has text', () => {
+  it('parses numbers, words and lists', () => {
     expect(config(parseConfig('dataplane', REDIS))).toMatchObject({
       wsPort: 4000,
       nodeLeaseMs: 2000,
@@ -93,7 +93,7 @@ describe('dataplane configuration', () => {
     })
   })
 
-  it('takes every variable', () => {
+  it('reads every variable', () => {
     const parsed = parseConfig('dataplane', {
       ...REDIS,
       ...SECRETS,
@@ -115,7 +115,7 @@ describe('dataplane configuration', () => {
     expect(parsed.warnings).toEqual([])
   })
 
-  it('ends a turn well before the lease of its node', () => {
+  it('limits a turn so that it ends well before the lease of its node', () => {
     expect([500, 2000, 60_000].map(defaultTurnLimit)).toEqual([200, 800, 800])
     const set = parseConfig('dataplane', { ...REDIS, NODE_LEASE_MS: '60000', TURN_LIMIT_MS: '24000' })
     expect(config(set).turnLimitMs).toBe(24_000)
@@ -125,7 +125,7 @@ describe('dataplane configuration', () => {
     )
   })
 
-  it('says what a node without internal token cannot do', () => {
+  it('warns about a node without an internal token', () => {
     expect(parseConfig('dataplane', REDIS).warnings).toEqual([
       expect.stringContaining('INTERNAL_TOKEN is not set'),
     ])
@@ -144,7 +144,7 @@ describe('NOTIFY_URL', () => {
     expect([notifyUrl, notifySecret]).toEqual(['https://api.example.com/notices', [secret, secret]])
   })
 
-  it('needs NOTIFY_SECRET', () => {
+  it('requires NOTIFY_SECRET', () => {
     expect(problems(read('https://api.example.com'))).toMatchObject([
       { name: 'NOTIFY_SECRET', was: 'not set while NOTIFY_URL is set' },
     ])
@@ -161,7 +161,7 @@ describe('NOTIFY_URL', () => {
   })
 })
 
-describe('a secret that may be guessed', () => {
+describe('a guessable secret', () => {
   const weak = 'changemechangemechangeme'
   const env = {
     ...REDIS,
@@ -170,7 +170,7 @@ describe('a secret that may be guessed', () => {
     INTERNAL_TOKEN: '1'.repeat(40),
   }
 
-  it('keeps a process from starting that other machines reach, and every one is named', () => {
+  it('keeps a process from starting on an address that other machines reach, and the errors name each secret', () => {
     const control = parseConfig('control', { ...env, CONTROL_HOST: '0.0.0.0' })
     expect(problems(control)).toEqual([
       {
@@ -195,7 +195,7 @@ describe('a secret that may be guessed', () => {
     expect(named(parseConfig('dev', { ...env, CONTROL_HOST: '192.0.2.1' }))).toHaveLength(3)
   })
 
-  it('is only warned of on loopback', () => {
+  it('causes only a warning on loopback', () => {
     const { ok, warnings } = parseConfig('control', env)
     expect(ok).toBe(true)
     expect(warnings.map((warning) => warning.split(' ')[0])).toEqual([
@@ -206,7 +206,7 @@ describe('a secret that may be guessed', () => {
     expect(parseConfig('dev', env)).toMatchObject({ ok: true, warnings: [] })
   })
 
-  it('may stand behind a good one that seals in its place', () => {
+  it('is accepted after a strong secret that seals', () => {
     const keyring = { ...env, ...SECRETS, KEYRING_SECRET: `${SECRETS.KEYRING_SECRET},${weak}` }
     expect(
       parseConfig('control', { ...keyring, CONTROL_API_TOKENS: OPERATOR, CONTROL_HOST: '::' }),
@@ -239,7 +239,7 @@ describe('a secret that may be guessed', () => {
 })
 
 describe('dev configuration', () => {
-  it('needs nothing and keeps everything on this machine', () => {
+  it('needs no variable, and uses only this machine', () => {
     const dev = config(parseConfig('dev', {}))
     expect(dev.redisUrl).toBeUndefined()
     expect(dev.examplesPort).toBe(8080)
@@ -249,7 +249,7 @@ describe('dev configuration', () => {
 })
 
 describe('problems', () => {
-  it('are all listed at once, each with its name, what it was and what it may be', () => {
+  it('are all listed, each with its name, its value and the allowed values', () => {
     const parsed = parseConfig('dataplane', {
       WS_PORT: '99999',
       ADMIN_PORT: '-1',
@@ -286,13 +286,13 @@ describe('problems', () => {
     expect(JSON.stringify(parsed)).not.toContain('hunter2')
   })
 
-  it('take an empty variable for one that is not set', () => {
+  it('treat an empty variable as not set', () => {
     expect(
       config(parseConfig('dev', { CONTROL_PORT: '', REDIS_URL: '', KEYRING_SECRET: '' })).controlPort,
     ).toBe(3000)
   })
 
-  it('name where a variable comes from that Kubernetes has set', () => {
+  it('name Kubernetes as the source of a variable that it has set', () => {
     const parsed = parseConfig('control', { ...REDIS, CONTROL_PORT: 'tcp://10.0.0.7:3000' })
     expect(problems(parsed)[0]?.was).toContain('enableServiceLinks')
   })
@@ -311,7 +311,7 @@ describe('NAME_FILE', () => {
     expect(config(parsed).keyringSecret).toBe('from a file')
   })
 
-  it('is read for required variables and for those that are no secrets', () => {
+  it('is read for required variables and for those that are not secret', () => {
     const env: Environment = {
       REDIS_URL_FILE: file('redis', 'redis://r:6379\n'),
       CONTROL_PORT_FILE: file('port', '4\n'),
@@ -322,7 +322,7 @@ describe('NAME_FILE', () => {
     })
   })
 
-  it('must not be set beside NAME', () => {
+  it('is refused together with NAME', () => {
     const parsed = parseConfig('control', {
       ...REDIS,
       INTERNAL_TOKEN: 'a',
@@ -338,7 +338,7 @@ describe('NAME_FILE', () => {
     expect(parsed.warnings.filter((warning) => warning.includes('INTERNAL_TOKEN'))).toEqual([])
   })
 
-  it('is not called missing where what it guards is checked', () => {
+  it('with an error does not cause a second problem about a missing secret', () => {
     const both = { KEYRING_SECRET: OPERATOR, KEYRING_SECRET_FILE: file('keyring-both', OPERATOR) }
     const parsed = parseConfig('control', {
       ...REDIS,
@@ -352,14 +352,14 @@ describe('NAME_FILE', () => {
   it.each([
     ['begins with a byte order mark', '\ufeffa secret', 'byte order mark'],
     ['has blanks only', ' \n\n', 'white space'],
-  ])('says so where the file %s', (_, content, words) => {
+  ])('causes an error if the file %s', (_, content, words) => {
     const parsed = parseConfig('control', { ...REDIS, INTERNAL_TOKEN_FILE: file('odd', content) })
     expect(problems(parsed)).toEqual([
       expect.objectContaining({ name: 'INTERNAL_TOKEN_FILE', was: expect.stringContaining(words) }),
     ])
   })
 
-  it('must name a file that can be read, with something in it', () => {
+  it('must name a readable file that is not empty', () => {
     const missing = join(folder, 'missing')
     const parsed = parseConfig('control', { REDIS_URL_FILE: missing, KEYRING_SECRET_FILE: file('empty', '') })
     expect(problems(parsed).map(({ name, was }) => [name, was])).toEqual([
@@ -369,7 +369,7 @@ describe('NAME_FILE', () => {
   })
 })
 
-describe('a secret that is several', () => {
+describe('a variable with several secrets', () => {
   const keyring = (KEYRING_SECRET: string) =>
     parseConfig('control', { ...REDIS, CONTROL_API_TOKENS: 'o', KEYRING_SECRET })
 
@@ -378,7 +378,7 @@ describe('a secret that is several', () => {
   })
 
   it.each([' ', ',', 'new,', ',old', 'new,,old', 'new, old', 'new ,old', 'new,\nold'])(
-    'may not be %j: a space that came with the comma would be a part of it',
+    'is refused as %j: a space after the comma would belong to the secret',
     (value) => {
       const [problem] = problems(keyring(value))
       expect(problem).toMatchObject({
@@ -388,7 +388,7 @@ describe('a secret that is several', () => {
     },
   )
 
-  it('may not have spaces in it where it is a header', () => {
+  it('is refused with spaces if it is sent in a header', () => {
     const wrong = parseConfig('control', { ...REDIS, INTERNAL_TOKEN: 'new, old' })
     expect(problems(wrong)).toMatchObject([
       { name: 'INTERNAL_TOKEN', mayBe: expect.stringContaining('commas alone') },
@@ -410,7 +410,7 @@ describe('unknown variables', () => {
     ['KEYRNIG_SECRET', 'KEYRING_SECRET'],
     ['NODE_COLOUR', undefined],
     ['OTEL_TRACES_EXPORTR', 'OTEL_TRACES_EXPORTER'],
-  ])('%s is named as a probable typo (%s)', (name, suggestion) => {
+  ])('%s causes a warning about a typo (%s)', (name, suggestion) => {
     const [warning, ...more] = warnings({ [name]: 'x' })
     expect(more).toEqual([])
     expect(warning).toContain(`${name} is set`)
@@ -436,11 +436,11 @@ describe('unknown variables', () => {
     'OTEL_EXPORTER_OTLP_PROTOCOL',
     'OTEL_EXPORTER_OTLP_TIMEOUT',
     'OTEL_BSP_SCHEDULE_DELAY',
-  ])('%s is another program’s', (name) => {
+  ])('%s belongs to another program, and causes no warning', (name) => {
     expect(warnings({ [name]: 'x' })).toEqual([])
   })
 
-  it('that name a fixed limit are called so', () => {
+  it('with the name of a fixed limit cause a warning about that', () => {
     for (const name of ['OUTBOX_LIMIT_BYTES', 'MAX_UNACKED_MESSAGES', 'MAX_ROOM_TASKS'])
       expect(warnings({ [name]: '5' })).toEqual([expect.stringMatching(`^${name} is set, .* fixed limit`)])
   })
@@ -455,7 +455,7 @@ describe('traces', () => {
     tracingConfig(config(parseConfig('dev', env, read)), 'roomful-dataplane')
   const ON = { OTEL_TRACES_EXPORTER: 'otlp' }
 
-  it('are on where the environment says so, with headers that may come from a file', () => {
+  it('are on if the environment configures them, with headers that may come from a file', () => {
     expect(tracing({})).toBeUndefined()
     expect(tracing({ ...ON, OTEL_SDK_DISABLED: 'TRUE' })).toBeUndefined()
     expect(named(parseConfig('dev', { OTEL_TRACES_EXPORTER: 'zipkin' }))).toEqual(['OTEL_TRACES_EXPORTER'])
@@ -467,7 +467,7 @@ describe('traces', () => {
 })
 
 describe('the help', () => {
-  it('prints variables, at most 100 characters a line', () => {
+  it('lists variables with at most 100 characters per line', () => {
     const help = describeVariables(variables())
     for (const name of Object.keys(VARIABLES)) expect(help).toMatch(new RegExp(`^ {2}${name} `, 'm'))
     expect(Math.max(...help.split('\n').map((line) => line.length))).toBeLessThanOrEqual(100)

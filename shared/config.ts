@@ -19,47 +19,47 @@ import { isLoopback } from './origins.ts'
 
 export type { Command, Config, Defaults, Environment } from './config/variables.ts'
 
-/** How a process logs. */
+/** Log configuration of a process. */
 export type LogConfig = Pick<Config<'dev'>, 'logLevel'>
 
-/** Which store, and where in it. Without `redisUrl`: in memory (`dev` only). */
+/** Store configuration. Without `redisUrl`, the store is in memory (`dev` only). */
 export type StoreConfig = Pick<Config<'dev'>, 'redisUrl' | 'keyPrefix'>
 
-/** Reads a text file; throws when it cannot. */
+/** Reads a text file. Throws if it cannot be read. */
 export type ReadFile = (path: string) => string
 
-/** One thing wrong with the configuration. */
+/** One problem of the configuration. */
 interface Problem {
-  /** The variable. */
+  /** Name of the variable. */
   readonly name: string
-  /** Its value in words; never a secret's. */
+  /** Its value in words. Never the value of a secret. */
   readonly was: string
-  /** What it may be. */
+  /** Allowed values. */
   readonly mayBe: string
 }
 
-/** Everything that is wrong, so that it can be put right at once. Warnings are sentences for the log. */
+/** All problems of a configuration, so that they can be corrected together. Warnings are sentences for the log. */
 interface ConfigProblems {
   readonly problems: readonly Problem[]
   readonly warnings: readonly string[]
 }
 
-/** What became of the environment. */
+/** Result of reading the environment. */
 export type Parsed<C> =
   | { readonly ok: true; readonly config: C; readonly warnings: readonly string[] }
   | ({ readonly ok: false } & ConfigProblems)
 
-/** The content of a file without the line break that editors and secret stores end it with. */
+/** Returns the content of a file without the line break that editors and secret stores append. */
 export const readSecretFile: ReadFile = (path) => readFileSync(path, 'utf8').replace(/\r?\n$/, '')
 
-/** The configuration of a command, or all that is wrong with it. */
+/** Returns the configuration of a command, or all of its problems. */
 export function parseConfig<C extends Command>(
   command: C,
   env: Environment,
   readFile: ReadFile = readSecretFile,
 ): Parsed<Config<C>> {
   const { values, problems: wrong } = readVariables(command, env, readFile)
-  // A variable that is set, and wrong, is no variable that is not set.
+  // A variable with a wrong value must not count as missing, too.
   const isWrong = (name: VariableName) => wrong.some((each) => each.name.replace(/_FILE$/, '') === name)
   const problems = [...wrong, ...contradictions(values, isWrong)]
   const warnings = [...typoWarnings(env), ...weaknesses(command, values, isWrong)]
@@ -67,19 +67,19 @@ export function parseConfig<C extends Command>(
   return { ok: true, config: values as Config<C>, warnings }
 }
 
-/** The configuration of a command that nothing is set for. */
+/** Returns the configuration of a command with an empty environment. */
 export const defaultConfig = <C extends Command>(command: C): Defaults<C> =>
   readVariables(command, {}, readSecretFile).values as Defaults<C>
 
-/** Problems and warnings as lines for people. */
+/** Returns problems and warnings as lines for people. */
 export function describeProblems({ problems, warnings }: ConfigProblems): string {
   const lines = problems.map(({ name, was, mayBe }) => `  ${name} is ${was}; it may be: ${mayBe}.`)
   return [...lines, ...warnings.map((warning) => `  ${warning}`)].join('\n')
 }
 
 /**
- * Reads every variable that `command` uses, each by itself: from `NAME`, else from the file named by `NAME_FILE`, else its default. An
- * empty value is the same as none. Values that are wrong are missing.
+ * Reads every variable that `command` uses: from `NAME`, otherwise from the file named by `NAME_FILE`, otherwise its default. An empty
+ * value counts as not set. Wrong values are missing in the result.
  */
 export function readVariables(
   command: Command,
@@ -113,7 +113,7 @@ export function readVariables(
 
 interface Found {
   readonly text?: string
-  /** The name it was found under. */
+  /** Name under which it was found. */
   readonly from?: string
   readonly problem?: Problem
 }
@@ -143,14 +143,17 @@ function findText(name: VariableName, variable: Variable, env: Environment, read
   }
 }
 
-/** Returns what is wrong with the text of a file, whatever variable it is for. */
+/** Returns the problem of a file's text that is independent of the variable. */
 function faultOf(text: string): string | undefined {
   if (text === '') return 'is empty'
   if (text.startsWith('\ufeff')) return 'begins with a byte order mark: save it as UTF-8 without one'
   return text.trim() === '' ? 'has nothing but white space in it' : undefined
 }
 
-/** A value as a message shows it: quoted, without the credentials before an @, cut when long, with a word on where a telling mistake comes from. */
+/**
+ * Returns a value for a message: quoted, cut if long, and without the credentials before an @. For a typical mistake it adds the probable
+ * cause.
+ */
 function describe(value: string): string {
   const text = value.replace(/^([a-z+]+:\/\/)?.*@/s, '$1…@')
   const shown = JSON.stringify(text.length > 80 ? `${text.slice(0, 80)}…` : text)
@@ -161,7 +164,7 @@ function describe(value: string): string {
 
 const HELP_WIDTH = 100
 
-/** What `--help` says about these variables, at most 100 characters a line. */
+/** Returns the `--help` text of these variables, with at most 100 characters per line. */
 export function describeVariables(rows: readonly (readonly [VariableName, Variable])[]): string {
   const column = Math.max(...rows.map(([name]) => name.length)) + 4
   return rows
@@ -178,7 +181,7 @@ function note(variable: Variable): string {
   return `[${parts.filter((part) => part !== '').join('; ')}]`
 }
 
-/** The default in words; empty when there is none worth a word. */
+/** Returns the default in words. Empty: the help does not mention it. */
 const defaultOf = (variable: Variable): string => {
   const words = variable.default ?? variable.defaultNote
   return words === undefined ? '' : `default: ${words}`
@@ -196,7 +199,7 @@ function wrap(text: string, width: number): string[] {
   return [...lines, line]
 }
 
-/** Of Node itself and of tools around it: with a prefix of ours, but not meant for us. */
+/** Variables of Node and related tools with one of our prefixes. */
 const OF_OTHERS = new Set([
   'NODE_AUTH_TOKEN',
   'NODE_CHANNEL_FD',
@@ -231,28 +234,28 @@ const OF_OTHERS = new Set([
   'NODE_VERSION',
 ])
 
-/** What Kubernetes and Docker links set for every service: `REDIS_SERVICE_HOST`, `REDIS_PORT_6379_TCP_ADDR`. */
+/** Variables that Kubernetes and Docker links set for every service: `REDIS_SERVICE_HOST`, `REDIS_PORT_6379_TCP_ADDR`. */
 const SERVICE_LINK = /_SERVICE_(HOST|PORT)(_|$)|_PORT(_\d+_(TCP|UDP|SCTP)(_|$)|$)/
 
 /** OpenTelemetry has dozens of variables for its libraries, and for other programs that share an environment with this one. */
 const SHARED_PREFIX = /^OTEL_/
 
-/** Small enough for a slip of the fingers, of which two letters swapped is the largest. */
+/** Largest edit distance of a typo. Two swapped letters have the distance 2. */
 const NEAR = 2
 
-/** The one of `names` that was probably meant; undefined: none is like it. */
+/** Returns the most similar of `names`. Undefined: none is similar. */
 export function nearestOf(name: string, names: readonly string[]): string | undefined {
   if (names.length === 0) return undefined
   const nearest = closest(name, names)
   return distance(name, nearest) <= Math.max(NEAR, Math.ceil(name.length / 3)) ? nearest : undefined
 }
 
-/** Limits by the names that they would have as variables. None is a variable. */
+/** Limits by the names that they would have as variables. None of them is a variable. */
 const LIMIT_NAMES = new Set(Object.keys(LIMITS).map((key) => key.replace(/[A-Z]/g, '_$&').toUpperCase()))
 
 /**
- * Names that are probably misspelt, as sentences for the log: unknown ones that begin with the first word of a known variable
- * (`SESSION_…`), unknown ones two letters or less away from a known one, and names of limits.
+ * Returns warnings about names that are probably misspelt: unknown names with the first word of a known variable (`SESSION_…`), unknown
+ * names at a distance of at most two letters from a known one, and names of limits.
  */
 function typoWarnings(env: Environment): string[] {
   const known = variables().flatMap(([name]) => [name as string, `${name}_FILE`])
@@ -274,7 +277,7 @@ function typoWarnings(env: Environment): string[] {
   return warnings
 }
 
-/** What is wrong only in combination, and keeps the command from starting. Values that were wrong themselves are missing here. */
+/** Returns problems of combinations of values, with which the command does not start. Wrong values are missing here. */
 function contradictions(values: Values, isWrong: (name: VariableName) => boolean): Problem[] {
   const found: Problem[] = []
   const { controlHost: host } = values
@@ -316,7 +319,7 @@ function contradictions(values: Values, isWrong: (name: VariableName) => boolean
   return found
 }
 
-/** What works, but not as someone may expect: sentences for the log. */
+/** Returns warnings about values that work but may be a mistake, as sentences for the log. */
 function weaknesses(command: Command, values: Values, isWrong: (name: VariableName) => boolean): string[] {
   const found: string[] = []
   const needsToken = command === 'control' || command === 'dataplane'
@@ -332,7 +335,7 @@ function weaknesses(command: Command, values: Values, isWrong: (name: VariableNa
   return found
 }
 
-/** The first address the command listens on that other machines reach. */
+/** Returns the first listen address of the command that other machines can reach. */
 function reachableHost({ controlHost, wsHost, adminHost }: Values) {
   const hosts = { CONTROL_HOST: controlHost, WS_HOST: wsHost, ADMIN_HOST: adminHost }
   for (const [name, host] of Object.entries(hosts))
@@ -340,15 +343,15 @@ function reachableHost({ controlHost, wsHost, adminHost }: Values) {
   return undefined
 }
 
-/** What is left of a lease must do for the watchdog to tell the store which turn it was. */
+/** Longest turn limit that leaves the watchdog time, before the lease ends, to write to the store which turn was stuck. */
 const longestTurn = (leaseMs: number): number => Math.floor(0.4 * leaseMs)
 
-/** `TURN_LIMIT_MS` where it is not set, of `NODE_LEASE_MS`. */
+/** Default of `TURN_LIMIT_MS`, from `NODE_LEASE_MS`. */
 export const defaultTurnLimit = (leaseMs: number): number => Math.min(800, longestTurn(leaseMs))
 
 /**
- * The secrets that may be guessed, and why. Each operator token and internal token opens the door; of the keyring's secrets the first does
- * the sealing, and those behind it are on their way out.
+ * Returns the guessable secrets, with reasons. Each operator token and internal token must be strong. Of the keyring's secrets only the
+ * first is checked: it seals, and the others are being replaced.
  */
 function weakSecrets({ controlApiTokens, keyringSecret, internalToken }: Values) {
   const secrets = {
@@ -364,15 +367,15 @@ function weakSecrets({ controlApiTokens, keyringSecret, internalToken }: Values)
   })
 }
 
-/** What a secret must hold of chance to withstand guessing. */
+/** Required strength of a secret. */
 const ENOUGH_BITS = 128
 const MIN_LENGTH = 24
 const MIN_DIFFERENT = 8
 
-/** What a strong secret is, for messages. */
+/** Description of a strong secret, for messages. */
 const STRONG_SECRET = `${MIN_LENGTH} random characters or more, as \`openssl rand -base64 32\` makes them`
 
-/** Why a secret may be guessed, in words that do not tell it; undefined for one that holds 128 bits, as far as can be seen. */
+/** Returns why a secret is guessable, without revealing it. Undefined: its estimated strength is at least 128 bits. */
 function weaknessOf(secret: string): string | undefined {
   if (secret.length < MIN_LENGTH) return `it has ${secret.length} characters`
   if (period(secret) < secret.length) return 'it repeats itself'
@@ -382,10 +385,10 @@ function weaknessOf(secret: string): string | undefined {
   return bits < ENOUGH_BITS ? `${secret.length} characters of its kinds hold ${bits} bits` : undefined
 }
 
-/** How many characters there are before the text repeats itself. */
+/** Returns the length of the shortest prefix whose repetition is the text. */
 const period = (text: string): number => (text + text).indexOf(text, 1)
 
-/** How many characters there are of the kinds that the text uses. */
+/** Returns the number of characters in the classes that the text uses. */
 function alphabetOf(text: string): number {
   if (/^[0-9a-f]*$/i.test(text)) return /[a-f]/i.test(text) ? 16 : 10
   const kinds: readonly [RegExp, number][] = [

@@ -44,12 +44,12 @@ it('closes the connection of a refused client that does not close its half', asy
   socket.destroy()
 })
 
-it('answers HTTP/1.0 without a host, as the plain health check of haproxy asks', async () => {
+it('answers HTTP/1.0 without a host, as in the plain health check of haproxy', async () => {
   expect(await rawHttp(await serve(), 'GET /readyz HTTP/1.0\r\n\r\n')).toMatch(/^HTTP\/1\.1 200 [\s\S]*here$/)
 })
 
 describe('an internal token', () => {
-  it('accepts itself and nothing else', () => {
+  it('accepts the same token and no other', () => {
     const token = new InternalToken('a-secret')
     expect(token.shown).toBe('a-secret')
     expect(token.accepts('a-secret')).toBe(true)
@@ -57,7 +57,7 @@ describe('an internal token', () => {
       expect(token.accepts(other)).toBe(false)
   })
 
-  it('of which there are several shows the first and accepts each, but not the whole list', () => {
+  it('with several values sends the first and accepts each, but not the whole list', () => {
     const token = new InternalToken('new,old')
     expect(token.shown).toBe('new')
     expect(['new', 'old', 'new,old', ''].map((given) => token.accepts(given))).toEqual([
@@ -68,13 +68,13 @@ describe('an internal token', () => {
     ])
   })
 
-  it.each([undefined, '', ','])('that is %j accepts no one, whatever is shown', (tokens) => {
+  it.each([undefined, '', ','])('that is %j accepts no token', (tokens) => {
     const none = new InternalToken(tokens)
     expect(none.shown).toBeUndefined()
     expect([none.accepts(undefined), none.accepts('')]).toEqual([false, false])
   })
 
-  it('is never an empty one beside others', () => {
+  it('ignores empty values among others', () => {
     expect(new InternalToken('new,').accepts('')).toBe(false)
   })
 })

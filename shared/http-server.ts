@@ -7,14 +7,14 @@ import { newId } from './ids.ts'
 import { answerOf, Problem, type ProblemCode, problemResponse } from './problem.ts'
 import type { Random } from './random.ts'
 
-/** How long a refused client may take to close its half of the connection. */
+/** Time in which a refused client must close its half of the connection. */
 const LINGER_MS = 1000
 
 type Fetch = (request: Request) => Response | Promise<Response>
 
 /**
- * Returns a listener of Node's HTTP servers that answers with what `fetch` returns. HTTP/1.0 does not need a `host`, and the health checks of
- * load balancers send none; `hostname` stands for it in the URL of the request only, not in its headers.
+ * Returns a listener for Node's HTTP servers that answers with the result of `fetch`. Health checks of load balancers may use HTTP/1.0
+ * without a `host`. For them, `hostname` stands in the URL of the request, but not in its headers.
  */
 export const requestListener = (fetch: Fetch, random: Random): RequestListener =>
   getRequestListener(fetch, {
@@ -22,7 +22,7 @@ export const requestListener = (fetch: Fetch, random: Random): RequestListener =
     errorHandler: () => problemResponse(unreadable(), newId('req', random)),
   })
 
-/** Returns an HTTP server of a Hono app. A request that cannot be read as HTTP is answered with a problem, too. */
+/** Returns an HTTP server for a Hono app. It answers malformed HTTP with a problem. */
 export function createHttpServer(fetch: Fetch, random: Random, options: ServerOptions = {}): Server {
   const server = createServer(options, requestListener(fetch, random))
   server.on('clientError', (error, socket) => refuseUnreadable(error, socket, random))
@@ -30,8 +30,8 @@ export function createHttpServer(fetch: Fetch, random: Random, options: ServerOp
 }
 
 /**
- * Answers a connection whose request Node could not read (event `clientError`), and closes it. Returns the code of the answer. Undefined:
- * the client has gone, nothing is answered.
+ * Answers a connection with malformed HTTP (event `clientError`), and closes it. Returns the code of the answer. Undefined: the client has
+ * disconnected, so there is no answer.
  */
 export function refuseUnreadable(
   { code }: NodeJS.ErrnoException,
@@ -44,12 +44,12 @@ export function refuseUnreadable(
   }
   const problem = code === undefined ? unreadable() : (UNREADABLE[code] ?? unreadable)()
   endWithProblem(socket, problem, newId('req', random))
-  // A client that does not close its half of the connection would keep it open for good.
+  // A client that does not close its half of the connection would keep it open forever.
   if (socket instanceof Socket) socket.setTimeout(LINGER_MS, () => socket.destroy())
   return problem.code
 }
 
-/** Answers a connection without a response object, such as one that asks for an upgrade, with `problem`, and closes it. */
+/** Answers a connection without a response object, such as an upgrade request, with `problem`, and closes it. */
 export function endWithProblem(socket: Duplex, problem: Problem, requestId: string): void {
   const { status, body, headers } = answerOf(problem, requestId)
   const lines = Object.entries({ ...headers, connection: 'close', 'content-length': Buffer.byteLength(body) })
@@ -69,22 +69,22 @@ const UNREADABLE: Readonly<Record<string, () => Problem>> = {
 const digest = (text: string): Buffer => createHash('sha256').update(text).digest()
 
 /**
- * What the processes of a deployment know each other, and operators, by: `INTERNAL_TOKEN`. It may be several tokens, separated by commas, so
- * that it can be changed process by process: the first is shown, all are accepted.
+ * `INTERNAL_TOKEN`, with which the processes of a deployment and operators authenticate. It may contain several tokens, separated by
+ * commas, so that it can be changed process by process: the first is sent, and all are accepted.
  */
 export class InternalToken {
-  /** The one to show to others; undefined: there is none. */
+  /** The token to send. Undefined: there is none. */
   readonly shown: string | undefined
   readonly #accepted: readonly Buffer[]
 
-  /** Undefined, or nothing but commas: no one is accepted. */
+  /** `tokens` undefined or without a token: no caller is accepted. */
   constructor(tokens: string | undefined) {
     const all = tokens?.split(',').filter((token) => token !== '') ?? []
     this.shown = all[0]
     this.#accepted = all.map(digest)
   }
 
-  /** Whether what was shown is one of the tokens. Takes the same time whatever differs. */
+  /** Returns true if `given` is one of the tokens. Takes constant time. */
   accepts(given: string | undefined): boolean {
     if (given === undefined) return false
     const shown = digest(given)

@@ -2,7 +2,7 @@ import * as v from 'valibot'
 import { idPattern } from './ids.ts'
 import type { Bus } from './store/port.ts'
 
-/** Channel for changes of keys and projects, and of the records of players. Every node receives them. */
+/** Channel for changes of keys, projects and player records. Every node receives them. */
 const CHANNEL = 'keys'
 
 const project_id = v.pipe(v.string(), v.regex(idPattern('prj')))
@@ -16,25 +16,25 @@ const News = v.union([
   }),
   v.object({
     project_id,
-    /** The player whose record has changed. Nodes read it again: no one can ban a player by a message. */
+    /** Player whose record has changed. Nodes read the record again, so a message alone cannot ban a player. */
     sub: v.string(),
   }),
   v.object({
     project_id,
-    /** True: the project takes no players. */
+    /** True: the project accepts no players. */
     disabled: v.boolean(),
   }),
 ])
 
-/** The status of a key or the record of a player has changed, or a project was disabled or enabled. */
+/** A change of a key's status, of a player's record, or of a project (disabled or enabled). */
 type KeyNews = v.InferOutput<typeof News>
 
-/** Tells every node; resolves with how many heard it. */
+/** Notifies every node. Resolves with the number of receivers. */
 export const publishKeyNews = (bus: Bus, news: KeyNews): Promise<number> =>
   bus.publish(CHANNEL, new TextEncoder().encode(JSON.stringify(news)))
 
 /**
- * Listens for changes of keys. `onGap`: some may have been missed. `onNonsense` gets what cannot be read. The returned function ends it.
+ * Listens for changes. `onGap`: messages may have been missed. `onNonsense` receives unreadable messages. The returned function stops it.
  */
 export const subscribeKeyNews = (
   bus: Bus,

@@ -1,13 +1,13 @@
-/** A bound that no environment variable sets. */
+/** A bound without an environment variable. */
 interface Limit {
   readonly value: number
   readonly unit: string
-  /** What the bound protects, and why the value is enough. */
+  /** Purpose of the bound, and why the value is enough. */
   readonly why: string
 }
 
 /**
- * Bounds that an operator does not size a deployment by. They are also options of `startNode`. docs/operations.md says what happens at each
+ * Bounds that an operator does not need to configure. They are also options of `startNode`. docs/operations.md describes the effect of each
  * bound.
  */
 export const LIMITS = {

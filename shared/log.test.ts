@@ -8,7 +8,7 @@ function lines(options: { isTTY?: boolean } = {}) {
 }
 
 describe('the log', () => {
-  it('is JSON lines with time, level, base fields and message', () => {
+  it('has JSON lines with time, level, base fields and message', () => {
     const { written, output } = lines()
     createLog({ logLevel: 'info' }, { node_id: 'node_1' }, output).info({ room_id: 'arena:a' }, 'hello')
     expect(written.map((line) => JSON.parse(line))).toEqual([
@@ -22,13 +22,13 @@ describe('the log', () => {
     ])
   })
 
-  it('leaves out what is below its level', () => {
+  it('omits lines below its level', () => {
     const { written, output } = lines()
     createLog({ logLevel: 'warn' }, {}, output).info('quiet')
     expect(written).toEqual([])
   })
 
-  it('takes another level at once, also in children that were made before', () => {
+  it('changes its level immediately, also in existing children', () => {
     const { written, output } = lines()
     const log = createLog({ logLevel: 'warn' }, {}, output)
     const child = log.child({ room_id: 'arena:a' })
@@ -43,7 +43,7 @@ describe('the log', () => {
     ])
   })
 
-  it('never lets a token, secret, payload or room state through', () => {
+  it('never contains a token, secret, payload or room state', () => {
     const { written, output } = lines()
     createLog({ logLevel: 'info' }, {}, output).info(
       {
@@ -63,7 +63,7 @@ describe('the log', () => {
     })
   })
 
-  it('shows an error with its stack', () => {
+  it('contains the stack of an error', () => {
     const { written, output } = lines()
     createLog({ logLevel: 'info' }, {}, output).error({ err: new Error('broken') }, 'failed')
     expect(JSON.parse(written[0]!).err).toMatchObject({
@@ -72,7 +72,7 @@ describe('the log', () => {
     })
   })
 
-  it('is for people on a terminal, also where it is no stream, as in the thread of the watchdog', () => {
+  it('is formatted for people on a terminal, also if that is not a stream, as in the thread of the watchdog', () => {
     const { written, output } = lines({ isTTY: true })
     const log = createLog({ logLevel: 'info' }, { node_id: 'node_1' }, output)
     log.info({ room_id: 'arena:a' }, 'hello')
@@ -82,7 +82,7 @@ describe('the log', () => {
   })
 })
 
-/** A stream whose reader reads when the test says so. */
+/** A stream that the test controls: it reads only when the test says so. */
 class FakeStream {
   readonly lines: string[] = []
   readonly #waiting: { line: string; done: ((error?: Error | null) => void) | undefined }[] = []
@@ -115,7 +115,7 @@ function newLog() {
 const messages = ({ lines }: FakeStream) => lines.map((line) => JSON.parse(line).msg)
 
 describe('LogOutput', () => {
-  it('drops and counts the lines that a full disk does not take, and writes one line to stderr', () => {
+  it('drops and counts lines that a full disk rejects, and writes one line to stderr', () => {
     const { stream, errors, log } = newLog()
     stream.error = new Error('ENOSPC: no space left on device, write')
     log.info('one')
@@ -128,7 +128,7 @@ describe('LogOutput', () => {
     ])
   })
 
-  it('logs how many lines were dropped once lines can be written again', () => {
+  it('logs the number of dropped lines when lines can be written again', () => {
     const { stream, errors, log } = newLog()
     stream.error = new Error('ENOSPC')
     log.info('lost')
@@ -152,7 +152,7 @@ describe('LogOutput', () => {
     expect(stream.lines.map((line) => line.startsWith('\n'))).toEqual([true, false, false])
   })
 
-  it('keeps at most 4 MiB for a reader that has stalled, and drops lines until the reader has read all of it', () => {
+  it('buffers at most 4 MiB for a stalled reader, and drops lines until the reader has read all of it', () => {
     const { stream, errors, log } = newLog()
     stream.reads = false
     const text = 'x'.repeat(100_000)
@@ -171,7 +171,7 @@ describe('LogOutput', () => {
     expect(stream.lines.length + droppedLines(log)).toBe(103)
   })
 
-  it('writes nothing to stderr while stderr has not taken what it was given before', () => {
+  it('writes nothing to stderr while stderr has not taken the previous line', () => {
     const { stream, errors, log } = newLog()
     errors.reads = false
     errors.write('before')

@@ -9,7 +9,7 @@ export type LogLevel = (typeof LOG_LEVELS)[number]
 
 export type { Logger } from 'pino'
 
-/** Fields that must never be logged; a safety net under code that does not log them in the first place. */
+/** Fields that are never logged. This is a safety net: the code does not log them in the first place. */
 const SECRET_FIELDS = [
   'state',
   'token',
@@ -26,13 +26,14 @@ const SECRET_FIELDS = [
   'payload',
 ]
 
-/** A room's state is an object and a secret; the state of a connection is a word and is not. */
+/** A room's state is an object and secret. The state of a connection is a word and not secret. */
 const censor = (value: unknown, path: string[]): unknown =>
   path.at(-1) === 'state' && typeof value === 'string' ? value : '[redacted]'
 
 /**
- * The logger of a process: JSON lines with an RFC 3339 time and the level as a word, or lines for people if `stream` is a terminal. `fields` (such as `node_id`) are on every line. Lines that `stream` does not take are dropped and
- * counted, and `errors` gets one line about it.
+ * Returns the logger of a process. It writes JSON lines with an RFC 3339 time and the level as a word, or lines for people if `stream` is a
+ * terminal. `fields` (such as `node_id`) are on every line. Lines that `stream` rejects are dropped and counted, and `errors` gets one line
+ * about them.
  */
 export function createLog(
   config: LogConfig,
@@ -62,13 +63,13 @@ export function setLogLevel(log: Logger, level: LogLevel): void {
   log.level = level
 }
 
-/** Number of lines that the process of `log` has dropped because they could not be written. */
+/** Returns the number of lines that `log` has dropped because they could not be written. */
 export function droppedLines(log: Logger): number {
   const output: unknown = (log as unknown as Record<symbol, unknown>)[pino.symbols.streamSym]
   return output instanceof LogOutput ? output.dropped : 0
 }
 
-/** Returns a function that makes lines for people. Loads what only they need. */
+/** Returns a function that formats lines for people. Loads its modules only then. */
 function prettyFormat(): (line: string) => string {
   const { prettyFactory }: typeof import('pino-pretty') = createRequire(import.meta.url)('pino-pretty')
   return prettyFactory({
@@ -79,43 +80,46 @@ function prettyFormat(): (line: string) => string {
   })
 }
 
-/** Where log lines go: `process.stdout`, or anything with `write`. */
+/** Destination of log lines: `process.stdout`, or any object with `write`. */
 export interface LogStream {
   /** Writes one line. `done` gets the error if the line could not be written. */
   write(line: string, done?: (error?: Error | null) => void): unknown
   on?(event: 'error', listener: (error: Error) => void): unknown
   listeners?(event: 'error'): readonly unknown[]
-  /** Characters that wait for a reader. */
+  /** Number of buffered characters. */
   readonly writableLength?: number
   readonly isTTY?: boolean
 }
 
-/** Maximum number of characters that wait for a reader of the log. */
+/** Maximum number of buffered characters. */
 const MAX_WAITING = 4 * 1024 * 1024
 
-/** What a log output needs. */
+/** Options of a log output. */
 interface LogOutputParts {
   readonly stream: LogStream
-  /** Gets one line for people when lines begin to be dropped, if it works. */
+  /** Gets one line for people when the output begins to drop lines, if it works. */
   readonly errors: LogStream
-  /** Makes the text that is written of a JSON line. */
+  /** Formats a JSON line. */
   readonly format: (line: string) => string
-  /** Called when a line could be written again after `dropped` lines could not. */
+  /** Called when a line could be written again after `dropped` lines. */
   readonly onRecovered: (dropped: number) => void
 }
 
 /**
- * Destination of log lines that never ends its process. It drops and counts the lines that the stream does not take (full disk, closed pipe),
- * and those for which a stalled reader leaves no room. A dropped line is lost.
+ * Destination of log lines that never ends its process. It drops and counts lines that the stream does not accept (full disk, closed pipe),
+ * and lines above the buffer limit of a stalled reader.
  */
 export class LogOutput implements DestinationStream {
   readonly #parts: LogOutputParts
   #dropped = 0
-  /** Value of `#dropped` when the present failure began. Undefined: lines can be written. */
+  /** Value of `#dropped` at the start of the current failure. Undefined: lines can be written. */
   #failingSince: number | undefined
-  /** The reader has stalled. Lines are dropped until it has read everything that waits, so that a slow reader costs one report, not many. */
+  /**
+   * True while a stalled reader has unread lines. Lines are dropped until it has read all, so that a slow reader causes one report, not
+   * many.
+   */
   #stalled = false
-  /** The last write failed. A full disk may have taken the beginning of that line. */
+  /** True if the last write failed. A full disk may have stored the beginning of that line. */
   #torn = false
 
   constructor(parts: LogOutputParts) {
@@ -124,7 +128,7 @@ export class LogOutput implements DestinationStream {
       if (stream.listeners?.('error').includes(ignore) === false) stream.on?.('error', ignore)
   }
 
-  /** Number of lines that were dropped since the start. */
+  /** Number of dropped lines since the start. */
   get dropped(): number {
     return this.#dropped
   }
@@ -135,7 +139,7 @@ export class LogOutput implements DestinationStream {
     const waiting = stream.writableLength ?? 0
     this.#stalled = this.#stalled ? waiting > 0 : waiting + text.length > MAX_WAITING
     if (this.#stalled) this.#drop(`its reader has stalled, ${waiting} characters wait`)
-    // Otherwise the first line after the failure would continue the torn one, and could not be parsed.
+    // Otherwise the first line after the failure would continue the torn line, and could not be parsed.
     else stream.write(this.#torn ? `\n${text}` : text, this.#written)
   }
 
@@ -153,7 +157,7 @@ export class LogOutput implements DestinationStream {
     const first = this.#failingSince === undefined
     this.#failingSince ??= this.#dropped
     this.#dropped += 1
-    // When stderr has stalled as well, the line would only take memory.
+    // If stderr has stalled as well, the line would only use memory.
     if (first && (this.#parts.errors.writableLength ?? 0) === 0)
       this.#parts.errors.write(
         `roomful (process ${process.pid}): the log cannot be written: ${why}; lines are dropped until it can be\n`,
@@ -161,13 +165,13 @@ export class LogOutput implements DestinationStream {
   }
 }
 
-/** An `error` event without a listener ends the process. `write` gets the same error. */
+/** Without a listener, an `error` event ends the process. `write` gets the same error. */
 const ignore = (): void => undefined
 
-/** Kinds that are remembered; beyond that all start again. */
+/** Maximum number of remembered kinds. When it is exceeded, all start again. */
 const MAX_KINDS = 1000
 
-/** Lets something of each kind pass once in `quietMs`, such as a log line about an error that repeats. */
+/** Passes each kind of event once in `quietMs`, such as a log line about an error that repeats. */
 export class Quiet {
   readonly #clock: Pick<Clock, 'monotonic'>
   readonly #quietMs: number
@@ -178,7 +182,7 @@ export class Quiet {
     this.#quietMs = quietMs
   }
 
-  /** How many of this kind were suppressed since one passed; undefined: this one is suppressed too. */
+  /** Returns the number of suppressed events of this kind since the last one that passed. Undefined: this one is suppressed too. */
   pass(kind: string): number | undefined {
     const now = this.#clock.monotonic()
     const last = this.#kinds.get(kind)

@@ -8,7 +8,7 @@ import { Registry } from 'prom-client'
 import { expect, it, onTestFinished, vi } from 'vitest'
 import { counter, gauge, histogram, OPEN, processMetrics, registerMetrics } from './metrics.ts'
 
-it('counts, sets and observes what is declared, by the labels that are declared', async () => {
+it('counts, sets and observes the declared metrics by their labels', async () => {
   const registry = new Registry()
   const metrics = registerMetrics(registry, {
     bytes: counter('bytes_total', 'Bytes.'),
@@ -50,7 +50,7 @@ it('counts, sets and observes what is declared, by the labels that are declared'
   expect(text).not.toContain('attic')
 })
 
-it('tells of every duration, however many there are between two scrapes', async () => {
+it('exports every duration, however many there are between two scrapes', async () => {
   const registry = new Registry()
   const { wait } = registerMetrics(registry, { wait: histogram('wait_seconds', 'Wait.') })
   for (const [times, count] of [
@@ -72,18 +72,18 @@ function scraped(): () => Promise<string> {
 
 const openFiles = (text: string): number => Number(/^service_process_open_fds (\d+)$/m.exec(text)?.[1])
 
-it('tells how many files the process has open', async () => {
+it('reports the number of open files', async () => {
   const scrape = scraped()
   const before = openFiles(await scrape())
   const files = await Promise.all(Array.from({ length: 500 }, () => open('/dev/null')))
   onTestFinished(async () => void (await Promise.all(files.map((file) => file.close()))))
   const more = openFiles(await scrape()) - before
-  // Sockets of earlier tests in this process may close meanwhile.
+  // Sockets of earlier tests in this process may close during the test.
   expect(more).toBeGreaterThan(400)
   expect(more).toBeLessThan(600)
 })
 
-it('looks at no socket and lists no files in the event loop: a scrape must not take longer the more clients there are', async () => {
+it('reads no sockets and lists no files in the event loop, because the time of a scrape must not grow with the number of clients', async () => {
   const scrape = scraped()
   const looks = [vi.spyOn(fs, 'readdirSync'), vi.spyOn(process, 'getActiveResourcesInfo')]
   onTestFinished(() => looks.forEach((look) => void look.mockRestore()))

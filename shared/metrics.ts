@@ -9,8 +9,8 @@ import {
 import { droppedLines, type Logger } from './log.ts'
 
 /**
- * Metrics as declarations: a folder has a table of them, and `registerMetrics` makes of it what the folder counts with. The reference page
- * is written from what is registered (`npm run docs`).
+ * Metrics as declarations. Each folder has a table of them, and `registerMetrics` turns it into counters, gauges and histograms. The
+ * reference page is generated from the registered metrics (`npm run docs`).
  *
  *     export const LOBBY_METRICS = {
  *       entries: counter('service_lobby_entries_total', 'Players who came in.', { by: ['invitation', 'search'] }),
@@ -19,39 +19,42 @@ import { droppedLines, type Logger } from './log.ts'
  *     metrics.entries.inc({ by: 'search' })
  */
 
-/** Upper bounds in seconds of the histograms of durations: from a write to a store next door, to what no one waits for. */
+/** Upper bounds in seconds of the histograms of durations: from a write to a store in the same network to the longest tolerable wait. */
 export const LATENCY_BUCKETS: readonly number[] = [
   0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10,
 ]
 
-/** The values of a label that are known only when they come; see `OPEN_LABEL_LIMIT`. */
+/** Label whose values are not known in advance. See `OPEN_LABEL_LIMIT`. */
 export const OPEN: readonly string[] = []
 
-/** Clients choose some values of open labels. What comes after so many is counted as `other`, so that they cannot make series without end. */
+/**
+ * Maximum number of values of an open label. Further values are counted as `other`, because clients choose some values and could create
+ * unlimited series.
+ */
 const OPEN_LABEL_LIMIT = 200
 
-/** The names of labels, each with all values it can have, or `OPEN`. */
+/** Names of labels, each with all possible values, or `OPEN`. */
 export type Labels = Readonly<Record<string, readonly string[]>>
 type ValuesOf<L extends Labels> = { readonly [N in keyof L]: L[N][number] }
 type Arguments<L extends Labels, Rest extends unknown[]> = keyof L extends never
   ? Rest
   : [labels: ValuesOf<L>, ...Rest]
 
-/** A metric before it is registered. */
+/** A metric before its registration. */
 export interface Declaration<K extends string, L extends Labels> {
   readonly kind: K
   readonly name: string
   readonly help: string
   readonly labels: L
-  /** Of histograms: upper bounds. */
+  /** For histograms: upper bounds. */
   readonly buckets?: readonly number[]
 }
 
 export type NoLabels = Readonly<Record<never, never>>
 
 /**
- * A count that only grows. Its series are there from the start, at 0, where the values of its labels are known, so that rates and alerts
- * have a first point.
+ * A value that only grows. If the values of its labels are known, its series exist from the start with the value 0, so that rates and
+ * alerts have a first point.
  */
 export const counter = <const L extends Labels = NoLabels>(
   name: string,
@@ -59,14 +62,14 @@ export const counter = <const L extends Labels = NoLabels>(
   labels?: L,
 ): Declaration<'counter', NoInfer<L>> => declare('counter', name, help, labels)
 
-/** A value that goes up and down: set when it changes, or read at each scrape. */
+/** A value that goes up and down. It is set after a change, or read at each scrape. */
 export const gauge = <const L extends Labels = NoLabels>(
   name: string,
   help: string,
   labels?: L,
 ): Declaration<'gauge', NoInfer<L>> => declare('gauge', name, help, labels)
 
-/** A distribution of seconds. */
+/** A distribution of durations in seconds. */
 export const histogram = <const L extends Labels = NoLabels>(
   name: string,
   help: string,
@@ -82,13 +85,13 @@ const declare = <K extends string, L extends Labels>(
 ): Declaration<K, L> => ({ kind, name, help, labels })
 
 export interface Counter<L extends Labels = NoLabels> {
-  /** Adds an amount, by default 1, to the series of these labels. Cheap enough for every message; does not throw. */
+  /** Adds an amount, by default 1, to the series of these labels. It is cheap enough for every message, and does not throw. */
   inc(...args: Arguments<L, [amount?: number]>): void
 }
 
 export interface Gauge<L extends Labels = NoLabels> {
   set(...args: Arguments<L, [value: number]>): void
-  /** Has the value read at each scrape; of a gauge with labels, all its series. */
+  /** Reads the value at each scrape. For a gauge with labels: all of its series. */
   read(value: () => Reading<L>): void
 }
 
@@ -97,14 +100,14 @@ type Reading<L extends Labels> = keyof L extends never
   : Iterable<readonly [labels: ValuesOf<L>, value: number]>
 
 export interface Histogram<L extends Labels = NoLabels> {
-  /** Adds one duration. Cheap enough for every message; does not throw. */
+  /** Adds one duration. It is cheap enough for every message, and does not throw. */
   observe(...args: Arguments<L, [seconds: number]>): void
 }
 
 type AnyDeclaration = Declaration<'counter' | 'gauge' | 'histogram', Labels>
 export type Declarations = Readonly<Record<string, AnyDeclaration>>
 
-/** What code counts with, of declarations. */
+/** The metrics of a table of declarations. */
 export type Metrics<T extends Declarations> = { readonly [N in keyof T]: Instrument<T[N]> }
 type Instrument<D> =
   D extends Declaration<'counter', infer L>
@@ -115,7 +118,7 @@ type Instrument<D> =
         ? Histogram<L>
         : never
 
-/** Registers what is declared. `known`: values of open labels, by label, whose counters are there from the start. */
+/** Registers declarations. `known`: values of open labels, by label, whose counters exist from the start. */
 export function registerMetrics<T extends Declarations>(
   registry: Registry,
   declarations: T,
@@ -131,7 +134,7 @@ export function registerMetrics<T extends Declarations>(
 
 type LabelValues = Readonly<Record<string, string>>
 
-/** Counts in plain numbers until a scrape asks: counting happens for every message and update, a scrape every few seconds. */
+/** Counts in plain numbers until a scrape. Counting happens for every message and update, a scrape only every few seconds. */
 function makeCounter(registry: Registry, { name, help, labels }: AnyDeclaration, known: Labels) {
   const series: { readonly labels: LabelValues; count: number }[] = []
   new PromCounter({
@@ -196,12 +199,12 @@ function makeGauge(registry: Registry, { name, help, labels }: AnyDeclaration) {
 }
 
 /**
- * So many durations of a series are kept before they are sorted into buckets, unless a scrape asks: one at a time, between other work, that
- * costs ten times as much.
+ * Number of durations of a series that are buffered before they are sorted into buckets, unless a scrape comes first. Sorting them one at a
+ * time, between other work, costs ten times as much.
  */
 const KEPT_DURATIONS = 128
 
-/** The durations of one series that are not in its buckets yet. */
+/** Durations of one series that are not yet in its buckets. */
 class KeptDurations {
   readonly #series: { observe(seconds: number): void }
   readonly #seconds = new Float64Array(KEPT_DURATIONS)
@@ -213,10 +216,11 @@ class KeptDurations {
 
   observe(seconds: number): void {
     this.#seconds[this.#count++] = seconds
-    if (this.#count === KEPT_DURATIONS) this.settle()
+    if (this.#count === KEPT_DURATIONS) this.flush()
   }
 
-  settle(): void {
+  /** Sorts the buffered durations into the buckets. */
+  flush(): void {
     for (let i = 0; i < this.#count; i++) this.#series.observe(this.#seconds[i]!)
     this.#count = 0
   }
@@ -231,7 +235,7 @@ function makeHistogram(registry: Registry, { name, help, labels, buckets = [] }:
     buckets: [...buckets],
     registers: [registry],
     collect() {
-      for (const kept of series) kept.settle()
+      for (const kept of series) kept.flush()
     },
   })
   const keep = (of: { observe(seconds: number): void }): KeptDurations => {
@@ -247,10 +251,10 @@ function makeHistogram(registry: Registry, { name, help, labels, buckets = [] }:
   return { observe: (values: LabelValues, seconds: number) => find(values).observe(seconds) }
 }
 
-/** Series by the value of the first label, in each of those by that of the next, and so on: a look-up makes no key. */
+/** Series in nested maps, by the value of each label: a lookup creates no key. */
 type Branch<S> = Map<string, Branch<S> | S>
 
-/** Looks a series up by the values of its labels, and makes it when it comes for the first time. */
+/** Returns the series of these label values. Creates it at the first lookup. */
 function seriesBy<S extends object>(
   labels: Labels,
   make: (values: LabelValues) => S,
@@ -290,7 +294,7 @@ function seriesBy<S extends object>(
   }
 }
 
-/** Every combination of the values that are known; none where one of the labels has no known value. */
+/** Returns all combinations of the known values. None if one of the labels has no known value. */
 function combinations(labels: Labels, known: Labels): LabelValues[] {
   let all: LabelValues[] = [{}]
   for (const [name, values] of Object.entries(labels)) {
@@ -303,22 +307,25 @@ function combinations(labels: Labels, known: Labels): LabelValues[] {
 const PREFIX = 'service_'
 const OPEN_FILES = '/proc/self/fd'
 
-/** A scrape would look at every socket for these, which takes 50 ms where there are ten thousand; `service_connections` says as much. */
+/**
+ * Metrics of Node that are not registered: a scrape would visit every socket, which takes 50 ms for ten thousand. `service_connections` has
+ * the same information.
+ */
 const PER_HANDLE = ['handles', 'requests', 'resources'].flatMap((what) => [
   `${PREFIX}nodejs_active_${what}`,
   `${PREFIX}nodejs_active_${what}_total`,
 ])
 
-/** For these the library wakes the process a hundred times a second; a node tells more of it by `service_event_loop_delay_seconds`. */
+/** For these the library wakes the process a hundred times a second. `service_event_loop_delay_seconds` has more details for a node. */
 const BY_WAKING = ['min', 'max', 'mean', 'stddev', 'p50', 'p90', 'p99'].map(
   (what) => `${PREFIX}nodejs_eventloop_lag_${what}_seconds`,
 )
-/** There is no way to have none of it. */
+/** The library has no option that disables this one. */
 const WAKING_MS = 3_600_000
 
 /**
- * Registers Node's own figures of the process, and how many lines of `log` were dropped. A scrape costs the same however many sockets are
- * open, and none costs anything.
+ * Registers Node's metrics of the process, and the number of dropped lines of `log`. The cost of a scrape does not depend on the number of
+ * open sockets, and there is no cost between scrapes.
  */
 export function processMetrics(registry: Registry, log: Logger): Metrics<typeof PROCESS_METRICS> {
   const metrics = registerMetrics(registry, PROCESS_METRICS)
@@ -347,7 +354,7 @@ export function processMetrics(registry: Registry, log: Logger): Metrics<typeof 
     registers: [registry],
     async collect() {
       const count = await openFiles().catch(() => undefined)
-      // Whatever becomes of this figure, a scrape succeeds.
+      // A failure of this value must not fail the scrape.
       if (count !== undefined) this.set(count)
     },
   })
@@ -364,6 +371,6 @@ const PROCESS_METRICS = {
 
 async function openFiles(): Promise<number> {
   const { size } = await stat(OPEN_FILES)
-  // Linux before 6.2 says 0. The one that lists them is among them.
+  // Linux before 6.2 reports 0. The directory handle of the listing itself is counted too.
   return size > 0 ? size : (await readdir(OPEN_FILES)).length - 1
 }

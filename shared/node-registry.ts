@@ -1,52 +1,59 @@
 import * as v from 'valibot'
 import type { Records } from './store/port.ts'
 
-/** The registry of nodes in the store: nodes write it with their leases, control reads it to reach one. */
+/** The registry of nodes in the store. Nodes write it with their leases, and control reads it to reach a node. */
 
-/** Where the lease of a node is recorded, with what it tells of itself. It is there while the node lives; of processes with one name, one has it. */
+/**
+ * Returns the key of a node's lease record, which has the node's information. It exists while the node lives. Of several processes with one
+ * name, one has it.
+ */
 export const leaseKey = (name: string): string => `{nodes}:lease:${name}`
 
-/** The ordered set of the names of all nodes that live, and of some that have died. */
+/** Ordered set with the names of all living nodes, and of some dead ones. */
 export const NODES = '{nodes}'
 
 const COUNT = v.number()
-/** What a node tells the others about itself, with each renewal of its lease. */
+/** Information of a node for other processes, written with each renewal of its lease. */
 const NODE_INFO = v.object({
   node_id: v.string(),
   started_at: v.string(),
   version: v.string(),
-  /** Absent: a node of a version that does not say. */
+  /** Absent: the node's version does not report it. */
   commit: v.exactOptional(v.string()),
-  /** Hash of the code of all its room types, `unknown` where they are not loaded from files. Absent: a node of a version that does not say. */
+  /**
+   * Hash of the code of all room types. `unknown`: the room types are not loaded from files. Absent: the node's version does not report it.
+   */
   rooms_hash: v.exactOptional(v.string()),
-  /** It gives its rooms away, and takes nothing more. */
+  /** True: the node hands off its rooms and accepts no new ones. */
   draining: v.boolean(),
-  /** It keeps its rooms and sessions, and takes no more. Absent: it does, or is of a version that does not say. */
+  /**
+   * True: the node keeps its rooms and sessions, and accepts no new ones. Absent: it is not cordoned, or its version does not report it.
+   */
   cordoned: v.exactOptional(v.boolean()),
-  /** Rooms it owns. */
+  /** Number of owned rooms. */
   rooms: COUNT,
   sessions: COUNT,
-  /** How busy its event loop is, 0–1. */
+  /** Utilization of its event loop, 0 to 1. */
   load: v.number(),
-  /** It is asked for more than it can do. Absent: a node of a version that does not say. */
+  /** True: the node is overloaded. Absent: the node's version does not report it. */
   overloaded: v.exactOptional(v.boolean()),
-  /** Rooms and sessions it takes at most. */
+  /** Maximum numbers of rooms and sessions. */
   max_rooms: COUNT,
   max_sessions: COUNT,
-  /** The version of the state of each room type that it has code for. Absent: a node of a version that does not say. */
+  /** Latest state version of each room type that the node has code for. Absent: the node's version does not report it. */
   room_types: v.exactOptional(v.record(v.string(), COUNT)),
-  /** Where its websockets are accepted. */
+  /** Address of its websocket server. */
   ws_url: v.exactOptional(v.string()),
-  /** Where clients from outside reach it. */
+  /** Public address for clients. */
   advertise_url: v.exactOptional(v.string()),
   admin_url: v.exactOptional(v.string()),
 })
 export type NodeInfo = Readonly<v.InferOutput<typeof NODE_INFO>>
 
-/** What a node tells of itself, as its lease has it. */
+/** Returns the information of a node as bytes of its lease record. */
 export const encodeNodeInfo = (info: NodeInfo): Uint8Array => new TextEncoder().encode(JSON.stringify(info))
 
-/** Reads what a node wrote, also one of another version: fields that this one does not know are left out. Undefined for anything else. */
+/** Reads the information of a node of any version. Unknown fields are dropped. Undefined: the value is invalid. */
 export function decodeNodeInfo(bytes: Uint8Array): NodeInfo | undefined {
   try {
     return v.parse(NODE_INFO, JSON.parse(new TextDecoder().decode(bytes)))
@@ -55,12 +62,12 @@ export function decodeNodeInfo(bytes: Uint8Array): NodeInfo | undefined {
   }
 }
 
-/** The nodes whose leases are valid. Rejects with `StoreUnavailable`. */
+/** Returns the nodes with valid leases. Rejects with `StoreUnavailable`. */
 export async function readLiveNodes(records: Pick<Records, 'page' | 'read'>): Promise<NodeInfo[]> {
   const names = await records.page(NODES, { limit: MOST_NODES })
   const leases = await records.read(names.map(leaseKey))
   return leases.flatMap((lease) => (lease && decodeNodeInfo(lease.value)) ?? [])
 }
 
-/** More than any deployment has. */
+/** Larger than the number of nodes of any deployment. */
 const MOST_NODES = 1000

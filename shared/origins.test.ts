@@ -26,11 +26,11 @@ it.each([
   'https://*.*.example',
   'https://a*.example',
   'https://*',
-])('%s is no origin', (text) => {
+])('%s is not an origin', (text) => {
   expect(normalOrigin(text)).toBeUndefined()
 })
 
-it('allows one label in the place of *, and nothing else', () => {
+it('allows exactly one label for *', () => {
   const allowed = new Set(['https://*.example.com', 'http://localhost:8080'])
   for (const origin of ['https://a.example.com', 'http://localhost:8080'])
     expect(isAllowedOrigin(origin, allowed), origin).toBe(true)

@@ -5,7 +5,7 @@ import type { StoredRecord } from './store/port.ts'
 export interface Ban {
   /** End of the ban, milliseconds since 1970. Null: it does not end. */
   readonly until: number | null
-  /** Room types that the player is kept out of. Null: the player gets no session. */
+  /** Room types that the player cannot join. Null: the player gets no session. */
   readonly room_types: readonly string[] | null
   /** Text for the player. */
   readonly reason: string | null
@@ -13,19 +13,19 @@ export interface Ban {
 
 /** Decisions of a project's backend about a player (`sub`). Control writes this record. Nodes only read it. */
 export interface PlayerRecord {
-  /** Tokens that were issued until then are refused; milliseconds since 1970. */
+  /** Tokens that were issued up to this time are refused; milliseconds since 1970. */
   readonly revoked_at?: number
   readonly ban?: Ban
-  /** Value of `member.data`, in place of the claim `data` of the token. */
+  /** Value of `member.data`, instead of the claim `data` of the token. */
   readonly data?: JsonObject
 }
 
-/** Maximum size of the reason of a ban, in bytes: a close frame takes 123, and the reason follows `banned: `. */
+/** Maximum size of the reason of a ban, in bytes: a close frame can hold 123, and `banned: ` precedes the reason. */
 export const MAX_BAN_REASON_BYTES = 100
 
 /** Returns the store key of a player's record. */
 export const playerKey = (projectId: string, sub: string): string => `{control}:player:${projectId}:${sub}`
 
-/** Returns the record in a stored value; an empty one if nothing is stored. */
+/** Returns the record in a stored value. Without a value: an empty record. */
 export const decodePlayer = (stored: StoredRecord | undefined): PlayerRecord =>
   stored ? JSON.parse(new TextDecoder().decode(stored.value)) : {}

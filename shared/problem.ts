@@ -1,8 +1,8 @@
 import { StoreUnavailable } from './store/port.ts'
 
-/** Error answers of both planes: what can go wrong with a request, as `application/problem+json` (RFC 9457) and as an error to throw. */
+/** Error answers of both planes: as `application/problem+json` (RFC 9457), and as an error to throw. */
 
-/** Every `code` of an error answer of the control API. */
+/** All values of `code` in error answers of the control API. */
 export const CONTROL_PROBLEMS = {
   invalid_request: { status: 400, title: 'The request is not valid' },
   unauthenticated: { status: 401, title: 'No valid credential was given' },
@@ -37,7 +37,7 @@ export const CONTROL_PROBLEMS = {
   timeout: { status: 504, title: 'There was no answer in time' },
 } as const satisfies Record<string, { status: number; title: string }>
 
-/** Every `code` of an error answer over HTTP. */
+/** All values of `code` in error answers over HTTP. */
 export const PROBLEMS = {
   ...CONTROL_PROBLEMS,
   origin_not_allowed: { status: 403, title: 'Pages of this origin may not connect' },
@@ -53,7 +53,7 @@ export const PROBLEMS = {
 
 export type ProblemCode = keyof typeof PROBLEMS
 
-/** One thing that is wrong with one field; `path` is empty for the body as a whole. */
+/** One invalid field. `path` is empty for the whole body. */
 export interface FieldError {
   readonly path: string
   readonly message: string
@@ -78,7 +78,7 @@ export class Problem extends Error {
   }
 }
 
-/** The body of an error answer. */
+/** Body of an error answer. */
 export interface ProblemBody {
   readonly type: string
   readonly title: string
@@ -109,7 +109,7 @@ export function answerOf(problem: Problem, requestId: string) {
   return { status, body: JSON.stringify(body), headers }
 }
 
-/** Returns `problem` as the response a caller gets. */
+/** Returns `problem` as a response. */
 export function problemResponse(problem: Problem, requestId: string): Response {
   const { body, ...init } = answerOf(problem, requestId)
   return new Response(body, init)
@@ -121,7 +121,7 @@ const DETAILS = {
   store_refused: 'the store refuses commands',
 } as const
 
-/** What a failed call of the store is called in answers over HTTP. `detail` is the part of a sentence. */
+/** Code and text of a failed store call in answers over HTTP. `detail` is a part of a sentence. */
 export function storeReason(error: unknown) {
   if (!(error instanceof StoreUnavailable))
     return { code: 'store_refused', detail: DETAILS.store_refused } as const
@@ -129,7 +129,7 @@ export function storeReason(error: unknown) {
   return { code, detail: code === 'store_refused' ? `${DETAILS[code]} (${reply})` : DETAILS[code] } as const
 }
 
-/** Returns what a caller gets for a failed call of the store: a 503 whose code is the class of the failure. */
+/** Returns the problem of a failed store call: a 503 whose code is the class of the failure. */
 export function storeProblem(error: StoreUnavailable): Problem {
   const { code, detail } = storeReason(error)
   return new Problem(code, `The request needs the store, and ${detail}. Try again.`, {
@@ -137,7 +137,7 @@ export function storeProblem(error: StoreUnavailable): Problem {
   })
 }
 
-/** Returns the problem of a request that no route answers: there is nothing at its path, or the path takes other methods. */
+/** Returns the problem of a request without a route: the path is unknown, or it has other methods. */
 export function strayProblem(
   routes: readonly { readonly method: string; readonly path: string }[],
   path: string,
@@ -150,7 +150,7 @@ export function strayProblem(
   return new Problem('method_not_allowed', `This path takes ${allow}.`, { headers: { allow } })
 }
 
-/** Tells whether a path fits the pattern of a route, such as `/projects/:id`. */
+/** Returns true if a path matches the pattern of a route, such as `/projects/:id`. */
 function fits(pattern: string, path: string): boolean {
   const expected = pattern.split('/')
   const given = path.split('/')

@@ -1,17 +1,20 @@
-/** Randomness as roomful sees it; passed in everywhere so that tests and simulations can repeat a run. */
+/** Source of randomness. Code gets it as a parameter, so that tests and simulations can repeat a run. */
 export interface Random {
-  /** `length` unpredictable bytes. */
+  /** Returns `length` unpredictable bytes. */
   bytes(length: number): Uint8Array
-  /** A number in [0, 1). */
+  /** Returns a number in [0, 1). */
   float(): number
 }
 
-/** How many numbers, and how many bytes, are drawn at a time. */
+/** Number of numbers, and of bytes, that are drawn at a time. */
 const POOL = 1024
-/** More than this at once is not taken from the pool. */
+/** Longer requests bypass the pool. */
 const MAX_POOLED_BYTES = 64
 
-/** The platform's cryptographic source. Numbers and short texts are drawn from it many at a time, since each call into it costs microseconds. */
+/**
+ * The platform's cryptographic source. It draws numbers and short texts in large batches, because each call into the platform costs
+ * microseconds.
+ */
 class SystemRandom implements Random {
   readonly #numbers = new Uint32Array(POOL)
   readonly #bytes = new Uint8Array(POOL)
@@ -27,7 +30,7 @@ class SystemRandom implements Random {
     const from = this.#nextByte
     this.#nextByte += length
     const drawn = this.#bytes.slice(from, this.#nextByte)
-    // What becomes a secret stays nowhere else.
+    // The drawn bytes may become a secret, so the pool must not keep them.
     this.#bytes.fill(0, from, this.#nextByte)
     return drawn
   }

@@ -3,7 +3,7 @@ import { FakeClock } from '../test/kit/fake-clock.ts'
 import { RateLimits } from './rate-limit.ts'
 
 describe('a rate limit', () => {
-  it('lets a burst through, then says how long to wait, then the rate', () => {
+  it('allows a burst, then returns the wait, and then allows the rate', () => {
     const clock = new FakeClock()
     const limit = new RateLimits(clock, { perSecond: 2, burst: 3 }).of('a')
     expect([1, 2, 3, 4].map(() => limit.take())).toEqual([true, true, true, false])
@@ -14,7 +14,7 @@ describe('a rate limit', () => {
     expect([1, 2, 3, 4].map(() => limit.take())).toEqual([true, true, true, false])
   })
 
-  it('owes no more than its debt, and says how much it took', () => {
+  it('limits its debt, and returns the taken number', () => {
     const clock = new FakeClock()
     const limit = new RateLimits(clock, { perSecond: 2, burst: 3, debt: 4 }).of('a')
     expect([limit.charge(5), limit.charge(5), limit.charge(5)]).toEqual([5, 2, 0])
@@ -23,7 +23,7 @@ describe('a rate limit', () => {
     expect(limit.left).toBeCloseTo(1)
   })
 
-  it('counts each caller apart, however many there are', () => {
+  it('counts each caller separately, for any number of callers', () => {
     const clock = new FakeClock()
     const limits = new RateLimits(clock, { perSecond: 1, burst: 1 })
     for (let at = 0; at < 25_000; at++) expect(limits.take(`caller ${at}`)).toBe(true)

@@ -1,19 +1,19 @@
 import type { Clock } from './clock.ts'
 
-/** How often something may happen: `perSecond` in the long run, `burst` at once. */
+/** A rate: `perSecond` on average, and bursts of `burst`. */
 export interface Rate {
   readonly perSecond: number
   readonly burst: number
-  /** Most that `charge` may leave owing. Default: no bound. */
+  /** Largest debt that `charge` may cause. Default: no bound. */
   readonly debt?: number
 }
 
-/** How much too early, in milliseconds, is in time all the same: sums of intervals are not exact. */
+/** Tolerance in milliseconds, because sums of intervals are not exact. */
 const ROUNDING_MS = 1e-6
 
 /**
- * A token bucket. Starts full, or with `left` tokens. Kept as the one moment at which it will be full (the generic cell rate algorithm, ITU-T
- * I.371): each message touches the buckets of its session and of its player, and what is not touched need not come from memory.
+ * A token bucket. It starts full, or with `left` tokens. It stores only the time at which it will be full (the generic cell rate algorithm,
+ * ITU-T I.371): each message uses the buckets of its session and of its player, and a small bucket costs fewer memory reads.
  */
 export class RateLimit {
   readonly #clock: Clock
@@ -27,7 +27,7 @@ export class RateLimit {
     this.#fullAt = clock.monotonic() + (Math.max(0, rate.burst - left) * 1000) / rate.perSecond
   }
 
-  /** Takes `count`; false when there are not so many. `now`: the monotonic time, where it was just read. */
+  /** Takes `count` tokens. Returns false if there are not enough. `now`: the monotonic time, if the caller has just read it. */
   take(now = this.#clock.monotonic(), count = 1): boolean {
     const { perSecond, burst } = this.#rate
     const fullAt = Math.max(this.#fullAt, now) + (count * 1000) / perSecond
@@ -37,8 +37,8 @@ export class RateLimit {
   }
 
   /**
-   * Takes what has been used already, whether there is so much or not; a negative count gives back. Returns how much it took: less than `count` at the
-   * bound of the debt.
+   * Takes `count` tokens, also if there are not enough. A negative count returns tokens. Returns the number of taken tokens, which is less
+   * than `count` at the bound of the debt.
    */
   charge(count: number): number {
     const { perSecond, debt = Number.POSITIVE_INFINITY } = this.#rate
@@ -47,32 +47,32 @@ export class RateLimit {
     return most
   }
 
-  /** How many tokens there are; negative where more was charged. */
+  /** Number of tokens. It is negative after larger charges. */
   get left(): number {
     const { perSecond, burst } = this.#rate
     return burst - (Math.max(0, this.#fullAt - this.#clock.monotonic()) * perSecond) / 1000
   }
 
-  /** In how many milliseconds there will be `count`, at most a burst; 0: now. */
+  /** Milliseconds until there are `count` tokens, at most a burst. 0: there are enough now. */
   waitMs(count = 1): number {
     return Math.max(0, ((Math.min(count, this.#rate.burst) - this.left) * 1000) / this.#rate.perSecond)
   }
 
-  /** Whether it may be forgotten at `now`: it is as good as new, and has been for `UNUSED_MS`. */
+  /** Returns true if the bucket has been full for `UNUSED_MS` at `now`, so that a new one would be equal. */
   isForgettable(now: number): boolean {
     return now - this.#fullAt >= UNUSED_MS
   }
 }
 
-/** Fewer than this are not worth a look. */
+/** With fewer buckets, a sweep is not worth its cost. */
 const FEW = 100
 
-/** A bucket of `RateLimits` stands for so long after it is full again. */
+/** Time for which a full bucket of `RateLimits` is kept. */
 const UNUSED_MS = 1000
 
 /**
- * A token bucket for each of many. Those that have been full again for a second are forgotten when there are twice as many as after the
- * last look.
+ * A token bucket for each of many callers. When their number has doubled since the last sweep, buckets that have been full for a second are
+ * removed.
  */
 export class RateLimits {
   readonly #clock: Clock
@@ -85,12 +85,12 @@ export class RateLimits {
     this.#rate = rate
   }
 
-  /** The bucket of `who`. It may be kept until it is forgettable: from then on it may be another. */
+  /** Returns the bucket of `who`. Keep it at most until it is forgettable, because then `RateLimits` may replace it. */
   of(who: string): RateLimit {
     return this.#limits.get(who) ?? this.#add(who)
   }
 
-  /** Takes one of `who`; false when there is none left. */
+  /** Takes one token of `who`. Returns false if there is none. */
   take(who: string): boolean {
     return this.of(who).take()
   }

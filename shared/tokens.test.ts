@@ -64,7 +64,7 @@ beforeAll(async () => {
   other = (await protocol.GenerateKeyPair()).secretKey
 })
 
-/** The claims of a token that is good for `expect` under `key`. */
+/** Returns claims of a token that is valid for `expect` under `key`. */
 async function verifyToken(token: string, key: VerifyKey, expect: TokenExpectation): Promise<TokenClaims> {
   const unverified = readToken(token)
   if (!isSigned(unverified, key)) throw new TokenError('bad_signature', 'of another key')
@@ -98,12 +98,12 @@ describe('a token', () => {
     expect(footer(await issueToken(signing, base))).toEqual({ kid: 'prj_one' })
   })
 
-  it('tells its key before it is verified', async () => {
+  it('shows its key before it is verified', async () => {
     expect(readToken(await issueToken(other, full)).claims.key_id).toBe('key_a')
     expect(readToken(await issueToken(other, base)).claims.key_id).toBeUndefined()
   })
 
-  it('is made as the official vector 4-S-2 is', async () => {
+  it('is equal to the official vector 4-S-2', async () => {
     // paseto-standard/test-vectors, v4.json: the signature is deterministic, so signing must give the same token.
     const secret =
       'b4cbfb43df4ce210727d953e4a713307fa19bb7d9f85041438d9e11b942a3774' +
@@ -134,22 +134,22 @@ describe('a token is refused', () => {
     expect(await check(full, 'game')).toEqual(full)
   })
 
-  it('from the millisecond it expires', async () => {
+  it('from the millisecond of its expiry', async () => {
     const token = await issueToken(signing, base)
     const at = (time: number) => verifyToken(token, verifying, { ...expected, now: time })
     expect(await at(now + 299_999)).toEqual(base)
     expect(await faultOf(at(now + 300_000))).toBe('expired')
   })
 
-  it('before it was issued, beyond what clocks may differ', async () => {
+  it('before its issue, beyond the tolerance for clocks', async () => {
     const token = await issueToken(signing, base)
     const at = (time: number) => verifyToken(token, verifying, { ...expected, now: time })
     expect(await at(now - ISSUED_AHEAD_MS)).toEqual(base)
     expect(await faultOf(at(now - ISSUED_AHEAD_MS - 1))).toBe('not_yet_valid')
   })
 
-  // The library reads and verifies tokens, too: what it refuses is refused, and what it takes of ours is taken, with the same claims.
-  it('exactly where the paseto library refuses it', async () => {
+  // The library also reads and verifies tokens. It must refuse the same tokens, and read the same claims in ours.
+  it('exactly if the paseto library refuses it', async () => {
     const good = await Promise.all(
       [base, full, { ...full, sub: 'x'.repeat(300) }].map((claims) => issueToken(signing, claims)),
     )
@@ -212,7 +212,7 @@ describe('a token is refused', () => {
     expect(await faultOf(verifyToken(token, verifying, expected))).toBe('malformed')
   })
 
-  it('as malformed when it is signed but its claims or footer are not ours', async () => {
+  it('as malformed if it is signed but its claims or its footer are not valid', async () => {
     const sign = (claims: object, footer: object | undefined) =>
       protocol.Sign(signing, claims, {
         ...(footer && { footer: new TextEncoder().encode(JSON.stringify(footer)) }),
@@ -233,7 +233,7 @@ describe('a token is refused', () => {
     for (const token of bad) expect(await faultOf(verifyToken(token, verifying, expected))).toBe('malformed')
   })
 
-  it('and so is a public key that is none', async () => {
+  it('and so is an invalid public key', async () => {
     for (const text of ['', 'k4.public.', 'k4.public.AAAA', 'k4.secret.AAAA', 'hello'])
       expect(await faultOf(importVerifyKey(text))).toBe('malformed')
   })

@@ -1,9 +1,9 @@
 /**
- * Client tokens: PASETO v4.public (https://github.com/paseto-standard/paseto-spec), signed by control, verified by nodes. The claims
- * are the contract's own: no `iat` or `exp` besides them. The footer `{"kid": …}` names the key, which has to be found first.
+ * Client tokens: PASETO v4.public (https://github.com/paseto-standard/paseto-spec), signed by control and verified by nodes. The claims are
+ * defined by roomful and do not include `iat` or `exp`. The footer `{"kid": …}` names the key, which a node must find first.
  *
- * Signing is the `paseto` package's. Nodes read and verify by themselves, in one pass and with a key object that is kept: the package
- * takes twice the CPU, and a node verifies a token for every client that comes.
+ * Control signs with the package `paseto`. Nodes read and verify tokens with their own code, in one pass and with a cached key object: the
+ * package takes twice the CPU, and a node verifies a token for every client.
  */
 import { KeyObject, verify } from 'node:crypto'
 import { PasetoError, PublicProtocol } from 'paseto'
@@ -13,32 +13,32 @@ import { idPattern } from './ids.ts'
 import { isWellFormed, type JsonObject } from './json.ts'
 import { checkJson } from './sync/check.ts'
 
-/** What a client token says. Times are RFC 3339 UTC with milliseconds. */
+/** Claims of a client token. Times are RFC 3339 UTC with milliseconds. */
 export interface TokenClaims {
   readonly project_id: string
   readonly issued_at: string
   readonly expires_at: string
-  /** The key the token was issued under and dies with; absent: the project's built-in pair. */
+  /** Key that issued the token. Its revocation ends the token. Absent: the project's built-in pair. */
   readonly key_id?: string
   readonly aud?: string
-  /** The player's id in the game's own world. */
+  /** The player's id in the game. */
   readonly sub?: string
-  /** What the game wants its rooms to know of the player; `MAX_DATA_BYTES` at most. */
+  /** Data of the player for rooms, at most `MAX_DATA_BYTES`. */
   readonly data?: JsonObject
-  /** Room types, or `type:key`, that the bearer may join; absent: all. */
+  /** Room types, or `type:key`, that the bearer may join. Absent: all. */
   readonly rooms?: readonly string[]
-  /** The span that issued the token (W3C `traceparent`), for the handshake to go on with; only where that is recorded. */
+  /** Span that issued the token (W3C `traceparent`), which the handshake continues. Only if the span is recorded. */
   readonly traceparent?: string
-  /** What came with that trace (W3C `tracestate`, 512 characters at most), for the process that goes on with it. */
+  /** `tracestate` of that trace (W3C, at most 512 characters), for the process that continues it. */
   readonly tracestate?: string
 }
 
-/** A private Ed25519 key, ready to sign. */
+/** A private Ed25519 key for signing. */
 export type SigningKey = SecretKey
-/** A public Ed25519 key, ready to verify; make it with `importVerifyKey` and keep it: importing costs as much as verifying. */
+/** A public Ed25519 key for verifying, from `importVerifyKey`. Cache it: importing costs as much as verifying. */
 export type VerifyKey = KeyObject
 
-/** Why a token was not accepted. */
+/** Reason why a token was not accepted. */
 export type TokenFault =
   | 'malformed'
   | 'bad_signature'
@@ -48,7 +48,7 @@ export type TokenFault =
   | 'not_yet_valid'
   | 'expired'
 
-/** A token that was not accepted, and why. The message never quotes the token. */
+/** Error of a token that was not accepted, with the reason. The message never quotes the token. */
 export class TokenError extends Error {
   override readonly name = 'TokenError'
   readonly fault: TokenFault
@@ -59,18 +59,18 @@ export class TokenError extends Error {
   }
 }
 
-/** The longest token, in characters; control issues none longer and nodes read none longer. */
+/** Maximum length of a token in characters. Control issues no longer tokens, and nodes read none. */
 export const MAX_TOKEN_LENGTH = 8192
-/** The claim `data` as JSON text in UTF-8; control issues no larger one, and nodes read none. */
+/** Maximum size of the claim `data` as JSON text in UTF-8 bytes. Control issues no larger one, and nodes read none. */
 const MAX_DATA_BYTES = 2048
-/** How far in the future `issued_at` may lie, in milliseconds: the clock of a node may be behind that of the issuer. */
+/** Maximum time in milliseconds by which `issued_at` may lie in the future: the clock of a node may be behind that of the issuer. */
 export const ISSUED_AHEAD_MS = 30_000
-/** By how much the clocks of two machines differ that are set well, in milliseconds. */
+/** Usual difference in milliseconds between well synchronized clocks of two machines. */
 export const CLOCK_TOLERANCE_MS = 5000
 
-/** The longest time from a token's issue to its expiry, in milliseconds; control issues none for longer. */
+/** Maximum lifetime of a token in milliseconds. Control issues none with a longer one. */
 export const MAX_TOKEN_LIFE_MS = 86_400_000
-/** How long a player's revocation is remembered: as long as a token, and after it a session to be resumed (`SESSION_RESUME_TTL`), may live. */
+/** Time for which a revocation is kept: the maximum lifetime of a token, plus that of a session to be resumed (`SESSION_RESUME_TTL`). */
 export const REVOCATION_KEPT_MS = 2 * MAX_TOKEN_LIFE_MS
 
 const HEADER = 'v4.public.'
@@ -84,7 +84,7 @@ const Time = v.pipe(
   v.check((text) => !Number.isNaN(Date.parse(text))),
 )
 const Text = v.pipe(v.string(), v.check(isWellFormed))
-/** PASETO's own claims of time: a token with one would be good for another time than ours say. */
+/** PASETO's claims of time. They are refused, because the token would have two expiry times. */
 const NOT_OURS = {
   exp: v.exactOptional(v.never()),
   nbf: v.exactOptional(v.never()),
@@ -93,10 +93,10 @@ const NOT_OURS = {
 /** Maximum length of a `sub`, in characters. */
 export const MAX_SUB_LENGTH = 256
 
-/** Whether a path of the control API can name a player or a room. `.` and `..` are steps of a path however they are written. */
+/** Returns true if a path of the control API can name this player or room. `.` and `..` are path steps in every spelling. */
 export const isNameable = (name: string): boolean => name !== '.' && name !== '..'
 
-/** What a claim `data` must be, in words; undefined: it is that. */
+/** Returns what a claim `data` must be, in words. Undefined: it is valid. */
 export function dataFault(data: unknown): string | undefined {
   if (typeof data !== 'object' || data === null || Array.isArray(data)) return 'must be an object'
   try {
@@ -126,16 +126,16 @@ const Footer = v.object({ kid: v.string() })
 const paseto = new PublicProtocol(SignFactory, ImportPublicKeyFactory)
 const utf8 = new TextDecoder('utf-8', { fatal: true })
 
-/** The footer's `kid` of a token with these claims: the key's id, or the project's id for its built-in pair. */
+/** Returns the footer's `kid` of a token with these claims: the key's id, or the project's id for its built-in pair. */
 const keyIdentifier = (claims: TokenClaims): string => claims.key_id ?? claims.project_id
 
-/** Signs `claims` with a private key whose public half is known under `keyIdentifier(claims)`. */
+/** Signs `claims` with a private key. Nodes find its public half by `keyIdentifier(claims)`. */
 export function issueToken(key: SigningKey, claims: TokenClaims): Promise<string> {
   const footer = new TextEncoder().encode(JSON.stringify({ kid: keyIdentifier(claims) }))
   return paseto.Sign(key, { ...claims }, { footer, addIssuedAt: false, nonExpiring: true })
 }
 
-/** Reads a public key from its PASERK form, `k4.public.…`. Rejects with a `TokenError` (malformed) when it is none. */
+/** Reads a public key in its PASERK form, `k4.public.…`. Rejects with a `TokenError` (malformed). */
 export async function importVerifyKey(paserk: string): Promise<VerifyKey> {
   try {
     return KeyObject.from(PublicKeyToCryptoKey(await paseto.ImportPublicKey(paserk as `k4.public.${string}`)))
@@ -145,16 +145,16 @@ export async function importVerifyKey(paserk: string): Promise<VerifyKey> {
   }
 }
 
-/** A token as it reads. Nothing of it is verified: until it is, the claims are only for finding the key to verify with. */
+/** An unverified token. Until it is verified, use the claims only to find the key. */
 export interface UnverifiedToken {
   readonly claims: TokenClaims
-  /** The claims as they were signed. */
+  /** The signed claims. */
   readonly message: Buffer
   readonly footer: Buffer
   readonly signature: Buffer
 }
 
-/** Reads a token. Throws a `TokenError` (malformed) for what cannot be one of ours. */
+/** Reads a token. Throws a `TokenError` (malformed) for any other text. */
 export function readToken(text: string): UnverifiedToken {
   if (text.length > MAX_TOKEN_LENGTH)
     throw new TokenError('malformed', `The token is longer than ${MAX_TOKEN_LENGTH} characters.`)
@@ -174,7 +174,7 @@ export function readToken(text: string): UnverifiedToken {
   return { claims, ...token }
 }
 
-/** The bytes of a base64url text, which must be exactly as an encoder writes it: one token has one form. */
+/** Returns the bytes of a base64url text in its canonical form, so that each token has only one form. */
 function bytesOf(text: string): Buffer {
   const bytes = Buffer.from(text, 'base64url')
   if (bytes.toString('base64url') !== text)
@@ -182,18 +182,18 @@ function bytesOf(text: string): Buffer {
   return bytes
 }
 
-/** What a token must fit besides its signature. */
+/** Requirements for a token besides its signature. */
 export interface TokenExpectation {
   readonly project_id: string
-  /** The time to judge by, milliseconds since 1970. */
+  /** Time of the check, milliseconds since 1970. */
   readonly now: number
-  /** When given, `aud` must be this. */
+  /** Required value of `aud`, if present. */
   readonly audience?: string
 }
 
 /**
- * Throws a `TokenError` when claims are not for the expected project (and audience), or not valid at `now`. A token is expired from
- * `expires_at` on; `issued_at` may be `ISSUED_AHEAD_MS` ahead.
+ * Throws a `TokenError` if claims are for another project or audience, or not valid at `now`. A token expires at `expires_at`. `issued_at`
+ * may be `ISSUED_AHEAD_MS` in the future.
  */
 export function requireClaims(claims: TokenClaims, expect: TokenExpectation): void {
   if (claims.project_id !== expect.project_id)
@@ -206,19 +206,19 @@ export function requireClaims(claims: TokenClaims, expect: TokenExpectation): vo
     throw new TokenError('expired', `The token expired at ${claims.expires_at}.`)
 }
 
-/** Whether a token carries the signature of `key`. */
+/** Returns true if `key` has signed the token. */
 export const isSigned = ({ message, footer, signature }: UnverifiedToken, key: VerifyKey): boolean =>
   verify(null, preAuthEncoding(message, footer), key, signature)
 
 /**
- * What is signed: the pre-authentication encoding of header, message, footer and an empty implicit assertion.
+ * Returns the signed bytes: the pre-authentication encoding of header, message, footer and an empty implicit assertion.
  * https://github.com/paseto-standard/paseto-spec/blob/master/docs/01-Protocol-Versions/Common.md#authentication-padding
  */
 function preAuthEncoding(message: Buffer, footer: Buffer): Buffer {
   const pieces = [HEADER_BYTES, message, footer, NOTHING]
   const length = pieces.reduce((sum, piece) => sum + COUNT_BYTES + piece.length, COUNT_BYTES)
   const encoded = Buffer.alloc(length)
-  // Counts have 64 bits, little-endian; none here needs more than 32.
+  // Counts have 64 bits, little-endian. None here needs more than 32.
   let at = encoded.writeUInt32LE(pieces.length) + COUNT_BYTES - 4
   for (const piece of pieces) {
     encoded.writeUInt32LE(piece.length, at)
@@ -237,7 +237,7 @@ function parse<Schema extends v.GenericSchema>(
     const result = v.safeParse(schema, JSON.parse(utf8.decode(bytes)))
     if (result.success) return result.output
   } catch {
-    // Not text, or not JSON: malformed like anything else that does not fit.
+    // Not text or not JSON: malformed, as any other invalid content.
   }
   throw new TokenError('malformed', `The ${part} of the token cannot be read.`)
 }

@@ -41,7 +41,7 @@ describe('UnhandledErrors', () => {
     return { clock, lines, counts, unhandled }
   }
 
-  it('lets the process continue after every rejection, and logs the same once in ten seconds', () => {
+  it('lets the process continue after every rejection, and logs the same one once in ten seconds', () => {
     const { clock, lines, counts, unhandled } = setup()
     for (let n = 0; n < 3; n++) unhandled.rejection(at(OWN))
     clock.advance(10_000)
@@ -49,7 +49,7 @@ describe('UnhandledErrors', () => {
     expect([counts.length, lines.length]).toEqual([4, 2])
   })
 
-  it('ends the process at an exception of its own code only', () => {
+  it('ends the process only after an exception of its own code', () => {
     const { unhandled, counts } = setup()
     expect([unhandled.exception(at(OWN)), unhandled.exception(at(ROOM))]).toEqual([false, true])
     expect(counts).toEqual(['exception'])

@@ -3,7 +3,7 @@ import type { Clock } from './clock.ts'
 import { type Logger, Quiet } from './log.ts'
 
 const QUIET_MS = 10_000
-/** The folders of this program's own code. */
+/** Folders of this program's code. */
 const OWN = ['control', 'dataplane', 'shared', 'deploy'].map((folder) =>
   fileURLToPath(new URL(`../${folder}/`, import.meta.url)),
 )
@@ -11,13 +11,13 @@ const OWN = ['control', 'dataplane', 'shared', 'deploy'].map((folder) =>
 interface UnhandledDeps {
   readonly clock: Pick<Clock, 'monotonic'>
   readonly log: Pick<Logger, 'error'>
-  /** Counts an error that cannot be attributed. */
+  /** Counts an error without a known cause. */
   readonly count: (kind: 'rejection' | 'exception') => void
-  /** Whether room code caused it, in which case its node has dealt with it. */
+  /** Returns true if room code caused the error. Then its node has handled it. */
   readonly roomCode: (error: unknown) => boolean
 }
 
-/** Decides what becomes of rejections and exceptions that nothing has handled. */
+/** Handles uncaught rejections and exceptions. */
 export class UnhandledErrors {
   readonly #deps: UnhandledDeps
   readonly #quiet: Quiet
@@ -27,13 +27,13 @@ export class UnhandledErrors {
     this.#quiet = new Quiet(deps.clock, QUIET_MS)
   }
 
-  /** A rejection never ends the process: no code was interrupted by it. */
+  /** A rejection never ends the process, because it has interrupted no code. */
   rejection(reason: unknown): void {
     if (!this.#deps.roomCode(reason))
       this.#report('rejection', reason, 'a promise was rejected and not handled')
   }
 
-  /** Returns false for an exception that has interrupted code of this program: the process is to end. */
+  /** Returns false if an exception has interrupted code of this program. The process must then end. */
   exception(error: unknown): boolean {
     if (this.#deps.roomCode(error)) return true
     if (isOwn(error)) return false
@@ -49,8 +49,8 @@ export class UnhandledErrors {
 }
 
 /**
- * Whether an exception comes from this program's code, by its stack. Room code, and the packages that it uses, may have thrown it where a frame
- * is neither Node's nor this program's, or where there are only frames of Node: an `error` event without a listener.
+ * Returns true if, by its stack, an exception comes from this program's code. Room code, and the packages that it uses, may have thrown it
+ * if a frame belongs neither to Node nor to this program, or if all frames belong to Node: an `error` event without a listener.
  */
 export function isOwn(error: unknown): boolean {
   const stack = stackOf(error)
@@ -63,7 +63,7 @@ export function isOwn(error: unknown): boolean {
   return own.length > 0 && foreign.length === 0
 }
 
-/** A path of a stack as it is on the disk. */
+/** Returns the file path of a stack frame. */
 function decoded(place: string): string {
   try {
     return decodeURI(place)
@@ -72,7 +72,7 @@ function decoded(place: string): string {
   }
 }
 
-// Anything can be thrown, and reading it may throw.
+// Any value can be thrown, and reading it may throw.
 
 function stackOf(error: unknown): string {
   try {

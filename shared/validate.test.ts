@@ -14,7 +14,7 @@ function refusal(schema: ObjectSchema<unknown>, value: unknown): Problem {
 }
 
 describe('a body', () => {
-  it('comes out with its defaults', () => {
+  it('is returned with its defaults', () => {
     expect(validate(IssueToken, { project_id: 'prj_a' }, 'body')).toEqual({
       project_id: 'prj_a',
       ttl_seconds: 300,
@@ -33,7 +33,7 @@ describe('a body', () => {
     expect(problem.errors).toEqual([{ path, message }])
   })
 
-  it('is refused for every unknown field, by name, also for names that every object has', () => {
+  it('is refused for every unknown field, by name, also for names that all objects have', () => {
     const body = JSON.parse('{"name":"a","nme":1,"constructor":2,"__proto__":{"x":1}}')
     expect(refusal(CreateProject, body).errors?.map(({ path }) => path)).toEqual([
       'nme',
@@ -50,7 +50,7 @@ describe('a body', () => {
     expect(refusal(CreateProject, { name: '🎲'.repeat(101) }).errors).toHaveLength(1)
   })
 
-  it('is refused for half a surrogate pair in any text, and told so', () => {
+  it('is refused for a lone surrogate in any text, with that reason', () => {
     const half = 'Ann \ud83d'
     const message = (path: string, body: object, schema: ObjectSchema<unknown> = IssueToken) => {
       const { errors } = refusal(schema, body)
@@ -69,7 +69,7 @@ describe('a body', () => {
     expect(validate(IssueToken, { project_id: 'prj_a', sub: 'Ann 🎲' }, 'body').sub).toBe('Ann 🎲')
   })
 
-  it('names no player whom the call that revokes tokens could not name', () => {
+  it('is refused with a player whom the call that revokes tokens could not name', () => {
     for (const sub of ['.', '..'])
       expect(refusal(IssueToken, { project_id: 'prj_a', sub }).errors).toMatchObject([
         { path: 'sub', message: expect.stringContaining('must not be . or ..') },
@@ -77,7 +77,7 @@ describe('a body', () => {
     expect(validate(IssueToken, { project_id: 'prj_a', sub: '...' }, 'body').sub).toBe('...')
   })
 
-  it('tells where in a list the fault is, once for each place', () => {
+  it('names the place of an error in a list, once for each place', () => {
     const errors = refusal(IssueToken, {
       project_id: 'prj_a',
       rooms: ['arena', ':x', 'chess:', 'a:b:c'],
@@ -85,7 +85,7 @@ describe('a body', () => {
     expect(errors?.map(({ path }) => path)).toEqual(['rooms.1', 'rooms.2'])
   })
 
-  it('does not quote at length', () => {
+  it('is quoted only in part in the error', () => {
     const problem = refusal(v.strictObject({ a: v.number('must be a number') }), { a: 'x'.repeat(5000) })
     expect(problem.message.length).toBeLessThan(200)
   })
@@ -107,7 +107,7 @@ describe('a query', () => {
     ])
   })
 
-  it('is refused for a cursor of nobody, which is quoted as it was sent', () => {
+  it('is refused for an invalid cursor, which the error quotes as it was sent', () => {
     expect(refused({ cursor: 'abc' })).toEqual([
       { path: 'cursor', message: 'must be the next_cursor of an earlier answer; got "abc"' },
     ])
@@ -115,7 +115,7 @@ describe('a query', () => {
 })
 
 describe('the body of a request', () => {
-  it('is refused with 415 where it is compressed', async () => {
+  it('is refused with 415 if it is compressed', async () => {
     const headers = { 'content-type': 'application/json', 'content-encoding': 'gzip' }
     const request = new Request('http://localhost/', { method: 'POST', headers, body: 'gzipped' })
     await expect(readJson(request)).rejects.toMatchObject({
@@ -133,7 +133,7 @@ describe('a ttl', () => {
     })
   })
 
-  it.each([10, 300, 86_400])('of %d is taken as it is', (ttlSeconds) => {
+  it.each([10, 300, 86_400])('of %d is unchanged', (ttlSeconds) => {
     expect(validate(IssueToken, { project_id: 'prj_a', ttl_seconds: ttlSeconds }, 'body').ttl_seconds).toBe(
       ttlSeconds,
     )

@@ -7,7 +7,7 @@ export type ObjectSchema<Output> = v.GenericSchema<unknown, Output> & { readonly
 
 const SHOWN_CHARACTERS = 80
 
-/** `value` as the schema's output. Throws a `Problem` (invalid_request) that names every field that does not fit. */
+/** Returns the output of the schema for `value`. Throws a `Problem` (invalid_request) with all invalid fields. */
 export function validate<Output>(
   schema: ObjectSchema<Output>,
   value: unknown,
@@ -24,7 +24,7 @@ export function validate<Output>(
   throw invalid([...unknown, ...(result.issues ?? []).map(complaint)])
 }
 
-/** The problem of a request whose fields do not fit. */
+/** Returns the problem of a request with these invalid fields. */
 export function invalid(errors: readonly FieldError[]): Problem {
   const [first, ...others] = errors
   const more = others.length > 0 ? ` (and ${others.length} more, see errors)` : ''
@@ -34,7 +34,10 @@ export function invalid(errors: readonly FieldError[]): Problem {
   })
 }
 
-/** Throws a `Problem` (invalid_request) unless `value` is JSON that rooms take, such as at most 64 levels deep. `path`: place of the value in the body. */
+/**
+ * Throws a `Problem` (invalid_request) unless rooms accept the JSON `value`, which has for example at most 64 levels. `path`: place of the
+ * value in the body.
+ */
 export function requireJson(value: unknown, path = ''): void {
   try {
     checkJson(value)
@@ -69,8 +72,8 @@ const shorten = (text: string): string =>
 export const MAX_BODY_BYTES = 64 * 1024
 
 /**
- * Returns the JSON value in the body of `request`, or `absent` if it has none; then it needs no content type. Rejects with a `Problem`:
- * unsupported_media_type, payload_too_large before more than `maxBytes` are kept, or invalid_request.
+ * Returns the JSON value in the body of `request`, or `absent` if the body is empty. Then it needs no content type. Rejects with a
+ * `Problem`: unsupported_media_type, invalid_request, or payload_too_large, which never buffers more than `maxBytes`.
  */
 export async function readJson(
   request: Request,
@@ -104,7 +107,7 @@ async function readBytes(request: Request, maxBytes: number): Promise<Uint8Array
   const announced = request.headers.get('content-length')
   if (Number(announced ?? 0) > maxBytes) throw tooLarge(maxBytes)
   try {
-    // HTTP holds a body to its announced length. Taking it whole spares the stream, which costs more than everything else that is read.
+    // HTTP limits a body to its announced length. Reading it in one call avoids the stream, which costs more than everything else.
     const bytes =
       announced === null ? await gather(request.body, maxBytes) : new Uint8Array(await request.arrayBuffer())
     if (bytes.length <= maxBytes) return bytes
@@ -114,7 +117,7 @@ async function readBytes(request: Request, maxBytes: number): Promise<Uint8Array
   throw tooLarge(maxBytes)
 }
 
-/** What a stream holds; of one that holds too much, a little more than the limit. */
+/** Returns the content of a stream. If it exceeds the limit, it returns a little more than the limit. */
 async function gather(stream: ReadableStream<Uint8Array> | null, maxBytes: number): Promise<Uint8Array> {
   const chunks: Uint8Array[] = []
   let length = 0

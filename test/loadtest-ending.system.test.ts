@@ -95,7 +95,7 @@ describe.concurrent('a load test that starts a service', () => {
       program.child.stdin!.on('error', () => undefined) // The command may end between two writes.
       const again = setInterval(() => program.child.stdin!.write(CTRL_C), 100)
       await program.ended.finally(() => clearInterval(again))
-      expect(program.output()).toContain('Ended at once, without what was left to do.')
+      expect(program.output()).toContain('Ended immediately, without the rest of the run.')
       expect(cursor(program)).toBe('h')
       await gone(all)
       expect(await readdir(out)).toEqual([])
@@ -183,8 +183,8 @@ describe.concurrent('a load test against a running service', () => {
       expect(cursor(program)).toBe('l')
       program.child.stdin!.write(CTRL_C)
       expect(await program.ended, program.output()).toBe(130)
-      expect(program.output()).toContain('ending, with a report; once more ends it at once')
-      expect(program.output()).not.toContain('Ended at once')
+      expect(program.output()).toContain('ending, with a report; another signal ends it immediately')
+      expect(program.output()).not.toContain('Ended immediately')
       expect(cursor(program)).toBe('h')
       expect((await report()).interrupted).toBe(true)
     },

@@ -116,7 +116,7 @@ describe('a scenario that runs alone', () => {
       const { seconds_log: log } = await passing('steady --rooms 4 --members 5 --rate 15 --seconds 3', {
         phase: (name) => {
           if (name === 'play') before = pids.map(usageOf)
-          if (name === 'settle') after = pids.map(usageOf)
+          if (name === 'answers') after = pids.map(usageOf)
         },
       })
       const played = log.filter(({ phase }) => phase === 'play')
@@ -169,7 +169,7 @@ describe('a scenario that runs alone', () => {
   it('rolling-restart drains and starts each node, and no player loses a message', async () => {
     const report = await passing(`rolling-restart ${PLAYERS} --calm 0.5`, { own: true })
     expect(incidentsOf(report)).toEqual(
-      expect.arrayContaining(['node-1 is told to end', 'node-2 is told to end', 'node-2 serves again']),
+      expect.arrayContaining(['node-1 drains', 'node-2 drains', 'node-2 serves again']),
     )
     expect(figure(report, 'worst pause of a player')).toBeGreaterThan(0)
     // Players of a draining node move. Only late ones lose their connection.

@@ -155,7 +155,7 @@ describe('npm start', () => {
   })
 
   it('passes the load test of docs/loadtest.md', async () => {
-    const [serve, load] = codeOf('docs/loadtest.md', 'sh', 'Against a service that runs')
+    const [serve, load] = codeOf('docs/loadtest.md', 'sh', 'Against a running service')
     const { control, websocket, admin } = await started(serve!)
     const out = join(folder, 'report')
     const elsewhere = `--control ${control} --ws ${websocket.replace('http', 'ws')} --out ${out}`

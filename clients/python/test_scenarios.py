@@ -33,7 +33,7 @@ class Runner:
         self.sockets, self.tokens, self.client = [], 0, None
         self.rooms, self.outcomes, self.events, self.seats = {}, {}, {}, {}
 
-    async def settle(self, seconds=0):
+    async def pass_time(self, seconds=0):
         """Advances the clock, and lets the client run until it waits."""
         end = self.loop.now + seconds
         while True:
@@ -55,7 +55,7 @@ class Runner:
         """Advances the clock until the condition holds, for at most 15 seconds."""
         end = self.loop.now + 15
         while not condition() and self.loop.now < end:
-            await self.settle(0.25)
+            await self.pass_time(0.25)
 
     async def run(self, steps):
         for number, step in enumerate(steps):
@@ -64,7 +64,7 @@ class Runner:
                 await DO[kind](self, step, self.sockets[on - 1] if on else None)
             except AssertionError as error:
                 raise AssertionError(f"step {number}, {json.dumps(step)}") from error
-            await self.settle()
+            await self.pass_time()
 
     async def do(self, step, _):
         call, room = step["do"], self.rooms.get(step.get("room_id"))
@@ -149,7 +149,7 @@ class Runner:
         self.test.assertTrue(self.sockets[step["closed"] - 1].closed)
 
     async def wait(self, step, _):
-        await self.settle(step["wait_ms"] / 1000)
+        await self.pass_time(step["wait_ms"] / 1000)
 
     async def expect(self, step, _):
         expected, room_id = step["expect"], step["expect"].get("room_id", "arena:lobby")

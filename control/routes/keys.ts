@@ -49,7 +49,7 @@ export function keyRoutes(
       tag: 'Keys',
       summary: 'Create a key',
       description:
-        'The secret in the answer is the credential of the key and is shown this once: only its hash is stored.',
+        'The secret in the answer is the credential of the key. It is shown only once, because only its hash is stored.',
       access: 'operator',
       body: CreateKey,
       idempotent: '24 hours',
@@ -76,7 +76,7 @@ export function keyRoutes(
       tag: 'Keys',
       summary: 'List the keys of a project',
       description:
-        'Newest first, page by page, never a secret. A key’s secret may read the keys of its own project.',
+        'Newest first, in pages, without secrets. A key’s secret may read the keys of its project.',
       access: 'caller',
       query: PageQuery,
       answer: { status: 200, description: 'One page of keys.', schema: KeyPage },
@@ -99,7 +99,7 @@ export function keyRoutes(
       tag: 'Keys',
       summary: 'Revoke a key',
       description:
-        'Every live session under the key is closed (4003) on every node within a second and cannot resume. Revoking again changes nothing.',
+        'All sessions with the key are closed (4003) on every node within a second and cannot resume. A second revocation changes nothing.',
       access: 'operator',
       body: Nothing,
       answer: { status: 200, description: 'The key, revoked.', schema: Key },
@@ -122,7 +122,7 @@ export function keyRoutes(
       tag: 'Keys',
       summary: 'Rotate a key',
       description:
-        'Makes a new key with the same name and scopes. The old one is retiring for grace_seconds, still works, and then is revoked.',
+        'Creates a new key with the same name and scopes. The old key is retiring and stays valid for grace_seconds. Then it is revoked.',
       access: 'operator',
       body: RotateKey,
       idempotent: '24 hours',
@@ -170,10 +170,10 @@ export function tokenRoutes(
       tag: 'Tokens',
       summary: 'Issue a client token',
       description:
-        'Signed with the pair of key_id and dead when that key is; without key_id with the caller’s own key, or else with the project’s built-in pair. Hand it to the player’s session; keep it short-lived.',
+        'The pair of key_id signs the token, and its revocation ends the token. Without key_id: the key of the caller, otherwise the project’s built-in pair. Pass the token to the player’s client, and keep its lifetime short.',
       access: 'caller',
       body: IssueToken,
-      answer: { status: 200, description: 'The token and what it says.', schema: IssuedToken },
+      answer: { status: 200, description: 'The token and its claims.', schema: IssuedToken },
       problems: ['missing_scope', 'project_not_found', 'project_disabled', 'key_not_found', 'rate_limited'],
     },
     async ({ caller, body, span }) => {
@@ -204,7 +204,7 @@ export function tokenRoutes(
     const allowed = tokenLimits.of(caller.id)
     if (allowed.take()) return
     const headers = { 'retry-after': String(Math.max(1, Math.ceil(allowed.waitMs() / 1000))) }
-    throw new Problem('rate_limited', 'This caller asks for tokens too fast.', { headers })
+    throw new Problem('rate_limited', 'This caller requests tokens too fast.', { headers })
   }
 
   async function signerOf(
@@ -296,7 +296,7 @@ export function internalRoutes(endpoints: Endpoints, { keys, projects, clock, da
       tag: 'Internal',
       summary: 'Status of a key',
       description:
-        'For nodes. An unknown key is a 200 with exists false, or a 503 while the store has lost its data. Without key_id: the project’s built-in pair.',
+        'For nodes. The answer for an unknown key is 200 with exists false, or 503 while the store has lost its data. Without key_id: the project’s built-in pair.',
       access: 'internal',
       query: KeyStatusQuery,
       answer: { status: 200, description: 'The status.', schema: KeyStatusAnswer },

@@ -39,7 +39,8 @@ export function projectRoutes(
       path: '/projects',
       tag: 'Projects',
       summary: 'Create a project',
-      description: 'A project has its own keys, tokens and rooms. It gets a built-in signing pair at once.',
+      description:
+        'A project has separate keys, tokens and rooms. It is created with a built-in signing pair.',
       access: 'operator',
       body: CreateProject,
       idempotent: '24 hours',
@@ -61,7 +62,7 @@ export function projectRoutes(
       path: '/projects',
       tag: 'Projects',
       summary: 'List projects',
-      description: 'Newest first, page by page.',
+      description: 'Newest first, in pages.',
       access: 'operator',
       query: PageQuery,
       answer: { status: 200, description: 'One page of projects.', schema: ProjectPage },
@@ -93,7 +94,7 @@ export function projectRoutes(
       path: '/projects/:id',
       tag: 'Projects',
       summary: 'Rename a project',
-      description: 'The name is for people; ids stay.',
+      description: 'The name is for people. The id does not change.',
       access: 'operator',
       body: RenameProject,
       answer: { status: 200, description: 'The project.', schema: Project },
@@ -111,8 +112,8 @@ export function projectRoutes(
         summary: action === 'disable' ? 'Disable a project' : 'Enable a project',
         description:
           action === 'disable'
-            ? 'Every live session of the project is closed (4003) on every node within a second. Until the project is enabled, it gets no tokens, its tokens are refused, and no session resumes. Its rooms and keys stay. Disabling again is safe.'
-            : 'Tokens of the project are issued and accepted again. Enabling again is safe. A project that is being deleted cannot be enabled.',
+            ? 'All sessions of the project are closed (4003) on every node within a second. Until the project is enabled, it gets no tokens, its tokens are refused, and no session resumes. Its rooms and keys are kept. A repetition is safe.'
+            : 'Tokens of the project are issued and accepted again. A repetition is safe. A project that is being deleted cannot be enabled.',
         access: 'operator',
         body: Nothing,
         answer: { status: 200, description: 'The project.', schema: Project },
@@ -132,7 +133,7 @@ export function projectRoutes(
       tag: 'Projects',
       summary: 'Delete a project',
       description:
-        'Takes a disabled project only. Ends its rooms as DELETE of each room does, in batches, for up to 15 s. When the last room has ended, it deletes the project with its keys, its notices and dead letters, and what is stored of its players. While rooms are left, the answer says deleted: false; send the request again. A room that cannot end is named in the error.',
+        'The project must be disabled. The request ends its rooms as DELETE of each room does, in batches, for up to 15 s. When the last room has ended, it deletes the project with its keys, its notices and dead letters, and what is stored of its players. While rooms remain, the answer has deleted: false; send the request again. A room that cannot end is named in the error.',
       access: 'operator',
       answer: { status: 200, description: 'Whether the project is deleted.', schema: DeletedProject },
       problems: ['project_not_found', 'conflict', 'room_unavailable', 'node_unavailable', 'timeout'],
@@ -169,7 +170,7 @@ export function projectRoutes(
       tag: 'Projects',
       summary: 'End a session',
       description:
-        'At whichever node it is: its connection is closed (4003), it cannot resume, and its members leave their rooms. A token that is still valid opens a new session.',
+        'The session may be at any node. Its connection is closed (4003), it cannot resume, and its members leave their rooms. A valid token can open a new session.',
       access: 'operator',
       answer: { status: 200, description: 'The session has ended.', schema: EndedSession },
       problems: ['project_not_found', 'session_not_found', 'node_unavailable', 'timeout'],
@@ -244,7 +245,7 @@ export function playerRoutes(
     change: 'revoked',
     summary: 'Revoke the tokens of a player',
     description:
-      'Every live session of the player (sub) is closed (4003) on every node within a second and cannot resume. Tokens that were issued before now are refused, also JWTs of your own login; clocks may differ by 5 s. A token that is issued later lets the player in again. Repeating it is safe.',
+      'All sessions of the player (sub) are closed (4003) on every node within a second and cannot resume. Tokens that were issued up to now are refused, also JWTs of your own login; clocks may differ by 5 s. The player can connect with a later token. A repetition is safe.',
     access: 'operator',
     body: Nothing,
     apply: (record, _, now) => ({ ...record, revoked_at: now }),
@@ -256,7 +257,7 @@ export function playerRoutes(
     change: 'banned',
     summary: 'Ban a player',
     description:
-      'Without room_types: every live session of the player (sub) is closed (4003) on every node within a second, and new sessions and resumes are refused with banned. With room_types: seats in rooms of these types end with the reason kicked, and joins to them are refused with banned. The ban replaces an earlier one. A key needs the scope player:manage.',
+      'Without room_types: all sessions of the player (sub) are closed (4003) on every node within a second, and new sessions and resumes are refused with banned. With room_types: seats in rooms of these types end with the reason kicked, and joins to them are refused with banned. The ban replaces an earlier one. A key needs the scope player:manage.',
     access: 'caller',
     body: SetBan,
     apply: (record, { until, room_types: roomTypes, reason }) => {
@@ -287,7 +288,7 @@ export function playerRoutes(
     change: 'data_set',
     summary: 'Set the data of a player',
     description:
-      'Replaces member.data of the live seats of the player (sub) within a second. Until it is deleted, it is used in place of the claim data of each of the player’s tokens. A key needs the scope player:manage.',
+      'Replaces member.data of the player’s (sub) current seats within a second. Until it is deleted, it is used instead of the claim data of the player’s tokens. A key needs the scope player:manage.',
     access: 'caller',
     body: SetData,
     apply: (record, { data }) => ({ ...record, data: data as JsonObject }),
@@ -311,7 +312,7 @@ export function playerRoutes(
       tag: 'Players',
       summary: 'List bans',
       description:
-        'Players that are banned, page by page. The bans that end last come first. A page may have fewer bans than limit; the list ends where next_cursor is null. A key needs the scope player:manage.',
+        'Banned players in pages, latest end first. A page may have fewer bans than limit. The list ends where next_cursor is null. A key needs the scope player:manage.',
       access: 'caller',
       query: BansQuery,
       answer: { status: 200, description: 'One page of bans.', schema: BanPage },

@@ -63,7 +63,7 @@ export function roomRoutes(endpoints: Endpoints, { projects, nodes, random }: Se
       tag: 'Rooms',
       summary: 'List rooms',
       description:
-        'With type: the listed rooms of a room type that have a row. A row can be about two seconds old. A key needs the scope room:read. With sleeping=1: rooms that no node has, which are those that sleep or wait for a timer, and those whose node has died and to which no one has come back. The ones that expire first come first. A page may have fewer rooms than limit; the list ends where next_cursor is null.',
+        'With type: the listed rooms of a room type that have a row. A row can be about two seconds old. A key needs the scope room:read. With sleeping=1: rooms that no node runs, because they sleep or wait for a timer, or because their node has died and no client has returned. Rooms that expire first come first. A page may have fewer rooms than limit; the list ends where next_cursor is null.',
       access: 'caller',
       query: RoomsQuery,
       answer: { status: 200, description: 'One page of rooms.', schema: RoomPage },
@@ -154,7 +154,7 @@ export function roomRoutes(endpoints: Endpoints, { projects, nodes, random }: Se
       path: '/projects/:id/rooms/:type/:key/reserve',
       summary: 'Reserve seats',
       description:
-        'Keeps seats for players, for all of them or for none (room_full). A reservation counts towards maxMembers until its player joins or its time is over. 409 for a room type with durability none. A key needs the scope room:call.',
+        'Reserves seats for all of the players or for none (room_full). A reservation counts towards maxMembers until its player joins or it expires. 409 for a room type with durability none. A key needs the scope room:call.',
       body: ReserveSeats,
       answer: { status: 200, description: 'The seats are reserved.', schema: ReservedSeats },
       problems: ['room_not_found', 'room_full'],
@@ -169,7 +169,7 @@ export function roomRoutes(endpoints: Endpoints, { projects, nodes, random }: Se
       path: '/projects/:id/rooms/:type/:key/kick',
       summary: 'Remove a player from a room',
       description:
-        'Ends all seats of a player, who leaves with reason kicked; onLeave runs. The player can join again. A key needs the scope player:manage.',
+        'Ends all seats of a player with the reason kicked. onLeave runs. The player can join again. A key needs the scope player:manage.',
       body: KickPlayer,
       answer: { status: 200, description: 'The player has no seat.', schema: KickedPlayer },
       problems: ['room_not_found'],
@@ -200,7 +200,7 @@ export function roomRoutes(endpoints: Endpoints, { projects, nodes, random }: Se
       tag: 'Rooms',
       summary: 'Look into a room',
       description:
-        'Members and position of a room, and its state if asked for. A sleeping room is read without waking it. A key needs the scope room:read.',
+        'Members and position of a room, and its state with include_state. A sleeping room is not opened for it. A key needs the scope room:read.',
       access: 'caller',
       query: RoomQuery,
       answer: { status: 200, description: 'The room.', schema: RoomView },
@@ -221,7 +221,7 @@ export function roomRoutes(endpoints: Endpoints, { projects, nodes, random }: Se
       tag: 'Rooms',
       summary: 'End a room',
       description:
-        'Ends a room as ctx.close() does: its members leave with reason closed, onDispose runs, and its database gets the last state. A room that sleeps or waits for a timer is opened for that. One of a type that no node has code for is deleted without a hook.',
+        'Ends a room as ctx.close() does: its members leave with reason closed, onDispose runs, and its database gets the last state. A room that sleeps or waits for a timer is opened for that. If no node has code for its type, the room is deleted without a hook.',
       access: 'operator',
       answer: { status: 200, description: 'The room has ended.', schema: EndedRoom },
       problems: ['room_not_found', 'room_unavailable', ...FORWARDED],

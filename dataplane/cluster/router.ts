@@ -149,6 +149,8 @@ export class Router {
       // Other nodes may have presumed this node dead, and claimed its rooms.
       rooms().recheck()
     }
+    // The other node may have presumed this one dead, and sent the joins that wait here to another owner.
+    for (const { room, inbox } of this.#routes.values()) if (inbox) this.#sendBackJoins(room, inbox, from)
     for (const room of this.roomsAt(from)) gateway().edge.reattach(room)
     for (const peer of from === undefined ? this.#ownership.nodes.nodes() : [{ node_id: from }])
       if (peer.node_id !== nodeId) rooms().edgeMissed(peer.node_id)
@@ -159,6 +161,7 @@ export class Router {
     const { nodeId, rooms, links, gateway } = this.#environment
     const { nodes } = this.#ownership
     if (owner !== undefined || !rooms().accepts || inbox.empty) this.#sendBack(room, inbox, owner ?? null)
+    else this.#sendBackJoins(room, inbox)
     if (inbox.empty) return
     const isReachable = owner !== undefined && owner !== nodeId && !nodes.isGone(owner)
     const route = this.#routes.get(room.name)
@@ -218,10 +221,12 @@ export class Router {
     if (!this.#routes.get(name)?.inbox) this.#routes.delete(name)
   }
 
-  /** A node is gone: clears it as an owner, and returns its rooms. Their new owners must be found. */
+  /** A node is gone: drops its waiting joins, clears it as an owner, and returns its rooms. Their new owners must be found. */
   gone(nodeId: string): RoomAddress[] {
     const rooms: RoomAddress[] = []
     for (const route of this.#routes.values()) {
+      // Its sessions resume at other nodes, which ask again.
+      route.inbox?.remove(({ message, from }) => message.kind === 'join' && from === nodeId)
       if (route.owner !== nodeId) continue
       route.owner = undefined
       rooms.push(route.room)
@@ -413,6 +418,19 @@ export class Router {
     const edges = new Set([...inbox.turnedAway, ...foreign.map(({ from }) => from)])
     inbox.turnedAway.clear()
     for (const edge of edges) this.#redirect(room, edge, owner)
+  }
+
+  /**
+   * Drops the waiting joins of the node `from`, or of all other nodes. Each of these nodes gets one `redirect`, and asks again for the joins that are
+   * still open. A join that another owner has answered would take a seat again that has ended since, or end the seat that the session has now.
+   */
+  #sendBackJoins(room: RoomAddress, inbox: Inbox, from?: string): void {
+    const { nodeId } = this.#environment
+    const joins = inbox.remove(
+      (arrival) =>
+        arrival.message.kind === 'join' && arrival.from !== nodeId && (from ?? arrival.from) === arrival.from,
+    )
+    for (const edge of new Set(joins.map((join) => join.from))) this.#redirect(room, edge, null)
   }
 
   #redirect(room: RoomAddress, edge: string, owner: string | null): void {

@@ -514,6 +514,9 @@ export interface ListedRoomFacts {
   readonly maxMembers: number
 }
 
+/** Data of a row. Without `data`, any: then the only type error is the missing property, and not also the result of `of`. */
+type RowOf<Data extends StandardSchemaV1> = [Data] extends [never] ? Json : In<Data>
+
 /** Row of a room in lists of rooms (`client.rooms`). */
 export interface ListingSpec<State, Data extends StandardSchemaV1, Patterns extends string> {
   /** Schema of the row's data. Clients can search by its scalar fields. */
@@ -523,7 +526,7 @@ export interface ListingSpec<State, Data extends StandardSchemaV1, Patterns exte
    * It is read-only, and invalid after the call. The function must be pure. roomful calls it after stored changes, at most once a second. If it throws, or if its result
    * does not fit `data`, the previous row stays and roomful logs the error.
    */
-  readonly of: (state: Visible<State, Patterns>, room: ListedRoomFacts) => In<Data> | null
+  readonly of: (state: Visible<State, Patterns>, room: ListedRoomFacts) => RowOf<Data> | null
   /** True: the room stays in lists while it sleeps (`onIdle: 'sleep'`). Default: it does not. */
   readonly sleeping?: boolean
 }

@@ -1,5 +1,5 @@
 import * as v from 'valibot'
-import { describe, expectTypeOf, it } from 'vitest'
+import { describe, expect, expectTypeOf, it } from 'vitest'
 import type { Room } from '../../client/index.ts'
 import type { Json } from '../../shared/json.ts'
 import type { RoomState } from '../../shared/room-types.ts'
@@ -187,6 +187,19 @@ describe('the listing of a room', () => {
       // @ts-expect-error: the data has a map, which is a text
       listing: { data: v.object({ map: v.string() }), of: () => ({ map: 3 }) },
     })
+  })
+
+  it('without `data` has one type error, the missing property', () => {
+    const define = () =>
+      defineRoom({
+        type: 'wrong',
+        create: () => ({ map: 'desert' }),
+        // @ts-expect-error: Property 'data' is missing
+        listing: {
+          of: (state) => ({ map: state.map }),
+        },
+      })
+    expect(define).toThrow('listing.data is undefined; it must be a validator')
   })
 })
 

@@ -1,16 +1,16 @@
-/** Where the servers behind a load balancer are, and where it listens, for `haproxy.cfg` and `nginx.conf` beside this file. */
+/** Addresses of the servers behind a load balancer and of its listeners, for `haproxy.cfg` and `nginx.conf` in this folder. */
 export interface Places {
-  /** Addresses with ports, such as `127.0.0.1:4000`; each takes the place of `:4000`, `:3000` and `:8404`. */
+  /** Addresses with ports, such as `127.0.0.1:4000`, which replace `:4000`, `:3000` and `:8404`. */
   readonly websocket: string
   readonly control: string
   readonly operations: string
   readonly nodes: readonly { readonly address: string; readonly healthPort: number }[]
   readonly controls: readonly { readonly address: string }[]
-  /** Where it listens with TLS, in the place of `:4443` and `:3443`; needed once `tls` is switched on. */
+  /** TLS listeners, which replace `:4443` and `:3443`. Required with `tls`. */
   readonly tls?: { readonly websocket: string; readonly control: string }
 }
 
-/** The text of `haproxy.cfg` for these places: nothing but addresses, ports and the number of servers changes. */
+/** Returns `haproxy.cfg` for these addresses. Only addresses, ports and the number of servers change. */
 export function haproxyAt(text: string, places: Places): string {
   let placed = redirectedTo(text, places)
   for (const [port, address] of listeners(places))
@@ -29,7 +29,7 @@ export function haproxyAt(text: string, places: Places): string {
   )
 }
 
-/** The same of `nginx.conf`. */
+/** Returns `nginx.conf` for these addresses. */
 export function nginxAt(text: string, places: Places): string {
   let placed = redirectedTo(text, places)
   for (const [port, address] of listeners(places))
@@ -57,7 +57,7 @@ const listeners = ({ websocket, control, operations, tls }: Places): [number, st
     : []),
 ]
 
-/** Sends who comes unencrypted to the port that TLS is on. */
+/** Redirects unencrypted clients to the TLS port. */
 const redirectedTo = (text: string, { tls }: Places): string =>
   tls ? replaced(text, /(?<=https:\/\/\S+:)4443/, tls.websocket.split(':')[1]!) : text
 
@@ -66,7 +66,7 @@ function replaced(text: string, what: string | RegExp, by: string): string {
   return text.replace(what, () => by)
 }
 
-/** The lines of servers of a kind, one for each place. */
+/** Returns the lines of the servers of one kind, one for each address. */
 const servers = <Place>(
   text: string,
   kind: 'node' | 'control',
@@ -74,7 +74,7 @@ const servers = <Place>(
   lineOf: (first: string, at: number, place: Place) => string,
 ): string => repeated(text, `server ${kind}-`, places, lineOf)
 
-/** Puts a line like the first that begins with `begin` for each place where all such lines are. */
+/** Replaces all lines that begin with `begin` with a copy of the first one for each address. */
 function repeated<Place>(
   text: string,
   begin: string,

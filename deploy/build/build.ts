@@ -8,8 +8,8 @@ import { bundlePage } from '../../dataplane/ops/admin-page.ts'
 /** `npm run build`: the package in dist/: JavaScript, declarations, assets, and the SDK for browsers in one file. */
 
 /**
- * A script for browsers, such as the SDK, with all that it imports: `entry`, a file path, as one minified ES module. Rejects with what
- * esbuild has to say.
+ * Returns a script for browsers, such as the SDK, with all its imports: `entry`, a file path, as one minified ES module. Rejects with the
+ * messages of esbuild.
  */
 async function bundleClient(entry: string): Promise<string> {
   const result = await build({
@@ -29,8 +29,8 @@ async function bundleClient(entry: string): Promise<string> {
 const RELATIVE_TS = /((?:from|import)\s*\(?\s*['"])(\.{1,2}\/[^'"]*)\.ts(['"])/g
 
 /**
- * Keeps the declarations below `folder` that users can meet: those of `entries`, paths below it, and of all that they import. The others are
- * removed. The kept files import each other as `.js`, which every compiler resolves. The compiler leaves `.ts` there.
+ * Keeps the declarations below `folder` that users can reach: those of `entries` (paths below it) and of all their imports. Removes the
+ * others. The kept files then import each other as `.js`, which every compiler resolves. The compiler leaves `.ts` there.
  */
 async function keepDeclarations(folder: string, entries: readonly string[]): Promise<number> {
   const kept = new Set(entries.map((entry) => join(folder, entry)))
@@ -46,13 +46,16 @@ async function keepDeclarations(folder: string, entries: readonly string[]): Pro
   return kept.size
 }
 
-/** Not copied: sources that are compiled, pages of the documentation, loaders of TypeScript, and the admin page, which is bundled. */
+/**
+ * Files that are not copied: sources that are compiled, pages of the documentation, loaders of TypeScript, and the admin page, which is
+ * bundled.
+ */
 const LEFT_OUT = /\.(tsx?|md)$|-from-source\.mjs$|dataplane\/ops\/page\//
 
-/** Folders whose files besides TypeScript (Lua, HTML, CSS, JSON …) go into the package. */
+/** Folders whose other files (Lua, HTML, CSS, JSON …) go into the package. */
 const FOLDERS = ['shared', 'control', 'dataplane', 'client', 'examples']
 
-/** Copies what the compiler leaves out from `root` to the same places under `target`; resolves with how many files that were. */
+/** Copies the files that the compiler does not handle from `root` to the same paths under `target`. Resolves with their number. */
 async function copyAssets(root: string, target: string): Promise<number> {
   let copied = 0
   for (const folder of FOLDERS) {
@@ -67,7 +70,7 @@ async function copyAssets(root: string, target: string): Promise<number> {
   return copied
 }
 
-/** Returns the commit that is built: `COMMIT`, where there is no repository, such as in an image; else git's word for what is checked out. */
+/** Returns the commit of the build: `COMMIT` if there is no repository, as in an image, otherwise that of the checkout. */
 function commit(): string {
   if (process.env.COMMIT) return process.env.COMMIT
   const words = ['describe', '--always', '--dirty', '--abbrev=12', '--exclude=*']
@@ -106,7 +109,7 @@ say(`copied ${await copyAssets(root, dist)} other files`)
 await writeFile(`${dist}client/roomful.min.js`, await bundleClient(`${dist}client/index.js`))
 say('bundled dist/client/roomful.min.js')
 
-// It needs React, which an installed package does not bring.
+// It needs React, which is not a dependency of the package.
 const cards = `${dist}examples/cards/page.js`
 await writeFile(cards, await bundleClient(cards))
 say('bundled the page of the card game')

@@ -7,15 +7,15 @@ import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 
 /**
- * `npm run release -- [--version 0.2.0] [--dry-run]`: builds the packages into `release/`, checks each with publint and arethetypeswrong, and
- * publishes them in the order of their dependencies. `--dry-run` publishes nothing. `--version` writes the version into every package and does
- * nothing else.
+ * `npm run release -- [--version 0.2.0] [--dry-run]`: builds the packages into `release/`, checks each with publint and arethetypeswrong,
+ * and publishes them in the order of their dependencies. `--dry-run` publishes nothing. `--version` only writes the version into every
+ * package.
  */
 
 const root = fileURLToPath(new URL('../../', import.meta.url))
 const starter = join(root, 'deploy/create')
 
-/** Runs a program of this project, or npm; ends the release where it fails. */
+/** Runs a program of this project, or npm. Ends the release if it fails. */
 function run(program: string, words: readonly string[], cwd: string): void {
   const path = `${join(root, 'node_modules/.bin')}:${process.env.PATH}`
   const { status } = spawnSync(program, words, { cwd, stdio: 'inherit', env: { ...process.env, PATH: path } })
@@ -69,7 +69,7 @@ async function release(): Promise<void> {
     const profile = ['--profile', 'esm-only']
     if (typed) run('attw', [join(release, `${name}-${version}.tgz`), ...profile], root)
   }
-  // Only when all are as they should be.
+  // Only after all checks have passed.
   for (const { folder } of packages) {
     const { name } = await read(folder)
     const dryRun = values['dry-run'] ? ['--dry-run'] : []
@@ -79,7 +79,7 @@ async function release(): Promise<void> {
   process.stdout.write(`release: the packages are in ${release}\n`)
 }
 
-/** Exports of `roomful` that the small package has too. `roomful/client` is `roomful-client` itself. */
+/** Exports of `roomful` that the small package has too. `roomful/client` is the main export of `roomful-client`. */
 const CLIENT = /^\.\/client(?=\/|$)/
 const SHARED = [
   'version',
@@ -107,8 +107,8 @@ import { useRoom } from 'roomful-client/react'
 `
 
 /**
- * Writes the package `roomful-client` into `target`: the part of `dist/` under `root` that clients are made of, which has to be built.
- * Rejects when it would need a package that is no peer.
+ * Writes the package `roomful-client` into `target`: the files of `dist/` under `root` that a client needs. They must be built. Rejects if
+ * it needs a package that is not a peer.
  */
 export async function stageClient(root: string, target: string): Promise<void> {
   const whole = JSON.parse(await readFile(join(root, 'package.json'), 'utf8'))
@@ -142,5 +142,5 @@ export async function stageClient(root: string, target: string): Promise<void> {
   for (const file of ['CHANGELOG.md', 'LICENSE']) await cp(join(root, file), join(target, file))
 }
 
-// Node resolves symbolic links in the URL of a module, and not in its arguments.
+// Node resolves symbolic links in the URL of a module, but not in its arguments.
 if (realpathSync(process.argv[1] ?? '') === fileURLToPath(import.meta.url)) await release()

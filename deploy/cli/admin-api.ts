@@ -5,20 +5,20 @@ export interface DeploymentConfig {
   readonly controlUrl: string
   /** Admin address of any node. Default: http://127.0.0.1:9100. */
   readonly adminUrl: string | undefined
-  /** The first is sent. */
+  /** One or several tokens. The first is sent. */
   readonly controlApiTokens: readonly string[] | 'none' | undefined
   readonly internalToken: string | undefined
 }
 
-/** A request did not succeed. The message is for the operator. */
+/** Error of a request, with a message for the operator. */
 export class RequestFailed extends Error {
   override readonly name = 'RequestFailed'
 }
 
-/** A node as `GET /admin/cluster` describes it. */
+/** A node in the answer of `GET /admin/cluster`. */
 export interface ClusterNode {
   readonly node_id: string
-  /** True: it is the node that answers at `ADMIN_URL`. */
+  /** True: this node answers at `ADMIN_URL`. */
   readonly self: boolean
   readonly alive: boolean
   readonly draining: boolean
@@ -45,7 +45,7 @@ const NODE: ClusterNode = {
 export type Method = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE'
 
 const DEFAULT_ADMIN_URL = 'http://127.0.0.1:9100'
-/** Longer than the slowest request takes: a batch of `DELETE /projects/:id`. */
+/** Longer than the slowest request: a batch of `DELETE /projects/:id`. */
 const TIMEOUT_MS = 40_000
 
 /** The HTTP routes of control and of the nodes. Every method rejects with `RequestFailed`. */
@@ -56,7 +56,7 @@ export class DeploymentApi {
     this.#config = config
   }
 
-  /** `like`: an example of the answer. */
+  /** Sends a request. `like`: an example of the answer. */
   control<T extends object>(method: Method, path: string, like: T, body?: object): Promise<T> {
     const { controlUrl, controlApiTokens: tokens } = this.#config
     const token = tokens === 'none' ? undefined : tokens?.[0]
@@ -73,7 +73,10 @@ export class DeploymentApi {
     })
   }
 
-  /** Calls a node. Without `node`, or if `node` is the node at `ADMIN_URL`, at that address: the node itself may have an address inside of a cluster only. */
+  /**
+   * Calls a node. The address is that of the node, or `ADMIN_URL` if `node` is missing or is the node there: its own address may be valid
+   * only inside of a cluster.
+   */
   node<T extends object>(
     method: Method,
     path: string,
@@ -88,7 +91,7 @@ export class DeploymentApi {
       return Promise.reject(
         new RequestFailed(`node ${other.node_id} has no admin address in the registry yet`),
       )
-    // The path of one worker. Without it, a request to the address of the group reaches all workers.
+    // Adds the path of one worker. Without it, a request to the address of the group reaches all workers.
     const [worker = ''] = /\/worker\/\d+$/.exec(node?.admin_url ?? '') ?? []
     const own = worker === '' ? adminUrl : adminUrl.replace(/(\/worker\/\d+)?\/?$/, worker)
     return send<T>({
@@ -112,7 +115,7 @@ export class DeploymentApi {
 async function send<T extends object>(request: {
   readonly who: string
   readonly url: string
-  /** The variable with the address, and the one with the credential. */
+  /** Names of the variables with the address and the credential. */
   readonly address: string
   readonly credential: string
   readonly headers: Readonly<Record<string, string>>

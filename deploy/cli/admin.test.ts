@@ -32,7 +32,7 @@ const arena = defineRoom({
   },
 })
 
-/** Backend that gets the notices, and the statuses with which it answers next; after these 204. */
+/** Backend that receives the notices. It answers with these statuses, and then with 204. */
 const answers: number[] = []
 const backend = createServer((request, response) => {
   request.resume().on('end', () => response.writeHead(answers.shift() ?? 204).end())
@@ -125,7 +125,7 @@ async function player(sub: string, key: string, node = 0) {
   return { client, room, closed, left }
 }
 
-/** Awaits a value. What nodes know of each other is up to a second old. */
+/** Polls for a value. Nodes know each other's state with a delay of up to a second. */
 const until = <T>(look: () => Promise<T>, expected: T): Promise<void> =>
   vi.waitFor(async () => expect(await look()).toEqual(expected), { timeout: 10_000 })
 
@@ -146,7 +146,7 @@ describe('roomful admin', () => {
     )
   })
 
-  it('looks into a room, kicks a player, and keeps the player out until unban', async () => {
+  it('shows a room, kicks a player, and keeps the player out until unban', async () => {
     const { left } = await player('mallory', 'foul', 1)
     const { out } = await admin('room', 'arena:foul', '--state', '--project', projectId)
     expect(out).toMatch(/room_id: arena:foul[\s\S]*members: 1[\s\S]* mallory /)
@@ -171,7 +171,7 @@ describe('roomful admin', () => {
     await player('mallory', 'foul')
   })
 
-  it('lists the rooms with the most members of all nodes, and ends a session at another node', async () => {
+  it('lists the largest rooms of all nodes, and ends a session at another node', async () => {
     const players = [await player('bob', 'large', 1), await player('eve', 'large', 1)]
     const largest = async () => cells((await admin('rooms')).out)[0]!.slice(0, 3)
     await until(largest, [`${projectId}/arena:large`, '2', '2'])
@@ -199,7 +199,7 @@ describe('roomful admin', () => {
     expect((await admin('projects', 'delete', other)).out).toBe(`${other}: deleted, with 0 rooms\n`)
   })
 
-  it('cordons a node by its name: rooms and sessions that are new go to the other', async () => {
+  it('cordons a node by its name, so that new rooms and sessions go to the other', async () => {
     expect((await admin('cordon', 'node-2')).out).toBe('node-2: cordoned\n')
     const states = async () => cells((await admin('nodes')).out).map(([node, state]) => [node, state])
     await until(states, [
@@ -226,7 +226,7 @@ describe('roomful admin', () => {
     const { room } = await player('jo', 'dead')
     await room.send('report')
     const dead = async () => cells((await admin('notices')).out).map(([, , type]) => type)
-    // The heading of the table, below the number of notices that wait.
+    // Heading of the table, below the number of pending notices.
     await until(dead, ['TYPE', 'scored'])
     const refused = await admin('notices', 'resend')
     expect([refused.code, refused.err]).toEqual([1, expect.stringMatching(/has not accepted .*: HTTP 400/)])
@@ -234,7 +234,7 @@ describe('roomful admin', () => {
     expect((await admin('notices')).out).toBe('0 notices of 0 rooms wait\nnone\n')
   })
 
-  it('makes, rotates and revokes keys, and lists them', async () => {
+  it('creates, rotates, revokes and lists keys', async () => {
     const key = await json('keys', 'create', 'backend', '--scopes', 'token:mint,room:read')
     expect(key).toMatchObject({
       name: 'backend',
@@ -275,20 +275,20 @@ describe('roomful admin', () => {
     ],
     [['projects', '--control-api-tokens', 'wrong'], 1, /401 unauthenticated: .* Set CONTROL_API_TOKENS/],
     [['nodes', '--internal-token', 'wrong'], 1, /401 unauthenticated: .* Set INTERNAL_TOKEN/],
-  ])('%s says what is wrong', async (words, code, message) => {
+  ])('%s prints the error', async (words, code, message) => {
     const answer = await admin(...words)
     expect([answer.code, answer.out]).toEqual([code, ''])
     expect(answer.err).toMatch(message)
   })
 
-  it('refuses words that a command does not take', async () => {
+  it('refuses unknown words of a command', async () => {
     for (const words of ['projects delete A B', 'projects disable A B', 'keys revoke A B', 'rooms A B']) {
       const { code, err } = await admin(...words.split(' '))
       expect([words, code, err]).toEqual([words, 2, expect.stringContaining('takes')])
     }
   })
 
-  it('shows its commands, and one of them', async () => {
+  it('shows the help for all commands and for one', async () => {
     expect((await admin()).out).toContain('roomful admin kick ROOM SUB')
     expect(await admin('room', '--help')).toEqual({
       code: 0,
@@ -308,7 +308,7 @@ describe('DeploymentApi', () => {
     ['http://a:1', 'http://inside:1', 'http://a:1/admin/drain'],
     ['http://a:1', undefined, 'http://a:1/admin/drain'],
   ])(
-    'ADMIN_URL %s with a node at %s: the request goes to that worker alone',
+    'ADMIN_URL %s with a node at %s: the request goes only to that worker',
     async (adminUrl, own, expected) => {
       const fetched = vi.fn(async (_url: string) => new Response('{}'))
       vi.stubGlobal('fetch', fetched)
@@ -327,7 +327,7 @@ describe('DeploymentApi', () => {
     ['{"nodes":[null]}'],
     ['{"nodes":[{"node_id":"a"}]}'],
     ['<html>'],
-  ])('says which variable is wrong if another service answers %s', async (text) => {
+  ])('names the wrong variable if another service answers %s', async (text) => {
     vi.stubGlobal('fetch', async () => new Response(text))
     const config = {
       controlUrl: '',

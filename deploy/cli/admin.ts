@@ -8,7 +8,7 @@ import {
 } from '../../shared/config.ts'
 import { type ClusterNode, DeploymentApi, type DeploymentConfig, RequestFailed } from './admin-api.ts'
 
-/** `roomful admin`: a deployment as operators see it, over the HTTP routes of control and of the nodes. */
+/** `roomful admin`: operates a deployment over the HTTP routes of control and of the nodes. */
 
 /** Outputs for results and errors. */
 export interface AdminOutput {
@@ -25,26 +25,26 @@ interface Result {
   readonly text?: string
 }
 
-/** A command that is run. */
+/** A running command. */
 interface Invocation {
   readonly api: DeploymentApi
   readonly words: readonly string[]
   readonly options: Readonly<Partial<Record<OptionName, string>>>
-  /** Id of the project of `--project`, otherwise of the only project. */
+  /** Id of the project in `--project`, or of the only project. */
   readonly project: () => Promise<string>
   /** Prints progress. */
   readonly tell: (text: string) => void
 }
 
 interface AdminCommand {
-  /** Words behind the command, in square brackets if optional. */
+  /** Words after the command, in square brackets if optional. */
   readonly words: string
   readonly help: string
   readonly options?: readonly OptionName[]
   readonly run: (invocation: Invocation) => Promise<Result>
 }
 
-/** Options with a value, and what it is. */
+/** Options with a value, and the description of the value. */
 const VALUES = {
   project: 'ID',
   type: 'ROOM_TYPE',
@@ -63,12 +63,12 @@ const FLAGS = ['state', 'layers', 'sleeping'] as const
 const VARIABLES = ['control-url', 'control-api-tokens', 'admin-url', 'internal-token'] as const
 type OptionName = keyof typeof VALUES | (typeof FLAGS)[number]
 
-/** Rooms of each node, and matches of a search, that are listed. */
+/** Number of listed rooms of each node, and of listed matches. */
 const MOST = 50
 
 const project = (id: string): string => `/projects/${encodeURIComponent(id)}`
 
-/** The path of a room on control. `id` is `type:key`, or `project/type:key` as `rooms` lists it. */
+/** Returns the path of a room on control. `id` is `type:key`, or `project/type:key` as in the output of `rooms`. */
 async function roomPath({ words: [id = ''], project: given }: Invocation): Promise<string> {
   const [, projectId, type, key] = /^(?:(prj_[\w-]+)\/)?([^:]+):(.+)$/s.exec(id) ?? []
   if (type === undefined || key === undefined)
@@ -86,7 +86,7 @@ const query = (parameters: Readonly<Record<string, string | undefined>>): string
   return given.length === 0 ? '' : `?${new URLSearchParams(given)}`
 }
 
-/** Returns some fields of each item. `heading=field`: the column has another heading. */
+/** Returns some fields of each item. `heading=field`: another heading for the column. */
 const columns = (items: readonly Row[], ...names: readonly string[]): Row[] =>
   items.map((item) =>
     Object.fromEntries(
@@ -97,7 +97,7 @@ const columns = (items: readonly Row[], ...names: readonly string[]): Row[] =>
     ),
   )
 
-/** Every item of a list of control, page by page. */
+/** Returns all items of a list of control, which is read in pages. */
 async function all(api: DeploymentApi, path: string, list: string, parameters: Record<string, string> = {}) {
   const items: Row[] = []
   for (let cursor: string | undefined; ; ) {
@@ -130,7 +130,7 @@ interface RoomMatch extends Row {
 
 const MATCH: RoomMatch = { project_id: '', room_id: '', member_count: 0 }
 
-/** The rooms with the most members at each node. A node that does not answer is named. */
+/** Returns the rooms with the most members at each node. A node that does not answer is named. */
 async function busiest({ api, tell }: Invocation): Promise<RoomMatch[]> {
   const ofNode = async (node: ClusterNode): Promise<RoomMatch[]> => {
     try {
@@ -200,7 +200,7 @@ async function room(invocation: Invocation): Promise<Result> {
   return { json: view, text: state ? `${text}\n${safe(JSON.stringify(shown, null, 2), true)}` : text }
 }
 
-/** The commands on a node by its name. */
+/** Commands for a node, given by name. */
 const nodeCommand = (action: 'drain' | 'cordon' | 'uncordon', help: string): AdminCommand => ({
   words: 'NODE',
   help,
@@ -319,7 +319,7 @@ async function notices({ api, words: [verb], project: given }: Invocation): Prom
 
 const PLAYER = { sub: '' }
 
-/** A command with one request, and what is said of its success. */
+/** Returns a command with one request and a text for its success. */
 const request = (
   command: Pick<AdminCommand, 'words' | 'help' | 'options'>,
   ask: (invocation: Invocation) => Promise<object>,
@@ -467,12 +467,12 @@ const COMMANDS: Readonly<Record<string, AdminCommand>> = {
   },
 }
 
-/** The command line is wrong. */
+/** Error of a wrong command line. */
 class Mistake extends Error {
   override readonly name = 'Mistake'
 }
 
-/** Runs the words behind `roomful admin`. Resolves with the exit code: 0, 1 if a request failed, 2 for wrong words or variables. */
+/** Runs the words after `roomful admin`. Resolves with the exit code: 0, 1 if a request failed, 2 for wrong words or variables. */
 export async function runAdmin(
   words: readonly string[],
   env: Environment,
@@ -574,7 +574,7 @@ const shown = ({ json, rows, text }: Result): string => {
   return safe(JSON.stringify(json, null, 2), true)
 }
 
-/** Rows below their headings, in columns of the same width. */
+/** Returns rows below their headings, in columns of equal width. */
 function table(rows: readonly Row[]): string {
   const names = [...new Set(rows.flatMap((row) => Object.keys(row)))]
   const lines = [
@@ -593,7 +593,7 @@ function cell(value: unknown): string {
   return safe(typeof value === 'object' ? JSON.stringify(value) : String(value))
 }
 
-/** Players choose names of rooms. Control characters in them must not reach the terminal. */
+/** Players choose the names of rooms. Their control characters must not reach the terminal. */
 const safe = (text: string, isMultiline = false): string =>
   text.replace(isMultiline ? /[^\P{C}\n]/gu : /\p{C}/gu, '�')
 

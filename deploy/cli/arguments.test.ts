@@ -6,12 +6,12 @@ const message = (...words: string[]) => {
   return request.kind === 'mistake' ? request.message : request
 }
 
-describe('the words behind roomful', () => {
-  it.each(['dev', 'control', 'dataplane', 'rekey'] as const)('%s runs it', (command) => {
+describe('the command line of roomful', () => {
+  it.each(['dev', 'control', 'dataplane', 'rekey'] as const)('runs the command %s', (command) => {
     expect(parseArguments([command])).toEqual({ kind: 'run', command })
   })
 
-  it('ask for help, about all, a command, a topic or a variable, and for the version', () => {
+  it('requests help for all, a command, a topic or a variable, and the version', () => {
     expect(parseArguments(['--help'])).toEqual({ kind: 'help' })
     expect(parseArguments(['-h'])).toEqual({ kind: 'help' })
     expect(parseArguments(['control', '--help'])).toEqual({ kind: 'help', command: 'control' })
@@ -23,14 +23,14 @@ describe('the words behind roomful', () => {
     expect(parseArguments(['--version'])).toEqual({ kind: 'version' })
   })
 
-  it('have each option once, apart, and with a value only where it takes one', () => {
+  it('accepts each option once, as a separate word, and with a value only if it has one', () => {
     expect(message('dataplane', '--workers', '2', '--workers', '3')).toMatch('--workers is given twice')
     expect(message('dev', '--help=logs')).toMatch('--help takes no value, but has logs')
     expect(message('--version=1')).toMatch('--version takes no value, but has 1')
     expect(message('-hv')).toMatch('-hv is no option')
   })
 
-  it('are answered with what fits a screen: ports first, the rest by topic', () => {
+  it('prints a help that fits a screen: ports first, and the rest by topic', () => {
     const help = helpText()
     expect(help.split('\n').length).toBeLessThan(35)
     expect(help).toMatch(/CONTROL_PORT +3000[\s\S]*--help redis/)
@@ -41,7 +41,7 @@ describe('the words behind roomful', () => {
     expect(helpText({ about: 'WS_PORT' }).match(/^ {2}\S+/gm)).toEqual(['  WS_PORT'])
   })
 
-  it('behind admin are left to it', () => {
+  it('passes all words after admin to that command', () => {
     expect(parseArguments(['admin', 'nodes', '--json'])).toEqual({
       kind: 'admin',
       words: ['nodes', '--json'],
@@ -49,7 +49,7 @@ describe('the words behind roomful', () => {
     expect(message('--workers', '2', 'admin')).toContain('admin comes before its options')
   })
 
-  it('may end with a command that runs beside dev', () => {
+  it('may end with a command that runs next to dev', () => {
     expect(parseArguments(['dev', '--', 'vite', '--port', '1'])).toEqual({
       kind: 'run',
       command: 'dev',
@@ -59,13 +59,13 @@ describe('the words behind roomful', () => {
     expect(message('control', '--', 'vite')).toContain('control runs alone')
   })
 
-  it('name the table of postgres-schema, or none', () => {
+  it('accepts a table name of postgres-schema, or none', () => {
     expect(parseArguments(['postgres-schema'])).toEqual({ kind: 'schema', table: 'rooms' })
     expect(parseArguments(['postgres-schema', 'game.rooms'])).toEqual({ kind: 'schema', table: 'game.rooms' })
     expect(message('postgres-schema', 'a', 'b')).toContain('takes the name of a table, and nothing else')
   })
 
-  it('are told what is wrong with them', () => {
+  it('gets an error for each wrong word', () => {
     expect(message()).toBe(
       'a command is missing; there are dev, control, dataplane, rekey, admin, postgres-schema',
     )

@@ -2,9 +2,9 @@ import { parseArgs } from 'node:util'
 import { TOPICS, variables } from '../../shared/config/variables.ts'
 import { type Command, describeVariables, nearestOf } from '../../shared/config.ts'
 
-/** A parsed command line. */
+/** Parsed command line. */
 type Request =
-  /** `workers`: as `WORKERS` has it. `beside`: the words of a command that runs beside `dev`. */
+  /** `workers`: value of `WORKERS`. `beside`: words of the command that runs next to `dev`. */
   | {
       readonly kind: 'run'
       readonly command: Exclude<Command, 'admin'>
@@ -13,16 +13,16 @@ type Request =
     }
   /** `about`: a topic, a variable, or `all`. */
   | { readonly kind: 'help'; readonly command?: Command; readonly about?: string }
-  /** The words behind `admin`, which has its own commands and options. */
+  /** Words after `admin`, which has separate commands and options. */
   | { readonly kind: 'admin'; readonly words: readonly string[] }
   | { readonly kind: 'version' }
   | { readonly kind: 'schema'; readonly table: string }
   | { readonly kind: 'mistake'; readonly message: string }
 
-/** Command that starts no process. */
+/** A command that does not start a server. */
 const SCHEMA = 'postgres-schema'
 
-/** The commands, each with what it does. */
+/** Commands with their descriptions. */
 export const COMMANDS: Readonly<Record<Command | typeof SCHEMA, string>> = {
   dev: 'both planes in one process; needs nothing. Plays the room types in ROOMS_DIR, else in ./rooms, else the example games.\n             -- COMMAND: runs it as well, such as the server of your page or your backend, until one of both ends,\n             with ROOMFUL_URL, VITE_ROOMFUL_URL, CONTROL_URL and PROJECT_ID in its environment',
   control: 'a control process: projects, keys and tokens over HTTP',
@@ -41,7 +41,7 @@ const OPTIONS = {
   workers: { type: 'string' },
 } as const
 
-/** Reads the words behind `roomful`. */
+/** Reads the words after `roomful`. */
 export function parseArguments(all: readonly string[]): Request {
   if (all[0] === 'admin') return { kind: 'admin', words: all.slice(1) }
   const end = all.indexOf('--')
@@ -50,7 +50,7 @@ export function parseArguments(all: readonly string[]): Request {
     args: end < 0 ? [...all] : all.slice(0, end),
     options: OPTIONS,
     allowPositionals: true,
-    // Errors of `parseArgs` know nothing of environment variables.
+    // The errors of `parseArgs` do not mention environment variables.
     strict: false,
     tokens: true,
   })
@@ -91,7 +91,7 @@ const COMMAND_NAMES = Object.keys(COMMANDS)
 const VARIABLE_NAMES = variables().map(([name]) => name as string)
 const ABOUT = ['all', ...Object.keys(TOPICS), ...VARIABLE_NAMES]
 
-/** Reads the subjects of `--help`: a command, a topic, a variable, or `all`. */
+/** Reads the subject of `--help`: a command, a topic, a variable, or `all`. */
 function help(words: readonly string[]): Request {
   const wrong = words.find((word) => !isCommand(word) && !ABOUT.includes(word))
   if (wrong !== undefined) {
@@ -106,7 +106,7 @@ function help(words: readonly string[]): Request {
   return { kind: 'help', ...(command && { command }), ...(about !== undefined && { about }) }
 }
 
-/** Says of an option that there is none of its name, and what may have been meant: many expect an option where there is a variable. */
+/** Returns the error of an unknown option, with a suggestion: many users try an option for which there is a variable. */
 function wrongOption(option: string): string {
   const [flag = '', value = '…'] = option.split('=')
   const meant = nearestOf(flag, ['--help', '--version', '--workers'])
@@ -130,7 +130,7 @@ const instead = (word: string, names: readonly string[]): string => {
 
 const mistake = (message: string): Request => ({ kind: 'mistake', message })
 
-/** The text of `roomful [command] --help [about]`. */
+/** Returns the text of `roomful [command] --help [about]`. */
 export function helpText({
   command,
   about,

@@ -36,7 +36,7 @@ const ask = async (query: string, headers: Record<string, string> = {}) => {
   return { status: response.status, headers: response.headers, body: await response.json() }
 }
 
-it('lets a name in without anything else, as the player of that name', async () => {
+it('accepts a player by name only, with the name as sub', async () => {
   const clients = await Promise.all(['alice', 'bob'].map((dev) => connect(wsUrl, { dev })))
   const rooms = await Promise.all(
     clients.map((client) => client.join<typeof counter>('counter', { key: 'a' })),
@@ -47,7 +47,7 @@ it('lets a name in without anything else, as the player of that name', async () 
   for (const client of clients) client.close()
 })
 
-it('tells a client that misspells a room type which one was probably meant', async () => {
+it('suggests a room type to a client with a misspelt one', async () => {
   const client = await connect(wsUrl, { dev: 'alice' })
   await expect(client.join('conter')).rejects.toMatchObject({
     code: 'unknown_room_type',
@@ -57,7 +57,7 @@ it('tells a client that misspells a room type which one was probably meant', asy
   client.close()
 })
 
-it('gives the tokens of one project to pages of this machine, and says what is wrong with a name', async () => {
+it('returns tokens of one project to pages of this machine, and rejects invalid names with a reason', async () => {
   const page = await ask('?name=alice', { origin: 'http://localhost:5173' })
   expect(page.status).toBe(200)
   expect(page.headers.get('access-control-allow-origin')).toBe('http://localhost:5173')
@@ -69,8 +69,8 @@ it('gives the tokens of one project to pages of this machine, and says what is w
     })
 })
 
-it('gives none to a page from elsewhere, nor to one that has given its own name this address', async () => {
-  // A browser extension, or another program, may name this machine as the host of its pages.
+it('returns no tokens to pages of other machines, nor after DNS rebinding', async () => {
+  // A browser extension or another program may use this machine as the host of its pages.
   for (const origin of [
     'https://games.example',
     'http://localhost.games.example',
@@ -87,7 +87,7 @@ it('gives none to a page from elsewhere, nor to one that has given its own name 
   expect(status).toBe(403)
 })
 
-it('brings players of a name into the rooms of the newest project, where a folder has its own rooms', async () => {
+it('brings players into rooms of the newest project if a folder has other room types', async () => {
   const own = await start({ ROOMS_DIR: EXAMPLES })
   onTestFinished(() => own.close())
   const { api, websocket } = own.addresses
@@ -113,7 +113,7 @@ it('brings players of a name into the rooms of the newest project, where a folde
   await expect.poll(() => dave.state.count).toBe(5)
 })
 
-it('gives the command that runs with it what its backend needs to reach a room', async () => {
+it('passes to the command that runs next to it the addresses that its backend needs', async () => {
   const backend = `
     const { CONTROL_URL, PROJECT_ID } = process.env
     const headers = { authorization: 'Bearer ${OPERATOR}' }
@@ -125,7 +125,7 @@ it('gives the command that runs with it what its backend needs to reach a room',
   await own.ended
 })
 
-it('tells room types with the schemas of their options and messages', async () => {
+it('returns the room types with the schemas of their options and messages', async () => {
   const { rooms } = (await ask('/../rooms')).body as RoomsToPlay
   const counter = rooms.find(({ type }) => type === 'counter')
   expect(counter?.messages[0]).toMatchObject({
@@ -135,7 +135,7 @@ it('tells room types with the schemas of their options and messages', async () =
   })
 })
 
-it('is nowhere but in development', async () => {
+it('exists only in development', async () => {
   const parsed = parseConfig('dataplane', {
     WS_PORT: '0',
     ADMIN_PORT: '0',

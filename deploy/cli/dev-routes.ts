@@ -6,7 +6,7 @@ import { isWellFormed, type Json } from '../../shared/json.ts'
 import type { Logger } from '../../shared/log.ts'
 import { isLoopback, isOriginHere, namesThisMachine } from '../../shared/origins.ts'
 
-/** The part of JSON Schema that forms are made of. */
+/** The part of JSON Schema that the forms use. */
 export interface JsonSchema {
   readonly type?: string
   readonly enum?: readonly Json[]
@@ -19,7 +19,7 @@ export interface JsonSchema {
   readonly maxLength?: number
 }
 
-/** A room type as the playground knows it. Schemas are absent where the type has none, or its library does not say. */
+/** A room type for the playground. Schemas are absent if the type has none, or if its library cannot export them. */
 export interface RoomToPlay {
   readonly type: string
   readonly options?: JsonSchema | undefined
@@ -51,8 +51,8 @@ interface DevRoutes {
   /** Address of the websocket. */
   readonly wsUrl: () => string
   /**
-   * Kills the owner of a room (`type:key`), as a machine that loses power, or drains it; resolves to what has happened, in words. Absent:
-   * there is no other node.
+   * Kills the owner of a room (`type:key`) like a power failure, or drains it. Resolves with a description of the result. Absent: there is
+   * no other node.
    */
   readonly end?: (how: 'kill' | 'drain', roomId: string) => Promise<string>
   readonly log: Logger
@@ -63,16 +63,16 @@ export const DEV_TOKEN_SECONDS = 3600
 /** Maximum length of a `sub`. */
 const MAX_NAME = 128
 const PLAYGROUND = new URL('../playground/', import.meta.url)
-/** Nodes of this machine, at whatever ports they have. */
+/** Content security policy of the page: it may connect to nodes of this machine on any port. */
 const CONNECT = "'self' ws://localhost:* ws://127.0.0.1:*"
 
 type Handler = (query: URLSearchParams, response: ServerResponse) => Promise<void>
 
 /**
- * The routes of `roomful dev` and `npm run cluster`, which no deployment has. They answer only pages and programs of this machine. A request from
- * another machine, or by a page from another machine, is rejected. The function returns false if no route has the path. `routes` lists them.
+ * Routes of `roomful dev` and `npm run cluster`, which no deployment has. They answer only pages and programs of this machine, and reject
+ * requests of other machines and of their pages. The function returns false if no route has the path. `routes` lists them.
  * - `GET /dev/token?name=alice`: `{ project_id, token }`
- * - `GET /dev/rooms`: the room types with what their messages look like
+ * - `GET /dev/rooms`: the room types with the schemas of their messages
  * - `GET /playground`: a page to play any room by hand
  * - `POST /dev/kill?room=type:key` and `POST /dev/drain?room=type:key`
  */
@@ -130,8 +130,8 @@ export function devRoutes({ issue, rooms, wsUrl, end, log }: DevRoutes) {
 }
 
 /**
- * Returns true if the request comes from this machine, to a name of this machine, and not by a page from another machine. The name counts
- * because a page from another machine may have given its own name this address.
+ * Returns true if the request comes from this machine, to a name of this machine, and not from a page of another machine. The name is
+ * checked because of DNS rebinding: the host name of a foreign page may resolve to this address.
  */
 const isLocal = ({ socket, headers: { host = '', origin } }: IncomingMessage): boolean =>
   isLoopback(socket.remoteAddress ?? '') &&

@@ -20,19 +20,19 @@ import type { Service } from './service.ts'
 export interface DevParts {
   readonly config: Config<'dev'>
   readonly log: Logger
-  /** Shows a text to the person at the terminal. */
+  /** Shows a text at the terminal. */
   readonly tell: (text: string) => void
-  /** The words of a command that runs as long as this does, and ends it. */
+  /** Words of a command that runs as long as this process, and ends it. */
   readonly beside?: readonly string[] | undefined
 }
 
-/** Folder in which a game has its room types. */
+/** Folder of a game's room types. */
 const OWN_ROOMS = 'rooms'
 const EXAMPLES = fileURLToPath(new URL('../../examples', import.meta.url))
 
 /**
- * Both planes in one process, and the example games with their backend where there are no other room types. They talk as they do when apart:
- * over HTTP and the store. An internal token is made up when none is configured, and told to the person at the terminal only.
+ * Both planes in one process, and the example games with their backend if there are no other room types. The planes communicate over HTTP
+ * and the store, as in a deployment. Without a configured internal token, a random one is used and shown only at the terminal.
  */
 export async function startDev({ config, log, tell, beside }: DevParts): Promise<Service> {
   const parts = { clock: systemClock, random: systemRandom }
@@ -62,8 +62,8 @@ export async function startDev({ config, log, tell, beside }: DevParts): Promise
       ...parts,
     })
     running.push(() => control.close())
-    // No other node could take the clients of the only node: waiting for them to move would only make people wait.
-    // In a store that others use as well, the name of a node is its own.
+    // There is no other node for the clients, so waiting for their moves would only delay the end.
+    // In a store that others use as well, the node needs a unique name.
     const nodeId = config.nodeId ?? (store.kind === 'memory' ? 'node-1' : newId('node', systemRandom))
     const roomsDir = config.roomsDir ?? (existsSync(OWN_ROOMS) ? OWN_ROOMS : undefined)
     const dataplane = {
@@ -128,13 +128,13 @@ export async function startDev({ config, log, tell, beside }: DevParts): Promise
   }
 }
 
-/** For who opens the websocket's port in a browser. */
+/** Page for a browser that opens the websocket's port. */
 function whatIsHere(response: ServerResponse): void {
   response.writeHead(426, { 'content-type': 'text/plain; charset=utf-8' })
   response.end('This is the websocket port of roomful dev; a page to play rooms by hand is at /playground.\n')
 }
 
-/** Returns the addresses, for the person at the terminal. */
+/** Returns the addresses, for the terminal. */
 function banner(
   { games, websocket = '', api, admin, projectId }: Readonly<Record<string, string | undefined>>,
   store: 'memory' | 'redis',
@@ -157,8 +157,8 @@ function banner(
 }
 
 /**
- * Project of a developer: the newest project, which the developer's backend may have created. Without one, it is created. Players of
- * `connect({ dev })` and of the playground thus join the rooms of the developer's own clients.
+ * Returns the project of a developer: the newest one, which the developer's backend may have created. Without one, creates it. So players
+ * of `connect({ dev })` and of the playground join the rooms of the developer's clients.
  */
 class NewestProject {
   readonly #control: ControlClient
@@ -181,17 +181,17 @@ class NewestProject {
   }
 }
 
-/** The command that runs beside has failed; its own words say why. */
+/** Error of the command that runs next to this process. Its output has the reason. */
 class CommandFailed extends Error {
   override readonly name = 'CommandFailed'
 }
 
-/** Exit codes of a command that has ended, or was ended by Ctrl-C or by this process. */
+/** Exit codes of a command that has ended, or that Ctrl-C or this process has ended. */
 const ENDED_CODES = [0, 130, 143]
 
 /**
- * Starts a command with this process' terminal, and with `extra` in its environment. Vite passes variables that begin with `VITE_` to pages.
- * `ended` resolves when the command has ended with 0, and rejects otherwise.
+ * Starts a command at this process's terminal, with `extra` in its environment. Vite passes variables with the prefix `VITE_` to pages.
+ * `ended` resolves if the command ends with 0, and rejects otherwise.
  */
 function runBeside([program = '', ...words]: readonly string[], extra: Readonly<Record<string, string>>) {
   const env = { ...process.env, ...extra }

@@ -3,7 +3,7 @@ import { startTyped } from '../../test/support/program.ts'
 import { freePort } from '../../test/support/redis-server.ts'
 import { roomfulProgram } from '../local/machine.ts'
 
-/** For the start of several processes on a busy machine. */
+/** Time limit for the start of several processes on a busy machine. */
 const STARTS_WITHIN_MS = 120_000
 const REDIRECTIONS = [
   ['a full disk', '> /dev/full', 'ENOSPC'],
@@ -11,13 +11,13 @@ const REDIRECTIONS = [
 ] as const
 
 const DROPPED = /^service_log_lines_dropped_total\S* (\d+)$/gm
-/** The lines that were dropped, by process. */
+/** Number of dropped lines, by process. */
 const dropped = async (url: string): Promise<number[]> => {
   const text = await (await fetch(`${url}/metrics`)).text()
   return [...text.matchAll(DROPPED)].map(([, count]) => Number(count))
 }
 
-/** Starts a command of `roomful` with its stdout redirected; everything it says comes from stderr. */
+/** Starts a command of `roomful` with a redirected stdout. Its output is read from stderr. */
 function start(words: string, redirection: string, env: Record<string, string>) {
   const command = [process.execPath, ...roomfulProgram().words].map((word) => `'${word}'`).join(' ')
   const program = startTyped(`${command} ${words} ${redirection}`, process.cwd(), {
@@ -32,7 +32,7 @@ function start(words: string, redirection: string, env: Record<string, string>) 
 }
 
 describe.each(REDIRECTIONS)('stdout of %s', (_name, redirection, code) => {
-  it('does not end control: it answers, counts the lines that it drops, and says so on stderr', async () => {
+  it('does not end control, which answers, counts the dropped lines, and reports them on stderr', async () => {
     const port = await freePort()
     const program = start('control', redirection, { CONTROL_PORT: String(port) })
     const url = `http://127.0.0.1:${port}`
@@ -60,7 +60,7 @@ describe.each(REDIRECTIONS)('stdout of %s', (_name, redirection, code) => {
     expect(program.child.exitCode).toBe(null)
   })
 
-  it('does not end roomful dev, whose two planes count what they drop', async () => {
+  it('does not end roomful dev, whose two planes count dropped lines', async () => {
     const port = await freePort()
     const env = { ADMIN_PORT: String(port), WS_PORT: '0', CONTROL_PORT: '0', EXAMPLES_PORT: '0' }
     const program = start('dev', redirection, env)
@@ -73,8 +73,8 @@ describe.each(REDIRECTIONS)('stdout of %s', (_name, redirection, code) => {
   })
 })
 
-describe('stdout of a pipe that nobody reads', () => {
-  it('costs a bounded amount of memory, and the process continues', async () => {
+describe('stdout of a pipe without a reader', () => {
+  it('uses a bounded amount of memory, and the process continues', async () => {
     const script = `
       import { createLog, droppedLines } from './shared/log.ts'
       const log = createLog({ logLevel: 'info' })

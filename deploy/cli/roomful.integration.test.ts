@@ -11,19 +11,19 @@ const control = (env: Record<string, string> = {}) =>
   })
 
 describe('roomful', () => {
-  it('tells its version and its help', async () => {
+  it('prints its version and its help', async () => {
     const [version, help] = [roomful(['--version']), roomful(['control', '--help', 'access'])]
     expect([await version.ended, version.output()]).toEqual([0, expect.stringMatching(/^\d+\.\d+\.\d+/)])
     expect(await help.ended).toBe(0)
     expect(help.output()).toContain('CONTROL_API_TOKENS')
   })
 
-  it('ends with 2 at a word it does not know', async () => {
+  it('exits with 2 for an unknown word', async () => {
     const { ended, output } = roomful(['contrl'])
     expect([await ended, output()]).toEqual([2, expect.stringContaining('Did you mean control?')])
   })
 
-  it('ends with 2 where Node is too old, and says so', async () => {
+  it('exits with 2 and a message if Node is too old', async () => {
     const older =
       'Object.defineProperty(process, "versions", { value: { ...process.versions, node: "18.20.8" } })'
     const NODE_OPTIONS = `--import=data:text/javascript,${encodeURIComponent(older)}`
@@ -31,7 +31,7 @@ describe('roomful', () => {
     expect([await ended, output()]).toEqual([2, expect.stringMatching(/Node 18\.20\.8, and 20\.19 or newer/)])
   })
 
-  it('ends with 2 when its configuration is wrong, and lists everything', async () => {
+  it('exits with 2 if its configuration is wrong, and lists all errors', async () => {
     const { ended, output } = roomful(['control'], { CONTROL_PORT: 'x', LOG_LEVEL: 'loud', WS_PROT: '1' })
     expect(await ended).toBe(2)
     for (const part of [
@@ -45,7 +45,7 @@ describe('roomful', () => {
 })
 
 describe('roomful control', () => {
-  it('serves once it says so, and ends with 0 at SIGTERM', async () => {
+  it('serves when it prints its address, and exits with 0 after SIGTERM', async () => {
     const { child, ended, said, output } = control()
     const [, url] = await said(/ready: api (http:\/\/127\.0\.0\.1:\d+)/)
     expect((await fetch(`${url}/healthz`)).status).toBe(200)
@@ -54,7 +54,7 @@ describe('roomful control', () => {
     for (const line of output().trim().split('\n')) expect(JSON.parse(line)).toHaveProperty('msg')
   })
 
-  it('ends with 1 when its port is taken, and says so', async () => {
+  it('exits with 1 and a message if its port is in use', async () => {
     const other = createServer().listen(0, '127.0.0.1')
     await new Promise((resolve) => other.once('listening', resolve))
     const { port } = other.address() as { port: number }
@@ -72,7 +72,7 @@ describe('roomful rekey', () => {
   const rekey = (env: Record<string, string>) =>
     roomful(['rekey'], { REDIS_URL: inject('redisUrl'), KEY_PREFIX: `rekey-${process.pid}:`, ...env })
 
-  it('puts another secret in the place of the first, so that control starts with it alone', async () => {
+  it('replaces a secret, so that control starts with the new one only', async () => {
     const served = async (secret: string): Promise<string> => {
       const { child, ended, said, output } = control({
         KEY_PREFIX: `rekey-${process.pid}:`,
@@ -101,7 +101,7 @@ describe('roomful rekey', () => {
     expect(await served('the second secret of all')).toBe('served 201')
   })
 
-  it('does nothing without a secret, or with a wrong one, and says why', async () => {
+  it('changes nothing without a secret or with a wrong one, and prints the reason', async () => {
     const none = rekey({})
     expect([await none.ended, none.output()]).toEqual([
       2,

@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-/** Says so where Node is too old for what everything else imports. */
+/** Prints an error if Node is too old for the imports of all other modules. */
 
 const [major = 0, minor = 0] = process.versions.node.split('.').map(Number)
 if (major < 20 || (major === 20 && minor < 19)) {

@@ -21,17 +21,17 @@ import { endWithNpm, finish, live, type Service } from './service.ts'
 import { TerminalLog } from './terminal-log.ts'
 import { startGroup, ThisWorker } from './workers.ts'
 
-/** The command line. A command imports only what it runs. */
+/** The command line. A command imports only the modules that it runs. */
 
 const system = { clock: systemClock, random: systemRandom }
 
-/** Writes a text to the terminal. The process then ends with the code for wrong words or variables. */
+/** Writes a text to the terminal. The process then exits with the code for wrong words or variables. */
 function complain(text: string): void {
   process.stderr.write(text)
   process.exitCode = 2
 }
 
-/** Starts a command. `beside`: words of the command that runs beside `dev`. */
+/** Starts a command. `beside`: words of the command that runs next to `dev`. */
 function runCommand(
   command: Exclude<Command, 'admin'>,
   env: Environment,
@@ -77,7 +77,7 @@ function runCommand(
   }
 }
 
-/** Calls `start` with a valid configuration. Otherwise writes everything that is wrong to the terminal. */
+/** Calls `start` with a valid configuration. Otherwise writes all errors to the terminal. */
 function withConfig<C extends LogConfig & { readonly nodeId?: string | undefined }>(
   command: Command,
   parsed: Parsed<C>,
@@ -100,14 +100,14 @@ function withConfig<C extends LogConfig & { readonly nodeId?: string | undefined
 
 type NodeConfig = Config<'dataplane'> & { readonly nodeId: string }
 
-/** A node that was given no name gets a random one, before its first line in the log. */
+/** Gives a node without a name a random one, before its first log line. */
 function withNodeId(parsed: Parsed<Config<'dataplane'>>): Parsed<NodeConfig> {
   if (!parsed.ok) return parsed
   const { config } = parsed
   return { ...parsed, config: { ...config, nodeId: config.nodeId ?? newId('node', systemRandom) } }
 }
 
-/** Returns the output of the terminal. A terminal that is gone does not end the process. */
+/** Returns the output of the terminal. A closed terminal does not end the process. */
 const terminalOutput = (): LogOutput =>
   new LogOutput({
     stream: process.stdout,
@@ -116,11 +116,11 @@ const terminalOutput = (): LogOutput =>
     onRecovered: () => undefined,
   })
 
-/** True if `roomful dev` shows lines for a game's developer instead of the log: on a terminal without LOG_LEVEL. */
+/** True if `roomful dev` shows lines for a game's developer instead of the log: at a terminal without LOG_LEVEL. */
 const isForDeveloper = (parsed: Parsed<Config<'dev'>>): boolean =>
   parsed.ok && parsed.config.logLevel === undefined && process.stdout.isTTY
 
-/** Opens the traces and the store of a process, starts what uses them, and closes them after it. */
+/** Opens the traces and the store of a process, starts its service, and closes them after it. */
 async function served(
   config: Config<'control'> | Config<'dataplane'>,
   { name, instanceId, log }: { name: string; instanceId: string; log: Logger },
@@ -194,7 +194,7 @@ async function startDevService(
 
 const PROGRESS_EVERY_MS = 5000
 
-/** Seals every private key again, and logs its progress. Rejects if the store does not answer, or a key opens under none of the secrets. */
+/** Seals every private key again, and logs the progress. Rejects if the store does not answer, or if none of the secrets opens a key. */
 async function rekey(config: Config<'rekey'>, log: Logger): Promise<void> {
   const [{ Keyring }, { resealAll }] = await Promise.all([
     import('../../control/keyring.ts'),
@@ -243,7 +243,7 @@ switch (request.kind) {
     break
   case 'run': {
     const { command, workers, beside } = request
-    // Libraries use faster code with this value. A developer runs dev.
+    // Libraries use faster code with this value. With `dev`, a developer needs their warnings.
     if (command !== 'dev') process.env.NODE_ENV ??= 'production'
     endWithNpm(process, systemClock)
     runCommand(

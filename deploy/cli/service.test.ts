@@ -4,7 +4,7 @@ import type { UnhandledErrors } from '../../shared/unhandled.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { endWithNpm, type Host, live, type Service } from './service.ts'
 
-/** A process that notes how it was ended instead of ending. */
+/** A process that records how it was ended, and does not end. */
 function fakeHost() {
   const listeners = new Map<string, (argument: unknown) => void>()
   const codes: unknown[] = []
@@ -36,23 +36,23 @@ function setup(start: () => Promise<Service>, level: 'info' | 'error' | 'silent'
   return { ...process, clock, lines, messages: () => lines.map((line) => JSON.parse(line).msg as string) }
 }
 
-const settled = () => new Promise((resolve) => setImmediate(resolve))
+const nextTurn = () => new Promise((resolve) => setImmediate(resolve))
 const addresses = { api: 'http://127.0.0.1:3000', metrics: 'http://127.0.0.1:9100' }
 
 describe('the life of a process', () => {
-  it('says where it serves, whatever the log level', async () => {
+  it('logs its addresses at every log level', async () => {
     const { messages } = setup(async () => ({ addresses, close: async () => {} }), 'error')
-    await settled()
+    await nextTurn()
     expect(messages()).toEqual(['control ready: api http://127.0.0.1:3000, metrics http://127.0.0.1:9100'])
   })
 
-  it('does not say again what the person at the terminal was told', async () => {
+  it('does not log addresses that the terminal already shows', async () => {
     const { messages } = setup(async () => ({ addresses, close: async () => {}, announced: true }))
-    await settled()
+    await nextTurn()
     expect(messages()).toEqual([])
   })
 
-  it('waits for a start that is under way before it closes', async () => {
+  it('waits for a pending start before it closes', async () => {
     const done: string[] = []
     let started = (_service: Service): void => {}
     const { send, exited, codes } = setup(
@@ -62,14 +62,14 @@ describe('the life of a process', () => {
         }),
     )
     send('SIGINT')
-    await settled()
+    await nextTurn()
     expect(codes).toEqual([])
     started({ addresses, close: async () => void done.push('closed') })
     await exited
     expect([codes, done]).toEqual([[0], ['closed']])
   })
 
-  it('ends with 0, and without a fatal word, when it is told to stop and then cannot start', async () => {
+  it('exits with 0, without a fatal log line, if it is stopped and then cannot start', async () => {
     let fail = (_error: Error): void => {}
     const { send, exited, codes, lines, messages } = setup(
       () =>
@@ -80,19 +80,19 @@ describe('the life of a process', () => {
     send('SIGTERM')
     fail(new Error('the store does not answer'))
     await exited
-    await settled()
+    await nextTurn()
     expect([codes, lines.filter((line) => line.includes('fatal'))]).toEqual([[0], []])
     expect(messages().at(-1)).toBe('control has stopped before it could start')
   })
 
-  it('ends at once, with 1, when told twice', async () => {
+  it('exits immediately with 1 after a second signal', async () => {
     const { send, codes } = setup(async () => ({ addresses, close: () => new Promise(() => {}) }))
     send('SIGTERM')
     send('SIGTERM')
     expect(codes).toEqual([1])
   })
 
-  it('ends with 1 when it fails to start for no reason that is known, and tells where', async () => {
+  it('exits with 1 after an unexpected error of the start, and logs its stack', async () => {
     const { exited, codes, lines } = setup(() => Promise.reject(new TypeError('x is no function')))
     await exited
     expect(codes).toEqual([1])
@@ -100,7 +100,7 @@ describe('the life of a process', () => {
     expect(lines.join()).toMatch(/stack.*service\.test\.ts/)
   })
 
-  it('ends with 1 when closing fails', async () => {
+  it('exits with 1 if closing fails', async () => {
     const { send, exited, codes } = setup(async () => ({
       addresses,
       close: () => Promise.reject(new Error('stuck')),
@@ -110,22 +110,22 @@ describe('the life of a process', () => {
     expect(codes).toEqual([1])
   })
 
-  it('ends with 1 at an exception before it serves, and logs it', () => {
+  it('exits with 1 after an exception before it serves, and logs it', () => {
     const { send, codes, messages } = setup(() => new Promise(() => {}))
     send('uncaughtException', new Error('not expected'))
     expect(codes).toEqual([1])
     expect(messages()).toHaveLength(1)
   })
 
-  it('logs a rejection that a room file leaves behind while it is loaded, and serves', async () => {
+  it('logs a rejection that a room file causes while it is loaded, and serves', async () => {
     const { send, codes, messages } = setup(async () => ({ addresses, close: async () => {} }))
     send('unhandledRejection', new Error('of a file'))
-    await settled()
+    await nextTurn()
     expect(codes).toEqual([])
     expect(messages()).toEqual(['a promise was rejected and not handled', expect.stringContaining('ready')])
   })
 
-  /** A service that knows what to do with errors that nothing has handled. */
+  /** A service that handles uncaught errors. */
   const dealing = (drains: (number | undefined)[], close: () => Promise<void>, own: boolean): Service => ({
     addresses,
     close: async (drainMs) => {
@@ -135,29 +135,29 @@ describe('the life of a process', () => {
     unhandled: { rejection: () => {}, exception: () => !own } as unknown as UnhandledErrors,
   })
 
-  it('continues after rejections, and after exceptions that are not its own', async () => {
+  it('continues after rejections, and after exceptions of other code', async () => {
     const { send, codes } = setup(async () => dealing([], async () => {}, false))
-    await settled()
+    await nextTurn()
     send('unhandledRejection', new Error('stray'))
     send('uncaughtException', new Error('of a room'))
-    await settled()
+    await nextTurn()
     expect(codes).toEqual([])
   })
 
-  it('drains within seconds and ends with 1 at an exception of its own', async () => {
+  it('drains within seconds and exits with 1 after an exception of its own code', async () => {
     const drains: (number | undefined)[] = []
     const { send, exited, codes } = setup(async () => dealing(drains, async () => {}, true))
-    await settled()
+    await nextTurn()
     send('uncaughtException', new Error('own'))
     await exited
     expect([codes, drains]).toEqual([[1], [2000]])
   })
 
-  it('does not wait for a drain that takes longer than five seconds', async () => {
+  it('waits at most five seconds for a drain after an exception', async () => {
     const { send, codes, clock } = setup(async () => dealing([], () => new Promise(() => {}), true))
-    await settled()
+    await nextTurn()
     send('uncaughtException', new Error('own'))
-    await settled()
+    await nextTurn()
     clock.advance(4999)
     expect(codes).toEqual([])
     clock.advance(1)
@@ -167,7 +167,7 @@ describe('the life of a process', () => {
   it.each([
     ['NodeIdInUse', 2],
     ['NodeReplaced', 3],
-  ])('ends at once and says why when another process has its name: %s, with %i', async (reason, code) => {
+  ])('exits immediately with a reason if another process has its name: %s, with %i', async (reason, code) => {
     const error = Object.assign(new Error('another process has the name'), { name: reason })
     const starting = setup(() => Promise.reject(error))
     await starting.exited
@@ -179,7 +179,7 @@ describe('the life of a process', () => {
     expect(running.messages().at(-1)).toBe('control failed: another process has the name')
   })
 
-  it('closes and ends with 0 when its service has ended by itself', async () => {
+  it('closes and exits with 0 when its service has ended', async () => {
     const done: string[] = []
     const service = { addresses, close: async () => void done.push('closed'), ended: Promise.resolve() }
     const { exited, codes } = setup(async () => service)
@@ -191,7 +191,7 @@ describe('the life of a process', () => {
 describe('endWithNpm', () => {
   const running = (env: NodeJS.ProcessEnv) => ({ env, pid: 100, ppid: 50, kill: vi.fn(() => true as const) })
 
-  it('ends a process whose npm is gone, as SIGTERM does, and once', () => {
+  it('ends a process once, as SIGTERM does, when its npm has ended', () => {
     const clock = new FakeClock()
     const self = running({ npm_lifecycle_event: 'start' })
     endWithNpm(self, clock)
@@ -202,7 +202,7 @@ describe('endWithNpm', () => {
     expect(self.kill.mock.calls).toEqual([[100, 'SIGTERM']])
   })
 
-  it('leaves a process alone that npm did not start', () => {
+  it('does not end a process that npm did not start', () => {
     const clock = new FakeClock()
     const self = running({})
     endWithNpm(self, clock)

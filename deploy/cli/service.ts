@@ -4,25 +4,25 @@ import type { Logger } from '../../shared/log.ts'
 import type { UnhandledErrors } from '../../shared/unhandled.ts'
 import { currentBuild } from '../../shared/version.ts'
 
-/** Something that serves until it is closed. */
+/** A running service. */
 export interface Service {
-  /** Its addresses, by the kind of the port: `{ websocket: 'ws://127.0.0.1:4000' }`. */
+  /** Its addresses, by kind: `{ websocket: 'ws://127.0.0.1:4000' }`. */
   readonly addresses: Readonly<Record<string, string>>
   /** True if the terminal already shows the addresses, so that the log does not. */
   readonly announced?: boolean
   /** Its metrics. */
   readonly registry?: Pick<Registry, 'metrics'>
-  /** Deals with errors that nothing has handled. Absent: each ends the process. */
+  /** Handles uncaught errors. Absent: each ends the process. */
   readonly unhandled?: UnhandledErrors
-  /** Hands over its work and closes everything; `drainMs`: within how many milliseconds, where that is not what is configured. */
+  /** Hands off its work and closes everything. `drainMs`: time limit in milliseconds, instead of the configured one. */
   close(drainMs?: number): Promise<void>
-  /** Resolves when the service has ended by itself, such as a node drained over HTTP; rejects when it has failed. */
+  /** Resolves when the service has ended without a signal, such as a node that was drained over HTTP. Rejects when it has failed. */
   readonly ended?: Promise<void>
   /** Called at SIGHUP. Absent: SIGHUP ends the service as SIGTERM does. */
   readonly reload?: () => void
 }
 
-/** The part of `process` that a service's life depends on. */
+/** The part of `process` that the service uses. */
 export interface Host {
   on(
     event: NodeJS.Signals | 'unhandledRejection' | 'uncaughtException',
@@ -31,14 +31,14 @@ export interface Host {
   exit(code: number): void
 }
 
-/** After an error in its own code a service has so long to hand over its work, and then a little longer to end. */
+/** Time for a drain after an error in the service's code, and then for its end. */
 const FAILED_DRAIN_MS = 2000
 const FAILED_END_MS = 5000
 
 /**
- * Runs a service to its end: says when it is ready, closes it at the first SIGTERM or SIGINT and exits 0 after that, and exits 1 at the
- * second. At an exception in its own code it drains within seconds and exits 1. `exitCodeOf` has the codes of errors that are expected. A
- * service that gets a signal before it has started exits 0.
+ * Runs a service until its end: logs when it is ready, closes it after the first SIGTERM or SIGINT and exits with 0, or exits with 1 after
+ * the second. After an exception in its own code it drains within seconds and exits with 1. `exitCodeOf` has the codes of expected errors.
+ * A service that gets a signal before it has started exits with 0.
  */
 export function live(
   name: string,
@@ -69,7 +69,7 @@ export function live(
     const text = 'a promise was rejected and not handled'
     if (running?.unhandled) running.unhandled.rejection(reason)
     else if (running) fail(reason, text)
-    // A room file may leave one behind while it is loaded. An error of the start itself rejects `starting`.
+    // A room file may cause one while it is loaded. An error of the start itself rejects `starting`.
     else log.error({ err: reason }, text)
   })
   host.on('uncaughtException', (error) => {
@@ -126,13 +126,13 @@ export function live(
       )
     },
     (error: unknown) => {
-      // No one waits for it any more.
+      // No caller awaits it any more.
       if (!stopping) giveUp(error, `${name} cannot start`)
     },
   )
 }
 
-/** Runs something that comes to an end by itself, and exits with 0, or with 1 when it fails; the log says why. */
+/** Runs a task, and exits with 0, or with 1 and a log line if it fails. */
 export function finish(name: string, work: () => Promise<void>, log: Logger, host: Pick<Host, 'exit'>): void {
   work().then(
     () => host.exit(0),
@@ -143,14 +143,14 @@ export function finish(name: string, work: () => Promise<void>, log: Logger, hos
   )
 }
 
-/** An error that is expected is in the log without its stack. */
+/** Logs an expected error without its stack. */
 function sayWhy(error: unknown, what: string, log: Logger): void {
   const expected = reasonOf(error)
   if (expected === undefined) log.fatal({ err: error }, `${what}: ${messageOf(error)}`)
   else log.fatal(`${what}: ${expected}`)
 }
 
-/** One line at every log level but `silent`, since others wait for it. */
+/** Writes one line at every log level except `silent`, because other programs wait for it. */
 function sayReady(name: string, { addresses, announced }: Service, log: Logger): void {
   if (log.level === 'silent' || announced) return
   const places = Object.entries(addresses).map(([what, where]) => `${what} ${where}`)
@@ -159,7 +159,7 @@ function sayReady(name: string, { addresses, announced }: Service, log: Logger):
     .info({ addresses, ...currentBuild() }, `${name} ready: ${places.join(', ')}`)
 }
 
-/** Exit codes of errors that the operator can fix, by name. 2: configuration; 3: another process has taken the name of the node. */
+/** Exit codes of errors that the operator can fix, by name. 2: configuration. 3: another process has taken over the name of the node. */
 const EXPECTED: ReadonlyMap<string, number> = new Map([
   ...['WrongKeyring', 'StoreMisconfigured', 'StoreRefused', 'StoreRejected', 'StoreUnavailable'].map(
     (name) => [name, 1] as const,
@@ -171,7 +171,7 @@ const EXPECTED: ReadonlyMap<string, number> = new Map([
   ['CommandFailed', 1],
 ])
 
-/** Returns the reason of an error that the operator can fix. Then the stack would only hide it. */
+/** Returns the reason of an error that the operator can fix. A stack would only hide it. */
 function reasonOf(error: unknown): string | undefined {
   const { name, cause, code, address, port } = error as NodeJS.ErrnoException & {
     address?: string
@@ -185,7 +185,7 @@ function reasonOf(error: unknown): string | undefined {
   return undefined
 }
 
-/** Returns the exit code for an error. A process whose workers cannot serve ends with the code of the last one. */
+/** Returns the exit code for an error. A process whose workers cannot serve exits with the code of the last one. */
 function exitCodeOf(error: unknown): number {
   const { name, exitCode } = error as Error & { exitCode?: number }
   return exitCode ?? EXPECTED.get(name) ?? 1
@@ -193,14 +193,14 @@ function exitCodeOf(error: unknown): number {
 
 export const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error))
 
-/** The part of `process` that is looked at. */
+/** The part of `process` that is read. */
 type Self = Pick<NodeJS.Process, 'env' | 'pid' | 'ppid' | 'kill'>
 
 const LOOK_MS = 500
 
 /**
- * Ends a process with the npm that runs it, as SIGTERM does. npm itself ends at SIGTERM without a word to its child, which would go on
- * and keep its ports. Does nothing for a process that npm did not start.
+ * Ends a process, as SIGTERM does, when the npm that runs it has ended. npm ends at SIGTERM without notifying its child, which would
+ * continue and keep its ports. Does nothing for a process that npm did not start.
  */
 export function endWithNpm(self: Self, clock: Clock): void {
   if (self.env.npm_lifecycle_event === undefined) return

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest'
 import { createLog } from '../../shared/log.ts'
 import { TerminalLog } from './terminal-log.ts'
 
-/** A log for a developer, and what the terminal shows of it, without times. */
+/** A log for a developer, and its output at the terminal, without times. */
 function shown() {
   let text = ''
   const terminal = new TerminalLog({ write: (more) => (text += more) })
@@ -18,7 +18,7 @@ function shown() {
 }
 
 describe('TerminalLog', () => {
-  it('shows the table first, also when there are lines before it', () => {
+  it('shows the table first, also after earlier lines', () => {
     const { terminal, log, lines } = shown()
     log.warn('before')
     terminal.begin('what is where\n')
@@ -26,7 +26,7 @@ describe('TerminalLog', () => {
     expect(lines()).toEqual(['what is where', 'before', 'after: port 1'])
   })
 
-  it('shows one line per player, failure, reload, line of room logic and warning, and no JSON', () => {
+  it('shows one line per player, failure, reload, line of room logic and warning, without JSON', () => {
     const { terminal, log, room, lines } = shown()
     terminal.begin('table\n')
     room.debug({ member_id: 'mem_1', sub: 'ada', members: 1 }, 'member joined')
@@ -51,7 +51,7 @@ describe('TerminalLog', () => {
     ])
   })
 
-  it('shows no requests, no keys and nothing else that a developer cannot act on', () => {
+  it('shows no requests, no keys and nothing else without use for a developer', () => {
     const { terminal, log, room, lines } = shown()
     terminal.begin('table\n')
     log.info({ method: 'POST', route: '/tokens', status: 200 }, 'request')
@@ -61,7 +61,7 @@ describe('TerminalLog', () => {
     expect(lines()).toEqual(['table'])
   })
 
-  it('shows why the process ends before there is a table', () => {
+  it('shows the reason if the process ends before the table', () => {
     const { log, lines } = shown()
     log.fatal('dev cannot start: port 4000 is taken')
     expect(lines()).toEqual(['dev cannot start: port 4000 is taken'])

@@ -14,9 +14,9 @@ interface Entry {
   readonly sub?: string
   readonly member_id?: string
   readonly members?: number
-  /** Why the room has left this node. */
+  /** Reason why the room has left this node. */
   readonly end?: string
-  /** Handler that failed. */
+  /** Failed handler. */
   readonly failed?: string
   readonly err?: { readonly type?: string; readonly message?: string; readonly stack?: string }
 }

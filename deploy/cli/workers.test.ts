@@ -4,7 +4,7 @@ import { createLog } from '../../shared/log.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { advertisedUrl, mergeExpositions, WorkerFailed, Workers } from './workers.ts'
 
-/** A worker's process that does nothing but note what it is told. */
+/** A worker process that only records its messages and signals. */
 class FakeProcess extends EventEmitter {
   readonly signals: unknown[] = []
   readonly number: number
@@ -35,7 +35,7 @@ class FakeProcess extends EventEmitter {
   }
 }
 
-const settled = () => new Promise((resolve) => setImmediate(resolve))
+const nextTurn = () => new Promise((resolve) => setImmediate(resolve))
 
 function setup(count: number) {
   const clock = new FakeClock()
@@ -51,7 +51,7 @@ function setup(count: number) {
     clock,
     log,
   })
-  /** The latest process that was started. */
+  /** The latest started process. */
   const last = () => processes.at(-1)!
   const numbers = () => processes.map(({ number }) => number)
   const serving = () => workers.ready.map(({ number }) => number)
@@ -59,7 +59,7 @@ function setup(count: number) {
     const all = workers.start()
     for (let i = 0; i < count; i++) {
       processes[i]!.serves()
-      await settled()
+      await nextTurn()
     }
     await all
   }
@@ -67,7 +67,7 @@ function setup(count: number) {
 }
 
 describe('the workers of a process', () => {
-  it('all take the level of the log that one of them was asked for', async () => {
+  it('all get the log level that one of them has received', async () => {
     const { processes, started, log } = setup(2)
     await started()
     const message = { t: 'log_level', level: 'fatal' }
@@ -76,65 +76,65 @@ describe('the workers of a process', () => {
     expect(log.level).toBe('fatal')
   })
 
-  it('start the first alone, and the others when it serves', async () => {
+  it('start one first, and the others when it serves', async () => {
     const { workers, numbers, processes } = setup(3)
     const all = workers.start()
     expect(numbers()).toEqual([1])
     processes[0]!.serves()
-    await settled()
+    await nextTurn()
     expect(numbers()).toEqual([1, 2, 3])
     processes[1]!.serves()
     processes[2]!.serves()
     await all
   })
 
-  it('do not start when one cannot, and say with which code it ended', async () => {
+  it('do not start if one cannot, and the error has its exit code', async () => {
     const { workers, processes } = setup(2)
     const all = workers.start()
     processes[0]!.serves()
-    await settled()
+    await nextTurn()
     processes[1]!.ends(2)
     const refused = expect(all).rejects.toMatchObject({ name: 'WorkerFailed', exitCode: 2 })
-    await settled()
+    await nextTurn()
     expect(processes[0]!.signals).toEqual(['SIGTERM'])
     processes[0]!.ends(0)
     await refused
   })
 
-  it('are started again when they end, with longer and longer pauses while that does not help', async () => {
+  it('are started again after they end, with growing pauses while they cannot serve', async () => {
     const { clock, processes, last, numbers, serving, started } = setup(2)
     await started()
     clock.advance(60_000)
     processes[1]!.ends(null, 'SIGKILL')
-    await settled()
+    await nextTurn()
     expect(serving()).toEqual([1])
     clock.advance(0)
     expect(numbers()).toEqual([1, 2, 2])
     for (const pause of [500, 1000, 2000]) {
       last().ends(1)
-      await settled()
+      await nextTurn()
       clock.advance(pause - 1)
       const before = numbers().length
       clock.advance(1)
       expect(numbers().length).toBe(before + 1)
     }
     last().serves()
-    await settled()
+    await nextTurn()
     expect(serving()).toEqual([1, 2])
   })
 
-  it('have failed when none serves and another start does not help', async () => {
+  it('have failed when none serves and a restart does not help', async () => {
     const { clock, workers, processes, last, started } = setup(1)
     await started()
     clock.advance(60_000)
     processes[0]!.ends(3)
-    await settled()
+    await nextTurn()
     clock.advance(0)
     last().ends(2)
     await expect(workers.ended).rejects.toEqual(new WorkerFailed(1, { code: 2, signal: null }))
   })
 
-  it('are over when each has drained because it was told so', async () => {
+  it('have ended when each was drained by a request', async () => {
     const { workers, processes, started } = setup(2)
     await started()
     processes[0]!.ends(0)
@@ -143,41 +143,41 @@ describe('the workers of a process', () => {
     expect(processes).toHaveLength(2)
   })
 
-  it('are replaced one by one, each by one that serves already', async () => {
+  it('are replaced one by one, each after its successor serves', async () => {
     const { workers, processes, last, numbers, serving, started } = setup(2)
     await started()
     workers.replace()
-    await settled()
+    await nextTurn()
     expect(numbers()).toEqual([1, 2, 3])
     expect(processes[0]!.signals).toEqual([])
     last().serves()
-    await settled()
+    await nextTurn()
     expect(processes.map(({ signals }) => signals)).toEqual([['SIGTERM'], [], []])
     expect(serving()).toEqual([2, 3])
     processes[0]!.ends(0)
-    await settled()
+    await nextTurn()
     expect(numbers()).toEqual([1, 2, 3, 1])
     last().serves()
-    await settled()
+    await nextTurn()
     processes[1]!.ends(0)
-    await settled()
+    await nextTurn()
     expect(serving()).toEqual([1, 3])
   })
 
-  it('stay when one that should replace them cannot serve', async () => {
+  it('are kept if a successor cannot serve', async () => {
     const { workers, processes, last, serving, started } = setup(2)
     await started()
     workers.replace()
-    await settled()
+    await nextTurn()
     last().ends(1)
-    await settled()
+    await nextTurn()
     expect(serving()).toEqual([1, 2])
     expect(processes).toHaveLength(3)
     expect(processes.flatMap(({ signals }) => signals)).toEqual([])
   })
 })
 
-it('the metrics of several processes are one text, with the series of a metric together', () => {
+it('have their metrics in one text, with the series of a metric together', () => {
   const text = (worker: number) =>
     `# HELP a_total Many.\n# TYPE a_total counter\na_total{worker="${worker}"} 1\n\n# HELP b Some.\n# TYPE b gauge\nb{worker="${worker}"} 2\n`
   expect(mergeExpositions([text(1), '', text(2)])).toBe(

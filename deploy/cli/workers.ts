@@ -10,11 +10,11 @@ import { systemRandom } from '../../shared/random.ts'
 import { type Host, messageOf, type Service } from './service.ts'
 
 /**
- * `WORKERS`: several processes that serve behind one port. The process that starts them accepts connections, passes each to a worker in turn
- * (`node:cluster`), and serves no client. A worker has a number from 1 on. The number is free again when the worker has ended.
+ * `WORKERS`: several processes that serve at one port. The parent process accepts connections, passes each to a worker in turn
+ * (`node:cluster`), and serves no client. Workers are numbered from 1. A number is free again when its worker has ended.
  */
 
-/** Metrics of the process that starts workers. */
+/** Metrics of the parent process. */
 export const WORKER_METRICS = {
   workers: gauge('service_workers', 'Workers of the process that accept clients.'),
   wanted: gauge('service_workers_wanted', 'Workers that the process should have.'),
@@ -24,13 +24,13 @@ export const WORKER_METRICS = {
   ),
 }
 
-/** Addresses at which a worker can be reached, by what is there. */
+/** Addresses of a worker, by kind. */
 type Addresses = Readonly<Record<string, string>>
 
 /**
- * Messages between a worker and its parent, over the channel of Node. Each side may request the metrics of the other, in Prometheus' text
- * format: the parent those of this worker, the worker those of all. A worker passes a new log level to the parent, which passes it to all
- * workers.
+ * Messages between a worker and its parent, over the IPC channel of Node. Each side may request the metrics of the other, in Prometheus'
+ * text format: the parent those of this worker, the worker those of all. A worker passes a new log level to the parent, which passes it to
+ * all workers.
  */
 type Message =
   | { readonly t: 'ready'; readonly addresses: Addresses }
@@ -38,23 +38,23 @@ type Message =
   | { readonly t: 'metrics'; readonly id: number; readonly text: string }
   | { readonly t: 'log_level'; readonly level: LogLevel }
 
-/** The other side of a channel: `process`, or a child process. */
+/** Other end of a channel: `process`, or a child process. */
 interface Peer {
   send?(message: Message, callback: (error: Error | null) => void): boolean
   on(event: 'message', listener: (message: Message) => void): unknown
 }
 
-/** Longest time for the other side to answer. */
+/** Time limit for the answer of the other side. */
 const ANSWER_MS = 2000
 
-/** One side of a channel. */
+/** One end of a channel. */
 class Channel {
   readonly #peer: Peer
   readonly #clock: Clock
   readonly #waiting = new Map<number, (text: string) => void>()
   #lastId = 0
 
-  /** `metrics` returns those of this side. */
+  /** `metrics` returns the metrics of this side. */
   constructor(
     peer: Peer,
     clock: Clock,
@@ -78,12 +78,12 @@ class Channel {
     })
   }
 
-  /** A process that is ending receives no more messages. Its end is noticed elsewhere. */
+  /** A process that is ending receives no more messages. Its end is handled elsewhere. */
   send(message: Message): void {
     this.#peer.send?.(message, () => undefined)
   }
 
-  /** The metrics of the other side. Empty if it does not answer within 2 s. */
+  /** Returns the metrics of the other side. Empty if it does not answer within 2 s. */
   metrics(): Promise<string> {
     this.#lastId += 1
     const id = this.#lastId
@@ -136,7 +136,7 @@ interface WorkerProcess extends Peer {
   once(event: 'exit', listener: (code: number | null, signal: NodeJS.Signals | null) => void): unknown
 }
 
-/** How a process ended. One of them is null. */
+/** End of a process. One of the fields is null. */
 interface Ending {
   readonly code: number | null
   readonly signal: NodeJS.Signals | null
@@ -154,10 +154,10 @@ interface Worker {
   leaving: boolean
 }
 
-/** A worker ended before it could serve, or no worker is left that serves. */
+/** Error of a worker that ended before it could serve, or of the last serving worker. */
 export class WorkerFailed extends Error {
   override readonly name = 'WorkerFailed'
-  /** Exit code of the worker; 1 if a signal ended it. */
+  /** Exit code of the worker, or 1 after a signal. */
   readonly exitCode: number
 
   constructor(number: number, { code, signal }: Ending) {
@@ -169,26 +169,29 @@ export class WorkerFailed extends Error {
 /** Dependencies of Workers. */
 interface WorkersOptions {
   readonly count: number
-  /** Starts a process for the worker of this number. */
+  /** Starts a process for the worker with this number. */
   readonly fork: (number: number) => WorkerProcess
   readonly clock: Clock
   readonly log: Logger
 }
 
-/** The start of a worker that has served this long has not failed. */
+/** Minimum time of serving after which a start counts as successful. */
 const STABLE_MS = 10_000
-/** Pauses before a worker is started again: none after the first failure, then twice as long each time. */
+/** Pauses before a worker is started again: none after the first failure, then doubled each time. */
 const FIRST_PAUSE_MS = 500
 const LONGEST_PAUSE_MS = 30_000
 
 /** The workers of a process. */
 export class Workers {
-  /** Resolves when every worker has ended with 0, such as nodes drained over HTTP. Rejects with `WorkerFailed` when none can serve. */
+  /**
+   * Resolves when every worker has ended with 0, for example nodes that were drained over HTTP. Rejects with `WorkerFailed` when no worker
+   * can serve.
+   */
   readonly ended: Promise<void>
   readonly #options: WorkersOptions
   readonly #registry = new Registry()
   readonly #counts: ReturnType<typeof registerMetrics<typeof WORKER_METRICS>>
-  /** By number. Undefined: that worker is to be started again. */
+  /** Workers by number. Undefined: a restart is pending. */
   readonly #workers = new Map<number, Worker | undefined>()
   #end: () => void = () => {}
   #fail: (error: unknown) => void = () => {}
@@ -212,18 +215,18 @@ export class Workers {
     this.#counts.workers.read(() => this.ready.length)
   }
 
-  /** The workers that accept clients, by their numbers. */
+  /** The workers that accept clients, by number. */
   get ready(): { readonly number: number; readonly addresses: Addresses }[] {
     return this.#running()
       .flatMap(({ number, leaving, addresses }) => (addresses && !leaving ? [{ number, addresses }] : []))
       .sort((a, b) => a.number - b.number)
   }
 
-  /** Resolves when all serve. Rejects with `WorkerFailed` when one cannot. Then no worker is left. */
+  /** Resolves when all serve. Rejects with `WorkerFailed` if one cannot. Then no worker is left. */
   async start(): Promise<void> {
     const { count } = this.#options
     try {
-      // The first alone: an error that all would have is then logged once.
+      // The first starts alone, so that an error of all workers is logged once.
       await this.#launch(1)
       const others = Array.from({ length: count - 1 }, (_, index) => index + 2)
       await Promise.all(others.map((number) => this.#launch(number)))
@@ -233,21 +236,21 @@ export class Workers {
     }
   }
 
-  /** The metrics of all workers and of this process, in Prometheus' text format. A worker that does not answer is missing. */
+  /** Returns the metrics of all workers and of this process, in Prometheus' text format. A worker that does not answer is missing. */
   readonly metrics = async (): Promise<string> => {
     const all = this.#running().map(({ channel }) => channel.metrics())
     return mergeExpositions(await Promise.all([this.#registry.metrics(), ...all]))
   }
 
-  /** Sets the level of the logs of this process and of all workers. */
+  /** Sets the log level of this process and of all workers. */
   readonly setLogLevel = (level: LogLevel): void => {
     setLogLevel(this.#options.log, level)
     for (const { channel } of this.#running()) channel.send({ t: 'log_level', level })
   }
 
   /**
-   * Replaces each worker with a new process, one after the other. The new process serves before the old one drains, so that there are never
-   * fewer workers than wanted. If a new process cannot serve, the workers that are not replaced yet stay.
+   * Replaces each worker with a new process, one after the other. The new process serves before the old one drains, so there are never too
+   * few workers. If a new process cannot serve, the remaining workers are kept.
    */
   replace(): void {
     this.#replaceAgain = this.#replacing
@@ -265,7 +268,7 @@ export class Workers {
     await Promise.all(this.#running().map((worker) => this.#drain(worker)))
   }
 
-  /** Kills the workers that are left. */
+  /** Kills the remaining workers. */
   kill(): void {
     for (const worker of this.#running()) worker.process.kill('SIGKILL')
   }
@@ -280,7 +283,7 @@ export class Workers {
     return worker.ended
   }
 
-  /** Starts a worker. Resolves when it serves. Rejects with `WorkerFailed` when it ends before that. */
+  /** Starts a worker. Resolves when it serves. Rejects with `WorkerFailed` if it ends before that. */
   async #launch(number: number): Promise<void> {
     const { fork, clock, log } = this.#options
     const process = fork(number)
@@ -313,11 +316,11 @@ export class Workers {
     })
   }
 
-  /** A worker that has served has ended without a request of this process. */
+  /** A serving worker has ended without a request of this process. */
   #over(number: number, { code, signal }: Ending, failures: number): void {
     const { log } = this.#options
     if (code === 0) {
-      log.warn({ worker: number }, 'a worker has drained and is not started again, since it was told so')
+      log.warn({ worker: number }, 'a worker was drained by a request, and is not started again')
       this.#wanted -= 1
       if (this.#workers.size === 0) this.#end()
       return
@@ -365,7 +368,7 @@ export class Workers {
 /** Variable with the number of a worker. */
 const NUMBER = 'ROOMFUL_WORKER'
 
-/** Starts the workers of this process. Resolves when all serve. Rejects with `WorkerFailed`, and when a port is not available. */
+/** Starts the workers of this process. Resolves when all serve. Rejects with `WorkerFailed`, or if a port is not available. */
 export async function startGroup(
   group:
     | { readonly command: 'control'; readonly config: Config<'control'> }
@@ -379,7 +382,7 @@ export async function startGroup(
     count: config.workers === 'auto' ? availableParallelism() : (config.workers ?? 1),
     fork: (number) => {
       const own = { [NUMBER]: String(number), ...environmentOf(number) }
-      // A file of the parent's environment would contradict these.
+      // Variables for files in the parent's environment would contradict these.
       const files = Object.keys(own).map((name) => [`${name}_FILE`, undefined])
       const env = { ...own, ...Object.fromEntries(files), WORKERS: undefined, WORKERS_FILE: undefined }
       return cluster.fork(env).process
@@ -388,7 +391,7 @@ export async function startGroup(
     log,
   })
   process.once('exit', () => workers.kill())
-  // While all are waiting to be started again, nothing else keeps the process from ending.
+  // While all restarts are pending, nothing else keeps the process alive.
   const alive = setInterval(() => undefined, 60_000)
   const service = { ended: workers.ended, reload: () => workers.replace() }
   if (command === 'control') {
@@ -429,7 +432,10 @@ export async function startGroup(
   return { ...service, addresses: { websocket, admin: admin.url }, close }
 }
 
-/** Returns the address of one worker. A path gets its number as a suffix, as the name of the node does. Without a path, it is added to the port. */
+/**
+ * Returns the address of one worker. The path, if any, gets the number as a suffix, as the name of the node does. Otherwise the number is
+ * added to the port.
+ */
 export function advertisedUrl(ofAll: string, number: number): string {
   const url = new URL(ofAll)
   if (url.pathname !== '/') url.pathname = `${url.pathname.replace(/\/$/, '')}-${number}`
@@ -437,10 +443,10 @@ export function advertisedUrl(ofAll: string, number: number): string {
   return url.href.replace(/(?<=:\d+)\/$/, '')
 }
 
-/** A worker, seen from its process. */
+/** View of a worker from inside its process. */
 export class ThisWorker {
   readonly number: number
-  /** SIGINT of a terminal reaches workers as well. They ignore it: their parent drains them. */
+  /** A terminal sends SIGINT to workers as well. They ignore it, because their parent drains them. */
   readonly host: Host
   readonly #channel: Channel
   #registry: Pick<Registry, 'metrics'> | undefined
@@ -459,13 +465,13 @@ export class ThisWorker {
     )
   }
 
-  /** Undefined: this process is no worker. */
+  /** Undefined: this process is not a worker. */
   static of(env: Environment): ThisWorker | undefined {
     const number = Number(env[NUMBER])
     return cluster.isWorker && number > 0 ? new ThisWorker(number, process) : undefined
   }
 
-  /** Options of the node of this worker. With ADVERTISE_URL, it also listens on a port of this worker only: WS_PORT plus its number. */
+  /** Options of this worker's node. With ADVERTISE_URL, it also listens on a port of this worker only: WS_PORT plus its number. */
   sharing({ wsPort, advertiseUrl }: Config<'dataplane'>): WorkerOptions {
     const worker = String(this.number)
     const { setLogLevel } = this
@@ -473,10 +479,10 @@ export class ThisWorker {
     return { worker, setLogLevel, ownPort: wsPort === 0 ? 0 : wsPort + this.number }
   }
 
-  /** The metrics of all workers. */
+  /** Returns the metrics of all workers. */
   readonly metricsOfAll = (): Promise<string> => this.#channel.metrics()
 
-  /** Sets the level of the logs of all workers and of their parent. */
+  /** Sets the log level of all workers and of their parent. */
   readonly setLogLevel = (level: LogLevel): void => this.#channel.send({ t: 'log_level', level })
 
   /** Reports to the parent that a service serves, and answers requests for its metrics from then on. */

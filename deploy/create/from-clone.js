@@ -15,12 +15,12 @@ const { folder } = game
 /** @type {(doing: string, words: readonly string[], cwd: string) => void} */
 function npm(doing, words, cwd) {
   process.stdout.write(`${doing} …\n`)
-  // On Windows npm is a script for the shell.
+  // On Windows, npm is a script for the shell.
   const shell = process.platform === 'win32'
   const { status, stdout, stderr } = spawnSync('npm', words, { cwd, encoding: 'utf8', shell })
   if (status === 0) return
   process.stderr.write(`${stdout}${stderr}npm run new: npm ${words.join(' ')} failed in ${cwd}\n`)
-  // A second try needs an empty folder.
+  // Another attempt needs an empty folder.
   rmSync(folder, { recursive: true })
   process.exit(1)
 }

@@ -13,8 +13,8 @@ const DEFAULT = 'vanilla'
 const COMMON = new URL('./common/', import.meta.url)
 
 /**
- * Reads the arguments of `command`, such as `npm create roomful`. Ends the process with 2 and an explanation if they are invalid, and with
- * 0 after `--help`. Paths are relative to `base`.
+ * Reads the arguments of `command`, such as `npm create roomful`. For invalid ones it ends the process with 2 and an explanation, after
+ * `--help` with 0. Paths are relative to `base`.
  * @param {string} command
  * @param {string} base
  * @returns {Promise<{ folder: string, template: string }>}
@@ -78,7 +78,7 @@ async function askFolder(fail) {
  */
 export function writeGame({ folder, template }) {
   for (const part of [COMMON, new URL(`${template}/`, TEMPLATES)]) cpSync(part, folder, { recursive: true })
-  // npm leaves a .gitignore out of packages.
+  // npm does not include a .gitignore in packages.
   renameSync(join(folder, 'gitignore'), join(folder, '.gitignore'))
 
   const { version } = JSON.parse(readFileSync(new URL('./package.json', import.meta.url), 'utf8'))
@@ -94,7 +94,7 @@ export function writeGame({ folder, template }) {
 }
 
 /**
- * Tells the person at the terminal, whose working directory is `base`, how to play the new game.
+ * Prints how to play the new game. `base`: working directory of the terminal.
  * @param {string} folder
  * @param {string} base
  * @param {readonly string[]} commands

@@ -40,7 +40,7 @@ interface Rule {
 const annotations: readonly { name: string; target: Target }[] = stored.annotations.list
 const choices: readonly { name: string; definition?: string }[] = stored.templating.list
 const groups: readonly { rules: readonly Rule[] }[] = parse(read('../prometheus/alerts.yml')).groups
-/** Where Prometheus is asked: each panel, mark, choice and alert. */
+/** All places with queries: panels, annotations, variables and alerts. */
 const queries: readonly (readonly [asker: string, expr: string, legend?: string | undefined])[] = [
   ...panels.flatMap(({ title, targets = [] }) =>
     targets.map(({ expr, legendFormat }) => [title, expr, legendFormat] as const),
@@ -53,7 +53,7 @@ const queries: readonly (readonly [asker: string, expr: string, legend?: string 
 /** Labels that Prometheus, its configuration, a process with workers or a histogram adds. */
 const ADDED = ['namespace', 'job', 'instance', 'worker', 'le']
 
-/** One registry for each kind of process: what two kinds have is declared once for each. */
+/** One registry for each kind of process, because both kinds declare some metrics. */
 const registries = [new Registry(), new Registry(), new Registry()] as const
 const [node, control, workers] = registries
 const store = memoryStore({ clock: systemClock })
@@ -64,11 +64,11 @@ controlMetrics(control)
 storeServerMetrics(control, store.vitals, systemClock)
 registerMetrics(workers, WORKER_METRICS)
 
-/** The metric that has the series of this name; undefined: no process has it. */
+/** Returns the metric that has the series of this name. Undefined: no process has it. */
 const metricOf = (series: string) => {
   const names = [series, series.replace(/_(bucket|sum|count)$/, '')]
   const found = registries.flatMap((registry) => names.map((name) => registry.getSingleMetric(name)))
-  // The type of prom-client does not show the labels of a metric.
+  // The type of prom-client does not include the labels of a metric.
   return found.find((metric) => metric !== undefined) as
     | { readonly labelNames: readonly string[]; get(): Promise<{ readonly values: readonly Series[] }> }
     | undefined
@@ -80,7 +80,7 @@ interface Series {
 const selectorsIn = (expr: string) => [...expr.matchAll(/\b(service_\w+)(?:\{([^}]*)\})?/g)]
 
 describe('A query of the dashboard or an alert', () => {
-  it('names metrics, labels and values that processes have', async () => {
+  it('names only metrics, labels and values that exist', async () => {
     for (const [asker, expr] of queries)
       for (const [, series, matchers = ''] of selectorsIn(expr)) {
         const metric = metricOf(series!)
@@ -97,7 +97,7 @@ describe('A query of the dashboard or an alert', () => {
       }
   })
 
-  it('groups by labels, and shows labels, that its metrics have', () => {
+  it('groups by, and shows, only labels that its metrics have', () => {
     for (const [asker, expr, legend = ''] of queries) {
       const own = selectorsIn(expr).flatMap(([, series]) => metricOf(series!)?.labelNames ?? [])
       if (own.length === 0 && !expr.includes('service_')) continue
@@ -113,7 +113,7 @@ describe('A query of the dashboard or an alert', () => {
 })
 
 describe('deploy/grafana/dashboards/roomful.json', () => {
-  it('has panels that can be told apart and do not lie on each other', () => {
+  it('has panels with different titles that do not overlap', () => {
     expect(new Set(panels.map(({ id }) => id)).size).toBe(panels.length)
     const taken = new Map<string, string>()
     for (const { title, gridPos } of panels) {
@@ -126,7 +126,7 @@ describe('deploy/grafana/dashboards/roomful.json', () => {
     }
   })
 
-  it('has a title, an explanation and a unit for every graph, each by one name only', () => {
+  it('has a title, an explanation and a unit for every graph, and one name for each metric', () => {
     expect(new Set(graphs.map(({ title }) => title)).size).toBe(graphs.length)
     for (const { title, description, fieldConfig } of graphs) {
       expect(title).toMatch(/^[A-Z]/)
@@ -135,7 +135,7 @@ describe('deploy/grafana/dashboards/roomful.json', () => {
     }
   })
 
-  it('asks the data source that the reader has chosen, about the processes that the reader has chosen', () => {
+  it('queries the data source and the processes that the reader has chosen', () => {
     const names = stored.templating.list.map(({ name }: { name: string }) => name)
     const datasource = { type: 'prometheus', uid: '$datasource' }
     for (const { title, datasource: own, targets } of graphs) {
@@ -151,7 +151,7 @@ describe('deploy/grafana/dashboards/roomful.json', () => {
 })
 
 describe('deploy/grafana/provisioning', () => {
-  it('gives Grafana the Prometheus of compose, and the folder in which it mounts the dashboards', () => {
+  it('configures Grafana with the Prometheus of compose, and the folder in which it mounts the dashboards', () => {
     const compose = parse(read('../compose.yaml'), { merge: true })
     const [source] = parse(read('provisioning/datasources/prometheus.yaml')).datasources
     const { hostname } = new URL(source.url)

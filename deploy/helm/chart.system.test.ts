@@ -21,7 +21,7 @@ const LIBRARY_PACKAGES = {
   'sigs.k8s.io/yaml': 'golang-k8s-sigs-yaml-dev',
 }
 
-/** A Kubernetes object, as far as tests look at all of them alike. */
+/** A Kubernetes object, with the fields that all kinds have. */
 interface Manifest {
   readonly apiVersion: string
   readonly kind: string
@@ -31,20 +31,20 @@ interface Manifest {
     readonly labels?: Readonly<Record<string, string>>
     readonly annotations?: Readonly<Record<string, string>>
   }
-  // biome-ignore lint/suspicious/noExplicitAny: each kind has a shape of its own, which Kubernetes' schemas check.
+  // biome-ignore lint/suspicious/noExplicitAny: each kind has another shape, which Kubernetes' schemas check.
   readonly [part: string]: any
 }
 
 interface RenderOptions {
-  /** What is set on top of the chart's own values. */
+  /** Values that override those of the chart. */
   readonly values?: object
   readonly name?: string
   readonly namespace?: string
-  /** What is in the cluster already, by `v1/Secret/namespace/name`. */
+  /** Existing objects of the cluster, by `v1/Secret/namespace/name`. */
   readonly cluster?: Readonly<Record<string, object>>
 }
 
-/** Why charts cannot be rendered on this machine; undefined when they can. */
+/** Returns the reason why this machine cannot render charts. Undefined: it can. */
 function whyNoHelmEngine(): string | undefined {
   const there =
     spawnSync('go', ['version']).status === 0 &&
@@ -54,7 +54,7 @@ function whyNoHelmEngine(): string | undefined {
     : `no Go with sprig, the engine of Helm (apt install golang-go ${Object.values(LIBRARY_PACKAGES).join(' ')})`
 }
 
-/** Renders charts with the engine of Helm, compiled from Debian's packages. */
+/** Renders charts with the template engine of Helm, compiled from Debian's packages. */
 class HelmEngine {
   readonly #folder: string
 
@@ -62,7 +62,7 @@ class HelmEngine {
     this.#folder = folder
   }
 
-  /** Builds it, after installing what is missing; `close` removes it. */
+  /** Installs missing packages, and builds the engine. `close` removes it. */
   static async build(): Promise<HelmEngine> {
     const missing = Object.entries(LIBRARY_PACKAGES).filter(
       ([name]) => !existsSync(join(GO_LIBRARIES, 'src', name)),
@@ -76,7 +76,7 @@ class HelmEngine {
     return new HelmEngine(folder)
   }
 
-  /** The text of each template by its path in the chart; throws with what Helm would say. */
+  /** Returns the text of each template by its path in the chart. Throws with the error of the template engine. */
   text(chart: string, options: RenderOptions = {}): Readonly<Record<string, string>> {
     const { values, name = 'game', namespace = 'play', cluster = {} } = options
     const { status, stdout, stderr } = spawnSync(join(this.#folder, 'render'), {
@@ -93,7 +93,7 @@ class HelmEngine {
     return JSON.parse(stdout)
   }
 
-  /** Every object of the chart. Kubernetes reads YAML 1.1, where 0440 is octal. */
+  /** Returns all objects of the chart. Kubernetes reads YAML 1.1, where 0440 is octal. */
   manifests(chart: string, options: RenderOptions = {}): Manifest[] {
     return Object.entries(this.text(chart, options))
       .filter(([path]) => path.endsWith('.yaml'))
@@ -113,11 +113,11 @@ class HelmEngine {
 
 const root = fileURLToPath(new URL('../../..', import.meta.url))
 
-/** The packages with the models of an API group. */
+/** Returns the package with the models of an API group. */
 const packageOf = (group: string): string =>
   group === 'monitoring.coreos.com' ? '@kubernetes-models/prometheus-operator' : 'kubernetes-models'
 
-/** Holds an object to the OpenAPI schema of its kind; throws with the path of what is wrong. Unknown fields pass: `unknownFields` finds those. */
+/** Checks an object against the OpenAPI schema of its kind. Throws with the path of a mistake. `unknownFields` finds unknown fields. */
 async function validateManifest(manifest: Manifest): Promise<void> {
   const { apiVersion, kind, metadata } = manifest
   const models = await import(`${packageOf(apiVersion.split('/')[0]!)}/${apiVersion}`)
@@ -130,7 +130,7 @@ async function validateManifest(manifest: Manifest): Promise<void> {
   }
 }
 
-/** What a strict API server would refuse: fields that a kind does not have. Each a line of the compiler; empty when there are none. */
+/** Returns the compiler's errors for fields that a kind does not have. A strict API server would refuse them. Empty: none. */
 async function unknownFields(manifests: readonly Manifest[]): Promise<string> {
   const folder = await mkdtemp(join(tmpdir(), 'roomful-manifests-'))
   try {
@@ -173,14 +173,14 @@ interface Volume {
   readonly secret?: { readonly secretName: string; readonly items: readonly { key: string; path: string }[] }
 }
 
-/** What a container of a Deployment would find in its pod. */
+/** View of a Deployment's container. */
 interface PodView {
   readonly env: Environment
-  /** Reads the files of Secrets that are mounted; throws for every other path. */
+  /** Reads the files of mounted Secrets. Throws for every other path. */
   readonly readFile: ReadFile
 }
 
-/** The environment and the files of a Deployment's only container, started from an image with these variables. */
+/** Returns the environment and the files of a Deployment's only container. `imageEnv`: variables of the image. */
 function podView(deployment: Manifest, imageEnv: Environment, secrets: readonly Manifest[]): PodView {
   const { containers, volumes } = deployment.spec.template.spec
   const [container] = containers
@@ -197,7 +197,7 @@ function podView(deployment: Manifest, imageEnv: Environment, secrets: readonly 
   for (const { name, mountPath } of container.volumeMounts as Mount[]) {
     const volume = (volumes as Volume[]).find((one) => one.name === name)
     if (volume === undefined)
-      throw new Error(`${name} is mounted at ${mountPath}, but is no volume of the pod`)
+      throw new Error(`${name} is mounted at ${mountPath}, but the pod has no such volume`)
     for (const { key, path } of volume.secret?.items ?? []) {
       const secret = secrets.find(({ metadata }) => metadata.name === volume.secret!.secretName)
       const data = secret?.data[key]
@@ -219,7 +219,7 @@ const CHART = fileURLToPath(new URL('roomful', import.meta.url))
 const read = (path: string): string => readFileSync(new URL(path, import.meta.url), 'utf8')
 const example = (name: string) => parse(read(`examples/${name}.yaml`))
 
-/** Every example of values there is, and the Secret that one of them expects. */
+/** All examples of values, and the Secret that one of them expects. */
 const EXAMPLES = ['smallest', 'production', 'own-secret'] as const
 const OWN_SECRET: Manifest = {
   apiVersion: 'v1',
@@ -236,7 +236,7 @@ const OWN_SECRET: Manifest = {
   ),
 }
 
-/** Whether labels are among those that a selector picks. */
+/** Returns true if a selector picks these labels. */
 const picks = (selector: Record<string, string>, labels: Record<string, string> = {}) =>
   Object.entries(selector).every(([name, value]) => labels[name] === value)
 
@@ -265,7 +265,7 @@ describe.skipIf(missing !== undefined)('the chart', () => {
       manifests = render(example(name))
     })
 
-    it('is what Kubernetes takes: known kinds, known fields, right types, names of its own', async () => {
+    it('is valid for Kubernetes: known kinds, known fields, correct types, unique names', async () => {
       for (const manifest of manifests) await validateManifest(manifest)
       expect(await unknownFields(manifests)).toBe('')
       const names = manifests.map(({ kind, metadata }) => `${kind} ${metadata.name}`)
@@ -276,7 +276,7 @@ describe.skipIf(missing !== undefined)('the chart', () => {
       }
     })
 
-    it('has selectors that pick the pods they mean, and no others', () => {
+    it('has selectors that pick the intended pods, and no others', () => {
       const pods = of(manifests, 'Deployment').map(({ metadata, spec }) => ({
         name: metadata.name,
         labels: spec.template.metadata.labels,
@@ -296,7 +296,7 @@ describe.skipIf(missing !== undefined)('the chart', () => {
           expect(labelSelector.matchLabels).toEqual(spec.selector.matchLabels)
     })
 
-    it('names ports that are there', () => {
+    it('names existing ports', () => {
       const ports = (deployment: Manifest): string[] =>
         deployment.spec.template.spec.containers[0].ports.map(({ name: port }: { name: string }) => port)
       for (const deployment of of(manifests, 'Deployment')) {
@@ -332,7 +332,7 @@ describe.skipIf(missing !== undefined)('the chart', () => {
       }
     })
 
-    it('asks for liveness what never depends on Redis, and for readiness what does', () => {
+    it('has a liveness probe that does not depend on Redis, and a readiness probe that does', () => {
       for (const { spec } of of(manifests, 'Deployment')) {
         const [{ startupProbe, livenessProbe, readinessProbe }] = spec.template.spec.containers
         expect([startupProbe, livenessProbe, readinessProbe].map((probe) => probe.httpGet.path)).toEqual([
@@ -343,7 +343,7 @@ describe.skipIf(missing !== undefined)('the chart', () => {
       }
     })
 
-    it('gives each plane a configuration that it starts with, without a warning', () => {
+    it('gives each plane a valid configuration, without a warning', () => {
       const secrets = [...of(manifests, 'Secret'), OWN_SECRET]
       const imageEnv = readImage().final.env
       const control = podView(one(manifests, 'Deployment', '-control'), imageEnv, secrets)
@@ -358,11 +358,11 @@ describe.skipIf(missing !== undefined)('the chart', () => {
       expect(controlConfig.controlApiTokens).toHaveLength(1)
       expect(controlConfig.keyringSecret!.length).toBeGreaterThanOrEqual(16)
       expect(nodeConfig.internalToken).toBe(controlConfig.internalToken)
-      // The same Redis, each as its own user, or both as one.
+      // The same Redis, with a separate user for each plane, or one user for both.
       const store = new URL(controlConfig.redisUrl)
       if (store.password !== '') store.username = 'roomful-node'
       expect(nodeConfig).toMatchObject({ keyPrefix: controlConfig.keyPrefix, redisUrl: store.href })
-      // The ports that Kubernetes knows are those that the processes listen on.
+      // Kubernetes has the ports on which the processes listen.
       const listed = (ending: string) =>
         one(manifests, 'Deployment', ending).spec.template.spec.containers[0].ports.map(
           (port: { containerPort: number }) => port.containerPort,
@@ -377,7 +377,7 @@ describe.skipIf(missing !== undefined)('the chart', () => {
       )
     })
 
-    it('shows nodes, which run the code of games, no secret that only control needs', () => {
+    it('gives nodes, which run the code of games, no secret that only control needs', () => {
       const keys = (ending: string) =>
         one(manifests, 'Deployment', ending).spec.template.spec.volumes.flatMap(
           ({ secret }: { secret?: { items: { key: string }[] } }) =>
@@ -392,7 +392,7 @@ describe.skipIf(missing !== undefined)('the chart', () => {
       ])
     })
 
-    it('gives a node time for all of its drain, and lets one drain at a time', () => {
+    it('gives a node enough time for its drain, and drains one node at a time', () => {
       const { spec } = one(manifests, 'Deployment', '-node')
       const [container] = spec.template.spec.containers
       const drain = Number(
@@ -404,7 +404,7 @@ describe.skipIf(missing !== undefined)('the chart', () => {
       expect(spec.strategy.rollingUpdate).toEqual({ maxUnavailable: 0, maxSurge: 1 })
     })
 
-    it('keeps to the restricted Pod Security Standard', () => {
+    it('meets the restricted Pod Security Standard', () => {
       for (const { spec } of of(manifests, 'Deployment')) {
         const pod = spec.template.spec
         expect(pod.securityContext).toMatchObject({
@@ -433,7 +433,7 @@ describe.skipIf(missing !== undefined)('the chart', () => {
     })
   })
 
-  it('scales nodes by their sessions and their event loop, by metrics that they have', () => {
+  it('scales nodes by their sessions and their event loop, with existing metrics', () => {
     const manifests = render(example('production'))
     const { spec } = one(manifests, 'HorizontalPodAutoscaler')
     const deployment = one(manifests, 'Deployment', '-node')
@@ -457,11 +457,11 @@ describe.skipIf(missing !== undefined)('the chart', () => {
     ])
     const reference = read('../../docs/reference.md')
     for (const [metric] of targets) expect(reference).toContain(`| \`${metric}\` | gauge |`)
-    // README.md tells prometheus-adapter of the same two.
+    // README.md configures prometheus-adapter for the same two.
     for (const [metric] of targets) expect(read('README.md')).toContain(metric)
   })
 
-  it('keeps the secrets it has made when it is upgraded, and takes a new address of Redis', () => {
+  it('keeps its generated secrets in an upgrade, and accepts a new address of Redis', () => {
     const first = one(render(example('smallest')), 'Secret')
     expect(first.metadata.annotations).toMatchObject({ 'helm.sh/resource-policy': 'keep' })
     const cluster = { [`v1/Secret/play/${first.metadata.name}`]: first }
@@ -480,13 +480,13 @@ describe.skipIf(missing !== undefined)('the chart', () => {
     }
   })
 
-  it('takes the values that the README begins with', () => {
+  it('accepts the first values of the README', () => {
     const [values] = [...read('README.md').matchAll(/^```yaml\n(.*?)^```/gms)].map(([, text]) => parse(text!))
     const { spec } = one(render(values), 'Deployment', '-node')
     expect(spec.template.spec.containers[0].image).toMatch(`${values.image.repository}:`)
   })
 
-  it('lets players in at the ports of workers where these have addresses of their own', () => {
+  it('lets players connect to the ports of workers if these have separate addresses', () => {
     const portsOf = (env: object) =>
       one(
         render({ ...example('smallest'), networkPolicy: { enabled: true }, node: { workers: 3, env } }),
@@ -500,18 +500,18 @@ describe.skipIf(missing !== undefined)('the chart', () => {
     ])
   })
 
-  it('says what is missing', () => {
+  it('reports missing values', () => {
     expect(() => render({})).toThrow('redis.url is empty: set it')
     expect(() => render({ redis: { url: 'redis://r' }, control: { ingress: { enabled: true } } })).toThrow(
       'control.ingress.enabled needs control.ingress.host',
     )
   })
 
-  it('brings the alerts and the dashboard of this repository', () => {
+  it('contains the alerts and the dashboard of this repository', () => {
     const manifests = render(example('production'))
     const alerts = read('../prometheus/alerts.yml')
     const { runbooks } = example('production').monitoring.prometheusRule
-    // What is absent is absent in this namespace, whatever else Prometheus sees; and links lead somewhere.
+    // Alerts for missing series are limited to this namespace, and links have a target.
     const here = alerts
       .replace('absent(service_node_info)', 'absent(service_node_info{namespace="play"})')
       .replace('absent(service_control_info)', 'absent(service_control_info{namespace="play"})')
@@ -525,7 +525,7 @@ describe.skipIf(missing !== undefined)('the chart', () => {
     expect(JSON.parse(data['roomful.json'])).toEqual(JSON.parse(read('../grafana/dashboards/roomful.json')))
   })
 
-  it('scrapes under the jobs that the alerts know', () => {
+  it('scrapes with the job names of the alerts', () => {
     const jobs = of(render(example('production')), 'Service').flatMap(
       ({ metadata }) => metadata.labels!['roomful/job'] ?? [],
     )
@@ -535,7 +535,7 @@ describe.skipIf(missing !== undefined)('the chart', () => {
     expect(jobs.sort()).toEqual(known.filter((job: string) => job.startsWith('roomful-')).sort())
   })
 
-  it('writes numbers among the variables as the program reads them', () => {
+  it('writes numbers in variables as the program reads them', () => {
     const { spec } = one(render(example('production')), 'Deployment', '-node')
     const env = Object.fromEntries(
       spec.template.spec.containers[0].env.map(({ name, value }: { name: string; value: string }) => [
@@ -565,14 +565,14 @@ describe.skipIf(missing !== undefined)('the chart', () => {
         .filter(([, { readBy }]) => readBy.includes(command))
         .flatMap(([name]) => [name, `${name}_FILE`])
       const byChart = set.filter((name) => known.includes(name) && !(name in values))
-      // Where the address of a pod is not an operator's way to it, or needs brackets, another URL is taken.
+      // If the address of a pod is not reachable for an operator, or needs brackets, another URL is used.
       const both = plane === 'node' ? ['ADMIN_URL'] : []
       expect(byChart.filter((name) => !refused.includes(name))).toEqual(both)
       expect(refused.filter((name) => !known.includes(name))).toEqual([])
     }
   })
 
-  it('takes another address of the admin page than that of the pod', () => {
+  it('accepts another address of the admin page than that of the pod', () => {
     const values = { ...example('smallest'), node: { env: { ADMIN_URL: 'http://[$(POD_IP)]:9100' } } }
     const { spec } = one(render(values), 'Deployment', '-node')
     const urls = spec.template.spec.containers[0].env.filter(
@@ -581,7 +581,7 @@ describe.skipIf(missing !== undefined)('the chart', () => {
     expect(urls).toEqual([{ name: 'ADMIN_URL', value: 'http://[$(POD_IP)]:9100' }])
   })
 
-  it('tells how to go on, with commands that name what is there', () => {
+  it('prints the next steps, with commands that name existing objects', () => {
     const { 'templates/NOTES.txt': notes } = helm.text(CHART, { values: example('production') })
     expect(notes).toContain(
       'kubectl -n play rollout status deployment/game-roomful-control deployment/game-roomful-node',

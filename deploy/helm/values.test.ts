@@ -7,7 +7,7 @@ const read = (path: string): string => readFileSync(new URL(path, import.meta.ur
 const example = (name: string) => parse(read(`examples/${name}.yaml`))
 const EXAMPLES = ['smallest', 'production', 'own-secret'] as const
 
-/** What the schema allows beside the values that have a default. */
+/** Values that the schema allows and that have no default. */
 const WITHOUT_DEFAULT = new Set([
   '.global',
   ...['.control', '.node'].flatMap((plane) => [
@@ -42,7 +42,7 @@ describe('values.schema.json', () => {
     for (const name of EXAMPLES) expect(problems(example(name)), name).toBe('')
   })
 
-  it('knows every value that the chart has a default for, and no other', () => {
+  it('contains every value with a default in the chart, and no other', () => {
     const paths = (value: unknown, schema: Record<string, never>, path = ''): string[] => {
       const { properties } = schema as { properties?: Record<string, Record<string, never>> }
       if (properties === undefined) return []

@@ -13,12 +13,12 @@ import { loginAt } from '../../test/support/calls.ts'
 import { readCompose } from '../../test/support/compose.ts'
 import { readImage } from '../../test/support/image/container.ts'
 
-/** The image as an engine builds and runs it. Where none answers, image.system.test.ts does the same by hand. */
+/** The image, built and run by an engine. Without an engine, image.system.test.ts does the same by hand. */
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
 const { final } = readImage()
 const redis = readCompose(new URL('../compose.yaml', import.meta.url)).services.redis!
-/** A name of this run: an image of an earlier run must not stand in for one that could not be built. */
+/** A name of this run, so that an image of an earlier run cannot replace a failed build. */
 const NAME = `roomful-test:${crypto.randomUUID()}`
 const SECRETS = {
   INTERNAL_TOKEN: 'internal-token-of-the-engine',
@@ -49,10 +49,10 @@ describe.skipIf(engine === undefined)('the image, run by an engine', () => {
         .withEnvironment({ REDIS_URL: 'redis://redis:6379', ...SECRETS, ...env })
         .withTmpFs({ '/tmp': 'rw,size=64m' })
         .withDroppedCapabilities('ALL')
-        // All of them: testcontainers waits for every port that Podman knows of to be published.
+        // All ports, because testcontainers waits for every port that Podman publishes.
         .withExposedPorts(...final.exposed)
         .withNetworkAliases(command)
-        // The engine says so when HEALTHCHECK has passed.
+        // The engine reports it after HEALTHCHECK has passed.
         .withWaitStrategy(Wait.forHealthCheck()),
     )
 
@@ -65,7 +65,7 @@ describe.skipIf(engine === undefined)('the image, run by an engine', () => {
 
   beforeAll(async () => {
     network = await new Network().start()
-    // Not with BuildKit, which Podman has not: a build that it refuses would be waited for without end.
+    // Not with BuildKit, which Podman does not have: a build that it refuses would never end.
     image = await GenericContainer.fromDockerfile(root, 'deploy/image/Dockerfile').build(NAME, {
       deleteOnExit: false,
     })
@@ -85,7 +85,7 @@ describe.skipIf(engine === undefined)('the image, run by an engine', () => {
     if (image !== undefined) await engine!.container.dockerode.getImage(NAME).remove()
   })
 
-  it('has everything that the Dockerfile says of it, the health check too', async () => {
+  it('has all settings of the Dockerfile, also the health check', async () => {
     const { Config: config } = await engine!.container.dockerode.getImage(NAME).inspect()
     expect(config).toMatchObject({
       User: final.user,
@@ -98,7 +98,7 @@ describe.skipIf(engine === undefined)('the image, run by an engine', () => {
     expect(config.Env).toEqual(
       expect.arrayContaining(Object.entries(final.env).map((pair) => pair.join('='))),
     )
-    // Of the container: Podman has the health check of an image, and does not tell of it here.
+    // Read from the container: Podman does not report the health check of an image here.
     const { Config: started } = await engine!.container.getById(control.getId()).inspect()
     expect(started.Healthcheck).toMatchObject({
       Test: ['CMD', ...final.healthcheck!.words],
@@ -106,7 +106,7 @@ describe.skipIf(engine === undefined)('the image, run by an engine', () => {
     })
   })
 
-  it('plays, and runs as no particular user', async () => {
+  it('serves a game, and runs as any user', async () => {
     const { projectId, token } = await login()
     const client = await connect(`ws://${node.getHost()}:${node.getMappedPort(4000)}`, { projectId, token })
     const room = await client.join('counter', { key: 'engine' })
@@ -123,7 +123,7 @@ describe.skipIf(engine === undefined)('the image, run by an engine', () => {
     [{}, 'REDIS_URL is not set'],
     [{ REDIS_URL: 'redis://redis', CONTROL_PORT: 'abc' }, 'CONTROL_PORT is "abc"'],
     [{ REDIS_URL: 'redis://redis' }, 'CONTROL_API_TOKENS'],
-  ])('ends with 2 and says what is wrong with %j', async (env, message) => {
+  ])('exits with 2 and a reason for %j', async (env, message) => {
     const container = await engine!.container.create({
       Image: NAME,
       Cmd: ['control'],
@@ -138,7 +138,7 @@ describe.skipIf(engine === undefined)('the image, run by an engine', () => {
     }
   })
 
-  it('ends with 0 at the signal of docker stop, and within its time while a player is there', async () => {
+  it('exits with 0 after the signal of docker stop, in time although a player is connected', async () => {
     const { projectId, token } = await login()
     const client = await connect(`ws://${node.getHost()}:${node.getMappedPort(4000)}`, { projectId, token })
     const room = await client.join('counter', { key: 'stop' })

@@ -17,14 +17,14 @@ describe('the plane of a container', () => {
     expect(planeOf(words)).toBe(plane)
   })
 
-  it('is none where something else runs', () => {
+  it('is undefined if another program runs', () => {
     expect(() => planeOf(['sleep', 'infinity'])).toThrow(
       '"sleep infinity" runs neither control nor dataplane',
     )
   })
 })
 
-it('the check fails where nothing answers, also through a symbolic link', () => {
+it('the check fails without an answer, also through a symbolic link', () => {
   const folder = mkdtempSync(join(tmpdir(), 'roomful-health-'))
   onTestFinished(() => rmSync(folder, { recursive: true }))
   symlinkSync(import.meta.dirname, join(folder, 'image'))
@@ -36,7 +36,7 @@ it('the check fails where nothing answers, also through a symbolic link', () => 
   expect([status, stderr]).toEqual([1, expect.stringContaining('unhealthy: ')])
 })
 
-describe('where a plane is asked for its health', () => {
+describe('the address of a plane’s health check', () => {
   it.each([
     ['control', {}, 'http://127.0.0.1:3000/healthz'],
     ['control', { CONTROL_HOST: '0.0.0.0', CONTROL_PORT: '8000' }, 'http://127.0.0.1:8000/healthz'],
@@ -47,7 +47,7 @@ describe('where a plane is asked for its health', () => {
     expect(healthUrl(plane, env, noFile)).toBe(url)
   })
 
-  it('is found when the port comes from a file', () => {
+  it('is found if the port comes from a file', () => {
     expect(healthUrl('control', { CONTROL_PORT_FILE: '/run/port' }, () => '3100')).toBe(
       'http://127.0.0.1:3100/healthz',
     )

@@ -9,16 +9,16 @@ import {
 } from '../../shared/config.ts'
 
 /**
- * The health check of the image: ends with 0 when the plane that is process 1 of the container answers `GET /healthz`, else with 1 and a
- * line that says why. A word names the plane instead: `health.js dataplane`.
+ * Health check of the image. It exits with 0 if the plane in process 1 of the container answers `GET /healthz`, otherwise with 1 and the
+ * reason. A word selects another plane: `health.js dataplane`.
  */
 
 const ANSWER_WITHIN_MS = 3000
 
-/** Commands of a container that have a health check. */
+/** Commands of a container with a health check. */
 type Plane = Extract<Command, 'control' | 'dataplane'>
 
-/** The plane that a command line runs; throws where it runs neither. */
+/** Returns the plane of a command line. Throws if it runs none. */
 export function planeOf(words: readonly string[]): Plane {
   const plane = words.find((word): word is Plane => word === 'control' || word === 'dataplane')
   if (plane === undefined)
@@ -34,14 +34,14 @@ export function healthUrl(plane: Plane, env: Environment, readFile: ReadFile): s
   return `http://${reachable(host)}:${port}/healthz`
 }
 
-/** An address that listens on all is asked on loopback. */
+/** For an address that listens on all, the check uses loopback. */
 function reachable(host: string): string {
   if (host === '0.0.0.0') return '127.0.0.1'
   if (host === '::') return '[::1]'
   return host.includes(':') ? `[${host}]` : host
 }
 
-// Node resolves symbolic links in the URL of a module, and not in its arguments.
+// Node resolves symbolic links in the URL of a module, but not in its arguments.
 if (realpathSync(process.argv[1] ?? '') === fileURLToPath(import.meta.url)) {
   try {
     const [word] = process.argv.slice(2)

@@ -22,29 +22,29 @@ import { freePort } from '../../test/support/redis-server.ts'
 const root = fileURLToPath(new URL('../..', import.meta.url))
 const { text, stages, final } = readImage()
 
-/** Ceiling for a build that installs from the registry on a busy machine. */
+/** Time limit of a build that installs from the registry on a busy machine. */
 const NPM_INSTALLS_MS = 600_000
 
-/** `a/b/c` is in `a` and in `a/b`. */
+/** Returns the parent folders of a path: `a` and `a/b` for `a/b/c`. */
 const foldersOf = (path: string): string[] =>
   path.split('/').flatMap((_, at, parts) => (at === 0 ? [] : [parts.slice(0, at).join('/')]))
 
 describe('the Dockerfile', () => {
-  it('has nothing that a linter complains about', () => {
+  it('has no complaint of a linter', () => {
     expect(validate(text).map(({ message, range }) => `${range.start.line + 1}: ${message}`)).toEqual([])
   })
 
-  it('builds on one exact version of a Node that is maintained for long', () => {
+  it('uses one exact version of a Node with long-term support', () => {
     for (const { base } of stages) expect(base).toMatch(/^node:(24|26)\.\d+\.\d+-bookworm-slim$/)
     expect(new Set(stages.map(({ base }) => base)).size).toBe(1)
   })
 
-  it('runs as a user by number who is not root', () => {
+  it('runs as a numeric user who is not root', () => {
     const [uid, gid] = final.user!.split(':').map(Number)
     expect(Math.min(uid!, gid!)).toBeGreaterThan(0)
   })
 
-  it('has its commands in the exec form, so that Node is process 1 and hears SIGTERM', () => {
+  it('has its commands in the exec form, so that Node is process 1 and gets SIGTERM', () => {
     expect(final.entrypoint?.[0]).toBe('node')
     expect(final.cmd).toEqual(['--help'])
     expect(final.stopSignal).toBe('SIGTERM')
@@ -52,7 +52,7 @@ describe('the Dockerfile', () => {
     expect(final.healthcheck?.options).toMatchObject({ interval: '10s', timeout: '4s' })
   })
 
-  it('runs no script of a package, and leaves what only builds to the first stage', () => {
+  it('runs no scripts of packages, and keeps build tools in the first stage', () => {
     const runs = stages.flatMap(({ steps }) => steps).filter((step) => step.kind === 'run')
     for (const install of runs.flatMap(({ command }) => command.match(/npm (ci|install|prune)[^&]*/g) ?? []))
       expect(install).toContain('--ignore-scripts')
@@ -60,7 +60,7 @@ describe('the Dockerfile', () => {
     expect(final.steps.filter((step) => step.kind === 'copy' && step.from === undefined)).toEqual([])
   })
 
-  it('exposes the ports that the planes listen on, and keeps the control API closed until it has secrets', () => {
+  it('exposes the ports of the planes, and keeps the control API closed until it has secrets', () => {
     const env = { ...final.env, REDIS_URL: 'redis://redis' }
     const node = parseConfig('dataplane', env)
     const closed = parseConfig('control', env)
@@ -74,13 +74,13 @@ describe('the Dockerfile', () => {
     expect(final.exposed).toEqual([open.config.controlPort, node.config.wsPort, node.config.adminPort])
   })
 
-  it('is told by no secret: neither in its environment nor in its build', () => {
+  it('contains no secret, neither in its environment nor in its build', () => {
     expect(text).not.toMatch(/^\s*(ARG|ENV)\s[^\n]*(TOKEN|SECRET|PASSWORD|KEY)/im)
   })
 })
 
 describe('the build context', () => {
-  it('has what is built, and neither tests nor what belongs to this machine', () => {
+  it('contains the sources of the build, without tests and files of this machine', () => {
     const files = contextFiles(root)
     for (const file of [
       'package.json',
@@ -99,20 +99,20 @@ describe('the build context', () => {
     ).toEqual([])
   })
 
-  it('leaves out no folder that it has files of: a tool that goes from folder to folder would not look into it', () => {
+  it('excludes no folder of which it contains files, because some tools would not enter it', () => {
     const ignored = ignoredBy(readFileSync(join(root, '.dockerignore'), 'utf8'))
     const folders = new Set(contextFiles(root).flatMap(foldersOf))
     expect(folders).toContain('deploy/image')
     expect([...folders].filter(ignored)).toEqual([])
   })
 
-  it('is read as Docker reads .dockerignore', () => {
+  it('is matched as Docker matches .dockerignore', () => {
     const ignored = ignoredBy('# all\n*\n!a\n!b/c\n**/*.test.ts\n!a/keep.test.ts\n')
     expect(['a/x.ts', 'b/c/d.ts', 'a/keep.test.ts'].filter(ignored)).toEqual([])
     expect(['x', 'b/d', 'a/b/y.test.ts', 'b/c.ts'].filter((path) => !ignored(path))).toEqual([])
   })
 
-  it('has no instruction that these tests pass over', () => {
+  it('has no instruction that these tests ignore', () => {
     expect(() => parseStages('FROM node:24\nONBUILD RUN true')).toThrow(
       'ONBUILD is an instruction these tests cannot follow',
     )
@@ -122,7 +122,7 @@ describe('the build context', () => {
 const missing = whyNoContainers()
 if (missing) process.stderr.write(`skipped: the steps of the Dockerfile are not run, since ${missing}\n`)
 
-describe.skipIf(missing !== undefined)('what its steps make, without an engine', () => {
+describe.skipIf(missing !== undefined)('the result of its steps, without an engine', () => {
   const secrets = {
     INTERNAL_TOKEN: 'internal-token-of-the-image',
     CONTROL_API_TOKENS: 'operator-token-of-the-image',
@@ -137,7 +137,7 @@ describe.skipIf(missing !== undefined)('what its steps make, without an engine',
   }, NPM_INSTALLS_MS)
   afterAll(() => rm(folder, { recursive: true, force: true }))
 
-  /** `docker run --read-only --tmpfs /tmp` of what was built. */
+  /** Does the same as `docker run --read-only --tmpfs /tmp` with the built image. */
   function start(words: readonly string[], env: Record<string, string> = {}): Container {
     const container = new Container({
       root: image,
@@ -179,7 +179,7 @@ describe.skipIf(missing !== undefined)('what its steps make, without an engine',
     return { container, ws_url: `ws://127.0.0.1:${ws}`, admin_url: `http://127.0.0.1:${admin}` }
   }
 
-  it('is small, and has the program and its dependencies only', async () => {
+  it('is small, and contains only the program and its dependencies', async () => {
     expect((await readdir(join(image, 'app'))).sort()).toEqual([
       'LICENSE',
       'dist',
@@ -190,8 +190,8 @@ describe.skipIf(missing !== undefined)('what its steps make, without an engine',
       await readFile(join(root, 'package.json'), 'utf8'),
     )
     const there = (name: string) => existsSync(join(image, 'app/node_modules', name))
-    // Optional ones as well: in a container nothing can be installed later. React is for pages, which run elsewhere, and rooms
-    // that use Postgres bring pg themselves.
+    // Optional dependencies as well, because nothing can be installed in a container later. Without React, which pages use elsewhere, and
+    // pg, which rooms with Postgres bring with them.
     const used = Object.keys({ ...dependencies, ...optionalDependencies, ...peerDependencies }).filter(
       (name) => name !== 'react' && name !== 'pg',
     )
@@ -208,19 +208,19 @@ describe.skipIf(missing !== undefined)('what its steps make, without an engine',
     expect(bytes / 1e6).toBeLessThan(75)
   })
 
-  it('shows its help when it is told nothing', async () => {
+  it('prints its help without a command', async () => {
     const container = start(final.cmd!)
     expect(await container.ended).toBe(0)
     expect(container.output()).toContain('CONTROL_PORT')
   })
 
-  it('refuses to open the control API to everybody', async () => {
+  it('refuses to open the control API to all machines', async () => {
     const container = start(['control'], { REDIS_URL: inject('redisUrl') })
     expect(await container.ended).toBe(2)
     expect(container.output()).toContain('CONTROL_API_TOKENS')
   })
 
-  it('plays: control and a node, as no particular user, on a read-only root', async () => {
+  it('serves a game with control and a node, as any user, on a read-only root', async () => {
     const prefix = `image-${crypto.randomUUID()}:`
     const control = await startControl(prefix)
     const node = await startNode(prefix, control.url)
@@ -248,7 +248,7 @@ describe.skipIf(missing !== undefined)('what its steps make, without an engine',
     }
   })
 
-  it('takes room types in TypeScript that another image adds to it', async () => {
+  it('loads room types in TypeScript that another image adds', async () => {
     const room = await readFile(join(root, 'README.md'), 'utf8').then(
       (page) => /```ts\n(.*?)```/s.exec(page)![1]!,
     )
@@ -261,7 +261,7 @@ describe.skipIf(missing !== undefined)('what its steps make, without an engine',
     expect(container.output()).toContain('room types: duel')
   })
 
-  it('is unhealthy when its plane does not answer', async () => {
+  it('is unhealthy if its plane does not answer', async () => {
     const { container } = await startControl(`image-${crypto.randomUUID()}:`)
     container.signal('SIGSTOP')
     const { code, output } = await healthy(container)

@@ -14,12 +14,12 @@ import { banner, command, News, Prompt } from './console.ts'
 import { LocalCluster } from './local-cluster.ts'
 import { ClusterError } from './processes.ts'
 
-/** `npm run cluster`: a whole deployment on this machine, and a prompt to break it. */
+/** `npm run cluster`: a deployment on this machine, and a prompt to break it. */
 
 const HOST = '127.0.0.1'
-/** A terminal and npm both pass the same Ctrl-C on: a signal so soon after the first is the same. */
+/** A terminal and npm both pass on the same Ctrl-C. A second signal within this time counts as the same. */
 const SAME_MS = 500
-/** Time after which a node that a development route has ended starts again. */
+/** Time after which a node that a development route has ended is started again. */
 const BACK_MS = 4000
 const HELP = `Usage: npm run cluster -- [options]
 
@@ -33,7 +33,7 @@ REDIS_URL uses that Redis instead of starting one. Every other variable of roomf
 to the processes.
 `
 
-/** The words behind `npm run cluster --`. Throws when one is wrong. */
+/** Returns the options of `npm run cluster --`. Throws if one is wrong. */
 function readWords() {
   const { values } = parseArgs({
     options: {
@@ -48,16 +48,19 @@ function readWords() {
   return values
 }
 
-let words: ReturnType<typeof readWords> | undefined
-try {
-  words = readWords()
-} catch (error) {
-  process.stderr.write(`${(error as Error).message}\nnpm run cluster -- --help says more.\n`)
-  process.exitCode = 2
+async function main(): Promise<void> {
+  let words: ReturnType<typeof readWords>
+  try {
+    words = readWords()
+  } catch (error) {
+    process.stderr.write(`${(error as Error).message}\nnpm run cluster -- --help says more.\n`)
+    process.exitCode = 2
+    return
+  }
+  const { help, nodes, controls, 'free-ports': freePorts } = words
+  if (help) process.stdout.write(HELP)
+  else await run({ nodes: Number(nodes), controls: Number(controls), freePorts })
 }
-if (words?.help) process.stdout.write(HELP)
-else if (words)
-  await run({ nodes: Number(words.nodes), controls: Number(words.controls), freePorts: words['free-ports'] })
 
 async function run(words: { nodes: number; controls: number; freePorts: boolean }): Promise<void> {
   const prompt = new Prompt()
@@ -91,7 +94,7 @@ async function run(words: { nodes: number; controls: number; freePorts: boolean 
   process.on('uncaughtException', fail)
   process.on('unhandledRejection', fail)
   process.on('exit', () => cluster?.abandon())
-  // No process reads the output any more: the text is lost, and the cluster runs on.
+  // No process reads the output any more. The text is lost, and the cluster continues.
   process.stdout.on('error', () => undefined)
   endWithNpm(process, systemClock)
 
@@ -123,8 +126,8 @@ async function run(words: { nodes: number; controls: number; freePorts: boolean 
 }
 
 /**
- * Starts the example games, their backend and the playground in this process, playing on `cluster`; resolves when they can be opened in a
- * browser. `act` does what a line at the prompt does.
+ * Starts the example games, their backend and the playground in this process, with `cluster` as their server. Resolves when a browser can
+ * open them. `act` runs a line of the prompt.
  */
 function startGames(cluster: LocalCluster, act: (line: string) => Promise<void>): Promise<Backend> {
   const { folder, ports, secrets, addresses, children, wsUrl, controlUrl } = cluster
@@ -161,3 +164,5 @@ function startGames(cluster: LocalCluster, act: (line: string) => Promise<void>)
     log,
   })
 }
+
+await main()

@@ -30,7 +30,7 @@ function setup() {
   return {
     news,
     clock,
-    /** What is told once the owners are these. */
+    /** Returns the news after a change to these owners. */
     async told(owned: Owned): Promise<string[]> {
       now = owned
       await Promise.resolve()
@@ -41,7 +41,7 @@ function setup() {
   }
 }
 
-it('tells where a room opens, and who has it next, timed from what was done to its owner', async () => {
+it('reports where a room opens, and its next owner with the time since the fault', async () => {
   const { news, clock, told } = setup()
   expect(await told({ 'node-1': { a: 5 } })).toEqual(['room arena:a opened on node-1 (epoch 5)'])
   expect(await told({ 'node-1': { a: 5 } })).toEqual([])
@@ -53,14 +53,14 @@ it('tells where a room opens, and who has it next, timed from what was done to i
   ])
 })
 
-it('does not believe a node that has not noticed yet that it lost its room', async () => {
+it('ignores a node that does not know yet that it lost its room', async () => {
   const { told } = setup()
   await told({ 'node-1': { a: 5 }, 'node-2': {} })
   await told({ 'node-1': { a: 5 }, 'node-2': { a: 6 } })
   expect(await told({ 'node-1': { a: 5 }, 'node-2': {} })).toEqual([])
 })
 
-it('counts rooms that go together', async () => {
+it('counts rooms that move together', async () => {
   const { told } = setup()
   await told({ 'node-1': { a: 1, b: 1, c: 1, d: 1 } })
   expect(await told({ 'node-2': { a: 2, b: 2, c: 2, d: 2 } })).toEqual(['4 rooms went from node-1 to node-2'])

@@ -17,7 +17,7 @@ const HELP = `  kill 2        ends node-2 immediately, like a machine that loses
   kill, pause, resume and start take other processes too: kill control-1, pause redis, kill haproxy.`
 
 interface Verb {
-  /** States of a process to which it can be done. */
+  /** States of a process in which the command is allowed. */
   readonly in: readonly ChildState[]
   readonly run: (child: Child) => unknown
   /** Text after success. Absent: the end of the process is reported instead. */
@@ -32,7 +32,7 @@ const VERBS: Readonly<Record<string, Verb>> = {
   start: { in: ['ended'], run: (child) => child.start(), says: 'is ready' },
 }
 
-/** Does what a line at the prompt says, and tells what came of it. A start goes on behind the prompt. `quit` is the caller's. */
+/** Runs a line of the prompt and reports the result. A start continues in the background. The caller handles `quit`. */
 export async function command(
   line: string,
   cluster: LocalCluster,
@@ -79,10 +79,10 @@ export async function command(
   if (word !== 'start') await done
 }
 
-/** Above this many rooms only the first are listed. */
+/** Maximum number of listed rooms. */
 const MOST_ROOMS = 20
 
-/** Every process and every room, a line each. */
+/** Returns one line for every process and every room. */
 async function status(cluster: LocalCluster): Promise<string> {
   const views = await cluster.look()
   const owned = [...ownersOf(views).values()].sort((a, b) => a.room.room_id.localeCompare(b.room.room_id))
@@ -110,7 +110,7 @@ async function status(cluster: LocalCluster): Promise<string> {
   return all.map((line) => `  ${line}`.trimEnd()).join('\n')
 }
 
-/** Time until the lease of a node expires. */
+/** Returns the time until the lease of a node expires. */
 async function lease({ redis, keyPrefix }: LocalCluster, name: string): Promise<string> {
   const leftMs = await redis.pttl(keyPrefix + leaseKey(name)).catch(() => undefined)
   if (leftMs === undefined) return 'unknown'
@@ -123,14 +123,14 @@ function stateOf({ name, state, exit }: Child, view: NodeView | undefined): stri
   return state === 'ending' && name.startsWith('node-') ? 'draining' : state
 }
 
-/** Returns the addresses and secrets of a cluster that runs, for people. */
+/** Returns the addresses and secrets of a running cluster, for people. */
 export function banner(cluster: LocalCluster): string {
   const { ports, secrets, balancer, redisUrl, folder } = cluster
   const at = (scheme: string, port: number): string => `${scheme}://127.0.0.1:${port}`
   const behind = (what: string, all: readonly number[]): string =>
     `${balancer} → ${all.map((port, index) => `${what}-${index + 1} ${port}`).join(', ')}`
   const websockets = ports.nodes.map(({ websocket }) => websocket)
-  // A URL may carry a password.
+  // A URL may contain a password.
   const { protocol, host } = new URL(redisUrl)
   const rows = [
     ['play', at('http', ports.games), 'open the arena in two tabs'],
@@ -161,7 +161,7 @@ ${table.join('\n')}
 `
 }
 
-/** Text to a terminal or a pipe, and lines from it. At a terminal, text appears above the line that is being typed. */
+/** Text output to a terminal or a pipe, and input lines. At a terminal, text appears above the line that is being typed. */
 export class Prompt {
   readonly #isTerminal = process.stdin.isTTY === true && process.stdout.isTTY === true
   #lines: Interface | undefined
@@ -169,12 +169,12 @@ export class Prompt {
   /** Writes `text` and a line end. */
   tell(text: string): void {
     if (!this.#isTerminal || !this.#lines) return void process.stdout.write(`${text}\n`)
-    // Clears the typed line; the prompt writes it again.
+    // Clears the typed line. The prompt writes it again.
     process.stdout.write(`\r\x1b[K${text}\n`)
     this.#lines.prompt(true)
   }
 
-  /** Runs each line, one after the other, until `close`. Resolves with true at Ctrl-C or Ctrl-D; the end of a pipe is not a command. */
+  /** Runs the lines in order until `close`. Resolves with true after Ctrl-C or Ctrl-D. The end of a pipe is not a command. */
   async read(run: (line: string) => Promise<void>): Promise<boolean> {
     const terminal = this.#isTerminal
     const output = terminal ? { output: process.stdout } : {}
@@ -188,7 +188,7 @@ export class Prompt {
     return terminal && this.#lines !== undefined
   }
 
-  /** Takes no more lines; text can still be written. */
+  /** Reads no more lines. Text can still be written. */
   close(): void {
     const lines = this.#lines
     this.#lines = undefined
@@ -204,10 +204,10 @@ interface NewsOptions {
 }
 
 const LOOK_EVERY_MS = 150
-/** Above this many rooms that move the same way together, they are counted instead of named. */
+/** Maximum number of rooms that are named if they move together. More are counted. */
 const MOST_NAMED = 3
 
-/** Watches which node owns which room, and tells each change in a line. */
+/** Watches the owners of all rooms, and reports each change in a line. */
 export class News {
   readonly #options: NewsOptions
   readonly #places = new Map<string, { readonly owner: string; readonly epoch: number }>()
@@ -219,7 +219,7 @@ export class News {
     this.#options = options
   }
 
-  /** Looks from now on, until `stop`. */
+  /** Watches until `stop`. */
   async start(): Promise<void> {
     const { look, clock, tell } = this.#options
     const views = await look()
@@ -233,17 +233,17 @@ export class News {
     this.#cancel()
   }
 
-  /** A fault was made in the process `name`: the moves of its rooms are timed from now. */
+  /** Starts to time the moves of the rooms of the process `name`, after a fault. */
   fault(name: string): void {
     this.#fault = { name, at: this.#options.clock.monotonic() }
   }
 
   #changes(views: readonly NodeView[]): string[] {
-    /** Rooms by what happened to them. */
+    /** Rooms by event. */
     const moves = new Map<string, string[]>()
     for (const [id, { owner, room }] of ownersOf(views)) {
       const before = this.#places.get(id)
-      // A node that has lost a room may not know it yet.
+      // A node may not know yet that it has lost a room.
       if (before && before.epoch >= room.epoch) continue
       this.#places.set(id, { owner, epoch: room.epoch })
       if (before?.owner === owner) continue

@@ -8,7 +8,7 @@ afterEach(() => {
   for (const server of servers.splice(0)) server.close()
 })
 
-/** A server that says its name to each client and hangs up. */
+/** A server that sends its name to each client and closes the connection. */
 async function named(name: string): Promise<{ server: Server; port: number }> {
   const server = createServer((socket) => void socket.end(name))
   const port = await freePort()
@@ -37,7 +37,7 @@ it('forwards connections to its servers in turn', async () => {
   expect([await ask(), await ask(), await ask()]).toEqual(['a', 'b', 'a'])
 })
 
-it('forwards to the next server when a connection is refused, and back when the server has returned', async () => {
+it('forwards to the next server after a refused connection, and back when the server has returned', async () => {
   const first = await named('a')
   const ask = await forwarderTo(first.port, (await named('b')).port)
   first.server.close()

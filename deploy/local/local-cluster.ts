@@ -14,28 +14,28 @@ import { haproxyAt } from '../balancer/configuration.ts'
 import { findProgram, freePort, isFree, roomfulProgram } from './machine.ts'
 import { type Child, Children, ClusterError, describeExit, type Exit } from './processes.ts'
 
-/** Size of a cluster, what is in front of it, and the environment of its processes. */
+/** Size of a cluster, its load balancer, and the environment of its processes. */
 export interface ClusterOptions {
   readonly nodes: number
   readonly controls: number
-  /** `auto`: haproxy where it is installed, else a forwarder. `none`: clients connect to the nodes. `outside`: the caller starts one. */
+  /** `auto`: haproxy if it is installed, otherwise a forwarder. `none`: clients connect to the nodes. `outside`: the caller starts one. */
   readonly balancer: 'auto' | 'none' | 'outside'
-  /** Use the documented ports where they are free. Default: any free ports. */
+  /** True: use the documented ports if they are free. Default: any free ports. */
   readonly documentedPorts?: boolean
-  /** Give each node an address (ADVERTISE_URL), so that clients go to the node of their rooms. */
+  /** True: give each node an address (ADVERTISE_URL), so that clients move to the node of their rooms. */
   readonly advertise?: boolean
   /**
    * Variables of all processes. Without REDIS_URL, the cluster starts a Redis that keeps its data on disk. ROOMS_DIR is by default the
    * folder of the examples.
    */
   readonly env: NodeJS.ProcessEnv
-  /** Returns more variables of one process, such as `node-1`, for its next start. They replace those of the cluster. */
+  /** Returns additional variables for the next start of one process, such as `node-1`. They replace those of the cluster. */
   readonly envOf?: (name: string) => NodeJS.ProcessEnv
-  /** Returns the words behind `node` of one process for its next start. Default: the command line of roomful with this command. */
+  /** Returns the words after `node` for the next start of one process. Default: the command line of roomful with this command. */
   readonly programOf?: (name: string, command: 'control' | 'dataplane') => readonly string[]
   /** Address at which nodes find the control API, if it is not at an address of this cluster. */
   readonly controlUrl?: string | undefined
-  /** True if processes of roomful take messages of this process. */
+  /** True: processes of roomful accept messages of this process. */
   readonly ipc?: boolean
   /** Folder of the logs and of the data of Redis. Default: a new one. */
   readonly folder?: string
@@ -74,9 +74,9 @@ interface LocalNode {
 
 const HOST = '127.0.0.1'
 const EXAMPLES = fileURLToPath(new URL('../../examples', import.meta.url))
-/** Shorter than the default, so that clients of a node that hangs look for another while someone watches. */
+/** Shorter than the default, so that clients of a hanging node try another one while a person watches. */
 const HEARTBEAT_SECONDS = '2'
-/** Time for a process to end in order when everything ends, and for the load balancer to find control. */
+/** Time limit for the orderly end of a process, and for the load balancer to find control. */
 const PATIENCE_MS = 8000
 
 /**
@@ -130,7 +130,7 @@ export class LocalCluster {
       operatorToken: env.CONTROL_API_TOKENS?.split(',')[0] || randomToken(systemRandom, 32),
     }
     this.redisUrl = env.REDIS_URL ?? `redis://${here(ports.redis)}`
-    // The keys of this run are sealed under a secret of this run: it must not find those of an earlier run.
+    // The keys of this run are sealed with its secret, so it must not find those of an earlier run.
     this.keyPrefix = `roomful-local-${randomToken(systemRandom, 8)}:`
     this.redis = openRedis(this.redisUrl)
     if (redis !== undefined)
@@ -172,7 +172,9 @@ export class LocalCluster {
       this.#children.add('haproxy', { program: haproxy, args: ['-db', '-f', this.#haproxyFile], env })
   }
 
-  /** Finds the programs and ports of this machine, and prepares everything. Only the reaper runs yet. Rejects with a ClusterError. */
+  /**
+   * Finds the programs and ports of this machine, and prepares everything. Only the reaper runs afterwards. Rejects with a ClusterError.
+   */
   static async prepare(options: ClusterOptions): Promise<LocalCluster> {
     const { env } = options
     const redis = env.REDIS_URL ? undefined : findProgram(['redis-server', 'valkey-server'], env.PATH)
@@ -188,7 +190,7 @@ export class LocalCluster {
     return new LocalCluster(options, { folder, ports: await choosePorts(options), redis, haproxy })
   }
 
-  /** Starts everything; resolves when it serves. Rejects when a part does not. */
+  /** Starts all processes. Resolves when they serve. Rejects if one does not. */
   async start(): Promise<void> {
     await this.children.get('redis')?.start()
     const answer = this.redis.connect().then(() => this.redis.ping())
@@ -213,7 +215,7 @@ export class LocalCluster {
     return this.#children.all
   }
 
-  /** The process of this name. Throws if there is none. */
+  /** Returns the process with this name. Throws if there is none. */
   child(name: string): Child {
     const child = this.children.get(name)
     if (!child) throw new Error(`there is no ${name}; there are ${[...this.children.keys()].join(', ')}`)
@@ -225,12 +227,12 @@ export class LocalCluster {
     return this.nodes.map(({ child, adminUrl }) => ({ admin_url: adminUrl, node_id: child.name }))
   }
 
-  /** The last report of each node about its rooms, within 0.25 s. */
+  /** Returns the last report of each node about its rooms, within 0.25 s. */
   look(): Promise<NodeView[]> {
     return this.#runtimes.look()
   }
 
-  /** Ends everything in order: first the load balancer, then nodes, which save their rooms, control, and Redis. */
+  /** Ends everything in order: first the load balancer, then the nodes, which save their rooms, then control, and Redis. */
   async close(): Promise<void> {
     this.#ending = true
     const all = [...this.children.values()]
@@ -245,7 +247,7 @@ export class LocalCluster {
     await rm(join(this.folder, 'redis'), { recursive: true, force: true })
   }
 
-  /** Kills every process, without waiting for anything. */
+  /** Kills every process without waiting. */
   abandon(): void {
     this.#ending = true
     this.#children.abandon()
@@ -267,16 +269,16 @@ export class LocalCluster {
         ...envOf?.(name),
       }
       const all: NodeJS.ProcessEnv = { ...env, ...set }
-      // A file that the environment names for one of these would contradict it.
+      // Variables for files in the environment would contradict these.
       for (const variable of Object.keys(set)) delete all[`${variable}_FILE`]
-      // The processes end with this process. They need not watch npm.
+      // The processes end with this process, so they need not watch npm.
       delete all.npm_lifecycle_event
       const words = programOf?.(name, command) ?? [...roomfulProgram().words, command]
       return { words, env: all, ipc }
     })
   }
 
-  /** Removes every key of the cluster from a Redis that runs on after it. */
+  /** Removes every key of the cluster from a Redis that continues to run. */
   async #clear(): Promise<void> {
     for await (const keys of this.redis.scanStream({ match: `${this.keyPrefix}*`, count: 1000 }))
       if (keys.length > 0) await this.redis.unlink(keys)
@@ -286,7 +288,7 @@ export class LocalCluster {
     return join(this.folder, 'haproxy.cfg')
   }
 
-  /** Resolves when control answers through haproxy, which runs the configuration for production at these ports. */
+  /** Resolves when control answers through haproxy, which uses the production configuration with these ports. */
   async #startHaproxy(): Promise<void> {
     const { websocket, api, balancer, nodes, controls } = this.ports
     const haproxy = this.child('haproxy')
@@ -315,7 +317,7 @@ export class LocalCluster {
 interface Machine {
   readonly folder: string
   readonly ports: Ports
-  /** Paths of programs; undefined: not there, or not wanted. */
+  /** Paths of programs. Undefined: not installed, or not wanted. */
   readonly redis: string | undefined
   readonly haproxy: string | undefined
 }
@@ -323,8 +325,8 @@ interface Machine {
 const here = (port: number): string => `${HOST}:${port}`
 
 /**
- * Chooses the ports. `documentedPorts`: the documented ports, with a free port in the place of each that another process listens on. If
- * another process takes such a port before it is used, the start of its process fails with a message.
+ * Chooses the ports. `documentedPorts`: the documented ports; each that another process uses is replaced with a free port. If another
+ * process takes a port later, the start of its process fails with a message.
  */
 async function choosePorts({ nodes, controls, documentedPorts }: ClusterOptions): Promise<Ports> {
   const choose = async (documented: number): Promise<number> =>
@@ -343,7 +345,7 @@ async function choosePorts({ nodes, controls, documentedPorts }: ClusterOptions)
   }
 }
 
-/** Settings of Redis. Everything is kept on disk, so that a Redis that is started again has it. */
+/** Settings of Redis. All data is stored on disk, so that a restarted Redis has it. */
 function redisWords(port: number, folder: string): string[] {
   const settings = {
     port: String(port),
@@ -356,7 +358,7 @@ function redisWords(port: number, folder: string): string[] {
   return Object.entries(settings).flatMap(([name, value]) => [`--${name}`, value])
 }
 
-/** Longest time until Redis answers. On a busy machine a first answer takes more than a second. */
+/** Time limit of the first answer of Redis. On a busy machine it takes more than a second. */
 const ANSWER_MS = 3000
 
 function openRedis(url: string): Redis {
@@ -373,9 +375,9 @@ function openRedis(url: string): Redis {
 }
 
 /**
- * One address for servers of this machine where haproxy is not installed, for development only. Each connection goes to the next of `ports`
- * that accepts it. There are no health checks: a client that reaches a paused or draining node tries again and reaches another. Resolves
- * when it listens. Rejects when another process has the port.
+ * One address for several servers of this machine without haproxy, for development only. Each connection goes to the next of `ports` that
+ * accepts it. There are no health checks: a client that reaches a paused or draining node tries again and reaches another. Resolves when it
+ * listens. Rejects if another process has the port.
  */
 export async function startForwarder(port: number, ports: readonly number[]): Promise<Server> {
   let turn = 0

@@ -22,7 +22,7 @@ describe('roomfulProgram', () => {
       write(`${folder}/file.ts`, 100)
   })
 
-  /** A file that was last changed at this second. */
+  /** Creates a file with this modification time in seconds. */
   function write(name: string, at: number): void {
     const file = join(root, name)
     mkdirSync(dirname(file), { recursive: true })
@@ -30,14 +30,14 @@ describe('roomfulProgram', () => {
     utimesSync(file, at, at)
   }
 
-  it('runs the sources where nothing is built', () => {
+  it('returns the sources if there is no build', () => {
     expect(roomfulProgram(root)).toEqual({
       words: ['--import', expect.stringMatching(/^file:.*tsx/), join(root, 'deploy/cli/roomful.ts')],
       compiled: false,
     })
   })
 
-  it('runs what is built from the sources as they are', () => {
+  it('returns the build if it is newer than the sources', () => {
     write('dist/deploy/cli/roomful.js', 200)
     write('control/app.test.ts', 300)
     expect(roomfulProgram(root)).toEqual({
@@ -46,7 +46,7 @@ describe('roomfulProgram', () => {
     })
   })
 
-  it('runs the sources where one has changed since the build', () => {
+  it('returns the sources if one has changed since the build', () => {
     write('dist/deploy/cli/roomful.js', 200)
     write('dataplane/rooms/room.ts', 300)
     expect(roomfulProgram(root).compiled).toBe(false)
@@ -66,26 +66,26 @@ const listen = (port: number): Promise<number> =>
     server.listen(port, '127.0.0.1', () => resolve((server.address() as { port: number }).port))
   })
 
-/** Draws these numbers in turn, over and over. */
+/** Returns these numbers in turn, repeatedly. */
 function drawn(...numbers: readonly number[]): () => number {
   let at = 0
   return () => numbers[at++ % numbers.length]!
 }
 
 describe('freePort', () => {
-  it('gives each of many callers that draw alike another port, though nothing listens on any', async () => {
+  it('returns different ports to many callers with equal draws, although nothing listens on them', async () => {
     const ports = await Promise.all(Array.from({ length: 30 }, () => freePort(new SeededRandom(7))))
     expect(new Set(ports).size).toBe(30)
   })
 
-  it('passes over a port that another process listens on', async () => {
+  it('skips a port that another process listens on', async () => {
     await listen(10_000).catch(() => undefined)
     // A draw of 0 chooses the first port.
     const float = drawn(0, 0.3, 0.5, 0.7)
     expect(await freePort({ float, bytes: () => new Uint8Array() })).not.toBe(10_000)
   })
 
-  it('returns no port that the system gives to a program that asks for any', async () => {
+  it('returns no port that the system assigns to programs', async () => {
     const any = Math.min(...(await Promise.all(Array.from({ length: 50 }, () => listen(0)))))
     // Draws near 1 choose the last ports.
     const float = drawn(0.9999, 0.999, 0.998, 0.997)

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest'
 import { Child, type Exit } from './processes.ts'
 
-it('runs on where nothing it prints can be kept', async () => {
+it('a process continues if its output cannot be stored', async () => {
   const ends: [exit: Exit, asked: boolean][] = []
   const child = new Child({
     name: 'talker',

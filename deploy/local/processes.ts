@@ -6,23 +6,23 @@ import { finished } from 'node:stream/promises'
 import { fileURLToPath } from 'node:url'
 import { systemClock } from '../../shared/clock.ts'
 
-/** Something on this machine keeps a part of the cluster from running. The message says what, and what would help. */
+/** Error of this machine that prevents a part of the cluster from running. The message says what would help. */
 export class ClusterError extends Error {}
 
-/** `ending`: told to end (SIGTERM or SIGKILL), and still there. */
+/** `ending`: it was asked or killed to end, and still exists. */
 export type ChildState = 'starting' | 'ready' | 'paused' | 'ending' | 'ended'
 
-/** How a process ended: an exit code, or the signal that ended it. */
+/** End of a process: an exit code, or a signal. */
 export interface Exit {
   readonly code: number | null
   readonly signal: NodeJS.Signals | null
 }
 
-/** Command of a process of roomful: the words behind `node`, and the environment. */
+/** Command of a roomful process: the words after `node`, and the environment. */
 export interface RoomfulRun {
   readonly words: readonly string[]
   readonly env: NodeJS.ProcessEnv
-  /** True if it takes messages of this process. */
+  /** True: it accepts messages of this process. */
   readonly ipc?: boolean
 }
 
@@ -31,9 +31,9 @@ interface ChildOptions {
   readonly program: string
   /** Called before each start. */
   readonly run: () => RoomfulRun
-  /** Matches its output once it serves; absent: it serves once it runs. */
+  /** Matches its output when it serves. Absent: it serves as soon as it runs. */
   readonly ready?: RegExp
-  /** File of its output. */
+  /** File for its output. */
   readonly logFile: string
   readonly reaper: Pick<Reaper, 'watch' | 'release'>
   /** Called at the end of every run. `asked`: this process wanted it to end. */
@@ -41,10 +41,10 @@ interface ChildOptions {
 }
 
 const START_MS = 60_000
-/** Longest part of a line that is reported. */
+/** Maximum length of a reported line. */
 const LINE_LENGTH = 500
 
-/** A process that can end and be started again under the same name. */
+/** A process that can be started again under the same name after its end. */
 export class Child {
   readonly name: string
   readonly logFile: string
@@ -55,7 +55,7 @@ export class Child {
   #exit: Exit | undefined
   #asked = false
   #said: RegExpExecArray | undefined
-  /** Its last line before it served. */
+  /** Last line before it served. */
   #lastLine = ''
 
   constructor(options: ChildOptions) {
@@ -68,27 +68,27 @@ export class Child {
     return this.#state
   }
 
-  /** The process id; undefined when there is no process. */
+  /** Process id. Undefined: there is no process. */
   get pid(): number | undefined {
     return this.#process?.pid
   }
 
-  /** How the last run ended; undefined during a run, and before the first. */
+  /** End of the last run. Undefined during a run, and before the first. */
   get exit(): Exit | undefined {
     return this.#exit
   }
 
-  /** The match of `ready` in the last run. */
+  /** Match of `ready` in the last run. */
   get said(): RegExpExecArray | undefined {
     return this.#said
   }
 
-  /** Resolves with the end of the present run, immediately when there is none. */
+  /** Resolves with the end of the current run, immediately if there is none. */
   get ended(): Promise<Exit> {
     return this.#ended
   }
 
-  /** Starts it; resolves when it serves. Rejects when it ends before that or takes longer than a minute. */
+  /** Starts it. Resolves when it serves. Rejects if it ends before that or takes longer than a minute. */
   async start(): Promise<void> {
     if (this.#state !== 'ended') throw new Error(`${this.name} is running`)
     const { program, run, reaper, onExit } = this.#options
@@ -97,18 +97,18 @@ export class Child {
     this.#exit = undefined
     this.#asked = false
     const stdio: ('ignore' | 'pipe' | 'ipc')[] = ['ignore', 'pipe', 'pipe', ...(ipc ? ['ipc' as const] : [])]
-    // A process group for each: Ctrl-C at the terminal is for the cluster, which ends its processes in order.
+    // A separate process group: Ctrl-C at the terminal is for the cluster, which ends its processes in order.
     const child = spawn(program, words, { env, stdio, detached: true })
     this.#process = child
     const file = createWriteStream(this.logFile, { flags: 'a' })
-    // A removed folder or a full disk: the process is worth more than its output.
+    // A removed folder or a full disk: the process is more important than its output.
     file.on('error', () => undefined)
     const ready = this.#listen(child, file)
     this.#ended = new Promise((resolve) => {
-      // A program that cannot be run is closed with a negative code.
+      // If the program cannot be run, `close` follows with a negative code.
       child.once('error', () => undefined)
       child.once('close', async (code: number | null, signal: NodeJS.Signals | null) => {
-        // Code that waits for the end reads the whole output.
+        // Code that awaits the end reads the whole output.
         await finished(file.end()).catch(() => undefined)
         if (child.pid !== undefined) reaper.release(child.pid)
         this.#process = undefined
@@ -137,18 +137,18 @@ export class Child {
     if (this.#state === 'starting') this.#state = 'ready'
   }
 
-  /** Sends it a message, if it runs and takes any. */
+  /** Sends it a message, if it runs and accepts messages. */
   send(message: object): void {
     if (this.#process?.connected) this.#process.send(message)
   }
 
-  /** Kills it, paused or not (SIGKILL); resolves when it has ended. */
+  /** Kills it (SIGKILL), also if it is paused. Resolves when it has ended. */
   async kill(): Promise<void> {
     this.#end('SIGKILL')
     await this.#ended
   }
 
-  /** Tells it to end in order (SIGTERM). A paused process is resumed for that. */
+  /** Asks it to end in order (SIGTERM). A paused process is resumed for that. */
   end(): void {
     if (this.#state === 'paused') this.#process?.kill('SIGCONT')
     this.#end('SIGTERM')
@@ -161,7 +161,7 @@ export class Child {
     this.#process.kill(signal)
   }
 
-  /** Ends it in order, and kills it when it has not ended after `withinMs`. */
+  /** Ends it in order, and kills it if it has not ended after `withinMs`. */
   async endWithin(withinMs: number): Promise<void> {
     this.end()
     const cancel = systemClock.schedule(withinMs, () => void this.kill())
@@ -169,7 +169,7 @@ export class Child {
     cancel()
   }
 
-  /** Suspends it (SIGSTOP), like a machine that hangs. Its connections stay open. */
+  /** Suspends it (SIGSTOP), like a hanging machine. Its connections stay open. */
   pause(): void {
     this.#process?.kill('SIGSTOP')
     this.#state = 'paused'
@@ -181,7 +181,7 @@ export class Child {
     this.#state = 'ready'
   }
 
-  /** Writes its output to its file; resolves when the output says that it serves. */
+  /** Writes its output to its file. Resolves when the output shows that it serves. */
   #listen(child: ChildProcess, file: WriteStream): Promise<void> {
     const { ready } = this.#options
     return new Promise((resolve) => {
@@ -206,21 +206,21 @@ export class Child {
   }
 }
 
-/** `exit code 1`, `SIGKILL`, or that there was nothing to run. */
+/** Returns `exit code 1`, `SIGKILL`, or that the program could not be run. */
 export function describeExit({ code, signal }: Exit): string {
   if (signal !== null) return signal
   return code === null || code < 0 ? 'it could not be run' : `exit code ${code}`
 }
 
 interface ChildrenOptions {
-  /** Folder of their logs, a file each. */
+  /** Folder of the log files, one for each process. */
   readonly folder: string
   readonly onExit?: ChildOptions['onExit']
 }
 
-/** Processes that end with this one, however it ends: those of a cluster on this machine, for people, load tests, tests and chaos. */
+/** Processes that end with this one in any case: those of a cluster on this machine, for people, load tests, tests and chaos. */
 export class Children {
-  /** By their names, in the order in which they were added. */
+  /** Processes by name, in the order in which they were added. */
   readonly all = new Map<string, Child>()
   readonly #options: ChildrenOptions
   readonly #reaper = new Reaper()
@@ -229,7 +229,7 @@ export class Children {
     this.#options = options
   }
 
-  /** Prepares a program, in the place of the one that had this name; it does not run yet. */
+  /** Adds a program, and replaces the one with the same name. It does not run yet. */
   add(
     name: string,
     how: {
@@ -243,7 +243,7 @@ export class Children {
     return this.#add({ name, program, run: () => ({ words, env }), ...(ready && { ready }) })
   }
 
-  /** Prepares a process of roomful. `run` is called before each start of it. */
+  /** Adds a process of roomful. `run` is called before each start. */
   addRoomful(name: string, run: () => RoomfulRun): Child {
     return this.#add({ name, program: process.execPath, run, ready: READY })
   }
@@ -260,26 +260,26 @@ export class Children {
     return child
   }
 
-  /** Kills every process, without waiting for anything. */
+  /** Kills every process without waiting. */
   abandon(): void {
     for (const child of this.all.values()) void child.kill()
   }
 
-  /** Kills every process; resolves when all have ended. */
+  /** Kills every process. Resolves when all have ended. */
   async close(): Promise<void> {
     await Promise.all([...this.all.values()].map((child) => child.kill()))
     await this.#reaper.close()
   }
 }
 
-/** Output of a process of roomful that serves. That of a node has the addresses of its websocket and its admin port. */
+/** Output of a serving roomful process. That of a node has the addresses of its websocket and its admin port. */
 const READY = / ready: (?:websocket (?<ws_url>[^,"]+), admin (?<admin_url>[^,"\s]+)|[^"\n]+)["\n]/
 
 const REAPER = fileURLToPath(new URL('./reaper.mjs', import.meta.url))
 
 /**
- * A small process that kills the others when this one has gone without ending them (SIGKILL, a crash): its standard input is a pipe from
- * here, which the system closes with this process, whatever happened to it. Unlike the processes it looks after, it is never paused.
+ * A small process that kills the others if this one has ended without ending them (SIGKILL, a crash). Its standard input is a pipe from
+ * this process, which the system closes in any case. Unlike the watched processes, it is never paused.
  */
 class Reaper {
   readonly #process = spawn(process.execPath, [REAPER], {
@@ -289,22 +289,22 @@ class Reaper {
   readonly #gone = once(this.#process, 'close').catch(() => undefined)
 
   constructor() {
-    // Without it everything works except its own task.
+    // Without it everything works except this clean-up.
     this.#process.on('error', () => undefined)
     this.#process.stdin.on('error', () => undefined)
   }
 
-  /** From now on `pid` ends with this process. */
+  /** Adds `pid`: it is killed when this process ends. */
   watch(pid: number): void {
     this.#process.stdin.write(`+${pid}\n`)
   }
 
-  /** `pid` has ended: its number may become that of another process. */
+  /** Removes `pid`, which has ended: its number may become that of another process. */
   release(pid: number): void {
     this.#process.stdin.write(`-${pid}\n`)
   }
 
-  /** Ends it, and the processes that it still watches; resolves when it is gone. */
+  /** Ends it, and with it the processes that it still watches. Resolves when it has ended. */
   async close(): Promise<void> {
     this.#process.stdin.end()
     await this.#gone

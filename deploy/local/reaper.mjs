@@ -1,8 +1,8 @@
 import { createInterface } from 'node:readline'
 
-/*
- * Reads `+pid` and `-pid` from standard input; at its end, kills every process that was added and not taken away. See `Reaper`. Plain
- * JavaScript: it starts faster than with the loader that the other processes may need.
+/**
+ * Reads `+pid` and `-pid` from standard input. At its end, it kills every process that was added and not removed. See `Reaper`. It is plain
+ * JavaScript, which starts faster than with the loader of the other processes.
  */
 
 const watched = new Set()
@@ -17,6 +17,6 @@ for (const pid of watched) {
   try {
     process.kill(pid, 'SIGKILL')
   } catch {
-    // It has ended by itself.
+    // It has already ended.
   }
 }

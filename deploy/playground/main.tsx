@@ -7,8 +7,8 @@ import type { JsonSchema, MessageToSend, RoomsToPlay, RoomToPlay } from '../cli/
 import { type Entry, Player, watchList } from './player.ts'
 
 /**
- * The page of GET /playground: two players of this machine in any room of `roomful dev`, side by side. Whatever comes from a room goes
- * into the page as text.
+ * Page of GET /playground: two players of this machine in any room of `roomful dev`, side by side. Text of a room is inserted only as text,
+ * never as HTML.
  */
 
 const CUT_MS = 4000
@@ -20,7 +20,7 @@ const MOODS: Record<string, string> = {
   closed: 'bad',
 }
 
-/** Contents of the page besides the players. */
+/** State of the page except the players. */
 const page: { rooms?: RoomsToPlay; notice: string; drawn: boolean } = { notice: '', drawn: true }
 const draw = (): void => {
   if (page.drawn) requestAnimationFrame(show)
@@ -34,7 +34,7 @@ function show(): void {
   render(<Page />, document.getElementById('page')!)
 }
 
-/** Asks which rooms can be joined: at the start, and when someone comes back from an editor. */
+/** Requests the rooms that can be joined, at the start and when the user returns from an editor. */
 async function learn(): Promise<void> {
   try {
     page.rooms = (await (await fetch('/dev/rooms')).json()) as RoomsToPlay
@@ -44,7 +44,7 @@ async function learn(): Promise<void> {
   draw()
 }
 
-/** Runs what a form does, and returns why it cannot. */
+/** Runs the action of a form, and returns the error. */
 function attempt(event: SubmitEvent, work: (form: FormData) => void): string {
   event.preventDefault()
   try {
@@ -109,7 +109,7 @@ function Page() {
   )
 }
 
-/** Which room to join, and how. */
+/** Form with the room and the options of a join. */
 function Choice(props: { types: readonly string[]; type: RoomToPlay; onChoose: (type: string) => void }) {
   const { type, options, listed } = props.type
   const busy = players.some(isHere)
@@ -159,7 +159,7 @@ function Choice(props: { types: readonly string[]; type: RoomToPlay; onChoose: (
   )
 }
 
-/** The rooms of a type as players see them, with what they show of themselves. Both players join a room by its button. */
+/** List of the rooms of a type, with their listing data. A click joins both players. */
 function List({ type }: { type: string }) {
   const [rooms, setRooms] = useState<readonly ListedRoom[]>()
   const [problem, setProblem] = useState('')
@@ -254,7 +254,7 @@ function Network({ player: { line }, room }: { player: Player; room: string }) {
   )
 }
 
-/** A form for each message type, one at a time. */
+/** Forms of the message types, one at a time. */
 function Messages({ player, messages }: { player: Player; messages: readonly MessageToSend[] }) {
   const [chosen, setChosen] = useState('')
   const [problem, setProblem] = useState('')
@@ -277,7 +277,7 @@ function Messages({ player, messages }: { player: Player; messages: readonly Mes
   )
 }
 
-/** The log of a player, the latest entry first. `Hold` stops it for reading. */
+/** Log of a player, latest entry first. `Hold` pauses it for reading. */
 function Log({ player }: { player: Player }) {
   const [held, setHeld] = useState<readonly Entry[]>()
   const entries = held ?? player.log
@@ -320,7 +320,7 @@ const Labelled = ({ label, children }: { label: ComponentChildren; children: Com
   </label>
 )
 
-/** A choice among texts. */
+/** A choice between texts. */
 const Select = (props: {
   readonly label: string
   readonly of: readonly string[]
@@ -349,7 +349,7 @@ interface FieldProps {
   readonly optional?: boolean
 }
 
-/** The inputs for a value of this schema, each named by its path in it; JSON as text where the schema says nothing. */
+/** Inputs for a value of this schema, each named by its path. Parts without a schema are entered as JSON text. */
 function Fields({ schema = {}, name, path = name, optional = false }: FieldProps) {
   const { type, properties, required = [] } = schema
   if (properties)
@@ -393,7 +393,7 @@ const textOf = (value: Json): string => JSON.stringify(value)
 const choicesOf = ({ type, enum: words, const: only }: JsonSchema): readonly Json[] | undefined =>
   words ?? (only !== undefined ? [only] : type === 'boolean' ? [false, true] : undefined)
 
-/** Returns what was typed into the `Fields` of a form, without empty optional parts. Throws where a text is not JSON. */
+/** Returns the value in the `Fields` of a form, without empty optional parts. Throws if a text is not JSON. */
 function readFields(form: FormData, schema: JsonSchema | undefined, path: string): Json | undefined {
   if (schema?.properties) {
     const parts = Object.entries(schema.properties).map(([key, part]) => [

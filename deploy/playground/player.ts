@@ -15,7 +15,7 @@ import { toOperations } from '../../shared/sync/delta.ts'
 /** A line of the log of a player. */
 export interface Entry {
   readonly id: number
-  /** Flush of the room that it came with. */
+  /** Flush of the room that contained it. */
   readonly seq?: number
   readonly kind: 'sent' | 'patch' | 'event' | 'member' | 'reply' | 'refused' | 'link'
   readonly what: string
@@ -26,13 +26,13 @@ type NewEntry = Omit<Entry, 'id'>
 
 const MOST_ENTRIES = 200
 
-/** One of the two players of the page: its connection, its room, and a log of what it has seen. */
+/** One of the two players of the page: its connection, its room, and its log. */
 export class Player {
   readonly name: string
   room: Room | undefined
-  /** The latest first. */
+  /** Entries, latest first. */
   log: readonly Entry[] = []
-  /** The node that holds its socket. */
+  /** Node of its socket. */
   node = ''
   joining = false
   readonly line = new Line((message) => this.#heard(message))
@@ -40,7 +40,7 @@ export class Player {
   #client: Client | undefined
   #lastId = 0
 
-  /** `changed` is called whenever there is something else to show. */
+  /** Calls `changed` after each visible change. */
   constructor(name: string, changed: () => void) {
     this.name = name
     this.#changed = changed
@@ -54,13 +54,13 @@ export class Player {
     return this.#client?.status === 'online' ? Math.round(this.#client.latency) : undefined
   }
 
-  /** Connects to `url` and joins; a failure is in the log. */
+  /** Connects to `url` and joins. A failure appears in the log. */
   async join(url: string, type: string, options: JsonObject): Promise<void> {
     this.joining = true
     this.#changed()
     try {
       const { WebSocket } = this.line
-      // Not rerouted: one socket after the other keeps the log in order.
+      // Without reroutes: a single socket at a time keeps the log in order.
       this.#client = await connectAs(this.name, url, { WebSocket, reroute: false })
       this.#client.onConnectionChange((status, error) => this.#link(status, error))
       this.room = await this.#client.join(type, options)
@@ -85,7 +85,7 @@ export class Player {
     this.#changed()
   }
 
-  /** Sends a message; its outcome is in the log. */
+  /** Sends a message. Its outcome appears in the log. */
   async send(type: string, data: Json, replies: boolean): Promise<void> {
     this.#note({ kind: 'sent', what: type, data: textOf(data) })
     try {
@@ -161,7 +161,10 @@ async function connectAs(name: string, url: string, options: Omit<ConnectOptions
   return connect(url, { ...options, projectId, token, getToken })
 }
 
-/** Calls `show` with the rooms of a type, and again after each change, until the returned function is called. `failed`: there is no list. */
+/**
+ * Calls `show` with the rooms of a type, and again after each change, until the returned function is called. `failed`: the type has no
+ * list.
+ */
 export function watchList(
   url: string,
   type: string,
@@ -192,18 +195,18 @@ const textOf = (value: Json): string => {
   return text.length > LONGEST ? `${text.slice(0, LONGEST)}…` : text
 }
 
-/** The network of one player: it can be slow or cut, and reports every message that arrives. */
+/** Network of one player, which can be slow or cut. It reports every received message. */
 class Line {
-  /** Delay of everything, each way; milliseconds. */
+  /** Delay in each direction, in milliseconds. */
   delayMs = 0
-  /** For the client to connect with. */
+  /** WebSocket class for the client. */
   readonly WebSocket: WebSocketConstructor
   readonly #open = new Set<WebSocket>()
   #cutUntil = 0
 
   /** `heard` receives each message when it arrives. */
   constructor(heard: (message: ReadMessage) => void) {
-    // One for all sockets of the player: a resumed session uses the keys that were announced before.
+    // One codec for all sockets of the player, because a resumed session uses the keys that were announced before.
     const codec = new ReadingCodec(new MsgpackClientCodec())
     const line = this
     this.WebSocket = class implements WebSocketLike {
@@ -243,13 +246,13 @@ class Line {
     }
   }
 
-  /** Breaks the connection, like a lost network, and lets nothing through for `ms`. */
+  /** Breaks the connection, like a lost network, and blocks all traffic for `ms`. */
   cut(ms: number): void {
     this.#cutUntil = performance.now() + ms
     for (const socket of this.#open) socket.close()
   }
 
-  /** Runs work in order, each delayed as the line is slow at that moment. */
+  /** Runs work in order, each item with the delay at that moment. */
   #queue(): (work: () => void) => void {
     let free = 0
     return (work) => {

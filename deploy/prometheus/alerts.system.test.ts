@@ -39,22 +39,22 @@ const RULES = pathOf('alerts.yml')
 const groups: readonly { rules: Alert[] }[] = parse(readFileSync(RULES, 'utf8')).groups
 const alerts = groups.flatMap(({ rules }) => rules)
 
-/** The moment from which on things go wrong, seconds. */
+/** Time at which the faults start, in seconds. */
 const FROM = 600
 const STEP = 30
-/** promtool takes seconds of CPU, and the machine may be busy. */
+/** Time limit: promtool uses seconds of CPU, and the machine may be busy. */
 const PATIENCE_MS = 400_000
 const EVER_FIRED = 'count by (alertname) (count_over_time(ALERTS{alertstate="firing"}[1h]))'
 const FIRING = 'group by (alertname) (ALERTS{alertstate="firing"})'
 
-/** What Prometheus makes of `1m30s`, in seconds; undefined: at once. */
+/** Returns a duration such as `1m30s` in seconds. Undefined: 0. */
 const seconds = (duration: string | undefined): number => {
   const [, minutes = '0', rest = '0'] = /^(?:(\d+)m)?(?:(\d+)s)?$/.exec(duration ?? '0s') ?? []
   return 60 * Number(minutes) + Number(rest)
 }
 
 describe('prometheus.yml', () => {
-  it('is taken by Prometheus, as it is and with what is for some', async () => {
+  it('is valid for Prometheus, with and without its optional parts', async () => {
     const folder = await newFolder()
     await cp(RULES, join(folder, 'alerts.yml'))
     const plain = readFileSync(pathOf('prometheus.yml'), 'utf8')
@@ -103,17 +103,17 @@ describe('alertmanager.yml', () => {
     expect(receivers.map(({ name }: { name: string }) => name)).toEqual(['pager', 'tickets'])
   })
 
-  it('knows each alert that it keeps back, and those for which it does', () => {
+  it('has inhibition rules only with existing alerts', () => {
     for (const { source_matchers: sources, target_matchers: targets } of rules) {
       for (const name of [...named(sources), ...named(targets)])
         expect(alerts.map(({ alert }) => alert)).toContain(name)
-      // A warning must never keep a page back.
+      // A warning must never suppress a page.
       for (const name of named(sources))
         expect(alerts.find(({ alert }) => alert === name)!.labels.severity).toBe('critical')
     }
   })
 
-  it('leaves one alert of a Redis that is gone', { timeout: PATIENCE_MS }, () => {
+  it('leaves one alert when Redis is down', { timeout: PATIENCE_MS }, () => {
     const plot = new Plot(
       simulatedDeployment({
         nodes: 3,
@@ -156,7 +156,7 @@ describe('alertmanager.yml', () => {
 })
 
 describe('every alert', () => {
-  it('says how bad it is, what it means, and where to read on', () => {
+  it('has a severity, a meaning and a link to the documentation', () => {
     const page = readFileSync(new URL('../../docs/operations.md', import.meta.url), 'utf8')
     const runbooks = page.split('\n## Runbooks\n')[1]!.split(/^## /m)[0]!
     const anchors = [...runbooks.matchAll(/^### (.+)$/gm)].map(([, heading]) => slug(heading!))
@@ -169,7 +169,7 @@ describe('every alert', () => {
     }
   })
 
-  it('has a fault planted for it below', () => {
+  it('has a fault below that causes it', () => {
     expect([...new Set(PLANTED.map(({ alert }) => alert))]).toEqual(alerts.map(({ alert }) => alert))
   })
 })
@@ -181,11 +181,11 @@ describe('a fault', { timeout: PATIENCE_MS }, () => {
     seconds: FROM + 900,
     step: STEP,
     buckets: [0.1, 0.25, 1, 2.5],
-    // Without noise, so that what descriptions say can be foretold.
+    // Without noise, so that the descriptions are predictable.
     random: { float: () => 0.5, bytes: (length) => new Uint8Array(length) },
   })
 
-  it('of each kind is told of by its alert, in time, and by no other', () => {
+  it('of each kind causes its alert in time, and no other', () => {
     const cases = PLANTED.map((fault): RuleCase => {
       const rule = alerts.find(({ alert }) => alert === fault.alert)!
       const plot = new Plot(healthy, { step: STEP, from: FROM })
@@ -218,10 +218,10 @@ describe('a fault', { timeout: PATIENCE_MS }, () => {
   })
 })
 
-/** Each in an hour in which players play. */
-describe('no one is woken', { timeout: PATIENCE_MS }, () => {
+/** Each case is one hour with players. */
+describe('no alert is sent', { timeout: PATIENCE_MS }, () => {
   const STEP_OF_HOUR = 30
-  /** The first sample of which something is different. */
+  /** First sample with a difference. */
   const FROM_SAMPLE = 1200 / STEP_OF_HOUR
   const record = (restarts: Record<number, Restart> = {}): Map<string, Samples> =>
     simulatedDeployment({
@@ -244,7 +244,7 @@ describe('no one is woken', { timeout: PATIENCE_MS }, () => {
     return plot.until(3600)
   }
 
-  it('by nodes that are replaced one after the other', () => {
+  it('for nodes that are replaced one after the other', () => {
     const replaced = (drainsAt: number): Restart => ({
       drainsAt,
       goneAt: drainsAt + 10,
@@ -254,8 +254,8 @@ describe('no one is woken', { timeout: PATIENCE_MS }, () => {
     testRules(RULES, [quiet('rolling restart', record(restarts))])
   })
 
-  it('by a node that autoscaling adds, and takes away again', () => {
-    // Discovery does not know it before and after: what is not there is not scraped.
+  it('for a node that autoscaling adds and removes', () => {
+    // Discovery does not list it before and after, so it is not scraped then.
     const there = record({ 3: { drainsAt: 2400, goneAt: 2410, backAt: Number.POSITIVE_INFINITY } })
     const up = seriesName('up', { job: 'roomful-node', instance: 'node-3:9100' })
     if (!there.has(up)) throw new Error(`${up} was not recorded`)
@@ -272,24 +272,24 @@ describe('no one is woken', { timeout: PATIENCE_MS }, () => {
     testRules(RULES, [quiet('autoscaling', there)])
   })
 
-  it('by a fail-over of Redis that is over before anybody could do anything', () => {
+  it('for a short failover of Redis', () => {
     testRules(RULES, [quiet('fail-over', spoilt(20, plantFailOver))])
   })
 
-  it('by a stranger who tries one token after the other', () => {
+  it('for a client that tries many tokens', () => {
     const guess = (plot: Plot) =>
       plot.raise('service_handshakes_total', { job: 'roomful-node', result: 'unauthenticated' }, 2)
     testRules(RULES, [quiet('stranger', spoilt(1200, guess))])
   })
 })
 
-/** The description of an alert, filled in. */
+/** Returns the description of an alert, filled in. */
 const told = ({ annotations }: Alert, { labels, value = '' }: PlantedFault): string =>
   annotations.description
     .replace(/{{ \$labels\.(\w+) }}/g, (_, label: string) => labels[label]!)
     .replace(/{{[^}]*\$value[^}]*}}/g, value)
 
-/** The anchor that a heading has on GitHub. */
+/** Returns the anchor of a heading on GitHub. */
 const slug = (heading: string): string =>
   heading
     .toLowerCase()

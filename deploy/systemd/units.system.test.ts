@@ -18,17 +18,17 @@ const UNITS = [
   { unit: 'roomful-node@.service', command: 'dataplane', settings: 'node-1.env', credentials: 2 },
 ] as const
 
-/** Where systemd puts the credentials of a unit: what `%d` becomes. */
+/** Folder of a unit's credentials in systemd: the value of `%d`. */
 const CREDENTIALS = '/run/credentials/unit'
 
-/** Every value of each setting of a unit, in order. */
+/** Returns the values of each setting of a unit, in order. */
 async function settingsOf(unit: string): Promise<(name: string) => string[]> {
   const lines = (await read(unit)).split('\n').filter((line) => /^[A-Za-z]+=/.test(line))
   return (name) =>
     lines.filter((line) => line.startsWith(`${name}=`)).map((line) => line.slice(name.length + 1))
 }
 
-/** Lines such as `NAME=value` as an environment. */
+/** Returns lines such as `NAME=value` as an environment. */
 const environment = (text: string) =>
   Object.fromEntries([...text.matchAll(/^([A-Z_]+)=(.*)$/gm)].map(([, name, value]) => [name!, value!]))
 
@@ -37,19 +37,19 @@ if (analyzer === undefined)
   process.stderr.write('skipped: systemd does not check the units, there is no systemd-analyze\n')
 
 describe.each(UNITS)('$unit', ({ unit, command, settings, credentials }) => {
-  it.skipIf(analyzer === undefined)('is a unit that systemd understands, and exposes little', async () => {
+  it.skipIf(analyzer === undefined)('is a valid unit for systemd, with a low exposure', async () => {
     const systemdAnalyze = programOr('systemd-analyze', 'systemd')
-    // What it runs is looked for, so this machine's Node stands where the package would be.
+    // systemd looks for the program, so this machine's Node replaces that of the package.
     const place = await newFolder()
     const file = join(place, unit)
     await writeFile(file, (await read(unit)).replace('/usr/bin/node', process.execPath))
     const verified = await run(systemdAnalyze, ['verify', '--recursive-errors=no', file])
     expect(verified.stdout + verified.stderr).toBe('')
-    // 0 exposes nothing, 10 everything; a service without any of this has more than 9.
+    // 0 exposes nothing, 10 everything. A service without these settings has more than 9.
     await run(systemdAnalyze, ['security', '--offline=yes', '--threshold=20', '--no-pager', file])
   })
 
-  it('gives its process a configuration that it starts with, without a warning', async () => {
+  it('gives its process a valid configuration, without a warning', async () => {
     const of = await settingsOf(unit)
     const handed = new Map(of('LoadCredential').map((line) => line.split(':') as [string, string]))
     expect(handed.size).toBe(credentials)
@@ -77,13 +77,13 @@ describe.each(UNITS)('$unit', ({ unit, command, settings, credentials }) => {
     else expect(seconds).toBeGreaterThanOrEqual(20)
   })
 
-  it('is started again however often its process has failed', async () => {
+  it('is started again after any number of failures', async () => {
     const of = await settingsOf(unit)
     expect([of('StartLimitIntervalSec'), of('StartLimitBurst')]).toEqual([['0'], []])
     expect(Number(of('RestartSec')[0])).toBeGreaterThan(0)
   })
 
-  it('runs the command of the package, and starts it again where that helps', async () => {
+  it('runs the command of the package, and is restarted if that can help', async () => {
     const of = await settingsOf(unit)
     const { bin } = JSON.parse(await readFile(join(folder, '../../package.json'), 'utf8'))
     expect(of('ExecStart')).toEqual([
@@ -99,7 +99,7 @@ describe.each(UNITS)('$unit', ({ unit, command, settings, credentials }) => {
 })
 
 describe('the files beside the units', () => {
-  it('are copied by the commands of the README, to where the units look for them', async () => {
+  it('are copied by the commands of the README to the paths in the units', async () => {
     const readme = await readFile(join(folder, '../README.md'), 'utf8')
     const section = readme.split('\n## systemd\n')[1]!.split('\n## ')[0]!
     const commands = section.match(/```sh\n# files\n(.*?)```/s)![1]!
@@ -113,7 +113,7 @@ describe('the files beside the units', () => {
     await run('sh', ['-ec', script], { cwd: place })
     const made = await keyring()
     expect(made).toMatch(/^[A-Za-z0-9+/]{43}=\n$/)
-    // Typed once more, by a person who installs a new version, it must not cost the signing keys.
+    // Repeated by a person who installs a new version, the command must not replace the signing keys.
     await run('sh', ['-ec', script], { cwd: place })
     expect(await keyring()).toBe(made)
     const acl = await readFile(join(place, 'etc/redis/users.acl'), 'utf8')

@@ -71,7 +71,7 @@ level.add('R33', 'a layer without a state is removed', (s, room) => {
     .client(null)
 })
 
-level.add('R33', 'a patch of a layer that is not there: nothing of the flush is taken', (s, room) => {
+level.add('R33', 'a patch of an unknown layer: nothing of the flush is taken', (s, room) => {
   s.server(room.layerPatch('deck', { deck: [1] })).server(room.patch({ turn: 2, hands: {} }))
   asks(s.expect({ state: MINE }), 'checksum')
   s.server(room.layer('mine', mine([9])))

@@ -18,7 +18,7 @@ export interface Scenarios {
 }
 
 const ABOUT =
-  'Scenarios of docs/protocol.md: what a client does, step by step. A runner is the server and the application, and has a clock of its own.'
+  'Scenarios of docs/protocol.md: what a client does, step by step. A runner is the server and the application, and uses a fake clock.'
 
 /** Meanings of the fields. */
 const FORMAT = {
@@ -43,7 +43,7 @@ const FORMAT = {
 const starts = Object.entries(STARTS).map(([name, start]) => [name, start().script.steps] as const)
 const scenarios = [...PLAY, ...KEEP, ...HIDE, ...SMALL, ...MOVE, ...FIND]
 
-/** Writes docs/protocol-scenarios.json, one step on a line. */
+/** Returns docs/protocol-scenarios.json, with one step per line. */
 export function scenariosJson(): string {
   const list = (steps: readonly Step[], indent: string) =>
     steps.map((step) => `${indent}${JSON.stringify(step)}`).join(',\n')

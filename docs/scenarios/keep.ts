@@ -154,7 +154,7 @@ level.add('R24', '4200: the client resumes and sends a fresh token', (s, room) =
   s.expect({ status: 'online' }).client(null)
 })
 
-level.add('R24', 'an unknown code of 42xx: the same', (s, room) => {
+level.add('R24', 'an unknown code of 42xx has the same effect', (s, room) => {
   s.lose(4299, { resume_token: 'resume-1', rooms: [at(room)] }).welcome({ resumed: true, token_seconds: 0 })
   s.client({ t: 'token', token: 'token-2' }).server({ t: 'token', token_seconds: 3600 }).client(null)
 })
@@ -189,7 +189,7 @@ level.add('R26', 'messages have the refs 1, 2, 3, and an ack confirms several', 
   s.send('d', 4).client({ t: 'message', data: 4, ref: 4, settled: 3 })
 })
 
-level.add('R26', 'each seat has refs of its own', (s, room) => {
+level.add('R26', 'each seat has separate refs', (s, room) => {
   const other = new ScriptRoom('arena:other', {})
   s.join(other, 2)
   s.send('a', 1).client({ t: 'message', room_id: ARENA, ref: 1 })
@@ -280,7 +280,7 @@ level.add('R30', 'a message with a reply and without an ack has an unknown outco
   s.expect({ seat: 'closed', outcomes: { a: 'unknown' } }).client(null)
 })
 
-level.add('R30', 'nothing is sent again into a seat that is gone', (s, room) => {
+level.add('R30', 'no message of an ended seat is sent again', (s, room) => {
   s.send('a', 1).client({ t: 'message', ref: 1 })
   s.lose(1006, { rooms: [at(room)] })
     .welcome({ resumed: true })

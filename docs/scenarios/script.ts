@@ -15,7 +15,7 @@ import { diff } from '../../shared/sync/testing/diff.ts'
 /** One step of a scenario; `FORMAT` describes its fields. */
 export type Step = { readonly [field: string]: Json }
 
-/** One scenario of docs/protocol-scenarios.json. `start`: name of the steps that come before its own. */
+/** One scenario of docs/protocol-scenarios.json. `start`: name of the steps that precede its steps. */
 export interface Scenario {
   readonly name: string
   readonly level: number
@@ -24,14 +24,14 @@ export interface Scenario {
   readonly steps: readonly Step[]
 }
 
-/** A message of the server in both subprotocols. `room`: the room that a MessagePack frame does not name. */
+/** A message of the server in both subprotocols. `room`: room of the message, which its MessagePack frame does not name. */
 export interface Frame {
   readonly json: JsonObject
   readonly msgpack: Payload
   readonly room?: string
 }
 
-/** Address and other hosts that the client is configured with. */
+/** Configured address and other hosts of the client. */
 export const ADDRESS = 'ws://server.test/'
 export const HOSTS = ['node2.test'] as const
 export const ARENA = 'arena:lobby'
@@ -48,7 +48,7 @@ const STATE: JsonObject = {
 const codec = new MsgpackCodec()
 export const checksumOf = (state: Json): number => new Checksum().of(state)
 
-/** Encodes a message that belongs to no state stream. */
+/** Encodes a message outside the state streams. */
 export function frame(message: PlainMessage): Frame {
   const { t } = message
   const addressed = t === 'ack' || t === 'reply' || t === 'event' || t === 'member'
@@ -56,7 +56,7 @@ export function frame(message: PlainMessage): Frame {
   return { json, msgpack: codec.encode(message), ...(addressed && { room: message.room_id }) }
 }
 
-/** A value of MessagePack: JSON, bytes as they are, and maps with keys of any kind. */
+/** A MessagePack value: JSON, bytes, and maps with any keys. */
 type Packed = Json | Uint8Array | ReadonlyMap<Packed, Packed> | readonly Packed[]
 
 /** Encodes a frame that no encoder writes. */
@@ -77,14 +77,14 @@ function write(value: Packed, to: MsgpackWriter): void {
   } else to.value(value as Json)
 }
 
-/** Options of a frame that is not what the room's next flush would be. */
+/** Options of a frame that differs from the room's next flush. */
 interface Odd {
   readonly epoch?: number
   readonly seq?: number
   readonly checksum?: number
 }
 
-/** A room as its owner writes it. Each method makes a frame and moves the room; a frame that no step sends is lost. */
+/** A room, encoded as by its owner. Each method returns a frame and advances the room. A frame that no step sends is lost. */
 export class ScriptRoom {
   readonly id: string
   epoch = EPOCH
@@ -99,7 +99,7 @@ export class ScriptRoom {
     this.state = state
   }
 
-  /** The room moves to another node: a new owner with a higher epoch. */
+  /** Moves the room to another node: a new owner with a higher epoch. */
   move(): void {
     this.epoch += 1
     this.#encoder = codec.roomEncoder()
@@ -119,14 +119,14 @@ export class ScriptRoom {
     return this.#frame({ t, ...at, state, members }, this.#encoder.whole(t, { ...at, state }, members))
   }
 
-  /** The next flush: the state becomes `next`. */
+  /** Returns the next flush: the state becomes `next`. */
   patch(next: Json = this.state, odd: Odd = {}): Frame {
     const delta = diff(this.state, next)
     this.state = next
     return this.change(delta, odd)
   }
 
-  /** The next flush, with this delta, whether it fits the state or not. */
+  /** Returns the next flush with this delta, which may not fit the state. */
   change(delta: Delta | undefined, odd: Odd = {}): Frame {
     this.seq += 1
     const at = { ...this.#at(this.state), ...odd }
@@ -139,7 +139,7 @@ export class ScriptRoom {
     return this.#behind({ t: 'event', room_id, epoch, seq, ...odd, name, data })
   }
 
-  /** A member has joined, lost its connection, come back or left. */
+  /** A member has joined, disconnected, reconnected or left. */
   member(
     status: MemberStatus,
     who: Pick<MemberInfo, 'member_id' | 'sub'> = BOB,
@@ -163,7 +163,7 @@ export class ScriptRoom {
     })
   }
 
-  /** This client's own seat is gone. */
+  /** This client's seat has ended. */
   out(reason: DepartureReason, odd: Odd & { message?: string } = {}): Frame {
     return this.member('left', ME, { reason, ...odd })
   }
@@ -176,7 +176,7 @@ export class ScriptRoom {
     return frame({ t: 'reply', room_id: this.id, ref, data })
   }
 
-  /** The whole state of a layer, at the room's present flush; `ahead`: at the next flush, before its patch. */
+  /** Returns the whole state of a layer, at the room's current flush. `ahead`: at the next flush, before its patch. */
   layer(name: string, state: Json, odd: Odd & { ahead?: boolean } = {}): Frame {
     const of = this.#layers.get(name) ?? { state, encoder: codec.layerEncoder(name) }
     of.state = state
@@ -192,7 +192,7 @@ export class ScriptRoom {
     return this.#frame({ t: 'layer.state', ...at, layer: name }, msgpack)
   }
 
-  /** A change of a layer in the next flush; the patch of that flush follows. */
+  /** Returns a change of a layer in the next flush. The patch of that flush follows. */
   layerPatch(name: string, next: Json, odd: Odd = {}): Frame {
     const of = this.#layers.get(name) ?? { state: {}, encoder: codec.layerEncoder(name) }
     const delta = diff(of.state, next)
@@ -213,7 +213,7 @@ export class ScriptRoom {
   }
 
   #behind(message: Extract<PlainMessage, { t: 'event' | 'member' }>): Frame {
-    // Only the present owner's frames have a short epoch.
+    // Only frames of the current owner have a short epoch.
     const { msgpack, ...rest } = frame(message)
     return { ...rest, msgpack: message.epoch === this.epoch ? this.#encoder.behindPatch(message) : msgpack }
   }
@@ -225,10 +225,10 @@ export class ScriptRoom {
 
 const isFrame = (message: PlainMessage | Frame): message is Frame => 'json' in message
 
-/** Writes the steps of one scenario. */
+/** Builds the steps of one scenario. */
 export class Script {
   readonly steps: Step[] = []
-  /** Number of the last socket. */
+  /** Number of the latest socket. */
   #socket = 0
   #welcomes = 0
   readonly #rooms = new Map<number, string>()
@@ -238,7 +238,7 @@ export class Script {
     return this.#add({ do: call, ...options })
   }
 
-  /** Sends a message. `ref` false: without one. */
+  /** The application sends a message. `ref` false: an unreliable one. */
   send(as: string, data: Json = {}, options: JsonObject = {}): this {
     return this.do('send', { as, room_id: ARENA, type: 'move', data, ref: true, ...options })
   }
@@ -249,7 +249,7 @@ export class Script {
     return this.#add({ open: this.#socket, ...options })
   }
 
-  /** The client's next message has these fields; null: there is none. */
+  /** The client's next message has these fields. Null: there is none. */
   client(message: JsonObject | null, on?: number): this {
     return this.#add({ client: message, ...(on !== undefined && { on }) })
   }
@@ -262,7 +262,7 @@ export class Script {
     return this.#add({ server: json, msgpack: frames.map(hex), ...(on !== this.#socket && { on }) })
   }
 
-  /** Sends frames that only MessagePack has. */
+  /** The server sends frames that only MessagePack has. */
   raw(...frames: readonly Payload[]): this {
     return this.#add({ msgpack: frames.map(hex) })
   }
@@ -283,12 +283,12 @@ export class Script {
     return this.#add({ expect: what })
   }
 
-  /** Members as the application sees them. */
+  /** Returns members as the application sees them. */
   expectMembers(...members: readonly MemberInfo[]): this {
     return this.expect({ members: members.map((member) => ({ ...member })) })
   }
 
-  /** An `error` of the server. */
+  /** Returns an `error` of the server. */
   error(
     code: string,
     about: { request_id?: number; room_id?: string; ref?: number },
@@ -297,7 +297,7 @@ export class Script {
     return this.server({ t: 'error', code, message: 'for people', retryable, ...about } as PlainMessage)
   }
 
-  /** `welcome` for a new session, or a resumed one. */
+  /** Returns a `welcome` for a new or resumed session. */
   welcome({ resumed = false, token_seconds = 3600 } = {}): this {
     this.#welcomes += 1
     return this.server({
@@ -322,7 +322,7 @@ export class Script {
       .welcome()
   }
 
-  /** The client joins a room with `layers` in the snapshot's flush, as its request `request`. */
+  /** The client joins a room with the request `request`. `layers` are in the flush of the snapshot. */
   join(room: ScriptRoom, request = 1, layers: { readonly [name: string]: Json } = {}): this {
     const [room_type, key] = room.id.split(':') as [string, string]
     this.do('join', { as: room.id, room_type, options: { key } })
@@ -332,7 +332,7 @@ export class Script {
     return this.server(room.snapshot())
   }
 
-  /** The connection is lost with `code`, and the client opens another one and sends its hello with these fields of `resume`. */
+  /** The connection is lost with `code`. The client opens another one and sends a hello with these fields of `resume`. */
   lose(code: number, resume: JsonObject = {}): this {
     return this.close(code).open({ url: ADDRESS }).client({ t: 'hello', project_id: 'prj_1', resume })
   }
@@ -345,7 +345,7 @@ export class Script {
 
 const hex = (bytes: Payload): string => Buffer.from(bytes).toString('hex')
 
-/** Position of a room in a `hello`. */
+/** Returns the position of a room in a `hello`. */
 export const at = ({ id: room_id, epoch, seq }: ScriptRoom, settled = 0): JsonObject => ({
   room_id,
   member_id: ME.member_id,
@@ -354,7 +354,7 @@ export const at = ({ id: room_id, epoch, seq }: ScriptRoom, settled = 0): JsonOb
   settled,
 })
 
-/** The starts that scenarios share. */
+/** Starts that several scenarios share. */
 export const STARTS = {
   online: () => ({ script: new Script().online(), room: new ScriptRoom() }),
   in_room: () => {
@@ -368,7 +368,7 @@ export const STARTS = {
 } as const
 
 type Write = (script: Script, room: ScriptRoom) => void
-/** Scenarios of one level, as `add` gets them. */
+/** Scenarios of one level. */
 export class Level {
   readonly scenarios: Scenario[] = []
   readonly #level: number
@@ -379,7 +379,7 @@ export class Level {
     this.#start = start
   }
 
-  /** A scenario from the level's usual start, or from another one. */
+  /** Adds a scenario with the level's usual start, or with another one. */
   add(
     rule: string,
     name: string,
@@ -392,7 +392,7 @@ export class Level {
     this.#push(rule, name, script.steps.slice(before), { start })
   }
 
-  /** A scenario from the very beginning. */
+  /** Adds a scenario without a start. */
   first(rule: string, name: string, write: (script: Script) => void): void {
     const script = new Script()
     write(script)

@@ -10,7 +10,7 @@ const SHORT = EPOCH % 128
 const FIRST_SEQ = 10
 type Part = Parameters<typeof pack>[0]
 
-/** The table of the snapshot that `rawRoom` sends: n is 0, players 1, x 2, "5" 3. */
+/** The key table of the snapshot of `rawRoom`: n is 0, players 1, x 2, "5" 3. */
 const KEYS = ['n', 'players', 'x', '5']
 const BEFORE = { n: 1, players: { a: { x: 1 }, b: { x: 2 } }, '5': [1, 2, 3, 4] }
 
@@ -168,7 +168,7 @@ level.add('R41', 'the keys of a patch that is dropped do not count', (s) => {
   const one = { ...BEFORE, y: 1 }
   const first = patch(11, one, [4, 'y'], new Map([[4, 1]]))
   s.raw(first)
-  // Late, with keys that would spoil the table.
+  // A late patch, with keys that would spoil the table.
   s.raw(patch(11, one, [0, 'spoilt'], new Map([[0, 1]])), first)
   const two = { ...one, n: 2, y: 3 }
   s.raw(
@@ -276,7 +276,7 @@ level.add('R42', 'changes of arrays', (s) => {
     [],
   )
   s.raw(patch(13, three, null, third)).expect({ state: three })
-  // A table whose rows are elements: a nil removes a key of a row.
+  // A table with rows as elements: a nil removes a key of a row.
   const [four, fourth] = change([{ x: 5 }, { n: 6 }, 'five', 'e'], [[2, 0], 0, 5, null, 1, null, 6], [])
   s.raw(patch(14, four, null, fourth))
     .expect({ state: four })
@@ -315,7 +315,7 @@ for (const [name, keys, change] of cannotBeApplied)
       .client(null)
   })
 
-// The start's connection has the room frame already; a new connection has none.
+// The start's connection already has the room frame. A new connection has none.
 level.add('R37', 'a new connection has no room before its first room frame', (s, room) => {
   s.lose(1006)
     .welcome({ resumed: true })

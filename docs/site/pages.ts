@@ -2,23 +2,23 @@ import { readFileSync } from 'node:fs'
 import { posix } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
-/** Which pages of the repository are pages of the site, and how they are linked there. */
+/** Pages of the repository that are on the site, and their links there. */
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
 
-/** A heading of the list of pages, and what stands below it. */
+/** A heading of the list of pages, with its pages. */
 export interface Group {
   readonly text: string
   readonly items: readonly { readonly text: string; readonly link: string }[]
 }
 
-/** The path in the site of a page of the repository: pages of docs/ have theirs without it, and a README is its folder's. */
+/** Returns the path in the site of a page of the repository: pages of docs/ without the folder, and a README as its folder. */
 export const sitePath = (page: string): string =>
   page === 'README.md'
     ? 'repository.md'
     : page.replace(/^docs\/(site\/)?/, '').replace(/(^|\/)README\.md$/, '$1index.md')
 
-/** The anchor of a heading, as GitHub makes it. */
+/** Returns the anchor of a heading, as GitHub makes it. */
 export const anchorOf = (title: string): string =>
   title
     .toLowerCase()
@@ -31,7 +31,7 @@ const target = (page: string, link: string): readonly [path: string, anchor: str
   return [path === '' ? page : posix.join(posix.dirname(page), path), anchor]
 }
 
-/** The address in the site of what `page` links to; undefined: that is no page of it. */
+/** Returns the address in the site of a link target in `page`. Undefined: the target is not a page of the site. */
 export function siteLink(page: string, link: string, isPage: (path: string) => boolean): string | undefined {
   const [path, anchor] = target(page, link)
   if (!isPage(path)) return undefined
@@ -40,7 +40,7 @@ export function siteLink(page: string, link: string, isPage: (path: string) => b
     .replace(/(^|\/)index$/, '$1')}${anchor}`
 }
 
-/** The groups of docs/README.md, which lists the pages in the order in which they are best read. */
+/** Returns the groups of docs/README.md, which lists the pages in reading order. */
 export function listedPages(): readonly Group[] {
   const page = 'docs/README.md'
   const [, ...groups] = readFileSync(`${root}${page}`, 'utf8').split(/^## /m)

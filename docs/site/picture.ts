@@ -5,7 +5,7 @@ import { parseConfig } from '../../shared/config.ts'
 import { launchChromium } from '../../test/support/chromium.ts'
 
 /**
- * `npx tsx docs/site/picture.ts` plays the card game until the first of three has three cards and the turn: that is the picture of the
+ * `npx tsx docs/site/picture.ts` plays the card game until one of three players has three cards and the turn. That is the picture of the
  * front page.
  */
 
@@ -24,7 +24,7 @@ const sitDown = async () => {
 const first = await sitDown()
 const pages = [first, await sitDown(), await sitDown()]
 const hand = first.locator('#hand.mine:has(.playable) [data-card]')
-/** The first of these that is there is what a player does. */
+/** Clicks the first of these that exists. */
 const STEPS = ['#deal:enabled', '#hand.mine .playable:not([data-card^="8"])', '#deck:enabled', '#pass']
 while ((await hand.count()) !== 3)
   for (const page of pages)
@@ -34,7 +34,7 @@ while ((await hand.count()) !== 3)
       await page.waitForTimeout(200)
       break
     }
-// No card has the focus, and the last one has come to rest.
+// No card has the focus, and the last animation has ended.
 await first.mouse.click(1, 1)
 await first.waitForTimeout(800)
 const path = fileURLToPath(new URL('public/cards.jpg', import.meta.url))

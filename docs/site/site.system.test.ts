@@ -10,13 +10,13 @@ import { afterAll, beforeAll, expect, it } from 'vitest'
 import { launchChromium } from '../../test/support/chromium.ts'
 import { ROOT } from '../../test/support/pages.ts'
 
-/** The site as `npm run site` builds it: every link leads somewhere, everything public says what it is, and anyone can read it. */
+/** Tests of the site that `npm run site` builds: its links, its reference and its accessibility. */
 
 const DIST = join(ROOT, 'docs/site/dist')
 const TYPES: Readonly<Record<string, string>> = { js: 'text/javascript', css: 'text/css', html: 'text/html' }
-/** One short page of each kind: the check of a long one takes ten seconds. */
+/** One short page of each kind, because the check of a long one takes ten seconds. */
 const PAGES = ['/', '/guides/hidden-information', '/api/roomful/client/motion']
-/** Everything is inspected on a phone. A desktop with the other colours adds only these findings. */
+/** All rules are checked on a phone. A desktop with the other colours adds only these. */
 const DESKTOP_RULES = ['color-contrast']
 
 let browser: Browser
@@ -43,7 +43,7 @@ afterAll(async () => {
   server?.close()
 })
 
-/** What axe-core finds to be serious or critical, with the element. */
+/** Returns the serious and critical findings of axe-core, with the elements. */
 async function seriousFindings(page: Page, rules?: string[]): Promise<string[]> {
   await page.addScriptTag({ content: axe.source })
   const options = { resultTypes: ['violations' as const], ...(rules && { runOnly: rules }) }
@@ -91,7 +91,7 @@ it('has every anchor that its pages link to', async () => {
   expect(missing).toEqual([])
 })
 
-it('finds what is asked for', async () => {
+it('finds pages by their text', async () => {
   const page = await browser.newPage()
   await page.goto(address, { waitUntil: 'networkidle' })
   await page.getByRole('button', { name: 'Search' }).click()

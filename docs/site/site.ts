@@ -3,15 +3,15 @@ import { existsSync, readFileSync, statSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 
 /**
- * `npm run site`: the pages of docs/ and the reference of the package's entry points as a static site, in docs/site/dist. It fails where a link
- * leads nowhere, and where something public says nothing of itself. `-- --serve` shows what was built. Its tools are installed in docs/site, by
- * this command alone.
+ * `npm run site`: builds the pages of docs/ and the reference of the package's entry points as a static site, in docs/site/dist. It fails
+ * for a link without a target, and for a public export without a comment. `-- --serve` shows the site. Its tools are installed in docs/site
+ * by this command only.
  */
 
 const folder = fileURLToPath(new URL('.', import.meta.url))
 const root = fileURLToPath(new URL('../..', import.meta.url))
 
-/** Runs a program in the folder; ends with its exit code where that is not 0. */
+/** Runs a program in the folder. Exits with its exit code unless that is 0. */
 function run(command: string, words: readonly string[]): void {
   const { status, error } = spawnSync(command, words, { cwd: folder, stdio: 'inherit' })
   if (error) throw error
@@ -25,7 +25,7 @@ function installed(): boolean {
   return existsSync(done!) && statSync(done!).mtimeMs >= statSync(lock!).mtimeMs
 }
 
-/** The sources of what the package exports, such as `client/index.ts`. */
+/** Returns the sources of the package's exports, such as `client/index.ts`. */
 function entryPoints(): string[] {
   const manifest: { exports: Record<string, string | { types?: string }> } = JSON.parse(
     readFileSync(`${root}package.json`, 'utf8'),

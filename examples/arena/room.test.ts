@@ -10,7 +10,7 @@ async function duel() {
   return { ada, bob, hits }
 }
 
-test('a player who joins stands somewhere on the floor in full health, and is gone after leaving', async () => {
+test('a new player stands somewhere on the floor with full health, and is removed after leaving', async () => {
   const { ada, bob } = await duel()
   const { x, y, hp } = bob.state.players[ada.memberId] ?? {}
   expect(hp).toBe(100)
@@ -23,7 +23,7 @@ test('a player who joins stands somewhere on the floor in full health, and is go
   expect(Object.keys(bob.state.players)).toEqual([bob.memberId])
 })
 
-test('a move goes anywhere on the floor and nowhere else', async () => {
+test('a move reaches any place on the floor, and none outside', async () => {
   const { ada, bob } = await duel()
   await ada.send('move', { x: 0, y: 1000 })
   for (const place of [
@@ -34,14 +34,14 @@ test('a move goes anywhere on the floor and nowhere else', async () => {
   expect(bob.state.players[ada.memberId]).toEqual({ x: 0, y: 1000, hp: 100 })
 })
 
-test('a hit takes ten and everyone is told', async () => {
+test('a hit takes ten health, and all members get the event', async () => {
   const { ada, bob, hits } = await duel()
   await ada.send('hit', { target: bob.memberId })
   expect(bob.state.players[bob.memberId]?.hp).toBe(90)
   expect(hits).toEqual([{ by: ada.memberId, target: bob.memberId, hp: 90 }])
 })
 
-test('at no health a player is told of as 0 and stands elsewhere, healed', async () => {
+test('at zero health the event has 0 hp, and the player is moved and healed', async () => {
   const { ada, bob, hits } = await duel()
   await bob.send('move', { x: 3, y: 3 })
   await Promise.all(Array.from({ length: 10 }, () => ada.send('hit', { target: bob.memberId })))

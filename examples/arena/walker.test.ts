@@ -4,7 +4,7 @@ import { Walker } from './walker.ts'
 
 const STILL = { x: 0, y: 0 }
 
-/** A walker at a place, and what it sends. */
+/** A walker at a place, and the messages that it sends. */
 function at(x: number, y: number) {
   const value = { x, y, hp: 100 }
   const sent: Point[] = []
@@ -19,7 +19,7 @@ function at(x: number, y: number) {
   return { walker, place: value, sent }
 }
 
-test('a walker sent somewhere arrives there and stops', () => {
+test('a walker with a goal arrives there and stops', () => {
   const { walker, place } = at(100, 100)
   walker.walkTo({ x: 200, y: 100 })
   for (let now = 0; now < 1000; now += 16) walker.step(STILL, 0.016, now)
@@ -28,7 +28,7 @@ test('a walker sent somewhere arrives there and stops', () => {
   expect(place.y).toBe(100)
 })
 
-test('keys go before a goal, and two of them are no faster than one', () => {
+test('keys take precedence over a goal, and two keys are no faster than one', () => {
   const [straight, diagonal] = [at(500, 500), at(500, 500)]
   straight.walker.walkTo({ x: 0, y: 0 })
   straight.walker.step({ x: 1, y: 0 }, 0.1, 0)
@@ -38,13 +38,13 @@ test('keys go before a goal, and two of them are no faster than one', () => {
   expect(far(straight.place)).toBeCloseTo(far(diagonal.place), 0)
 })
 
-test('no one walks through a wall, and what is sent fits the room', () => {
+test('a walker stops at walls, and its messages fit the room', () => {
   const { walker, sent } = at(990, 5)
   for (let now = 0; now < 2000; now += 16) walker.step({ x: 1, y: -1 }, 0.016, now)
   expect(sent.at(-1)).toEqual({ x: 1000, y: 0 })
 })
 
-test('positions are sent at most 20 times a second, only when they change, and the last one always', async () => {
+test('positions are sent at most 20 times a second, only after a change, and the last one always', async () => {
   const { walker, place, sent } = at(100, 100)
   for (let now = 1000; now < 2000; now += 4) {
     walker.step({ x: 1, y: 0 }, 0.004, now)

@@ -84,7 +84,7 @@ async function operator(url: string, path: string, method = 'GET') {
   return (await response.json()) as { projects: { id: string }[]; keys: { id: string; status: string }[] }
 }
 
-test('a login by another name of this machine is refused, where the backend serves this machine only', async () => {
+test('a backend for this machine only refuses a login with another host', async () => {
   const { url } = await backend((await control()).url)
   const asked = (host: string) =>
     new Promise<number | undefined>((resolve) => {
@@ -96,7 +96,7 @@ test('a login by another name of this machine is refused, where the backend serv
   expect([await asked('localhost:8080'), await asked('games.example:8080')]).toEqual([200, 403])
 })
 
-test('a login hands out a token of five minutes, under the key of the backend, for that game only', async () => {
+test('a login returns a token of five minutes, with the key of the backend, for that game only', async () => {
   const api = await control()
   const { url } = await backend(api.url)
 
@@ -118,7 +118,7 @@ test('a login hands out a token of five minutes, under the key of the backend, f
   expect(claims.sub).toMatch(/^Ada~/)
 })
 
-test('a tab that shows its ticket stays the same player, and no one else can be it', async () => {
+test('a tab with its ticket stays the same player, and no other tab can be that player', async () => {
   const { url } = await backend((await control()).url)
   const first = (await login(url, { game: 'counter' })).body
 
@@ -139,7 +139,7 @@ test('a restarted backend finds its project and key again', async () => {
   expect(readToken(after.token).claims.key_id).toBe(readToken(before.token).claims.key_id)
 })
 
-test('a rotated key is followed, a revoked one shuts the door until a restart', async () => {
+test('a rotated key is replaced, and a revoked one stops logins until a restart', async () => {
   const api = await control()
   const { url } = await backend(api.url)
   const { project_id: projectId, token } = (await login(url, { game: 'arena' })).body
@@ -160,7 +160,7 @@ test('a rotated key is followed, a revoked one shuts the door until a restart', 
   expect(restarted.status).toBe(200)
 })
 
-test('without control, pages are served and a login says what is missing; once control is back, players get in', async () => {
+test('without control, pages are served and a login reports the missing API; when control is back, logins work', async () => {
   const store = memoryStore({ clock: systemClock })
   const first = await control(0, store)
   const port = Number(new URL(first.url).port)
@@ -176,7 +176,7 @@ test('without control, pages are served and a login says what is missing; once c
   expect((await login(url, { game: 'arena' })).status).toBe(200)
 })
 
-test('a backend that control does not know does not start', async () => {
+test('a backend without valid credentials for control does not start', async () => {
   const api = await control()
   await expect(backend(api.url, { control_token: 'wrong' })).rejects.toThrow('with 401')
   await expect(backend(api.url, { project_id: 'prj_0123456789abcdef' })).rejects.toThrow('with 404')
@@ -195,14 +195,14 @@ test.each([
   [{ game: 'chess' }, 'arena, cards, tictactoe, counter'],
   [{ game: 'arena', name: '<b>' }, 'letters, digits'],
   [{ game: 'arena', admin: true }, 'admin'],
-])('a login with %j is refused and told why', async (request, reason) => {
+])('a login with %j is refused with a reason', async (request, reason) => {
   const { url } = await backend((await control()).url)
   const { status, body } = await login(url, request)
   expect(status).toBe(400)
   expect(body.detail).toContain(reason)
 })
 
-test('pages load nothing from elsewhere and connect to the data plane only', async () => {
+test('pages load nothing from other origins and connect to the data plane only', async () => {
   const { url } = await backend((await control()).url)
   for (const path of ['/', '/arena/', '/counter/', '/tictactoe/', '/arena/source']) {
     const page = await fetch(url + path)
@@ -211,14 +211,14 @@ test('pages load nothing from elsewhere and connect to the data plane only', asy
     expect(page.headers.get('content-security-policy')).toContain("connect-src 'self' ws://127.0.0.1:4000")
     expect(html).not.toMatch(/(?:src|href)="https?:/)
     for (const [, asset] of html.matchAll(/(?:src|href)="(\/[^"?]+)/g)) {
-      // Scripts are bundled on demand, and have a test of their own; the playground is that of `roomful dev`.
+      // Scripts are bundled on demand and tested separately. The playground is that of `roomful dev`.
       if (asset?.endsWith('.js') || asset === '/playground') continue
       expect((await fetch(url + asset)).status, asset).toBe(200)
     }
   }
 })
 
-test('a browser that came by another name of this machine is sent to the data plane by the same name', async () => {
+test('a browser that uses another name of this machine gets the data plane at the same name', async () => {
   const { url } = await backend((await control()).url)
   const named = url.replace('127.0.0.1', 'localhost')
   expect((await login(named, { game: 'arena' })).body.ws_url).toBe('ws://localhost:4000')
@@ -236,7 +236,7 @@ test.each(['/front.js', '/arena/page.js', '/tictactoe/page.js', '/counter/page.j
   },
 )
 
-test('the source of a room is shown line by line, and as plain text', async () => {
+test('the source of a room is shown in numbered lines, and as plain text', async () => {
   const { url } = await backend((await control()).url)
   const plain = await fetch(`${url}/counter/room.ts`)
   expect(plain.headers.get('content-type')).toBe('text/plain; charset=utf-8')
@@ -255,7 +255,7 @@ test('the source of a room is shown line by line, and as plain text', async () =
   expect(lines.map((line) => line.trimEnd())).toEqual(source.trimEnd().split('\n'))
 })
 
-test('the trace of a login goes on with the request for the token, and into the token', async () => {
+test('the trace of a login continues in the request for the token, and in the token', async () => {
   const tracer = new RecordingTracer(systemClock)
   const { url } = await backend((await control(0, undefined, tracer)).url)
   const traceparent = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01'

@@ -13,11 +13,11 @@ interface Script {
   node_id: string
   epoch?: number
   draining?: boolean
-  /** Who is in the room, by the node that holds the socket. */
+  /** Members of the room, by the node of their sockets. */
   members?: Record<string, string>
 }
 
-/** A node's admin port that says what the script says at that moment; undefined: nothing at all. */
+/** Admin port of a node with scripted answers. Undefined: no answer. */
 async function node(script: { now: Script | undefined }) {
   const server = createServer((request, response) => {
     const says = script.now
@@ -55,7 +55,7 @@ async function node(script: { now: Script | undefined }) {
   }
 }
 
-test('a page is told who owns its room, under the highest epoch, and whose sockets are where', async () => {
+test('a page gets the owner of its room, by the highest epoch, and the nodes of its members’ sockets', async () => {
   const clock = new FakeClock()
   const one = { now: { node_id: 'node-1', epoch: 7, members: { mem_a: 'node-1' } } }
   const two = {
@@ -73,7 +73,7 @@ test('a page is told who owns its room, under the highest epoch, and whose socke
   expect((await clusterView(nodes, 'prj_1', 'arena:b')).room).toBeNull()
 })
 
-test('a node that does not answer is silent after a second, and one that refuses is gone', async () => {
+test('a node that does not answer is silent after a second, and one that refuses connections is gone', async () => {
   const clock = new FakeClock()
   const script: { now: Script | undefined } = { now: { node_id: 'node-1', epoch: 7 } }
   const { admin_url: adminUrl, end } = await node(script)
@@ -97,7 +97,7 @@ test('a node that does not answer is silent after a second, and one that refuses
   )
 })
 
-test('a node that has said nothing yet goes by the name it was given', async () => {
+test('a node that has not answered yet has its configured name', async () => {
   const clock = new FakeClock()
   const gone = await node({ now: undefined })
   gone.end()

@@ -7,13 +7,13 @@ import { bestSuit, type Card, fits, isEight } from './rules.ts'
 
 type Cards = Room<typeof room>
 
-/** A game of so many that has been dealt, as it is when each of them has its hand. */
+/** A game with this number of players, after the deal. */
 async function game(players: Players = 2, seed = 1) {
   const t: TestRooms<readonly [typeof room]> = await testRooms([room], { seed })
   const seats: Cards[] = await t.join('cards', players)
   await seats[0]!.send('deal')
   const turn = () => seats.find((seat) => seat.memberId === seats.at(-1)!.state.turn.of)!
-  /** Whose turn it is plays, draws or passes, after a moment. */
+  /** Lets the player whose turn it is play, draw or pass, after a moment. */
   const move = async (): Promise<void> => {
     const seat = turn()
     await t.advance(300)
@@ -30,7 +30,7 @@ const topOf = ({ state }: Cards): Card => state.pile.at(-1)!
 const playable = (seat: Cards): Card | undefined =>
   handOf(seat).find((card) => fits(card, topOf(seat), seat.state.suit))
 
-/** The cards that are named in these bytes. */
+/** Returns the cards that these bytes contain. */
 const cardsIn = (frames: readonly Uint8Array[]): Set<string> =>
   new Set(
     Buffer.concat(frames)
@@ -38,7 +38,7 @@ const cardsIn = (frames: readonly Uint8Array[]): Set<string> =>
       .match(/(?:10|[2-9AJQK])[♠♥♦♣]/gu),
   )
 
-test('not a byte of a foreign hand, or of the deck, ever reaches a player or one who watches', async () => {
+test('no byte of a foreign hand or of the deck ever reaches a player or a spectator', async () => {
   const { t, seats, move } = await game(4)
   const [watcher] = await t.join('cards')
   expect(watcher.state.order).toHaveLength(4)
@@ -49,7 +49,7 @@ test('not a byte of a foreign hand, or of the deck, ever reaches a player or one
       for (const card of [...handOf(one), ...one.state.pile]) known.add(card)
       const received = t.received(one)
       for (const card of cardsIn(received.slice(frames)))
-        expect(known, `${one.memberId} was told of ${card}`).toContain(card)
+        expect(known, `${one.memberId} received ${card}`).toContain(card)
       seen.set(one, { known, frames: received.length })
       expect(Object.keys(one.state.hands ?? {})).toEqual(one === watcher ? [] : [one.memberId])
       expect(one.state.deck).toBeUndefined()
@@ -62,11 +62,11 @@ test('not a byte of a foreign hand, or of the deck, ever reaches a player or one
     check()
   }
   expect(watcher.state.winner).not.toBeNull()
-  // It was there to be told.
+  // Check of the test: the received bytes contain the played cards.
   expect(cardsIn(t.received(watcher)).size).toBeGreaterThan(1)
 })
 
-test('players take turns by the rules, and every refusal says why', async () => {
+test('players take turns by the rules, and every refusal has a reason', async () => {
   const { t, seats, turn } = await game()
   const [watcher] = await t.join('cards')
   const now = turn()
@@ -88,9 +88,9 @@ test('players take turns by the rules, and every refusal says why', async () => 
   expect(now.state.players[now.memberId]?.cards).toBe(before.length + 1)
 })
 
-test('an eight goes on anything, and what it names is asked for', async () => {
+test('an eight fits any card, and the next card must have the chosen suit', async () => {
   const { t, turn, move } = await game()
-  // Some player has one before long.
+  // Some player gets one before long.
   while (!handOf(turn()).some(isEight)) await move()
   const seat = turn()
   await t.advance(300)
@@ -100,7 +100,7 @@ test('an eight goes on anything, and what it names is asked for', async () => {
   expect(seat.state.suit).toBe('♦')
 })
 
-test('a turn ends after 20 seconds, once, also when its node has been killed', async () => {
+test('a turn ends after 20 seconds, once, also after its node was killed', async () => {
   const { t, seats, turn, move } = await game()
   const slow = turn()
   const told: string[] = []
@@ -115,14 +115,14 @@ test('a turn ends after 20 seconds, once, also when its node has been killed', a
   expect(told).toEqual([slow.memberId])
   expect(turn()).not.toBe(slow)
   expect(slow.state.players[slow.memberId]?.cards).toBe(cards + 1)
-  // A move in time ends its turn, and begins the next one with all of its time.
+  // A move in time ends its turn, and starts the next one with the full time.
   await move()
   expect(left()).toBeGreaterThan(19_000)
   await t.advance(left() - 200)
   expect(told).toHaveLength(1)
 })
 
-test('who loses the connection is shown as gone, and a bot plays on when the seat has run out', async () => {
+test('a player who loses the connection is shown as disconnected, and a bot plays when the seat has expired', async () => {
   const { t, seats, move } = await game([{ sub: 'ada' }, { sub: 'bob' }])
   const [ada, bob] = seats as [Cards, Cards]
   await t.drop(ada)
@@ -137,14 +137,14 @@ test('who loses the connection is shown as gone, and a bot plays on when the sea
     await t.advance(2000)
   }
 
-  // By a new session, the player has its seat and its hand again.
+  // In a new session, the player gets the seat and the hand again.
   const { cards } = bob.state.players[ada.memberId]!
   const [again] = await t.join('cards', [{ sub: 'ada' }])
   expect(bob.state.players[again.memberId]).toMatchObject({ bot: false, cards })
   expect(handOf(again)).toHaveLength(cards)
 })
 
-test('without players there is no game', async () => {
+test('a table without players has no game', async () => {
   const { t, seats } = await game()
   const [watcher] = await t.join('cards')
   for (const seat of seats) await seat.leave()
@@ -152,7 +152,7 @@ test('without players there is no game', async () => {
   await expect(watcher.send('deal')).rejects.toThrow('it takes two')
 })
 
-test('two players of the ranked queue sit at one table, sooner if they have won about as many games', async () => {
+test('two players of the ranked queue join one table, sooner if they have won about as many games', async () => {
   const t = await testRooms([room, queue])
   const enter = (sub: string, wins: number) => t.queue('cards-ranked', { wins }, { sub })
   const [ada, bob] = [await enter('ada', 0), await enter('bob', 30)]
@@ -167,7 +167,7 @@ test('two players of the ranked queue sit at one table, sooner if they have won 
   await ada.cancel()
 })
 
-test('after a game there is another one, which those who watched join', async () => {
+test('after a game the next one starts, which spectators join', async () => {
   const { t, seats, move } = await game()
   const [watcher] = await t.join('cards')
   const won: string[] = []

@@ -10,11 +10,11 @@ test.each<[Card, Card, Suit, boolean]>([
   ['4♥', '8♠', '♥', true],
   ['4♠', '8♠', '♥', false],
   ['10♦', '10♣', '♣', true],
-])('%s on %s, where %s is asked for: %s', (card, top, suit, fit) => {
+])('%s on %s, with the required suit %s: %s', (card, top, suit, fit) => {
   expect(fits(card, top, suit)).toBe(fit)
 })
 
-test('a deck has each of 52 cards once, shuffled too, in an order that depends on chance alone', () => {
+test('a deck has each of 52 cards once, also after a shuffle, in a random order', () => {
   const seeded = new SeededRandom()
   const random = () => seeded.float()
   const decks = [shuffled(newDeck(), random), shuffled(newDeck(), random)]
@@ -24,11 +24,11 @@ test('a deck has each of 52 cards once, shuffled too, in an order that depends o
   expect(inOrder(decks[0]!)).toEqual(newDeck())
 })
 
-test('who plays an eight asks for the suit it has most of, eights aside', () => {
+test('a bot that plays an eight chooses the most frequent suit of its hand, eights excluded', () => {
   expect(bestSuit(['8♠', '8♥', '2♦', '3♦', '4♣'])).toBe('♦')
 })
 
-test('no card is left to draw when all are in hands but the top of the pile', () => {
+test('mayDraw returns false if all cards are in hands except the top of the pile', () => {
   const players = { a: { cards: 26 }, b: { cards: 25 } }
   expect(mayDraw({ pile: ['4♠'], players })).toBe(false)
   expect(mayDraw({ pile: ['4♠'], players: { ...players, b: { cards: 24 } } })).toBe(true)

@@ -7,14 +7,14 @@ async function two() {
   return t.join('counter', 2)
 }
 
-test('everyone raises the same number, by one unless they say otherwise', async () => {
+test('all members raise the same number, by one unless they send another step', async () => {
   const [ada, bob] = await two()
   await ada.send('inc', {})
   await bob.send('inc', { by: 5 })
   for (const { state } of [ada, bob]) expect(state).toEqual({ count: 6 })
 })
 
-test('each who takes a number has one of their own', async () => {
+test('each member who takes a number gets a different one', async () => {
   const [ada, bob] = await two()
   const taken = await Promise.all([ada.request('take'), bob.request('take')])
   expect(taken.map(({ count }) => count).sort()).toEqual([1, 2])

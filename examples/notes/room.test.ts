@@ -7,7 +7,7 @@ import { codeOf } from '../../test/support/pages.ts'
 import { inFile, notes } from './room.ts'
 import { States } from './states.ts'
 
-/** A file that ends with the test. `opened`: as each process has it, open. */
+/** A file that is removed after the test. `opened`: opens it, as each process does. */
 async function file() {
   const folder = await mkdtemp(join(tmpdir(), 'roomful-notes-'))
   onTestFinished(() => rm(folder, { recursive: true }))
@@ -20,7 +20,7 @@ async function file() {
   return opened
 }
 
-test('a board is what it was after everything has ended, but for its database', async () => {
+test('a board is the same after everything except its database has ended', async () => {
   const opened = await file()
   const before = await testRooms([notes(inFile(await opened()))])
   const [ada] = await before.join('notes', 1)
@@ -35,7 +35,7 @@ test('a board is what it was after everything has ended, but for its database', 
   expect(bob.state).toEqual({ next: 3, notes: { 2: 'bread' } })
 })
 
-test('a late save of an old owner is refused, and so is an older one of the same', async () => {
+test('a late save of an earlier owner is refused, and so is an older one of the same owner', async () => {
   const states = await (await file())()
   const key = 'lobby'
   expect(await states.save('new', { key, epoch: 2, seq: 5 })).toBe(true)
@@ -47,7 +47,7 @@ test('a late save of an old owner is refused, and so is an older one of the same
   expect(await states.load(key)).toBe('newest')
 })
 
-test('an owner that is killed leaves what the next one saves', async () => {
+test('the next owner saves the changes of a killed owner', async () => {
   const opened = await file()
   const states = await opened()
   const t = await testRooms([notes(inFile(states))])

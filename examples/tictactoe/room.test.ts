@@ -13,7 +13,7 @@ async function moves({ x, o }: Pick<Awaited<ReturnType<typeof table>>, 'x' | 'o'
   for (const [index, cell] of cells.entries()) await (index % 2 ? o : x).send('move', { cell })
 }
 
-test('the first to join is X, the second O, the others watch', async () => {
+test('the first member is X, the second O, and the others watch', async () => {
   const { t, x, o } = await table()
   const [guest] = await t.join('tictactoe')
   const players = { X: x.memberId, O: o.memberId }
@@ -22,7 +22,7 @@ test('the first to join is X, the second O, the others watch', async () => {
   await expect(guest.send('restart', {})).rejects.toThrow('you are watching')
 })
 
-test('players take turns, and every refusal says why', async () => {
+test('players take turns, and every refusal has a reason', async () => {
   const game = await table()
   const { x, o } = game
   await expect(o.send('move', { cell: 0 })).rejects.toThrow('not your turn: X moves')
@@ -40,16 +40,19 @@ test.each([
   ['a column', [0, 1, 3, 4, 8, 7], 'O'],
   ['a diagonal', [2, 0, 4, 1, 6], 'X'],
   ['no line at all', [0, 1, 2, 4, 3, 5, 7, 6, 8], 'draw'],
-])('%s ends the game, everyone is told once, and then no one moves', async (_, cells, winner) => {
-  const game = await table()
-  const told: string[] = []
-  game.o.on('over', (over) => told.push(over.winner))
-  await moves(game, cells)
-  expect(game.x.state.winner).toBe(winner)
-  expect(told).toEqual([winner])
-  for (const player of [game.x, game.o])
-    await expect(player.send('move', { cell: 5 })).rejects.toThrow('the game is over')
-})
+])(
+  '%s ends the game, each member gets one event, and further moves are refused',
+  async (_, cells, winner) => {
+    const game = await table()
+    const told: string[] = []
+    game.o.on('over', (over) => told.push(over.winner))
+    await moves(game, cells)
+    expect(game.x.state.winner).toBe(winner)
+    expect(told).toEqual([winner])
+    for (const player of [game.x, game.o])
+      await expect(player.send('move', { cell: 5 })).rejects.toThrow('the game is over')
+  },
+)
 
 test('a restart clears the board for the same players', async () => {
   const game = await table()
@@ -59,7 +62,7 @@ test('a restart clears the board for the same players', async () => {
   expect(game.x.state).toEqual({ board: Array(9).fill(null), turn: 'X', winner: null, players })
 })
 
-test('a seat that is given up goes to the one who has watched longest, and the game goes on', async () => {
+test('a seat of a player who leaves goes to the spectator who has waited longest, and the game continues', async () => {
   const game = await table()
   const [first] = await game.t.join('tictactoe', 2)
   await moves(game, [0, 4])
@@ -69,7 +72,7 @@ test('a seat that is given up goes to the one who has watched longest, and the g
   expect(game.o.state.board.slice(0, 5)).toEqual(['X', 'X', null, null, 'O'])
 })
 
-test('no one moves before both seats are taken, and an empty one waits for the next to join', async () => {
+test('moves are refused until both seats are taken, and a free seat goes to the next member', async () => {
   const { t, x, o } = await table()
   await x.leave()
   await expect(o.send('move', { cell: 0 })).rejects.toThrow('not enough players: the seat of X is empty')
@@ -77,7 +80,7 @@ test('no one moves before both seats are taken, and an empty one waits for the n
   expect(o.state.players).toEqual({ X: next.memberId, O: o.memberId })
 })
 
-test('a player who comes back as another member gets the seat that is still kept, and not while the old connection stands', async () => {
+test('a player who returns as another member gets the kept seat, but not while the old connection is open', async () => {
   const t = await testRooms([tictactoe])
   const [old, o] = await t.join('tictactoe', [{ sub: 'player-1' }, { sub: 'player-2' }])
   await t.join('tictactoe', [{ sub: 'player-1' }])
@@ -87,7 +90,7 @@ test('a player who comes back as another member gets the seat that is still kept
   expect(o.state.players).toEqual({ X: again.memberId, O: o.memberId })
 })
 
-test('a game goes on where it was when its node is killed', async () => {
+test('a game continues after its node was killed', async () => {
   const game = await table()
   await moves(game, [0, 4, 1])
   await game.t.killOwner()

@@ -6,12 +6,12 @@ test('a member has the same name in every tab', () => {
   expect(nameOf('mem_abc')).toMatch(/^[A-Z][a-z]+ [A-Z][a-z]+$/)
 })
 
-test('a chosen name goes before a made-up one', () => {
+test('a chosen name takes precedence over a generated one', () => {
   expect(nameOf('mem_abc', 'Ada~x1')).toBe('Ada')
   expect(nameOf('mem_abc', '~x1')).toBe(nameOf('mem_abc'))
 })
 
-test('fifty members have nearly as many names', () => {
+test('fifty members have nearly fifty different names', () => {
   const ids = Array.from({ length: 50 }, (_, index) => `mem_${(index * 7919).toString(36).padStart(16, 'q')}`)
   expect(new Set(ids.map((id) => nameOf(id))).size).toBeGreaterThan(42)
 })

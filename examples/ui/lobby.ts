@@ -72,7 +72,7 @@ export class Lobby<R extends TypedRoom> {
     })
   }
 
-  /** Adds a link to a room that everybody knows. */
+  /** Adds a link to a public room. */
   link(text: string, note: string, href: string): void {
     this.#add(create('a', { class: 'button', href, text }), note)
   }

@@ -16,9 +16,9 @@ import type { Tally } from './tally.ts'
 /** Time limit of a first connection, including retries. */
 const CONNECT_MS = 30_000
 /** Time limit for the answers to a client's messages before it leaves its room. */
-const MOVE_SETTLE_MS = 5000
-const SETTLE_POLL_MS = 20
-/** A slow generator must show in the measured times, not in rejected messages. */
+const MOVE_ANSWERS_MS = 5000
+const ANSWERS_POLL_MS = 20
+/** Higher than the default, so that a slow generator shows in the measured times and not in rejected messages. */
 const MAX_UNACKED = 100_000
 const MAX_UNACKED_BYTES = 64 * 1024 * 1024
 
@@ -27,7 +27,7 @@ export interface ClientSettings {
   /** Clients are spread over these. A client that loses its connection takes the next. */
   readonly wsUrls: readonly string[]
   readonly roomType: string
-  /** Precedes every room key, so that simultaneous runs have their own rooms. */
+  /** Prefix of every room key, so that simultaneous runs have separate rooms. */
   readonly keyPrefix: string
   /** The message of a custom room type. Undefined: the room type is `load`. */
   readonly message: { readonly type: string; readonly data: Json } | undefined
@@ -60,7 +60,7 @@ export function newestOf(all: readonly Newest[]): Newest {
 export class LoadClient {
   readonly number: number
   readonly kind: 'player' | 'spectator'
-  /** `Date.now()` when the client saw that the revocation of its key had closed it. */
+  /** `Date.now()` at which the client saw that the revocation of its key had closed it. */
   revokedAt: number | undefined
   readonly #context: ClientContext
   readonly #credentials: Credentials
@@ -70,7 +70,7 @@ export class LoadClient {
   #client: Client | undefined
   #room: Room<LoadRoom> | undefined
   #member: Member | undefined
-  /** When each message without an answer was due, by a running number. */
+  /** Time at which each unanswered message was due, by a running number. */
   readonly #open = new Map<number, number>()
   #sends = 0
   #longestMs = 0
@@ -81,12 +81,12 @@ export class LoadClient {
   #lostAt = 0
   /** Attempts to connect since the last connection. */
   #attempts = 0
-  /** True when the client has asked for another session after its first. */
+  /** True if the client has requested another session after its first. */
   #newSession = false
   /** Resolves `cut`. */
   #back = () => {}
   #resyncs = { sequence: 0, checksum: 0 }
-  /** True when it may end without a failure. */
+  /** True if it may end without a failure. */
   #leaving = false
 
   constructor(
@@ -113,7 +113,7 @@ export class LoadClient {
     return this.#client?.status === 'online'
   }
 
-  /** False when it will not come back. */
+  /** False if it will not reconnect. */
   get alive(): boolean {
     return this.#client !== undefined && this.#client.status !== 'closed'
   }
@@ -126,13 +126,13 @@ export class LoadClient {
     return this.#credentials.underRevokedKey
   }
 
-  /** The `seq` of the last update of its room; empty while it is in no room or not connected. */
+  /** The `seq` of the last update of its room. Empty: it is in no room or not connected. */
   get position(): Newest {
     const seq = this.online && this.inRoom ? this.#member?.seq : undefined
     return seq === undefined ? {} : { [this.#room!.id]: seq }
   }
 
-  /** Connects. `due` and all times below are of the monotonic clock. Counts failures. */
+  /** Connects. `due` and all times below are on the monotonic clock. Counts failures. */
   async connect(due: number): Promise<void> {
     const { tally, clock, random, settings } = this.#context
     const { projectId, token } = this.#credentials
@@ -186,7 +186,7 @@ export class LoadClient {
     if (!this.#room || this.#moving || this.#stalled || !this.inRoom) return
     const { tally, clock } = this.#context
     this.#moving = true
-    await this.settle(clock.monotonic() + MOVE_SETTLE_MS)
+    await this.awaitAnswers(clock.monotonic() + MOVE_ANSWERS_MS)
     this.judge()
     this.#member = undefined
     try {
@@ -236,20 +236,20 @@ export class LoadClient {
   }
 
   /** Resolves when every message has an answer and its effect has been seen, or at `deadline`. */
-  async settle(deadline: number): Promise<void> {
+  async awaitAnswers(deadline: number): Promise<void> {
     const { clock } = this.#context
-    while (this.alive && this.#member?.settled === false && clock.monotonic() < deadline)
-      await sleep(clock, SETTLE_POLL_MS)
+    while (this.alive && this.#member?.isComplete === false && clock.monotonic() < deadline)
+      await sleep(clock, ANSWERS_POLL_MS)
   }
 
-  /** Reports what should be settled and is not. */
+  /** Reports messages and events that should have arrived and have not. */
   judge(): void {
     this.#checkResyncs()
     if (this.alive && this.#member && !this.#member.gone)
       this.#member.judge(this.#context.clock.monotonic(), this.online)
   }
 
-  /** Whether it lacks updates that another client has. */
+  /** Returns true if it lacks updates that another client has. */
   isBehind(newest: Newest): boolean {
     return Object.entries(this.position).some(([roomId, seq]) => seq < (newest[roomId] ?? 0))
   }
@@ -327,7 +327,7 @@ export class LoadClient {
     tally.fail('unanswered', text, unanswered)
   }
 
-  /** Cuts its connection, and does not come back. */
+  /** Cuts its connection permanently. */
   abandon(): void {
     this.#socket.cut()
     this.close()
@@ -363,7 +363,7 @@ export class LoadClient {
     if (this.#counts) tally.seen.countedMembers += 1
   }
 
-  /** Closes the record of a message. Returns how long it took. */
+  /** Closes the record of a message. Returns its duration. */
   #answered(id: number, due: number): number {
     const ms = this.#context.clock.monotonic() - due
     this.#open.delete(id)
@@ -471,7 +471,7 @@ const KINDS: Readonly<Record<number, Peeked['kind']>> = {
 }
 
 interface Peeked {
-  /** `full`: a snapshot or a resync, which carries the whole state. */
+  /** `full`: a snapshot or a resync, which contains the whole state. */
   readonly kind: 'patch' | 'full' | 'event' | 'presence' | 'ack' | 'move'
   readonly roomId: string
   readonly epoch: number
@@ -480,8 +480,8 @@ interface Peeked {
 }
 
 /**
- * Reads the head of a server frame in `roomful.v1.msgpack`, so that a spectator does not decode states. `context` holds the room and
- * epoch that earlier frames have named. Undefined: a frame that concerns no check.
+ * Reads the head of a server frame in `roomful.v1.msgpack`, so that a spectator does not decode states. `context` has the room and the epoch
+ * of earlier frames. Undefined: no check needs the frame.
  */
 export function peek(frame: Uint8Array, context: StreamContext): Peeked | undefined {
   // The header of an array of at most 15 elements and the opcode, below 128, take a byte each.

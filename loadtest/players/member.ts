@@ -2,15 +2,15 @@ import type { Room } from '../../client/index.ts'
 import type { LoadRoom } from '../rooms/load.ts'
 import type { Tally } from './tally.ts'
 
-/** Time around a reconnect, a move of the room or a full state in which acks may come later than the update they belong to. */
-const UNSETTLED_MS = 1000
+/** Time around a reconnect, a move of the room or a full state in which acks may arrive later than the update they belong to. */
+const DISTURBANCE_MS = 1000
 /**
  * When a node lost a bus message, it asks the owner again. The missed updates and one ack for all of them leave in the same write. After
  * this time all of them have been read, even if they came in several chunks.
  */
 const SAME_WRITE_MS = 100
 
-/** A message that the state showed as applied, and whose ack had not come before a later update. */
+/** A message that the state shows as applied, and whose ack did not arrive before a later update. */
 interface Shown {
   readonly n: number
   readonly seq: number
@@ -18,11 +18,11 @@ interface Shown {
 }
 
 /**
- * Checks that each message of one member is acked right behind the update that shows it. A message without an ack when a later
- * update arrives has lost its ack, although a later ack would cover it: acks are cumulative. After a resume, or when the room has
- * moved, one ack stands for all missed updates. `disturbed` reports such moments, and nothing near them counts.
+ * Checks that each message of one member is acked right after the update that shows it. A message without an ack at the next update has
+ * lost its ack, although a later ack would cover it: acks are cumulative. After a resume, or after a move of the room, one ack stands for
+ * all missed updates. `disturbed` reports such moments, and messages near them are not checked.
  *
- * Calls come in the order of the wire. Times are milliseconds of a monotonic clock.
+ * Calls are in the order of the wire. Times are milliseconds of a monotonic clock.
  */
 export class AckCheck {
   readonly #lost: (text: string) => void
@@ -31,7 +31,7 @@ export class AckCheck {
   #shown: Shown | undefined
   /** Violations, unless a disturbance follows. */
   #suspicions: Shown[] = []
-  /** All messages up to this number are acked, or suspected already. */
+  /** All messages up to this number are acked or already suspected. */
   #done = 0
   #disturbedAt = Number.NEGATIVE_INFINITY
 
@@ -58,7 +58,7 @@ export class AckCheck {
   /** A message of the room's stream arrives. Its `seq` may be that of the message before: events follow the patch of their flush. */
   update(seq: number, at: number): void {
     if (!this.#shown || seq === this.#shown.seq || at - this.#shown.at < SAME_WRITE_MS) return
-    if (this.#shown.at - this.#disturbedAt > UNSETTLED_MS) this.#suspicions.push(this.#shown)
+    if (this.#shown.at - this.#disturbedAt > DISTURBANCE_MS) this.#suspicions.push(this.#shown)
     this.#done = this.#shown.n
     this.#shown = undefined
   }
@@ -71,17 +71,17 @@ export class AckCheck {
   disturbed(at: number): void {
     this.#disturbedAt = at
     this.#shown = undefined
-    this.#suspicions = this.#suspicions.filter((suspicion) => at - suspicion.at > UNSETTLED_MS)
+    this.#suspicions = this.#suspicions.filter((suspicion) => at - suspicion.at > DISTURBANCE_MS)
   }
 
-  /** Whether a missing ack is certainly lost. */
-  isSettled(now: number): boolean {
-    return now - this.#disturbedAt > UNSETTLED_MS
+  /** Returns true if a missing ack is certainly lost. */
+  isCertain(now: number): boolean {
+    return now - this.#disturbedAt > DISTURBANCE_MS
   }
 
-  /** Reports the suspicions that no disturbance can explain any more. Called about once a second. */
+  /** Reports the suspicions that no disturbance can explain any more. It is called about once a second. */
   review(now: number): void {
-    const isRipe = ({ at }: Shown): boolean => now - at > UNSETTLED_MS
+    const isRipe = ({ at }: Shown): boolean => now - at > DISTURBANCE_MS
     for (const { n, seq } of this.#suspicions.filter(isRipe))
       this.#lost(
         `message ${n} was in the state at seq ${seq}, but its ack had not come before a later update`,
@@ -110,7 +110,7 @@ export class Member {
   #lastEvent: number | undefined
   #reported = { lost: 0, missing: 0 }
 
-  /** `name`: of the client, for examples. `counted`: the room counts applied messages, and the client keeps its state. */
+  /** `name`: name of the client, for examples. `counted`: the room counts applied messages, and the client keeps its state. */
   constructor(room: Room<LoadRoom>, name: string, tally: Tally, counted: boolean) {
     this.#room = room
     this.#counted = counted
@@ -121,7 +121,7 @@ export class Member {
     this.#takeId()
   }
 
-  /** True when the client has lost this membership with its session, and has joined again or is about to. */
+  /** True if the client has lost this membership with its session, and has joined again or is about to. */
   get gone(): boolean {
     this.#takeId()
     const { status, memberId } = this.#room
@@ -129,28 +129,28 @@ export class Member {
     return this.#id !== undefined && (status === 'rejoining' || memberId !== this.#id)
   }
 
-  /** The `seq` of the last update; undefined before the first. */
+  /** The `seq` of the last update. Undefined before the first. */
   get seq(): number | undefined {
     return this.#epoch === 0 ? undefined : this.#seq
   }
 
-  /** A message of the room's stream arrives. `full`: it carries the whole state. */
+  /** A message of the room's stream has arrived. `full`: it contains the whole state. */
   update(full: boolean, epoch: number, seq: number, at: number): void {
     if (full || (this.#epoch !== 0 && epoch !== this.#epoch)) this.disturbed(at)
-    // Acks may also come later for a moment after a join. Events may not.
+    // After a join, acks may also be late for a moment. Events may not.
     else if (this.#epoch === 0) this.acks.disturbed(at)
     this.#epoch = epoch
     this.#seq = seq
     this.acks.update(seq, at)
   }
 
-  /** An event arrives. Events are numbered without gaps, except where a full state or a resume replaces missed updates. */
+  /** An event has arrived. Events are numbered without gaps, except where a full state or a resume replaces missed updates. */
   event(number: number): void {
     this.#eventsUntil(number - 1)
     this.#lastEvent = number
   }
 
-  /** The connection was lost or is back, the room has moved, a full state came, or the client did not read. */
+  /** The connection was lost or is back, the room has moved, a full state arrived, or the client did not read. */
   disturbed(at: number): void {
     this.acks.disturbed(at)
     this.#lastEvent = undefined
@@ -168,7 +168,7 @@ export class Member {
   }
 
   /** True when every message has an answer, and the state shows as many as were acked. */
-  get settled(): boolean {
+  get isComplete(): boolean {
     return this.#open === 0 && this.#missing <= 0
   }
 
@@ -177,12 +177,12 @@ export class Member {
     return this.#open - this.#reported.lost
   }
 
-  /** Reports what is wrong by now. A client that is not `reachable` cannot receive its acks. */
+  /** Reports what is wrong so far. A client that is not `reachable` cannot receive its acks. */
   judge(now: number, reachable: boolean): void {
     this.acks.review(Number.POSITIVE_INFINITY)
-    if (this.#counted && this.settled) this.#eventsUntil(this.#room.state.milestones)
+    if (this.#counted && this.isComplete) this.#eventsUntil(this.#room.state.milestones)
     const missing = Math.max(0, this.#missing)
-    const lost = reachable && this.acks.isSettled(now) ? this.#unacked : 0
+    const lost = reachable && this.acks.isCertain(now) ? this.#unacked : 0
     if (lost > this.#reported.lost) {
       const text = `${this.#name}: ${lost} of ${this.sent} messages were ${this.#counted ? 'applied, but ' : ''}never acked`
       this.#tally.violated('lostAck', text, lost - this.#reported.lost)

@@ -20,9 +20,9 @@ export async function withinTimeLimit<T>(
 }
 
 /**
- * Starts `work` for one item after the other, `perSecond` each second, by absolute deadlines: slow work does not delay later items.
- * `offset`: the delay of the first item, as a part of the distance between two. Resolves when all work is done. Starts nothing more
- * when `ended` returns true.
+ * Starts `work` for one item after the other, `perSecond` each second, with absolute deadlines: slow work does not delay later items.
+ * `offset`: delay of the first item, as a fraction of the interval. Resolves when all work is done. Starts nothing more when `ended`
+ * returns true.
  */
 export async function ramp<T>(
   clock: Clock,
@@ -42,8 +42,8 @@ export async function ramp<T>(
 }
 
 /**
- * Lets a number of senders send at the same rate, evenly spread and by absolute deadlines. A busy process sends late messages as soon
- * as it can, with the time at which they were due.
+ * Lets a number of senders send at the same rate, evenly spread and with absolute deadlines. A busy process sends late messages as soon as
+ * it can, with the time at which they were due.
  */
 export class Pacer {
   readonly #clock: Clock
@@ -55,7 +55,7 @@ export class Pacer {
     this.#clock = clock
   }
 
-  /** `count` returns the present number of senders. Calls `send` `rate` times per second for each. */
+  /** `count` returns the current number of senders. Calls `send` `rate` times per second for each. */
   start(
     rate: number,
     offset: number,
@@ -88,7 +88,7 @@ export class Pacer {
     wait()
   }
 
-  /** Sends every message that is due, then stops. Leaving out late messages would hide that the process was busy. */
+  /** Sends every due message, then stops. Omitting late messages would hide that the process was busy. */
   stop(): void {
     this.#cancel()
     this.#catchUp()

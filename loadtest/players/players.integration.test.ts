@@ -16,7 +16,7 @@ import { LoadWorker, type WorkerReport } from './worker.ts'
 
 const ROOMS = join(import.meta.dirname, '../rooms')
 const SHOUT = 'loud '.repeat(12_000)
-/** Every message, however short, is a long event to all members, which cannot be left out. */
+/** Every message, however short, causes a long event to all members, which cannot be omitted. */
 const loud = defineRoom({
   type: 'loud',
   messages: { shout: { data: v.null(), rate: { perSecond: 1000, burst: 1000 } } },
@@ -26,7 +26,7 @@ const loud = defineRoom({
   onMessage: (_state, _message, ctx) => void ctx.emit('heard', SHOUT),
 })
 
-/** All that has a `seq`. */
+/** All frames with a `seq`. */
 const STREAM = new Set<number>(
   (['state.patch', 'event', 'member'] as const).map((type) => SERVER_OPCODES[type]),
 )
@@ -44,7 +44,7 @@ beforeAll(async () => {
       newRoomsPerMinute: 0,
       playerPointsPerSecond: 1_000_000,
       outboxHighWaterBytes: 200_000,
-      // More than comes at once for those who read, when all of this process has stood still.
+      // More than a reading client receives at one moment after this process has been blocked.
       outboxLimitBytes: 8_000_000,
     },
   })
@@ -69,13 +69,13 @@ beforeEach(async () => {
 })
 afterEach(() => worker.close())
 
-/** So many players in rooms. */
+/** Waits until this many players are in rooms. */
 async function gather(players: number, rooms: number): Promise<void> {
   await worker.connect({ count: players, perSecond: FAST })
   await worker.join({ rooms, perSecond: FAST })
 }
 
-/** Looks until so many messages have left; what every look has found. */
+/** Polls until this many messages have been sent. Returns all reports. */
 async function untilSent(count: number): Promise<WorkerReport[]> {
   const all: WorkerReport[] = []
   const look = async (): Promise<void> => {
@@ -86,12 +86,12 @@ async function untilSent(count: number): Promise<WorkerReport[]> {
   return all
 }
 
-/** All have said about `times` things, and everything of it is settled. */
+/** Lets all players send about `times` messages, and waits for all answers. */
 async function play(players: number, times: number, bytes = 0): Promise<WorkerReport> {
   await worker.start({ rate: 40, bytes })
   const all = await untilSent(players * times)
   await worker.stop()
-  await worker.settle({ withinSeconds: 5 })
+  await worker.awaitAnswers({ withinSeconds: 5 })
   all.push(await worker.report())
   return sum(all)
 }
@@ -114,7 +114,7 @@ const broken = async (): Promise<string[]> =>
   )
 
 describe('players', () => {
-  it('play, and everything they send is acked, shown to all in the room, and timed', async () => {
+  it('play, and all their messages are acked, shown to all in the room, and timed', async () => {
     await gather(6, 2)
     const { counts, failures, online } = await play(6, 10)
     expect(failures).toEqual([])
@@ -125,7 +125,7 @@ describe('players', () => {
     expect((await worker.report()).findings).toMatchObject({ countedMembers: 6, acks: counts.acks })
   })
 
-  it('go on after their sockets were cut', async () => {
+  it('continue after their sockets were cut', async () => {
     await gather(4, 1)
     await play(4, 2)
     await worker.cut({ share: 0.5 })
@@ -138,7 +138,7 @@ describe('players', () => {
     expect(await broken()).toEqual([])
   })
 
-  it('count what is never acked with the time it was waited for', async () => {
+  it('count unacked messages with the time for which they waited', async () => {
     const front = await faultyFront(service.wsUrl, {
       toClient: (frame) => (frame[1] === SERVER_OPCODES.ack ? [] : [frame]),
     })
@@ -148,8 +148,8 @@ describe('players', () => {
     await worker.start({ rate: 40 })
     const before = await untilSent(5)
     await worker.stop()
-    // For a second after a join acks may come later.
-    await worker.settle({ withinSeconds: 1.2 })
+    // For a second after a join, acks may be late.
+    await worker.awaitAnswers({ withinSeconds: 1.2 })
     await worker.giveUp()
     const { counts, timings, failures } = sum([...before, await worker.report()])
     expect(counts.acks).toBe(0)
@@ -161,7 +161,7 @@ describe('players', () => {
   })
 
   it('move from room to room', async () => {
-    // Each once: one that is still on its way does not set off again.
+    // Each moves once: a client that is still moving does not start again.
     await gather(10, 2)
     await worker.report()
     await worker.churn({ rooms: 2, seconds: 0.5, perSecond: 20 })
@@ -174,14 +174,14 @@ describe('players', () => {
     expect(await broken()).toEqual([])
   })
 
-  it('have their longest wait for an effect timed as their pause', async () => {
+  it('time their longest wait for an effect as their pause', async () => {
     await gather(4, 1)
     await play(4, 2)
     await worker.markPauses()
     await worker.start({ rate: 40 })
     await worker.cut({ share: 0.5 })
     await worker.stop()
-    await worker.settle({ withinSeconds: 5 })
+    await worker.awaitAnswers({ withinSeconds: 5 })
     await worker.takePauses()
     const { pause, rtt } = (await worker.report()).timings
     expect(pause!.length).toBeLessThanOrEqual(4)
@@ -193,7 +193,7 @@ describe('players', () => {
 })
 
 describe('a player that reads too slowly', () => {
-  it('is closed by the service, which is told and is no failure', async () => {
+  it('is closed by the service, which is reported and is not a failure', async () => {
     const message = { type: 'shout', data: null }
     worker = new LoadWorker(
       { wsUrls: [service.wsUrl], roomType: 'loud', keyPrefix: '', message, seed: 1 },
@@ -204,7 +204,7 @@ describe('a player that reads too slowly', () => {
     await worker.use(credentials)
     await gather(4, 1)
     await worker.start({ rate: 20 })
-    // Until what the sockets and the service hold for it is full: longer on a machine that is busy.
+    // Until the buffers of the sockets and the service are full, which takes longer on a busy machine.
     let seconds = 2
     const stall = (): Promise<number> => {
       seconds *= 2
@@ -212,13 +212,13 @@ describe('a player that reads too slowly', () => {
     }
     await expect.poll(stall).toBe(1)
     await worker.stop()
-    await worker.settle({ withinSeconds: 5 })
+    await worker.awaitAnswers({ withinSeconds: 5 })
     expect((await worker.report()).failures).toEqual([])
   })
 })
 
-describe('players under a key that is revoked', () => {
-  it('are closed, which is no failure', async () => {
+describe('players with a revoked key', () => {
+  it('are closed, which is not a failure', async () => {
     const issuer = new ControlIssuer({ controlUrl: service.controlUrl, controlToken: undefined })
     const key = await issuer.issueUnderKey()
     await worker.use(key.credentials)
@@ -252,7 +252,7 @@ describe('spectators', () => {
     expect(updates / playerUpdates).toBeCloseTo(5 / 2, 0)
   })
 
-  it('miss an update that was skipped', async () => {
+  it('report a skipped update', async () => {
     let patches = 0
     const front = await faultyFront(service.wsUrl, {
       toClient: (frame) => (frame[1] === SERVER_OPCODES['state.patch'] && ++patches === 3 ? [] : [frame]),
@@ -272,7 +272,7 @@ describe('spectators', () => {
     front.close()
   })
 
-  it('miss the last updates where others have seen them, though nothing comes that would show the gap', async () => {
+  it('report the last updates that others have seen, although no later frame shows the gap', async () => {
     let silent = false
     const front = await faultyFront(service.wsUrl, {
       toClient: (frame) => (silent && STREAM.has(frame[1]!) ? [] : [frame]),
@@ -297,7 +297,7 @@ describe('spectators', () => {
   })
 })
 
-it('tells what clients fail with', async () => {
+it('report the failures of clients', async () => {
   await worker.use({ ...credentials, token: 'v4.public.nonsense' })
   await worker.connect({ count: 1, perSecond: FAST })
   const { counts, failures } = await worker.report()
@@ -315,10 +315,10 @@ const FOUND_BY: Readonly<Record<FaultName, string>> = {
   'applied twice': 'applied twice',
 }
 const NAMES = Object.keys(FAULTS) as FaultName[]
-/** Many players who seldom send: no next message makes up for what happened to the one before. */
+/** Many players who rarely send, so that no next message hides a fault. */
 const PLAYERS = { count: 24, rate: 2, seconds: 6 }
 
-describe('a service with a planted fault', () => {
+describe('a service with an injected fault', () => {
   const fronts: FaultyFront[] = []
   const checks = new Map<FaultName | 'none', readonly Check[]>()
 
@@ -336,10 +336,10 @@ describe('a service with a planted fault', () => {
       await worker.connect({ count, perSecond: 100 })
       await worker.join({ rooms: 1, perSecond: 100 })
       await worker.start({ rate })
-      // Players without messages: waits, and sends nothing.
+      // Players without messages: they wait and send nothing.
       await worker.stall({ share: 0, seconds })
       await worker.stop()
-      await worker.settle({ withinSeconds: 5 })
+      await worker.awaitAnswers({ withinSeconds: 5 })
       checks.set(name, checksOf((await worker.report()).findings, false))
       await worker.close()
     }
@@ -362,12 +362,12 @@ describe('a service with a planted fault', () => {
     })
   })
 
-  it('none: every check has looked at something, and found nothing', () => {
+  it('none: every check has checked something, and found nothing', () => {
     expect(checks.get('none')!.map(({ violations }) => violations)).toEqual([0, 0, 0, 0, 0, 0])
   })
 })
 
-describe('a service that cannot be reached for a while', () => {
+describe('a service that is unreachable for a while', () => {
   const PLAYERS = 3
   const PATIENCE = { timeout: 60_000, interval: 50 }
 
@@ -401,7 +401,7 @@ describe('a service that cannot be reached for a while', () => {
     await service.close()
   })
 
-  /** Looks until the counts of all looks together are as they should be. */
+  /** Polls until the sums of all reports are as expected. */
   const until = (reached: (counts: { acks: number; sends: number; online: number }) => boolean) =>
     vi.waitFor(async () => {
       seen.push(await worker.report())
@@ -412,10 +412,10 @@ describe('a service that cannot be reached for a while', () => {
   const total = (name: keyof WorkerReport['counts']): number =>
     seen.reduce((sum, { counts }) => sum + counts[name], 0)
 
-  /** Everything is over: what failed, and how often. */
-  async function end(settleSeconds: number): Promise<Record<string, number>> {
+  /** Ends all clients. Returns the number of failures by code. */
+  async function end(answersSeconds: number): Promise<Record<string, number>> {
     await worker.stop()
-    await worker.settle({ withinSeconds: settleSeconds })
+    await worker.awaitAnswers({ withinSeconds: answersSeconds })
     await worker.giveUp()
     seen.push(await worker.report())
     const failures = new Failures()
@@ -428,7 +428,7 @@ describe('a service that cannot be reached for a while', () => {
       expect({ count, examples }).toEqual({ count: 0, examples: [] })
   }
 
-  it('counts one lost session for each player, and how many messages are unknown', async () => {
+  it('counts one lost session for each player, and the messages with an unknown outcome', async () => {
     await vi.waitFor(async () => expect(await service.metric('service_sessions')).toBe(0), PATIENCE)
     link.refuse(false)
     await until(({ online }) => online === PLAYERS)
@@ -445,7 +445,7 @@ describe('a service that cannot be reached for a while', () => {
     await expectKeptPromises()
   })
 
-  it('counts a lost session also where the run ends before the next one', async () => {
+  it('counts a lost session also if the run ends before the next session', async () => {
     await vi.waitFor(async () => expect(await service.metric('service_sessions')).toBe(0), PATIENCE)
     link.refuse(false)
     await vi.waitFor(async () => {
@@ -457,7 +457,7 @@ describe('a service that cannot be reached for a while', () => {
     expect(sessionLost).toBeGreaterThan(0)
   })
 
-  it('takes messages for unanswered, not for acks that were lost, when it ends before the service is back', async () => {
+  it('counts messages as unanswered, not as lost acks, if it ends before the service is back', async () => {
     await until(({ sends }) => sends > total('acks') + 20)
     const failures = await end(0.1)
     expect(failures).toEqual({ unanswered: total('sends') - total('acks') })

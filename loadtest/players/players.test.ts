@@ -31,7 +31,7 @@ describe('peek', () => {
     expect(peek(frame, inRoom())).toEqual({ kind, roomId, epoch, number })
   })
 
-  it('takes an epoch that is abbreviated from the frame before', () => {
+  it('reads an abbreviated epoch, from the previous frame', () => {
     const context = inRoom()
     const room = server.roomEncoder()
     for (const seq of [70_001, 70_002])
@@ -43,7 +43,7 @@ describe('peek', () => {
       })
   })
 
-  it('reads the ref of an ack, and that the client is to move', () => {
+  it('reads the ref of an ack, and a move', () => {
     const ack = server.encode({ t: 'ack', room_id: roomId, ref: 513 })
     expect(peek(ack, inRoom())).toMatchObject({ kind: 'ack', roomId, number: 513 })
     const move = server.encode({ t: 'move', in_ms: 1500 })
@@ -66,7 +66,7 @@ describe('AckCheck', () => {
     check = new AckCheck((text) => lost.push(text))
   })
 
-  /** An update 150 ms after the last one, after which the state shows own messages up to `n`. */
+  /** An update 150 ms after the last one, which shows own messages up to `n`. */
   function update(seq: number, n?: number, waitedMs = 150): void {
     now += waitedMs
     check.update(seq, now)
@@ -79,7 +79,7 @@ describe('AckCheck', () => {
     return lost
   }
 
-  it('accepts acks behind the updates that show their messages', () => {
+  it('accepts acks after the updates that show their messages', () => {
     for (let n = 1; n <= 3; n++) {
       check.sent(n, n)
       update(n, n)
@@ -88,8 +88,8 @@ describe('AckCheck', () => {
     expect(verdict()).toEqual([])
   })
 
-  // The ack comes behind the events of its flush. A busy machine may suspend the client between two messages of one write.
-  it('accepts an ack behind an event of the same flush, however late the client reads the event', () => {
+  // The ack follows the events of its flush. A busy machine may suspend the client between two messages of one write.
+  it('accepts an ack after an event of the same flush, however late the client reads the event', () => {
     check.sent(1, 1)
     update(1, 1)
     update(1, undefined, 10_000)
@@ -98,7 +98,7 @@ describe('AckCheck', () => {
     expect(verdict()).toEqual([])
   })
 
-  it('reports an ack that never comes, although the next one covers it', () => {
+  it('reports a missing ack, although the next one covers it', () => {
     for (const n of [1, 2]) check.sent(n, n)
     update(1, 1)
     update(2)
@@ -109,7 +109,7 @@ describe('AckCheck', () => {
     ])
   })
 
-  it('reports it to a member that is alone, whose next update brings the covering ack', () => {
+  it('reports it to a single member, whose next update brings the covering ack', () => {
     for (const n of [1, 2]) check.sent(n, n)
     update(1, 1)
     update(2, 2)
@@ -117,7 +117,7 @@ describe('AckCheck', () => {
     expect(verdict()).toHaveLength(1)
   })
 
-  it('accepts one ack for missed updates that come in one write', () => {
+  it('accepts one ack for missed updates that arrive in one write', () => {
     for (const n of [1, 2, 3]) check.sent(n, n)
     for (const n of [1, 2, 3]) update(n, n, 1)
     check.acked(3)
@@ -159,7 +159,7 @@ describe('Member', () => {
   }
   const lostEvents = (log: Tally): number => log.findings.violations.lostEvent.count
 
-  it('accepts events that are numbered without gaps, from those that the state counts', () => {
+  it('accepts events without gaps, from the number in the state on', () => {
     const { state, log, member } = join()
     for (const number of [7, 8, 9]) member.event(number)
     state.milestones = 9
@@ -167,7 +167,7 @@ describe('Member', () => {
     expect(lostEvents(log)).toBe(0)
   })
 
-  it('reports how many events are missing, between two and at the end', () => {
+  it('reports the number of missing events, between two events and at the end', () => {
     const { state, log, member } = join()
     for (const number of [7, 10]) member.event(number)
     expect(lostEvents(log)).toBe(2)
@@ -194,15 +194,15 @@ describe('Member', () => {
   })
 })
 
-it('newestOf takes the highest seq of each room', () => {
+it('newestOf returns the highest seq of each room', () => {
   expect(newestOf([{ a: 5 }, { a: 9, b: 2 }, { a: 7 }])).toEqual({ a: 9, b: 2 })
 })
 
-/** Lets promises go on that are settled. */
+/** Lets resolved promises run their callbacks. */
 const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve))
 
 describe('a ramp', () => {
-  it('begins work when it is due, however long the work takes, and resolves when all of it is done', async () => {
+  it('starts work when it is due, however long the work takes, and resolves when all of it is done', async () => {
     const clock = new FakeClock()
     const begun: [string, number, number][] = []
     const ends: (() => void)[] = []
@@ -232,7 +232,7 @@ describe('a ramp', () => {
     await ramped
   })
 
-  it('tells when work was due, though it begins late', async () => {
+  it('passes the time at which work was due, although it starts late', async () => {
     const clock = new FakeClock()
     const late: number[] = []
     const ramped = ramp(
@@ -248,7 +248,7 @@ describe('a ramp', () => {
     expect(late).toEqual([0, 40, 80])
   })
 
-  it('begins nothing more after its end', async () => {
+  it('starts nothing more after its end', async () => {
     const clock = new FakeClock()
     const begun: number[] = []
     await ramp(
@@ -265,7 +265,7 @@ describe('a ramp', () => {
 })
 
 describe('a pacer', () => {
-  it('has all send at the rate, one after the other, evenly spread', () => {
+  it('lets all senders send at the rate, one after the other, evenly spread', () => {
     const clock = new FakeClock()
     const said: [sender: number, due: number][] = []
     new Pacer(clock).start(
@@ -285,7 +285,7 @@ describe('a pacer', () => {
     ])
   })
 
-  it('makes up for a time in which the process stood still, with what was due then', () => {
+  it('sends all due messages after a time in which the process was blocked', () => {
     const clock = new FakeClock()
     const late: number[] = []
     new Pacer(clock).start(
@@ -300,7 +300,7 @@ describe('a pacer', () => {
     expect(late).toEqual([0, 250, 150, 50])
   })
 
-  it('leaves nothing out that was due when it is stopped, however late that is', () => {
+  it('sends all due messages when it is stopped, however late', () => {
     const clock = new FakeClock()
     const late: number[] = []
     const pacer = new Pacer(clock)
@@ -317,7 +317,7 @@ describe('a pacer', () => {
     expect(late).toEqual([0, 250, 150, 50])
   })
 
-  it('takes in who comes later, and sends nothing more once it is stopped', () => {
+  it('includes senders that come later, and sends nothing after its stop', () => {
     const clock = new FakeClock()
     let senders = 0
     const said: number[] = []

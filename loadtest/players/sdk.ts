@@ -59,7 +59,7 @@ export class MeteredSocket {
     if (socket?.readyState !== WebSocket.OPEN) return Promise.resolve(false)
     return new Promise((resolve) => {
       socket.once('close', () => resolve(false))
-      // The pong comes behind the backlog.
+      // The pong follows the backlog.
       socket.once('pong', () => resolve(true))
       socket.ping()
     })
@@ -74,7 +74,7 @@ interface SdkClientsOptions {
   readonly interrupted: Promise<never>
 }
 
-/** Clients opened each second. */
+/** Number of clients that are opened each second. */
 const PER_SECOND = 200
 
 /** SDK clients in the main thread, for scenarios whose players do more than send messages. */
@@ -87,8 +87,8 @@ export class SdkClients {
   }
 
   /**
-   * Connects a client for each player. A player is the `sub` of its token; undefined: of the token without a `sub`, which is one for
-   * all. `issuer`: default that of the run.
+   * Connects a client for each player. A player is the `sub` of its token. Undefined: the token without a `sub`, which all clients share.
+   * `issuer`: default that of the run.
    */
   async connect<Rooms extends RoomCollection>(
     players: readonly (string | undefined)[],
@@ -117,14 +117,14 @@ export class SdkClients {
     return connect<Rooms>(wsUrls[0]!, { projectId, token, WebSocket, clock, onError, ...options })
   }
 
-  /** Makes a project. Resolves with a key of all scopes, and an issuer whose players have one token without a `sub`. */
+  /** Creates a project. Resolves with a key with all scopes, and an issuer whose players have one token without a `sub`. */
   async project(): Promise<{ readonly options: BackendOptions; readonly issuer: Issuer }> {
     const options = await this.unlessInterrupted(this.#options.issuer.issueProject())
     const token = await this.unlessInterrupted(roomful(options).token())
     return { options, issuer: givenCredentials({ projectId: options.projectId, token }) }
   }
 
-  /** Does `work` for each item, so many each second. Rejects with the first error when the ramp is over. */
+  /** Does `work` for each item, this many per second. Rejects with the first error after the ramp. */
   async ramp<T>(
     items: readonly T[],
     perSecond: number,
@@ -138,7 +138,7 @@ export class SdkClients {
     if (errors.length > 0) throw errors[0]
   }
 
-  /** Does `work` so many times, as `ramp`. */
+  /** Does `work` this many times, as `ramp`. */
   repeat(times: number, perSecond: number, work: (number: number) => Promise<void>): Promise<void> {
     return this.ramp(Array.from({ length: times }), perSecond, (_, number) => work(number))
   }

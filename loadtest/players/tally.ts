@@ -1,15 +1,15 @@
 import { type Check, type Counts, type Failure, MAX_EXAMPLES, noCounts, type Timing } from '../result.ts'
 import { count } from '../text.ts'
 
-/** Numbers of things that clients have checked. */
+/** Numbers of checked things. */
 const NOTHING = {
   /** Patches and full states. */
   updates: 0,
-  /** Those that players received. Spectators keep no state. */
+  /** Number of those that players received. Spectators keep no state. */
   playerUpdates: 0,
   acks: 0,
   playerEvents: 0,
-  /** Members whose state shows how many messages were applied. */
+  /** Members whose state shows the number of applied messages. */
   countedMembers: 0,
 }
 type Seen = typeof NOTHING
@@ -19,7 +19,7 @@ interface Row {
   readonly meaning: string
   readonly seen: keyof Seen
   readonly things: string
-  /** It needs a room type that counts what it applies. */
+  /** True: it needs a room type that counts applied messages. */
   readonly counted?: true
 }
 
@@ -100,16 +100,16 @@ export interface Tallied {
   /** Milliseconds. */
   readonly timings: Readonly<Partial<Record<Timing, readonly number[]>>>
   readonly failures: readonly Failure[]
-  /** The longest time from when a message was due to when it was sent. */
+  /** Longest time between the moment at which a message was due and its sending. */
   readonly lateMs: number
   readonly findings: Findings
 }
 
-/** Counts, times and checks what the clients of one thread do. */
+/** Counts, times and checks the actions of the clients of one thread. */
 export class Tally {
   counts = noCounts()
   lateMs = 0
-  /** Things that were checked. */
+  /** Numbers of checked things. */
   readonly seen = { ...NOTHING }
   readonly #violations = byKind((): { count: number; examples: string[] } => ({ count: 0, examples: [] }))
   #failures = new Failures()

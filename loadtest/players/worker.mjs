@@ -1,4 +1,4 @@
-// TypeScript in a worker thread needs a loader of its own.
+// TypeScript in a worker thread needs a separate loader.
 import { register } from 'tsx/esm/api'
 
 register()

@@ -20,7 +20,7 @@ export interface WorkerReport extends Tallied {
   readonly online: number
 }
 
-/** The longest wait of a player for an effect of its own message. */
+/** Longest wait of a player for the effect of its message. */
 export interface Pause {
   /** Number of the client. */
   readonly number: number
@@ -31,7 +31,7 @@ export interface Pause {
 export interface LoopReading {
   /** 99th percentile of the delay of timers. */
   readonly delayMs: number
-  /** Share of the time in which the loop was busy, 0–1. */
+  /** Fraction of the time in which the loop was busy, 0 to 1. */
   readonly utilisation: number
 }
 
@@ -58,7 +58,7 @@ interface Arrivals {
   readonly perSecond: number
 }
 
-/** Every n-th entry, so that a share (0–1) of the list is taken, evenly spread. */
+/** Returns every n-th entry, so that a fraction (0 to 1) of the list is selected, evenly spread. */
 const shareOf = <T>(all: readonly T[], share: number): T[] =>
   all.filter((_, index) => Math.floor((index + 1) * share) > Math.floor(index * share))
 
@@ -76,7 +76,7 @@ export class LoadWorker {
   readonly #players: LoadClient[] = []
   readonly #spectators: LoadClient[] = []
   #credentials: Credentials | undefined
-  /** Number of clients that all threads have had. */
+  /** Total number of clients of all threads. */
   #numbers = 0
   /** Number of moves of each client. */
   readonly #moves = new Map<LoadClient, number>()
@@ -165,15 +165,15 @@ export class LoadWorker {
     })
   }
 
-  /** Cuts the sockets of this share (0–1) of all clients. Resolves when all of them are back or have given up. */
+  /** Cuts the sockets of this fraction (0 to 1) of all clients. Resolves when all of them have reconnected or failed. */
   async cut({ share }: { share: number }): Promise<void> {
     const chosen = shareOf(this.#clients, share).filter(({ online }) => online)
     await Promise.all(chosen.map((client) => client.cut()))
   }
 
   /**
-   * This share of the clients stops reading and sending for `seconds`. Resolves with the number that the service closed (4103), which
-   * is no failure.
+   * Lets this fraction of the clients stop reading and sending for `seconds`. Resolves with the number that the service closed (4103),
+   * which is not a failure.
    */
   async stall({ share, seconds }: { share: number; seconds: number }): Promise<number> {
     const chosen = shareOf(this.#clients, share).filter(({ online }) => online)
@@ -194,13 +194,13 @@ export class LoadWorker {
   }
 
   /** Waits at most `withinSeconds` for all answers, and checks that the rooms have applied each message once. */
-  async settle({ withinSeconds }: { withinSeconds: number }): Promise<void> {
+  async awaitAnswers({ withinSeconds }: { withinSeconds: number }): Promise<void> {
     const deadline = this.#context.clock.monotonic() + withinSeconds * 1000
-    await Promise.all(this.#clients.map((client) => client.settle(deadline)))
+    await Promise.all(this.#clients.map((client) => client.awaitAnswers(deadline)))
     for (const client of this.#clients) client.judge()
   }
 
-  /** How far the clients of this thread have seen each room. */
+  /** Returns the highest `seq` of each room that the clients of this thread have seen. */
   async newest(): Promise<Newest> {
     return newestOf(this.#clients.map(({ position }) => position))
   }
@@ -216,7 +216,7 @@ export class LoadWorker {
     for (const client of this.#clients) client.giveUp()
   }
 
-  /** Waits until every client of the revoked key is closed. Resolves with the times (`Date.now()`) at which they were. */
+  /** Waits until every client of the revoked key is closed. Resolves with these times (`Date.now()`). */
   async awaitRevoked({ withinSeconds }: { withinSeconds: number }): Promise<number[]> {
     const underRevokedKey = this.#clients.filter((client) => client.underRevokedKey)
     await this.#until(withinSeconds, () => underRevokedKey.every((client) => !client.alive))
@@ -235,7 +235,7 @@ export class LoadWorker {
     return this.#readLoop()
   }
 
-  /** Breaks all connections for good: sessions and memberships last for as long as the service keeps them. */
+  /** Breaks all connections permanently. Sessions and memberships last for as long as the service keeps them. */
   async abandon(): Promise<void> {
     for (const client of this.#clients) client.abandon()
     await this.leave()
@@ -264,7 +264,7 @@ export class LoadWorker {
     return this.#place.index / this.#place.of
   }
 
-  /** Adds this thread's part of `count` new clients. */
+  /** Returns this thread's part of `count` new clients. */
   #add(kind: LoadClient['kind'], count: number): LoadClient[] {
     const { index, of } = this.#place
     const first = this.#numbers

@@ -7,7 +7,7 @@ const NUMBER = new Intl.NumberFormat('en', { notation: 'compact', maximumSignifi
 const text = (value, unit) => (value == null ? '–' : `${NUMBER.format(value)}${unit && ` ${unit}`}`)
 const clock = (seconds) => `${Math.floor(seconds / 60)}:${String(Math.round(seconds % 60)).padStart(2, '0')}`
 
-/** A colour of the style sheet, which depends on the colour scheme. */
+/** Returns a colour of the style sheet, which depends on the colour scheme. */
 function colour(name) {
   const probe = document.body.appendChild(document.createElement('i'))
   probe.style.color = `var(--${name})`

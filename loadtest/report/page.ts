@@ -17,15 +17,15 @@ interface Chart {
   readonly title: string
   readonly unit: string
   readonly log: boolean
-  /** One value for each second; null: there was none. */
+  /** One value for each second. Null: there was none. */
   readonly series: readonly { readonly name: string; readonly values: readonly (number | null)[] }[]
   readonly limits: readonly { readonly name: string; readonly value: number }[]
 }
 
-/** The value of a line in a second of this length. */
+/** Value of a line in a second of this length. */
 type Line = (second: Second, length: number) => number | undefined
 
-/** Every chart that has values above zero. */
+/** Returns every chart with values above zero. */
 function chartsOf({ seconds_log: log, verdicts }: RunResult): Chart[] {
   const chart = (
     group: string,
@@ -102,7 +102,7 @@ const section = (title: string, ...content: readonly Content[]): Content =>
 const bullets = (lines: readonly string[]): Content =>
   lines.length === 0 ? '' : html`<ul>${lines.map((line) => html`<li>${line}</li>`)}</ul>`
 
-/** The checks or the limits; broken ones first. */
+/** Returns the checks or the limits, broken ones first. */
 function judgements(result: RunResult, kind: 'check' | 'limit'): Content {
   const order = ['broken', 'kept', 'open']
   const marks = { broken: '✗ broken', kept: '✓ kept', open: '– open' }
@@ -149,7 +149,7 @@ function figureOf({ title, series, unit }: Chart, log: readonly Second[]): Conte
 
 const hash = (text: string): string => `'sha256-${createHash('sha256').update(text).digest('base64')}'`
 
-/** The style and the script of the page, with uPlot in both. */
+/** Style and script of the page, with uPlot in both. */
 function assets(): { style: string; script: string } {
   const plot = dirname(createRequire(import.meta.url).resolve('uplot'))
   const read = (file: string): string => readFileSync(file, 'utf8')
@@ -160,12 +160,12 @@ function assets(): { style: string; script: string } {
   }
 }
 
-/** JSON for a script element: nothing in it can end the element. */
+/** Returns JSON for a script element. No text in it can end the element. */
 const jsonData = (value: unknown): string => JSON.stringify(value).replaceAll('<', '\\u003c')
 
 /**
- * The report of a run as one HTML file. Its content security policy allows its own style and script only. Everything but the charts is
- * there without the script.
+ * Returns the report of a run as one HTML file. Its content security policy allows only its style and its script. Everything except the
+ * charts is visible without the script.
  */
 export function reportPage(result: RunResult): string {
   const { scenario, meaning, target, options, machine, incidents, failures, seconds_log: log } = result

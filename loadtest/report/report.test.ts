@@ -12,13 +12,13 @@ import { junitXml, prepareFolder, summary, writeReports } from './report.ts'
 const random = () => new SeededRandom(9)
 const result = madeUpResult({ seconds: 30, nodes: 2, clients: 100 }, random())
 
-describe('what is written of a run', () => {
+describe('the reports of a run', () => {
   let folder = ''
   beforeAll(async () => {
     folder = await newFolder()
   })
 
-  it('is the result itself, a page, and test cases, in a folder of its own', async () => {
+  it('are the result as JSON, a page, and test cases, in a new folder', async () => {
     const paths = await writeReports(result, join(folder, 'of', 'today'))
     expect(paths.map((path) => basename(path))).toEqual(['report.json', 'junit.xml', 'report.html'])
     const json = JSON.parse(await readFile(paths[0]!, 'utf8'))
@@ -26,7 +26,7 @@ describe('what is written of a run', () => {
     expect(await readFile(paths[2]!, 'utf8')).toContain('<h1>steady</h1>')
   })
 
-  it('is each file whole or not at all, and the others when one cannot be written', async () => {
+  it('are each complete or missing, and the others are written if one cannot be', async () => {
     const there = join(folder, 'blocked')
     await mkdir(join(there, 'junit.xml'), { recursive: true })
     await expect(writeReports(result, there)).rejects.toThrow(
@@ -35,7 +35,7 @@ describe('what is written of a run', () => {
     expect((await readdir(there)).toSorted()).toEqual(['junit.xml', 'report.html', 'report.json'])
   })
 
-  it('takes the place of the reports of an earlier run, and of nothing else', async () => {
+  it('replace the reports of an earlier run, and nothing else', async () => {
     const there = join(folder, 'again')
     await writeReports(result, there)
     await writeFile(join(there, 'notes.txt'), '')
@@ -46,7 +46,7 @@ describe('what is written of a run', () => {
     )
   })
 
-  it('is a page that shows foreign text as text, and runs its own script only', async () => {
+  it('have a page that shows foreign text as text, and runs only its own script', async () => {
     const page = reportPage({
       ...result,
       target: '<img src=x onerror=alert(1)>',
@@ -61,7 +61,7 @@ describe('what is written of a run', () => {
       expect(page).toContain(`<b>${title}</b>`)
   })
 
-  it('has one test case for the run, its failures, each check and each limit', () => {
+  it('have one test case for the run, its failures, each check and each limit', () => {
     const verdicts = [
       { threshold: '--max-rtt-p99', limit: 150, actual: 183.4, unit: 'ms', held: false },
       { threshold: '--max-pause-max', limit: 2000, actual: undefined, unit: 'ms', held: false },
@@ -94,7 +94,7 @@ describe('what is written of a run', () => {
     expect(xml).toContain('room a &amp; b: 4 followed 2</failure>')
   })
 
-  it('counts failures as one test case, unless a limit says how many there may be', () => {
+  it('count failures as one test case, unless a limit allows a number of them', () => {
     const failed = {
       ...result,
       totals: { ...result.totals, errors: 2 },
@@ -107,7 +107,7 @@ describe('what is written of a run', () => {
     expect(junitXml({ ...failed, verdicts: allowed })).not.toContain('<failure')
   })
 
-  it('never looks like a full pass when the run was interrupted', () => {
+  it('never look like a full pass after an interruption', () => {
     const verdicts = [
       { threshold: '--max-rtt-p99', limit: 150, actual: 12, unit: 'ms', held: true },
       { threshold: '--min-online', limit: 500, actual: 100, unit: '', held: undefined },
@@ -136,7 +136,7 @@ describe('what is written of a run', () => {
     expect(junitXml(broken)).toContain('failures="1" errors="1"')
   })
 
-  it('ends in the terminal with the verdict, and every reason for it', () => {
+  it('end in the terminal with the verdict and every reason for it', () => {
     expect(summary(result)).toMatch(/^PASSED {2}steady, 0:30. 4 promises kept, no failures.\n/)
     const failed = summary({
       ...result,
@@ -181,7 +181,7 @@ describe('text', () => {
     expect(write(value)).toBe(text)
   })
 
-  it('writes a figure in the unit it is given in', () => {
+  it('has figures in their units', () => {
     expect([
       inUnit(150, 'ms'),
       inUnit(80, '%'),
@@ -191,7 +191,7 @@ describe('text', () => {
     ]).toEqual(['150 ms', '80%', '2 s', '3', '12 sessions'])
   })
 
-  it('takes from foreign text what a terminal would obey', () => {
+  it('has no control characters of foreign text', () => {
     expect(oneLine(' gone\n\u001b[2Jaway\u0007\u009b31m ')).toBe('gone [2Jaway 31m')
   })
 })
@@ -212,7 +212,7 @@ class Screen {
 }
 
 describe('LiveView', () => {
-  it('writes a line every five seconds, and each event, where there is no terminal', () => {
+  it('writes a line every five seconds, and each event, without a terminal', () => {
     const screen = new Screen(false)
     const view = new LiveView(screen)
     view.phase('play', 20, 30)

@@ -22,8 +22,8 @@ const REPORTS: Readonly<Record<string, (result: RunResult) => string>> = {
 }
 
 /**
- * Creates the folder if it is missing, and removes the reports of earlier runs, so that none is taken for a report of this run. Rejects
- * with an Error that says why reports cannot be written there.
+ * Creates the folder if it is missing, and removes the reports of earlier runs, so that none counts as a report of this run. Rejects with
+ * an Error that says why reports cannot be written there.
  */
 export async function prepareFolder(folder: string): Promise<void> {
   try {
@@ -37,8 +37,8 @@ export async function prepareFolder(folder: string): Promise<void> {
 }
 
 /**
- * Writes the reports. Each appears complete or not at all. Resolves with their paths. Rejects with an Error that names those that could
- * not be written, after all others have been.
+ * Writes the reports. Each appears complete or not at all. Resolves with their paths. Rejects with an Error that names those that could not
+ * be written, after all others have been written.
  */
 export async function writeReports(result: RunResult, folder: string): Promise<string[]> {
   const problems: string[] = []
@@ -96,8 +96,8 @@ function judgementLine({ kind, name, state, found, note, examples }: Judgement):
 const list = (lines: readonly string[]): string => lines.filter((line) => line !== '').join('\n')
 
 /**
- * A run as JUnit XML: its end, each check, each limit and its failures are test cases. What is wrong is a failure; an interruption is an
- * error, as JUnit calls a test that did not get to its end. Well-formed whatever the texts of the run contain.
+ * Returns a run as JUnit XML: its end, each check, each limit and its failures are test cases. A problem is a failure. An interruption is
+ * an error, as JUnit calls a test that did not reach its end. The XML is well-formed whatever the texts of the run contain.
  */
 export function junitXml(result: RunResult): string {
   const cases = judgementsOf(result)
@@ -152,7 +152,7 @@ const attributes = (values: Readonly<Record<string, string>>): string =>
     .map(([name, value]) => ` ${name}="${escaped(value).replaceAll(/\s/g, ' ')}"`)
     .join('')
 
-/** Text as XML 1.0 allows it: what it cannot hold at all is shown as a replacement character. */
+/** Returns text as XML 1.0 allows it. Forbidden characters become replacement characters. */
 const escaped = (text: string): string =>
   text
     .replaceAll(/[^\P{Cc}\t\n\r]|[\p{Cs}\uFFFE\uFFFF]/gu, '\uFFFD')

@@ -4,7 +4,7 @@ import * as v from 'valibot'
 const data = v.object({ gold: v.number() })
 const reply = v.object({ total: v.number() })
 
-/** A room that backends call and whose members send requests. Each answer says how many of its kind the room has applied. */
+/** A room that backends call and whose members send requests. Each answer contains the number of applied requests of its kind. */
 const calls = defineRoom({
   type: 'load-calls',
   maxMembers: 10,

@@ -3,7 +3,7 @@ import * as v from 'valibot'
 
 const place = v.pipe(v.number(), v.minValue(0), v.maxValue(1000))
 
-/** A room as small games have it: all move, and see all others move twenty times a second. */
+/** A typical room of a small game: all players move, and see all others move twenty times a second. */
 export default defineRoom({
   type: 'load-game',
   messages: { move: { data: v.object({ x: place, y: place }) } },
@@ -21,7 +21,7 @@ export default defineRoom({
   },
 
   onMessage(state, { data, member }) {
-    // A move that is sent again and again still goes somewhere else.
+    // A repeated message must still change the position.
     const { y = 0 } = state.players[member.id] ?? {}
     state.players[member.id] = { x: data.x, y: (y + data.y) % 1000 }
   },

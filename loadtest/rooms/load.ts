@@ -1,33 +1,33 @@
 import { defineRoom } from 'roomful'
 import * as v from 'valibot'
 
-/** What the room has applied of one member. */
+/** What the room has applied from one member. */
 interface Applied {
-  /** How many of its messages. */
+  /** Number of its messages. */
   count: number
-  /** The number that the last of them carried. Members number theirs from 1, so it is `count` unless one was lost or came twice. */
+  /** Number in the last of them. Members number their messages from 1, so it equals `count` unless one was lost or duplicated. */
   last: number
-  /** The text that came with it, for messages that have to be large. */
+  /** Text in the last one, for large messages. */
   text: string
 }
 
-/** Only members who have said something: those who watch cost no state. */
+/** Only members who have sent a message, because spectators should cost no state. */
 interface LoadState {
   players: { [memberId: string]: Applied }
-  /** How many events there have been. */
+  /** Number of events so far. */
   milestones: number
 }
 
-/** Every so many messages of a member come with an event besides, `milestone`. */
+/** Interval, in messages of a member, between the additional events `milestone`. */
 const EVENT_EVERY = 10
 
 /** The data of an event. */
 export type Milestone = {
-  /** The first of the room has 1, and each the next one. */
+  /** Number of the event. The first of the room has 1. */
   readonly number: number
 }
 
-/** A room that counts what it applies, so that each client can see that each message was applied once. */
+/** A room that counts what it applies, so that each client can check that each message was applied once. */
 export const countingRoom = <T extends string>(type: T, durability: 'none' | 'snapshot' | 'journal') =>
   defineRoom({
     type,

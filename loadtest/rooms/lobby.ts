@@ -1,7 +1,7 @@
 import { defineRoom } from 'roomful'
 import * as v from 'valibot'
 
-/** A listed room of four seats. Its members decide what its row says, and when it ends. */
+/** A listed room with four seats. Its members set its row and its end. */
 const lobby = defineRoom({
   type: 'load-lobby',
   maxMembers: 4,

@@ -1,7 +1,7 @@
 import { defineRoom } from 'roomful'
 import * as v from 'valibot'
 
-/** The room of a match. It writes down who gets a seat. */
+/** The room of a match. It records the players with seats. */
 const match = defineRoom({
   type: 'load-match',
   maxMembers: 2,

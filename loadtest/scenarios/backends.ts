@@ -9,10 +9,10 @@ import { count, quantile } from '../text.ts'
 
 /** Scenarios with backends: calls of rooms, and bans of players. */
 
-/** Rooms that players open each second at most, and that are opened in a second, about. */
+/** Maximum number of rooms that players open each second, and approximate number that are opened. */
 const OPENING_PER_SECOND = 100
 const OPENED_PER_SECOND = 70
-/** Longest warm-up with one load, and longest time in which the idle service is measured. */
+/** Longest warm-up with one load, and longest measurement of the idle service. */
 const WARM_SECONDS = 5
 const IDLE_SECONDS = 5
 
@@ -32,7 +32,7 @@ const GOALS: Readonly<Record<string, number>> = { [RATIOS.helper]: 1.2, [ABOVE]:
 export const calls = defineScenario({
   name: 'calls',
   meaning:
-    'Backends call rooms, through control and nodes that often do not own them. The same number of player requests, and the same calls through two bare proxies, show what that costs.',
+    'Backends call rooms through control and nodes that often do not own them. For comparison, players send the same number of requests, and the same calls go through two bare proxies.',
   options: {
     projects: option.count('projects', 5),
     rooms: option.count('rooms of each project, with a player in each', 100),
@@ -51,7 +51,7 @@ export const calls = defineScenario({
     )
     const [helper, http] = await Promise.all(PROXY_KINDS.map((kind) => ctx.local.proxies(kind)))
     const chains = { helper: helper!, http: http! }
-    // Code and caches for the first calls are not part of their cost.
+    // Compilation and caches for the first calls are not part of their cost.
     const warm = { perSecond, seconds: Math.min(seconds, WARM_SECONDS) }
     await ctx.phase('warm', 4 * warm.seconds, async () => {
       await called.call(warm)
@@ -69,7 +69,7 @@ export const calls = defineScenario({
       const idle = await ctx.phase(`idle ${run}`, idleSeconds, () =>
         ctx.local.usageDuring(() => ctx.pass(idleSeconds)),
       )
-      /** CPU milliseconds of 1,000 answers, without what the idle service uses. */
+      /** CPU milliseconds of 1,000 answers, without the usage of the idle service. */
       const measured = async (name: string, work: () => Promise<Answers>) => {
         const usage = await ctx.phase(name, seconds, () => ctx.local.usageDuring(work))
         const { times } = usage.result
@@ -130,18 +130,18 @@ interface Pace {
 /** Result of a load. */
 interface Answers {
   readonly sent: number
-  /** Milliseconds from sending to the answer, of each that was answered. */
+  /** Milliseconds from sending to the answer, for each answered request. */
   readonly times: readonly number[]
-  /** Codes of those that failed. */
+  /** Codes of failed requests. */
   readonly failed: readonly string[]
 }
 
-/** Answers that a room has given to one kind of requests. */
+/** Answers of a room to one kind of request. */
 interface Totals {
   readonly roomId: string
   /** `total` of each answer. */
   readonly answers: readonly number[]
-  /** Number of requests that were not answered. Each may have been applied. */
+  /** Number of unanswered requests. Each may have been applied. */
   readonly unanswered: number
   /** Number of requests that the room's state counts. */
   readonly applied: number
@@ -149,7 +149,7 @@ interface Totals {
 
 type Kind = 'calls' | 'requests'
 
-/** A room with the player who is in it. */
+/** A room, with its player. */
 interface CalledRoom {
   /** Index of its project. */
   readonly project: number
@@ -158,7 +158,7 @@ interface CalledRoom {
   readonly seen: Readonly<Record<Kind, { readonly answers: number[]; unanswered: number }>>
 }
 
-/** Rooms of several projects with a player in each, which backends call, and whose players send requests. */
+/** Rooms of several projects with a player in each. Backends call the rooms, and players send requests. */
 class CalledRooms {
   readonly #ctx: RunContext
   readonly #projects: readonly BackendOptions[]
@@ -170,7 +170,7 @@ class CalledRooms {
     this.#rooms = rooms
   }
 
-  /** Makes projects, and opens `rooms` rooms of each by a player who stays in it. */
+  /** Creates projects, and opens `rooms` rooms of each with a player who stays in the room. */
   static async open(ctx: RunContext, count: number, rooms: number): Promise<CalledRooms> {
     const { sdk } = ctx
     const projects = await Promise.all(Array.from({ length: count }, () => sdk.project()))
@@ -184,12 +184,12 @@ class CalledRooms {
         opened[number]!.push({ project, key, seat, seen })
       })
     }
-    // The projects take turns.
+    // The projects alternate.
     const options = projects.map(({ options }) => options)
     return new CalledRooms(ctx, options, opened.flat())
   }
 
-  /** Each room is called in turn. */
+  /** Calls each room in turn. */
   call(pace: Pace): Promise<Answers> {
     return this.#load(pace, 'calls', (room) => this.#call(room))
   }
@@ -199,7 +199,7 @@ class CalledRooms {
     return this.#load(pace, undefined, (room) => this.#call(room, { url }))
   }
 
-  /** The player of each room in turn sends a request. */
+  /** Lets the player of each room in turn send a request. */
   request(pace: Pace): Promise<Answers> {
     return this.#load(pace, 'requests', async ({ seat }) => (await seat.request('grant', { gold: 5 })).total)
   }
@@ -219,7 +219,7 @@ class CalledRooms {
     return (await this.#room(room, at).call('grant', { gold: 5 })).total
   }
 
-  /** A room as the backend of its project sees it. */
+  /** A room, as the backend of its project reads it. */
   #room({ project, key }: CalledRoom, at?: { readonly url: string }) {
     return roomful({ ...this.#projects[project]!, ...at }).room<CallsRoom>('load-calls', key)
   }
@@ -251,7 +251,7 @@ class CalledRooms {
   }
 }
 
-/** The check that each room has applied what it has answered once, and nothing else. */
+/** Checks that each room has applied what it has answered once, and nothing else. */
 export function effects(what: string, rooms: readonly Totals[]): Check {
   const wrong = rooms.flatMap(({ roomId, answers, unanswered, applied }) => {
     const distinct = new Set(answers)
@@ -267,15 +267,14 @@ export function effects(what: string, rooms: readonly Totals[]): Check {
   return checkOf(`${what}: effects`, 'The effect of each is in the state of its room once.', note, wrong)
 }
 
-/** Bans that the load test writes in a second, about. */
+/** Approximate number of bans that the load test writes in a second. */
 const BANS_PER_SECOND = 10_000
 const START_SECONDS = 3
 
-/** What many bans cost those who are not banned. */
+/** Cost of many bans for players who are not banned. */
 export const bans = defineScenario({
   name: 'bans',
-  meaning:
-    'Players connect, and control restarts: without bans, and with many. Neither may cost more with them.',
+  meaning: 'Players connect, and control restarts, without bans and with many. The costs must be the same.',
   options: {
     bans: option.count('banned players', 100_000),
     'per-second': option.count('players who connect each second', 50),
@@ -289,7 +288,7 @@ export const bans = defineScenario({
     const { options } = await sdk.project()
     const { projectId } = options
     const tokenOf = (sub: string) => roomful(options).token({ sub, ttlSeconds: 3600 })
-    /** Connects, and leaves again. */
+    /** Connects and disconnects. */
     const visit = async (token: string, number: number) => {
       const client = await sdk.open({ projectId, token }, number, { reconnect: false })
       client.close()
@@ -305,7 +304,7 @@ export const bans = defineScenario({
     const visitAll = () =>
       sdk.repeat(visits, perSecond, (number) => visit(tokens[number % tokens.length]!, number))
     const banned = Array.from({ length: bans }, (_, number) => `banned-${number}`)
-    // Code and caches for the first handshakes are not part of their cost.
+    // Compilation and caches for the first handshakes are not part of their cost.
     await ctx.phase('warm', seconds, visitAll)
     const samples = {
       without: { cpu: [] as number[], start: [] as number[] },

@@ -9,30 +9,30 @@ type Rooms = { 'load-lobby': LobbyRoom }
 type Row = Awaited<ReturnType<Client<Rooms>['rooms']>>[number]
 
 const SEATS = 4
-/** Rooms that players who come together may take, as a multiple of those that fit them. */
+/** Maximum number of rooms for players who arrive together, as a multiple of those that hold them. */
 const SPREAD = 1.2
 /** Row changes per second while lists are watched. */
 const CHANGES = 100
 const QUERIES = 100
-/** Lists a second. The service allows 10 to each player. */
+/** Lists per second. The service allows 10 for each player. */
 const QUERIES_PER_CLIENT = 5
 /** Rooms that are opened each second. */
 const OPENED = 250
-/** A client is a member of so many rooms, which is the limit of the service. */
+/** Number of rooms of one client, which is the limit of the service. */
 const ROOMS_PER_CLIENT = 16
 const ENDING = 50
 const LEVELS = 100
-/** Rows in a list. */
+/** Number of rows in a list. */
 const SHOWN = 20
 const GHOST_MS = 2000
 const RETRY_MS = 1000
 const QUERY_MS = 'service_directory_query_duration_seconds'
 
-/** The front door of a game. */
+/** Lists and searches of a game's lobby. */
 export const lobby = defineScenario({
   name: 'lobby',
   meaning:
-    'Thousands of rooms are listed. Players list them, watch them while their rows change, and come in bursts for a place.',
+    'Thousands of rooms are listed. Players list them, watch them while their rows change, and join in bursts with joinOrCreate.',
   options: {
     rooms: option.count('listed rooms', 10_000),
     maps: option.count('maps, by which they are searched', 50),
@@ -49,7 +49,7 @@ export const lobby = defineScenario({
     const findings = new LobbyFindings()
     const connect = (count: number) => sdk.connect<Rooms>(Array.from({ length: count }))
     const listed = (rows: readonly Row[]): number => findings.list(rows, clock.monotonic())
-    /** Another query for each number. */
+    /** Returns a different query for each number. */
     const where = (number: number) => ({
       map: `m${number % maps}`,
       level: { max: LEVELS - (Math.floor(number / maps) % LEVELS) },
@@ -66,12 +66,12 @@ export const lobby = defineScenario({
     })
     await ctx.pass(calm)
     let changed = 0
-    /** Changes rows of the rooms that lists begin with, the oldest of each map. */
+    /** Changes rows of the rooms at the start of lists, the oldest of each map. */
     const changing = () =>
       sdk.repeat(CHANGES * seconds, CHANGES, async () => {
         const shown = Math.min(rooms.length, maps * SHOWN)
         changed += 1
-        // Another level than in the round before.
+        // A different level than in the previous round.
         await rooms[changed % shown]!.send('level', (changed + Math.floor(changed / shown)) % LEVELS)
       })
     const idle = await ctx.phase('idle', seconds, () => cpuDuring(() => ctx.pass(seconds)))
@@ -138,7 +138,7 @@ export const lobby = defineScenario({
   },
 })
 
-/** Opens a room. A node that is asked for too many rooms at once refuses some. */
+/** Opens a room. A node that gets too many requests for rooms at one moment refuses some. */
 async function create({ clock }: RunContext, host: Client<Rooms>, map: string): Promise<Room<LobbyRoom>> {
   for (;;) {
     try {
@@ -150,15 +150,15 @@ async function create({ clock }: RunContext, host: Client<Rooms>, map: string): 
   }
 }
 
-/** What players of the lobby have seen. */
+/** Observations of the players of the lobby. */
 export class LobbyFindings {
-  /** By room id: when it ended, on the monotonic clock. */
+  /** End of each room by its id, on the monotonic clock. */
   readonly endedAt = new Map<string, number>()
-  /** Number of lists that were received, by queries and watches. */
+  /** Number of lists that were received, from queries and watches. */
   lists = 0
   /** Rows of rooms that had ended more than 2 s before. */
   readonly ghosts: string[] = []
-  /** Codes of calls that failed. */
+  /** Codes of failed calls. */
   readonly refused: string[] = []
 
   /** A list has arrived. Returns the number of its rows. */
@@ -172,7 +172,7 @@ export class LobbyFindings {
     return rows.length
   }
 
-  /** The room that a player has found. */
+  /** Returns the room that a player has found. */
   roomOf(found: PromiseSettledResult<{ readonly id: string }>): string | undefined {
     if (found.status === 'fulfilled') return found.value.id
     if (!(found.reason instanceof RoomfulError)) throw found.reason
@@ -181,7 +181,7 @@ export class LobbyFindings {
   }
 }
 
-/** By upper bound in seconds, the number of queries of all nodes that took at most so long. */
+/** Returns the number of queries of all nodes up to each upper bound in seconds. */
 async function durations({ local }: RunContext): Promise<ReadonlyMap<number, number>> {
   const sum = new Map<number, number>()
   for (const node of local.nodes)
@@ -190,7 +190,7 @@ async function durations({ local }: RunContext): Promise<ReadonlyMap<number, num
   return sum
 }
 
-/** Upper bound of the 99th percentile of what came between two readings, in milliseconds. */
+/** Returns the upper bound of the 99th percentile of the values between two readings, in milliseconds. */
 export function p99(before: ReadonlyMap<number, number>, after: ReadonlyMap<number, number>): number {
   const bounds = [...after].sort(([one], [other]) => one - other)
   const since = bounds.map(([bound, count]) => [bound, count - (before.get(bound) ?? 0)] as const)
@@ -209,7 +209,7 @@ const empty = (map: string, rooms: number): Check =>
     rooms,
   )
 
-/** The promises that hold for lists and for `joinOrCreate`. */
+/** Checks of the promises for lists and `joinOrCreate`. */
 export function lobbyChecks(
   { lists, ghosts, refused }: Pick<LobbyFindings, 'lists' | 'ghosts' | 'refused'>,
   used: readonly number[],

@@ -10,7 +10,7 @@ import { defineScenario, type RunContext } from '../scenario.ts'
 const QUEUE = 'load-queue:default'
 /** Tickets that are opened or cancelled each second. */
 const QUEUED = 200
-/** Distance between the levels of tickets that do not fit. */
+/** Distance between the levels of tickets that do not match. */
 const STEP = 10
 const GOAL_MS = 1200
 
@@ -18,9 +18,9 @@ const GOAL_MS = 1200
 export const matchmaking = defineScenario({
   name: 'matchmaking',
   meaning:
-    'Thousands of tickets that do not fit wait in a queue. Some are cancelled, then pairs of fitting tickets come, and partners of some who wait.',
+    'Thousands of tickets that do not match wait in a queue. Some are cancelled. Then pairs of matching tickets arrive, and partners for some of the waiting tickets.',
   options: {
-    waiting: option.count('tickets that wait', 5000),
+    waiting: option.count('waiting tickets', 5000),
     cancelled: option.count('of them cancelled, which makes room for those that come', 300),
     pairs: option.count('pairs that come, and partners of those who wait', 200),
     rate: option.decimal('pairs per second', 5),
@@ -99,15 +99,15 @@ interface Player {
   ticket: QueueTicket<MatchRoom> | undefined
 }
 
-/** What a matched player found in the room that it has joined. */
+/** What a matched player found in the joined room. */
 export interface Matched {
   readonly player: string
-  /** The player with the fitting ticket. */
+  /** The player with the matching ticket. */
   readonly partner: string
   readonly room: string
   /** Tickets of the match. */
   readonly tickets: readonly string[]
-  /** Players who have got a seat in the room, in any order. A seat that was given twice is there twice. */
+  /** Players who got a seat in the room, in any order. A seat that was given twice is listed twice. */
   readonly seats: readonly string[]
   readonly isMember: boolean
 }
@@ -115,7 +115,7 @@ export interface Matched {
 /** Players who queue. Waiting players have different levels, and the two of a pair have the same. */
 class QueuePlayers {
   readonly matched: Matched[] = []
-  /** Tickets that have ended without a match, or waited although a fitting one did. */
+  /** Tickets that ended without a match, or waited although a matching one did. */
   readonly lost: string[] = []
   readonly #ctx: RunContext
 
@@ -133,7 +133,7 @@ class QueuePlayers {
     })
   }
 
-  /** Opens a ticket. A ticket that ends while it is that of its player is lost. */
+  /** Opens a ticket. If the ticket ends while it is the player's current ticket, it counts as lost. */
   enter(player: Player): QueueTicket<MatchRoom> {
     const { client, name, level } = player
     const ticket = client.queue('load-queue', { name, level })
@@ -156,7 +156,10 @@ class QueuePlayers {
     if (code !== 'cancelled') this.lost.push(`${player.name} cancelled its ticket, and got ${code}`)
   }
 
-  /** Pairs of players queue, both at one moment, unless they wait. Resolves to the times until both are in their room, in milliseconds. */
+  /**
+   * Pairs of players queue, both at one moment, unless they are waiting. Resolves to the times until both are in their room, in
+   * milliseconds.
+   */
   async match(pairs: readonly (readonly [Player, Player])[], perSecond: number): Promise<number[]> {
     const { sdk, clock } = this.#ctx
     const times: number[] = []
@@ -172,7 +175,7 @@ class QueuePlayers {
     return times
   }
 
-  /** The room of the player's match. Undefined: it has none, which is written down. */
+  /** Returns the room of the player's match. Undefined: it has none, which is recorded. */
   async #matchOf(player: Player): Promise<Room<MatchRoom> | undefined> {
     const ticket = player.ticket ?? this.enter(player)
     player.ticket = undefined
@@ -202,7 +205,7 @@ class QueuePlayers {
   }
 }
 
-/** The promises of a queue. `waiting`: players who wait. `tickets`: those that the queue has. */
+/** Checks of the promises of a queue. `waiting`: waiting players. `tickets`: number of tickets in the queue. */
 export function matchmakingChecks(
   { matched, lost }: { readonly matched: readonly Matched[]; readonly lost: readonly string[] },
   waiting: number,

@@ -7,16 +7,16 @@ import { defineScenario, type RunContext } from '../scenario.ts'
 
 const KIB = 1024
 const MIB = 1024 * 1024
-/** After a burst, nodes finish their work within this time. */
+/** Time in which nodes finish their work after a burst. */
 const CALM_SECONDS = 3
-/** Utilisation of a core that players do not notice. */
+/** Utilization of a core that players do not notice. */
 const FULL = 0.7
 
-/** CPU seconds per second of a node. */
+/** Returns the CPU seconds per second of a node. */
 const ofNode = ({ local }: RunContext, { cpu }: { cpu(of: readonly string[]): number }): number =>
   cpu(local.nodes) / local.nodes.length
 
-/** Memory of all nodes together, after a garbage collection. */
+/** Returns the memory of all nodes together, after a garbage collection. */
 async function memoryOf({ local }: RunContext): Promise<{ used: number; rss: number }> {
   const total = { used: 0, rss: 0 }
   for (const node of local.nodes) {
@@ -31,7 +31,7 @@ async function memoryOf({ local }: RunContext): Promise<{ used: number; rss: num
 export const hop = defineScenario({
   name: 'hop',
   meaning:
-    'Round trips of two members of one room, one at the node that owns it and one at another, who take turns.',
+    'Round trips of two members of one room, who take turns: one at the owner of the room, and one at another node.',
   options: { messages: option.count('round trips of each in a run', 250) },
   local: { direct: true },
   runs: 20,
@@ -95,10 +95,10 @@ const COMMITS = 'service_commit_duration_seconds_count'
 /** The cost of idle rooms. */
 export const rooms = defineScenario({
   name: 'rooms',
-  meaning: 'What a room costs while its one member is connected, and after the connections broke.',
+  meaning: 'Cost of a room while its only member is connected, and after the connections are lost.',
   options: {
     rooms: option.count('rooms, with one member each', 5000),
-    seconds: option.seconds('how long each state is watched', 20),
+    seconds: option.seconds('time for which each state is measured', 20),
   },
   local: { direct: true, env: { SESSION_RESUME_TTL: '3600' } },
   runs: 1,
@@ -121,7 +121,7 @@ export const rooms = defineScenario({
       await clients.abandon()
       await ctx.pass(CALM_SECONDS)
     }
-    // Code and caches for the first rooms are not part of their cost.
+    // Compilation and caches for the first rooms are not part of their cost.
     await ctx.phase('warm', 5, () => come(Math.ceil(count / 10), 'warm', count))
     await clients.leave()
     await ctx.pass(CALM_SECONDS)
@@ -153,10 +153,10 @@ export const rooms = defineScenario({
 /** The cost of sessions. */
 export const sessions = defineScenario({
   name: 'sessions',
-  meaning: 'What sessions cost the node they are at, idle and while they play.',
+  meaning: 'Cost of sessions for their node, idle and while they send.',
   options: {
-    idle: option.count('sessions that only watch', 5000),
-    playing: option.count('sessions that play', 400),
+    idle: option.count('idle sessions', 5000),
+    playing: option.count('sending sessions', 400),
     members: option.count('members of a room', 10),
     rate: option.decimal('unreliable messages each sends per second', 5),
     seconds: option.seconds('how long each state is watched', 15),
@@ -171,7 +171,7 @@ export const sessions = defineScenario({
       await clients.watch({ count: number, perSecond: 1000, room, rooms: roomsOf(number) })
       await ctx.pass(CALM_SECONDS)
     }
-    // Code and caches for the first sessions are not part of their cost.
+    // Compilation and caches for the first sessions are not part of their cost.
     await ctx.phase('warm', 4, () => come(idle / 10, 'warm'))
     await clients.leave()
     await ctx.pass(CALM_SECONDS)
@@ -222,11 +222,11 @@ const LEASE_SECONDS = 2
 const MEMBERS_PER_NODE = 2
 /** Reliable messages of each member per second. */
 const RATE = 100
-/** Time before the fault. Random, so that the last save of the room is not always equally old. */
+/** Time before the fault. It is random, so that the age of the last save varies. */
 const BEFORE_SECONDS = { least: 0.8, more: 0.7 }
-/** How long members are watched after the fault. */
+/** Time for which members are watched after the fault. */
 const WATCH_SECONDS = 3
-const SETTLE_SECONDS = 20
+const ANSWERS_SECONDS = 20
 
 interface Place {
   readonly owner: string
@@ -235,11 +235,11 @@ interface Place {
 }
 
 interface Fault {
-  /** Resolves when the fault is over, except for `repair`. */
+  /** Resolves when the fault has ended, except for `repair`. */
   strike(service: LocalService, at: Place, ctx: RunContext): Promise<void>
-  /** Restarts processes after the watch: on one machine a start takes CPU time from all others. */
+  /** Restarts processes after the watch, because on one machine a start takes CPU time from all others. */
   repair?(service: LocalService, at: Place): Promise<void>
-  /** The node with the fault; absent: none, or all. */
+  /** The node with the fault. Absent: none, or all. */
   readonly victim?: keyof Place
   /** Upper limit of the pause of members at other nodes, milliseconds. */
   readonly goal?: Figure['goal'] | undefined
@@ -297,9 +297,9 @@ type FaultName = keyof typeof FAULTS
 export const faults = defineScenario({
   name: 'faults',
   meaning:
-    'The pause that members of a room see when a process ends, hangs or is replaced: two at each node, who send a message every 10 ms.',
+    'Pause of a room’s members when a process ends, hangs or is replaced. Two members at each node send a message every 10 ms.',
   options: {
-    fault: option.oneOf('what is done', Object.keys(FAULTS) as FaultName[], 'kill'),
+    fault: option.oneOf('the fault', Object.keys(FAULTS) as FaultName[], 'kill'),
   },
   timings: ['resume', 'pause'],
   local: { direct: true, env: { DRAIN_SECONDS } },
@@ -327,7 +327,7 @@ export const faults = defineScenario({
         took.push(performance.now() - began)
         await ctx.pass(WATCH_SECONDS)
         await clients.stop()
-        await clients.settle({ withinSeconds: SETTLE_SECONDS })
+        await clients.awaitAnswers({ withinSeconds: ANSWERS_SECONDS })
         const pauses = (await clients.takePauses()).flat()
         await clients.leave()
         await fault.repair?.(local, at)

@@ -5,9 +5,9 @@ import { defineScenario, type RunContext } from '../scenario.ts'
 /** Scenarios whose players send messages, and check that each was applied once. */
 
 /** Time limit for the answers to the last messages. */
-const SETTLE_SECONDS = 10
+const ANSWERS_SECONDS = 10
 
-/** Options of a scenario whose players gather first. */
+/** Options of a scenario whose players connect and join first. */
 const gathering = (players: { clients: number; rooms: number; rate: number }) => ({
   clients: option.count('players', players.clients),
   rooms: option.count('rooms they are spread over', players.rooms),
@@ -25,7 +25,7 @@ async function gather(
   await ctx.phase('join', count / perSecond, () => clients.join({ rooms, perSecond }))
 }
 
-/** All players send for a time. */
+/** Lets all players send for a time. */
 const play = (ctx: RunContext, { rate, seconds }: { rate: number; seconds: number }): Promise<void> =>
   ctx.phase('play', seconds, async () => {
     await ctx.clients.start({ rate })
@@ -34,12 +34,12 @@ const play = (ctx: RunContext, { rate, seconds }: { rate: number; seconds: numbe
   })
 
 /** Stops sending, and waits for the answers. */
-async function settle(ctx: RunContext): Promise<void> {
+async function finish(ctx: RunContext): Promise<void> {
   await ctx.clients.stop()
-  await ctx.phase('settle', 1, () => ctx.clients.settle({ withinSeconds: SETTLE_SECONDS }))
+  await ctx.phase('answers', 1, () => ctx.clients.awaitAnswers({ withinSeconds: ANSWERS_SECONDS }))
 }
 
-/** Waits while all play. */
+/** Waits while all players send. */
 const wait = (ctx: RunContext, name: string, seconds: number): Promise<void> =>
   ctx.phase(name, seconds, () => ctx.pass(seconds))
 
@@ -60,7 +60,7 @@ function timeFigure(ctx: RunContext, name: string, timing: Timing, phase: string
 /** An ordinary evening. */
 export const steady = defineScenario({
   name: 'steady',
-  meaning: 'Rooms full of members, who all send at the same rate.',
+  meaning: 'Full rooms whose members all send at the same rate.',
   options: {
     rooms: option.count('rooms', 20),
     members: option.count('members in each room', 10),
@@ -72,18 +72,18 @@ export const steady = defineScenario({
   async run(ctx, { rooms, members, rate, seconds, ramp }) {
     await gather(ctx, { clients: rooms * members, rooms, ramp })
     await play(ctx, { rate, seconds })
-    await settle(ctx)
+    await finish(ctx)
     timeFigure(ctx, 'round trip p99 while all play', 'rtt', 'play')
   },
 })
 
-/** The evening a game is in the news. */
+/** An evening with news about the game. */
 export const connectStorm = defineScenario({
   name: 'connect-storm',
-  meaning: 'Many clients come at once, faster than they usually do, and all want to play.',
+  meaning: 'Many clients connect, join and send at the same time, at a higher rate than usual.',
   options: {
     clients: option.count('clients', 500),
-    'per-second': option.count('how many of them come each second', 500),
+    'per-second': option.count('clients that connect each second', 500),
     rooms: option.count('rooms they are spread over', 50),
     rate: option.decimal('reliable messages each of them sends per second', 1),
     seconds: option.seconds('how long they play afterwards', 10),
@@ -92,16 +92,16 @@ export const connectStorm = defineScenario({
   async run(ctx, { clients, 'per-second': ramp, rooms, rate, seconds }) {
     await gather(ctx, { clients, rooms, ramp })
     await play(ctx, { rate, seconds })
-    await settle(ctx)
+    await finish(ctx)
     for (const what of ['connect', 'join'] as const) timeFigure(ctx, `${what} p99`, what, what)
   },
 })
 
-/** What a network does that fails for a moment. */
+/** A short failure of the network. */
 export const resumeStorm = defineScenario({
   name: 'resume-storm',
   meaning:
-    'While all play, all sockets are cut at once, several times: every session has to go on, and soon.',
+    'All players send, and all sockets are cut at the same moment, several times. Every session must resume quickly.',
   options: {
     ...gathering({ clients: 600, rooms: 60, rate: 1 }),
     storms: option.count('how often all sockets are cut', 3),
@@ -124,15 +124,15 @@ export const resumeStorm = defineScenario({
         await ctx.pass(calm)
         await clients.takePauses()
       })
-    await settle(ctx)
+    await finish(ctx)
     worstPause(ctx, storms)
   },
 })
 
-/** Players who stay nowhere for long. */
+/** Players who change rooms often. */
 export const churn = defineScenario({
   name: 'churn',
-  meaning: 'While all play, players leave their room and join the next one all the time.',
+  meaning: 'All players send, and some constantly leave their room and join the next one.',
   options: {
     ...gathering({ clients: 300, rooms: 60, rate: 2 }),
     moves: option.count('players who change rooms each second', 50),
@@ -145,17 +145,17 @@ export const churn = defineScenario({
     await gather(ctx, players)
     await clients.start({ rate })
     await ctx.phase('churn', seconds, () => clients.churn({ perSecond, rooms, seconds }))
-    await settle(ctx)
+    await finish(ctx)
   },
 })
 
-/** A final that all watch. */
+/** A final with many spectators. */
 export const bigRoom = defineScenario({
   name: 'big-room',
-  meaning: 'A few play in one room, and thousands watch it through all nodes.',
+  meaning: 'A few players send in one room, and thousands of spectators watch it at all nodes.',
   options: {
-    spectators: option.count('who only watch', 2000),
-    players: option.count('who play, and check everything they see', 10),
+    spectators: option.count('spectators', 2000),
+    players: option.count('players, who check everything that they receive', 10),
     rate: option.decimal('reliable messages each player sends per second', 1),
     ramp: option.count('spectators who come each second', 100),
     seconds: option.seconds('how long they play', 20),
@@ -171,18 +171,18 @@ export const bigRoom = defineScenario({
       clients.watch({ count, perSecond, room: 'load-0' }),
     )
     await play(ctx, { rate, seconds })
-    await settle(ctx)
+    await finish(ctx)
   },
 })
 
-/** A message with this text still fits into the default of MAX_MESSAGE_BYTES. */
+/** A message with this text is below the default of MAX_MESSAGE_BYTES. */
 const MOST_BYTES = 16_000
 
-/** Phones in a tunnel. */
+/** Phones that lose the network for a while. */
 export const slowConsumers = defineScenario({
   name: 'slow-consumers',
   meaning:
-    'Some clients stop reading for a while: no one else may notice, and they have to see the same in the end.',
+    'Some clients stop reading for a while. Other clients must not be affected, and all must have the same state in the end.',
   options: {
     ...gathering({ clients: 50, rooms: 5, rate: 5 }),
     bytes: option.option(
@@ -211,7 +211,7 @@ export const slowConsumers = defineScenario({
       return closed
     })
     await wait(ctx, 'all read again', calm)
-    await settle(ctx)
+    await finish(ctx)
     const value = closed.reduce((sum, each) => sum + each, 0)
     ctx.figure({ name: 'clients closed for reading too slowly', value, unit: '' })
     for (const phase of ['all read', 'some do not', 'all read again'])
@@ -219,7 +219,7 @@ export const slowConsumers = defineScenario({
   },
 })
 
-/** The promise of the service. */
+/** Promise of the service. */
 const REVOKED_WITHIN_MS = 1000
 const REVOKED_WAIT_SECONDS = 10
 
@@ -227,7 +227,7 @@ const REVOKED_WAIT_SECONDS = 10
 export const revoke = defineScenario({
   name: 'revoke',
   meaning:
-    'A key is revoked while the players who came with it play among others: it closes their sessions within a second, and no one else’s.',
+    'A key is revoked while its players send among others. Their sessions must close within a second, and no other session.',
   options: {
     ...gathering({ clients: 300, rooms: 30, rate: 2 }),
     revoked: option.count('further players, who come with the key', 300),
@@ -253,14 +253,17 @@ export const revoke = defineScenario({
       return at.flat().map((ms) => ms - began)
     })
     await wait(ctx, 'the others', calm)
-    await settle(ctx)
+    await finish(ctx)
     ctx.check(revocation(closed, count))
     if (closed.length > 0)
       ctx.figure({ name: 'slowest close after the revocation', value: Math.max(...closed), unit: 'ms' })
   },
 })
 
-/** Judges the times at which sessions were seen to close. A busy generator may see them late; the report says when it was busy. */
+/**
+ * Judges the times at which the clients saw their sessions close. A busy generator may see them late, and the report states when it was
+ * busy.
+ */
 export function revocation(closedMs: readonly number[], count: number): Check {
   const late = closedMs.filter((ms) => ms > REVOKED_WITHIN_MS)
   const missing = count - closedMs.length
@@ -284,7 +287,10 @@ const nodeOptions = {
   calm: option.seconds('time before the first node, and after what is done to each', 5),
 }
 
-/** While all play, runs `work` on each node in turn, and times the longest pause of each player. `seconds`: expected duration of `work`. */
+/**
+ * Runs `work` on each node in turn while all players send, and times the longest pause of each player. `seconds`: expected duration of
+ * `work`.
+ */
 async function nodeByNode(
   ctx: RunContext,
   { calm, rate, ...players }: option.Values<typeof nodeOptions>,
@@ -303,7 +309,7 @@ async function nodeByNode(
       await ctx.pass(calm)
       await clients.takePauses()
     })
-  await settle(ctx)
+  await finish(ctx)
   worstPause(ctx, local.nodes)
 }
 
@@ -314,14 +320,14 @@ const RESTART_SECONDS = 15
 export const rollingRestart = defineScenario({
   name: 'rolling-restart',
   meaning:
-    'While all play, each node in turn is told to end and started again, as an upgrade does: no one may lose anything.',
+    'All players send, and each node in turn is drained and started again, as in an upgrade. Nothing may be lost.',
   options: nodeOptions,
   timings: ['resume', 'pause'],
   local: {},
 
   run: (ctx, values) =>
     nodeByNode(ctx, values, RESTART_SECONDS, async (node) => {
-      ctx.incident(`${node} is told to end`)
+      ctx.incident(`${node} drains`)
       await ctx.local.restart(node)
     }),
 })
@@ -330,7 +336,7 @@ export const rollingRestart = defineScenario({
 export const nodeKill = defineScenario({
   name: 'node-kill',
   meaning:
-    'While all play, each node in turn is ended at once and started again: its rooms go on elsewhere, and no one loses anything.',
+    'All players send, and each node in turn is killed and started again. Its rooms must continue at other nodes, and nothing may be lost.',
   options: nodeOptions,
   timings: ['resume', 'pause'],
   local: {},

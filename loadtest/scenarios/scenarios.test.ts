@@ -7,7 +7,7 @@ import { revocation } from './play.ts'
 const violations = (answers: readonly number[], unanswered: number, applied: number) =>
   effects('calls', [{ roomId: 'load-calls:a', answers, unanswered, applied }]).violations
 
-it('a room that has applied each call once has no violation, whether unanswered calls were applied or not', () => {
+it('a room that has applied each answered call once has no violation, whether unanswered calls were applied or not', () => {
   expect(violations([2, 1, 3], 0, 3)).toBe(0)
   expect(violations([1, 3], 2, 3)).toBe(0)
   expect(violations([1, 2], 2, 2)).toBe(0)
@@ -32,13 +32,13 @@ describe('the checks of the lobby', () => {
     expect(lobbyViolated(found, [50, 61])).toEqual(['scattered players'])
   })
 
-  it('count rooms that were listed after their end, and calls that failed', () => {
+  it('count rooms that were listed after their end, and failed calls', () => {
     expect(lobbyViolated({ ...found, ghosts: ['load-lobby:a'] }, [50])).toEqual(['ended rooms in lists'])
     expect(lobbyViolated({ ...found, refused: ['room_full'] }, [50])).toEqual(['refused players'])
   })
 })
 
-it('the 99th percentile is the bound below which 99 of 100 new values are', () => {
+it('the 99th percentile is the bound that 99 of 100 new values do not exceed', () => {
   const before = new Map([
     [0.001, 10],
     [0.01, 20],
@@ -75,7 +75,7 @@ const first = (change: Partial<Matched>) => (matched: Matched[]) =>
   matched.map((each, i) => (i === 0 ? { ...each, ...change } : each))
 
 describe('The checks of matchmaking', () => {
-  it('hold when each pair has its room', () => expect(violated(same)).toEqual([]))
+  it('hold if each pair has its room', () => expect(violated(same)).toEqual([]))
 
   it('find a ticket in two matches', () => {
     expect(violated((matched) => [...matched, ...pair('ada', 'eve', 'three')])).toEqual([
@@ -88,7 +88,7 @@ describe('The checks of matchmaking', () => {
     for (const tickets of [2, 4]) expect(violated(same, { tickets })).toEqual(['lost tickets'])
   })
 
-  it('find a seat of another player, and one that was given twice', () => {
+  it('find a seat of another player, and a seat that was given twice', () => {
     expect(violated(first({ seats: ['ada', 'eve'] }))).toEqual(['seats given twice'])
     expect(violated(first({ seats: ['ada', 'bob', 'bob'] }))).toEqual(['seats given twice'])
   })
@@ -102,7 +102,7 @@ describe('The checks of matchmaking', () => {
 })
 
 describe('the check of a revocation', () => {
-  it('holds when every session closes within a second', () => {
+  it('holds if every session closes within a second', () => {
     expect(revocation([180, 1000], 2)).toMatchObject({ violations: 0, note: '2 of 2 sessions closed' })
   })
 

@@ -4,17 +4,17 @@ import { idPattern } from '../ids.ts'
 import { normalOrigin } from '../origins.ts'
 import { STORE_SCHEMES } from '../store/redis/address.ts'
 
-/** From the text of a variable to its value; what the text may be is the schema's description ("a port: 0–65535"). */
+/** Schema from the text of a variable to its value. Its description states the allowed values ("a port: 0–65535"). */
 export type Kind<T> = v.GenericSchema<string, T>
 
-/** What a variable of this kind may be, in words. */
+/** Returns the allowed values of this kind, in words. */
 export const expects = (kind: Kind<unknown>): string => v.getDescription(kind) ?? ''
 
 const DIGITS = /^\d{1,15}$/
 
 const kind = <T>(words: string, schema: Kind<T>): Kind<T> => v.pipe(schema, v.description(words))
 
-/** A whole number between two limits, both included. */
+/** An integer between two limits, both included. */
 export const integer = (min: number, max: number, unit?: string): Kind<number> =>
   kind(
     `a whole number${unit === undefined ? '' : ` of ${unit}`}, ${min}–${max}`,
@@ -23,18 +23,18 @@ export const integer = (min: number, max: number, unit?: string): Kind<number> =
 
 const MOST_WORKERS = 256
 
-/** How many processes; `auto`: as many as there are cores. */
+/** A number of processes. `auto`: the number of cores. */
 export const workers: Kind<number | 'auto'> = kind(
   `auto (one for each core), or a whole number, 1–${MOST_WORKERS}`,
   v.union([v.pipe(v.string(), v.literal('auto')), integer(1, MOST_WORKERS)]),
 )
 
-/** A TCP port; 0 lets the system choose one. */
+/** A TCP port. 0: the system chooses one. */
 export const port: Kind<number> = kind('a port, 0–65535 (0: any free one)', integer(0, 65535))
 
 const HOST_NAME = /^[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*$/
 
-/** An address to listen on. */
+/** A listen address. */
 export const host: Kind<string> = kind(
   'an IP address or host name to listen on, such as 127.0.0.1, 0.0.0.0 or ::',
   v.pipe(
@@ -43,7 +43,7 @@ export const host: Kind<string> = kind(
   ),
 )
 
-/** 1 or 0 as a boolean. */
+/** 1 or 0, as a boolean. */
 export const flag: Kind<boolean> = kind(
   '1 (yes) or 0 (no)',
   v.pipe(
@@ -52,7 +52,7 @@ export const flag: Kind<boolean> = kind(
   ) as Kind<boolean>,
 )
 
-/** true or false, in upper or lower case, as a boolean. */
+/** true or false in any case, as a boolean. */
 export const trueOrFalse: Kind<boolean> = kind(
   'true or false',
   v.pipe(
@@ -63,18 +63,18 @@ export const trueOrFalse: Kind<boolean> = kind(
   ),
 )
 
-/** One of a few words. */
+/** One of several words. */
 export const oneOf = <const W extends readonly string[]>(words: W): Kind<W[number]> =>
   kind(
     words.length === 1 ? `${words[0]}, or not set` : words.join(', '),
     v.picklist(words) as Kind<W[number]>,
   )
 
-/** Text that has something in it; `words` say what. */
+/** Text that is not empty. `words` describes it. */
 export const text = (words: string, pattern: RegExp = /\S/): Kind<string> =>
   kind(words, v.pipe(v.string(), v.regex(pattern)))
 
-/** Comma separated texts, without the empty ones; at least one. */
+/** Comma-separated texts without the empty ones, at least one. */
 const list = (words: string, item: RegExp = /\S/): Kind<readonly string[]> =>
   kind(
     words,
@@ -90,7 +90,7 @@ const list = (words: string, item: RegExp = /\S/): Kind<readonly string[]> =>
     ),
   )
 
-/** Operator tokens, or `none`: everyone who reaches the control API may call it. */
+/** Operator tokens, or `none`: the control API accepts every caller. */
 export const tokens: Kind<readonly string[] | 'none'> = kind(
   'one or more tokens without spaces, separated by commas, 24 random characters or more, off loopback; or none',
   v.union([
@@ -108,7 +108,7 @@ export const origins: Kind<readonly string[]> = kind(
   ),
 )
 
-/** Addresses, and networks as address and length of the prefix, separated by commas; `private` stands for those that are. */
+/** Addresses and networks (address and prefix length), separated by commas. `private` stands for all private networks. */
 export const networks: Kind<readonly string[]> = kind(
   'private, or IP addresses and networks such as 203.0.113.0/24, separated by commas',
   v.pipe(
@@ -124,7 +124,10 @@ function isNetwork(text: string): boolean {
   return bits === undefined || (/^\d{1,3}$/.test(bits) && Number(bits) <= (version === 4 ? 32 : 128))
 }
 
-/** An absolute URL of one of the given schemes (`['http', 'https']`). `fetch` and browsers refuse those with a user or password. */
+/**
+ * An absolute URL with one of these schemes (`['http', 'https']`). URLs with a user or password are refused, because `fetch` and browsers
+ * refuse them too.
+ */
 export const url = (schemes: readonly string[], example: string): Kind<string> =>
   kind(
     `a URL with ${schemes.map((scheme) => `${scheme}://`).join(' or ')} and without user and password, such as ${example}`,
@@ -155,17 +158,17 @@ const isUrl = (value: string, schemes: readonly string[]): boolean =>
   schemes.includes(new URL(value).protocol.slice(0, -1)) &&
   new URL(value).hostname !== ''
 
-/** Whose JWTs nodes accept, for which project. */
+/** An issuer whose JWTs nodes accept, and their project. */
 export interface JwtIssuer {
-  /** What `iss` must be, to the letter. */
+  /** Exact value of `iss`. */
   readonly issuer: string
-  /** Where the issuer's public keys are. */
+  /** URL of the issuer's public keys. */
   readonly jwks: string
-  /** What `aud` must be, or name. */
+  /** Required value in `aud`. */
   readonly audience: string
-  /** The project that the players are let into. */
+  /** Project of the players. */
   readonly project: string
-  /** The claim that is the player's `sub`. */
+  /** Claim with the player's `sub`. */
   readonly sub: string
 }
 
@@ -184,7 +187,7 @@ const Issuer = v.strictObject({
   sub: v.optional(v.pipe(v.string(), v.nonEmpty()), 'sub'),
 })
 
-/** One issuer of JWTs, or several, as JSON. */
+/** One or several issuers of JWTs, as JSON. */
 export const jwtIssuers: Kind<readonly JwtIssuer[]> = kind(
   'JSON {"issuer": "…", "jwks": "https://…", "audience": "…", "project": "prj_…", "sub": "sub"}, or a list of such; sub, the claim that names the player, may be left out; http:// only on loopback',
   v.pipe(
@@ -200,7 +203,7 @@ export const jwtIssuers: Kind<readonly JwtIssuer[]> = kind(
   ),
 )
 
-/** The address of a Redis of any shape. Only its scheme is looked at: `parseAddress`, which reads the rest, says exactly what is wrong. */
+/** Address of a Redis of any shape. Only the scheme is checked here. `parseAddress` reads the rest and reports exact errors. */
 export const storeUrl: Kind<string> = kind(
   'redis://host:6379, redis+sentinel://host1,host2/master-name or redis+cluster://host1,host2 (TLS: rediss)',
   v.pipe(

@@ -3,13 +3,16 @@ import { diff } from '../sync/testing/diff.ts'
 import { MsgpackClientCodec } from './msgpack-client-codec.ts'
 import { MsgpackCodec } from './msgpack-codec.ts'
 
-/** Sizes of frames. A change that makes them longer shows here. */
+/** Sizes of frames. A change that makes frames longer fails here. */
 
 const ROOM = 'arena:lobby'
 const AT = { room_id: ROOM, epoch: 1_795_181_400_123, checksum: 0xfedcba98 }
 const PLAYERS = Array.from({ length: 25 }, (_, i) => `mem_${String(i).padStart(22, '0')}`)
 
-/** An arena of 25, with coordinates from 0 to 1000 rounded to 0.01, none of them a round number, after the move `n` of every other player. */
+/**
+ * Returns an arena of 25 players, with coordinates from 0 to 1000 rounded to 0.01 and none of them an integer, after the move `n` of every
+ * other player.
+ */
 const arena = (n: number) => ({
   players: Object.fromEntries(
     PLAYERS.map((id, i) => {
@@ -22,13 +25,13 @@ const arena = (n: number) => ({
 test('the patch of an arena of 25 in which 12 have moved has 128 bytes', () => {
   const room = new MsgpackCodec().roomEncoder()
   room.whole('state.snapshot', { ...AT, seq: 999, state: arena(0) }, [])
-  // The first patches announce keys and the epoch.
+  // The first patches announce the keys and the epoch.
   room.patch({ ...AT, seq: 1000 }, diff(arena(0), arena(1)))
   const head = 4 + 3 + 5
   const table = 8
   const player = 1 + 4 + 4
   expect(room.patch({ ...AT, seq: 1001 }, diff(arena(1), arena(2)))).toHaveLength(head + table + 12 * player)
-  // Nothing happened, for a member who has to know that nothing is missing.
+  // An update without a change, for a member who must be able to detect gaps.
   expect(room.patch({ ...AT, seq: 1002 }, undefined)).toHaveLength(head)
 })
 
@@ -41,20 +44,20 @@ test.each([
   expect(new MsgpackCodec().encode({ t: 'ack', room_id: ROOM, ref })).toHaveLength(bytes)
 })
 
-test('an event for everyone has 6 bytes besides its name and its data', () => {
+test('an event for all members has 6 bytes plus its name and its data', () => {
   const room = new MsgpackCodec().roomEncoder()
   const { checksum: _, ...at } = AT
   const event = room.behindPatch({ t: 'event', ...at, seq: 1000, name: 'hit', data: { by: 3 } })
   expect(event).toHaveLength(1 + 1 + 1 + 3 + (1 + 3) + (1 + 1 + 2 + 1))
 })
 
-test('a move has 32 bytes, and 36 where it is reliable', () => {
+test('a move has 32 bytes, and a reliable one 36', () => {
   const move = { t: 'message', room_id: ROOM, type: 'move', data: { x: 123.45, y: 999.99 } } as const
   const client = new MsgpackClientCodec()
   expect(client.encode(move)).toHaveLength(2 + 12 + 5 + (1 + 2 + 4 + 2 + 4))
   expect(client.encode({ ...move, ref: 200, settled: 199 })).toHaveLength(36)
 })
 
-test('a room is named in 2 bytes and its id, once for a client that is in one', () => {
+test('a room frame has 2 bytes plus the room id, and a client in one room gets one', () => {
   expect(new MsgpackCodec().address(ROOM)).toHaveLength(2 + 12)
 })

@@ -11,56 +11,56 @@ import type {
   Subprotocol,
 } from './messages.ts'
 
-/** The bytes of one websocket message, before websocket framing. Never written to again once handed out. */
+/** Bytes of one websocket message, before websocket framing. They are not changed after they were passed on. */
 export type Payload = Uint8Array
 
 /**
- * Encodes the state stream of one room in one codec. Every member of the room gets the same patch bytes, so what a codec has
- * announced once (MessagePack: interned state keys) is remembered here, per room. Patches must be encoded in the order of their seq,
- * each before any snapshot or resync at its seq; a member gets every patch after its snapshot.
+ * Encodes the state stream of one room in one codec. Every member of the room gets the same patch bytes, so the encoder remembers for the
+ * room what the codec has announced (MessagePack: interned state keys). Patches must be encoded in the order of their seq, each before any
+ * snapshot or resync at its seq. A member gets every patch after its snapshot.
  */
 export interface RoomEncoder {
-  /** The state is this from the next frame on, though it may be the same object as before. */
+  /** The next frame has this state. It may be the same object as before, with changes. */
   stateChanged(state: Json): void
   /** `state.snapshot` or `state.resync`. */
   whole(t: WholeName, at: StateAt, members: readonly MemberInfo[]): Payload
-  /** `delta` undefined: nothing changed (ops: []). */
+  /** `delta` undefined: there is no change (ops: []). */
   patch(at: PatchAt, delta: Delta | undefined): Payload
   /**
-   * A patch that stands by itself: it neither needs nor announces anything, so it may be encoded at any time and out of order. For
-   * updates that another owner made, or that no one needed in this codec when they happened.
+   * An independent patch: it neither needs nor announces anything, so it may be encoded at any time and out of order. For updates of
+   * another owner, and for updates that were not encoded in this codec when they happened.
    */
   replay(at: PatchAt, delta: Delta | undefined): Payload
-  /** An event, or a change of the members, of an update whose patch, or one of its `replay`, the member gets just before. */
+  /** An event, or a change of the members. The member gets it right after the patch of its update, or after the `replay` of that patch. */
   behindPatch(message: FlushMessage): Payload
 }
 
 /**
- * Encodes the stream of one hidden layer of a room in one codec: `patch` and `replay` are its `layer.patch`, with keys of its own. States and
- * deltas are the layer's, checksums too. A member gets every patch behind the `layer.state` it was given.
+ * Encodes the stream of one hidden layer of a room in one codec. `patch` and `replay` make its `layer.patch`, with a separate key table.
+ * States, deltas and checksums are those of the layer. A member gets every patch after its `layer.state`.
  */
 export interface LayerEncoder extends Pick<RoomEncoder, 'stateChanged' | 'patch' | 'replay'> {
   /** `layer.state`. */
   state(at: StateAt): Payload
-  /** `layer.state` without a state: the member has the layer no more. */
+  /** `layer.state` without a state: the member no longer has the layer. */
   gone(at: Omit<PatchAt, 'checksum'>): Payload
 }
 
-/** Names of the frames with all that a client may know of a room. */
+/** Names of the frames with the complete visible state of a room. */
 export type WholeName = 'state.snapshot' | 'state.resync'
 
-/** From this size on the bytes of a state are kept; smaller ones are soon encoded again. */
+/** Minimum size of a state whose bytes are kept. Smaller states are cheap to encode again. */
 const KEPT_FROM_BYTES = 16 * 1024
 
 /**
- * The bytes of a room's state, encoded once for as long as the state is that very object, and is not said to have changed: who joins a
- * room in which nothing changes costs no encoding.
+ * Cache for the bytes of a room's state. It holds while the state is the same object and `forget` was not called, so joins to an unchanged
+ * room cost no encoding.
  */
 export class EncodedState {
   #state: Json | undefined
   #bytes: Uint8Array | undefined
 
-  /** `encode` is called unless the bytes are there. */
+  /** Returns the cached bytes, or the result of `encode`. */
   of(state: Json, encode: (state: Json) => Uint8Array): Uint8Array {
     if (this.#bytes && this.#state === state) return this.#bytes
     const bytes = encode(state)
@@ -71,7 +71,7 @@ export class EncodedState {
     return bytes
   }
 
-  /** The state has changed, or is encoded in another way from now on. */
+  /** Drops the bytes, because the state or its encoding has changed. */
   forget(): void {
     this.#state = undefined
     this.#bytes = undefined
@@ -81,30 +81,33 @@ export class EncodedState {
 /** The server's half of a subprotocol. */
 export interface Codec {
   readonly subprotocol: Subprotocol
-  /** Whether its websocket messages are binary (opcode 2) or text (opcode 1). */
+  /** True: websocket messages are binary (opcode 2). False: text (opcode 1). */
   readonly binary: boolean
-  /** Anything but the state stream. */
+  /** Encodes any message except those of the state stream. */
   encode(message: PlainMessage): Payload
-  /** The messages of a frame, each as a payload for `decode`; undefined: the frame is one message. Throws ProtocolError. */
+  /** Returns the messages of a batch, each as a payload for `decode`. Undefined: the frame is one message. Throws ProtocolError. */
   unbatch(payload: Payload): readonly Payload[] | undefined
-  /** Whether a payload is a `message` without `ref`, as far as that shows without decoding it: false where it does not. */
+  /** Returns true if the undecoded payload is a `message` without `ref`. False: it is not, or it cannot be determined without decoding. */
   isUnreliable(payload: Payload): boolean
-  /** Throws ProtocolError or InvalidMessage. Checks every field: what it returns is safe to use. */
+  /** Decodes a message and checks every field. Throws ProtocolError or InvalidMessage. */
   decode(payload: Payload): ClientMessage
-  /** What tells a client which room the next frames of rooms are about; undefined: each of them says so itself. */
+  /** Returns the frame that names the room of the next frames. Undefined: each frame names its room. */
   address(roomId: string): Payload | undefined
-  /** A new room's encoder. */
+  /** Returns an encoder for a room. */
   roomEncoder(): RoomEncoder
-  /** The encoder of a hidden layer of a room. */
+  /** Returns an encoder for a hidden layer of a room. */
   layerEncoder(layer: string): LayerEncoder
 }
 
-/** The keys that frames of one state stream stand for by their index. It belongs to the copy of the state that these frames changed. */
+/**
+ * Keys that the frames of one state stream abbreviate by their index. The table belongs to the copy of the state that these frames have
+ * changed.
+ */
 export type KeyTable = string[]
 
 /**
- * A frame of a state stream: its head. `read` reads the rest with the key table of the copy, and makes that table the one behind this frame. Only
- * a frame that is applied is read. Throws DeltaMismatch for a change that cannot be read with this table.
+ * Head of a frame of a state stream. `read` reads the rest with the key table of the copy, and updates that table. It is called only for a
+ * frame that is applied. Throws DeltaMismatch for a change that cannot be read with this table.
  */
 type StreamFrame<T extends keyof typeof STREAM_MESSAGES, Body> = Readonly<
   { t: T; read: (keys: KeyTable) => Body } & Omit<PatchAt, 'checksum'>
@@ -113,14 +116,14 @@ type WholeFrame<T extends WholeName> = StreamFrame<
   T,
   { readonly state: Json; readonly members: readonly MemberInfo[] }
 > & { readonly checksum: number }
-/** `read` returns undefined if nothing has changed. */
+/** `read` returns undefined if there is no change. */
 type PatchFrame<T extends 'state.patch' | 'layer.patch'> = StreamFrame<T, Delta | undefined> & {
   readonly checksum: number
 }
 
 /**
- * What a client decodes: as `ServerMessage`, but of frames of the state stream the head only. `room` is no message: it says what others are
- * about, which the codec has told them. `unknown`: a message of a later version, to be ignored.
+ * A decoded message: as `ServerMessage`, but with only the head of state stream frames. `room` is not a message: it names the room of the
+ * frames after it. `unknown`: a message of a later version, to be ignored.
  */
 export type DecodedMessage =
   | { t: 'room'; room_id: string }
@@ -130,25 +133,25 @@ export type DecodedMessage =
   | WholeFrame<'state.resync'>
   | PatchFrame<'state.patch'>
   | (PatchFrame<'layer.patch'> & { readonly layer: string })
-  /** `read` returns undefined if the layer is gone. */
+  /** `read` returns undefined if the member no longer has the layer. */
   | (StreamFrame<'layer.state', Json | undefined> & {
       readonly layer: string
       readonly checksum?: number | undefined
     })
 
-/** The client's half of a subprotocol. One per session: it remembers what frames leave out, which holds on a resumed connection too. */
+/** The client's half of a subprotocol. One per session: it remembers what frames omit, and that remains valid on a resumed connection. */
 export interface ClientCodec {
   readonly subprotocol: Subprotocol
-  /** Throws when the message holds anything but JSON. */
+  /** Throws if the message contains anything but JSON. */
   encode(message: ClientMessage): Payload
-  /** Every frame must be decoded, in the order of arrival. Throws ProtocolError for anything that is no message of the protocol. */
+  /** Decodes a frame. Every frame must be decoded, in the order of arrival. Throws ProtocolError for an invalid frame. */
   decode(payload: Payload): DecodedMessage
 }
 
 type Frame<T extends DecodedMessage['t']> = Extract<DecodedMessage, { t: T }>
 type Head<T extends DecodedMessage['t']> = Omit<Frame<T>, 'read'>
 
-/** A message with all that its frame says. `delta` undefined: nothing has changed, or patches before this one are missing. */
+/** A message with its complete content. `delta` undefined: there is no change, or earlier patches are missing. */
 export type ReadMessage =
   | Exclude<DecodedMessage, { read: unknown }>
   | ((Head<'state.snapshot'> | Head<'state.resync'>) & { state: Json; members: readonly MemberInfo[] })
@@ -156,10 +159,10 @@ export type ReadMessage =
   | (Head<'layer.patch'> & { delta: Delta | undefined })
   | (Head<'layer.state'> & { state?: Json })
 
-/** Decodes whole frames, for what looks on and for tests: with the key tables of a client that applies every frame when it comes. */
+/** Decodes complete frames, for observers and tests, with the key tables of a client that applies every frame when it arrives. */
 export class ReadingCodec {
   readonly #codec: ClientCodec
-  /** By room and layer. */
+  /** Key tables by room and layer. */
   readonly #tables = new Map<string, KeyTable>()
 
   constructor(codec: ClientCodec) {

@@ -1,6 +1,6 @@
 /**
- * Every websocket close code that roomful sends. No other file has a bare number. From 4000 on, the hundred of a code tells the client what to
- * do (`closeAdvice`).
+ * All websocket close codes that roomful sends. Other files use these names instead of numbers. From 4000 on, the hundreds of a code tell
+ * the client what to do (`closeAdvice`).
  */
 export const CLOSE = {
   normal: 1000,
@@ -22,7 +22,7 @@ export const CLOSE = {
 
 export type CloseName = keyof typeof CLOSE
 
-/** Meanings of the codes, for close reasons and the documentation. Separate from `CLOSE`, so that pages do not load them. */
+/** Meanings of the codes, for close reasons and the documentation. Separate from `CLOSE`, so that web pages do not load them. */
 export const CLOSE_MEANINGS: Readonly<Record<CloseName, string>> = {
   normal: 'the client said goodbye',
   overloaded: 'the service has no room for more',
@@ -41,27 +41,27 @@ export const CLOSE_MEANINGS: Readonly<Record<CloseName, string>> = {
   resume_failed: 'the session cannot be resumed',
 }
 
-/** What a client does after its connection was closed. */
+/** Action of a client after its connection was closed. */
 type CloseAdvice =
-  /** Nothing: the same attempt would end the same way. */
+  /** None: the next attempt would end in the same way. */
   | 'end'
-  /** Connect again with backoff, and resume. */
+  /** Reconnect with backoff, and resume. */
   | 'resume'
-  /** The same with a fresh token. */
+  /** Reconnect and resume with a new token. */
   | 'refresh'
   /** Start a new session. */
   | 'restart'
 
 const ADVICE: { readonly [hundred: number]: CloseAdvice } = { 40: 'end', 42: 'refresh', 43: 'restart' }
 
-/** What a client does after a close with this code. The answer also holds for codes of later versions. */
+/** Returns the action of a client after a close with this code. It is also defined for codes of later versions. */
 export const closeAdvice = (code: number): CloseAdvice => ADVICE[Math.floor(code / 100)] ?? 'resume'
 
-/** The name of a close code. Undefined for codes that roomful does not send, such as 1006. */
+/** Returns the name of a close code. Undefined for codes that roomful does not send, such as 1006. */
 export const closeName = (code: number): CloseName | undefined =>
   (Object.keys(CLOSE) as CloseName[]).find((name) => CLOSE[name] === code)
 
-/** Every `code` of an `error` message on the websocket, and whether the same request may succeed later. */
+/** All values of `code` in `error` messages of the websocket. True: the same request may succeed later. */
 export const ERRORS = {
   invalid_message: {
     retryable: false,
@@ -128,12 +128,12 @@ export const ERRORS = {
 
 export type ErrorCode = keyof typeof ERRORS
 
-/** A frame that is not a message of the protocol; the text says what was wrong and what would be right. Closes with 4000. */
+/** Error of a frame that is not a message of the protocol. The text says what was wrong and what would be right. Closes with 4000. */
 export class ProtocolError extends Error {
   override readonly name: string = 'ProtocolError'
 }
 
-/** An integer that no double holds exactly. In what a client sends it makes the message invalid, and the frame is one of the protocol. */
+/** Error of an integer that a double cannot represent exactly. From a client, it makes the message invalid, not the frame. */
 export class UnsafeInteger extends ProtocolError {
   /** `about`: the integer, rounded. */
   constructor(about: number) {
@@ -142,8 +142,8 @@ export class UnsafeInteger extends ProtocolError {
 }
 
 /**
- * A well-formed message whose fields are wrong; answered with `error` `invalid_message`, which echoes `ref` and
- * `request_id` where they could be read. `t` and `room_id` as well are what could be read.
+ * Error of a well-formed message with wrong fields. It is answered with `error` `invalid_message`, which repeats `ref` and `request_id` if
+ * they are readable. `t` and `room_id` are the other readable fields.
  */
 export class InvalidMessage extends Error {
   override readonly name = 'InvalidMessage'

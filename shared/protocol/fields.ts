@@ -2,8 +2,8 @@ import type { Json, JsonObject } from '../json.ts'
 import type { MsgpackReader, MsgpackWriter } from './msgpack.ts'
 
 /**
- * What a field of a message is: from it its type, its check (schema.ts) and its two forms follow. In JSON a field stands under its name
- * and as it is; in MessagePack at its place in the table, and as `write` and `read` say, where it has them.
+ * Description of a message field. Its type, its check (schema.ts) and its two encodings follow from it. JSON has the field under its name.
+ * MessagePack has it at its position in the table, with the encoding of `write` and `read` if they exist.
  */
 export type Field<T = unknown> = (
   | { readonly kind: 'text'; readonly max: number; readonly address?: true }
@@ -14,25 +14,25 @@ export type Field<T = unknown> = (
   | { readonly kind: 'optional' | 'nil'; readonly of: Field }
 ) & { readonly type?: T; readonly write?: Write; readonly read?: Read }
 
-/** One of two fields, in one place: text, or a record, which tells them apart in MessagePack. */
+/** One of two fields at one position: text or a record, which MessagePack distinguishes by type. */
 export interface Either<T = unknown> {
   readonly kind: 'either'
   readonly text: { readonly name: string; readonly field: Field }
   readonly record: { readonly name: string; readonly field: Field }
   readonly type?: T
-  /** Only clients send it. */
+  /** Never read: only clients send it. */
   readonly read?: undefined
 }
 
-/** The fields of a message or of a record, in their order in MessagePack; an `Either` stands under any name. */
+/** Fields of a message or of a record, in their MessagePack order. The name of an `Either` has no meaning. */
 export type Fields = { readonly [name: string]: Field | Either }
 
 /** Messages by their `t`. */
 export type Table = { readonly [t: string]: { readonly opcode: number; readonly fields: Fields } }
 
-/** Throws a TypeError for what is not JSON. */
+/** Throws a TypeError for a value that is not JSON. */
 type Write = (to: MsgpackWriter, value: unknown) => void
-/** Throws a ProtocolError, or a TypeError where elements are missing. The sender is trusted: nothing but the shape is checked. */
+/** Throws a ProtocolError, or a TypeError for missing elements. The sender is trusted, so only the shape is checked. */
 type Read = (from: MsgpackReader) => unknown
 type Named = { [name: string]: unknown }
 
@@ -43,35 +43,35 @@ type Chosen<F extends Fields> = {
 }[keyof F]
 type TypeOf<F> = F extends { readonly type?: infer T } ? T : never
 
-/** The type of a message or record with these fields. */
+/** Type of a message or record with these fields. */
 export type Values<F extends Fields> = Flat<
   { [N in keyof F as F[N] extends Absent | Either ? never : N]: TypeOf<F[N]> } & {
     [N in keyof F as F[N] extends Absent ? N : never]?: TypeOf<F[N]>
   } & ([Chosen<F>] extends [never] ? unknown : Chosen<F>)
 >
 
-/** A message: its opcode in MessagePack, and its fields. */
+/** A message: its MessagePack opcode, and its fields. */
 export const message = <F extends Fields>(opcode: number, fields: F) => ({ opcode, fields })
 
-/** A string; of 1 to `max` UTF-16 code units, where a client sends it. */
+/** A string. From clients: 1 to `max` UTF-16 code units. */
 export const text = (max = Number.POSITIVE_INFINITY): Field<string> => ({ kind: 'text', max })
-/** The room that a message is about. No element in MessagePack, where the frame before says it: see `ROOM_OPCODE`. */
+/** Room of a message. MessagePack omits it if the preceding frame names the room: see `ROOM_OPCODE`. */
 export const ADDRESS: Field<string> = { kind: 'text', max: Number.POSITIVE_INFINITY, address: true }
 /** A positive integer. */
 export const REF: Field<number> = { kind: 'ref' }
-/** An integer from 0. */
+/** An integer of at least 0. */
 export const COUNT: Field<number> = { kind: 'count' }
 export const NUMBER: Field<number> = { kind: 'number' }
 export const FLAG: Field<boolean> = { kind: 'flag' }
-/** Any value of JSON. */
+/** Any JSON value. */
 export const VALUE: Field<Json> = { kind: 'json' }
-/** The options of a join: what is absent becomes the default instance. */
+/** Options of a join. Without options: the default instance. */
 export const OPTIONS: Field<JsonObject & { readonly key?: string }> = { kind: 'options' }
 
-/** A field of a narrower or wider type than what it is made of. */
+/** Returns the field with another type, narrower or wider. */
 export const typed = <T>(field: Field): Field<T> => field as Field<T>
 
-/** One of a few strings; their index stands for them in MessagePack. */
+/** One of several strings. MessagePack has its index. */
 export const choice = <const N extends readonly string[]>(names: N): Field<N[number]> => ({
   kind: 'choice',
   names,
@@ -101,10 +101,10 @@ export function record<F extends Fields>(fields: F): Field<Values<F>> {
   return { kind: 'record', fields, write: recordWriter(fields), read: (from) => read(from, from.array()) }
 }
 
-/** May be absent. At the end of a MessagePack array it is left out then, elsewhere it is nil. */
+/** An optional field. Without a value, MessagePack omits it at the end of an array, and has nil elsewhere. */
 export const optional = <T>(of: Field<T>) => absent('optional', of)
 
-/** May be absent, and is nil in MessagePack then, wherever it stands. */
+/** An optional field. Without a value, MessagePack always has nil. */
 export const orNil = <T>(of: Field<T>) => absent('nil', of)
 
 const absent = <T, K extends 'optional' | 'nil'>(kind: K, of: Field<T>): Field<T> & { readonly kind: K } => ({
@@ -132,11 +132,11 @@ export function writeField(field: Field, to: MsgpackWriter, value: unknown): voi
 export const readField = (field: Field, from: MsgpackReader): unknown =>
   field.read ? field.read(from) : from.value()
 
-/** The fields that are elements of the array that they are in MessagePack. */
+/** The fields that are elements of a MessagePack array. */
 export const elementsOf = (fields: Fields): [name: string, Field | Either][] =>
   Object.entries(fields).filter(([, field]) => !('address' in field))
 
-/** Writes the first `length` of these fields of an object, one after the other. */
+/** Writes the first `length` of these fields of an object in order. */
 function valuesWriter(fields: Fields): (to: MsgpackWriter, values: object, length: number) => void {
   const elements = elementsOf(fields)
   const names = elements.map(([name]) => name)
@@ -159,7 +159,7 @@ function writeEither({ text, record }: Either, to: MsgpackWriter, values: Named)
   writeField(field, to, values[name])
 }
 
-/** Writes objects with these fields as arrays, with an opcode before the fields where there is one. */
+/** Returns a writer of objects with these fields as arrays. The opcode, if any, comes first. */
 function recordWriter(fields: Fields, opcode?: number): Write {
   const elements = elementsOf(fields)
   const required = requiredOf(elements)
@@ -176,7 +176,7 @@ function recordWriter(fields: Fields, opcode?: number): Write {
   }
 }
 
-/** Reads `length` elements of an array as these fields, into an object that begins with `t` where it is given. */
+/** Returns a reader of arrays of `length` elements as these fields. The object starts with `t`, if given. */
 type ReadFields = (from: MsgpackReader, length: number, t?: string) => object
 
 function recordReader(fields: Fields): ReadFields {
@@ -186,31 +186,31 @@ function recordReader(fields: Fields): ReadFields {
   const required = requiredOf(elements)
   return (from, length, t) => {
     if (length < required) throw new TypeError(`${length} of ${required} elements`)
-    // Not begun as { t }: that one has no room for more.
+    // Not created as { t }: V8 reserves no space for more properties in such an object.
     const values: Named = {}
     if (t !== undefined) values.t = t
     for (let i = 0; i < length; i++) {
       const read = reads[i]
       const value = read ? read(from) : from.value()
       const name = names[i]
-      // There is none for what a later version adds.
+      // Elements of later versions have no field.
       if (value !== undefined && name !== undefined) values[name] = value
     }
     return values
   }
 }
 
-/** How many of the fields are always there: those up to the last that is not optional. */
+/** Returns the number of required elements: those up to the last field that is not optional. */
 const requiredOf = (elements: [name: string, Field | Either][]): number =>
   1 + elements.findLastIndex(([, { kind }]) => kind !== 'optional')
 
-/** Of each message, what writes it as an array that begins with the opcode. */
+/** Returns for each message a writer of the array that starts with its opcode. */
 export const messageWriters = <T extends Table>(table: T): { readonly [N in keyof T]: Write } =>
   Object.fromEntries(
     Object.entries(table).map(([t, { opcode, fields }]) => [t, recordWriter(fields, opcode)]),
   ) as { [N in keyof T]: Write }
 
-/** By their opcodes, what reads messages behind the opcode. */
+/** Returns for each opcode a reader of the elements after it. */
 export const messageReaders = (
   table: Table,
 ): ReadonlyMap<unknown, { readonly t: string; readonly read: ReadFields }> =>

@@ -14,13 +14,13 @@ codecSuite('roomful.v1.json', {
 })
 
 test.each(['', 'hello', '[1]', '5', 'null', '"x"', '{"t":"ping","at":1} {}', '\ufeff{"t":"ping","at":1}'])(
-  '%j is no frame of the protocol',
+  '%j is a ProtocolError',
   (text) => {
     expect(() => new JsonCodec().decode(utf8(text))).toThrow(ProtocolError)
   },
 )
 
-test('bytes that are not UTF-8 are no frame of the protocol', () => {
+test('bytes that are not UTF-8 are a ProtocolError', () => {
   expect(() => new JsonCodec().decode(Uint8Array.from([0x22, 0xff, 0x22]))).toThrow(ProtocolError)
 })
 
@@ -38,7 +38,7 @@ test.each([
     /^data: the value at \/n .*surrogate/,
   ],
   ['{"t":"hello","project_id":"p","token":"x","resume":{}}', /^hello has both token and resume/],
-])('%s is an invalid message that says what is wrong', (text, said) => {
+])('%s is an invalid message, with the reason', (text, said) => {
   expect(() => new JsonCodec().decode(utf8(text))).toThrow(
     expect.objectContaining({ name: 'InvalidMessage', message: expect.stringMatching(said) }),
   )
@@ -50,7 +50,7 @@ const withData = (data: string) =>
   )
 
 test.each(['9007199254740992', '-9007199254740993', '{"a":[1,{"b":123456789012345678901234567890}]}'])(
-  '%s as data makes the message invalid: it has an integer that would be rounded',
+  '%s as data makes the message invalid, because an integer would be rounded',
   (data) => {
     expect(() => withData(data)).toThrow(
       expect.objectContaining({
@@ -72,6 +72,6 @@ test.each([
   '"12345678901234567890"',
   '"\\" 12345678901234567890"',
   '{"12345678901234567890":0.12345678901234567}',
-])('%s as data is read as it is', (data) => {
+])('%s as data is unchanged', (data) => {
   expect(withData(data)).toMatchObject({ data: JSON.parse(data) })
 })

@@ -14,7 +14,7 @@ import { parseNamed, unsafeInteger } from './schema.ts'
 
 const encodeJson = (message: ServerMessage): Payload => Buffer.from(JSON.stringify(message))
 
-/** `roomful.v1.json`: one text frame a message, an object with `t`. */
+/** `roomful.v1.json`: each message is one text frame with an object that has `t`. */
 export class JsonCodec implements Codec {
   readonly subprotocol = 'roomful.v1.json'
   readonly binary = false
@@ -72,12 +72,12 @@ function parseText(text: string, bytes: number): Json {
   }
 }
 
-/** The shortest integer beyond 2^53 has 16 digits. */
+/** The smallest integer above 2^53 has 16 digits. */
 const MANY_DIGITS = /\d{16}/
-/** A string, or a number; an integer is in the group. */
+/** A string or a number. The group captures an integer. */
 const TOKENS = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d|[eE])[\d+-]*(?:[eE][\d+-]*)?|(-?\d+)/g
 
-/** The first integer in valid JSON that `JSON.parse` would round: it says nothing of it. One with a fraction or an exponent is a double. */
+/** Returns the first integer in valid JSON that `JSON.parse` would silently round. Numbers with a fraction or an exponent are doubles. */
 function unsafeIntegerIn(text: string): UnsafeInteger | undefined {
   if (!MANY_DIGITS.test(text)) return undefined
   for (const [, integer] of text.matchAll(TOKENS))
@@ -86,7 +86,7 @@ function unsafeIntegerIn(text: string): UnsafeInteger | undefined {
   return undefined
 }
 
-/** The state stream of a room, or of one of its layers, as JSON: every frame stands by itself. */
+/** The state stream of a room, or of one of its layers, as JSON. Every frame is independent. */
 class JsonRoomEncoder implements RoomEncoder, LayerEncoder {
   readonly #state = new EncodedState()
   readonly #layer: string | undefined
@@ -129,7 +129,7 @@ class JsonRoomEncoder implements RoomEncoder, LayerEncoder {
     return encodeJson(message)
   }
 
-  /** `state` as the last field of a message. */
+  /** Appends `state` as the last field of a message. */
   #withState(message: WithoutState<WholeName | 'layer.state'>, state: Json): Payload {
     const json = this.#state.of(state, toJson)
     return Buffer.concat([Buffer.from(`${JSON.stringify(message).slice(0, -1)},"state":`), json, END])

@@ -27,7 +27,7 @@ import {
 import { isArray, isMap, MsgpackReader, MsgpackWriter, NIL } from './msgpack.ts'
 
 const WRITERS = messageWriters(CLIENT_MESSAGES)
-/** Of the state stream only the head: the rest is read when the frame is applied. */
+/** Of state stream frames, only the head is read now, and the rest when the frame is applied. */
 const STREAM_HEADS: Table = Object.fromEntries(
   Object.entries(STREAM_MESSAGES).map(([t, { opcode, fields }]) => {
     const { state: _, members: __, ops: ___, ...head } = fields as Fields
@@ -39,29 +39,29 @@ const MEMBERS = STREAM_MESSAGES['state.resync'].fields.members
 
 type Announced = [from: number, ...keys: string[]]
 
-/** What frames of rooms leave out, since frames before them have said it. */
+/** Values that frames of rooms omit, because earlier frames contain them. */
 export class StreamContext {
-  /** The latest epoch of each room. */
+  /** Latest epoch of each room. */
   #epochs = new Map<string, number>()
   #room: string | undefined
 
-  /** `room`: the one that frames are about until one says so. */
+  /** `room`: the room of frames before any room frame. */
   constructor(room?: string) {
     this.#room = room
   }
 
-  /** The frames behind this one are about another room. */
+  /** The following frames are about another room. */
   enter(room: string): void {
     this.#room = room
   }
 
-  /** The room that a frame is about. */
+  /** Room of the current frame. */
   get room(): string {
     if (this.#room === undefined) throw new ProtocolError('a frame has no room')
     return this.#room
   }
 
-  /** The epoch of a frame that is about the room, as it is written there. */
+  /** Returns the epoch of a frame of the current room, from its written form. */
   epoch(written: number): number {
     const known = this.#epochs.get(this.room) ?? 0
     if (written === known % SHORT_EPOCHS) return known
@@ -69,24 +69,26 @@ export class StreamContext {
     return written
   }
 
-  /** A seat in a room begins or ends. */
+  /** A seat in a room starts or ends. */
   forget(room: string): void {
     this.#epochs.delete(room)
   }
 
-  /** The client resumes with these positions: the server sends what follows them, and later epochs that the client has seen come again. */
+  /**
+   * The client resumes with these positions. The server continues from them, and sends later epochs again that the client may have seen.
+   */
   resume(rooms: readonly { readonly room_id: string; readonly epoch: number }[]): void {
     this.#epochs = new Map(rooms.map(({ room_id, epoch }) => [room_id, epoch]))
   }
 }
 
-/** `roomful.v1.msgpack`, the client's half, for one connection. */
+/** The client's half of `roomful.v1.msgpack`, for one connection. */
 export class MsgpackClientCodec implements ClientCodec {
   readonly subprotocol = 'roomful.v1.msgpack'
   readonly #writer = new MsgpackWriter()
   readonly #context: StreamContext
 
-  /** `room`: that of frames before any that names one. */
+  /** `room`: the room of frames before any room frame. */
   constructor(room?: string) {
     this.#context = new StreamContext(room)
   }
@@ -97,7 +99,7 @@ export class MsgpackClientCodec implements ClientCodec {
     return this.#writer.take()
   }
 
-  /** One frame of messages that `encode` made: at most `MAX.batch`. */
+  /** Returns one frame with messages of `encode`: at most `MAX.batch`. */
   batch(messages: readonly Payload[]): Payload {
     const to = this.#writer.begin()
     to.array(1 + messages.length)
@@ -142,7 +144,7 @@ export class MsgpackClientCodec implements ClientCodec {
     return message
   }
 
-  /** Completes what was read with what its frame leaves out. */
+  /** Adds the values that the frame omits. */
   #address(message: Addressed): void {
     message.room_id = this.#context.room
     if (message.epoch !== undefined) message.epoch = this.#context.epoch(message.epoch)
@@ -160,7 +162,7 @@ const isAddressed = (message: PlainMessage): message is AddressedMessage =>
 type StreamName = keyof typeof STREAM_MESSAGES
 type ReadBody = (keys: KeyTable) => unknown
 
-/** What reads the `rest` elements behind the head of a frame. */
+/** Returns a reader of the `rest` elements after the head of a frame. */
 type Body = (reader: MsgpackReader, keys: KeyTable, rest: number) => unknown
 
 const unreadable = (error: unknown): ProtocolError =>
@@ -201,7 +203,7 @@ const BODIES: { readonly [T in StreamName]: Body } = {
   'layer.patch': patch,
 }
 
-/** `[from, …keys]`: from the index `from` on the table holds these. */
+/** `[from, …keys]`: the new keys of the table from the index `from` on. */
 function announce(reader: MsgpackReader, keys: KeyTable): void {
   const announced = reader.value() as Announced | null
   if (!announced) return
@@ -225,7 +227,7 @@ function readChange(reader: MsgpackReader): Change {
   return code === NIL ? REMOVE : new Replace(value)
 }
 
-/** `[value]` replaces; `[changes, splices]` changes an array; what is longer is a table of changes. */
+/** `[value]` replaces, `[changes, splices]` changes an array, and longer arrays are a table of changes. */
 function readArray(reader: MsgpackReader): Exclude<Delta, typeof REMOVE> {
   const length = reader.array()
   if (length === 1) return new Replace(reader.value())
@@ -243,7 +245,7 @@ function readArray(reader: MsgpackReader): Exclude<Delta, typeof REMOVE> {
 
 type Read<T> = (reader: MsgpackReader) => T
 
-/** Of `keys[i]`, `changes[i]`. */
+/** `changes[i]` belongs to `keys[i]`. */
 interface Changes<K, C> {
   readonly keys: K[]
   readonly changes: C[]
@@ -271,7 +273,9 @@ function readChanges<K, C extends Change>(
   return { keys, changes }
 }
 
-/** `[columns, key, change, …, key, change, …, others]`: for each key a change of each column, then a map where keys are left. */
+/**
+ * `[columns, key, change, …, key, change, …, others]`: each key with a change of each column, and then a map of the remaining keys, if any.
+ */
 function readTable<K, C extends Change>(
   reader: MsgpackReader,
   length: number,

@@ -15,7 +15,7 @@ import { parsePositional } from './schema.ts'
 import { codecSuite } from './testing/codec-suite.ts'
 import { decimals } from './testing/decimals.ts'
 
-/** Names of the fields of each client message in their order, written down a second time. */
+/** Fields of each client message in their order, written a second time. */
 const ORDER: Record<string, [opcode: number, ...fields: string[]]> = {
   hello: [0, 'project_id', 'token', 'features'],
   join: [1, 'request_id', 'room_type', 'options', 'rejoin'],
@@ -26,7 +26,7 @@ const ORDER: Record<string, [opcode: number, ...fields: string[]]> = {
   token: [6, 'token'],
 }
 
-/** With another library, so that the two halves here cannot be wrong together. */
+/** Encodes with another library, so that encoder and decoder cannot share an error. */
 function raw(fields: Record<string, unknown>): Uint8Array {
   const [opcode, ...names] = ORDER[fields.t as string]!
   const values = names.map((name) => fields[name])
@@ -51,7 +51,7 @@ codecSuite('roomful.v1.msgpack', {
   later: encode([99, 'arena:lobby', 1, { x: null }]),
 })
 
-test('a reason that is an object with a toString of its own is an invalid message', () => {
+test('a reason that is an object with a toString property is an invalid message', () => {
   const frame = raw({ t: 'state.resync', room_id: 'arena:lobby', reason: { toString: -354 } })
   expect(() => new MsgpackCodec().decode(frame)).toThrow(
     expect.objectContaining({ name: 'InvalidMessage', message: expect.stringContaining('reason') }),
@@ -78,7 +78,7 @@ test.each([
   ['a string cut short', 'a5 6162'],
   ['an array cut short', '93 01'],
   ['bytes behind the message', '01 01'],
-])('%s in data breaks the protocol', (_what, data) => {
+])('%s in data is a ProtocolError', (_what, data) => {
   expect(() => new MsgpackCodec().decode(message(data))).toThrow(ProtocolError)
 })
 
@@ -86,7 +86,7 @@ test.each([
   ['an unsigned integer', 'cf 0020000000000000'],
   ['a negative integer', 'd3 ffdfffffffffffff'],
   ['an integer within objects', '81 a161 92 01 cf ffffffffffffffff'],
-])('%s beyond 2^53 in data makes the message invalid, and names it', (_what, data) => {
+])('%s above 2^53 in data makes the message invalid, and the error names it', (_what, data) => {
   expect(() => new MsgpackCodec().decode(bytes(`96 03 a3613a62 a178 ${data} 07 00`))).toThrow(
     expect.objectContaining({
       name: 'InvalidMessage',
@@ -114,7 +114,7 @@ test.each([
 })
 
 test.each(['dd ffffffff', 'df ffffffff', 'db ffffffff', 'dc ffff', '94 03 dd 7fffffff'])(
-  'a declared length of %s without the bytes is refused at once',
+  'a declared length of %s without the bytes is refused without an allocation',
   (hex) => {
     const before = process.memoryUsage().heapUsed
     for (let i = 0; i < 1000; i++) expect(() => new MsgpackCodec().decode(bytes(hex))).toThrow(ProtocolError)
@@ -134,7 +134,7 @@ test.each([
   expect(() => new MsgpackCodec().decode(bytes(hex))).toThrow(said)
 })
 
-test('any library can write a batch, and each of its messages is read by itself', () => {
+test('the decoder reads a batch of another library, and each of its messages', () => {
   const codec = new MsgpackCodec()
   fc.assert(
     fc.property(fc.array(json(), { minLength: 1, maxLength: 32 }), (values) => {
@@ -170,7 +170,7 @@ test('random bytes are a batch, one message, or a ProtocolError', () => {
   )
 })
 
-test('a message that is read straight from its bytes is what the check of every field makes of it', () => {
+test('the fast path for messages returns the same as the check of every field', () => {
   const codec = new MsgpackCodec()
   const checked = (payload: Uint8Array) => parsePositional(new MsgpackReader(payload).value() as unknown[])
   const outcome = (decoded: () => unknown) => {
@@ -197,13 +197,13 @@ test('a message that is read straight from its bytes is what the check of every 
   )
 })
 
-test('any library reads what the writer writes, and the reader what any library writes', () => {
+test('another library reads the writer’s bytes, and the reader reads those of another library', () => {
   const writer = new MsgpackWriter()
   fc.assert(
     fc.property(json(), (value) => {
       writer.begin().value(value)
       const written = writer.take()
-      // No library tells 0 from -0 alike, and JSON has only 0.
+      // Libraries differ about -0, and JSON has only 0.
       const plain = JSON.parse(JSON.stringify(value)) as Json
       expect(decode(written, { extensionCodec: decimals })).toEqual(plain)
       expect(new MsgpackReader(encode(value)).value()).toEqual(value)
@@ -213,7 +213,7 @@ test('any library reads what the writer writes, and the reader what any library 
 })
 
 test.each([31, 32, 64, 65, 255, 256, 65_535, 65_536, 200_000])(
-  'strings of %i characters keep their form',
+  'strings of %i characters are unchanged',
   (length) => {
     const writer = new MsgpackWriter()
     for (const text of ['a'.repeat(length), 'é'.repeat(length), `${'a'.repeat(length - 1)}🎲`]) {
@@ -225,7 +225,7 @@ test.each([31, 32, 64, 65, 255, 256, 65_535, 65_536, 200_000])(
   },
 )
 
-test('a failed frame leaves nothing behind for the next', () => {
+test('a failed frame leaves no bytes in the next one', () => {
   const codec = new MsgpackCodec()
   const ping = codec.encode({ t: 'move', in_ms: 1 })
   expect(() => codec.encode({ t: 'move', in_ms: Number.NaN })).toThrow(TypeError)
@@ -235,7 +235,7 @@ test('a failed frame leaves nothing behind for the next', () => {
 const AT = { room_id: 'a:b', epoch: 1_795_181_400_123, checksum: 5 }
 const plain = (frame: Uint8Array) => decode(frame) as unknown[]
 
-test('a key is announced with the first patch that changes it, and an integer from then on', () => {
+test('the first patch that changes a key announces it, and later patches have an integer', () => {
   const room = new MsgpackCodec().roomEncoder()
   const [, epoch, , , keys, change] = plain(
     room.patch({ ...AT, seq: 1 }, diff({}, { hp: 1, name: { hp: 2 } })),
@@ -248,13 +248,13 @@ test('a key is announced with the first patch that changes it, and an integer fr
     { 0: 2, 2: [[]] },
   ])
   expect(plain(room.patch({ ...AT, seq: 3 }, diff({ hp: 1 }, { hp: 2 }))).slice(4)).toEqual([null, { 0: 2 }])
-  // A joiner gets the whole table; keys that no patch has changed yet are strings.
+  // A joining client gets the whole table. Keys without a patch are still strings.
   expect(
     plain(room.whole('state.snapshot', { ...AT, seq: 3, state: { hp: 2, map: { x: 1 } } }, [])).slice(4),
   ).toEqual([[0, 'hp', 'name', 'x'], { 0: 2, map: { 2: 1 } }, []])
 })
 
-test('array changes are two elements: changed elements by index, then splices', () => {
+test('an array change has two elements: changed elements by index, then splices', () => {
   const room = new MsgpackCodec().roomEncoder()
   const [a, b, c] = [{ n: 1 }, { n: 2 }, { n: 3 }]
   expect(plain(room.patch({ ...AT, seq: 1 }, diff([a, b, c], [a, { n: 9 }, c, null]))).slice(4)).toEqual([
@@ -263,12 +263,12 @@ test('array changes are two elements: changed elements by index, then splices', 
   ])
 })
 
-test('changes of the same keys are a table: the keys, then each row, then a map of the others', () => {
+test('changes of equal keys are a table: the keys, each row, and a map of the others', () => {
   const room = new MsgpackCodec().roomEncoder()
   const change = (from: Json, to: Json) => plain(room.patch({ ...AT, seq: 1 }, diff(from, to)))[5]
   const at = (x: number, y = x) => ({ x, y })
   expect(change({ a: at(1), b: at(1) }, { a: at(2), b: at(3) })).toEqual([[0, 1], 2, 2, 2, 3, 3, 3])
-  // One is no table; neither are two of different keys.
+  // One change is not a table, and neither are two with different keys.
   expect(change({ a: at(1), b: at(1) }, { a: at(2), b: at(1) })).toEqual({ 2: { 0: 2, 1: 2 } })
   expect(change({ a: at(1), b: at(1) }, { a: at(2, 1), b: at(1, 2) })).toEqual({ 2: { 0: 2 }, 3: { 1: 2 } })
   const others = change(
@@ -276,14 +276,14 @@ test('changes of the same keys are a table: the keys, then each row, then a map 
     { a: at(5, 1), b: at(2), c: at(3), e: at(4) },
   )
   expect(others).toEqual([[0, 1], 3, 2, 2, 4, 3, 3, { 2: { 0: 5 }, 5: [{ 0: 4, 1: 4 }], 6: null }])
-  // Rows of an array have its indexes as keys.
+  // The keys of an array's rows are its indexes.
   expect(change([at(1), at(1), at(1)], [at(1), at(2), at(3), 'new'])).toEqual([
     [[0, 1], 1, 2, 2, 2, 3, 3],
     [3, 0, ['new']],
   ])
 })
 
-test('a table says what its rows change, whatever they change', () => {
+test('a table keeps any changes of its rows', () => {
   const cell = fc.option(fc.oneof(fc.nat(3), json()), { nil: undefined })
   const record = fc.record({ x: cell, y: cell, z: cell }, { requiredKeys: [] })
   const states = fc.oneof(
@@ -324,16 +324,16 @@ class Interned {
     this.snapshot({})
   }
 
-  /** The keys that a whole state of this one carries. */
+  /** Returns the keys that a complete state of this room carries. */
   snapshot(state: Json): string[] {
     const frame = this.#room.whole('state.snapshot', { ...AT, seq: this.#seq, state }, [])
     const decoded = this.#member.decode(frame)
-    // Of thousands of keys; `toEqual` takes seconds.
+    // There are thousands of keys, for which `toEqual` takes seconds.
     deepStrictEqual('state' in decoded && decoded.state, state)
     return (plain(frame)[4] as [number, ...string[]]).slice(1) as string[]
   }
 
-  /** What a patch announces that sets these keys, in a state that is `state` then. */
+  /** Returns the keys that a patch announces which sets these keys in `state`. */
   set(keys: readonly string[], state: Json = objectOf(keys)): Json {
     this.#room.stateChanged(state)
     const frame = this.#room.patch({ ...AT, seq: ++this.#seq }, diff({}, objectOf(keys)))
@@ -348,19 +348,19 @@ const objectOf = (keys: readonly string[]): Record<string, Json> =>
   Object.fromEntries(keys.map((key) => [key, 1]))
 const many = (prefix: string, count: number) => Array.from({ length: count }, (_, i) => `${prefix}${i}`)
 
-test('long keys are never interned, and a full table starts again once it no longer pays', () => {
+test('long keys are never interned, and a full table restarts when it no longer saves bytes', () => {
   const room = new Interned()
   expect(room.set(['k'.repeat(65)])).toBe(null)
   const all = objectOf([...many('a', 16_000), ...many('b', 16_384), ...many('c', 384)])
   expect(room.set(many('a', 16_000), all)).toHaveLength(16_001)
-  // 384 more fit; the others stay strings.
+  // 384 more fit, and the others stay strings.
   expect(room.set(many('b', 16_384), all)).toHaveLength(385)
   expect(room.set(many('a', 10), all)).toBe(null)
   expect(room.set(many('c', 384), all)).toBe(null)
   expect(room.set(many('d', 3), all)).toEqual([0, 'd0', 'd1', 'd2'])
 })
 
-test('in a room of 2,000 who all move, no key is said twice', () => {
+test('in a room of 2,000 moving players, each key is sent once', () => {
   const room = new Interned()
   const players = many('mem_', 2000)
   for (let i = 0; i < 2000; i += 100) room.set(players.slice(i, i + 100), objectOf(players))
@@ -368,7 +368,7 @@ test('in a room of 2,000 who all move, no key is said twice', () => {
   expect(room.snapshot(objectOf(players))).toHaveLength(2000)
 })
 
-test('when most have left a room, one whole state carries their keys, and none after the next patch', () => {
+test('after most players have left, one complete state carries their keys, and none after the next patch', () => {
   const room = new Interned()
   const players = many('mem_', 2000)
   room.set(players)
@@ -379,7 +379,7 @@ test('when most have left a room, one whole state carries their keys, and none a
   expect(room.snapshot(objectOf(left))).toEqual(['mem_0', 'mem_1'])
 })
 
-test('keys that come and go make no long table, though no one joins', () => {
+test('keys that come and go do not grow the table, also without joins', () => {
   const room = new Interned()
   for (let i = 0; i < 5000; i++) room.set([`bullet_${i}`], { [`bullet_${i}`]: 1 })
   expect(room.snapshot({}).length).toBeLessThanOrEqual(1024)

@@ -41,21 +41,21 @@ import { isCount, isRef, parsePositional, unsafeInteger } from './schema.ts'
 
 const WRITERS = messageWriters(SERVER_MESSAGES)
 
-/** What begins an array of few elements, with their number added. */
+/** First byte of a short array, without its length. */
 const FIXARRAY = 0x90
-/** How many elements a `message` has: the opcode, room, type and data, and perhaps `ref` and `settled`. */
+/** Numbers of elements of a `message`: the opcode, room, type and data, and optionally `ref` and `settled`. */
 const LEAST = 4
 const MOST = 6
 
-/** How an element of a frame's array is read. */
+/** Reader of one element of a frame's array. */
 const ELEMENT: Reading = { levels: FRAME_LEVELS - 1 }
 
-/** `roomful.v1.msgpack`: one binary frame a message, a positional array that begins with an opcode. */
+/** `roomful.v1.msgpack`: each message is one binary frame with an array that starts with an opcode. */
 export class MsgpackCodec implements Codec {
   readonly subprotocol = 'roomful.v1.msgpack'
   readonly binary = true
   readonly #writer = new MsgpackWriter()
-  /** Of a `message`, behind its opcode. */
+  /** Readers of the elements of a `message` after the opcode. */
   readonly #reading: Reading = { at: 2, levels: MAX_DEPTH, known: new KnownStrings(), noProto: true }
 
   encode(message: PlainMessage): Payload {
@@ -76,8 +76,8 @@ export class MsgpackCodec implements Codec {
   }
 
   /**
-   * A `message`, which is nearly all that clients send, straight from its bytes. Undefined: it is something else, or something is wrong with it;
-   * then it is read as any other, which knows what to say.
+   * Reads a `message` directly from its bytes, because nearly all messages of clients are of this type. Undefined: it is another message,
+   * or it is invalid. The general path then reads it and reports errors.
    */
   #message(payload: Payload): ClientMessage | undefined {
     const length = payload[0]! - FIXARRAY
@@ -91,7 +91,7 @@ export class MsgpackCodec implements Codec {
       const ref = length > LEAST && !reader.nil() ? reader.value() : undefined
       const settled = length === MOST && !reader.nil() ? reader.value() : undefined
       reader.end()
-      // Written out: a spread costs more than all the rest.
+      // Written out, because a spread costs more than all the rest.
       if (ref === undefined && settled === undefined) return { t: 'message', room_id: roomId, type, data }
       if (!isRef(ref) || !isCount(settled)) return undefined
       return { t: 'message', room_id: roomId, type, data, ref, settled }
@@ -140,10 +140,10 @@ export class MsgpackCodec implements Codec {
   }
 }
 
-/** The messages of a batch, as views of it; undefined: the frame is one message. Throws ProtocolError. */
+/** Returns the messages of a batch, as views of it. Undefined: the frame is one message. Throws ProtocolError. */
 export function unbatch(frame: Uint8Array): readonly Uint8Array[] | undefined {
   const first = frame[0] ?? 0
-  // The opcode is behind the header of a short array, which is one byte; only a batch may be longer.
+  // The opcode follows the one-byte header of a short array. Only a batch may be longer.
   if (!isArray(first) || (first < 0xdc && frame[1]! !== BATCH_OPCODE)) return undefined
   const reader = new MsgpackReader(frame)
   const length = reader.array() - 1
@@ -164,18 +164,18 @@ export function unbatch(frame: Uint8Array): readonly Uint8Array[] | undefined {
 
 const MEMBERS = STREAM_MESSAGES['state.resync'].fields.members
 
-/** So many keys of a room's states may be interned at a time. */
+/** Maximum number of interned keys of a room's states. */
 const MAX_INTERNED = 16_384
-/** A table is looked through for keys that the state has no more when it is this long, and each time it is twice as long as before. */
+/** Minimum length of a key table at which it is searched for keys that the state no longer has. The search repeats at twice the length. */
 const LOOKED_THROUGH_FROM = 1024
-/** Longer keys (in UTF-16 units) are always written out. */
+/** Longer keys (in UTF-16 code units) are not interned. */
 const MAX_INTERNED_LENGTH = 64
 
 /**
- * The state stream of one room, or of one of its layers, as MessagePack. Keys of the state are interned: the first patch that changes a
- * key announces it, from then on an integer stands for it. A table starts again when the state has less than half of its keys (a whole
- * state carries all of them), and a full one when as many keys have missed it as it holds: rooms whose keys come and go never pay more
- * than twice the keys.
+ * The state stream of one room, or of one of its layers, as MessagePack. Keys of the state are interned: the first patch that changes a key
+ * announces it, and an integer replaces it from then on. The table restarts when the state has less than half of its keys, because a
+ * complete state carries all of them. A full table restarts when as many new keys did not fit as it holds. So rooms with changing keys send
+ * at most twice the keys.
  */
 class MsgpackRoomEncoder implements RoomEncoder, LayerEncoder {
   readonly #codec: MsgpackCodec
@@ -185,16 +185,16 @@ class MsgpackRoomEncoder implements RoomEncoder, LayerEncoder {
   readonly #index = new Map<string, number>()
   #missed = 0
   #lookThroughAt = LOOKED_THROUGH_FROM
-  /** Whether the state had less than half of its keys when that was looked at last. */
+  /** True if the state had less than half of the table's keys at the last search. */
   #stale = false
   #state: Json | undefined
-  /** That of the last patch: members who get the next one know it, from that patch or from a whole state since. */
+  /** Epoch of the last patch. Members who get the next patch know it, from that patch or from a later complete state. */
   #epoch: number | undefined
 
   readonly #layer: string | undefined
   readonly #patchOpcode: number
 
-  /** `writer` is only used within a call, so encoders may share it. */
+  /** `writer` is only used during a call, so encoders can share it. */
   constructor(codec: MsgpackCodec, writer: MsgpackWriter, layer?: string) {
     this.#codec = codec
     this.#writer = writer
@@ -256,7 +256,7 @@ class MsgpackRoomEncoder implements RoomEncoder, LayerEncoder {
     return this.#codec.encode({ ...message, epoch: message.epoch % SHORT_EPOCHS })
   }
 
-  /** The elements that all frames of the state stream begin with: `STREAM_HEAD`, or `LAYER_HEAD`. `length`: without a layer. */
+  /** First elements of all frames of the state stream: `STREAM_HEAD`, or `LAYER_HEAD`. `length`: without a layer. */
   #at(
     opcode: number,
     length: number,
@@ -290,20 +290,20 @@ class MsgpackRoomEncoder implements RoomEncoder, LayerEncoder {
     return this.#writer.take()
   }
 
-  /** The change comes after the keys it announces, but decides which they are: it is written first. */
+  /** The change follows the announced keys in the frame, but it determines them, so it is written first. */
   #internedChange(delta: Delta | undefined): Uint8Array {
     this.#writer.begin()
     try {
       if (delta) this.#change(delta, this.#intern)
     } catch (error) {
-      // Keys were interned that no one will hear of.
+      // No client will receive the keys that were interned here.
       this.#forget()
       throw error
     }
     return this.#writer.take()
   }
 
-  /** `[from, …keys]`: from the index `from` on the table holds these. */
+  /** `[from, …keys]`: the new keys of the table from the index `from` on. */
   #announce(from: number): void {
     this.#writer.array(1 + this.#keys.length - from)
     this.#writer.number(from)
@@ -314,7 +314,7 @@ class MsgpackRoomEncoder implements RoomEncoder, LayerEncoder {
     const to = this.#writer
     if (change === REMOVE) to.nil()
     else if (change instanceof Replace) {
-      // Only what cannot be mistaken for a removal or a deeper change stands for itself.
+      // Arrays and null must be wrapped, because they would read as a deeper change or a removal.
       if (typeof change.value === 'object') to.array(1)
       to.value(change.value, keys)
     } else if (change instanceof ObjectDelta) this.#changes(change, this.#writeKey, keys)
@@ -324,7 +324,7 @@ class MsgpackRoomEncoder implements RoomEncoder, LayerEncoder {
   readonly #writeKey = (key: string, keys?: KeyIndex): void => this.#writer.key(key, keys)
   readonly #writeIndex = (index: number): void => this.#writer.number(index)
 
-  /** Changes by key: as a table where several are of the same keys, so that these are not said again for each. */
+  /** Writes changes by key. Changes with equal keys are written as a table, so that these keys are written once. */
   #changes<K>(
     { keys: changed, changes }: Changes<K>,
     writeKey: (key: K, keys?: KeyIndex) => void,
@@ -388,25 +388,25 @@ class MsgpackRoomEncoder implements RoomEncoder, LayerEncoder {
   }
 }
 
-/** Of `keys[i]`, `changes[i]`. */
+/** `changes[i]` belongs to `keys[i]`. */
 interface Changes<K> {
   readonly keys: readonly K[]
   readonly changes: readonly Change[]
 }
 
-/** Of so many sets of keys it is counted how many changes have them. */
+/** Maximum number of different sets of keys that are counted. */
 const MAX_SHAPES = 4
 
 interface ChangeTable {
-  /** The keys that each row changes. */
+  /** Keys that each row changes. */
   readonly columns: readonly string[]
-  /** How many changes are rows; 0: a table would not be shorter. */
+  /** Number of changes that are rows. 0: a table would not be shorter. */
   rows: number
 }
 
 const NO_TABLE: ChangeTable = { columns: [], rows: 0 }
 
-/** The keys that most of these change. */
+/** Returns the set of keys that most of these changes have. */
 function tableOf(changes: readonly Change[]): ChangeTable {
   let best = NO_TABLE
   if (changes.length < 2) return best
@@ -422,7 +422,7 @@ function tableOf(changes: readonly Change[]): ChangeTable {
   return best
 }
 
-/** Whether a change is of exactly these keys, in whatever order. */
+/** Returns true if a change has exactly these keys, in any order. */
 function isRow(change: Change, columns: readonly string[]): change is ObjectDelta {
   if (!(change instanceof ObjectDelta) || change.keys.length !== columns.length) return false
   for (let i = 0; i < columns.length; i++)
@@ -430,7 +430,7 @@ function isRow(change: Change, columns: readonly string[]): change is ObjectDelt
   return true
 }
 
-/** What a row has in the column `column`, which most have as their key `i` too. */
+/** Returns the change of a row in `column`, which is usually also its key `i`. */
 const ofColumn = ({ keys, changes }: ObjectDelta, column: string, i: number): Change =>
   changes[keys[i] === column ? i : keys.indexOf(column)]!
 

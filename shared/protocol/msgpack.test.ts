@@ -37,7 +37,7 @@ describe('numbers', () => {
     [343_597_383.67, 'd6 17 ffffffff'],
     [343_597_383.69, 'cb 41b47ae147b0a3d7'],
     [0.12345, 'cb 3fbf9a6b50b0f27c'],
-    // In binary places that decimal ones take more bytes for: float32.
+    // Their decimal form is longer than float32.
     [0.015625, 'ca 3c800000'],
     [123_456.75, 'ca 47f12060'],
     [2 ** 32, 'ca 4f800000'],
@@ -53,17 +53,17 @@ describe('numbers', () => {
     expect(read(form)).toBe(value === 0 ? 0 : value)
   })
 
-  test('a coordinate rounded to 0.01 takes at most 4 bytes, and is the same double to every reader', () => {
+  test('a coordinate rounded to 0.01 has at most 4 bytes, and every reader gets the same double', () => {
     for (let hundredths = -524_288; hundredths < 524_288; hundredths++) {
       const value = hundredths / 100
       const bytes = written(value)
       if (bytes.length > 4) throw new Error(`${value} takes ${bytes.length} bytes`)
-      // 0 and -0 are the same state.
+      // 0 and -0 are equal states.
       if (new MsgpackReader(bytes).value() !== value) throw new Error(`${value} is read as another number`)
     }
   })
 
-  test('every number comes back as it was written, never in more bytes than a float64 or than its digits call for', () => {
+  test('every number is read as it was written, and is never longer than a float64 or than its digits require', () => {
     fc.assert(
       fc.property(
         fc.oneof(
@@ -85,7 +85,7 @@ describe('numbers', () => {
         const bytes = written(value)
         expect(bytes.length).toBe(shortest(value))
         expect(new MsgpackReader(bytes).value()).toBe(value === 0 ? 0 : value)
-        // To any reader that goes by docs/protocol.md.
+        // By the rules of docs/protocol.md, with an independent reader.
         expect(decode(bytes, { extensionCodec: decimals })).toBe(value === 0 ? 0 : value)
       }),
       { numRuns: 8_000 },
@@ -158,7 +158,7 @@ test.each([
     expect(() => endOfValue(bytes.subarray(0, end), 1)).toThrow(ProtocolError)
 })
 
-test('what another library writes ends where its bytes do', () => {
+test('skipping finds the end of each value of another library', () => {
   fc.assert(
     fc.property(fc.jsonValue(), (value) => {
       const bytes = encode(value)
@@ -168,7 +168,7 @@ test('what another library writes ends where its bytes do', () => {
   )
 })
 
-/** In how many bytes a number can be written, by its digits. */
+/** Returns the number of bytes that a number needs, by its digits. */
 function shortest(value: number): number {
   if (Number.isInteger(value) && value >= -(2 ** 31) && value < 2 ** 32) {
     const ends = value < 0 ? [-32, -128, -32_768] : [127, 255, 65_535]
@@ -184,7 +184,7 @@ function shortest(value: number): number {
   return decimal < 0 ? float : Math.min(float, [3, 4, 6][decimal]!)
 }
 
-test('a known string is what its bytes say, whatever was looked up before', () => {
+test('a cached string is equal to the text of its bytes, whatever was read before', () => {
   const known = new KnownStrings()
   const texts = fc.oneof(
     fc.string({ unit: 'binary', maxLength: 3 }),
@@ -201,7 +201,7 @@ test('a known string is what its bytes say, whatever was looked up before', () =
   )
 })
 
-test('a known string keeps nothing of the bytes it was found in', () => {
+test('a cached string does not keep the buffer that it came from', () => {
   const known = new KnownStrings()
   const bytes = new TextEncoder().encode('arena:1')
   expect(known.text(bytes, 0, 7)).toBe('arena:1')

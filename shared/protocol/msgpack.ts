@@ -1,17 +1,18 @@
 import type { Json, JsonObject } from '../json.ts'
 import { ProtocolError, UnsafeInteger } from './error-codes.ts'
 
-/** Which integer stands for an object key; undefined: the key is written as a string. */
+/** Returns the integer of an interned object key. Undefined: the key is written as a string. */
 export type KeyIndex = (key: string) => number | undefined
 
 const SMALLEST = 512
-/** A buffer that one large frame needed is not kept. */
+/** Larger buffers are not kept for the next frame. */
 const LARGEST_KEPT = 1 << 18
 
 /**
- * Decimal numbers are the extension types 0 to 63: a mantissa divided by 10, 100, 1,000 or 10,000. The type has the decimal places less one
- * (type >> 4) and the four highest bits of the mantissa (type & 15); 1, 2 or 4 bytes of data have the rest of it, big-endian, in two's
- * complement. Mantissa and power of ten are exact as doubles, so their quotient is rounded once, to the very double that was written.
+ * Decimal numbers are the extension types 0 to 63: a mantissa divided by 10, 100, 1,000 or 10,000. The type contains the number of decimal
+ * places minus 1 (type >> 4) and the four highest bits of the mantissa (type & 15). 1, 2 or 4 bytes of data contain the rest of the
+ * mantissa, big-endian, in two's complement. Mantissa and power of ten are exact as doubles, so their quotient is rounded once, to exactly
+ * the double that was written.
  */
 const DECIMAL_TYPES = 64
 const HIGH_BITS = 4
@@ -25,13 +26,13 @@ export class MsgpackWriter {
   #length = 0
   readonly #utf8 = new TextEncoder()
 
-  /** Begins a frame; what a failed one left is dropped. */
+  /** Starts a frame. Drops the rest of a failed one. */
   begin(): this {
     this.#length = 0
     return this
   }
 
-  /** A copy of what was written since the frame began. Ends it. */
+  /** Ends the frame and returns a copy of its bytes. */
   take(): Uint8Array {
     const taken = this.#bytes.slice(0, this.#length)
     this.#length = 0
@@ -39,12 +40,12 @@ export class MsgpackWriter {
     return taken
   }
 
-  /** How many bytes the frame has so far. */
+  /** Number of bytes in the frame so far. */
   get length(): number {
     return this.#length
   }
 
-  /** Drops what was written behind the first `length` bytes. */
+  /** Drops all bytes after the first `length`. */
   cut(length: number): void {
     this.#length = length
   }
@@ -53,38 +54,38 @@ export class MsgpackWriter {
     this.#byte(0xc0)
   }
 
-  /** Bytes as they are, outside MessagePack. */
+  /** Writes bytes as they are, outside MessagePack. */
   raw(bytes: Uint8Array): void {
     this.#reserve(bytes.length)
     this.#bytes.set(bytes, this.#length)
     this.#length += bytes.length
   }
 
-  /** Bytes as a value. */
+  /** Writes bytes as a MessagePack value. */
   bin(bytes: Uint8Array): void {
     this.binHeader(bytes.length)
     this.raw(bytes)
   }
 
-  /** What stands before so many bytes that are a value. */
+  /** Writes the header of a value of this many bytes. */
   binHeader(length: number): void {
     if (length < 0x100) this.#sized(0xc4, 1, length)
     else this.#header(length, 0, 0, 0xc5)
   }
 
-  /** The header of an array; its elements follow. */
+  /** Writes the header of an array. Its elements follow. */
   array(length: number): void {
     this.#header(length, 0x90, 16, 0xdc)
   }
 
-  /** The header of a map; `size` times a key and a value follow. */
+  /** Writes the header of a map. `size` pairs of key and value follow. */
   map(size: number): void {
     this.#header(size, 0x80, 16, 0xde)
   }
 
   /**
-   * A number in its shortest exact form: an integer that fits 32 bits as an integer, then what takes fewest bytes of a decimal (an
-   * extension, see `DECIMAL_TYPES`), float32 and float64. Throws a TypeError for NaN and infinities.
+   * Writes a number in its shortest exact form: a 32-bit integer if possible, otherwise the shortest of a decimal (an extension, see
+   * `DECIMAL_TYPES`), float32 and float64. Throws a TypeError for NaN and infinities.
    */
   number(value: number): void {
     // -0 becomes 0 here.
@@ -93,9 +94,9 @@ export class MsgpackWriter {
     else if (!this.#decimal(value)) this.#float(value)
   }
 
-  /** False: nothing is written, as the number is no decimal, or one that is longer than a float. */
+  /** Returns false and writes nothing if the number is not a decimal, or if its decimal is longer than a float. */
   #decimal(value: number): boolean {
-    // Most decimals have two places: they cost one division. What four places cannot say, fewer cannot.
+    // Most decimals have two places, so they cost one division. A number that does not fit four places does not fit fewer.
     let places = 2
     let mantissa = Math.round(value * 100)
     if (mantissa / 100 !== value) {
@@ -160,7 +161,7 @@ export class MsgpackWriter {
     this.#length = at
   }
 
-  /** A whole value. Throws a TypeError for what is not JSON. */
+  /** Writes any value. Throws a TypeError for a value that is not JSON. */
   value(value: Json, keys?: KeyIndex): void {
     if (typeof value === 'string') this.string(value)
     else if (typeof value === 'number') this.number(value)
@@ -199,7 +200,7 @@ export class MsgpackWriter {
   }
 
   #longString(value: string): void {
-    // The length in bytes decides how long the header is, so the text goes where the longest header would let it begin.
+    // The length in bytes determines the length of the header, so the text is first written after the longest possible header.
     const start = this.#length + 5
     const { written } = this.#utf8.encodeInto(value, this.#bytes.subarray(start))
     const header = stringHeader(written)
@@ -208,7 +209,7 @@ export class MsgpackWriter {
     this.#length += written
   }
 
-  /** Writes the header of a string of `length` bytes; the room is reserved. */
+  /** Writes the header of a string of `length` bytes, for which space is reserved. */
   #stringHeader(length: number): void {
     if (length < 32) this.#bytes[this.#length++] = 0xa0 | length
     else if (length < 0x100) this.#sized(0xd9, 1, length)
@@ -226,7 +227,7 @@ export class MsgpackWriter {
     this.#bytes[this.#length++] = value
   }
 
-  /** `size` bytes of a number behind a code, the highest first. */
+  /** Writes a code and `size` bytes of a number, big-endian. */
   #sized(code: number, size: 1 | 2 | 4, value: number): void {
     this.#reserve(1 + size)
     let at = this.#length
@@ -248,41 +249,44 @@ export class MsgpackWriter {
   }
 }
 
-/** The bytes before a string of `length` bytes. */
+/** Returns the length of the header of a string of `length` bytes. */
 const stringHeader = (length: number): number =>
   length < 32 ? 1 : length < 0x100 ? 2 : length < 0x10000 ? 3 : 5
 
-/** JSON, with bytes in it. */
+/** JSON that may contain bytes. */
 export type Data = Json | Uint8Array | readonly Data[] | { readonly [key: string]: Data | undefined }
 
-/** Levels of arrays and maps in one frame: those of a value, and what a frame puts around it. */
+/** Maximum depth of arrays and maps in one frame: that of a value, plus the levels of the frame around it. */
 export const FRAME_LEVELS = 100
 const UTF8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
-/** What is read besides a client's frames, and where. */
+/** Options of a reader, for other input than a client's frame. */
 export interface Reading {
-  /** What integers as map keys stand for; without it they are an error. */
+  /** Strings for integers as map keys. Undefined: such keys are an error. */
   readonly keys?: readonly string[]
-  /** Where the first value begins; 0 when undefined. */
+  /** Offset of the first value. Default 0. */
   readonly at?: number
-  /** How deep arrays and maps may lie within each other; 100 when undefined. */
+  /** Maximum depth of arrays and maps. Default 100. */
   readonly levels?: number
-  /** How `bin` is read: as a view, which keeps all the bytes in memory, or as a copy unless it is most of them. It is an error when undefined. */
+  /**
+   * How `bin` is read: as a view, which keeps the whole input in memory, or as a copy unless it is most of the input. Undefined: `bin` is
+   * an error.
+   */
   readonly bin?: 'view' | 'copy'
-  /** Where keys and `text` are looked up. */
+  /** Cache for keys and `text`. */
   readonly known?: KnownStrings
-  /** Whether the key __proto__ is an error. */
+  /** True: the key __proto__ is an error. */
   readonly noProto?: boolean
 }
 
 const FRAME: Reading = {}
-/** For a moment, while a float is read. */
+/** Used only during the read of one float. */
 const FLOAT = new DataView(new ArrayBuffer(8))
 
 /**
- * Reads values from standard MessagePack. Takes every form of a number, but throws ProtocolError for what JSON has not (other extensions,
- * NaN, infinities, integers beyond 2^53, keys that are not strings; `bin` unless it is asked for) and for anything cut short, trailing or
- * nested too deep. Never allocates more than the bytes there are can fill.
+ * Reads values from standard MessagePack. It accepts every form of a number. It throws ProtocolError for anything that JSON does not have
+ * (other extensions, NaN, infinities, integers above 2^53, keys that are not strings, and `bin` without the option), and for truncated,
+ * trailing or too deep data. It never allocates more than the available bytes can fill.
  */
 export class MsgpackReader {
   readonly #bytes: Uint8Array
@@ -304,30 +308,30 @@ export class MsgpackReader {
     this.#at = reading.at ?? 0
   }
 
-  /** A reader of the rest of the same bytes that knows what integer keys stand for. */
+  /** Returns a reader of the remaining bytes that knows the strings of integer keys. */
   withKeys(keys: readonly string[]): MsgpackReader {
     return new MsgpackReader(this.#bytes, { keys, at: this.#at })
   }
 
-  /** Where the next value begins: the number of bytes when there is none. */
+  /** Offset of the next value. At the end: the number of bytes. */
   get at(): number {
     return this.#at
   }
 
-  /** The first byte of the next value. */
+  /** First byte of the next value. */
   peek(): number {
     this.#need(1)
     return this.#bytes[this.#at]!
   }
 
-  /** Whether nil comes next; then it is read. */
+  /** Reads nil and returns true if it is next. */
   nil(): boolean {
     const comes = this.peek() === NIL
     if (comes) this.#at++
     return comes
   }
 
-  /** The length of the array that comes next, as declared: the elements may be missing. */
+  /** Reads the header of an array and returns its declared length. The elements may be missing. */
   array(): number {
     const code = this.#byte()
     if (code >> 4 === 0x9) return code & 0xf
@@ -336,7 +340,7 @@ export class MsgpackReader {
     throw this.#unexpected(code, 'an array')
   }
 
-  /** The size of the map that comes next, as declared. */
+  /** Reads the header of a map and returns its declared size. */
   map(): number {
     const code = this.#byte()
     if (code >> 4 === 0x8) return code & 0xf
@@ -345,7 +349,7 @@ export class MsgpackReader {
     throw this.#unexpected(code, 'a map')
   }
 
-  /** The string that comes next, which came before most likely; undefined: something else comes. */
+  /** Reads a string that was probably read before. Undefined: another value is next. */
   text(): string | undefined {
     const code = this.peek()
     if (code >> 5 !== 0x5 && code !== 0xd9) return undefined
@@ -353,7 +357,7 @@ export class MsgpackReader {
     return this.#string(code === 0xd9 ? this.#byte() : code & 0x1f, this.#known)
   }
 
-  /** A key of an object: a string, or an integer that stands for one. */
+  /** Reads a key of an object: a string, or an integer for one. */
   key(): string {
     const key = (this.#known && this.text()) ?? this.value()
     if (typeof key === 'string') return key
@@ -364,7 +368,7 @@ export class MsgpackReader {
     return name
   }
 
-  /** Runs `read` one level further down. */
+  /** Runs `read` one level deeper. */
   nested<T>(read: () => T): T {
     this.#down()
     const result = read()
@@ -372,7 +376,7 @@ export class MsgpackReader {
     return result
   }
 
-  /** A reader that was made to take `bin` gives bytes in it, as a `Data`. */
+  /** Reads any value. A reader with the option `bin` returns bytes in it, as a `Data`. */
   value(): Json {
     const code = this.peek()
     if (isArray(code)) return this.#elements()
@@ -445,7 +449,7 @@ export class MsgpackReader {
     const object: Record<string, Json> = {}
     for (let i = 0; i < size; i++) {
       const key = this.key()
-      // As a plain assignment this key would set the prototype.
+      // An ordinary assignment of this key would set the prototype.
       if (key === '__proto__' && this.#noProto) throw new ProtocolError('a value has the key __proto__')
       else if (key === '__proto__')
         Object.defineProperty(object, key, { value: this.value(), enumerable: true, configurable: true })
@@ -460,11 +464,11 @@ export class MsgpackReader {
       throw new ProtocolError(`a value lies deeper than ${this.#levels} levels`)
   }
 
-  /** `size`: the bytes behind the type. */
+  /** `size`: number of bytes after the type. */
   #decimal(size: number): number {
     const type = this.#byte()
     if (type >= DECIMAL_TYPES) throw new ProtocolError(`extension type ${type}: use 0 to 63`)
-    // The highest bit of the four is the sign.
+    // The highest of the four bits is the sign.
     const high = ((type & HIGH) << 28) >> 28
     const above = size === 4 ? high * 0x100000000 : high << (8 * size)
     const mantissa = above + this.#uint(size)
@@ -514,14 +518,14 @@ export class MsgpackReader {
     return value
   }
 
-  /** A float: by way of eight bytes, since a view of each frame costs more than the frame. */
+  /** Reads a float through eight shared bytes, because a DataView of each frame costs more than the frame. */
   #float(size: 4 | 8): number {
     const start = this.#skip(size)
     for (let i = 0; i < size; i++) FLOAT.setUint8(i, this.#bytes[start + i]!)
     return this.#finite(size === 4 ? FLOAT.getFloat32(0) : FLOAT.getFloat64(0))
   }
 
-  /** Moves on by `size` bytes; where they begin. */
+  /** Advances by `size` bytes and returns their offset. */
   #skip(size: number): number {
     this.#need(size)
     const at = this.#at
@@ -540,18 +544,20 @@ export class MsgpackReader {
   }
 }
 
-/** Where the value that begins at `at` ends. Throws ProtocolError when it is cut short; what is in it may be nothing that a reader takes. */
+/**
+ * Returns the end of the value at `at`. Throws ProtocolError for a truncated value. It does not check that a reader accepts the content.
+ */
 export function endOfValue(bytes: Uint8Array, at: number): number {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
   const size = (from: number, width: number): number =>
     width === 1 ? view.getUint8(from) : width === 2 ? view.getUint16(from) : view.getUint32(from)
   let end = at
   try {
-    // A count instead of a call for each level: the code that reads the values looks at how deep they are.
+    // A counter instead of recursion. The code that reads the values checks their depth.
     for (let left = 1; left > 0; left--) {
       const code = view.getUint8(end++)
       if (code >= 0xe0 || code < 0x80) continue
-      // The bytes that say how long the value is, and how much of it follows.
+      // Number of bytes that contain the length, and the part of it that follows.
       let width = 0
       let length = code & 0x0f
       if (code >= 0xc0) {
@@ -571,7 +577,7 @@ export function endOfValue(bytes: Uint8Array, at: number): number {
   throw new ProtocolError(`the frame of ${bytes.length} bytes ends within a value`)
 }
 
-/** Of the codes from 0xc0 to 0xdf: how many bytes behind say a length, times 32, and how many more there are. */
+/** For the codes from 0xc0 to 0xdf: 32 times the number of length bytes, plus the number of further bytes. */
 const FORMS = /* @__PURE__ */ Uint8Array.of(
   ...[0, 0, 0, 0, 0x20, 0x40, 0x80, 0x21, 0x41, 0x81, 4, 8, 1, 2, 4, 8],
   ...[1, 2, 4, 8, 2, 3, 5, 9, 17, 0x20, 0x40, 0x80, 0x40, 0x80, 0x40, 0x80],
@@ -582,7 +588,7 @@ export const isMap = (code: number): boolean => code >> 4 === 0x8 || code === 0x
 export const NIL = 0xc0
 
 const SLOTS = 1024
-/** No room id, type or key that is worth knowing is longer; in bytes. */
+/** Maximum length in bytes of a cached string: longer than ids, types and usual keys. */
 const LONGEST = 200
 
 interface Known {
@@ -591,14 +597,14 @@ interface Known {
 }
 
 /**
- * Strings that come again and again, such as the ids of rooms, types of messages and keys of their data: each is decoded once and then found by its
- * bytes, and as the same string every time, whose hash is known. There is one place for all strings of one hash, so it never holds more than so many,
- * whatever clients send.
+ * Cache for repeated strings, such as ids of rooms, types of messages and keys of their data. Each is decoded once. Later it is found by
+ * its bytes and returned as the same string, whose hash V8 already knows. Each hash has one slot, so the size is bounded, whatever clients
+ * send.
  */
 export class KnownStrings {
   readonly #slots: (Known | undefined)[] = new Array(SLOTS).fill(undefined)
 
-  /** The text of `bytes` from `start` to `end`. Throws a TypeError for what is not UTF-8. */
+  /** Returns the text of `bytes` from `start` to `end`. Throws a TypeError for invalid UTF-8. */
   text(bytes: Uint8Array, start: number, end: number): string {
     const length = end - start
     if (length > LONGEST) return UTF8.decode(bytes.subarray(start, end))

@@ -5,15 +5,15 @@ import type { Either, Field, Fields } from './fields.ts'
 import { BATCH_OPCODE, CLIENT_MESSAGES, type ClientMessage, type JoinOptions, MAX } from './messages.ts'
 
 const DEFAULT_KEY = 'default'
-/** A complaint is no longer, though it may name keys that the client chose. */
+/** Maximum length of an error text. It may contain keys that the client chose. */
 const MAX_TEXT = 300
 
-/** `named`: objects, as JSON has them. `positional`: arrays, as MessagePack has them. */
+/** `named`: objects, as in JSON. `positional`: arrays, as in MessagePack. */
 type Form = 'named' | 'positional'
 type Named = { readonly [name: string]: unknown }
-/** The value of a field, checked and named; throws InvalidMessage, in which the field is called `prefix` and `name`. */
+/** Returns the checked value of a field. Throws InvalidMessage, which names the field by `prefix` and `name`. */
 type Check = (value: unknown, prefix: string, name: string) => unknown
-/** Adds the fields of an object or array to `checked`. What it does not know is ignored. */
+/** Adds the checked fields of an object or array to `checked`. Unknown fields are ignored. */
 type CheckFields = (found: unknown, checked: { [name: string]: unknown }, prefix: string) => void
 
 type ClientType = ClientMessage['t']
@@ -26,15 +26,15 @@ const LAST_OPCODE = Math.max(...TYPES.map((t) => CLIENT_MESSAGES[t].opcode))
 const TYPE_OF: ReadonlyMap<unknown, ClientType> = new Map(TYPES.map((t) => [CLIENT_MESSAGES[t].opcode, t]))
 
 /**
- * What a client sent, as an object with `t`, checked field by field; fields it does not know are dropped. Throws InvalidMessage, with
- * what could be read of the message it is about.
+ * Checks the message of a client field by field, and returns it as an object with `t`. Unknown fields are dropped. Throws InvalidMessage,
+ * with the readable fields that identify the message.
  */
 export function parseNamed(found: Named): ClientMessage {
   const t = found.t as ClientType
   return parse(CHECKS.named.get(t), t, found)
 }
 
-/** The same of an array: an opcode, and the fields at their places in the table. */
+/** The same for an array: an opcode, and the fields at their positions in the table. */
 export function parsePositional(found: readonly unknown[]): ClientMessage {
   const [opcode] = found
   if (opcode === BATCH_OPCODE)
@@ -47,7 +47,7 @@ export function parsePositional(found: readonly unknown[]): ClientMessage {
   return parse(CHECKS.positional.get(t), t, found)
 }
 
-/** The complaint about a message with an integer that no double holds; it names the message as every other does. */
+/** Returns the error of a message with an integer that a double cannot represent. It identifies the message as other errors do. */
 export const unsafeInteger = ({ message }: UnsafeInteger, of: ClientMessage): InvalidMessage =>
   new InvalidMessage(`a field has ${message}`, aboutOf(of.t, of as Named))
 
@@ -58,7 +58,7 @@ function parse(
 ): ClientMessage {
   try {
     if (!check) return wrong(t, '', 't', `one of ${TYPES.join(', ')}`)
-    // Not begun as { t }: that one has no room for more.
+    // Not created as { t }: V8 reserves no space for more properties in such an object.
     const message: { [name: string]: unknown } = {}
     message.t = t
     check(found, message, '')
@@ -72,7 +72,7 @@ function parse(
   }
 }
 
-/** What could be read of an invalid message. */
+/** Returns the readable fields that identify an invalid message. */
 const aboutOf = (t: unknown, { ref, request_id: requestId, room_id: roomId }: Named) => ({
   ...(typeof t === 'string' && { t }),
   ...(isRef(ref) && { ref }),
@@ -83,7 +83,7 @@ const aboutOf = (t: unknown, { ref, request_id: requestId, room_id: roomId }: Na
 const namesOf = (t: ClientType, elements: readonly unknown[]): Named =>
   Object.fromEntries(Object.keys(CLIENT_MESSAGES[t].fields).map((name, i) => [name, elements[i + 1]]))
 
-/** `owner`: what has the fields, for complaints. `first`: where they begin in an array. */
+/** `owner`: the owner of the fields, for error texts. `first`: position of the first field in an array. */
 function checkFields(owner: string, fields: Fields, form: Form, first = 0): CheckFields {
   const checks = Object.entries(fields).map(([name, field], i) => {
     return {
@@ -105,7 +105,7 @@ function checkFields(owner: string, fields: Fields, form: Form, first = 0): Chec
   }
 }
 
-/** Looks for one of two fields: in an object, or in the element of an array that is either. */
+/** Reads one of two fields: from an object, or from an array element that is either of them. */
 function eitherCheck(owner: string, { text, record }: Either, form: Form): CheckFields {
   const checkText = checkOf(text.field, form)
   const checkRecord = checkOf(record.field, form)
@@ -222,7 +222,10 @@ function isObject(value: unknown): value is Named {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
-/** Names the field, what it was (never its content, which may be secret or large) and what it must be. */
+/**
+ * Returns an error text with the name of the field, the type of the value and what is required. It never has the content, which may be
+ * secret or large.
+ */
 function wrong(value: unknown, prefix: string, name: string, right: string): never {
   throw new InvalidMessage(`${prefix}${name} is ${describe(value)}; it must be ${right}`)
 }

@@ -54,7 +54,7 @@ describe('messages', () => {
     expect(server.unbatch(batch)?.map((payload) => server.decode(payload))).toEqual(messages)
   })
 
-  test('every message there is has a vector', () => {
+  test('every message has a vector', () => {
     const names = (table: object) => new Set(Object.keys(table))
     expect(new Set(sent.map(({ json }) => json.t))).toEqual(names(CLIENT_MESSAGES))
     expect(new Set(answered.map(({ json }) => json.t))).toEqual(names(SERVER_MESSAGES))
@@ -63,7 +63,7 @@ describe('messages', () => {
 })
 
 describe('the stream of one room', () => {
-  test('the encoders write it', () => {
+  test('the encoders write its frames', () => {
     for (const [codec, written] of [
       [new JsonCodec(), (step) => step.json],
       [new MsgpackCodec(), (step) => step.msgpack],
@@ -89,13 +89,13 @@ describe('the stream of one room', () => {
     }
   })
 
-  test('a frame before it says which room it is of', () => {
+  test('a frame before it names its room', () => {
     const { room_id: roomId, msgpack } = vectors.address
     expect(hex(new MsgpackCodec().address(roomId))).toBe(msgpack)
     expect(new JsonCodec().address()).toBe(undefined)
   })
 
-  test('a client that follows it has every state and every checksum', () => {
+  test('a client that reads it has every state and every checksum', () => {
     for (const [codec, frame] of [
       [new JsonClientCodec(), (step) => utf8(step.json)],
       [new MsgpackClientCodec(), (step) => bytes(step.msgpack)],

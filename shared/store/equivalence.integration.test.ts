@@ -9,7 +9,7 @@ import { redisStore } from './redis/redis.ts'
 
 const LONG_MS = 600_000
 
-/** Which of the fences that a room's claims gave an operation names, and how far off its version is. */
+/** Reference of an operation to a fence of the room's claims, and the offset of its version. */
 interface Aim {
   readonly room: string
   /** 0: the fence of the last claim, 1: of the one before, … */
@@ -51,7 +51,7 @@ const aim = fc.record({
   offBy: fc.constantFrom(0, 0, 0, 0, 0, 1, -1),
 })
 
-/** Drops fields that are undefined, which the port's optional ones must not be. */
+/** Removes undefined fields, which the optional fields of the port do not allow. */
 const given = <T extends object>(fields: T): T =>
   Object.fromEntries(Object.entries(fields).filter(([, field]) => field !== undefined)) as T
 
@@ -105,10 +105,10 @@ const roomOperation: fc.Arbitrary<Operation> = fc.oneof(
   fc.record({ kind: kind('quarantine'), aim }),
 )
 
-/** Runs operations on one store and tells what it answered, with epochs counted instead of timed: the first claim's is 1. */
+/** Runs operations on one store and returns its answers. Epochs are numbered from the first claim, because the stores' clocks differ. */
 class Run {
   readonly #store: Store
-  /** The fences of each room's claims, kept up to date as an owner would. */
+  /** Fences of each room's claims, updated as an owner would. */
   readonly #fences = new Map<string, Fence[]>()
 
   constructor(store: Store) {

@@ -8,7 +8,7 @@ import { ClockOffset, StoreDataWatch, storeMetrics, storeServerMetrics } from '.
 import { memoryStore } from './memory/memory.ts'
 import { type StoreObserver, type StoreServer, StoreUnavailable } from './port.ts'
 
-/** A process whose clock is `aheadMs` ahead of the store's, which takes `rttMs` to answer. */
+/** A process whose clock is `aheadMs` ahead of the store's clock. The store takes `rttMs` to answer. */
 function compared(aheadMs: number, rttMs = 0) {
   const clock = new FakeClock()
   const lines: string[] = []
@@ -23,7 +23,7 @@ function compared(aheadMs: number, rttMs = 0) {
   return { clock, lines, store, offset: new ClockOffset({ store: { time }, clock, log }) }
 }
 
-const settled = () => new Promise((resolve) => setImmediate(resolve))
+const nextTurn = () => new Promise((resolve) => setImmediate(resolve))
 
 describe('ClockOffset', () => {
   it.each([
@@ -38,13 +38,13 @@ describe('ClockOffset', () => {
     expect([offset.ms, offset.wrong]).toEqual([aheadMs, wrong])
   })
 
-  it('does not take a slow answer for a wrong clock', async () => {
+  it('does not treat a slow answer as a wrong clock', async () => {
     const { offset } = compared(0, 40_000)
     await offset.measure()
     expect([Math.abs(offset.ms), offset.wrong]).toEqual([0, undefined])
   })
 
-  it('is logged when it passes 30 s, since the process is not ready from there on', async () => {
+  it('is logged when it exceeds 30 s, because the process is then not ready', async () => {
     const { lines, store, offset } = compared(6000)
     for (const aheadMs of [6000, -40_000, 40_000, 20_000]) {
       store.aheadMs = aheadMs
@@ -57,24 +57,24 @@ describe('ClockOffset', () => {
     ])
   })
 
-  it('is measured every 10 s, and logged when it passes 5 s and when it is gone', async () => {
+  it('is measured every 10 s, and logged when it exceeds 5 s and when it ends', async () => {
     const { clock, lines, store, offset } = compared(6000)
     offset.start()
-    await settled()
+    await nextTurn()
     store.fails = true
     clock.advance(10_000)
-    await settled()
+    await nextTurn()
     expect([offset.ms, lines]).toEqual([6000, ["clock differs from the store's: set both by NTP"]])
     store.fails = false
     store.aheadMs = 0
     clock.advance(10_000)
-    await settled()
+    await nextTurn()
     expect(offset.ms).toBe(0)
     expect(lines.at(-1)).toBe("clock agrees with the store's again")
     offset.stop()
     store.aheadMs = 60_000
     clock.advance(60_000)
-    await settled()
+    await nextTurn()
     expect(offset.ms).toBe(0)
   })
 })
@@ -94,7 +94,7 @@ function setup() {
       return () => void returns.delete(callback)
     },
   }
-  const settled = async () => {
+  const flush = async () => {
     for (let i = 0; i < 20; i++) await Promise.resolve()
   }
   const watching = (seed: number) => {
@@ -107,17 +107,17 @@ function setup() {
   }
   const pass = async (ms: number) => {
     clock.advance(ms)
-    await settled()
+    await flush()
   }
   const back = async () => {
     for (const callback of returns) callback()
-    await settled()
+    await flush()
   }
-  return { watching, records, first, empty, pass, back, settled }
+  return { watching, records, first, empty, pass, back, flush }
 }
 
 describe('StoreDataWatch', () => {
-  it('reports no loss at the first start of a deployment, nor for a store that was away and kept its data', async () => {
+  it('reports no loss at the first start of a deployment, nor after an outage without a loss', async () => {
     const { watching, records, back, pass } = setup()
     const { watch, errors } = watching(1)
     await watch.start()
@@ -128,7 +128,7 @@ describe('StoreDataWatch', () => {
     expect([watch.lost, errors()]).toEqual([false, []])
   })
 
-  it('reports in every process that the store is back without its data', async () => {
+  it('reports in every process that the store has come back without its data', async () => {
     const { watching, records, empty, back } = setup()
     const processes = [watching(1), watching(2)]
     for (const { watch } of processes) await watch.start()
@@ -138,7 +138,7 @@ describe('StoreDataWatch', () => {
       expect([watch.lost, errors()]).toEqual([true, ['the store lost its data']])
   })
 
-  it('reports a store that was emptied while it ran within 10 s, and the next time again', async () => {
+  it('reports a store that was emptied while it ran within 10 s, and again after the next loss', async () => {
     const { watching, records, empty, pass } = setup()
     const { watch, errors } = watching(1)
     await watch.start()
@@ -150,7 +150,7 @@ describe('StoreDataWatch', () => {
     expect(watch.lost).toBe(true)
   })
 
-  it('ends the report when the data is back, else after an hour', async () => {
+  it('ends the report when the data is back, or after an hour', async () => {
     const { watching, records, first, empty, pass, back } = setup()
     const { watch } = watching(1)
     await watch.start()
@@ -178,7 +178,7 @@ const SERVER: StoreServer = {
   evictedKeys: 0,
 }
 
-/** A store that does as it is told, and what was registered of it. */
+/** A store that the test controls, and the registered metrics. */
 function observed() {
   const clock = new FakeClock()
   const registry = new Registry()
@@ -209,7 +209,7 @@ function observed() {
 }
 
 describe('metrics of a store', () => {
-  it('count commands by operation, how long they took, and those that failed', async () => {
+  it('count commands and failures by operation, with durations', async () => {
     const { registry, observer, back, told } = observed()
     observer.answered('commit', 0.0002)
     observer.answered('commit', 0.004)
@@ -235,7 +235,7 @@ describe('metrics of a store', () => {
       expect(text).toContain(line)
   })
 
-  it('ask the servers at a scrape, but not at each', async () => {
+  it('request the servers’ values at a scrape, at most every 5 s', async () => {
     const { registry, clock, told } = observed()
     const used = async () =>
       /^service_redis_used_memory_bytes{server="redis:6379"} (\d+)$/m.exec(await registry.metrics())?.[1]
@@ -245,7 +245,7 @@ describe('metrics of a store', () => {
     expect(await registry.metrics()).toContain('service_redis_commands_total{server="redis:6379"} 500')
   })
 
-  it('are there without those of the servers when they do not answer, and one that is away is not asked', async () => {
+  it('exist without the servers’ values if the servers do not answer, and an unreachable store gets no request', async () => {
     const { registry, clock, told } = observed()
     told.fails = true
     expect(await registry.metrics()).not.toContain('service_redis_used_memory_bytes{')

@@ -6,28 +6,28 @@ import { counter, gauge, histogram, OPEN, registerMetrics } from '../metrics.ts'
 import type { Random } from '../random.ts'
 import { type Store, type StoreServer, StoreUnavailable, type StoreVitals } from './port.ts'
 
-/** What a process watches of its store: the clock, the data, and the metrics of both. */
+/** Monitoring of the store by a process: the clock, the data, and the metrics of both. */
 
-/** How often the clocks are compared, milliseconds. */
+/** Interval between comparisons of the clocks, in milliseconds. */
 const EVERY_MS = 10_000
-/** Above this difference, tokens of short lives and lists of times go wrong: it is logged, and there is an alert. */
+/** Above this difference, short-lived tokens and the times in lists are wrong. It is logged, and there is an alert. */
 const LOGGED_MS = 5000
-/** Above this difference, a process refuses good tokens, or issues tokens that others refuse. */
+/** Above this difference, a process refuses valid tokens, or issues tokens that others refuse. */
 export const CLOCK_WRONG_MS = 30_000
 
-/** Gauge of the difference, of both planes. */
+/** Gauge of the difference, in both planes. */
 export const CLOCK_OFFSET = gauge(
   'service_clock_offset_seconds',
   'How far the clock of the process is ahead of the store’s; negative: behind.',
 )
 
-/** Difference between the clock of this process and that of the store, which all processes share. Measured every 10 s. */
+/** Difference between the clock of this process and that of the store, which all processes share. It is measured every 10 s. */
 export class ClockOffset {
   readonly #store: Pick<Store, 'time'>
   readonly #clock: Clock
   readonly #log: Logger
   #ms = 0
-  #told: 'agrees' | 'differs' | 'wrong' = 'agrees'
+  #reported: 'agrees' | 'differs' | 'wrong' = 'agrees'
   #cancel = () => {}
   #stopped = false
 
@@ -37,7 +37,7 @@ export class ClockOffset {
     this.#log = log
   }
 
-  /** Starts to measure. */
+  /** Starts the measurements. */
   start(): void {
     void this.measure().then(() => {
       if (this.#stopped) return
@@ -50,19 +50,19 @@ export class ClockOffset {
     this.#cancel()
   }
 
-  /** Milliseconds by which this clock is ahead at least; negative: behind. 0 before the first answer. */
+  /** Milliseconds by which this clock is ahead at least. Negative: it is behind. 0 before the first answer. */
   get ms(): number {
     return this.#ms
   }
 
-  /** Why the process must not serve; undefined: its clock is good enough. */
+  /** Reason why the process must not serve. Undefined: its clock is good enough. */
   get wrong(): string | undefined {
     const seconds = Math.round(Math.abs(this.#ms) / 1000)
     if (Math.abs(this.#ms) <= CLOCK_WRONG_MS) return undefined
     return `the clock of this process is ${seconds} s ${this.#ms > 0 ? 'ahead of' : 'behind'} the store's: ${REMEDY}`
   }
 
-  /** Asks the store once. Never rejects: without an answer the last difference stays. */
+  /** Measures once. Never rejects: without an answer, the last difference stays. */
   async measure(): Promise<void> {
     const sentAt = this.#clock.monotonic()
     let storeTime: number
@@ -77,8 +77,8 @@ export class ClockOffset {
     this.#ms = Math.sign(ahead) * Math.max(0, Math.abs(ahead) - halfMs)
     const wrong = Math.abs(this.#ms) > CLOCK_WRONG_MS
     const state = wrong ? 'wrong' : Math.abs(this.#ms) > LOGGED_MS ? 'differs' : 'agrees'
-    if (state === this.#told) return
-    this.#told = state
+    if (state === this.#reported) return
+    this.#reported = state
     const fields = { offset_ms: Math.round(this.#ms) }
     if (state === 'wrong') this.#log.error(fields, `clock is wrong, the process is not ready: ${REMEDY}`)
     else if (state === 'differs') this.#log.warn(fields, `clock differs from the store's: ${REMEDY}`)
@@ -91,25 +91,26 @@ const REMEDY = 'set both by NTP'
 /** Dependencies of StoreDataWatch. */
 interface StoreDataWatchParts {
   readonly store: Pick<Store, 'records' | 'onReturn'>
-  /** Key of the mark. It lies in the slot of the data that this plane cannot do without. */
+  /** Key of the mark, in the slot of this plane's most important data. */
   readonly key: string
   readonly clock: Clock
   readonly random: Random
   readonly log: Logger
 }
 
-/** Milliseconds between two looks at a store that was there all the time: FLUSHALL ends no connection. */
+/** Interval in milliseconds between checks while the store is reachable. FLUSHALL closes no connection. */
 const LOOK_MS = 10_000
-/** Milliseconds for which a loss is reported. */
+/** Time in milliseconds for which a loss is reported. */
 const REPORTED_MS = 3_600_000
 
 /**
- * Notices that the store no longer holds the data that this process knew. The first process of a deployment writes a random mark that never
- * expires. A process that finds no mark, or another one, reports a loss; it then goes by the new mark. A restored backup has the earlier mark.
+ * Detects that the store has lost the data that this process knew. The first process of a deployment writes a random mark that never
+ * expires. A process that finds no mark, or a different one, reports a loss, and uses the new mark from then on. A restored backup contains
+ * the earlier mark.
  */
 export class StoreDataWatch {
   readonly #parts: StoreDataWatchParts
-  /** Every mark that this process has found, the present one last. */
+  /** All marks that this process has found. The last one is current. */
   #marks: string[] = []
   #lostAt: number | undefined
   #cancel: () => void = () => undefined
@@ -125,13 +126,13 @@ export class StoreDataWatch {
     return this.#lostAt !== undefined && this.#parts.clock.monotonic() - this.#lostAt < REPORTED_MS
   }
 
-  /** Looks at the store, and resolves with whether its data is lost. Never rejects. */
+  /** Checks the store. Resolves with true if its data is lost. Never rejects. */
   async checkLost(): Promise<boolean> {
     await this.#look()
     return this.lost
   }
 
-  /** Resolves after the first look. Looks again every 10 s, and each time the store can be reached again. Never rejects. */
+  /** Resolves after the first check. Checks again every 10 s, and each time the store becomes reachable. Never rejects. */
   async start(): Promise<void> {
     this.#forgetReturn = this.#parts.store.onReturn(() => void this.#look())
     await this.#turn()
@@ -154,7 +155,7 @@ export class StoreDataWatch {
     try {
       this.#found(await this.#mark())
     } catch (error) {
-      // Whoever needs the store reports the failure.
+      // Code that needs the store reports the failure.
       if (!(error instanceof StoreUnavailable))
         log.warn({ err: error }, 'the mark of the store cannot be read')
     }
@@ -166,7 +167,7 @@ export class StoreDataWatch {
       const [record] = await store.records.read([key])
       if (record) return new TextDecoder().decode(record.value)
       const value = new TextEncoder().encode(randomToken(random, 16))
-      // Another process may be faster; then its mark is the one.
+      // Another process may be faster. Then its mark is valid.
       await store.records.write([{ put: key, value, ifVersion: 0 }])
     }
   }
@@ -187,7 +188,7 @@ export class StoreDataWatch {
   }
 }
 
-/** For how long what servers said of themselves is told again, milliseconds. */
+/** Time in milliseconds for which the metrics of the servers are cached. */
 const FRESH_MS = 5000
 
 const STORE_METRICS = {
@@ -215,7 +216,7 @@ const STORE_METRICS = {
   clockOffset: CLOCK_OFFSET,
 }
 
-/** Registers what a process sees of its store. A scrape asks the store nothing. */
+/** Registers a process's view of its store. A scrape sends no command to the store. */
 export function storeMetrics(
   registry: Registry,
   store: Pick<Store, 'vitals' | 'onReturn'>,
@@ -239,7 +240,7 @@ export function storeMetrics(
 }
 
 /**
- * Registers what the servers of the store say of themselves. They are asked at a scrape, at most every 5 s; while they do not answer
+ * Registers the metrics that the servers of the store report. A scrape requests them, at most every 5 s. While the servers do not answer,
  * there are no series.
  */
 export function storeServerMetrics(registry: Registry, vitals: StoreVitals, clock: Clock): void {
@@ -293,13 +294,13 @@ export function storeServerMetrics(registry: Registry, vitals: StoreVitals, cloc
   )
 }
 
-/** Never rejects: a scrape has to succeed while the store is away, and soon. */
+/** Never rejects: a scrape must succeed, and soon, also while the store is unreachable. */
 async function askServers(vitals: StoreVitals): Promise<readonly StoreServer[]> {
   if (!vitals.reachable) return []
   return vitals.servers().catch(() => [])
 }
 
-/** `ask`, but what it gave is given again until it is old. */
+/** Returns a function that caches the result of `ask`. */
 function remembered<T>(ask: () => Promise<T>, clock: Clock): () => Promise<T> {
   let askedAt = Number.NEGATIVE_INFINITY
   let answer: Promise<T> | undefined

@@ -5,7 +5,7 @@ import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { freshPrefix } from '../../test/support/redis-store.ts'
 import { openStore } from './open.ts'
 
-/** Opens a store and gives its kind and what it logged. */
+/** Opens a store, and returns its kind and its log lines. */
 async function open(redisUrl: string | undefined) {
   const lines: string[] = []
   const log = pino({ level: 'info' }, { write: (line: string) => void lines.push(line) })
@@ -16,11 +16,11 @@ async function open(redisUrl: string | undefined) {
   return { kind: store.kind, logged: lines.join('') }
 }
 
-it('uses the Redis it is told of', async () => {
+it('opens the Redis at the URL', async () => {
   expect(await open(inject('redisUrl'))).toEqual({ kind: 'redis', logged: '' })
 })
 
-it.each([undefined, ''])('keeps everything in memory when the URL is %j, and says so', async (redisUrl) => {
+it.each([undefined, ''])('opens a store in memory if the URL is %j, and logs it', async (redisUrl) => {
   const { kind, logged } = await open(redisUrl)
   expect(kind).toBe('memory')
   expect(logged).toContain('serves this process only')

@@ -5,18 +5,18 @@ import { memoryStore } from './memory/memory.ts'
 import type { Store } from './port.ts'
 import { redisStore } from './redis/redis.ts'
 
-/** What decides which store a process uses. */
+/** Options that select the store of a process. */
 interface OpenStoreOptions {
   /** Absent: the memory store. */
   readonly redisUrl?: string | undefined
-  /** Default `roomful:`; the memory store has no use for it. */
+  /** Default `roomful:`. Not used by the memory store. */
   readonly keyPrefix?: string | undefined
   readonly log: Logger
   readonly clock: Clock
   readonly random: Random
 }
 
-/** Opens the store at `redisUrl`, or one in memory, which serves this process only and says so in the log. */
+/** Opens the store at `redisUrl`, or a store in memory, which serves only this process and logs a warning about that. */
 export async function openStore(options: OpenStoreOptions): Promise<Store> {
   const { redisUrl: url, keyPrefix, log, clock, random } = options
   if (url) return redisStore({ url, log, random, ...(keyPrefix !== undefined && { keyPrefix }) })

@@ -1,9 +1,9 @@
 import { crc32 } from 'node:zlib'
 
 /**
- * The store port: what roomful needs of a store, as a few small interfaces. Two adapters implement it, `redis/` and `memory/`;
- * one conformance suite (`testing/conformance.ts`) holds for both. Keys are plain strings without the deployment's prefix, which the
- * adapter adds. Every method may reject with `StoreUnavailable` when the store cannot be reached.
+ * The store port: the interfaces that roomful needs of a store. Two adapters implement them, `redis/` and `memory/`, and one conformance
+ * suite (`testing/conformance.ts`) tests both. Keys are plain strings; the adapter adds the prefix of the deployment. Every method may
+ * reject with `StoreUnavailable` if the store is unreachable.
  */
 export interface Store {
   readonly kind: 'memory' | 'redis'
@@ -15,58 +15,58 @@ export interface Store {
   readonly bus: Bus
   readonly locks: Locks
   readonly vitals: StoreVitals
-  /** The store's own clock, milliseconds since 1970. */
+  /** Returns the store's clock, milliseconds since 1970. */
   time(): Promise<number>
-  /** For how long the store has been running, in milliseconds; Infinity in memory. A store that came back empty is young. */
+  /** Returns the uptime of the store in milliseconds, or Infinity in memory. A store that was restarted empty is young. */
   uptime(): Promise<number>
-  /** Resolves when the store takes writes. */
+  /** Resolves if the store accepts writes. */
   ping(): Promise<void>
   /**
-   * Calls back each time the store can be reached again after it could not (the connection for commands was lost and is back). The
-   * returned function ends that.
+   * Calls `back` each time the store is reachable again after an outage (the connection for commands was lost and is back). The returned
+   * function ends that.
    */
   onReturn(callback: () => void): () => void
-  /** Lets go of every connection; afterwards every call rejects. */
+  /** Closes all connections. Afterwards every call rejects. */
   close(): Promise<void>
 }
 
-/** How a store is doing, for those who watch over it. */
+/** State of a store, for monitoring. */
 export interface StoreVitals {
-  /** Whether a call would be sent at once, as far as is known. */
+  /** False while a call would wait for a connection, as far as is known. */
   readonly reachable: boolean
-  /** Tells `observer` of every command from now on; the returned function ends that. */
+  /** Reports every command to `observer` until the returned function is called. */
   observe(observer: StoreObserver): () => void
-  /** What each server that takes writes says of itself; none in memory. Rejects with `StoreUnavailable`. */
+  /** Returns the metrics of each server that accepts writes; none in memory. Rejects with `StoreUnavailable`. */
   servers(): Promise<readonly StoreServer[]>
 }
 
-/** Hears of commands to the store. Called for each: must be cheap and must not throw. */
+/** Observer of commands to the store. It is called for each command, so it must be cheap and must not throw. */
 export interface StoreObserver {
-  /** The store has answered; `seconds` from the call, waiting for a connection included. */
+  /** The store has answered. `seconds`: duration of the call, including the wait for a connection. */
   answered(operation: string, seconds: number): void
-  /** The store has refused, or there was no answer. */
+  /** The store has refused the command, or did not answer. */
   failed(operation: string, seconds: number, failure: StoreFailure): void
 }
 
-/** A server's own figures. */
+/** Metrics of one server. */
 export interface StoreServer {
-  /** `host:port`, or what the Sentinels call the master. */
+  /** `host:port`, or the name of the master in the Sentinels. */
   readonly name: string
   readonly usedMemoryBytes: number
-  /** 0: no limit but the machine's. */
+  /** 0: no configured limit. */
   readonly maxMemoryBytes: number
   readonly connectedClients: number
-  /** Since the server started. */
+  /** Number since the server started. */
   readonly commandsProcessed: number
   readonly evictedKeys: number
 }
 
-/** Class of a failed call: the store gave no answer, has no memory left for writes, or refused the command. */
+/** Class of a failed call: the store did not answer, has no memory left for writes, or refused the command. */
 export type StoreFailure = 'store_unreachable' | 'store_full' | 'store_refused'
 
 /**
- * The store could not be reached, did not answer in time, or cannot serve now; whether a write took place is unknown. Any failure of a
- * store is one of these, except `StoreRejected`.
+ * The store was unreachable, did not answer in time, or cannot serve at the moment. A write may or may not have taken place. All failures
+ * of a store have this class, except `StoreRejected`.
  */
 export class StoreUnavailable extends Error {
   override readonly name: string = 'StoreUnavailable'
@@ -83,8 +83,8 @@ export class StoreUnavailable extends Error {
 }
 
 /**
- * The store refused a command for a reason that can end, such as a missing permission. An operation that takes several commands may have
- * run in part.
+ * The store refused a command for a reason that can end, such as a missing permission. An operation with several commands may have run in
+ * part.
  */
 export class StoreRefused extends StoreUnavailable {
   override readonly name = 'StoreRefused'
@@ -94,29 +94,29 @@ export class StoreRefused extends StoreUnavailable {
   }
 }
 
-/** The store can never run the command: the key holds a value of another kind, or the value is larger than the store takes. */
+/** The store can never run the command: the key has a value of another type, or the value is larger than the store accepts. */
 export class StoreRejected extends Error {
   override readonly name = 'StoreRejected'
 }
 
-/** The store cannot be used as it is set up, or as this process is told to use it; the text says what would be right. */
+/** The store cannot be used with its setup, or with the configuration of this process. The text says what would be right. */
 export class StoreMisconfigured extends Error {
   override readonly name = 'StoreMisconfigured'
 }
 
-/** A stored value and the number of writes it has seen, which compare-and-set checks. */
+/** A stored value and its number of writes, which compare-and-set checks. */
 export interface StoredRecord {
   readonly value: Uint8Array
-  /** 1 for the first write of the key, one more for each. */
+  /** 1 after the first write of the key, and one more after each further write. */
   readonly version: number
 }
 
 /**
- * One step of an atomic write. All keys and indexes of one `Records.write` must share a hash tag (`{…}` in the key), so that
- * Redis Cluster keeps them in one slot.
+ * One step of an atomic write. All keys and indexes of one `Records.write` must share a hash tag (`{…}` in the key), so that Redis Cluster
+ * keeps them in one slot.
  */
 export type Write =
-  /** Stores `value`; `ifVersion` 0 means "only when absent", n "only over version n". `ttlMs` absent: for ever. */
+  /** Stores `value`. `ifVersion` 0: only if there is no record. n: only over version n. `ttlMs` absent: without expiry. */
   | {
       readonly put: string
       readonly value: Uint8Array
@@ -125,8 +125,8 @@ export type Write =
     }
   | { readonly remove: string; readonly ifVersion?: number }
   /**
-   * Adds a member to an ordered set (ordered by the bytes of the member itself); `ifFewerThan`: only when it has fewer members, or this
-   * one already. `ttlMs`: the whole set ends so long after the last write that says so; absent: as it was.
+   * Adds a member to an ordered set, which is ordered by the bytes of the members. `ifFewerThan`: only if the set has fewer members or
+   * already has this one. `ttlMs`: lifetime of the whole set after the last write with this field. Absent: unchanged.
    */
   | {
       readonly index: string
@@ -136,180 +136,184 @@ export type Write =
     }
   | { readonly index: string; readonly drop: string }
 
-/** A lease that its holder asks for, or asks to keep. `key` and `listed.index` must share a hash tag. */
+/** Request to acquire or renew a lease. `key` and `listed.index` must share a hash tag. */
 export interface LeaseRenewal {
   readonly key: string
-  /** Who asks: one that no other process ever calls itself. */
+  /** Holder of the lease: a name that no other process uses. */
   readonly holder: string
-  /** What others read at the key. */
+  /** Value that other processes read at the key. */
   readonly value: Uint8Array
   readonly ttlMs: number
-  /** The ordered set that lists the lease, and the member that stands for it there. Absent: the lease is not listed. */
+  /** Ordered set that lists the lease, and its member for the lease. Absent: the lease is not listed. */
   readonly listed?: { readonly index: string; readonly member: string }
 }
 
-/** Who has a lease. */
+/** Current holder of a lease. */
 export interface Lease {
   readonly holder: string
-  /** Since when, without a break: the store's clock, milliseconds since 1970. Another than before: the lease had run out in between. */
+  /** Start of the uninterrupted lease by the store's clock, milliseconds since 1970. A new value shows that the lease had expired. */
   readonly since: number
 }
 
-/** Versioned values under keys, with expiry, atomic multi-key compare-and-set, and ordered sets to list them by. */
+/** Versioned values under keys, with expiry, atomic compare-and-set of several keys, and ordered sets that list the keys. */
 export interface Records {
-  /** The record of each key, in order; undefined where there is none (or it has expired). Keys may lie in different slots. */
+  /** Returns the record of each key, in order. Undefined: there is none, or it has expired. Keys may be in different slots. */
   read(keys: readonly string[]): Promise<(StoredRecord | undefined)[]>
-  /** Does all the writes, or none when one `ifVersion` or `ifFewerThan` does not hold: then false. */
+  /** Carries out all writes. If an `ifVersion` or `ifFewerThan` does not hold, carries out none and resolves with false. */
   write(writes: readonly Write[]): Promise<boolean>
-  /** Takes a lease that no one has, or renews it for its holder; says who has it now. Another's lease is left as it is. */
+  /** Acquires a free lease, or renews it for its holder. Resolves with the current holder. The lease of another holder is unchanged. */
   renewLease(lease: LeaseRenewal): Promise<Lease>
-  /** Members of an ordered set, largest first, at most `limit`, only those smaller than `before` when given. */
+  /** Returns the members of an ordered set, largest first, at most `limit`. `before`: only smaller ones. */
   page(index: string, options: { before?: string; limit: number }): Promise<string[]>
 }
 
-/** What proves that a writer still owns a room: the epoch it claimed and the number of commits it has made or seen. */
+/** Proof that a writer still owns a room: the epoch that it claimed, and the number of commits that it has made or seen. */
 export interface Fence {
   readonly epoch: number
   readonly version: number
 }
 
-/** A claimed room: the fence to commit under, and what the store holds of the room. */
+/** A claimed room: the fence for commits, and the content of the room in the store. */
 export interface Claim {
   readonly fence: Fence
-  /** The last snapshot, or undefined for a room that has none. */
+  /** Last snapshot. Undefined: there is none. */
   readonly snapshot: Uint8Array | undefined
-  /** Everything committed after the snapshot, oldest first. */
+  /** Commits since the snapshot, oldest first. */
   readonly journal: readonly Uint8Array[]
-  /** The epoch that it was claimed over; 0: none. */
+  /** Epoch over which the room was claimed. 0: none. */
   readonly over: number
-  /** Turns that did not end, of earlier owners, oldest first: the last few. */
+  /** Latest stuck turns of earlier owners, oldest first. */
   readonly stuck: readonly StuckNote[]
-  /** What an earlier room of this name has left by `Release.outcomes`, if that has not expired. */
+  /** `Release.outcomes` of an earlier room of this name, unless they have expired. */
   readonly outcomes?: Uint8Array | undefined
 }
 
-/** Who opens a room, and for how long the record lives at least (milliseconds). */
+/** Claimant of a room, and minimum lifetime of the record in milliseconds. */
 export interface Opening {
   readonly owner: string
   readonly ttlMs: number
-  /** The latest version of the room type's state that `owner` has code for. */
+  /** Latest version of the room type's state that `owner` has code for. */
   readonly stateVersion: number
-  /** On whose account the room is made if there is none. Absent: it is not made. */
+  /** Principal for which the room is created if there is none. Absent: it is not created. */
   readonly creator?: string | undefined
 }
 
-/** What the store has of a room, whoever owns it. */
+/** Content of a room in the store, whoever owns it. */
 export type StoredRoom = Pick<Claim, 'snapshot' | 'journal' | 'outcomes'>
 
-/** How a room is released. */
+/** Options of a release. */
 export interface Release {
-  /** The room has ended: only its epoch stays. */
+  /** True: the room has ended, and only its epoch is kept. */
   readonly forget: boolean
-  /** Lifetime of what stays; absent: the room keeps the lifetime it has, and stays counted as it is. */
+  /** Lifetime of the remaining data. Absent: lifetime and count of the room are unchanged. */
   readonly ttlMs?: number
-  /** The room counts as one of its creator's lasting rooms. */
+  /** True: the room counts as one of its creator's lasting rooms. */
   readonly lasting?: boolean
-  /** With `forget`: a value for later rooms of this name, which is kept for `ttlMs`. Absent: an earlier one stays. */
+  /** With `forget`: a value for later rooms of this name, with its lifetime. Absent: an earlier value is kept. */
   readonly outcomes?: { readonly value: Uint8Array; readonly ttlMs: number }
-  /** Notices of the last turn: added to those of the room if it is released. */
+  /** Notices of the last turn, which are added to those of the room if the release succeeds. */
   readonly notices?: readonly Uint8Array[]
 }
 
-/** A room that is counted as one of its project. */
+/** A room that counts as one of its project. */
 export interface CountedRoom {
   /** `type:key`. */
   readonly roomId: string
-  /** Up to when it is counted, which is about when its record expires: milliseconds since 1970; Infinity: until it ends. */
+  /**
+   * End of the time for which it counts, which is about the expiry of its record: milliseconds since 1970. Infinity: until the room ends.
+   */
   readonly until: number
 }
 
-/** What a process wrote down about a turn of a room before it ended because of that turn. */
+/** Note of a process about a turn of a room, written before the process ended because of that turn. */
 interface StuckNote {
   readonly epoch: number
   readonly ageMs: number
   readonly note: Uint8Array
 }
 
-/** Who owns a room, as recorded. */
+/** Recorded owner of a room. */
 export interface RoomOwner {
   readonly epoch: number
   readonly version: number
-  /** The owning node's id; null when it was released. */
+  /** Id of the owning node. Null: the room is released. */
   readonly owner: string | null
-  /** The version of the state in the last snapshot; absent: 1, or there is none. */
+  /** Version of the state in the last snapshot. Absent: 1, or there is no snapshot. */
   readonly stateVersion?: number
-  /** The store had lost the room, `owner` has recalled it, and no node has claimed it since: the record has no content. */
+  /** True: the store had lost the room, `owner` has recalled it, and no node has claimed it since. The record has no content. */
   readonly recalled?: true
 }
 
-/** How a room's record is put aside. */
+/** Options of a quarantine. */
 export interface Quarantine {
-  /** Why, for an operator who looks at the record. */
+  /** Reason, for an operator. */
   readonly reason: string
-  /** How long what is put aside is kept. */
+  /** Lifetime of the quarantined data. */
   readonly ttlMs: number
 }
 
-/** How many rooms may be made; 0: any number. */
+/** Limits of new rooms. 0: no limit. */
 export interface RoomQuota {
-  /** That a project has at once. */
+  /** Maximum number of rooms of a project. */
   readonly maxRooms: number
-  /** That one principal has made and that are lasting: they stay in the store while no one is in them. */
+  /** Maximum number of lasting rooms of one principal: rooms that stay in the store without members. */
   readonly maxLasting: number
-  /** That one principal makes in a minute, in the long run and at once. */
+  /** Rate of one principal's new rooms per minute, which is also the burst. */
   readonly perMinute: number
 }
 
-/** Result of asking for one more room. */
+/** Result of a reservation. */
 export type Reservation = 'reserved' | 'project_full' | 'principal_full' | 'too_fast'
 
 /**
- * The fenced record of each room: owner, epoch, snapshot and journal. Every write names the fence it is made under and takes place
- * only when the stored epoch and version are exactly those: at most one epoch of a room commits (guarantee 1). The epoch outlives
- * the rest of the room's record. `room` is `<project_id>/<room_type>:<key>`; all keys of one room share a hash tag.
+ * The fenced record of each room: owner, epoch, snapshot and journal. Every write names its fence, and succeeds only if the stored epoch
+ * and version are equal to it, so at most one epoch of a room commits (guarantee 1). The epoch outlives the rest of the record. `room` is
+ * `<project_id>/<room_type>:<key>`, and all keys of one room share a hash tag.
  *
- * An owner's write says for how long the room lives from then on, whichever node owns it, and also while none does. Infinity keeps it
- * until an owner says otherwise. A claim never shortens what is left of that.
+ * Each write of an owner sets the lifetime of the room from then on, also while it has no owner. With Infinity, the room lives until an
+ * owner sets another lifetime. A claim never shortens the remaining lifetime.
  */
 export interface RoomRecords {
   inspect(room: string): Promise<RoomOwner | undefined>
-  /** Reads what the store has of a room without a claim: it may be older than what an owner is about to write. */
+  /** Reads the content of a room without a claim. The owner may be about to write a newer one. */
   read(room: string): Promise<StoredRoom>
   /**
-   * Counts a room that is about to be made as one of its project, and on the account of `principal`, unless that is too many; one that is
-   * counted already passes. It is counted until it is released with `forget`, or for `ttlMs` after it was last reserved, refreshed or
-   * released, which may be for ever: so the count is exact where nothing fails, too high for a while after a crash, and after a loss of
-   * data too low until owners refresh. The lasting rooms of a principal are counted in the same way, from the first refresh that says so.
+   * Counts a room that is about to be created as one of its project and of `principal`, within the limits. A room that already counts
+   * passes. It counts until it is released with `forget`, or for `ttlMs` after it was last reserved, refreshed or released, which may be
+   * without end. So the count is exact without failures, too high for a while after a crash, and too low after a loss of data until owners
+   * refresh. The lasting rooms of a principal are counted in the same way, from the first refresh with `lasting`.
    */
   reserve(room: string, principal: string, quota: RoomQuota, ttlMs: number): Promise<Reservation>
   /**
-   * Makes `owner` the owner under a new epoch, if the recorded epoch is still `expectedEpoch` (0: no record). Undefined when it is
-   * not (another was faster), and while the room may not be claimed. The new epoch is the larger of the old one + 1 and the
-   * store's clock in milliseconds. `ttlMs`: how long the record lives at least.
+   * Makes `owner` the owner under a new epoch, if the recorded epoch is still `expectedEpoch` (0: no record). Undefined: it is not, because
+   * another node was faster, or the room cannot be claimed at the moment. The new epoch is the larger of the old one + 1 and the store's
+   * clock in milliseconds. `ttlMs`: minimum lifetime of the record.
    */
   claim(room: string, owner: string, expectedEpoch: number, ttlMs: number): Promise<Claim | undefined>
   /**
-   * Asks who owns a room, and claims it with the same command if it is free: if its last owner has released it, if its record names `owner`,
-   * or if there is no record and it has a `creator`. Undefined: there is no record. A record of a state with a version above `stateVersion`
-   * is not claimed. `mayClaim`: called at the moment at which the command is sent, and again for each repetition; false: the room is not
-   * claimed. A command that has waited for its connection could otherwise claim a room that a store without its data does not know.
+   * Reads the owner of a room, and claims the room with the same command if it is free: its last owner has released it, its record names
+   * `owner`, or there is no record and `opening` has a `creator`. Undefined: there is no record. A record with a state version above
+   * `stateVersion` is not claimed. `mayClaim` is called when the command is sent, and again for each repetition. If it returns false, the
+   * room is not claimed. Otherwise a command that has waited for its connection could claim a room that a store without its data does not
+   * know.
    */
   open(room: string, opening: Opening, mayClaim: () => boolean): Promise<Claim | RoomOwner | undefined>
   /**
-   * Says that `owner` had the room under `epoch`, in a store that has lost it: there is a record of it then, with nothing in it, until the
-   * room is claimed over that epoch. Of several that say so the highest epoch stands, whatever the order. False: the room has a record that
-   * was not lost, or another had it later.
+   * Writes that `owner` had the room under `epoch`, after the store has lost the room. The new record is empty until a node claims the room
+   * over that epoch. Of several recalls the highest epoch wins, in any order. False: the room has a record that was not lost, or a later
+   * owner has recalled it.
    */
   recall(room: string, owner: string, epoch: number, ttlMs: number): Promise<boolean>
   /**
-   * Keeps `note` about a turn of the owner under `epoch` that runs for long or did not end, for nodes that claim the room in the next `ttlMs`.
-   * The same note is kept once. False: fenced. Unlike a commit it needs no version, since the thread that writes it does not commit.
+   * Stores a note about a turn of the owner under `epoch` that runs for long or did not end. Nodes that claim the room in the next `ttlMs`
+   * get it. Equal notes are stored once. False: fenced. It needs no version, because the thread that writes it makes no commits.
    */
   noteStuck(room: string, epoch: number, note: Uint8Array, ttlMs: number): Promise<boolean>
-  /** The turn of `note` has ended after all: removes the note. False: fenced. `ttlMs`: lifetime of the other notes. */
+  /** Removes a note, because its turn has ended after all. False: fenced. `ttlMs`: lifetime of the other notes. */
   removeNote(room: string, epoch: number, note: Uint8Array, ttlMs: number): Promise<boolean>
   /**
-   * Appends one entry to the journal; version + 1. `notices` are added to those of the room. False: fenced, and nothing was written.
+   * Appends one entry to the journal and increments the version. `notices` are added to those of the room. False: fenced, and nothing was
+   * written.
    */
   commit(
     room: string,
@@ -319,8 +323,8 @@ export interface RoomRecords {
     notices?: readonly Uint8Array[],
   ): Promise<boolean>
   /**
-   * Replaces the snapshot and empties the journal, which it covers; version + 1. `stateVersion`: of the state in it, for those who ask who owns
-   * the room; default 1. `notices` are added to those of the room. False: fenced.
+   * Replaces the snapshot, empties the journal, which the snapshot covers, and increments the version. `stateVersion`: version of the
+   * state, for readers of the owner; default 1. `notices` are added to those of the room. False: fenced.
    */
   snapshot(
     room: string,
@@ -331,24 +335,25 @@ export interface RoomRecords {
     notices?: readonly Uint8Array[],
   ): Promise<boolean>
   /**
-   * Gives the room up: owner null, the record stays for its TTL. With `forget` it has ended: snapshot and journal go too, and of the record
-   * the epoch stays for `ENDED_ROOM_MS`, or as ever where an earlier owner may still believe in it. False: fenced.
+   * Releases the room: the owner becomes null, and the record keeps its TTL. With `forget` the room has ended: snapshot and journal are
+   * removed, and the epoch is kept for `ENDED_ROOM_MS`, or for its usual lifetime if an earlier owner may still believe that it owns the
+   * room. False: fenced.
    */
   release(room: string, fence: Fence, options: Release): Promise<boolean>
   /**
-   * Puts snapshot and journal aside, unchanged, for an operator to look at; the room is then one that has ended: no one owns or counts it,
-   * and its epoch stays. The next claim finds a room without content. A later quarantine of the same room takes the place of an earlier one. The memory adapter, which no other
-   * process could ask for what was put aside, drops it. False: fenced.
+   * Moves snapshot and journal unchanged to the quarantine, for an operator. The room has then ended: it has no owner and does not count,
+   * and its epoch is kept. The next claim finds a room without content. A later quarantine of the same room replaces an earlier one. The
+   * memory adapter drops the data, because no other process could read it. False: fenced.
    */
   quarantine(room: string, fence: Fence, quarantine: Quarantine): Promise<boolean>
   /**
-   * Says for how long the record lives, and the room is counted, from now on. `lasting`: it counts as one of its creator's lasting rooms.
+   * Sets the lifetime of the record, and the time for which the room counts. `lasting`: it counts as one of its creator's lasting rooms.
    * False: fenced.
    */
   refresh(room: string, fence: Fence, ttlMs: number, lasting?: boolean): Promise<boolean>
   /**
-   * Rooms of a project that are counted, whether or not they have an owner, at most `limit`: those that are counted for the shortest time
-   * first, then by the bytes of their names; only those behind `after` when given. Owners that refresh move their rooms back.
+   * Returns the counted rooms of a project, with or without owner, at most `limit`. Those that count for the shortest time come first, then
+   * by the bytes of their names. `after`: only rooms after this one. Refreshes of owners move rooms backwards in this order.
    */
   counted(
     projectId: string,
@@ -356,27 +361,27 @@ export interface RoomRecords {
   ): Promise<CountedRoom[]>
 }
 
-/** A room whose time has come. */
+/** A room whose alarm is due. */
 export interface Wakeup {
   readonly room: string
-  /** What the owner that has set the time last has set it under. */
+  /** Fence under which an owner has last set the time. */
   readonly fence: Fence
 }
 
 /**
- * When rooms are to be opened that no node may be running then. Hints, in `WAKEUP_PARTS` parts: a room's record decides whether there is anything
- * to do.
+ * Times at which sleeping rooms must be opened, in `WAKEUP_PARTS` parts. They are hints: the record of a room decides whether there is
+ * something to do.
  */
 export interface Wakeups {
   /**
-   * The room is to be woken at `at` (milliseconds since 1970, by the store's clock), and not at another time; undefined: at none. Nothing
-   * changes when one with a later fence (epoch, then version) has said when: so with the fence of a `Wakeup`, nothing that an owner has said
-   * since is lost.
+   * Sets the time at which the room must be opened (milliseconds since 1970, by the store's clock), and replaces an earlier time.
+   * Undefined: removes it. Nothing changes if the time was set under a later fence (epoch, then version). So with the fence of a `Wakeup`,
+   * no later time of an owner is lost.
    */
   set(room: string, fence: Fence, at: number | undefined): Promise<void>
   /**
-   * Rooms of one part whose time has come, at most `limit`, the earliest first. Each is put off by `againMs`, so that it is taken again
-   * unless its owner has said another time by then.
+   * Returns the due rooms of one part, at most `limit`, the earliest first. Each is postponed by `againMs`, so that it is returned again
+   * unless its owner sets another time by then.
    */
   take(part: number, options: { limit: number; againMs: number }): Promise<Wakeup[]>
 }
@@ -388,27 +393,27 @@ export interface TakenNotices {
   readonly fence: Fence
   /** Number of announcements so far. */
   readonly announced: number
-  /** Attempts to deliver the oldest notice that have failed. */
+  /** Number of failed attempts to deliver the oldest notice. */
   readonly failures: number
-  /** End of the lease by the store's clock, milliseconds since 1970. It also proves which node has the lease. */
+  /** End of the lease by the store's clock, milliseconds since 1970. It also identifies the lease of one node. */
   readonly until: number
 }
 
 /**
- * Notices that are not delivered yet: a list for each room, which `RoomRecords` writes, and an index of the rooms with notices, in `NOTICE_PARTS`
- * parts. A room stays in the index until a node has delivered all its notices. Notices do not expire.
+ * Undelivered notices: a list for each room, which `RoomRecords` writes, and an index of the rooms with notices, in `NOTICE_PARTS` parts. A
+ * room stays in the index until a node has delivered all its notices. Notices do not expire.
  */
 export interface Notices {
   /**
-   * Adds the room to the index, before its owner writes notices under `fence`. A room that is in the index already keeps its lease and the time of
-   * its next delivery.
+   * Adds the room to the index, before its owner writes notices under `fence`. If the room is already in the index, its lease and the time
+   * of its next delivery are unchanged.
    */
   announce(room: string, fence: Fence): Promise<void>
-  /** Gives the caller a lease of `leaseMs` on each room of one part whose next delivery is due, at most `limit`, the earliest first. */
+  /** Leases to the caller, for `leaseMs` each, the rooms of one part whose next delivery is due, at most `limit`, the earliest first. */
   take(part: number, options: { limit: number; leaseMs: number }): Promise<TakenNotices[]>
   /**
-   * Makes the next delivery due in `delayMs`, after so many failures. Until then it is also the caller's lease. Returns the room with the new lease.
-   * Undefined: the lease has expired, and another node has taken the room.
+   * Schedules the next delivery in `delayMs`, after this many failures. Until then the caller keeps the lease. Returns the room with the
+   * new lease. Undefined: the lease has expired, and another node has the room.
    */
   putOff(taken: TakenNotices, delayMs: number, failures: number): Promise<TakenNotices | undefined>
   /** Removes the room from the index. False: the lease has expired, or the owner has announced another write since. */
@@ -419,13 +424,13 @@ export interface Notices {
   count(room: string): Promise<number>
   /** Removes a notice of a room. */
   remove(room: string, notice: Uint8Array): Promise<void>
-  /** Rooms in one part of the index, at most `limit`, those whose delivery is due first; without the first `skip`. */
+  /** Returns the rooms in one part of the index, at most `limit`, the earliest delivery first, without the first `skip`. */
   rooms(part: number, limit: number, skip?: number): Promise<string[]>
-  /** Deletes all notices of a room that will not get any more, and removes it from the index. */
+  /** Deletes all notices of a room that will get no more, and removes the room from the index. */
   drop(room: string): Promise<void>
 }
 
-/** One room in a list, as the store has it. Of two writes for one room, the one with the higher (epoch, version) stands. */
+/** One row of a list in the store. Of two writes for one room, the one with the higher (epoch, version) wins. */
 export interface ListedRoom {
   readonly roomId: string
   readonly epoch: number
@@ -438,44 +443,44 @@ export interface ListedRoom {
 export interface ListingChanges {
   /** Where the next read continues. Opaque. */
   readonly cursor: string
-  /** The oldest change first. Of several changes of one room, only the last. */
+  /** Changes, oldest first. Of several changes of one room, only the last. */
   readonly rooms: readonly ListedRoom[]
   /**
-   * True: the reader's copy is void, and `rooms` begins it anew. This is the first read, the store has lost the list, or the cursor is too
-   * old.
+   * True: the reader's copy is void, and `rooms` starts a new one. This is the first read, the store has lost the list, or the cursor is
+   * too old.
    */
   readonly restarted: boolean
   /** True: there are more changes now. */
   readonly more: boolean
 }
 
-/** Lists of rooms with their rows. Readers keep a copy of a list, and poll for its changes. `list` is `<project_id>/<room_type>`. */
+/** Lists of rooms with their rows. Readers keep a copy of a list, and poll for changes. `list` is `<project_id>/<room_type>`. */
 export interface Listings {
   /**
-   * Writes a room's row, which is listed for `ttlMs` (Infinity: for ever) unless it is written again. Without a value, removes the row; its
-   * (epoch, version) stays for `REMOVED_ROW_MS`. `by`: time of the store, in milliseconds since 1970, after which it writes nothing. False:
-   * nothing was written, since the list has a later (epoch, version) of the room, or `by` has passed.
+   * Writes a room's row, which is listed for `ttlMs` (Infinity: without end) unless it is written again. Without a value, removes the row;
+   * its (epoch, version) is kept for `REMOVED_ROW_MS`. `by`: time of the store, in milliseconds since 1970, after which nothing is written.
+   * False: nothing was written, because the list has a later (epoch, version) of the room, or `by` has passed.
    */
   write(list: string, room: ListedRoom, ttlMs: number, by?: number): Promise<boolean>
-  /** Returns at most `limit` changes since `cursor`; '' is the beginning. A row that has expired is a change without a value. */
+  /** Returns at most `limit` changes since `cursor`. '' is the beginning. An expired row is a change without a value. */
   changes(list: string, cursor: string, limit: number): Promise<ListingChanges>
 }
 
-/** Messages between processes: at most once, no history, binary safe. */
+/** Messages between processes: at most once, without history, binary safe. */
 export interface Bus {
-  /** Resolves with how many subscribers the store handed it to. */
+  /** Resolves with the number of subscribers to which the store has passed the message. */
   publish(channel: string, message: Uint8Array): Promise<number>
   /**
-   * Hands a message over at once and asks for no answer, so that it costs neither side more than its bytes; those of one channel keep
-   * their order. Absent where `publish` costs no more. False: that cannot be done at this moment, and `publish` can wait. Throws
-   * `StoreUnavailable` when so much waits already that the store seems to take nothing. `taken` is called when the message has left this
-   * process, or with the reason why it has not.
+   * Sends a message immediately and without an answer, so that it costs only its bytes. Messages of one channel keep their order. Absent:
+   * `publish` costs no more. False: the message cannot be sent at this moment; use `publish`, which can wait. Throws `StoreUnavailable` if
+   * so many bytes are queued that the store seems to accept none. `taken` is called when the message has left this process, or with the
+   * reason why it was lost.
    */
   send?(channel: string, message: Uint8Array, taken?: (error?: Error | null) => void): boolean
   /**
-   * Calls `onMessage` for every message from now on; resolves once the subscription stands. A message may be a view of what a socket has
-   * read, and is its subscriber's alone. `onGap` is called whenever messages may have been missed (the connection was lost and is back). The
-   * returned function ends it.
+   * Calls `onMessage` for every message from now on. Resolves when the subscription is active. A message may be a view of socket data, and
+   * belongs to its subscriber. `onGap` is called when messages may have been missed (the connection was lost and is back). The returned
+   * function ends the subscription.
    */
   subscribe(
     channel: string,
@@ -483,17 +488,17 @@ export interface Bus {
     onGap?: () => void,
   ): Promise<() => Promise<void>>
   /**
-   * How many subscribers each of `channels` has at this moment, as `publish` counts them, in the order asked. Undefined where the
-   * store cannot tell (Redis Cluster without sharded pub/sub).
+   * Returns the current number of subscribers of each channel, as `publish` counts them, in the same order. Undefined: the store does not
+   * know it (Redis Cluster without sharded pub/sub).
    */
   listeners(channels: readonly string[]): Promise<number[] | undefined>
 }
 
-/** Locks between processes. For efficiency only: a holder that was paused may believe in a lock that has run out. The fence decides. */
+/** Locks between processes, only for efficiency: a holder that was paused may use an expired lock. The fence protects the data. */
 export interface Locks {
   /**
-   * Runs `work` while no one else holds the lock `name`, and gives its outcome; waits up to `waitMs` for the lock. The lock runs out
-   * after `ttlMs`, whether or not `work` has ended. Undefined: another held it all that time, and `work` did not run.
+   * Runs `work` while it holds the lock `name`, and resolves with its result. Waits for the lock for at most `waitMs`. The lock expires
+   * after `ttlMs`, even if `work` is still running. Undefined: another process held the lock all the time, and `work` did not run.
    */
   withLock<T>(
     name: string,
@@ -503,15 +508,15 @@ export interface Locks {
 }
 
 /**
- * What both adapters hold to: what they refuse before they touch anything (mistakes of the caller, not states of the store), and how long and
- * how many of something they keep.
+ * Common rules of both adapters: arguments that they reject before they access data (errors of the caller, not states of the store), and
+ * lifetimes and limits.
  */
 
 const keyOf = (write: Write): string =>
   'put' in write ? write.put : 'remove' in write ? write.remove : write.index
 
 /**
- * The part of a key which decides its slot in Redis Cluster: what stands between the first `{` and the next `}`, or the whole key.
+ * Returns the part of a key that determines its slot in Redis Cluster: the text between the first `{` and the next `}`, or the whole key.
  * https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#hash-tags
  */
 export function hashTag(key: string): string {
@@ -520,7 +525,7 @@ export function hashTag(key: string): string {
   return open >= 0 && close > open + 1 ? key.slice(open + 1, close) : key
 }
 
-/** Throws unless every lifetime in `writes` is usable and all keys lie in one slot, so that one script may touch them together. */
+/** Throws unless all lifetimes in `writes` are valid and all keys are in one slot, so that one script may access them. */
 export function requireWrites(writes: readonly Write[]): void {
   const first = writes[0]
   if (!first) return
@@ -534,7 +539,7 @@ export function requireWrites(writes: readonly Write[]): void {
   }
 }
 
-/** Throws unless a lease can be taken: it has a holder and a lifetime, and one script may touch its keys together. */
+/** Throws unless a lease has a holder and a valid lifetime, and one script may access its keys. */
 export function requireLease({ key, listed, holder, ttlMs }: LeaseRenewal): void {
   requireTtl(ttlMs)
   if (holder === '') throw new RangeError(`the lease ${key} has no holder: it is the empty string`)
@@ -544,72 +549,72 @@ export function requireLease({ key, listed, holder, ttlMs }: LeaseRenewal): void
     )
 }
 
-/** Throws unless `ttlMs` is a whole, positive number of milliseconds. */
+/** Throws unless `ttlMs` is a positive integer of milliseconds. */
 export function requireTtl(ttlMs: number): void {
   if (Number.isSafeInteger(ttlMs) && ttlMs > 0) return
   throw new RangeError(`ttlMs is ${ttlMs}: it must be a whole number of milliseconds above 0`)
 }
 
-/** Into so many parts the rooms that are to be woken are divided, each of which is a slot of its own in Redis Cluster. */
+/** Number of parts of the wakeups. In Redis Cluster, each part is a slot. */
 export const WAKEUP_PARTS = 4
 
-/** The part of the rooms to be woken that a room belongs to. */
+/** Returns the part of the wakeups that a room belongs to. */
 export const wakeupPart = (room: string): number => crc32(room) % WAKEUP_PARTS
 
 /** Number of parts of the index of rooms with notices. In Redis Cluster, each part is a slot. */
 export const NOTICE_PARTS = 4
 
-/** The part of the index that a room with notices belongs to. */
+/** Returns the part of the index of notices that a room belongs to. */
 export const noticePart = (room: string): number => crc32(room) % NOTICE_PARTS
 
-/** Throws unless a room can live for `ttlMs`: as above, or for ever (Infinity). */
+/** Throws unless `ttlMs` is a valid lifetime or Infinity. */
 export function requireRoomTtl(ttlMs: number): void {
   if (ttlMs !== Number.POSITIVE_INFINITY) requireTtl(ttlMs)
 }
 
-/** Throws unless a page of `limit` members can be asked for. */
+/** Throws unless `limit` is a valid page size. */
 export function requireLimit(limit: number): void {
   if (Number.isSafeInteger(limit) && limit > 0) return
   throw new RangeError(`limit is ${limit}: it must be a whole number above 0`)
 }
 
-/** Throws on an owner without a name, which would read as "released". */
+/** Throws if an owner has no name, because that would mean "released". */
 export function requireOwner(owner: string): void {
   if (owner === '') throw new RangeError('owner is empty: it must be the id of a node')
 }
 
-/** Throws unless a lock can be waited for and held for these times. */
+/** Throws unless these are valid times of a lock. */
 export function requireLockTimes({ ttlMs, waitMs }: { ttlMs: number; waitMs: number }): void {
   requireTtl(ttlMs)
   if (Number.isFinite(waitMs) && waitMs >= 0) return
   throw new RangeError(`waitMs is ${waitMs}: it must be a number of milliseconds, 0 or more`)
 }
 
-/** Maximum number of notes of stuck turns of a room: more than it takes for a hook to rest. */
+/** Maximum number of notes of stuck turns of a room: more than are needed to stop calling a hook. */
 export const STUCK_NOTES_KEPT = 8
 
 /**
- * How much longer a room's epoch is kept than the rest of its record: two hours.
+ * Time for which a room's epoch outlives the rest of its record: two hours.
  *
- * Epochs start at the store's clock in milliseconds, so a room whose record is gone altogether still gets a larger epoch than
- * before, unless that clock was set back meanwhile. Two hours cover what happens to clocks in practice (a correction by NTP, a fail-over to a
- * replica that is behind, a time zone mistake of one hour) and every client that may still hold frames of the old epoch (a session
- * resumes within minutes). It costs about 150 bytes of the store for each room whose record ended by itself in the last two hours; of
- * one that its owner ended, everything goes within `ENDED_ROOM_MS`.
+ * Epochs start at the store's clock in milliseconds. So a room without any record still gets a larger epoch than before, unless that clock
+ * was set back. Two hours cover the usual jumps of clocks (a correction by NTP, a failover to a replica that is behind, a time zone mistake
+ * of one hour) and every client that may still have frames of the old epoch (a session resumes within minutes). The cost is about 150 bytes
+ * of the store for each room whose record has expired in the last two hours. If an owner has ended the room, everything is removed within
+ * `ENDED_ROOM_MS`.
  */
 export const EPOCH_OUTLIVES_MS = 2 * 60 * 60 * 1000
 
 /**
- * For how long a room that ended leaves a record behind: two minutes. It holds the epoch alone, for the next claim to exceed, and for what
- * is late by no more than a connection lives. After that a fenced write finds no record, which refuses it as well, and a new claim starts at
- * the store's clock, which is further by then.
+ * Time for which an ended room leaves a record: two minutes. The record contains only the epoch, for the next claim to exceed, and for
+ * messages that are late by no more than the lifetime of a connection. After that, a fenced write finds no record and is rejected too, and
+ * a new claim starts at the store's clock, which is larger by then.
  *
- * Only `recall` could do harm later: an owner that was replaced while it was paused would find no record, take it for lost, and write an
- * ended room again. Such an owner exists only where a room was claimed from one that had not released it. The record remembers that
- * (`contested`), and of such a room record and epoch stay as long as those of a room that no one ended. So a room that was made, played
- * and ended in good order costs a few minutes, however many are made: docs/decisions has the whole argument.
+ * Only `recall` could do harm later. An owner that was replaced while it was paused would find no record, assume a loss of data, and write
+ * the ended room again. Such an owner exists only if a room was claimed from an owner that had not released it. The record notes that
+ * (`contested`), and the record and the epoch of such a room are kept as long as those of a room that was never ended. So a room that is
+ * created, played and ended without failures costs a few minutes of memory, also if there are many: docs/decisions has the whole argument.
  */
 export const ENDED_ROOM_MS = 2 * 60 * 1000
 
-/** For how long a removed row leaves its (epoch, version) in its list. A read that took longer than this starts anew. */
+/** Time for which a removed row leaves its (epoch, version) in its list. After a longer pause, a read starts with a new copy. */
 export const REMOVED_ROW_MS = 2 * 60 * 1000

@@ -1,6 +1,6 @@
 /**
- * A stretch where two arrays differ: `previous[previous … previousEnd)` became `next[next … nextEnd)`. Its elements pair up from its
- * start; what is over on one side was removed or inserted.
+ * A range in which two arrays differ: `previous[previous … previousEnd)` became `next[next … nextEnd)`. Its elements correspond in order
+ * from the start. The remaining elements of the longer side were removed or inserted.
  */
 export interface Gap {
   readonly previous: number
@@ -10,8 +10,8 @@ export interface Gap {
 }
 
 /**
- * Where two arrays differ, in ascending order. Elements correspond when they are identical (or equal primitives), which finds what an
- * edit left alone as they are the same objects still. Two readings are tried and the cheaper is taken: one splice with elements changed in
+ * Returns the ranges in which two arrays differ, in ascending order. Elements correspond if they are identical (or equal primitives):
+ * unchanged elements are still the same objects. Two readings are compared, and the cheaper is used: one splice with elements changed in
  * place around it, or any number of splices between the elements that kept their order.
  */
 export function gaps(previous: readonly unknown[], next: readonly unknown[]): Gap[] {
@@ -34,7 +34,7 @@ export function gaps(previous: readonly unknown[], next: readonly unknown[]): Ga
   return cost(several, previous, next) < cost(single, previous, next) ? several : single
 }
 
-/** How many elements a reading has to write. */
+/** Number of elements that a reading has to write. */
 function cost(found: readonly Gap[], previous: readonly unknown[], next: readonly unknown[]): number {
   let sum = 0
   for (const gap of found) {
@@ -47,14 +47,14 @@ function cost(found: readonly Gap[], previous: readonly unknown[], next: readonl
   return sum
 }
 
-/** The reading with one splice, put where the most elements before and after it stay what they were. */
+/** The reading with one splice, at the position where most elements before and after it are unchanged. */
 function oneSplice(previous: readonly unknown[], next: readonly unknown[], middle: Gap): Gap[] {
   const old = middle.previousEnd - middle.previous
   const young = middle.nextEnd - middle.next
   if (old === young) return [middle]
   const pairs = Math.min(old, young)
   const same = (i: number, j: number) => previous[middle.previous + i] === next[middle.next + j]
-  // Before the splice element i pairs with i, behind it with its counterpart from the end.
+  // Before the splice, element i corresponds to i. After it, the elements correspond counted from the end.
   let kept = 0
   for (let i = 0; i < pairs; i++) if (same(i + old - pairs, i + young - pairs)) kept++
   let best = kept
@@ -62,7 +62,7 @@ function oneSplice(previous: readonly unknown[], next: readonly unknown[], middl
   for (let i = 0; i < pairs; i++) {
     if (same(i + old - pairs, i + young - pairs)) kept--
     if (same(i, i)) kept++
-    // On a tie the splice goes to the end, where it moves nothing.
+    // On a tie the splice is at the end, where it moves no element.
     if (kept >= best) {
       best = kept
       split = i + 1
@@ -75,7 +75,7 @@ function oneSplice(previous: readonly unknown[], next: readonly unknown[], middl
   return split < pairs ? [before, behind] : [before]
 }
 
-/** The reading with a gap between each two neighbours of the longest run of elements that kept their order. */
+/** The reading with a gap between each two neighbours in the longest run of elements that kept their order. */
 function betweenKept(previous: readonly unknown[], next: readonly unknown[], middle: Gap): Gap[] {
   const found: Gap[] = []
   let gap = middle
@@ -88,8 +88,8 @@ function betweenKept(previous: readonly unknown[], next: readonly unknown[], mid
 }
 
 /**
- * Index pairs (i, j) with `previous[i] === next[j]`, ascending in both. The n-th occurrence of a value is matched with its n-th, then
- * the longest increasing subsequence is taken (patience sorting; C. Schensted, 1961): O(n log n).
+ * Returns the index pairs (i, j) with `previous[i] === next[j]`, ascending in both. The n-th occurrence of a value matches its n-th
+ * occurrence on the other side. Then the longest increasing subsequence is selected (patience sorting; C. Schensted, 1961): O(n log n).
  */
 function longestCommonRun(
   previous: readonly unknown[],
@@ -104,7 +104,7 @@ function longestCommonRun(
     first.set(previous[i], i)
   }
   const matches: { i: number; j: number; before: number }[] = []
-  /** `tails[n]`: the match that ends the run of length n + 1 with the smallest i. */
+  /** `tails[n]`: of the matches that end a run of length n + 1, the one with the smallest i. */
   const tails: number[] = []
   for (let j = middle.next; j < middle.nextEnd; j++) {
     const i = first.get(next[j])

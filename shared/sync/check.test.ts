@@ -21,7 +21,7 @@ test.each<[what: string, value: unknown, path: string, found: RegExp]>([
   ['a typed array', [new Uint8Array(2)], '/0', /Uint8Array/],
   ['a cycle', cyclic, '/self'.repeat(MAX_DEPTH), /contains itself/],
   ['what is too deep', nested(MAX_DEPTH + 1), '/0'.repeat(MAX_DEPTH), /deeper than 64/],
-  // biome-ignore lint/suspicious/noSparseArray: the thing to be refused
+  // biome-ignore lint/suspicious/noSparseArray: the value that must be refused
   ['a hole in an array', { a: [1, , 3] }, '/a/1', /undefined/],
   ['half a surrogate pair', ['\ud83c'], '/0', /surrogate/],
   ['half a surrogate pair in a key', { a: { '\udfb2': 1 } }, '/a', /surrogate/],
@@ -37,18 +37,18 @@ test.each<[what: string, value: unknown, path: string, found: RegExp]>([
 
 const plain = { a: [null, true, 1.5, -0, 'naïve 🎲', { '': {}, toString: [] }], b: Object.create(null) }
 
-test('plain JSON passes, 64 levels deep too', () => {
+test('plain JSON passes, also with 64 levels', () => {
   expect(() => checkJson(plain)).not.toThrow()
   expect(() => checkJson(nested(MAX_DEPTH))).not.toThrow()
 })
 
-test('a property that is undefined is no JSON, and left out of a clone', () => {
+test('an undefined property is not JSON, and a clone omits it', () => {
   const value = { a: { b: undefined, c: 1 } }
   expect(() => checkJson(value)).toThrow('the value at /a/b is undefined')
   expect(Object.keys((cloneJson(value) as unknown as typeof value).a)).toEqual(['c'])
 })
 
-test('a clone is equal, and shares nothing', () => {
+test('a clone is equal, and shares no object', () => {
   const copy = cloneJson(plain) as typeof plain
   expect(copy).toEqual({ ...plain, b: {} })
   expect(copy.a[5]).not.toBe(plain.a[5])

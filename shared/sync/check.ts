@@ -1,14 +1,14 @@
 import { isWellFormed, type Json } from '../json.ts'
 import { pointerPart } from './delta.ts'
 
-/** How many arrays and objects may lie within each other in one value; a scalar has 0 levels. */
+/** Maximum depth of arrays and objects in one value. A scalar has 0 levels. */
 export const MAX_DEPTH = 64
 
-/** A value is not plain JSON. `path` is the RFC 6901 pointer of the place, `''` for the root. */
+/** Error of a value that is not plain JSON. `path` is the RFC 6901 pointer of the place, `''` for the root. */
 export class NotJson extends Error {
   override readonly name = 'NotJson'
   readonly path: string
-  /** What is wrong there, as the end of a sentence. */
+  /** The problem, as the end of a sentence. */
   readonly found: string
   constructor(path: string, found: string) {
     super(`${path === '' ? 'the value' : `the value at ${path}`} ${found}`)
@@ -18,16 +18,16 @@ export class NotJson extends Error {
 }
 
 /**
- * Throws NotJson unless `value` is plain JSON: null, booleans, finite numbers, well-formed strings, dense arrays and plain objects, at
- * most MAX_DEPTH levels deep.
+ * Throws NotJson unless `value` is plain JSON: null, booleans, finite numbers, well-formed strings, dense arrays and plain objects, with at
+ * most MAX_DEPTH levels.
  */
 export function checkJson(value: unknown): asserts value is Json {
   check(value, 1, [])
 }
 
 /**
- * A deep copy of a value, which may be a view of a room's state, with the checks of checkJson. It leaves out properties that are `undefined`,
- * as JSON.stringify does.
+ * Returns a deep copy of a value, which may be a view of a room's state, with the checks of checkJson. It omits properties that are
+ * `undefined`, as JSON.stringify does.
  */
 export function cloneJson(value: unknown): Json {
   return clone(value, 1, [])
@@ -88,7 +88,7 @@ const fail = (path: Path, found: string): never => {
   throw new NotJson(path.map(pointerPart).join(''), found)
 }
 
-/** Throws NotJson unless a value that is no object is JSON. */
+/** Throws NotJson unless a value that is not an object is JSON. */
 export function checkScalar(value: unknown, path: Path): void {
   if (value === null || typeof value === 'boolean') return
   if (typeof value === 'string') {
@@ -102,18 +102,18 @@ export function checkScalar(value: unknown, path: Path): void {
   fail(path, `is ${value === undefined ? value : `a ${typeof value}`}; use JSON`)
 }
 
-/** Throws NotJson unless an object or array at this level may be JSON, whatever is in it. */
+/** Throws NotJson unless an object or array at this level may be JSON, whatever its content. */
 export function checkContainer(value: object, level: number, path: Path): void {
   if (level > MAX_DEPTH) fail(path, `lies deeper than ${MAX_DEPTH} levels, or contains itself`)
   if (Array.isArray(value)) return
   const prototype = Object.getPrototypeOf(value)
-  // Of a plain object it is null, or inherits nothing: `Object.prototype`, that of another realm, or that of what room code gets.
+  // The prototype of a plain object is null, or inherits nothing: `Object.prototype`, also of another realm or of room code's.
   if (prototype !== null && Object.getPrototypeOf(prototype) !== null)
     fail(path, `is a ${value.constructor?.name || 'class instance'}; only plain objects and arrays are JSON`)
   if (Object.getOwnPropertySymbols(value).length > 0) fail(path, 'has a symbol as a key; keys are strings')
 }
 
-/** Throws NotJson unless `key` may be one of an object. */
+/** Throws NotJson unless `key` may be a key of an object. */
 export function checkKey(key: string, path: Path): void {
   if (key === '__proto__') fail(path, 'has the key __proto__')
   if (!isWellFormed(key)) fail(path, 'has a key with half a surrogate pair')

@@ -5,18 +5,18 @@ import { diff } from './testing/diff.ts'
 
 const of = (state: Json) => new Checksum().of(state)
 
-test('the sign of zero means nothing', () => {
+test('the sign of zero does not change a checksum', () => {
   expect(of([-0])).toBe(of([0]))
 })
 
-test('100,000 neighbouring states collide no more than chance has it', () => {
+test('100,000 neighbouring states collide no more than by chance', () => {
   const seen = new Set<number>()
   for (let i = 0; i < 100_000; i++) seen.add(of({ x: i % 317, y: Math.floor(i / 317) }))
   // Expected: n² / 2^33 ≈ 1.2 collisions.
   expect(seen.size).toBeGreaterThan(99_992)
 })
 
-test('the checksum after a change reads the changed parts only, however wide the state is', () => {
+test('the checksum after a change reads only the changed parts, in a state of any size', () => {
   let read = 0
   const counted = (object: Record<string, Json>) =>
     new Proxy(object, {
@@ -33,6 +33,6 @@ test('the checksum after a change reads the changed parts only, however wide the
   const delta = diff(previous, next)!
   read = 0
   expect(sums.after(previous, next, delta)).toBe(of(next))
-  // `of` of the comparison above reads every player once; `after` a handful.
+  // `of` in the comparison above reads every player once, and `after` a few.
   expect(read - 10_000).toBeLessThan(10)
 })

@@ -8,12 +8,12 @@ const STRING = 4
 const ARRAY = 5
 const OBJECT = 6
 
-/** A container of at most so many scalars is not remembered. */
+/** Containers with at most this many scalars are not cached. */
 const FEW = 8
 
 /**
- * Two 32-bit integers as one: every bit of either changes about half of the result's bits. The finaliser is that of MurmurHash3
- * (A. Appleby, public domain), the multiplier 2^32 / golden ratio.
+ * Mixes two 32-bit integers into one. Every input bit changes about half of the result's bits. The finalizer is that of MurmurHash3 (A.
+ * Appleby, public domain), and the multiplier is 2^32 / golden ratio.
  */
 function mix(a: number, b: number): number {
   let h = (Math.imul(a, 0x9e3779b1) + b) | 0
@@ -22,11 +22,11 @@ function mix(a: number, b: number): number {
   return h ^ (h >>> 16)
 }
 
-/** FNV-1a, 32 bits, over the UTF-8 bytes of a well-formed string. */
+/** FNV-1a, 32 bits, of the UTF-8 bytes of a well-formed string. */
 function fnv1a(text: string): number {
   let h = 0x811c9dc5 | 0
   let i = 0
-  // Most texts are ASCII to their end, for which this loop is the faster one; without a call also where it was never optimized.
+  // Most texts are pure ASCII, for which this loop is faster. It has no calls, so it is also fast before V8 optimizes it.
   for (; i < text.length; i++) {
     const c = text.charCodeAt(i)
     if (c >= 0x80) break
@@ -47,7 +47,7 @@ function fnv1a(text: string): number {
 
 const step = (h: number, byte: number): number => Math.imul(h ^ byte, 0x01000193)
 
-/** The last two bytes of a code point. */
+/** Hashes the last two bytes of a code point. */
 const tail = (h: number, point: number): number =>
   step(step(h, 0x80 | ((point >> 6) & 0x3f)), 0x80 | (point & 0x3f))
 
@@ -56,7 +56,7 @@ const hashString = (text: string): number => mix(STRING_SEED, fnv1a(text))
 
 const scratch = new DataView(new ArrayBuffer(8))
 
-/** The hash of a value that is no container. */
+/** Returns the hash of a value that is not a container. */
 export function hashScalar(value: null | boolean | number | string): number {
   switch (typeof value) {
     case 'string':
@@ -72,29 +72,29 @@ export function hashScalar(value: null | boolean | number | string): number {
   }
 }
 
-/** What stands for a key of an object in `hashEntry`. */
+/** Returns the number for an object key in `hashEntry`. */
 export const hashKey = hashString
 
-/** What the entry of a container adds to the sum that the container is known by, given an index or `hashKey`, and the hash of its value. */
+/** Returns the summand of one entry in its container's sum, from an index or `hashKey`, and the hash of the value. */
 export const hashEntry = (key: number, value: number): number => mix(key, value)
 
-/** The hash of a container, given the sum of its entries modulo 2^32. */
+/** Returns the hash of a container, from the sum of its entries modulo 2^32. */
 export const hashContainer = (isArray: boolean, sum: number): number => mix(isArray ? ARRAY : OBJECT, sum)
 
 /**
- * 32-bit checksums of states, as docs/protocol.md specifies. A container's hash is a sum over its entries, remembered per object, so
- * the checksum of the next state costs the changed entries only, however wide the objects around them are. States must be immutable.
+ * 32-bit checksums of states, as docs/protocol.md specifies. The hash of a container is a sum over its entries, cached by object. So the
+ * checksum of the next state costs only the changed entries, however large the objects around them are. States must be immutable.
  */
 export class Checksum {
-  /** The entry sum of each object and array seen. */
+  /** Sum of the entries of each known object and array. */
   readonly #sums = new WeakMap<object, number>()
 
-  /** The checksum of a whole state, 0 … 2^32 - 1. */
+  /** Returns the checksum of a complete state, 0 … 2^32 - 1. */
   of(state: Json): number {
     return this.#hash(state) >>> 0
   }
 
-  /** As `of(next)`, given that `delta` leads from `previous` to `next`: costs the changes when `previous` was seen before. */
+  /** Same as `of(next)`, if `delta` leads from `previous` to `next`. If `previous` is known, it costs only the changes. */
   after(previous: Json, next: Json, delta: Delta): number {
     return this.#hashAfter(previous, next, delta) >>> 0
   }
@@ -126,13 +126,13 @@ export class Checksum {
         size++
       }
     }
-    // Adding up a few scalars again is cheaper than remembering them.
+    // Adding a few scalars again is cheaper than caching their sum.
     if (!flat || size > FEW) this.#sums.set(value, sum)
     return sum
   }
 
   #hashAfter(previous: Json, next: Json, delta: Delta): number {
-    // Of a container that is not remembered nothing can be reused but the parts it shares.
+    // For a container without a cached sum, only the sums of shared parts can be reused.
     const sum =
       delta instanceof Replace || typeof previous !== 'object' || previous === null
         ? undefined
@@ -153,7 +153,7 @@ export class Checksum {
       const change = delta.changes[i]!
       const name = hashString(key)
       const before = previous[key]
-      // What objects inherit are functions.
+      // Inherited properties are functions.
       if (before !== undefined && typeof before !== 'function') sum -= mix(name, this.#hash(before))
       if (change !== REMOVE) sum += mix(name, this.#hashAfter(before!, next[key]!, change))
       sum |= 0
@@ -171,7 +171,7 @@ export class Checksum {
       sum += mix(i, this.#hashAfter(previous[i]!, next[i]!, change)) - mix(i, this.#hash(previous[i]!))
       sum |= 0
     }
-    // From the first splice on elements have moved.
+    // From the first splice on, elements have moved.
     for (let i = spliced; i < previous.length; i++) sum = (sum - mix(i, this.#hash(previous[i]!))) | 0
     for (let i = spliced; i < next.length; i++) sum = (sum + mix(i, this.#hash(next[i]!))) | 0
     return sum

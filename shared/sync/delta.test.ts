@@ -25,7 +25,7 @@ const object = (...changes: [string, unknown][]) =>
     changes.map(([, change]) => change) as never,
   )
 
-test('what a delta does not touch is shared, and the old state stays', () => {
+test('the result shares the parts that a delta does not touch, and the old state is unchanged', () => {
   const previous = { a: { deep: { x: 1 } }, b: [{ n: 1 }, { n: 2 }] }
   const before = structuredClone(previous)
   const next = apply(
@@ -93,7 +93,7 @@ test.each<[Json, Json, Operation[]]>([
       { op: 'remove', path: '/0' },
     ],
   ],
-  // What is left alone is not said again, wherever it is by now.
+  // Unchanged elements are not written again, wherever they moved.
   [
     [1, 2, 3, 4],
     [2, 3, 4, 5],
@@ -146,7 +146,7 @@ test.each<[Json, Operation]>([
   expect(() => applyOperations(state, [operation])).toThrow(DeltaMismatch)
 })
 
-test('for random pairs of states, the difference leads from one to the other in every way there is', () => {
+test('for random pairs of states, the difference leads from one to the other in every encoding', () => {
   fc.assert(
     fc.property(statePair(), ([previous, next]) => {
       const delta = diff(previous, next)
@@ -168,7 +168,7 @@ test('for random pairs of states, the difference leads from one to the other in 
 
       const operations = toOperations(delta)
       expect(applyOperations(previous, operations)).toEqual(next)
-      // That library cannot replace the whole document, so it gets the state as a part of one.
+      // That library cannot replace the whole document, so the state is a part of one.
       const document = structuredClone({ root: previous })
       const below = operations.map((operation) => ({
         ...structuredClone(operation),
@@ -181,7 +181,7 @@ test('for random pairs of states, the difference leads from one to the other in 
   )
 })
 
-test('checksums stay right along a chain of states', () => {
+test('checksums stay correct along a chain of states', () => {
   fc.assert(
     fc.property(fc.array(statePair(), { minLength: 2, maxLength: 5 }), (pairs) => {
       const [first, ...states] = pairs.flat()
@@ -200,7 +200,7 @@ test('checksums stay right along a chain of states', () => {
   )
 })
 
-/** What the delta does not name is the same object before and after. */
+/** Expects that parts without a change are the same objects before and after. */
 function expectShared(previous: Json, next: Json, delta: Delta): void {
   if (delta instanceof ObjectDelta) {
     const [before, after] = [previous, next] as Record<string, Json>[]

@@ -1,13 +1,13 @@
 import type { Json, JsonArray, JsonObject } from '../json.ts'
 
-/** A delta was made for another state than the one it was applied to; the state is unchanged. */
+/** Error of a delta for another state. The state is unchanged. */
 export class DeltaMismatch extends Error {
   override readonly name = 'DeltaMismatch'
 }
 
 /**
- * The state after `delta`. `state` stays as it is; whatever the delta does not touch is shared with it. Throws DeltaMismatch when the
- * delta does not fit.
+ * Returns the state after `delta`. `state` is not changed, and the result shares all parts that the delta does not touch. Throws
+ * DeltaMismatch if the delta does not fit.
  */
 export function apply(state: Json, delta: Delta): Json {
   if (delta instanceof Replace) return delta.value
@@ -22,7 +22,7 @@ function applyToObject(state: JsonObject, delta: ObjectDelta): JsonObject {
   const next: Record<string, Json> = { ...state }
   for (const [i, key] of delta.keys.entries()) {
     const change = delta.changes[i]!
-    // As a plain assignment this key would set the prototype.
+    // An ordinary assignment of this key would set the prototype.
     if (key === '__proto__' || (!(change instanceof Replace) && !Object.hasOwn(next, key)))
       throw new DeltaMismatch(`no key ${key} to change`)
     if (change === REMOVE) delete next[key]
@@ -49,13 +49,13 @@ function applyToArray(state: JsonArray, delta: ArrayDelta): JsonArray {
 /** Removes the key. */
 export const REMOVE: unique symbol = Symbol('remove')
 
-/** What happens to one value: it goes, it is replaced, or something below it changes. */
+/** Change of one value: it is removed, replaced, or changed in its inside. */
 export type Change = typeof REMOVE | Replace | ObjectDelta | ArrayDelta
 
 /** The value becomes `value`. */
 export class Replace {
   readonly value: Json
-  /** The key was absent before. Only RFC 6902 tells `add` from `replace`: deltas read from MessagePack leave it false. */
+  /** True if the key was absent before. Only RFC 6902 distinguishes `add` from `replace`. For deltas from MessagePack it is false. */
   readonly added: boolean
   constructor(value: Json, added = false) {
     this.value = value
@@ -63,33 +63,33 @@ export class Replace {
   }
 }
 
-/** Changes of some keys of an object: of `keys[i]`, `changes[i]`; keys not named stay. Two lists take half of what a map does, and most are short. */
+/**
+ * Changes of some keys of an object: `changes[i]` belongs to `keys[i]`, and other keys are unchanged. Two lists use half the memory of a
+ * map, and most are short.
+ */
 export class ObjectDelta {
   readonly keys: readonly string[]
   readonly changes: readonly Change[]
-  /** No key may be there twice. */
+  /** Each key occurs at most once. */
   constructor(keys: readonly string[], changes: readonly Change[]) {
     this.keys = keys
     this.changes = changes
   }
 }
 
-/** At index `at`, `remove` elements go and `insert` come. */
+/** Removes `remove` elements at index `at`, and inserts `insert` there. */
 export interface Splice {
   readonly at: number
   readonly remove: number
   readonly insert: readonly Json[]
 }
 
-/**
- * First changes of elements in place, whose indexes are `keys`, then the splices, one after the other, each on the array that the one
- * before left.
- */
+/** First changes elements in place, at the indexes `keys`. Then applies the splices in order, each to the result of the previous one. */
 export class ArrayDelta {
   readonly keys: readonly number[]
   readonly changes: readonly Delta[]
   readonly splices: readonly Splice[]
-  /** No index may be there twice. */
+  /** Each index occurs at most once. */
   constructor(keys: readonly number[], changes: readonly Delta[], splices: readonly Splice[] = []) {
     this.keys = keys
     this.changes = changes
@@ -97,20 +97,20 @@ export class ArrayDelta {
   }
 }
 
-/** The difference between two states: what happens to the root. */
+/** Difference between two states: the change of the root. */
 export type Delta = Exclude<Change, typeof REMOVE>
 
-/** One RFC 6902 (JSON Patch) operation; `path` is an RFC 6901 pointer. roomful uses these three only. */
+/** One RFC 6902 (JSON Patch) operation. `path` is an RFC 6901 pointer. roomful uses only these three. */
 export type Operation =
   | { op: 'add'; path: string; value: Json }
   | { op: 'replace'; path: string; value: Json }
   | { op: 'remove'; path: string }
 
-/** A key or index as the next part of an RFC 6901 pointer. */
+/** Returns a key or index as the next part of an RFC 6901 pointer. */
 export const pointerPart = (key: string | number): string =>
   typeof key === 'number' ? `/${key}` : `/${key.replaceAll('~', '~0').replaceAll('/', '~1')}`
 
-/** The delta as a JSON Patch: operations to be applied in order. */
+/** Returns the delta as a JSON Patch, whose operations are applied in order. */
 export function toOperations(delta: Delta): Operation[] {
   const operations: Operation[] = []
   write(delta, '', operations)

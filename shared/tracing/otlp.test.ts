@@ -66,7 +66,7 @@ describe('traces', () => {
       attributes: { late: 'enough' },
     })
     const { start } = collector.one('whole')
-    // Two clocks are read, which round for themselves.
+    // Two clocks are read, and each rounds.
     expect(start).toBeGreaterThanOrEqual(before - 5002)
     expect(start).toBeLessThanOrEqual(after - 4998)
     expect(collector.one('part')).toMatchObject({
@@ -84,7 +84,7 @@ describe('traces', () => {
     expect(collector.one('part').start).toBeGreaterThanOrEqual(before - 2)
   })
 
-  it('go where and as the variables of OpenTelemetry say, headers as roomful has read them', async () => {
+  it('are sent as the variables of OpenTelemetry say, with the headers that roomful has read', async () => {
     stub({
       OTEL_TRACES_SAMPLER: 'parentbased_always_off',
       OTEL_RESOURCE_ATTRIBUTES: 'deployment.environment.name=staging',
@@ -105,14 +105,14 @@ describe('traces', () => {
     })
   })
 
-  it('name in the log the variables that OpenTelemetry does not understand', async () => {
+  it('log the variables that OpenTelemetry does not understand', async () => {
     stub({ OTEL_TRACES_SAMPLER: 'jaeger_remote' })
     const { close, logged } = await tracing()
     await close()
     expect(logged()).toContain('jaeger_remote')
   })
 
-  it('do not keep a process from ending for more than four seconds', async () => {
+  it('delay the end of a process by at most four seconds', async () => {
     collector.status = 503
     const clock = new FakeClock()
     const { tracer, close, logged } = await tracing(clock)
@@ -130,7 +130,7 @@ describe('traces', () => {
     expect(logged()).toContain('the last traces were not taken within 4 seconds')
   })
 
-  it('that need packages which are not there name what to install', async () => {
+  it('name the packages to install if they are missing', async () => {
     const { log } = recordingLog()
     const missing = () =>
       Promise.reject(new Error("Cannot find package '@opentelemetry/core' imported from /app/otlp.js"))
@@ -142,7 +142,7 @@ describe('traces', () => {
   })
 })
 
-/** Everything goes faster than it would by default; the minutes of the log are those of a clock of its own. */
+/** All intervals are shorter than the defaults. The minutes of the log come from a fake clock. */
 const HASTY = {
   OTEL_EXPORTER_OTLP_TIMEOUT: '50',
   OTEL_BSP_SCHEDULE_DELAY: '5',
@@ -151,7 +151,7 @@ const HASTY = {
   OTEL_BSP_MAX_EXPORT_BATCH_SIZE: '20',
 }
 
-describe('a collector that does not take traces', () => {
+describe('a collector that rejects traces', () => {
   const open = async () => {
     const clock = new FakeClock()
     const opened = await tracing(clock)
@@ -190,7 +190,7 @@ describe('a collector that does not take traces', () => {
     await fail()
     let said = 0
     for (let minute = 1; minute <= 3; minute++) {
-      // One for what was on its way when the collector failed may have been said before the first minute.
+      // One report, about batches that were on their way at the failure, may precede the first minute.
       said = warnings() + 1
       clock.advance(60_000)
       await until(`the log says it ${said} times`, async () => {
@@ -211,7 +211,7 @@ describe('a collector that does not take traces', () => {
     expect(said).toBeLessThan(5)
   })
 
-  it('costs no more memory than the queue', async () => {
+  it('uses no more memory than the queue', async () => {
     collector.status = 'silent'
     const { tracer } = await open()
     const spans = (count: number): void => {
@@ -226,7 +226,7 @@ describe('a collector that does not take traces', () => {
   })
 })
 
-/** Bytes in use by what cannot be collected. */
+/** Bytes in use that cannot be collected. */
 function heap(): number {
   setFlagsFromString('--expose-gc')
   runInNewContext('gc')()

@@ -1,6 +1,6 @@
 /**
- * OpenTelemetry behind the port of `tracer.ts`, sent as OTLP over HTTP in JSON. Its libraries read their own variables (`OTEL_…`). Parents
- * are handed over explicitly: neither a context manager nor a provider is registered, only where the libraries write what they complain of.
+ * Implements the port of `tracer.ts` with OpenTelemetry, and sends OTLP over HTTP in JSON. The libraries read their own variables
+ * (`OTEL_…`). Parents are passed explicitly: no context manager and no provider are registered, only the destination of the libraries' log.
  */
 import {
   type Span as ApiSpan,
@@ -29,9 +29,9 @@ import type { Logger } from '../log.ts'
 import { packageVersion } from '../version.ts'
 import type { Span, SpanStart, TraceContext, Tracer, Tracing, TracingConfig, TracingParts } from './tracer.ts'
 
-/** What was not taken is sent again after 1 and after 2.5 seconds: a collector may just have closed the idle connection. */
+/** Delays before a failed batch is sent again: after 1 and after 2.5 seconds. A collector may just have closed the idle connection. */
 const CLOSE_MS = 4000
-/** A collector can be away for days, or take every other batch: more often than this no one needs to hear of it. */
+/** Minimum time between reports of lost spans. A collector can be away for days, or reject every other batch. */
 const REPORT_EVERY_MS = 60_000
 
 const KINDS: Readonly<Record<NonNullable<SpanStart['kind']>, SpanKind>> = {
@@ -42,7 +42,7 @@ const KINDS: Readonly<Record<NonNullable<SpanStart['kind']>, SpanKind>> = {
 
 const propagator = new W3CTraceContextPropagator()
 
-/** Opens traces that are sent in batches: nothing ever waits for them, and those that are lost are reported. */
+/** Opens traces. Spans are sent in batches, no work waits for them, and lost spans are reported. */
 export function openOtlp({
   config,
   instanceId,
@@ -52,7 +52,7 @@ export function openOtlp({
   const loss = new LossReport(clock, log)
   const complain = (text: string): void => log.warn(text)
   const ignore = (): void => {}
-  // What is wrong with a variable is said while the libraries are set up; later errors are those of exports, which `loss` knows already.
+  // Problems of variables appear while the libraries are set up. Later errors come from exports, which `loss` already reports.
   const logger = { error: complain, warn: complain, info: ignore, debug: ignore, verbose: ignore }
   diag.setLogger(logger, { logLevel: DiagLogLevel.WARN, suppressOverrideMessage: true })
   const provider = new BasicTracerProvider({
@@ -78,7 +78,7 @@ export function openOtlp({
       const patience = new Promise<'late'>((resolve) => {
         cancel = clock.schedule(CLOSE_MS, () => resolve('late'))
       })
-      // What was refused was reported with the request that failed.
+      // A rejected batch was already reported with its request.
       const sent = provider.shutdown().catch(ignore)
       if ((await Promise.race([sent, patience])) === 'late')
         log.warn(`the last traces were not taken within ${CLOSE_MS / 1000} seconds, and are lost`)
@@ -87,7 +87,7 @@ export function openOtlp({
   }
 }
 
-/** Headers are secrets, which may come from a file (`…_FILE`); the library reads the rest. */
+/** Headers are secrets, which may come from a file (`…_FILE`). The library reads the rest. */
 function exporterOf({ headers }: TracingConfig): SpanExporter {
   return new OTLPTraceExporter({ headers: parseKeyPairsIntoRecord(headers) })
 }
@@ -96,7 +96,7 @@ function reporting(exporter: SpanExporter, loss: LossReport): SpanExporter {
   return {
     export: (spans, done) =>
       exporter.export(spans, (result) => {
-        // The message alone: the rest of the error may have the request in it, with its headers.
+        // Only the message: the error object may contain the request with its headers.
         if (result.code === ExportResultCode.SUCCESS) loss.over()
         else loss.failed(spans.length, result.error?.message)
         done(result)
@@ -105,21 +105,21 @@ function reporting(exporter: SpanExporter, loss: LossReport): SpanExporter {
   }
 }
 
-/** Says when spans are lost, once a minute at most, and when they are taken again. */
+/** Reports lost spans at most once a minute, and when they are accepted again. */
 class LossReport {
   readonly #clock: Clock
   readonly #log: Logger
-  /** Since it was last said that they are taken. */
+  /** Number of lost spans since the last report. */
   #lost = 0
-  #saidAt = Number.NEGATIVE_INFINITY
-  #said = false
+  #reportedAt = Number.NEGATIVE_INFINITY
+  #reported = false
 
   constructor(clock: Clock, log: Logger) {
     this.#clock = clock
     this.#log = log
   }
 
-  /** An export failed; `why` is a sentence without secrets. */
+  /** An export failed. `why` is a sentence without secrets. */
   failed(spans: number, why: string | undefined): void {
     this.#lost += spans
     this.#say(why)
@@ -131,17 +131,17 @@ class LossReport {
   }
 
   over(): void {
-    if (!this.#said) return
+    if (!this.#reported) return
     this.#log.info({ lost: this.#lost }, 'traces are exported again')
-    this.#said = false
+    this.#reported = false
     this.#lost = 0
   }
 
   #say(why: string | undefined): void {
     const now = this.#clock.monotonic()
-    if (now - this.#saidAt < REPORT_EVERY_MS) return
-    this.#said = true
-    this.#saidAt = now
+    if (now - this.#reportedAt < REPORT_EVERY_MS) return
+    this.#reported = true
+    this.#reportedAt = now
     this.#log.warn({ lost: this.#lost, why }, 'traces cannot be exported, and are lost until they can')
   }
 }
@@ -172,11 +172,11 @@ function otlpTracer(provider: BasicTracerProvider, clock: Clock): Tracer {
   }
 }
 
-/** The SDK takes readings of the monotonic clock for what they are. */
+/** The SDK treats values of the monotonic clock as they are. */
 function spanOf(clock: Clock, span: ApiSpan): Span {
   const carrier: { traceparent?: string; tracestate?: string } = {}
   propagator.inject(trace.setSpan(ROOT_CONTEXT, span), carrier, defaultTextMapSetter)
-  // What comes after the end is dropped here: the SDK would drop it, too, but make an error of it first, with its stack.
+  // Spans after the end are dropped here. The SDK would drop them too, but after it has created an error with its stack.
   const unlessEnded = (change: () => void): void => {
     if (span.isRecording()) change()
   }

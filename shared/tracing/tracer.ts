@@ -2,56 +2,56 @@ import type { Clock } from '../clock.ts'
 import type { Config } from '../config.ts'
 import type { Logger } from '../log.ts'
 
-/** What a span is described with: words and numbers that are no secret. Never tokens, payloads or room state. */
+/** Attributes of a span: words and numbers. Never secrets, tokens, payloads or room state. */
 export type Attributes = Readonly<Record<string, string | number | boolean | undefined>>
 
-/** Where a trace is, as W3C Trace Context writes it: what is told to the process that goes on with it. Every `Span` is one. */
+/** Position in a trace, as W3C Trace Context defines it. It is sent to the process that continues the trace. Every `Span` has one. */
 export interface TraceContext {
-  /** A span; absent: there is none. */
+  /** Span. Absent: there is none. */
   readonly traceparent?: string | undefined
-  /** What the systems of the trace have noted about it, passed on as it is. Worth nothing without `traceparent`. */
+  /** `tracestate` of the trace, which is passed on unchanged. It has no meaning without `traceparent`. */
   readonly tracestate?: string | undefined
 }
 
-/** How a span begins. */
+/** Options of a new span. */
 export interface SpanStart {
   readonly attributes?: Attributes
-  /** The span that this one is part of. Absent, or not one: the span begins a trace. What is no `tracestate` is dropped. */
+  /** Parent of the span. Absent or invalid: the span starts a trace. An invalid `tracestate` is dropped. */
   readonly parent?: TraceContext | undefined
-  /** The `traceparent` of spans in other traces that have to do with this one. */
+  /** `traceparent` of related spans in other traces. */
   readonly links?: readonly string[]
-  /** Default: work inside a process. `server`: the answer to a request; `consumer`: to a message of another process. */
+  /** Default: work inside a process. `server`: the answer to a request. `consumer`: the handling of a message of another process. */
   readonly kind?: 'internal' | 'server' | 'consumer'
-  /** When it began, on the monotonic clock; default: now. */
+  /** Start on the monotonic clock. Default: now. */
   readonly beganAt?: number
 }
 
-/** A piece of work that takes time, as traces show it. */
+/** One span of a trace. */
 export interface Span extends TraceContext {
-  /** What the process that goes on with the trace is given (W3C `traceparent`); undefined: traces are off. */
+  /** `traceparent` (W3C) for the process that continues the trace. Undefined: traces are off. */
   readonly traceparent: string | undefined
   readonly tracestate: string | undefined
-  /** Whether the span is recorded: if not, what is worth something only in a trace need not be done. */
+  /** True if the span is recorded. If not, skip work that only serves traces. */
   readonly sampled: boolean
-  /** Adds attributes, or replaces them. */
+  /** Adds or replaces attributes. */
   set(attributes: Attributes): void
-  /** The work failed: `type` is one word of few, such as an error code; `message` a sentence without secrets. */
+  /** Marks the span as failed. `type` is one of few words, such as an error code. `message` is a sentence without secrets. */
   fail(type: string, message?: string): void
-  /** The work is over. Only the first call counts, and nothing can be added after it. */
+  /** Ends the span. Only the first call has an effect, and nothing can be added after it. */
   end(): void
 }
 
-/** Where spans come from. Its methods never throw. */
+/** Source of spans. Its methods never throw. */
 export interface Tracer {
-  /** Begins a span. `name` is one of few: what differs from span to span belongs into attributes. */
+  /** Starts a span. `name` is one of few names. Values that differ from span to span belong in attributes. */
   span(name: string, start?: SpanStart): Span
 }
 
-/** What is left of a span for those who go on with it for hours; undefined: traces are off. */
+/** Returns a span's context for work that continues it hours later. Undefined: traces are off. */
 export const contextOf = ({ traceparent, tracestate }: Span): TraceContext | undefined =>
   traceparent === undefined ? undefined : { traceparent, ...(tracestate !== undefined && { tracestate }) }
 
-/** The span where traces are off. */
+/** The span while traces are off. */
 export const noSpan: Span = {
   traceparent: undefined,
   tracestate: undefined,
@@ -61,35 +61,35 @@ export const noSpan: Span = {
   end() {},
 }
 
-/** Traces nothing. */
+/** A tracer without traces. */
 export const noTracer: Tracer = { span: () => noSpan }
 
-/** What roomful itself says of traces; the rest OpenTelemetry's libraries read from the environment. */
+/** Configuration of traces by roomful. OpenTelemetry's libraries read the rest from the environment. */
 export interface TracingConfig {
-  /** What the service is called unless the environment says otherwise. */
+  /** Name of the service, unless the environment sets another. */
   readonly serviceName: string
   /** Headers for the collector, as `name=value` pairs. Secrets. */
   readonly headers: string
 }
 
-/** What exporting works with. */
+/** Dependencies of the export. */
 export interface TracingParts {
   /** Undefined: traces are off. */
   readonly config: TracingConfig | undefined
-  /** Tells this process from the others of the service. */
+  /** Identifies this process among those of the service. */
   readonly instanceId: string
   readonly clock: Clock
   readonly log: Logger
 }
 
-/** The traces of a process. */
+/** Traces of a process. */
 export interface Tracing {
   readonly tracer: Tracer
-  /** Sends what has not been sent; resolves after four seconds at the latest, whether or not it was taken. */
+  /** Sends the remaining spans. Resolves after at most four seconds, also if they were not sent. */
   close(): Promise<void>
 }
 
-/** What the variables of a process say of traces; undefined: they are off. */
+/** Returns the trace configuration in the variables of a process. Undefined: traces are off. */
 export function tracingConfig(
   config: Config<'control'> | Config<'dataplane'> | Config<'dev'>,
   serviceName: string,
@@ -98,12 +98,12 @@ export function tracingConfig(
   return { serviceName, headers: config.otelExporterOtlpHeaders ?? '' }
 }
 
-/** Loads the module that exports spans; a parameter, since OpenTelemetry's packages need not be there. */
+/** Loads the module that exports spans. It is a parameter, because OpenTelemetry's packages are optional. */
 const loadOtlp = () => import('./otlp.ts')
 
 /**
- * Opens the traces of a process. The libraries of OpenTelemetry are loaded here, and only when traces are on: rejects with what to install
- * where they are missing.
+ * Opens the traces of a process. Loads OpenTelemetry's libraries only if traces are on. Rejects with an instruction to install them if they
+ * are missing.
  */
 export async function openTracing({ config, ...parts }: TracingParts, load = loadOtlp): Promise<Tracing> {
   if (!config) return { tracer: noTracer, close: async () => {} }
@@ -118,12 +118,12 @@ export async function openTracing({ config, ...parts }: TracingParts, load = loa
   return openOtlp({ config, ...parts })
 }
 
-/** A package that a variable asks for is not installed. */
+/** Error of a missing package that a variable requires. */
 class PackageMissing extends Error {
   override readonly name = 'PackageMissing'
 }
 
-/** Optional peers of the package, which `otlp.ts` imports. */
+/** Optional peer dependencies, which `otlp.ts` imports. */
 const PACKAGES = ['api', 'core', 'exporter-trace-otlp-http', 'resources', 'sdk-trace-base'].map(
   (name) => `@opentelemetry/${name}`,
 )

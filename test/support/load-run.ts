@@ -102,7 +102,7 @@ function second(moment: Moment, random: Random): Second {
   const tail = (disturbed ? 45 : 6) * noise(0.8) + (random.float() > 0.97 ? 20 : 0)
   return {
     at: i + 1,
-    phase: ramping ? 'connect' : i >= seconds - 2 && seconds > 10 ? 'settle' : 'play',
+    phase: ramping ? 'connect' : i >= seconds - 2 && seconds > 10 ? 'answers' : 'play',
     online,
     counts: {
       ...noCounts(),

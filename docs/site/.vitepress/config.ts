@@ -7,7 +7,7 @@ const root = fileURLToPath(new URL('../../../', import.meta.url))
 const base = process.env.SITE_BASE ?? '/'
 const modules = fileURLToPath(new URL('../node_modules/', import.meta.url))
 
-/** The list of pages is the sidebar; some READMEs are for who works on the folder that they are in. */
+/** The sidebar lists the pages. Some READMEs are only for people who work on their folder. */
 const LEFT_OUT = ['docs/README.md', 'test/', 'deploy/create/']
 const isPage = (path: string): boolean =>
   path === 'docs/README.md' ||
@@ -32,7 +32,7 @@ export default defineConfig({
   head: [['link', { rel: 'icon', href: `${base}logo.svg` }]],
   vite: {
     publicDir: fileURLToPath(new URL('../public/', import.meta.url)),
-    // Pages lie above the folder that vue is installed in.
+    // Pages are in a folder above the one in which vue is installed.
     resolve: {
       alias: [
         { find: /^vue$/, replacement: `${modules}vue/dist/vue.runtime.esm-bundler.js` },
@@ -49,7 +49,7 @@ export default defineConfig({
     languageAlias: { promql: 'sql' },
     theme: { light: 'github-light-high-contrast', dark: 'github-dark-high-contrast' },
     config(md) {
-      // Braces in indented code, as docstrings have it, are no expressions of Vue.
+      // Braces in indented code, as in docstrings, are not expressions of Vue.
       md.renderer.rules.code_block = (tokens, index) =>
         `<pre v-pre tabindex="0"><code>${md.utils.escapeHtml(tokens[index].content)}</code></pre>\n`
       // Pages link to each other as files of the repository. A link to another file becomes text.

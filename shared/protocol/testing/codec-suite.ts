@@ -10,7 +10,7 @@ import { InvalidMessage, ProtocolError } from '../error-codes.ts'
 import type { ClientMessage, PlainMessage } from '../messages.ts'
 import { vectors } from './vectors.ts'
 
-/** One subprotocol, and a way to write what no proper client would: the fields of a message, right or wrong, as a frame. */
+/** One subprotocol, with a way to write frames that no correct client sends: a message with any fields. */
 export interface Subject {
   codec(): Codec
   client(): ClientCodec
@@ -28,7 +28,7 @@ const MEMBERS = [
 const messagesFrom = (side: 'client' | 'server') =>
   vectors.messages.filter(({ from }) => from === side).map(({ json }) => json as unknown)
 const SERVER_MESSAGES = messagesFrom('server') as PlainMessage[]
-/** What the vectors have not. */
+/** Messages that the vectors do not contain. */
 const MORE: ClientMessage[] = [
   { t: 'hello', project_id: 'prj_1', resume: { session_id: 'ses_1', resume_token: 'secret', rooms: [] } },
   { t: 'leave', request_id: Number.MAX_SAFE_INTEGER, room_id: 'arena:lobby' },
@@ -40,7 +40,7 @@ const JOIN = { t: 'join', request_id: 7, room_type: 'arena', options: { key: 'lo
 const MESSAGE = { t: 'message', room_id: 'arena:lobby', type: 'move', data: {}, ref: 7, settled: 6 }
 const RESUME = { session_id: 'ses_1', resume_token: 'secret', rooms: [] as unknown }
 const HELLO = { t: 'hello', project_id: 'prj_1', resume: RESUME }
-/** Wrong fields, the field that the complaint must name, and the ref or request id it must echo. */
+/** Wrong fields, the field that the error must name, and the ref or request id that it must repeat. */
 const WRONG: [fields: Record<string, unknown>, named: RegExp, answers?: number][] = [
   [{ ...JOIN, request_id: 0 }, /^request_id is 0; it must be an integer from 1/],
   [{ ...JOIN, request_id: 1.5 }, /^request_id is 1.5/],
@@ -92,23 +92,23 @@ const nested = (levels: number): Json => {
   return value
 }
 
-/** False for a double that JSON writes as an integer beyond 2^53, which no message of a client may have. */
+/** False for a double that JSON writes as an integer above 2^53, which is invalid in messages of clients. */
 const isSendable = (data: Json): boolean =>
   typeof data === 'number'
     ? !Number.isInteger(data) || Number.isSafeInteger(data) || Math.abs(data) >= 1e21
     : typeof data !== 'object' || data === null || Object.values(data).every(isSendable)
 
-/** What holds for every subprotocol. */
+/** Tests of every subprotocol. */
 export function codecSuite(name: string, { codec, client, raw, later }: Subject): void {
-  describe(`${name}: what clients send`, () => {
-    test('a message that may be lost shows without decoding it', () => {
+  describe(`${name}: messages of clients`, () => {
+    test('isUnreliable recognizes a message without ref', () => {
       const [server, sender] = [codec(), client()]
       const unreliable = CLIENT_MESSAGES.filter((message) => server.isUnreliable(sender.encode(message)))
       expect(unreliable).toContainEqual({ t: 'message', room_id: 'arena:lobby', type: 'wave', data: null })
       for (const message of unreliable) expect([message.t, 'ref' in message]).toEqual(['message', false])
     })
 
-    test.each(MORE)('$t arrives as it was sent: %j', (message) => {
+    test.each(MORE)('$t is decoded as it was sent: %j', (message) => {
       expect(codec().decode(client().encode(message))).toEqual(message)
     })
 
@@ -118,7 +118,7 @@ export function codecSuite(name: string, { codec, client, raw, later }: Subject)
       expect(codec().decode(raw({ ...JOIN, options: undefined }))).toEqual(joined)
     })
 
-    test('any JSON value survives as data', () => {
+    test('any JSON value is unchanged as data', () => {
       fc.assert(
         fc.property(json().filter(isSendable), (data) => {
           const message: ClientMessage = { t: 'message', room_id: 'a:b', type: 'x', data, ref: 1, settled: 0 }
@@ -128,7 +128,7 @@ export function codecSuite(name: string, { codec, client, raw, later }: Subject)
       )
     })
 
-    test.each(WRONG)('%j is refused with the name of the field', (fields, named, answers) => {
+    test.each(WRONG)('%j is refused, and the error names the field', (fields, named, answers) => {
       const refusal = refusalOf(() => codec().decode(raw(fields)))
       expect(refusal).toBeInstanceOf(InvalidMessage)
       expect(refusal.message).toMatch(named)
@@ -136,13 +136,13 @@ export function codecSuite(name: string, { codec, client, raw, later }: Subject)
       expect(ref ?? requestId).toBe(answers)
     })
 
-    test('a message may be as deep as 64 levels, and no deeper', () => {
+    test('a message may have 64 levels, and no more', () => {
       const deep = (levels: number) => raw({ ...MESSAGE, data: nested(levels) })
       expect(codec().decode(deep(64))).toMatchObject({ data: nested(64) })
       expect(refusalOf(() => codec().decode(deep(65)))).toMatchObject({ name: 'InvalidMessage', ref: 7 })
     })
 
-    test('the key __proto__ is refused wherever it is, and pollutes nothing', () => {
+    test('the key __proto__ is refused everywhere, and changes no prototype', () => {
       const data = JSON.parse('{"a":{"__proto__":{"polluted":true}}}')
       const refusal = refusalOf(() => codec().decode(raw({ ...MESSAGE, data })))
       expect(refusal).toBeInstanceOf(InvalidMessage)
@@ -150,12 +150,12 @@ export function codecSuite(name: string, { codec, client, raw, later }: Subject)
       expect(({} as Record<string, unknown>).polluted).toBeUndefined()
     })
 
-    test('keys that objects inherit are keys like any other', () => {
+    test('keys that objects inherit are ordinary keys', () => {
       const data = { constructor: 1, toString: { valueOf: 2 }, hasOwnProperty: null }
       expect(codec().decode(raw({ ...MESSAGE, data }))).toMatchObject({ data })
     })
 
-    test('random bytes give a message, an InvalidMessage or a ProtocolError, and nothing else', () => {
+    test('random bytes give only a message, an InvalidMessage or a ProtocolError', () => {
       const subject = codec()
       const proper = CLIENT_MESSAGES.map((message) => client().encode(message))
       fc.assert(
@@ -171,8 +171,8 @@ export function codecSuite(name: string, { codec, client, raw, later }: Subject)
     })
   })
 
-  describe(`${name}: what the server sends`, () => {
-    /** A client that has been told which room frames are about. */
+  describe(`${name}: messages of the server`, () => {
+    /** Returns a client that has received a room frame. */
     const inRoom = () => {
       const member = client()
       const address = codec().address(AT.room_id)
@@ -180,7 +180,7 @@ export function codecSuite(name: string, { codec, client, raw, later }: Subject)
       return member
     }
 
-    test('a message of a later version is read as one that no one knows, and those behind it as ever', () => {
+    test('a message of a later version is unknown, and the messages after it are read', () => {
       const member = inRoom()
       const known = new Set<string>(SERVER_MESSAGES.map(({ t }) => t))
       expect(known).not.toContain(member.decode(later).t)
@@ -188,7 +188,7 @@ export function codecSuite(name: string, { codec, client, raw, later }: Subject)
       expect(member.decode(codec().encode(message!))).toEqual(message)
     })
 
-    test('a frame is never written to again', () => {
+    test('a returned frame is not changed later', () => {
       const subject = codec()
       const room = subject.roomEncoder()
       const frames = SERVER_MESSAGES.map((message) => subject.encode(message))
@@ -199,7 +199,7 @@ export function codecSuite(name: string, { codec, client, raw, later }: Subject)
       expect(frames).toEqual(copies)
     })
 
-    test('a client that applies every patch holds the state of the room, whenever it came', () => {
+    test('a client that applies every patch has the state of the room, whenever it joined', () => {
       fc.assert(
         fc.property(json(), fc.array(fc.tuple(edit(), fc.nat(9)), { maxLength: 12 }), (first, edits) => {
           const room = codec().roomEncoder()
@@ -227,7 +227,7 @@ export function codecSuite(name: string, { codec, client, raw, later }: Subject)
       )
     })
 
-    test('a large state that stays the same is encoded once, however often it is asked for', () => {
+    test('a large unchanged state is encoded once, for any number of requests', () => {
       const room = codec().roomEncoder()
       const state = { text: 'a'.repeat(20_000) }
       let encoded = 0
@@ -261,7 +261,7 @@ export function codecSuite(name: string, { codec, client, raw, later }: Subject)
       expect(encoded).toBe(2)
     })
 
-    test('a client that reads only the patches it applies holds the state again after a resync, whatever was lost', () => {
+    test('a client that reads only the patches that it applies has the state again after a resync, whatever was lost', () => {
       const step = fc.record({
         change: edit(),
         fate: fc.constantFrom('taken', 'lost', 'late'),
@@ -293,7 +293,7 @@ export function codecSuite(name: string, { codec, client, raw, later }: Subject)
       )
     })
 
-    test('frames are about the room that was named last', () => {
+    test('frames belong to the room of the last room frame', () => {
       const subject = codec()
       const member = client()
       const reading = new ReadingCodec(member)
@@ -316,7 +316,7 @@ export function codecSuite(name: string, { codec, client, raw, later }: Subject)
       }
     })
 
-    test('every frame has its epoch, however it is written, and one of an earlier epoch is told from the others', () => {
+    test('every frame has its epoch in any written form, and a frame of an earlier epoch is recognized', () => {
       const member = inRoom()
       const [before, after] = [codec().roomEncoder(), codec().roomEncoder()]
       const { checksum: _, ...flush } = AT
@@ -343,7 +343,7 @@ export function codecSuite(name: string, { codec, client, raw, later }: Subject)
       for (const payload of late)
         expect((member.decode(payload) as { epoch: number }).epoch).toBeLessThan(AT.epoch + 1)
       expectEpoch(frames(after, AT.epoch + 1, 6), AT.epoch + 1, 6)
-      // What goes to one member alone, before any patch of its owner, says the whole epoch.
+      // A frame for one member before the first patch of its owner contains the full epoch.
       const alone = codec().encode({
         t: 'event',
         ...flush,
@@ -355,7 +355,7 @@ export function codecSuite(name: string, { codec, client, raw, later }: Subject)
       expect(member.decode(alone)).toMatchObject({ epoch: AT.epoch + 2, seq: 7 })
     })
 
-    test('a new owner goes on under a higher epoch with what its encoder knows', () => {
+    test('a new owner continues under a higher epoch with a new encoder', () => {
       const member = follower(inRoom())
       const [before, after] = [codec().roomEncoder(), codec().roomEncoder()]
       member.take(before.whole('state.snapshot', { ...AT, seq: 1, state: { a: { x: 1 }, b: 0 } }, MEMBERS))
@@ -367,14 +367,14 @@ export function codecSuite(name: string, { codec, client, raw, later }: Subject)
       }
       step(before, AT.epoch, 2, { a: { x: 2 }, b: 1 })
       const late = before.patch({ ...AT, seq: 3 }, diff(member.state, { lost: 1 }))
-      // What the old owner committed but did not send, then the new one's own.
+      // First updates that the old owner committed but did not send, then those of the new owner.
       step(after, AT.epoch + 1, 3, { a: { x: 3 }, b: 1 }, true)
       step(after, AT.epoch + 1, 4, { a: { x: 3 }, b: 2 })
       member.take(late)
       step(after, AT.epoch + 1, 5, { a: { x: 4, y: 0 }, b: 3 })
     })
 
-    test('damaged frames give a message or a ProtocolError, and nothing else', () => {
+    test('damaged frames give only a message or a ProtocolError', () => {
       const room = codec().roomEncoder()
       const state = { players: { anna: { hp: 3 } }, log: [1, { a: 2 }] }
       const proper = [
@@ -403,14 +403,14 @@ export function codecSuite(name: string, { codec, client, raw, later }: Subject)
       )
     })
 
-    test('bytes that are no message are a ProtocolError', () => {
+    test('invalid bytes are a ProtocolError', () => {
       for (const bytes of [[], [0xc1], [0x7b], [0x91, 0xa1, 0x63], [0x22, 0x61, 0x22]])
         expect(refusalOf(() => inRoom().decode(Uint8Array.from(bytes)))).toBeInstanceOf(ProtocolError)
     })
   })
 }
 
-/** The least a client does: takes whole states as they are, applies the patch that comes next, and reads no other. */
+/** Minimal client: it replaces its state with complete states, applies the next patch, and reads no other. */
 function follower(codec: ClientCodec) {
   return {
     state: null as Json,
@@ -445,7 +445,7 @@ function refusalOf(run: () => unknown): Error {
   throw new Error('nothing was refused')
 }
 
-/** Frames with up to four bytes changed, and the last up to three missing. */
+/** Frames with up to four changed bytes, the last of them with up to three bytes missing. */
 const damaged = (frames: readonly Payload[]): fc.Arbitrary<Uint8Array> =>
   fc
     .tuple(

@@ -1,6 +1,6 @@
 import { ExtensionCodec } from '@msgpack/msgpack'
 
-/** What docs/protocol.md says of the extension, in another way than the reader: with big integers, and digits for the double. */
+/** Reads the decimals of docs/protocol.md independently of the reader: with big integers, and digits for the double. */
 export const decimals = new ExtensionCodec()
 for (let type = 0; type < 64; type++)
   decimals.register({

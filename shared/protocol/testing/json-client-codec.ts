@@ -9,14 +9,14 @@ import type { ClientMessage, ServerMessage } from '../messages.ts'
 type Patch = Extract<ServerMessage, { t: 'state.patch' | 'layer.patch' }>
 
 /**
- * `roomful.v1.json`, the client's half, for tests. A JSON Patch does not tell arrays from objects, so this codec follows each
- * room's state, and that of each layer, to turn patches into deltas; that is why the SDK speaks MessagePack.
+ * The client's half of `roomful.v1.json`, for tests. A JSON Patch does not distinguish arrays from objects, so this codec follows each
+ * room's state, and that of each layer, to convert patches into deltas. This is a reason why the SDK uses MessagePack.
  */
 export class JsonClientCodec implements ClientCodec {
   readonly subprotocol = 'roomful.v1.json'
   readonly #utf8 = new TextEncoder()
   readonly #text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
-  /** By room; of the base under '', of layers under their names. */
+  /** States by room, and in each room by layer. The base is the layer ''. */
   readonly #states = new Map<string, Map<string, Json>>()
 
   encode(message: ClientMessage): Payload {
@@ -55,7 +55,7 @@ export class JsonClientCodec implements ClientCodec {
     throw new ProtocolError(`a frame of ${payload.length} bytes is not a JSON object with t`)
   }
 
-  /** The delta of a patch of the state that is known. */
+  /** Returns the delta of a patch of the known state. */
   #follow(patch: Patch): Delta | undefined {
     const known = this.#states.get(patch.room_id)?.get(streamOf(patch))
     if (known === undefined) throw new DeltaMismatch('the state is not known')
@@ -76,7 +76,10 @@ export class JsonClientCodec implements ClientCodec {
 
 const streamOf = (message: object): string => ('layer' in message ? String(message.layer) : '')
 
-/** The state after a JSON Patch of add, replace and remove (RFC 6902). `state` stays as it is. Throws DeltaMismatch when one does not fit. */
+/**
+ * Returns the state after a JSON Patch of add, replace and remove (RFC 6902). `state` is not changed. Throws DeltaMismatch if an operation
+ * does not fit.
+ */
 export function applyOperations(state: Json, operations: readonly Operation[]): Json {
   return operations.reduce((current, operation) => {
     const [root, ...parts] = operation.path.split('/')

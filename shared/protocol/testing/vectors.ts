@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import type { Json } from '../../json.ts'
 
-/** docs/protocol-vectors.json, as its own `about` describes it. */
+/** Type of docs/protocol-vectors.json, which its `about` describes. */
 export interface Vectors {
   checksums: { value: Json; checksum: number }[]
   batches: { messages: Record<string, Json>[]; msgpack: string }[]
@@ -10,14 +10,14 @@ export interface Vectors {
   stream: {
     about: string
     encoder: number
-    /** Of this layer, and not of the base. */
+    /** Layer of the frame. Absent: the base. */
     layer?: string
     kind: 'snapshot' | 'resync' | 'state' | 'gone' | 'patch' | 'replay'
     state: Json
     json: Record<string, Json>
     msgpack: string
   }[]
-  /** `json` null: the client ignores it. */
+  /** `json` null: the client ignores the frame. */
   frames: { about: string; msgpack: string; json: Record<string, Json> | null }[]
   patches: ({ about: string; keys: string[]; state: Json; msgpack: string } & (
     | { applied: true; keys_after: string[]; state_after: Json }

@@ -18,7 +18,7 @@ describeStore('the memory store', async () => {
   }
 })
 
-it('does not keep expired entries that no one asks for again', () => {
+it('removes expired entries that are never read again', () => {
   const clock = new FakeClock()
   const map = new ExpiringMap<number>(clock)
   for (let n = 0; n < 1000; n++) map.set(`short ${n}`, n, 10)
@@ -30,7 +30,7 @@ it('does not keep expired entries that no one asks for again', () => {
 describe('a list in memory', () => {
   const row = { roomId: 'duel:a', epoch: 7, version: 1, value: new Uint8Array([1]) }
 
-  it('keeps the epoch of a removed row for two minutes, and starts every reader anew that was away for so long', async () => {
+  it('keeps the epoch of a removed row for two minutes, and starts a new copy for a reader that was away for longer', async () => {
     const clock = new FakeClock()
     const { listings } = memoryStore({ clock })
     await listings.write('p/duel', { ...row, roomId: 'duel:b' }, 3 * REMOVED_ROW_MS)
@@ -50,7 +50,7 @@ describe('a list in memory', () => {
     expect(await listings.write('p/duel', row, 1000)).toBe(true)
   })
 
-  it('lets expired rows go also when no one reads it', async () => {
+  it('removes expired rows also without reads', async () => {
     const clock = new FakeClock()
     const { listings } = memoryStore({ clock })
     for (let n = 0; n < 5; n++) await listings.write('p/duel', { ...row, roomId: `duel:${n}` }, 1000)
@@ -63,7 +63,7 @@ describe('a list in memory', () => {
     expect(cursor).toContain(':12:')
   })
 
-  it('is another one in a store that has lost its data', async () => {
+  it('starts a new copy for readers after the store has lost its data', async () => {
     const clock = new FakeClock()
     const before = memoryStore({ clock }).listings
     await before.write('p/duel', row, 1000)

@@ -14,12 +14,12 @@ import {
 import { MemoryRecords } from './records.ts'
 import { MemoryListings, MemoryNotices, MemoryRooms } from './rooms.ts'
 
-/** A store for one process: everything is gone when it ends. Lifetimes follow `clock.monotonic()`, epochs `clock.now()`. */
+/** A store for one process, which is lost when the process ends. Lifetimes use `clock.monotonic()`, epochs `clock.now()`. */
 export function memoryStore({ clock }: { clock: Clock }): Store {
   return new MemoryStore(clock)
 }
 
-/** Memory is never out of reach, and knows neither commands nor servers. */
+/** Memory is always reachable, and has neither commands nor servers. */
 const VITALS: StoreVitals = { reachable: true, observe: () => () => undefined, servers: async () => [] }
 
 class MemoryStore implements Store {
@@ -57,7 +57,7 @@ class MemoryStore implements Store {
     return Number.POSITIVE_INFINITY
   }
 
-  /** Memory is never out of reach. */
+  /** Memory is always reachable. */
   onReturn(_callback: () => void): () => void {
     return () => undefined
   }
@@ -79,7 +79,7 @@ class MemoryStore implements Store {
 
 type Subscriber = (message: Uint8Array) => void
 
-/** `Bus` within this process. Nothing is ever lost on the way, so `onGap` is never called. */
+/** `Bus` within this process. It loses no message, so `onGap` is never called. */
 class MemoryBus implements Bus {
   readonly #channels = new Map<string, Set<Subscriber>>()
   readonly #requireOpen: () => void
@@ -88,7 +88,7 @@ class MemoryBus implements Bus {
     this.#requireOpen = requireOpen
   }
 
-  /** Counts as Redis does: a process that listens is one, however many callbacks it has. */
+  /** Counts as Redis does: a listening process is one subscriber, however many callbacks it has. */
   async publish(channel: string, message: Uint8Array): Promise<number> {
     this.#requireOpen()
     const subscribers = this.#channels.get(channel)
@@ -126,16 +126,16 @@ class MemoryBus implements Bus {
   }
 }
 
-/** Who holds a lock, until it gives it back or its time is up. */
+/** Holder of a lock until it releases the lock or its time is over. */
 interface Holder {
   /** Stops the timer that ends the lock. */
   readonly cancel: () => void
 }
 
-/** One that waits for a lock: called with true when it may try again, with false when it has waited long enough. */
+/** Waiter for a lock. Called with true when it may try again, with false when its time is over. */
 type Waiter = (go: boolean) => void
 
-/** `Locks` within this process; who waits longest is next. */
+/** `Locks` within this process. The longest waiter is next. */
 class MemoryLocks implements Locks {
   readonly #clock: Clock
   readonly #requireOpen: () => void
@@ -167,7 +167,7 @@ class MemoryLocks implements Locks {
     }
   }
 
-  /** Tells every waiter that the store is closed. */
+  /** Notifies all waiters that the store is closed. */
   close(): void {
     for (const waiters of this.#waiters.values()) {
       for (const waiter of waiters) waiter(true)
@@ -180,7 +180,7 @@ class MemoryLocks implements Locks {
     return holder
   }
 
-  /** Frees the lock if `holder` still has it, and lets the next one try. */
+  /** Releases the lock if `holder` still has it, and lets the next waiter try. */
   #release(name: string, holder: Holder): void {
     if (this.#holders.get(name) !== holder) return
     holder.cancel()
@@ -189,7 +189,7 @@ class MemoryLocks implements Locks {
     next?.(true)
   }
 
-  /** Resolves with true when the lock was freed, with false after `waitMs`. */
+  /** Resolves with true when the lock was released, with false after `waitMs`. */
   async #turn(name: string, waitMs: number): Promise<boolean> {
     const waiters = this.#waiters.get(name) ?? new Set()
     this.#waiters.set(name, waiters)
@@ -216,7 +216,7 @@ interface Waiting {
 const isLater = (one: Fence, other: Fence): boolean =>
   one.epoch > other.epoch || (one.epoch === other.epoch && one.version > other.version)
 
-/** `Wakeups` in this process' memory, by `clock.now()`. */
+/** `Wakeups` in the memory of this process, by `clock.now()`. */
 class MemoryWakeups implements Wakeups {
   readonly #clock: Clock
   readonly #requireOpen: () => void

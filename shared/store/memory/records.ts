@@ -10,12 +10,12 @@ import {
   type Write,
 } from '../port.ts'
 
-/** A record, and who holds it where it is a lease. */
+/** A record. If it is a lease, with its holder. */
 interface Stored extends StoredRecord {
   readonly lease?: Lease
 }
 
-/** `Records` in this process' memory. Every call does its work before it returns its promise, so calls are atomic. */
+/** `Records` in the memory of this process. Every call is complete before it returns its promise, so calls are atomic. */
 export class MemoryRecords implements Records {
   readonly #clock: Clock
   readonly #records: ExpiringMap<Stored>
@@ -99,10 +99,10 @@ export class MemoryRecords implements Records {
   }
 }
 
-/** What a UTF-16 code unit counts in the order of UTF-8: surrogates, which stand for what is above U+FFFF, come behind all others. */
+/** Rank of a UTF-16 code unit in the order of UTF-8: surrogates, which encode characters above U+FFFF, come last. */
 const rank = (unit: number): number => (unit < 0xd800 ? unit : unit < 0xe000 ? unit + 0x2000 : unit - 0x800)
 
-/** Whether `one` comes before `other` in the order of their UTF-8 bytes. */
+/** Returns true if `one` precedes `other` in the order of their UTF-8 bytes. */
 function isBefore(one: string, other: string): boolean {
   const length = Math.min(one.length, other.length)
   for (let i = 0; i < length; i++) {
@@ -112,7 +112,7 @@ function isBefore(one: string, other: string): boolean {
   return one.length < other.length
 }
 
-/** Strings in the order of their UTF-8 bytes, as Redis orders the members of a sorted set with equal scores. */
+/** Strings in the order of their UTF-8 bytes, as Redis orders members of a sorted set with equal scores. */
 class OrderedSet {
   readonly #members: string[] = []
 
@@ -134,13 +134,13 @@ class OrderedSet {
     return this.#members[this.#position(text)] === text
   }
 
-  /** At most `limit` members smaller than `before` (all when undefined), largest first. */
+  /** Returns at most `limit` members smaller than `before` (all if undefined), largest first. */
   page(before: string | undefined, limit: number): string[] {
     const end = before === undefined ? this.#members.length : this.#position(before)
     return this.#members.slice(Math.max(0, end - limit), end).reverse()
   }
 
-  /** Index of the first member that is not smaller than `text`. */
+  /** Returns the index of the first member that is not smaller than `text`. */
   #position(text: string): number {
     let low = 0
     for (let high = this.#members.length; low < high; ) {
@@ -154,14 +154,14 @@ class OrderedSet {
 
 interface Entry<V> {
   readonly value: V
-  /** Monotonic milliseconds; Infinity for ever. */
+  /** Monotonic milliseconds. Infinity: no expiry. */
   readonly expiresAt: number
 }
 
-/** How many entries a write looks at, so that what no one reads again goes away at a bounded cost and without a timer. */
+/** Number of entries that a write checks for expiry. So unread entries are removed at a bounded cost and without a timer. */
 const SWEEP = 8
 
-/** A map whose entries end: an expired one is never returned, and writes sweep up what no one asks for. */
+/** A map with expiring entries. An expired entry is never returned, and writes remove expired entries. */
 export class ExpiringMap<V> {
   readonly #clock: Clock
   readonly #entries = new Map<string, Entry<V>>()
@@ -179,18 +179,18 @@ export class ExpiringMap<V> {
     return undefined
   }
 
-  /** What is left of the life of an entry, milliseconds; 0: there is none. */
+  /** Remaining lifetime of an entry in milliseconds. 0: there is none. */
   leftMs(key: string): number {
     return Math.max(0, (this.#entries.get(key)?.expiresAt ?? 0) - this.#clock.monotonic())
   }
 
-  /** Every entry that has not expired. */
+  /** All entries that have not expired. */
   *entries(): Iterable<readonly [string, V]> {
     const now = this.#clock.monotonic()
     for (const [key, entry] of this.#entries) if (entry.expiresAt > now) yield [key, entry.value]
   }
 
-  /** Stores `value` for `ttlMs` from now; undefined: for ever. */
+  /** Stores `value` for `ttlMs` from now. Undefined: without expiry. */
   set(key: string, value: V, ttlMs: number | undefined): void {
     const expiresAt = ttlMs === undefined ? Number.POSITIVE_INFINITY : this.#clock.monotonic() + ttlMs
     this.#entries.set(key, { value, expiresAt })
@@ -201,19 +201,19 @@ export class ExpiringMap<V> {
     this.#entries.delete(key)
   }
 
-  /** Entries held, expired ones that no sweep has met included. */
+  /** Number of entries, including expired ones that were not removed yet. */
   get size(): number {
     return this.#entries.size
   }
 
-  /** Drops every expired entry; gives how many are left. */
+  /** Removes all expired entries. Returns the number of the others. */
   sweep(): number {
     const now = this.#clock.monotonic()
     for (const [key, entry] of this.#entries) if (entry.expiresAt <= now) this.#entries.delete(key)
     return this.#entries.size
   }
 
-  /** Walks on from where the last one stopped, and so meets every entry once in `size / SWEEP` writes. */
+  /** Continues where the last sweep stopped, and so visits every entry once in `size / SWEEP` writes. */
   #sweepSome(): void {
     const now = this.#clock.monotonic()
     for (let looked = 0; looked < SWEEP; looked++) {

@@ -32,16 +32,16 @@ interface RoomRecord {
   readonly epoch: number
   readonly version: number
   readonly owner: string | null
-  /** There was no claim since the room was recalled. */
+  /** True: no node has claimed the room since it was recalled. */
   readonly recalled?: true
-  /** An earlier owner may not know that it is none: the room was claimed from one that had not released it. */
+  /** True: an earlier owner may not know that it lost the room, because it had not released the room before a claim. */
   readonly contested: boolean
-  /** On whose account the room was made. */
+  /** Principal that created the room. */
   readonly creator?: string | undefined
-  /** Of the state in the snapshot. */
+  /** Version of the state in the snapshot. */
   readonly stateVersion?: number | undefined
   readonly snapshot: Uint8Array | undefined
-  /** Grows in place, so that a commit costs the same however long the journal is. */
+  /** Changed in place, so that the cost of a commit does not depend on the length of the journal. */
   readonly journal: Uint8Array[]
 }
 
@@ -53,16 +53,16 @@ interface StuckNote {
   readonly note: Uint8Array
 }
 
-/** `RoomRecords` in this process' memory. Every call does its work before it returns its promise, so calls are atomic. */
+/** `RoomRecords` in the memory of this process. Every call is complete before it returns its promise, so calls are atomic. */
 export class MemoryRooms implements RoomRecords {
   readonly #clock: Clock
   readonly #rooms: ExpiringMap<RoomRecord>
   readonly #epochs: ExpiringMap<number>
-  /** By project, the rooms that are counted, and up to when (`clock.now()`). */
+  /** By project: counted rooms, and the end of the time for which they count (`clock.now()`). */
   readonly #counted = new Map<string, ExpiringMap<number>>()
-  /** By project and principal, the lasting rooms that it has made. */
+  /** By project and principal: its lasting rooms. */
   readonly #lasting = new Map<string, ExpiringMap<true>>()
-  /** By project and principal: when it may make rooms again as fast as any, in monotonic milliseconds. */
+  /** By project and principal: time at which its token bucket for new rooms is full, in monotonic milliseconds. */
   readonly #made: ExpiringMap<number>
   readonly #stuck: ExpiringMap<readonly StuckNote[]>
   readonly #outcomes: ExpiringMap<Uint8Array>
@@ -196,7 +196,7 @@ export class MemoryRooms implements RoomRecords {
     return this.#note(room, epoch, note, ttlMs, [])
   }
 
-  /** Replaces the note by `notes`. */
+  /** Replaces the note with `notes`. */
   #note(room: string, epoch: number, note: Uint8Array, ttlMs: number, notes: readonly StuckNote[]): boolean {
     this.#requireOpen()
     requireTtl(ttlMs)
@@ -262,7 +262,7 @@ export class MemoryRooms implements RoomRecords {
   ): Promise<boolean> {
     this.#requireOpen()
     if (outcomes) requireTtl(outcomes.ttlMs)
-    // As in Redis: before the end, and whatever becomes of it. Where it is refused, the next refresh counts the room again.
+    // As in Redis: before the release, whether it succeeds or not. If it is fenced, the next refresh counts the room again.
     if (forget) this.#roomsBeside(room).delete(room)
     const creator = this.#rooms.get(room)?.creator
     const gone = { stateVersion: undefined, creator: undefined, snapshot: undefined, journal: [] }
@@ -355,7 +355,7 @@ export class MemoryRooms implements RoomRecords {
     return true
   }
 
-  /** Replaces the record by what `change` makes of it, if it is still owned under exactly `fence`. */
+  /** Replaces the record with the result of `change`, if it is still owned under exactly `fence`. */
   #fenced(room: string, fence: Fence, ttlMs: number, change: (record: RoomRecord) => RoomRecord): boolean {
     this.#requireOpen()
     requireRoomTtl(ttlMs)
@@ -365,7 +365,7 @@ export class MemoryRooms implements RoomRecords {
     return true
   }
 
-  /** The record, if it is still owned under exactly `fence`. */
+  /** Returns the record if it is still owned under exactly `fence`. */
   #owned(room: string, { epoch, version }: Fence): RoomRecord | undefined {
     const record = this.#rooms.get(room)
     if (!record || record.owner === null) return undefined
@@ -380,13 +380,13 @@ export class MemoryRooms implements RoomRecords {
 
 const MINUTE_MS = 60_000
 
-/** The project of a room: what stands before the first slash of its name. */
+/** Returns the project of a room: the text before the first slash of its name. */
 const projectOf = (room: string): string => room.slice(0, room.indexOf('/'))
 
-/** The account of a principal in the project of a room. */
+/** Returns the account of a principal in the project of a room. */
 const accountOf = (room: string, principal: string): string => JSON.stringify([projectOf(room), principal])
 
-/** As a sorted set of Redis: by the time, then by the bytes of the name. */
+/** Order of a sorted set of Redis: by the time, then by the bytes of the name. */
 const byUntil = (a: CountedRoom, b: CountedRoom): number =>
   a.until === b.until
     ? Buffer.compare(Buffer.from(a.roomId), Buffer.from(b.roomId))
@@ -397,12 +397,12 @@ const byUntil = (a: CountedRoom, b: CountedRoom): number =>
 /** A room in the index. */
 type Indexed = Omit<TakenNotices, 'room'>
 
-/** `Notices` in this process' memory, by `clock.now()`. */
+/** `Notices` in the memory of this process, by `clock.now()`. */
 export class MemoryNotices implements Notices {
   readonly #clock: Clock
   readonly #requireOpen: () => void
   readonly #index = new Map<string, Indexed>()
-  /** By room, the oldest notice first. */
+  /** Notices by room, oldest first. */
   readonly #lists = new Map<string, Uint8Array[]>()
 
   constructor(clock: Clock, requireOpen: () => void) {
@@ -410,7 +410,7 @@ export class MemoryNotices implements Notices {
     this.#requireOpen = requireOpen
   }
 
-  /** Adds what the owner of a room writes. A notice that the room has already is not added again. */
+  /** Adds the notices of a room's owner. Known notices are not added again. */
   add(room: string, notices: readonly Uint8Array[]): void {
     if (notices.length === 0) return
     const list = this.#lists.get(room) ?? []
@@ -514,7 +514,7 @@ interface Row extends ListedRoom {
 }
 
 interface List {
-  /** Time at which the list was made: it differs from that of a list of the same name in an earlier store. */
+  /** Time at which the list was created. It differs from that of a list of the same name in an earlier store. */
   readonly generation: number
   /** Number of changes so far. */
   changes: number
@@ -523,10 +523,10 @@ interface List {
   purgedAt: number
 }
 
-/** Milliseconds between two purges of a list that no one reads. */
+/** Milliseconds between two sweeps of a list that no node reads. */
 const PURGE_MS = 1000
 
-/** `Listings` in this process' memory, by `clock.monotonic()`. */
+/** `Listings` in the memory of this process, by `clock.monotonic()`. */
 export class MemoryListings implements Listings {
   readonly #clock: Clock
   readonly #requireOpen: () => void
@@ -589,7 +589,7 @@ export class MemoryListings implements Listings {
     }
   }
 
-  /** An expired row loses its value; an expired row without a value goes. */
+  /** An expired row loses its value. An expired row without a value is removed. */
   #purge(list: List): void {
     const now = this.#clock.monotonic()
     list.purgedAt = now
@@ -602,7 +602,7 @@ export class MemoryListings implements Listings {
 }
 
 function put(list: List, { roomId, epoch, version, value }: ListedRoom, expiresAt: number): void {
-  // Deleted first, so that the map stays in the order of changes.
+  // Deleted first, so that the map stays in the order of the changes.
   list.rows.delete(roomId)
   const change = ++list.changes
   list.rows.set(roomId, { roomId, epoch, version, value: value?.slice(), change, expiresAt })

@@ -10,9 +10,9 @@ import {
   REDIS_USERS,
   type RedisServer,
   startRedis,
+  startRedisCluster,
   startRedisWith,
 } from '../../../test/support/redis-server.ts'
-import { startRedisCluster } from '../../../test/support/redis-shapes.ts'
 import { openRedisStore, silent, storeUnderTest } from '../../../test/support/redis-store.ts'
 import { randomToken } from '../../ids.ts'
 import { encodeNodeInfo, leaseKey, NODES, type NodeInfo, readLiveNodes } from '../../node-registry.ts'
@@ -25,7 +25,7 @@ import { redisStore } from './redis.ts'
 
 const page = readFileSync(new URL('../../../docs/redis.md', import.meta.url), 'utf8')
 
-/** The commands of both users of `deploy/redis/users.acl`, for a user of all keys, as the conformance suite needs it. */
+/** Commands of both users of `deploy/redis/users.acl`, for a user of all keys, as the conformance suite needs it. */
 const rules = [
   'on',
   '>s3cret',
@@ -33,7 +33,7 @@ const rules = [
   '&roomful:*',
   ...REDIS_USERS.get('roomful-node')!.filter((rule) => /^[-+]/.test(rule)),
 ]
-/** What the page adds for a Cluster. */
+/** Additional commands for a Cluster, by the documentation. */
 const clusterRules = /^ACL SETUSER roomful-node (\+.*)$/m.exec(page)![1]!.split(' ')
 
 const allow = (url: string, ...rule: string[]): Promise<unknown> =>
@@ -42,7 +42,7 @@ const allow = (url: string, ...rule: string[]): Promise<unknown> =>
 const asUser = (url: string): string => url.replace('://', '://roomful:s3cret@')
 const freshPrefix = (): string => `roomful:${randomToken(systemRandom, 8)}:`
 
-/** A private authority and the certificate of `localhost` under it, in a folder that is removed with `close`. */
+/** A private authority and its certificate for `localhost`, in a folder that `close` removes. */
 function makeCertificates() {
   const folder = mkdtempSync(join(tmpdir(), 'roomful-tls-'))
   const at = (name: string) => join(folder, name)
@@ -112,22 +112,22 @@ describe('over TLS, as a user with every right that roomful needs, in database 2
 
   describeStore('the Redis store', () => storeUnderTest({ url: trusting(), keyPrefix: freshPrefix() }))
 
-  it('keeps everything in that database', async () => {
+  it('stores all data in that database', async () => {
     const store = await openRedisStore({ url: trusting(), keyPrefix: freshPrefix() })
     await store.records.write([{ put: 'k', value: bytes('x') }])
     const keyspace = await asAdmin(server.url, (redis) => redis.info('keyspace'))
     expect([keyspace.includes('db2:'), keyspace.includes('db0:')]).toEqual([true, false])
   })
 
-  it('trusts no server that no authority vouches for', async () => {
+  it('rejects a server with a certificate of an unknown authority', async () => {
     const open = (url: string) => redisStore({ url, log: silent, connectTimeoutMs: 1000 })
     await expect(open(url)).rejects.toThrow(/certificate/)
     const otherHost = trusting().replace('localhost', '127.0.0.1')
     await expect(open(otherHost)).rejects.toThrow(/does not match certificate/)
   })
 
-  // Seen: the alert of the server came after the certificate was refused, as a second error of the socket, and ended the process.
-  it('gives up in the middle of a handshake without harm', async () => {
+  // Regression: the alert of the server arrived as a second error of the socket after the refused certificate, and ended the process.
+  it('survives a connection that is closed during the handshake', async () => {
     for (let ms = 1; ms <= 20; ms++) {
       const opening = redisStore({ url, log: silent, connectTimeoutMs: ms })
       await expect(opening).rejects.toThrow(/no connection to the store/)
@@ -148,7 +148,7 @@ describe('on a Cluster, as a user with every right that roomful needs', () => {
   )
 
   it.each(clusterRules.filter((rule) => rule !== '+asking'))(
-    'without %s it does not open, and says so',
+    'rejects at opening without %s, and names it',
     async (rule) => {
       const node = cluster.nodes[0]!
       await allow(node.url, rule.replace('+', '-'))
@@ -163,7 +163,7 @@ describe('on a Cluster, as a user with every right that roomful needs', () => {
 })
 
 describe('deploy/redis/users.acl', () => {
-  it('names the same commands for control and nodes', () => {
+  it('allows control and nodes the same commands', () => {
     const [control, node] = ['roomful-control', 'roomful-node'].map((name) =>
       REDIS_USERS.get(name)!.filter((rule) => /^[-+]/.test(rule)),
     )
@@ -172,7 +172,7 @@ describe('deploy/redis/users.acl', () => {
 })
 
 describe('roomful-control', () => {
-  it('reads the registry of nodes, and nothing else of theirs; writes none of it', async () => {
+  it('reads the registry of nodes and no other key of nodes, and writes none of them', async () => {
     const server = await startRedis()
     onTestFinished(() => server.close())
     const node = await openRedisStore({ url: await addRedisUser(server.url, 'roomful-node') })
@@ -217,7 +217,7 @@ describe('roomful-control', () => {
 })
 
 describe('roomful-node', () => {
-  it('reads the records of players, and writes none; has no other key of control', async () => {
+  it('reads the records of players and no other key of control, and writes none of them', async () => {
     const server = await startRedis()
     onTestFinished(() => server.close())
     const control = await openRedisStore({ url: await addRedisUser(server.url, 'roomful-control') })
@@ -266,7 +266,7 @@ describe('a user of one server', () => {
   afterAll(() => server.close())
 
   const commands = rules.filter((rule) => rule.startsWith('+') && rule !== '+client|setname')
-  it.each(commands)('is not let off without %s: opening says that it is missing', async (rule) => {
+  it.each(commands)('without %s cannot open the store, and the error names the command', async (rule) => {
     await allow(server.url, 'reset', ...rules, rule.replace('+', '-'))
     const opening = redisStore({ url: `${asUser(server.url)}/1`, log: silent })
     await expect(opening).rejects.toThrow(
@@ -274,7 +274,7 @@ describe('a user of one server', () => {
     )
   })
 
-  it('is told of all that is missing at once', async () => {
+  it('without several permissions gets all of them in one error', async () => {
     await allow(server.url, 'reset', ...rules, '-hset', '-time', '-publish')
     const opening = redisStore({ url: asUser(server.url), log: silent })
     await expect(opening).rejects.toThrow(
@@ -290,18 +290,18 @@ describe('a user of one server', () => {
     )
   })
 
-  it('is told when the database is not there', async () => {
+  it('gets an error for a missing database', async () => {
     await allow(server.url, 'reset', ...rules)
     const opening = redisStore({ url: `${asUser(server.url)}/99`, log: silent })
     await expect(opening).rejects.toThrow('the store refused select: ERR DB index is out of range')
   })
 
-  it('is told when its password is wrong', async () => {
+  it('gets an error for a wrong password', async () => {
     const url = asUser(server.url).replace('s3cret', 'guess')
     await expect(redisStore({ url, log: silent, connectTimeoutMs: 1000 })).rejects.toThrow(/WRONGPASS/)
   })
 
-  it('who loses a right later gets StoreRefused, which may pass', async () => {
+  it('that loses a permission later gets StoreRefused, which can end', async () => {
     await allow(server.url, 'reset', ...rules)
     const store = await openRedisStore({ url: asUser(server.url) })
     onTestFinished(async () => void (await allow(server.url, 'reset', ...rules)))
@@ -312,7 +312,7 @@ describe('a user of one server', () => {
     await expect(store.rooms.claim('p/a:k', 'node_a', 0, LONG_MS)).rejects.toBeInstanceOf(StoreRefused)
   })
 
-  it('who loses a right that a commit needs later can leave its entry twice, until a snapshot takes its place', async () => {
+  it('that loses a permission of a commit later may store its entry twice, until the next snapshot', async () => {
     await allow(server.url, 'reset', ...rules)
     const store = await openRedisStore({ url: asUser(server.url) })
     onTestFinished(async () => void (await allow(server.url, 'reset', ...rules)))
@@ -331,7 +331,7 @@ describe('a user of one server', () => {
     })
   })
 
-  it('gets StoreRejected for a record of another kind, which lasts', async () => {
+  it('gets StoreRejected for a record of another type, which does not end', async () => {
     await allow(server.url, 'reset', ...rules)
     const store = await openRedisStore({ url: asUser(server.url) })
     const { fence } = (await store.rooms.claim('p/a:other', 'node_a', 0, LONG_MS))!

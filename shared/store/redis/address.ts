@@ -1,33 +1,33 @@
 import { readFileSync } from 'node:fs'
 import { StoreMisconfigured } from '../port.ts'
 
-/** A server's host and port. */
+/** Host and port of a server. */
 export interface Endpoint {
   readonly host: string
   readonly port: number
 }
 
-/** What to say to a server to be let in. */
+/** Credentials for a server. */
 interface Credentials {
   readonly username?: string
   readonly password?: string
 }
 
-/** Where a Redis is and how to get in: what a store URL says. */
+/** Addresses and credentials of a Redis installation, from a store URL. */
 export interface RedisAddress {
   readonly kind: 'single' | 'sentinel' | 'cluster'
-  /** The server; or the Sentinels; or some servers of the Cluster, which name the others. At least one. */
+  /** The server, the Sentinels, or some servers of the Cluster, which name the others. At least one. */
   readonly endpoints: readonly Endpoint[]
-  /** For the servers. */
+  /** Credentials for the servers. */
   readonly credentials: Credentials
-  /** For the Sentinels. */
+  /** Credentials for the Sentinels. */
   readonly sentinelCredentials: Credentials
-  /** What the Sentinels call the master; empty where there are none. */
+  /** Name of the master in the Sentinels. Empty: there are no Sentinels. */
   readonly masterName: string
   readonly db: number
-  /** Absent: no TLS. `ca` is the private authority's certificate, PEM; absent: the authorities that Node trusts. */
+  /** Absent: no TLS. `ca`: PEM certificate of the private authority. Absent: the authorities that Node trusts. */
   readonly tls: { readonly ca?: string } | undefined
-  /** The address without user, password and query: for logs. */
+  /** The address without user, password and query, for logs. */
   readonly label: string
 }
 
@@ -47,17 +47,17 @@ const SCHEMES: Readonly<Record<string, { kind: RedisAddress['kind']; tls: boolea
   'rediss+cluster': { kind: 'cluster', tls: true, port: 6379 },
 }
 
-/** The schemes a store URL may have. */
+/** Allowed schemes of a store URL. */
 export const STORE_SCHEMES: readonly string[] = Object.keys(SCHEMES)
 
 const SHAPE = /^([a-z+]+):\/\/(?:([^/?#\s]*)@)?([^@/?#\s]+)(?:\/([^?#\s]*))?(?:\?([^#\s]*))?$/i
-/** A password with a character that ends what stands before the @. */
+/** A password with a character that ends the part before the @. */
 const UNESCAPED = /^[a-z+]+:\/\/[^@/?#\s]*:[^@/?#\s]*[/?#][^\s]*@/i
 const HOST_AND_PORT = /^(\[[0-9a-f:.]+\]|[^:[\]]+)(?::(\d{1,5}))?$/i
 
 /**
- * Reads a store URL. Throws a `RangeError` that says what is wrong and what would be right; it never repeats user or password. Query:
- * `ca=<path>` (TLS with a private authority), `sentinel_username=` and `sentinel_password=`.
+ * Reads a store URL. Throws a `RangeError` that says what is wrong and what would be right, without user and password. Query: `ca=<path>`
+ * (TLS with a private authority), `sentinel_username=` and `sentinel_password=`.
  */
 export function parseAddress(url: string): RedisAddress {
   try {

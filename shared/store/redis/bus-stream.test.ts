@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { MessageReader, publication, publicationHead } from './bus-stream.ts'
 
-/** Values as a server with RESP3 sends them: messages among answers of all kinds, and what looks like one of them. */
+/** Values of a server with RESP3: messages between replies of all types, some of which look like messages. */
 const MESSAGES = ['x', '', 'a\r\n>3\r\n$7\r\nmessage\r\n', 'ü'.repeat(200)]
 const OTHERS = [
   '+OK\r\n',
@@ -26,7 +26,7 @@ const bulk = (text: string): string => `$${Buffer.byteLength(text)}\r\n${text}\r
 const push = (kind: string, channel: string, message: string): string =>
   `>3\r\n${bulk(kind)}${bulk(channel)}${bulk(message)}`
 
-/** What a reader makes of these chunks, in order. */
+/** Returns the output of a reader for these chunks, in order. */
 function read(chunks: readonly Buffer[]): string[] {
   const seen: string[] = []
   const reader = new MessageReader(
@@ -47,7 +47,7 @@ describe('the reader of the bus', () => {
   })
   const bytes = Buffer.from(stream.join(''))
 
-  it('takes out messages and passes on everything else whole, wherever what is read was cut', () => {
+  it('takes out messages and passes on all other values whole, wherever the data is split', () => {
     expect(read([bytes])).toEqual(expected)
     for (let cut = 1; cut < bytes.length; cut++)
       expect(read([bytes.subarray(0, cut), bytes.subarray(cut)])).toEqual(expected)
@@ -58,7 +58,7 @@ describe('the reader of the bus', () => {
     }
   })
 
-  it('does not look at a large message again with each part of it that comes', () => {
+  it('does not scan a large message again with each of its parts', () => {
     const large = Buffer.from(push('message', 'c', 'x'.repeat(1 << 20)))
     let reads = 0
     const chunks: Buffer[] = []
@@ -77,7 +77,7 @@ describe('the reader of the bus', () => {
 })
 
 describe('a publication', () => {
-  it('is one that Redis answers nothing to', () => {
+  it('has no reply of Redis', () => {
     expect(publication(publicationHead('publish', 'näme'), Buffer.from('a\r\n')).toString()).toBe(
       '*3\r\n$6\r\nCLIENT\r\n$5\r\nREPLY\r\n$4\r\nSKIP\r\n*3\r\n$7\r\npublish\r\n$5\r\nnäme\r\n$3\r\na\r\n\r\n',
     )

@@ -1,20 +1,20 @@
 import type { Duplex } from 'node:stream'
 
 /**
- * The bytes of the bus: ready-made publications, and a reader that takes messages out of what a connection reads (RESP3) before the client
- * library sees it. The library makes some ten objects for a message, and a promise for a publication; between nodes there are hundreds of
- * both a second.
+ * The bytes of the bus: encoded publications, and a reader that takes messages out of a connection's data (RESP3) before the client library
+ * gets it. The library creates about ten objects for a message and a promise for a publication, and nodes exchange hundreds of both per
+ * second.
  */
 
 const CR_LF = Buffer.from('\r\n')
 const PUSH = 0x3e
-/** Messages come as pushes of three: the kind, the channel, the message. */
+/** A message is a push of three elements: the kind, the channel, the message. */
 const KINDS: readonly Buffer[] = ['message', 'smessage'].map((kind) =>
   Buffer.from(`>3\r\n$${kind.length}\r\n${kind}\r\n`),
 )
 
 /**
- * What stands before the length of a message that is published on `channel`: Redis answers nothing to it, so that no one has to be woken for
+ * Returns the bytes before the length of a message that is published on `channel`. Redis does not answer, so no process must wake up for
  * the answer.
  */
 export function publicationHead(command: 'publish' | 'spublish', channel: string): Buffer {
@@ -24,7 +24,7 @@ export function publicationHead(command: 'publish' | 'spublish', channel: string
   return Buffer.from(`${skip}*3\r\n${to}$`)
 }
 
-/** A whole publication, behind its head. */
+/** Returns a complete publication with this head. */
 export function publication(head: Buffer, message: Uint8Array): Buffer {
   const length = `${message.length}`
   const bytes = Buffer.allocUnsafe(head.length + length.length + 2 + message.length + 2)
@@ -37,22 +37,22 @@ export function publication(head: Buffer, message: Uint8Array): Buffer {
   return bytes
 }
 
-/** Takes the messages out of what a connection reads. Everything else is passed on as it came, in whole values. */
+/** Takes the messages out of a connection's data. All other values are passed on unchanged, each in one piece. */
 export class MessageReader {
   readonly #onMessage: (channel: string, message: Buffer) => void
   readonly #onOther: (bytes: Buffer) => void
-  /** The beginning of a value whose end has not come, and how many bytes it has at least. */
+  /** Start of an incomplete value, and its minimum length in bytes. */
   #begun: Buffer[] = []
   #begunBytes = 0
   #needed = 0
 
-  /** Messages are views of what was read, or of a copy where they came in several parts. */
+  /** Messages are views of the data, or of a copy if they arrived in several parts. */
   constructor(onMessage: (channel: string, message: Buffer) => void, onOther: (bytes: Buffer) => void) {
     this.#onMessage = onMessage
     this.#onOther = onOther
   }
 
-  /** Stands between a connection and those who listen to its data so far. */
+  /** Inserts the reader between a connection and the present listeners of its data. */
   static before(stream: Duplex, onMessage: (channel: string, message: Buffer) => void): void {
     const listeners = stream.listeners('data')
     const reader = new MessageReader(onMessage, (bytes) => {
@@ -83,7 +83,7 @@ export class MessageReader {
     this.#needed = end - at
   }
 
-  /** False: the push is no message. */
+  /** Returns false if the push is not a message. */
   #message(bytes: Buffer, at: number): boolean {
     const kind = KINDS.find((each) => bytes.compare(each, 0, each.length, at, at + each.length) === 0)
     if (!kind) return false
@@ -94,7 +94,7 @@ export class MessageReader {
     try {
       this.#onMessage(bytes.toString('utf8', channelAt, channelEnd), bytes.subarray(messageAt, messageEnd))
     } catch (error) {
-      // As when the library calls back: what is read is not at fault, and has more messages behind this one.
+      // As with a callback of the library: the error is not one of the data, which contains more messages.
       process.nextTick(() => {
         throw error
       })
@@ -103,13 +103,13 @@ export class MessageReader {
   }
 }
 
-/** Behind the line that begins at `at`; more than there is when its end has not come. */
+/** Returns the offset after the line at `at`. If the line is incomplete, the offset is beyond the data. */
 function lineEnd(bytes: Buffer, at: number): number {
   for (let end = at + 1; end < bytes.length; end++) if (bytes[end] === 0x0a) return end + 1
   return bytes.length + 1
 }
 
-/** The number of the line that begins at `at`, with its type before it. */
+/** Returns the number in the line at `at`, after its type byte. */
 function numberAt(bytes: Buffer, at: number, end: number): number {
   if (bytes[at + 1] === 0x2d) return -1
   let number = 0
@@ -117,7 +117,7 @@ function numberAt(bytes: Buffer, at: number, end: number): number {
   return number
 }
 
-/** Behind the RESP3 value that begins at `at`; when its end has not come: so far it reaches at least, which is more than there is. */
+/** Returns the offset after the RESP3 value at `at`. If the value is incomplete: its minimum end, which is beyond the data. */
 function endOf(bytes: Buffer, at: number): number {
   let end = lineEnd(bytes, at)
   if (end > bytes.length) return end

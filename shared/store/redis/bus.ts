@@ -5,13 +5,13 @@ import { publication, publicationHead } from './bus-stream.ts'
 import { incoming, NotRun, outgoing } from './connection.ts'
 import { nameAt, type Server, type Servers } from './servers.ts'
 
-/** How long after a subscription failed to be made again it is tried once more, milliseconds. */
+/** Delay before a failed subscription is tried again, in milliseconds. */
 const AGAIN_MS = 250
 
-/** So much may wait for a server that takes nothing; more is refused. */
+/** Maximum number of queued bytes for a server that reads nothing. More are refused. */
 const LARGEST_WAITING = 16 << 20
 
-/** So many heads of publications are kept: those of the channels that are sent to all the time. */
+/** Number of cached heads of publications, for channels that are used all the time. */
 const MOST_HEADS = 1000
 
 interface Subscriber {
@@ -21,30 +21,30 @@ interface Subscriber {
 
 interface Channel {
   readonly subscribers: Set<Subscriber>
-  /** The server at which it is subscribed, or about to be. */
+  /** The server at which it is subscribed or being subscribed. */
   server: Server | undefined
 }
 
 /**
- * How the bus uses publish and subscribe. `everywhere`: as a single server has it. `shards`: each channel within the shard of its
- * slot (SSUBSCRIBE). `flood`: a Cluster too old for shards; every message goes to every server, and who listens where is unknown.
+ * Mode of publish and subscribe. `everywhere`: as on a single server. `shards`: each channel within the shard of its slot (SSUBSCRIBE).
+ * `flood`: a Cluster that is too old for shards. Every message goes to every server, and the number of listeners is unknown.
  */
 export type BusMode = 'everywhere' | 'shards' | 'flood'
 
 /**
- * `Bus` over Redis' publish and subscribe. A channel is published, subscribed and counted at the server that holds the slot of its
- * name. Publishing uses the connection of all other commands; listening has one of its own, by which `send` goes as well. After that one
- * was lost, or the slot has moved, the channel is subscribed again, and only then every subscriber told of the gap. A sender learns of a
- * slot that has moved by `listeners`, which nodes ask all the time.
+ * `Bus` over Redis publish and subscribe. A channel is published, subscribed and counted at the server that holds the slot of its name.
+ * Publishing uses the connection of all other commands. Listening has another connection, which `send` uses too. When that connection was
+ * lost, or the slot has moved, the channel is subscribed again, and then every subscriber is notified of the gap. A sender learns about a
+ * moved slot by `listeners`, which nodes call all the time.
  */
 export class RedisBus implements Bus {
   readonly #servers: Servers
   readonly #prefix: string
   readonly #mode: BusMode
   readonly #clock: Clock
-  /** By name, prefix included. */
+  /** Channels by name with prefix. */
   readonly #channels = new Map<string, Channel>()
-  /** Of publications, by channel without prefix. */
+  /** Heads of publications, by channel without prefix. */
   readonly #heads = new Map<string, { readonly name: string; readonly head: Buffer }>()
 
   constructor(servers: Servers, prefix: string, { mode, clock }: { mode: BusMode; clock: Clock }) {
@@ -56,13 +56,13 @@ export class RedisBus implements Bus {
     servers.onMoved(() => this.#resubscribe((name, { server }) => servers.serverOf(name) !== server))
   }
 
-  /** Whether anyone listens to anything, probes aside. */
+  /** True if a channel has subscribers, probes excluded. */
   get isListened(): boolean {
     for (const name of this.#channels.keys()) if (!name.startsWith(this.#prefix + PROBES)) return true
     return false
   }
 
-  /** The server that holds `channel` at this moment. */
+  /** Returns the server that currently holds `channel`. */
   serverOf(channel: string): Server | undefined {
     return this.#servers.serverOf(this.#prefix + channel)
   }
@@ -118,7 +118,7 @@ export class RedisBus implements Bus {
     return channels.map((_, n) => Number(reply[2 * n + 1]))
   }
 
-  /** A server answers for channels of others too, with 0: the question about a key of that name finds that out. */
+  /** A server also answers for channels of others, with 0. A command for a key of that name finds the right server. */
   async #count(name: string): Promise<number> {
     const [, reply] = await this.#servers.run('listeners', name, (redis) =>
       Promise.all([redis.exists(name), redis.pubsub('SHARDNUMSUB', name)]),
@@ -144,7 +144,7 @@ export class RedisBus implements Bus {
     return known
   }
 
-  /** Hands a message that arrived to its channel's subscribers. */
+  /** Passes a received message to the subscribers of its channel. */
   #deliver(name: string, message: Buffer): void {
     const subscribers = this.#channels.get(name)?.subscribers
     if (!subscribers) return
@@ -165,7 +165,7 @@ export class RedisBus implements Bus {
     if (channel?.subscribers.size === 0) this.#channels.delete(name)
   }
 
-  /** Subscribes a channel at its server; `before` is called when that is about to be asked for. */
+  /** Subscribes a channel at its server. `before` is called right before the command is sent. */
   #join(name: string, before?: () => void): Promise<unknown> {
     const ask = (redis: Redis) => (this.#mode === 'shards' ? redis.ssubscribe(name) : redis.subscribe(name))
     return this.#servers.run(
@@ -181,7 +181,7 @@ export class RedisBus implements Bus {
     )
   }
 
-  /** A lost connection has ended the subscription by itself; so has one that is rebuilt because it gave no answer. */
+  /** A lost connection has ended the subscription. So has one that is rebuilt because it did not answer. */
   async #end(name: string, subscriber: Subscriber): Promise<void> {
     const channel = this.#channels.get(name)
     if (!channel?.subscribers.has(subscriber)) return
@@ -198,8 +198,8 @@ export class RedisBus implements Bus {
   }
 
   /**
-   * Makes again what was lost, then tells of the gap. What fails is tried again: when its server is back, when it has another server, or
-   * in a while.
+   * Restores lost subscriptions, then reports the gap. Failed ones are tried again: when the server is reachable, when the slot has another
+   * server, or after a delay.
    */
   async #resubscribe(lost: (name: string, channel: Channel) => boolean): Promise<void> {
     const missed = [...this.#channels].filter(([name, channel]) => lost(name, channel))
@@ -223,15 +223,15 @@ export class RedisBus implements Bus {
   }
 }
 
-/** How often the bus sends itself a probe, milliseconds. */
+/** Interval between probes of the bus, in milliseconds. */
 const PROBE_EVERY_MS = 500
-/** How the channels of probes begin. */
+/** Prefix of the channels of probes. */
 const PROBES = 'probe:'
 
 /**
- * Finds a bus that looks connected but hears nothing, or from which nothing arrives (after a fail-over, behind a dead proxy). A probe takes the way of
- * the messages, by `send`. When this process has not heard two in a row while the server answers commands, which takes about a second, the
- * listening connection is made again. One probe watches one server, by a channel whose slot lies there, while anyone listens.
+ * Detects a bus that is connected but delivers no messages (after a failover, or behind a dead proxy). A probe is sent like a message, by
+ * `send`. If this process has not received two in a row while the server answers commands, which takes about a second, it rebuilds the
+ * listening connection. One probe watches one server, with a channel in a slot of that server, while this process has subscribers.
  */
 export class Probe {
   readonly #bus: RedisBus
@@ -241,12 +241,12 @@ export class Probe {
   readonly #clock: Clock
   #channel: string | undefined
   #end: () => Promise<void> = async () => undefined
-  /** Probes in a row without effect. */
+  /** Number of missed probes in a row. */
   #unheard = 0
   #stopped = false
   #cancel: () => void = () => undefined
 
-  /** `token` is a name that no other probe has. */
+  /** `token` is a name that no other probe uses. */
   constructor(options: { bus: RedisBus; servers: Servers; server: Server; token: string; clock: Clock }) {
     this.#bus = options.bus
     this.#servers = options.servers
@@ -255,14 +255,14 @@ export class Probe {
     this.#clock = options.clock
   }
 
-  /** Whether it has ended: it does so by itself when its server is none any more. */
+  /** True if it has ended. It ends automatically when its server is removed. */
   get stopped(): boolean {
     return this.#stopped
   }
 
-  /** Subscribes to the first channel, and probes from then on. A failed subscription is repeated like every probe. */
+  /** Subscribes to the first channel, and probes from then on. A failed subscription is repeated like a probe. */
   async start(): Promise<void> {
-    await this.#settle().catch(() => undefined)
+    await this.#follow().catch(() => undefined)
     this.#schedule()
   }
 
@@ -286,11 +286,11 @@ export class Probe {
       this.#server.listener.rebuild('the bus does not hear its own probes')
     }
     try {
-      await this.#settle()
+      await this.#follow()
       if (this.#channel !== undefined && this.#bus.isListened && this.#server.listener.ready)
         await this.#probe(this.#channel)
     } catch {
-      this.#unheard = 0 // The server answers nothing: the connection for commands reports that.
+      this.#unheard = 0 // The server does not answer commands. The connection for commands reports that.
     }
     this.#schedule()
   }
@@ -301,12 +301,12 @@ export class Probe {
     try {
       if (!this.#bus.send(channel, new Uint8Array())) this.#unheard--
     } catch {
-      // More waits for the server than it takes, although it answers commands: not heard.
+      // The queue for the server is full although it answers commands: the probe counts as missed.
     }
   }
 
-  /** Listens to a channel of this server, and to another one once the slot of the first has moved away. */
-  async #settle(): Promise<void> {
+  /** Subscribes to a channel in a slot of this server, and to another one when that slot has moved. */
+  async #follow(): Promise<void> {
     if (this.#channel !== undefined && this.#bus.serverOf(this.#channel) === this.#server) return
     const channel = nameAt(PROBES + this.#token, (name) => this.#bus.serverOf(name) === this.#server)
     await this.#end()

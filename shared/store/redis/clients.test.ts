@@ -4,7 +4,7 @@ import { expect, it } from 'vitest'
 import { FakeClock } from '../../../test/kit/fake-clock.ts'
 import { SentinelWatch } from './clients.ts'
 
-/** A watch over two Sentinels that say what the test has them say. */
+/** A watch over two Sentinels that the test controls. */
 function watching() {
   const clock = new FakeClock()
   const sentinels = [new EventEmitter(), new EventEmitter()]
@@ -16,7 +16,7 @@ function watching() {
   return { clock, watch, say, switches: () => switches }
 }
 
-it('tells once of a master that every Sentinel tells of, and not of those of others', () => {
+it('reports a master once that all Sentinels report, and ignores other masters', () => {
   const { say, switches } = watching()
   say(0, 'games a 1 b 2')
   say(1, 'games a 1 b 2')
@@ -26,7 +26,7 @@ it('tells once of a master that every Sentinel tells of, and not of those of oth
   expect(switches()).toBe(2)
 })
 
-it('knows the successor of a master that a Sentinel still names, and forgets it when it may be out of date', () => {
+it('returns the successor of a master that a Sentinel still names, and forgets it after a while', () => {
   const { clock, watch, say } = watching()
   expect(watch.successorOf('a:1')).toBeUndefined()
   say(0, 'games a 1 b 2')
@@ -36,7 +36,7 @@ it('knows the successor of a master that a Sentinel still names, and forgets it 
   expect(watch.successorOf('a:1')).toBeUndefined()
 })
 
-it('sends no one back and forth when the first master is appointed again', () => {
+it('returns no successor of the first master after it was appointed again', () => {
   const { watch, say } = watching()
   say(0, 'games a 1 b 2')
   say(0, 'games b 2 a 1')

@@ -4,16 +4,16 @@ import type { Clock } from '../../clock.ts'
 import type { Random } from '../../random.ts'
 import type { Endpoint, RedisAddress } from './address.ts'
 
-/** The library's options; how replies are mapped is part of its types, and always its default. */
+/** Options of the library. Its types include the mapping of replies, for which only the default is used. */
 type Options = Omit<RedisOptions, 'replyMapping'>
 
-/** What a connection is for: commands, or hearing what is published. */
+/** Purpose of a connection: commands, or receiving publications. */
 type Purpose = 'commands' | 'bus'
 
-/** How often a Sentinel that is away is tried for, milliseconds. */
+/** Interval between attempts to reach an unreachable Sentinel, in milliseconds. */
 const SENTINEL_RETRY_MS = 1000
 
-/** Makes clients of one Redis installation, all with the same settings. */
+/** Creates clients of one Redis installation, all with the same settings. */
 export class Clients {
   readonly #address: RedisAddress
   readonly #random: Random
@@ -25,7 +25,7 @@ export class Clients {
     this.#timeoutMs = timeoutMs
   }
 
-  /** Two clients of the master that the Sentinels name at each connect, or its successor where `watch` has heard of one. */
+  /** Returns two clients of the master that the Sentinels name at each connect, or of its successor if `watch` has reported one. */
   bothOfMaster(watch: SentinelWatch): Record<Purpose, Redis> {
     const natMap = (address: string) => watch.successorOf(address) ?? null
     const common = { ...this.#sentinel(), natMap }
@@ -35,7 +35,7 @@ export class Clients {
     }
   }
 
-  /** Two clients of the server at `endpoint`. */
+  /** Returns two clients of the server at `endpoint`. */
   both(endpoint: Endpoint): Record<Purpose, Redis> {
     return {
       commands: new Redis({ ...this.#options('commands'), ...endpoint }),
@@ -43,7 +43,7 @@ export class Clients {
     }
   }
 
-  /** A client that tries once to reach the server at `endpoint`, for one question. */
+  /** Returns a client for one command, which tries once to reach the server at `endpoint`. */
   oneShot(endpoint: Endpoint): Redis {
     return new Redis({
       ...this.#options('commands'),
@@ -54,7 +54,7 @@ export class Clients {
     })
   }
 
-  /** A client of each Sentinel, for what it publishes. */
+  /** Returns a client of each Sentinel, for its publications. */
   sentinels(): Redis[] {
     const { endpoints, sentinelCredentials, tls } = this.#address
     return endpoints.map(
@@ -108,8 +108,8 @@ export class Clients {
 }
 
 /**
- * Drops the connection of `redis`, for good or to make it again. The library listens for one error of a socket. One that is dropped in the
- * middle of a TLS handshake has two, the second an alert of the server, which would end the process.
+ * Closes the connection of `redis`, finally or to rebuild it. The library listens for one error of a socket. A connection that is closed
+ * during a TLS handshake has two, and the second, an alert of the server, would end the process.
  */
 export function disconnect(redis: Redis, { again = false } = {}): void {
   const { stream }: { stream?: Redis['stream'] } = redis
@@ -118,14 +118,14 @@ export function disconnect(redis: Redis, { again = false } = {}): void {
 }
 
 /**
- * Reconnects for ever, quickly at first, and never repeats a command by itself: what a lost connection left unanswered is rejected at
- * once, and nothing waits inside the client library, where it would be sent after its caller was told that it failed.
+ * Reconnects without end, quickly at first, and never repeats a command: commands that a lost connection left unanswered are rejected
+ * immediately. Nothing is queued inside the client library, where a command would be sent after its caller got an error.
  */
 const reconnecting = (random: Random, slowestMs: number) =>
   ({
     retryStrategy: (attempt: number) =>
       Math.min(25 * 2 ** Math.min(attempt, 6), slowestMs) * (0.5 + random.float() / 2),
-    /** A fail-over may have made this server a replica: connect again, to whatever the address means by now. */
+    /** A failover may have made this server a replica. Reconnect to the server that the address means by then. */
     reconnectOnError: (error: Error) => error.message.includes('READONLY'),
     maxRetriesPerRequest: 0,
     autoResendUnfulfilledCommands: false,
@@ -135,24 +135,24 @@ const reconnecting = (random: Random, slowestMs: number) =>
     disconnectTimeout: 250,
   }) satisfies Options
 
-/** What a Sentinel publishes once it has another master: `<name> <old host> <old port> <new host> <new port>`. */
+/** Publication of a Sentinel about a new master: `<name> <old host> <old port> <new host> <new port>`. */
 const CHANNEL = '+switch-master'
 
-/** How long Sentinels may be behind each other, milliseconds. After that what they say holds: a switch may have gone unheard. */
+/** Maximum delay between Sentinels in milliseconds. After that their answers are used, because a switch may have been missed. */
 const BEHIND_MS = 5000
 
 /**
- * Hears when Sentinels appoint another master: sooner than a connection to one that hangs, or was cut off, would show it. Sentinels
- * learn of it one after the other, so that one may still name the old master, which may still believe that it is: `successorOf`
- * puts that right. `sentinels` are clients that reconnect by themselves.
+ * Listens for a new master that Sentinels appoint, which is faster than a connection to a master that hangs or is cut off would show.
+ * Sentinels learn of the switch one after the other. One may still name the old master, which may still believe that it is the master.
+ * `successorOf` corrects that. `sentinels` are clients that reconnect automatically.
  */
 export class SentinelWatch {
   readonly #sentinels: readonly Redis[]
   readonly #masterName: string
   readonly #clock: Clock
-  /** Masters that were replaced, by which, and when (monotonic milliseconds). */
+  /** Replaced masters, with their successors and the time (monotonic milliseconds). */
   readonly #successors = new Map<string, { readonly master: Endpoint; readonly at: number }>()
-  /** The last one that was told of; every Sentinel tells of each. */
+  /** The last reported master. Every Sentinel reports each switch. */
   #last = ''
   #onSwitch: () => void = () => undefined
 
@@ -161,18 +161,18 @@ export class SentinelWatch {
     this.#masterName = masterName
     this.#clock = clock
     for (const sentinel of sentinels) {
-      sentinel.on('error', () => undefined) // Who asks for the master meets the same, and reports it.
+      sentinel.on('error', () => undefined) // A caller that connects to the master gets the same error, and reports it.
       sentinel.on('message', (_channel: string, message: string) => this.#hear(message))
       sentinel.subscribe(CHANNEL).catch(() => undefined)
     }
   }
 
-  /** Calls back once for each new master. */
+  /** Calls `switched` once for each new master. */
   onSwitch(callback: () => void): void {
     this.#onSwitch = callback
   }
 
-  /** The master that took the place of the one at `address` (`host:port`) a moment ago; undefined when none did. */
+  /** Returns the master that has recently replaced the one at `address` (`host:port`). Undefined: it was not replaced. */
   successorOf(address: string): Endpoint | undefined {
     const found = this.#successors.get(address)
     return found && this.#clock.monotonic() - found.at < BEHIND_MS ? found.master : undefined
@@ -194,7 +194,7 @@ export class SentinelWatch {
   }
 }
 
-/** Every script of `lua/`, by the name of its file. */
+/** All scripts of `lua/`, by the names of their files. */
 const NAMES = [
   'write',
   'renew_lease',
@@ -225,14 +225,14 @@ export type ScriptName = (typeof NAMES)[number]
 
 const read = (name: string): string => readFileSync(new URL(`./lua/${name}.lua`, import.meta.url), 'utf8')
 
-/** What a connection for commands has to know of the scripts: each with what all share before it. */
+/** Scripts for a command connection, each with the common prelude. */
 export const SCRIPTS: Record<string, { lua: string }> = Object.fromEntries(
   NAMES.map((name) => [`roomful_${name}`, { lua: ['prelude', 'fence', 'owner', name].map(read).join('\n') }]),
 )
 
 /**
- * Runs a script at `redis`, which is sent each in full once per connection and by its hash after. KEYS and ARGV are in the head of the
- * script's file. Strings of the reply come as Buffers.
+ * Runs a script at `redis`. The full script is sent once per connection, and later its hash. KEYS and ARGV are described at the top of the
+ * script's file. Strings of the reply are Buffers.
  */
 export function runScript(
   redis: Redis,

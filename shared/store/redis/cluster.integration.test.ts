@@ -1,6 +1,10 @@
 import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest'
-import { asAdmin, startRedis } from '../../../test/support/redis-server.ts'
-import { type RedisCluster, startRedisCluster } from '../../../test/support/redis-shapes.ts'
+import {
+  asAdmin,
+  type RedisCluster,
+  startRedis,
+  startRedisCluster,
+} from '../../../test/support/redis-server.ts'
 import {
   listening,
   openRedisStore,
@@ -35,12 +39,12 @@ describe('on a Cluster of three masters', () => {
     expect(keys.map(slotOf)).toEqual(slots)
   })
 
-  it('is not taken for one server', async () => {
+  it('is not accepted as a single server', async () => {
     const opening = redisStore({ url: cluster.nodes[0]!.url, log: silent })
     await expect(opening).rejects.toThrow('the URL must start with redis+cluster://')
   })
 
-  it('needs no more than one server that answers to find the others', async () => {
+  it('is found through one server that answers', async () => {
     const { host } = new URL(cluster.nodes[1]!.url)
     const store = await openRedisStore({ keyPrefix: PREFIX, url: `redis+cluster://127.0.0.1:1,${host}` })
     for (let n = 0; n < 20; n++) {
@@ -48,7 +52,7 @@ describe('on a Cluster of three masters', () => {
     }
   })
 
-  it('follows a slot to another master, and makes its subscriptions again there', async () => {
+  it('follows a slot to another master, and restores its subscriptions there', async () => {
     const store = await openRedisStore({ keyPrefix: PREFIX, url: cluster.url })
     const [slot, elsewhere] = [slotOf(`${PREFIX}moving`), slotOf(`${PREFIX}moving`) < 8000 ? 16_000 : 100]
     const told = await listening(store, 'moving')
@@ -61,7 +65,7 @@ describe('on a Cluster of three masters', () => {
     await store.records.write([{ remove: 'moving' }])
   })
 
-  it('finds a key that has gone ahead of its slot, and waits for keys that are on their way', async () => {
+  it('finds a key that has moved before its slot, and waits for keys that are moving', async () => {
     const store = await openRedisStore({ keyPrefix: PREFIX, url: cluster.url })
     const [room, other] = ['p/a:ask', 'p/a:ask'].map((room) => `${PREFIX}{room:${room}}`)
     const slot = slotOf(room!)
@@ -92,7 +96,7 @@ describe('on a Cluster of three masters', () => {
     expect([text(next?.snapshot), next?.journal.map(text)]).toEqual(['s', ['e', 'f']])
   })
 
-  it('goes on after the servers have forgotten the scripts', async () => {
+  it('continues after the servers have lost the scripts', async () => {
     const store = await openRedisStore({ keyPrefix: PREFIX, url: cluster.url })
     const lock = () => store.locks.withLock('forgotten', { ttlMs: LONG_MS, waitMs: 0 }, async () => 'done')
     expect([await store.rooms.inspect('p/a:none'), await lock()]).toEqual([undefined, 'done'])
@@ -100,7 +104,7 @@ describe('on a Cluster of three masters', () => {
     expect([await store.rooms.inspect('p/a:none'), await lock()]).toEqual([undefined, 'done'])
   })
 
-  it('publishes to all servers where they cannot publish within a shard, and cannot tell who listens', async () => {
+  it('publishes to all servers if they have no sharded pub/sub, and does not know the listeners', async () => {
     const address = parseAddress(cluster.url)
     const clients = new Clients(address, { random: systemRandom, timeoutMs: 2000 })
     const servers = new ClusterServers({
@@ -125,7 +129,7 @@ describe('on a Cluster of three masters', () => {
 })
 
 describe('a Redis store on a Cluster whose master is killed', () => {
-  it('goes on by itself with the replica, and tells of the gap and of the return', async () => {
+  it('continues with the replica, and reports the gap and the return', async () => {
     const cluster = await startRedisCluster({ replicas: 1 })
     onTestFinished(() => cluster.close())
     const store = await openRedisStore({ keyPrefix: PREFIX, url: cluster.url, commandTimeoutMs: 1000 })
@@ -139,7 +143,7 @@ describe('a Redis store on a Cluster whose master is killed', () => {
 
     await cluster.kill(slot)
     await unavailableAfter(store.records.write([{ put: 'lost', value: bytes('new') }]))
-    // Of any room: the servers that are there may have lost what the one that is away has to say.
+    // For any room: the reachable servers may have lost data that the unreachable one has.
     const opening = { owner: 'node_b', ttlMs: LONG_MS, stateVersion: 1, creator: 'ada' }
     const rooms = Array.from({ length: 12 }, (_, n) => `p/a:${n}`)
     const found = rooms.map((name) => store.rooms.open(name, opening, () => returns === 0))
@@ -157,7 +161,7 @@ describe('a Redis store on a Cluster whose master is killed', () => {
 })
 
 describe('opening a Redis store on a Cluster', () => {
-  it('fails in bounded time where no server answers, and says why', async () => {
+  it('fails in bounded time if no server answers, with the reason', async () => {
     const opening = redisStore({
       url: 'redis+cluster://127.0.0.1:1',
       log: silent,
@@ -166,7 +170,7 @@ describe('opening a Redis store on a Cluster', () => {
     await expect(opening).rejects.toThrow(/no connection to the store: .*ECONNREFUSED/)
   })
 
-  it('fails where slots have no master, and says how many', async () => {
+  it('fails if slots have no master, with their number', async () => {
     const cluster = await startRedisCluster()
     onTestFinished(() => cluster.close())
     for (const node of cluster.nodes) await asAdmin(node.url, (redis) => redis.cluster('DELSLOTS', 7))
@@ -174,7 +178,7 @@ describe('opening a Redis store on a Cluster', () => {
     await expect(opening).rejects.toThrow('1 of the 16384 slots of the Cluster have no master')
   })
 
-  it('fails with the server that is no Cluster', async () => {
+  it('fails with a server that is not a Cluster', async () => {
     const server = await startRedis()
     onTestFinished(() => server.close())
     const opening = redisStore({

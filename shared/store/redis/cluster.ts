@@ -7,14 +7,14 @@ import { type Clients, disconnect } from './clients.ts'
 import { NotRun, type Observers } from './connection.ts'
 import { Outage, type Send, Server, type Servers } from './servers.ts'
 
-/** How often a Cluster that works is asked who holds which slots, milliseconds; redirections tell of most changes at once. */
+/** Interval in milliseconds between requests for the slots of a working Cluster. Redirections report most changes immediately. */
 const CALM_MS = 10_000
-/** How often a Cluster with a master out of reach is asked, milliseconds. */
+/** The same interval while a master is unreachable. */
 const TROUBLE_MS = 100
-/** How long a command that the Cluster put off waits before it is sent again, milliseconds. */
+/** Delay in milliseconds before a command is sent again that the Cluster has deferred. */
 const LATER_MS = 50
 
-/** How many slots a Redis Cluster divides its keys into. */
+/** Number of slots of a Redis Cluster. */
 const SLOTS = 16384
 
 /** CRC16 of each byte, as XMODEM computes it: polynomial 0x1021, start 0. */
@@ -24,21 +24,23 @@ const TABLE = Uint16Array.from({ length: 256 }, (_, byte) => {
   return crc
 })
 
-/** The slot of a key or channel. https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#key-distribution-model */
+/**
+ * Returns the slot of a key or channel. https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#key-distribution-model
+ */
 export function slotOf(key: string): number {
   let crc = 0
   for (const byte of Buffer.from(hashTag(key))) crc = (crc << 8) ^ TABLE[((crc >> 8) ^ byte) & 0xff]!
   return (crc & 0xffff) % SLOTS
 }
 
-/** Slots that one master holds, both ends included. */
+/** Slots of one master, both ends included. */
 interface SlotRange {
   readonly first: number
   readonly last: number
   readonly master: Endpoint
 }
 
-/** Reads the answer to CLUSTER SLOTS; `asked` stands in for a server that does not know its own address. */
+/** Reads the answer to CLUSTER SLOTS. `asked` replaces a missing address of the answering server. */
 function slotRanges(reply: unknown, asked: Endpoint): SlotRange[] {
   return (reply as [number, number, [string | null, number]][]).map(([first, last, [host, port]]) => ({
     first,
@@ -49,7 +51,7 @@ function slotRanges(reply: unknown, asked: Endpoint): SlotRange[] {
 
 interface ClusterParts {
   readonly clients: Clients
-  /** Servers that are asked first; they name the others. */
+  /** Servers that are asked first. They name the others. */
   readonly seeds: readonly Endpoint[]
   readonly clock: Clock
   readonly log: Logger
@@ -61,8 +63,8 @@ interface ClusterParts {
 export const nameOf = ({ host, port }: Endpoint): string => `${host}:${port}`
 
 /**
- * The masters of a Redis Cluster. Each is a `Server` with connections of its own, which fail and come back as those of a single
- * Redis do; this class knows which slot is whose, follows redirections, and asks around when a master is out of reach.
+ * Masters of a Redis Cluster. Each is a `Server` with two connections, which fail and return like those of a single Redis. This class maps
+ * slots to masters, follows redirections, and asks other servers while a master is unreachable.
  */
 export class ClusterServers implements Servers {
   readonly #parts: ClusterParts
@@ -72,7 +74,7 @@ export class ClusterServers implements Servers {
   readonly #slots: (Server | undefined)[] = Array.from({ length: SLOTS }, () => undefined)
   readonly #onServer: ((server: Server) => void)[] = []
   readonly #onMoved: (() => void)[] = []
-  /** Servers whose last command got no answer: their view of the Cluster is not asked for. */
+  /** Servers that did not answer their last command. They are not asked about the Cluster. */
   readonly #suspects = new Set<Server>()
   #looking = false
   #lookAgain = false
@@ -159,7 +161,7 @@ export class ClusterServers implements Servers {
     await Promise.all(this.all().map((server) => server.close()))
   }
 
-  /** What to do about a command that failed at `server`: gives the server to ask for this once, or throws `error` again. */
+  /** Handles a command that failed at `server`: returns the server for one redirected attempt, or throws `error` again. */
   async #redirected(
     error: StoreUnavailable,
     { slot, server, hop }: { slot: number; server: Server | undefined; hop: number },
@@ -184,7 +186,7 @@ export class ClusterServers implements Servers {
     return undefined
   }
 
-  /** Asks who holds what, and again before long while a master is out of reach. */
+  /** Requests the slots, and again after a short delay while a master is unreachable. */
   async #look(): Promise<void> {
     this.#cancel()
     this.#looking = true
@@ -202,7 +204,7 @@ export class ClusterServers implements Servers {
     this.#cancel = this.#parts.clock.schedule(soon ? TROUBLE_MS : CALM_MS, () => void this.#look())
   }
 
-  /** The first answer of a server that is connected and not suspect, or else of any that can be reached. */
+  /** Returns the first answer of a connected server without failures, otherwise of any reachable server. */
   async #ask(): Promise<SlotRange[]> {
     const trusted = this.all().filter((server) => server.commands.ready && !this.#suspects.has(server))
     try {
@@ -235,7 +237,7 @@ export class ClusterServers implements Servers {
     }
   }
 
-  /** Takes over what a server said: connects to new masters, leaves those that are none any more. */
+  /** Applies the answer of a server: connects to new masters, and closes the connections to former ones. */
   #adopt(ranges: readonly SlotRange[]): void {
     const homes = new Map<Server, number>()
     this.#slots.fill(undefined)
@@ -249,7 +251,7 @@ export class ClusterServers implements Servers {
     if (held < SLOTS) this.#reason = `${SLOTS - held} of the ${SLOTS} slots of the Cluster have no master`
     if (held < SLOTS) this.#outage.begin()
     this.#moved()
-    this.#settle()
+    this.#checkOutage()
   }
 
   #server(endpoint: Endpoint): Server {
@@ -264,7 +266,7 @@ export class ClusterServers implements Servers {
     })
     this.#servers.set(name, server)
     this.#endpoints.set(server, endpoint)
-    server.commands.onReady(() => this.#settle())
+    server.commands.onReady(() => this.#checkOutage())
     server.commands.onLost((reason) => {
       if (this.#servers.get(name) !== server) return
       this.#reason = reason
@@ -286,14 +288,14 @@ export class ClusterServers implements Servers {
     for (const callback of this.#onMoved) callback()
   }
 
-  /** The outage is over once every slot has a master and every master is connected. */
-  #settle(): void {
+  /** The outage ends when every slot has a master and every master is connected. */
+  #checkOutage(): void {
     if (!this.#outage.lasts || this.#slots.includes(undefined)) return
     if (this.all().every((server) => server.commands.ready)) this.#outage.end()
   }
 }
 
-/** Sends a command to a server that takes over its slot at the moment; both go out together, in this order. */
+/** Sends a command to a server that is taking over its slot, right after ASKING. */
 function afterAsking<T>(send: Send<T>): Send<T> {
   return (redis: Redis, server) => {
     redis.asking().catch(() => undefined)

@@ -16,7 +16,7 @@ function setup() {
 }
 
 describe('Connection', () => {
-  it('logs the server that it is connected to after an outage: a fail-over leads to another one', () => {
+  it('logs its server after an outage, because a failover leads to another one', () => {
     const { clock, lines, redis } = setup()
     redis.emit('ready')
     redis.emit('close')
@@ -31,7 +31,7 @@ describe('Connection', () => {
   })
 
   it.each(["Stream isn't writeable and enableOfflineQueue options is false", 'Connection is closed.'])(
-    'says of "%s" that the connection was lost',
+    'reports "%s" as a lost connection',
     async (message) => {
       const command = setup().connection.run('inspect', () => Promise.reject(new Error(message)))
       await expect(command).rejects.toThrow('the store gave no answer to inspect: the connection was lost')

@@ -11,48 +11,48 @@ import {
 import type { Endpoint } from './address.ts'
 import { disconnect } from './clients.ts'
 
-/** Replies of a server that is there but cannot serve now: loading, failing over, out of memory, blocked, or a replica. */
+/** Error codes of a reachable server that cannot serve at the moment: it is loading, failing over, out of memory, blocked, or a replica. */
 const CANNOT_SERVE =
   /\b(LOADING|READONLY|OOM|MISCONF|NOREPLICAS|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|BUSY|UNKILLABLE)\b/
 
-/** Replies to a user without the right, or without the password. */
+/** Error codes for a user without the permission, or without the password. */
 const NOT_ALLOWED = /\b(NOAUTH|NOPERM|WRONGPASS)\b/
 
-/** What Redis 7.0 says, without a code, about a command inside a script. */
+/** Error text of Redis 7.0, without a code, for a forbidden command inside a script. */
 const FORBIDDEN_IN_SCRIPT = /user executing the script can't/
 
-/** Returns the code of the error reply in a message; undefined: it has none that is known here. */
+/** Returns the code of the error reply in a message. Undefined: it has no known code. */
 const replyIn = (message: string): string | undefined =>
   (CANNOT_SERVE.exec(message) ?? NOT_ALLOWED.exec(message))?.[1] ??
   (FORBIDDEN_IN_SCRIPT.test(message) ? 'NOPERM' : undefined)
 
 /**
- * Replies that are the same however often a command is sent: a key of another kind, a number that is none, a script that meets such a value, a
+ * Error codes that do not change when a command is repeated: a key of another type, an invalid number, a script that meets such a value, a
  * value that is too large.
  */
 const LASTING =
   /\b(WRONGTYPE|CROSSSLOT)\b|not an integer|would overflow|user_script:\d+: attempt to|exceeds maximum allowed/
 
-/** Replies of a Cluster that did not run a command which it may well run a moment later. */
+/** Error codes of a Cluster for a command that it did not run, and may run a moment later. */
 const LATER = /^(CLUSTERDOWN|TRYAGAIN|LOADING)\b/
 
-/** What the client library says of a command that was sent and not answered, which names its own options. */
+/** Error texts of the client library for commands that were sent and not answered. They name options of the library. */
 const UNANSWERED: readonly (readonly [pattern: RegExp, reason: string])[] = [
   [/max retries per request|Connection is closed|Stream isn't writeable/, 'the connection was lost'],
   [/^Command timed out$/, 'it took too long'],
 ]
 
-/** `MOVED 3999 127.0.0.1:6381`; the host is empty when it is the one that was asked. */
+/** `MOVED 3999 127.0.0.1:6381`. An empty host means that of the answering server. */
 const ELSEWHERE = /^(MOVED|ASK) (\d+) (.*):(\d+)$/
 
-/** A command that certainly did not run, and why: so it may be sent again. */
+/** Error of a command that certainly did not run, so it may be sent again. */
 export class NotRun extends StoreUnavailable {
   /**
-   * `unsent`: there was no connection to send it by. `later`: the Cluster is busy with itself. `moved`: its slot is at another server
-   * for good. `asking`: its key may be at another server, for this once.
+   * `unsent`: there was no connection. `later`: the Cluster is reconfiguring. `moved`: its slot is permanently at another server. `asking`:
+   * its key may be at another server, for this attempt.
    */
   readonly why: 'unsent' | 'later' | 'moved' | 'asking'
-  /** The other server, where the reply names one. */
+  /** The other server, if the reply names one. */
   readonly at: Endpoint | undefined
 
   constructor(
@@ -67,8 +67,8 @@ export class NotRun extends StoreUnavailable {
 }
 
 /**
- * What callers of the store get for an error of the client library. Only its message is kept: the library hangs the whole
- * command on its errors, and so passwords and payloads, which must reach no log.
+ * Returns the store's error for an error of the client library. Only its message is kept: the library attaches the whole command to its
+ * errors, and passwords and payloads must not get into logs.
  */
 function storeFailure(operation: string, error: unknown): Error {
   const reason = error instanceof Error ? error.message : String(error)
@@ -91,11 +91,11 @@ function storeFailure(operation: string, error: unknown): Error {
   return LASTING.test(reason) ? new StoreRejected(text) : new StoreRefused(text, reply)
 }
 
-/** Passes what the connections of a store tell to all who listen. */
+/** Passes the reports of a store's connections to all observers. */
 export class Observers implements StoreObserver {
   readonly #observers = new Set<StoreObserver>()
 
-  /** Tells `observer` from now on; the returned function ends that. */
+  /** Reports to `observer` until the returned function is called. */
   add(observer: StoreObserver): () => void {
     this.#observers.add(observer)
     return () => void this.#observers.delete(observer)
@@ -110,19 +110,21 @@ export class Observers implements StoreObserver {
   }
 }
 
-/** The bytes as Redis is to get them: a copy, because a command leaves only later in the turn and the caller may reuse its buffer. */
+/**
+ * Returns the bytes as a Buffer for Redis. It is a copy, because a command leaves later in the turn, and the caller may reuse its buffer.
+ */
 export const outgoing = (bytes: Uint8Array): Buffer => Buffer.from(bytes)
 
-/** The bytes as Redis sent them: a copy, because a reply is a view of the chunk that the socket read. */
+/** Returns a copy of the bytes from Redis, because a reply is a view of the socket's chunk. */
 export const incoming = (bytes: Buffer): Uint8Array => new Uint8Array(bytes)
 
 /** What a connection works with. */
 export interface ConnectionOptions {
   readonly clock: Clock
   readonly log: Logger
-  /** How long a call waits for the connection. */
+  /** Time limit of the wait for the connection. */
   readonly timeoutMs: number
-  /** Whom it tells of its commands. */
+  /** Observers of the commands. */
   readonly observers: Observers
 }
 
@@ -131,12 +133,12 @@ interface Waiter {
   readonly reject: (error: StoreUnavailable) => void
 }
 
-/** How long after the client library gave up another attempt is made, milliseconds. */
+/** Delay before another attempt after the client library has given up, in milliseconds. */
 const REVIVE_MS = 250
 
 /**
- * One connection to the server, which `redis` re-makes by itself whenever it is lost. Calls wait for it, but not for ever, and
- * what a lost connection left unanswered is rejected and never sent again: only the caller can know whether a write may be repeated.
+ * One connection to the server, which `redis` rebuilds automatically after a loss. Calls wait for it for a limited time. Commands that a
+ * lost connection left unanswered are rejected and never sent again: only the caller knows whether a write may be repeated.
  */
 export class Connection {
   readonly #redis: Redis
@@ -147,9 +149,9 @@ export class Connection {
   readonly #waiters = new Set<Waiter>()
   #closed = false
   #wasReady = false
-  /** When the connection was lost, monotonic milliseconds; undefined while it stands. */
+  /** Time of the loss, monotonic milliseconds. Undefined: the connection is up. */
   #lostAt: number | undefined
-  /** Why it was lost, or is not there yet, in the words of the last error. */
+  /** Reason why the connection is down, as text of the last error. */
   #reason = 'the server closed it'
   #inFlight = 0
   #onIdle: (() => void) | undefined
@@ -169,41 +171,41 @@ export class Connection {
     })
   }
 
-  /** Whether a call would be sent at once. */
+  /** True if a call would be sent immediately. */
   get ready(): boolean {
     return !this.#closed && this.#redis.status === 'ready'
   }
 
-  /** Calls `callback` each time the connection stands, the first included. */
+  /** Calls `callback` each time the connection is up, including the first time. */
   onReady(callback: () => void): void {
     this.#redis.on('ready', callback)
   }
 
-  /** Calls `callback` with the reason each time the connection is lost, and each time an attempt to make it fails. */
+  /** Calls `callback` with the reason each time the connection is lost, and after each failed attempt. */
   onLost(callback: (reason: string) => void): void {
     this.#redis.on('close', () => callback(this.#reason))
   }
 
-  /** Resolves once the connection stands; rejects with `NotRun` after `timeoutMs`. */
+  /** Resolves when the connection is up. Rejects with `NotRun` after `timeoutMs`. */
   opened(timeoutMs: number): Promise<void> {
     if (this.#closed) return Promise.reject(closed())
     if (this.ready) return Promise.resolve()
     return new Promise((resolve, reject) => {
-      const settle = (finish: () => void) => {
+      const stop = (finish: () => void) => {
         cancel()
         this.#waiters.delete(waiter)
         finish()
       }
       const waiter: Waiter = {
-        resolve: () => settle(resolve),
-        reject: (error) => settle(() => reject(error)),
+        resolve: () => stop(resolve),
+        reject: (error) => stop(() => reject(error)),
       }
       const cancel = this.#clock.schedule(timeoutMs, () => waiter.reject(this.#noConnection()))
       this.#waiters.add(waiter)
     })
   }
 
-  /** Runs `send` once the connection stands; `operation` names it in errors. Every failure comes out as the store's own error. */
+  /** Runs `send` when the connection is up. `operation` names it in errors. Every failure is converted to an error of the store. */
   async run<T>(operation: string, send: (redis: Redis) => Promise<T>): Promise<T> {
     this.#inFlight++
     const began = this.#clock.monotonic()
@@ -228,7 +230,7 @@ export class Connection {
     }
   }
 
-  /** What is written from now on, in this turn of the event loop, leaves in one write. The connection must be ready. */
+  /** All writes from now on, in this turn of the event loop, leave in one write. The connection must be ready. */
   gather(): void {
     if (this.#gathering) return
     const { stream } = this.#redis
@@ -240,14 +242,14 @@ export class Connection {
     })
   }
 
-  /** Drops the connection, which is then made again; for one that looks alive and is not. */
+  /** Rebuilds the connection, for one that looks alive and is not. */
   rebuild(reason: string): void {
     if (!this.ready) return
     this.#reason = reason
     disconnect(this.#redis, { again: true })
   }
 
-  /** Lets calls under way end, which takes no longer than their time limits, then drops the connection for good. */
+  /** Waits until the pending calls have ended, which takes at most their time limits, and closes the connection. */
   async close(): Promise<void> {
     this.#closed = true
     for (const waiter of this.#waiters) waiter.reject(closed())
@@ -265,7 +267,7 @@ export class Connection {
     if (this.#lostAt !== undefined) {
       const outageMs = Math.round(this.#clock.monotonic() - this.#lostAt)
       const { remoteAddress, remotePort } = this.#redis.stream
-      // Another server than before: a fail-over.
+      // The server is another one than before: a failover.
       const server = `${remoteAddress}:${remotePort}`
       this.#log.info({ outage_ms: outageMs, server }, 'the store connection is back')
     }
@@ -275,7 +277,7 @@ export class Connection {
     for (const waiter of this.#waiters) waiter.resolve()
   }
 
-  /** The client library gives up where it could go on, as when it is cut off in the middle of asking a Sentinel. */
+  /** The client library sometimes gives up although it could continue, for example if the connection is cut while it asks a Sentinel. */
   #ended(): void {
     if (this.#closed) return
     this.#clock.schedule(REVIVE_MS, () => {

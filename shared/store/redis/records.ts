@@ -24,8 +24,8 @@ import { incoming, outgoing } from './connection.ts'
 import { callScript, type Servers } from './servers.ts'
 
 /**
- * `Records` in Redis: a record is a hash of `v` (value) and `n` (version), and of a lease `holder` and `since`; an index a sorted set
- * whose scores are all 0.
+ * `Records` in Redis. A record is a hash with `v` (value) and `n` (version); a lease also has `holder` and `since`. An index is a sorted
+ * set whose scores are all 0.
  */
 export class RedisRecords implements Records {
   readonly #servers: Servers
@@ -83,11 +83,11 @@ export class RedisRecords implements Records {
   }
 }
 
-/** One write as `write.lua` reads it. */
+/** Arguments of one write for `write.lua`. */
 interface Step {
   readonly key: string
   readonly action: 'put' | 'remove' | 'add' | 'drop'
-  /** The version of a record, or the number of members of an index. */
+  /** Returns the version of a record, or the number of members of an index. */
   readonly condition: string
   readonly ttlMs: string
   readonly payload: string | Buffer
@@ -127,11 +127,11 @@ type Reply = [
 ]
 
 /**
- * `Listings` in Redis. A list has four keys with one hash tag: `{list:…}` (hash: generation, number of changes), `{list:…}:rows` (hash: rows by room
- * id), `:order` (sorted set: rooms by the number of their last change) and `:expiry` (sorted set: rooms by the time at which their row
- * expires). A row is `<epoch> <version> <value>`, a removed one `<epoch> <version>`. Each operation is one script.
+ * `Listings` in Redis. A list has four keys with one hash tag: `{list:…}` (hash: generation, number of changes), `{list:…}:rows` (hash:
+ * rows by room id), `:order` (sorted set: rooms by the number of their last change) and `:expiry` (sorted set: rooms by the expiry of their
+ * row). A row is `<epoch> <version> <value>`, a removed one `<epoch> <version>`. Each operation is one script.
  *
- * A list gets a random generation when it is made. A cursor names it, so a reader notices that the store has lost the list.
+ * A list gets a random generation when it is created. A cursor names it, so a reader detects that the store has lost the list.
  */
 export class RedisListings implements Listings {
   readonly #servers: Pick<Servers, 'run'>
@@ -194,10 +194,10 @@ function decode(roomId: string, row: Buffer): ListedRoom {
   }
 }
 
-/** How long a waiter sleeps between two tries, milliseconds; spread by half, so that waiters do not march in step. */
+/** Average delay between two attempts of a waiter, in milliseconds. It varies by half, so that waiters do not synchronize. */
 const RETRY_MS = 30
 
-/** `Locks` in Redis: a string at `lock:<name>` that holds the holder's secret and ends with the lock. */
+/** `Locks` in Redis: the string `lock:<name>` contains the holder's secret and expires with the lock. */
 export class RedisLocks implements Locks {
   readonly #redlock: Redlock
   readonly #prefix: string
@@ -228,11 +228,11 @@ export class RedisLocks implements Locks {
     try {
       return await work()
     } finally {
-      await lock.release().catch(() => undefined) // It runs out by itself.
+      await lock.release().catch(() => undefined) // It expires.
     }
   }
 
-  /** The lock, or undefined when another holds it. */
+  /** Returns the lock. Undefined: another process holds it. */
   async #try(name: string, ttlMs: number): Promise<Lock | undefined> {
     try {
       return await this.#redlock.acquire([`${this.#prefix}lock:${name}`], ttlMs)
@@ -245,8 +245,8 @@ export class RedisLocks implements Locks {
 }
 
 /**
- * What `redlock` needs of a client: the two commands that run its scripts, sent wherever the lock's key is. It looks at errors only
- * to find out that a server does not know a script yet.
+ * The part of a client that `redlock` uses: the two commands that run its scripts, sent to the server of the lock's key. It reads errors
+ * only to find out that a server does not know a script yet.
  */
 function clientOf(servers: Servers) {
   type Args = (string | number)[]
@@ -268,7 +268,7 @@ function clientOf(servers: Servers) {
   }
 }
 
-/** What the server (or the connection to it) said when a lock was not to be had. */
+/** Returns the error of the server, or of the connection, for a lock that could not be acquired. */
 async function whyNot(error: unknown): Promise<unknown> {
   if (!(error instanceof ExecutionError)) return error
   const attempt = await error.attempts.at(-1)

@@ -20,14 +20,14 @@ import type { Server } from './servers.ts'
 
 describeStore('the Redis store', () => storeUnderTest({ url: inject('redisUrl'), keyPrefix: freshPrefix() }))
 
-/** A server of the test's own, which it may stop. */
+/** A separate server, which the test may stop. */
 async function ownServer(): Promise<RedisServer> {
   const server = await startRedis()
   onTestFinished(() => server.close())
   return server
 }
 
-/** A way to the shared server that the test may break. */
+/** A proxy to the shared server, which the test may break. */
 async function ownLink(): Promise<FaultyLink> {
   const link = await FaultyLink.open(inject('redisUrl'))
   onTestFinished(() => link.close())
@@ -37,7 +37,7 @@ async function ownLink(): Promise<FaultyLink> {
 const openStore = (options: Partial<RedisStoreOptions> & { url: string }): Promise<Store> =>
   openRedisStore({ keyPrefix: freshPrefix(), ...options })
 
-/** A connection beside the store's own, to look at the server with. */
+/** A separate connection, to inspect the server. */
 function admin(url: string): Redis {
   const redis = new Redis(url, { scripts: SCRIPTS })
   redis.on('error', () => undefined)
@@ -48,7 +48,7 @@ function admin(url: string): Redis {
 describe('a list in Redis', () => {
   const row = { roomId: 'duel:a', epoch: 7, version: 1, value: bytes('x') }
 
-  it('starts every reader anew that was away for two minutes, when removed rows are forgotten', async () => {
+  it('starts a new copy for a reader that was away for two minutes, after removed rows were forgotten', async () => {
     const [url, keyPrefix] = [inject('redisUrl'), freshPrefix()]
     const { listings } = await openStore({ url, keyPrefix })
     await listings.write('p/duel', { ...row, roomId: 'duel:b' }, LONG_MS)
@@ -56,7 +56,7 @@ describe('a list in Redis', () => {
     const { cursor } = await listings.changes('p/duel', '', 10)
     await listings.write('p/duel', { ...row, version: 2, value: undefined }, LONG_MS)
     expect(await listings.changes('p/duel', cursor, 10)).toMatchObject({ restarted: false })
-    // As if both had been two minutes ago.
+    // Simulates that both happened two minutes ago.
     await admin(url).zadd(`${keyPrefix}{list:p/duel}:expiry`, 1, 'duel:a')
     const old = cursor.replace(/\d+$/, (since) => String(Number(since) - REMOVED_ROW_MS))
     expect(await listings.changes('p/duel', old, 10)).toMatchObject({
@@ -65,7 +65,7 @@ describe('a list in Redis', () => {
     })
   })
 
-  it('starts readers anew on a promoted replica that is behind', async () => {
+  it('starts new copies on a promoted replica that is behind', async () => {
     const [url, keyPrefix] = [inject('redisUrl'), freshPrefix()]
     const { listings } = await openStore({ url, keyPrefix })
     await listings.write('p/duel', row, LONG_MS)
@@ -76,7 +76,7 @@ describe('a list in Redis', () => {
     expect(await listings.changes('p/duel', cursor, 10)).toMatchObject({ restarted: true, rooms: [{}] })
   })
 
-  it('leaves no key behind when its last row is gone, and none for ever unless a row lives for ever', async () => {
+  it('leaves no key after its last row, and no key without expiry unless a row has none', async () => {
     const [url, keyPrefix] = [inject('redisUrl'), freshPrefix()]
     const { listings } = await openStore({ url, keyPrefix })
     const lifetimes = async () => {
@@ -97,7 +97,7 @@ describe('a list in Redis', () => {
 })
 
 describe('several stores on one Redis', () => {
-  it('try out by messages to themselves whether they hear anything, where someone listens', async () => {
+  it('send themselves probes while they have subscribers', async () => {
     const { url } = await ownServer()
     await openStore({ url })
     const listening = await openStore({ url })
@@ -106,12 +106,12 @@ describe('several stores on one Redis', () => {
     redis.on('pmessage', (_, channel: string) => tried.push(channel))
     await redis.psubscribe('*probe:*')
     await listening.bus.subscribe('c', () => {})
-    // By then the other one would have done so twice.
+    // The other one would have sent two by then.
     await vi.waitFor(() => expect(tried.length).toBeGreaterThanOrEqual(3), 60_000)
     expect(new Set(tried).size).toBe(1)
   })
 
-  it('do not see each other when their prefixes differ', async () => {
+  it('are separate with different prefixes', async () => {
     const url = inject('redisUrl')
     const [one, two] = [await openStore({ url }), await openStore({ url })]
     const heard: string[] = []
@@ -129,7 +129,7 @@ describe('several stores on one Redis', () => {
     await vi.waitFor(() => expect(heard).toEqual(['two']), 60_000)
   })
 
-  it('are one store when their prefixes are the same', async () => {
+  it('are one store with the same prefix', async () => {
     const url = inject('redisUrl')
     const keyPrefix = freshPrefix()
     const [one, two] = [await openStore({ url, keyPrefix }), await openStore({ url, keyPrefix })]
@@ -140,8 +140,8 @@ describe('several stores on one Redis', () => {
     expect(await one.bus.publish('c', bytes('x'))).toBe(2)
   })
 
-  // Seen: the owner told the project of the end last, when another node had made the room again.
-  it('count a room that one of them makes again at the moment another ends it', async () => {
+  // Regression: the owner uncounted the room after another node had created it again.
+  it('count a room that one of them creates again while another ends it', async () => {
     const url = inject('redisUrl')
     const keyPrefix = freshPrefix()
     const other = await openStore({ url, keyPrefix })
@@ -162,12 +162,12 @@ describe('several stores on one Redis', () => {
     await ending.reserve('p/a:k', 'ada', quota, LONG_MS)
     const { fence } = (await ending.claim('p/a:k', 'node_one', 0, LONG_MS))!
     expect(await ending.release('p/a:k', fence, { forget: true, ttlMs: LONG_MS })).toBe(true)
-    // What may still be on its way.
+    // Waits for commands that are on their way.
     await redis.ping()
     expect(await make('p/a:other')).toBe('project_full')
   })
 
-  it('let every key of a room end: its content at once, its epoch two hours later', async () => {
+  it('let every key of a room expire: its content immediately, its epoch two hours later', async () => {
     const url = inject('redisUrl')
     const keyPrefix = freshPrefix()
     const { rooms } = await openStore({ url, keyPrefix })
@@ -198,7 +198,7 @@ describe('several stores on one Redis', () => {
     await expectEnds(['snapshot', 'journal'], 360_000)
   })
 
-  it('keep what is in quarantine as it was, the last of each room, for as long as was asked', async () => {
+  it('keep the quarantine unchanged, the last of each room, for the given time', async () => {
     const url = inject('redisUrl')
     const keyPrefix = freshPrefix()
     const { rooms } = await openStore({ url, keyPrefix })
@@ -233,10 +233,7 @@ describe('several stores on one Redis', () => {
   it.each<[string, (redis: Redis, stem: string) => Promise<unknown>]>([
     ['an epoch that is no number', (redis, stem) => redis.hset(`${stem}:record`, 'epoch', '17953x')],
     ['a version that is no number', (redis, stem) => redis.hset(`${stem}:record`, 'version', '1x')],
-    [
-      'a version that no one can count to',
-      (redis, stem) => redis.hset(`${stem}:record`, 'version', '9'.repeat(20)),
-    ],
+    ['a version above 15 digits', (redis, stem) => redis.hset(`${stem}:record`, 'version', '9'.repeat(20))],
     ['no hash for a record', (redis, stem) => redis.set(`${stem}:record`, 'a')],
     [
       'no string for the epoch that outlives it, and another in its record',
@@ -281,7 +278,7 @@ describe('several stores on one Redis', () => {
 })
 
 describe('a Redis store that loses its server', () => {
-  it('tells subscribers of the gap after the subscription stands again', async () => {
+  it('notifies subscribers of the gap after the subscription is active again', async () => {
     const { url } = await ownServer()
     const store = await openStore({ url })
     const redis = admin(url)
@@ -301,7 +298,7 @@ describe('a Redis store that loses its server', () => {
     expect(gaps).toBe(1)
   })
 
-  it('says each time that it is back, and that a server which came back is young', async () => {
+  it('reports each return, and that a server that came back is young', async () => {
     const server = await ownServer()
     const store = await openStore({ url: server.url, commandTimeoutMs: 1000 })
     let returns = 0
@@ -317,7 +314,7 @@ describe('a Redis store that loses its server', () => {
     expect(returns).toBe(2)
   })
 
-  it('decides whether a room may be claimed when it sends the command, after it has told of the return', async () => {
+  it('decides whether a room may be claimed when it sends the command, after it has reported the return', async () => {
     const server = await ownServer()
     const store = await openStore({ url: server.url, commandTimeoutMs: 10_000 })
     let returned = false
@@ -335,7 +332,7 @@ describe('a Redis store that loses its server', () => {
     expect(await store.rooms.inspect('p/a:one')).toBeUndefined()
   })
 
-  it('asks a server once for how long it has been running, while the connection to it stands', async () => {
+  it('asks a server once for its uptime while the connection lasts', async () => {
     const server = await ownServer()
     const store = await openStore({ url: server.url })
     const redis = admin(server.url)
@@ -344,11 +341,11 @@ describe('a Redis store that loses its server', () => {
     await store.uptime()
     const before = await questions()
     for (let i = 0; i < 20; i++) await store.uptime()
-    // The one that counts is counted, too, and a connection that comes up late asks for itself.
+    // The command that counts is counted too, and a late connection asks for itself.
     expect((await questions()) - before).toBeLessThan(5)
   })
 
-  it('makes a bus again that looks connected and hears nothing', async () => {
+  it('rebuilds a bus that looks connected and receives nothing', async () => {
     const link = await ownLink()
     const store = await openStore({ url: link.url })
     let gaps = 0
@@ -362,7 +359,7 @@ describe('a Redis store that loses its server', () => {
     expect(await store.bus.publish('c', bytes('x'))).toBe(1)
   })
 
-  it('opens when its bus gives no answer at first, and makes the bus again', async () => {
+  it('opens if its bus does not answer at first, and rebuilds the bus', async () => {
     const link = await ownLink()
     link.delay(20)
     const muting = setInterval(() => link.mute('probe:'), 2)
@@ -377,7 +374,7 @@ describe('a Redis store that loses its server', () => {
     await vi.waitFor(() => expect(heard).toEqual(['x']), { timeout: 60_000 })
   })
 
-  it('makes a bus again that hears everything, and from which nothing arrives', async () => {
+  it('rebuilds a bus that receives everything and sends nothing', async () => {
     const link = await ownLink()
     const keyPrefix = freshPrefix()
     const store = await openStore({ url: link.url, keyPrefix })
@@ -396,7 +393,7 @@ describe('a Redis store that loses its server', () => {
     await vi.waitFor(() => expect(heard).toEqual(['still heard', 'arrives again']), { timeout: 15_000 })
   })
 
-  it('sends in order what no one waits for an answer to, also while subscriptions come and go', async () => {
+  it('sends messages without an answer in order, also while subscriptions change', async () => {
     const url = inject('redisUrl')
     const keyPrefix = freshPrefix()
     const [one, two] = [await openStore({ url, keyPrefix }), await openStore({ url, keyPrefix })]
@@ -413,7 +410,7 @@ describe('a Redis store that loses its server', () => {
     expect(taken).toBe(200)
   })
 
-  it('sends nothing without a connection, and tells of what was lost with one', async () => {
+  it('sends nothing without a connection, and reports messages that are lost with one', async () => {
     const link = await ownLink()
     const store = await openStore({ url: link.url })
     let gaps = 0
@@ -424,7 +421,7 @@ describe('a Redis store that loses its server', () => {
     )
     link.hold(true)
     const lost = new Promise((resolve) => store.bus.send!('c', Buffer.alloc(8 << 20), resolve))
-    // More than the kernel takes waits in this process: what comes on top of a bound is refused.
+    // This process queues what the kernel does not take, and refuses more above a bound.
     expect(() => {
       for (let i = 0; i < 100; i++) store.bus.send!('c', Buffer.alloc(1 << 20))
     }).toThrow(StoreUnavailable)
@@ -437,7 +434,7 @@ describe('a Redis store that loses its server', () => {
     expect(store.bus.send!('c', bytes('x'))).toBe(true)
   })
 
-  it('answers StoreUnavailable in bounded time while the server is gone, and works again when it is back', async () => {
+  it('rejects with StoreUnavailable in bounded time while the server is down, and works when it is back', async () => {
     const server = await ownServer()
     const store = await openStore({ url: server.url, commandTimeoutMs: 1000 })
     let gaps = 0
@@ -463,7 +460,7 @@ describe('a Redis store that loses its server', () => {
     expect(await store.bus.publish('d', bytes('x'))).toBe(0)
   })
 
-  it('does not wait for ever on a server that hangs, and never sends a write twice', async () => {
+  it('does not wait without end for a server that hangs, and never sends a write twice', async () => {
     const server = await ownServer()
     const store = await openStore({ url: server.url, commandTimeoutMs: 1000 })
     const claim = await store.rooms.claim('p/a:k', 'node_a', 0, LONG_MS)
@@ -496,7 +493,7 @@ describe('a Redis store that loses its server', () => {
     expect(await version()).toBe(1)
   })
 
-  it('goes on after the server has forgotten the scripts', async () => {
+  it('continues after the server has lost the scripts', async () => {
     const { url } = await ownServer()
     const store = await openStore({ url })
     await store.records.write([{ put: 'k', value: bytes('x') }])
@@ -504,7 +501,7 @@ describe('a Redis store that loses its server', () => {
     expect(await store.records.write([{ put: 'k', value: bytes('x'), ifVersion: 1 }])).toBe(true)
   })
 
-  it('logs the loss and the recovery once each, and never the password', async () => {
+  it('logs the loss and the recovery once each, without the password', async () => {
     const server = await ownServer()
     await admin(server.url).call(
       'ACL',
@@ -538,14 +535,14 @@ describe('a Redis store that loses its server', () => {
 })
 
 describe('opening a Redis store', () => {
-  it('fails in bounded time where nothing answers, and says why', async () => {
+  it('fails in bounded time if no server answers, with the reason', async () => {
     const server = await ownServer()
     await server.stop()
     const opening = redisStore({ url: server.url, log: silent, connectTimeoutMs: 1000 })
     await expect(opening).rejects.toThrow(/no connection to the store: .*ECONNREFUSED/)
   })
 
-  it('refuses a server that throws data away, and warns of one that would', async () => {
+  it('refuses a server that evicts data, and warns about one that would', async () => {
     const { url } = await ownServer()
     const { log, logged } = recordingLog()
     await openStore({ url, log })
@@ -563,14 +560,14 @@ describe('opening a Redis store', () => {
     await openStore({ url })
   })
 
-  it('leaves nothing behind of what it tries', async () => {
+  it('leaves no key of its checks', async () => {
     const { url } = await ownServer()
     const store = await openStore({ url })
     await store.close()
     expect(await admin(url).keys('*')).toEqual([])
   })
 
-  it('refuses a URL or a prefix that cannot work, without printing the URL', async () => {
+  it('refuses an invalid URL or prefix, without printing the URL', async () => {
     const open = (options: Partial<RedisStoreOptions>) =>
       redisStore({ url: inject('redisUrl'), log: silent, ...options })
     await expect(open({ url: 'http://:hush@host' })).rejects.toThrow(
@@ -580,7 +577,7 @@ describe('opening a Redis store', () => {
     await expect(open({ keyPrefix: '{x}:' })).rejects.toThrow('must not contain { or }')
   })
 
-  it('calls a store that is full unavailable', async () => {
+  it('reports a full store as unavailable', async () => {
     const { url } = await ownServer()
     const store = await openStore({ url })
     await admin(url).config('SET', 'maxmemory', '1')

@@ -21,27 +21,27 @@ import {
   SingleServer,
 } from './servers.ts'
 
-/** What a Redis store needs to know. */
+/** Options of a Redis store. */
 export interface RedisStoreOptions {
   /** `redis://`, `rediss://` (TLS), `redis+sentinel://`, `redis+cluster://` and so on: see `parseAddress`. */
   readonly url: string
-  /** Stands before every key and channel, so that several clusters share a server. Default `roomful:`. */
+  /** Prefix of every key and channel, so that several deployments share a server. Default `roomful:`. */
   readonly keyPrefix?: string
   readonly log: Logger
   /**
-   * How long a call waits for a connection, and again for its answer, before it rejects with `StoreUnavailable`. Calls of one turn are
-   * sent together, the next ones when those are answered: so a call ends within three times this. Default 2000.
+   * Time limit of the wait for a connection, and again for the answer, before a call rejects with `StoreUnavailable`. Calls of one turn are
+   * sent together, and the next ones after their answers, so a call ends within three times this limit. Default 2000.
    */
   readonly commandTimeoutMs?: number
-  /** How long to try at start before giving up. Default 10,000. */
+  /** Time limit of the start. Default 10,000. */
   readonly connectTimeoutMs?: number
-  /** Spreads reconnects of many processes. */
+  /** Spreads the reconnects of many processes. */
   readonly random?: Random
 }
 
 /**
- * Connects to Redis 6.2 or newer (or Valkey), of any shape; rejects when it does not answer, refuses the password, or will not do (see
- * `checkServer`). Deadlines run on the machine's clock, like those of the client library, lifetimes and epochs on the server's.
+ * Connects to Redis 6.2 or newer (or Valkey), of any shape. Rejects if it does not answer, refuses the password, or is unsuitable (see
+ * `checkServer`). Deadlines use the machine's clock, as those of the client library do. Lifetimes and epochs use the server's.
  */
 export async function redisStore(options: RedisStoreOptions): Promise<Store> {
   const prefix = options.keyPrefix ?? 'roomful:'
@@ -91,12 +91,12 @@ function serversAt(address: RedisAddress, parts: Parts): Servers {
   return new SingleServer(server, () => watch.close())
 }
 
-/** Pause between two attempts to check the servers, milliseconds. */
+/** Delay between two attempts to check the servers, in milliseconds. */
 const CHECK_AGAIN_MS = 250
 
 /**
- * Repeats `checkServers` while it gets no answer. A process that starts on a busy machine may read an answer later than the time limit of a command.
- * `until` is a time of the monotonic clock.
+ * Repeats `checkServers` while it gets no answer. A process that starts on a busy machine may read an answer after the time limit of a
+ * command. `until` is a time of the monotonic clock.
  */
 async function checkServersUntil(
   until: number,
@@ -115,7 +115,7 @@ async function checkServersUntil(
   }
 }
 
-/** Makes sure that every server will do, and tells how they publish. */
+/** Checks that every server is suitable, and returns how they publish. */
 async function checkServers(servers: Servers, { kind, db }: RedisAddress, parts: Parts): Promise<BusMode> {
   const stem = `${parts.prefix}check:${randomToken(parts.random, 16)}`
   const check = (server: Server) => {
@@ -127,7 +127,7 @@ async function checkServers(servers: Servers, { kind, db }: RedisAddress, parts:
   return infos.every(hasShards) ? 'shards' : 'flood'
 }
 
-/** Lifetime of what `ping` writes, milliseconds. */
+/** Lifetime of the key that `ping` writes, in milliseconds. */
 const PING_TTL_MS = 1000
 
 class RedisStore implements Store {
@@ -159,7 +159,7 @@ class RedisStore implements Store {
     this.vitals = new RedisVitals(servers, parts.observers)
   }
 
-  /** Starts to watch the bus. Resolves when the first probes have subscribed, or have failed once. */
+  /** Starts the probes of the bus. Resolves when the first probes have subscribed, or have failed once. */
   async start(): Promise<void> {
     const started: Promise<void>[] = []
     this.#servers.onServer((server) => void started.push(this.#watch(server)))
@@ -173,7 +173,7 @@ class RedisStore implements Store {
     return Number(seconds) * 1000 + Math.floor(Number(microseconds) / 1000)
   }
 
-  /** The youngest server's. */
+  /** Returns the uptime of the youngest server. */
   async uptime(): Promise<number> {
     return Math.min(...(await Promise.all(this.#servers.all().map((server) => server.uptime()))))
   }
@@ -182,7 +182,7 @@ class RedisStore implements Store {
     return this.#servers.onReturn(callback)
   }
 
-  /** Writes at each server: a full one, or a replica, answers PING as any other does. */
+  /** Writes at each server, because a full server and a replica answer PING too. */
   async ping(): Promise<void> {
     await Promise.all(this.#servers.all().map((server) => this.#pingServer(server)))
   }
@@ -212,14 +212,14 @@ class RedisStore implements Store {
   }
 }
 
-/** Braces in a prefix would take the place of the hash tags in the keys behind it. */
+/** Braces in a prefix would replace the hash tags of the keys. */
 function requirePrefix(prefix: string): void {
   if (/[{}]/.test(prefix)) throw new RangeError(`the key prefix is ${prefix}: it must not contain { or }`)
 }
 
 /**
- * `Wakeups` in Redis: for each part a sorted set of rooms by their time, `{room_wakeups:<part>}:due`, and a hash with the fence of who has said it,
- * `:fences`. Each operation is one script.
+ * `Wakeups` in Redis. Each part has a sorted set of rooms by their time, `{room_wakeups:<part>}:due`, and a hash with the fences under
+ * which the times were set, `:fences`. Each operation is one script.
  */
 class RedisWakeups implements Wakeups {
   readonly #servers: Pick<Servers, 'run'>

@@ -1,8 +1,8 @@
-/** The part of `redlock` that is used here: its package does not lead the compiler to its own types. */
+/** The used part of `redlock`, whose package does not export its types correctly. */
 declare module 'redlock' {
   export class ResourceLockedError extends Error {}
 
-  /** The operation found no majority; each attempt tells what every server answered. */
+  /** The operation found no majority. Each attempt contains the answers of the servers. */
   export class ExecutionError extends Error {
     readonly attempts: readonly Promise<{ readonly votesAgainst: ReadonlyMap<unknown, Error> }>[]
   }

@@ -45,15 +45,15 @@ type ClaimReply = [
 ]
 
 /**
- * `RoomRecords` in Redis. A room has four keys with one hash tag: `{room:…}:record` (hash: epoch, version, owner), `:epoch` (string,
- * see `EPOCH_OUTLIVES_MS`), `:snapshot` (string) and `:journal` (list). What is in quarantine is in three more: `:quarantine` (hash: epoch,
- * owner, reason, at), `:quarantine:snapshot` and `:quarantine:journal`; notes of stuck turns are in `:stuck` (list), and outcomes of requests to
- * rooms that have ended in `:outcomes` (string). Each operation is one script.
+ * `RoomRecords` in Redis. A room has four keys with one hash tag: `{room:…}:record` (hash: epoch, version, owner), `:epoch` (string, see
+ * `EPOCH_OUTLIVES_MS`), `:snapshot` (string) and `:journal` (list). The quarantine has three more: `:quarantine` (hash: epoch, owner,
+ * reason, at), `:quarantine:snapshot` and `:quarantine:journal`. Notes of stuck turns are in `:stuck` (list), and outcomes of requests to
+ * ended rooms in `:outcomes` (string). Each operation is one script.
  *
- * A project's rooms are counted in `{rooms:<project>}`, in another slot than theirs: so a refresh or an end is told there by a command
- * of its own. No one waits for that of a refresh; an end is told before it is one, lest the room be uncounted after it was made again. The
- * lasting rooms of one principal are counted beside it, in `:of:<hash>`: the record of each has that hash, so that every owner counts it on
- * the same account. A count that was missed there is made good by the next refresh, or expires.
+ * A project's rooms are counted in `{rooms:<project>}`, in another slot, so a refresh or an end of a room needs another command there. A
+ * refresh does not wait for it. An end is counted before it takes place, because otherwise it could uncount a room that was created again.
+ * The lasting rooms of one principal are counted in the same slot, in `:of:<hash>`. The record of each room has that hash, so that every
+ * owner counts it for the same account. The next refresh repairs a missed count, or the count expires.
  */
 export class RedisRooms implements RoomRecords {
   readonly #servers: Pick<Servers, 'run' | 'away'>
@@ -101,7 +101,8 @@ export class RedisRooms implements RoomRecords {
     const latest = String(Math.min(stateVersion, Number.MAX_SAFE_INTEGER))
     const servers = this.#servers
     const reply = await servers.run('open', keys[0]!, (redis) => {
-      // At the moment of sending, and for each repetition: a command that has waited for the connection may reach a server without its data.
+      // Decided when the command is sent, and for each repetition: a command that has waited for the connection may reach a server without
+      // its data.
       const may = !servers.away && mayClaim() ? '1' : ''
       return runScript(redis, 'open', keys, [may, ...args, account, latest])
     })
@@ -219,7 +220,7 @@ export class RedisRooms implements RoomRecords {
     const from = after ? scoreOf(after.until) : '-inf'
     const last = after && Buffer.from(after.roomId)
     const rooms: CountedRoom[] = []
-    // Rooms with the score of `after` come first; those up to it by name were given before.
+    // Rooms with the score of `after` come first. Those up to its name were already returned.
     for (let offset = 0; rooms.length < limit; offset += limit) {
       const found = await this.#servers.run('counted', key, (redis) =>
         redis.zrangeBuffer(key, from, '+inf', 'BYSCORE', 'LIMIT', offset, limit, 'WITHSCORES'),
@@ -239,14 +240,14 @@ export class RedisRooms implements RoomRecords {
     const { rooms, roomId } = this.#projectOf(room)
     const keys = account === '' ? [rooms] : [rooms, lastingOf(rooms, account)]
     const args = [roomId, lifetime(ttlMs), lasting ? '1' : '']
-    callScript(this.#servers, 'count', keys, args).catch(() => undefined) // The next refresh tells it again.
+    callScript(this.#servers, 'count', keys, args).catch(() => undefined) // The next refresh counts it again.
   }
 
-  /** Before the room is given up. If that is refused, its next refresh counts it again. Never rejects. */
+  /** Runs before the release. If that is fenced, the next refresh counts the room again. Never rejects. */
   async #uncount(room: string): Promise<void> {
     const { rooms, roomId } = this.#projectOf(room)
     const removing = this.#servers.run('uncount', rooms, (redis) => redis.zrem(rooms, roomId))
-    await removing.catch(() => undefined) // It is counted until its time is up.
+    await removing.catch(() => undefined) // The count expires.
   }
 
   /** The room has ended. */
@@ -255,10 +256,10 @@ export class RedisRooms implements RoomRecords {
     const { rooms, roomId } = this.#projectOf(room)
     const key = lastingOf(rooms, account)
     const removing = this.#servers.run('uncount', key, (redis) => redis.zrem(key, roomId))
-    removing.catch(() => undefined) // It is counted until its time is up.
+    removing.catch(() => undefined) // The count expires.
   }
 
-  /** The key that counts the rooms of the project that `room` belongs to, and the room's name among them. */
+  /** Returns the key that counts the rooms of the project of `room`, and the room's name in it. */
   #projectOf(room: string): { readonly rooms: string; readonly roomId: string } {
     const slash = room.indexOf('/')
     return { rooms: `${this.#prefix}{rooms:${room.slice(0, slash)}}`, roomId: room.slice(slash + 1) }
@@ -281,7 +282,9 @@ export class RedisRooms implements RoomRecords {
     return true
   }
 
-  /** Resolves with 0 when fenced; a release or a refresh otherwise with the account of the room's creator, empty where that is not known. */
+  /**
+   * Resolves with 0 if fenced. Otherwise a release or a refresh resolves with the account of the room's creator, which is empty if unknown.
+   */
   async #fenced(
     operation: 'commit' | 'snapshot' | 'release' | 'refresh',
     room: string,
@@ -343,24 +346,24 @@ function claimIn([at, version, last, entries, notes, left, over]: ClaimReply): C
   }
 }
 
-/** The account of a principal. Hashed: of bounded length, and no player's id stands in a key. */
+/** Returns the account of a principal. It is a hash, so that its length is bounded and no key contains a player's id. */
 const accountOf = (principal: string): string =>
   createHash('sha256').update(principal).digest('base64url').slice(0, 22)
 
-/** The key that counts the lasting rooms of an account, beside those of its project. */
+/** Returns the key that counts the lasting rooms of an account, in the slot of its project. */
 const lastingOf = (rooms: string, account: string): string => `${rooms}:of:${account}`
 
 const scoreOf = (until: number): string => (until === Number.POSITIVE_INFINITY ? '+inf' : String(until))
 
-/** As the scripts take it: a whole number of milliseconds, or nothing where that is for ever. */
+/** Returns the lifetime as an argument of scripts: an integer of milliseconds. Empty: no expiry. */
 const lifetime = (ttlMs: number): string => (ttlMs === Number.POSITIVE_INFINITY ? '' : String(ttlMs))
 
-/** The key of a room's notices, in the slot of its record: a sorted set in the order of the turns. */
+/** Returns the key of a room's notices, in the slot of its record: a sorted set in the order of the turns. */
 export const noticesKey = (prefix: string, room: string): string => `${prefix}{room:${room}}:notices`
 
 /**
- * `Notices` in Redis: for each part of the index a sorted set of rooms by the time of their next delivery, `{room_notices:<part>}:due`, and a
- * hash `:rooms` with what `TakenNotices` has. Each change of the index is one script.
+ * `Notices` in Redis. Each part of the index has a sorted set of rooms by the time of their next delivery, `{room_notices:<part>}:due`, and
+ * a hash `:rooms` with the other fields of `TakenNotices`. Each change of the index is one script.
  */
 export class RedisNotices implements Notices {
   readonly #servers: Pick<Servers, 'run'>
@@ -394,12 +397,12 @@ export class RedisNotices implements Notices {
   }
 
   async putOff(taken: TakenNotices, delayMs: number, failures: number): Promise<TakenNotices | undefined> {
-    const until = await this.#settle(taken, String(delayMs), failures)
+    const until = await this.#schedule(taken, String(delayMs), failures)
     return until === 0 ? undefined : { ...taken, failures, until }
   }
 
   async done(taken: TakenNotices): Promise<boolean> {
-    return (await this.#settle(taken, '', taken.announced)) !== 0
+    return (await this.#schedule(taken, '', taken.announced)) !== 0
   }
 
   async oldest(room: string): Promise<Uint8Array | undefined> {
@@ -431,13 +434,13 @@ export class RedisNotices implements Notices {
   async drop(room: string): Promise<void> {
     const key = noticesKey(this.#prefix, room)
     await this.#servers.run('drop_notices', key, (redis) => redis.del(key))
-    // A node that finds the room in the index until then removes it.
+    // If a node finds the room in the index before that, the node removes it.
     const [due, rooms] = this.#keys(noticePart(room))
     await this.#servers.run('drop_noticed', rooms, (redis) => redis.hdel(rooms, room))
     await this.#servers.run('drop_noticed', due, (redis) => redis.zrem(due, room))
   }
 
-  async #settle({ room, until }: TakenNotices, delayMs: string, number: number): Promise<number> {
+  async #schedule({ room, until }: TakenNotices, delayMs: string, number: number): Promise<number> {
     const keys = this.#keys(noticePart(room))
     const args = [room, String(until), delayMs, String(number)]
     return Number(await callScript(this.#servers, 'settle_notices', keys, args))

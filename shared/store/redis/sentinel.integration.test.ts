@@ -1,6 +1,11 @@
 import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest'
-import { asAdmin, startRedisWith, until } from '../../../test/support/redis-server.ts'
-import { type RedisSentinel, startRedisSentinel } from '../../../test/support/redis-shapes.ts'
+import {
+  asAdmin,
+  type RedisSentinel,
+  startRedisSentinel,
+  startRedisWith,
+  until,
+} from '../../../test/support/redis-server.ts'
 import {
   listening,
   openRedisStore,
@@ -18,7 +23,7 @@ describe('behind three Sentinels', () => {
   })
   afterAll(() => set.close())
 
-  it('takes no replica for the master', async () => {
+  it('does not accept a replica as the master', async () => {
     const replica = set.servers.find(({ url }) => url !== set.servers[0]!.url)!
     await expect(redisStore({ url: replica.url, log: silent })).rejects.toThrow('the store is a replica')
   })
@@ -49,7 +54,7 @@ describe('a Redis store whose Sentinels appoint another master', () => {
     await lose(set)
     await until('another master is there', async () => (await set.master()) !== before)
     const after = await set.master()
-    // Until it hears of it the old master goes on answering, and what it takes then is lost.
+    // The old master answers until it learns of the switch, and writes to it are lost.
     await vi.waitFor(() => expect([returns > 0, told.gaps > 0]).toEqual([true, true]), { timeout: 60_000 })
     expect(await whenBack(() => store.rooms.commit('p/a:k', fence, bytes('e'), LONG_MS))).toBe(true)
     const journal = await asAdmin(after.url, (redis) => redis.lrange('roomful:{room:p/a:k}:journal', 0, -1))
@@ -59,7 +64,7 @@ describe('a Redis store whose Sentinels appoint another master', () => {
     await vi.waitFor(() => expect(told.heard).toEqual(['here']), 60_000)
   })
 
-  it('answers StoreUnavailable in bounded time while there is none', async () => {
+  it('rejects with StoreUnavailable in bounded time while there is no master', async () => {
     const set = await startRedisSentinel({ replicas: 0 })
     onTestFinished(() => set.close())
     const store = await openRedisStore({ url: set.url, commandTimeoutMs: 1000 })
@@ -72,7 +77,7 @@ describe('a Redis store whose Sentinels appoint another master', () => {
 })
 
 describe('opening a Redis store by its Sentinels', () => {
-  it('fails in bounded time where none answers, or none knows the master, and says why', async () => {
+  it('fails in bounded time, with the reason, if no Sentinel answers or knows the master', async () => {
     const set = await startRedisSentinel({ replicas: 0 })
     onTestFinished(() => set.close())
     const open = (url: string) => redisStore({ url, log: silent, connectTimeoutMs: 1000 })
@@ -84,7 +89,7 @@ describe('opening a Redis store by its Sentinels', () => {
     )
   })
 
-  it('shows the Sentinels their password and the master its own', async () => {
+  it('sends the Sentinels and the master their separate passwords', async () => {
     const master = await startRedisWith({ settings: { requirepass: 'for-the-master' } })
     onTestFinished(() => master.close())
     const sentinel = await startRedisWith({

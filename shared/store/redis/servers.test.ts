@@ -4,11 +4,11 @@ import { hasShards, Outage, requireRecent } from './servers.ts'
 const info = (version: string) =>
   `# Server\r\nredis_version:${version}\r\nredis_mode:standalone\r\n# Memory\r\nmaxmemory:0\r\n`
 
-it.each(['6.2.0', '6.10.1', '7.0.15', '10.0.0'])('takes Redis %s', (version) => {
+it.each(['6.2.0', '6.10.1', '7.0.15', '10.0.0'])('accepts Redis %s', (version) => {
   expect(() => requireRecent(info(version))).not.toThrow()
 })
 
-it.each(['2.8.0', '5.9.9', '6.0.16'])('refuses Redis %s and says what would do', (version) => {
+it.each(['2.8.0', '5.9.9', '6.0.16'])('refuses Redis %s, and names the required version', (version) => {
   expect(() => requireRecent(info(version))).toThrow(`the store is Redis ${version}: it must be 6.2 or newer`)
 })
 
@@ -20,7 +20,7 @@ it.each([
   expect(hasShards(info(version))).toBe(publishes)
 })
 
-it('refuses a server that does not tell its version', () => {
+it('refuses a server that does not report its version', () => {
   expect(() => requireRecent('# Server\r\n')).toThrow('Redis of an unknown version')
 })
 

@@ -8,8 +8,8 @@ import { runScript, type ScriptName } from './clients.ts'
 import { Connection, type ConnectionOptions, type Observers } from './connection.ts'
 
 /**
- * One Redis server that takes writes, and this process' two connections to it: one for commands, one for what processes tell each other,
- * which hears what is published. `name` tells it from others.
+ * One Redis server that accepts writes, with two connections of this process: one for commands, and one that receives publications. `name`
+ * identifies it.
  */
 export class Server {
   readonly name: string
@@ -17,7 +17,7 @@ export class Server {
   readonly listener: Connection
   readonly #listening: Redis
   readonly #clock: Clock
-  /** When the server started, on the monotonic clock, as far as that is known of the one at the other end of `commands`. */
+  /** Start time of the server at the other end of `commands`, on the monotonic clock, if known. */
   #startedAt: number | undefined
   #onMessage: (channel: string, message: Buffer) => void = () => undefined
 
@@ -32,7 +32,7 @@ export class Server {
     this.#clock = parts.clock
     this.commands = connection(clients.commands, 'commands')
     this.listener = connection(clients.bus, 'bus')
-    // The library reads from the connection by now, and nothing has come yet.
+    // The library reads from the connection by now, and no data has arrived yet.
     clients.bus.on('connect', () =>
       MessageReader.before(clients.bus.stream, (channel, message) => this.#onMessage(channel, message)),
     )
@@ -42,8 +42,8 @@ export class Server {
   }
 
   /**
-   * For how long the server has been running, in milliseconds. Asked once for each connection: a server that starts again ends those to
-   * the one before.
+   * Returns the uptime of the server in milliseconds. It is read once per connection, because a restart of the server closes its
+   * connections.
    */
   async uptime(): Promise<number> {
     if (this.#startedAt === undefined || !this.commands.ready) {
@@ -53,26 +53,26 @@ export class Server {
     return this.#clock.monotonic() - this.#startedAt
   }
 
-  /** Calls back for every message of the channels that are subscribed at this server, in place of who was called before. */
+  /** Sets the callback for messages of the channels that are subscribed at this server. */
   onMessage(callback: (channel: string, message: Buffer) => void): void {
     this.#onMessage = callback
   }
 
-  /** Bytes of `write` that the kernel has not taken. */
+  /** Number of bytes of `write` that the kernel has not taken. */
   get unsentBytes(): number {
     return this.#listening.stream.writableLength
   }
 
   /**
-   * Sends ready commands that have no reply by the listening connection, which must be ready: all of one moment in one write. `taken` is
-   * called when the kernel has them, or with why they are lost.
+   * Sends encoded commands without a reply on the listening connection, which must be ready. All commands of one moment leave in one write.
+   * `taken` is called when the kernel has them, or with the reason why they are lost.
    */
   write(commands: Buffer, taken?: (error?: Error | null) => void): void {
     this.listener.gather()
     this.#listening.stream.write(commands, taken)
   }
 
-  /** Calls back when this server ended subscriptions because it no longer holds their slots. */
+  /** Calls `callback` when this server has ended subscriptions because it no longer holds their slots. */
   onSlotsGone(callback: () => void): void {
     this.#listening.on('moved', callback)
   }
@@ -82,7 +82,7 @@ export class Server {
     await this.listener.opened(timeoutMs)
   }
 
-  /** Drops both connections, which are then made again. */
+  /** Rebuilds both connections. */
   rebuild(reason: string): void {
     this.commands.rebuild(reason)
     this.listener.rebuild(reason)
@@ -93,7 +93,7 @@ export class Server {
   }
 }
 
-/** Runs a script, as the operation of its name, where its first key is. */
+/** Runs a script at the server of its first key. The name of the script is the name of the operation. */
 export const callScript = (
   servers: Pick<Servers, 'run'>,
   name: ScriptName,
@@ -101,59 +101,59 @@ export const callScript = (
   args: readonly (string | Buffer)[],
 ): Promise<unknown> => servers.run(name, keys[0]!, (redis) => runScript(redis, name, keys, args))
 
-/** One field of what the INFO command answers. */
+/** Returns one field of the answer to INFO. */
 export const field = (info: string, name: string): string | undefined =>
   new RegExp(`^${name}:(.*?)\\r?$`, 'm').exec(info)?.[1]
 
-/** For how long the server runs, in milliseconds, by `info`, its answer to INFO; it counts whole seconds. */
+/** Returns the uptime of the server in milliseconds, from its answer to INFO, which counts whole seconds. */
 function uptimeOf(info: string): number {
   return Number(field(info, 'uptime_in_seconds')) * 1000
 }
 
-/** Sends a command by one of a server's connections; called again for each attempt. */
+/** Sends a command on one of a server's connections. It is called again for each attempt. */
 export type Send<T> = (redis: Redis, server: Server) => Promise<T>
 
-/** The servers of one Redis installation that take writes: one, or the masters of a Cluster. */
+/** The servers of one Redis installation that accept writes: one, or the masters of a Cluster. */
 export interface Servers {
-  /** Every server, as known at this moment. */
+  /** All currently known servers. */
   all(): readonly Server[]
-  /** The one that holds `key` (a key or a channel, prefix included); undefined when no one does at this moment. */
+  /** Returns the server that holds `key` (a key or a channel, with prefix). Undefined: no server holds it at this moment. */
   serverOf(key: string): Server | undefined
   /**
-   * Sends a command to the server that holds `key`, and again where a server said that it has not run it. Whatever may have run is not
-   * repeated. `operation` names it in errors, of which every one is the store's own.
+   * Sends a command to the server that holds `key`, and again if a server reports that it has not run it. A command that may have run is
+   * not repeated. `operation` names it in errors, which are all errors of the store.
    */
   run<T>(operation: string, key: string, send: Send<T>, by?: 'commands' | 'listener'): Promise<T>
-  /** Looks again who holds what, after a sign that it has changed. */
+  /** Reads the slots again, after a sign that they have changed. */
   refresh(): void
-  /** Calls back for every server there is, and for each that is added. */
+  /** Calls `callback` for every server, and for each added one. */
   onServer(callback: (server: Server) => void): void
-  /** Calls back when keys may be at another server than before. */
+  /** Calls `callback` when keys may have moved to another server. */
   onMoved(callback: () => void): void
-  /** True from the loss of a connection until `onReturn` has called back. */
+  /** True from the loss of a connection until `onReturn` has called its callbacks. */
   readonly away: boolean
-  /** Calls back each time all servers can be reached again after one could not; the returned function ends that. */
+  /** Calls `callback` each time all servers are reachable again after an outage. The returned function ends that. */
   onReturn(callback: () => void): () => void
-  /** Resolves once every server can be reached; rejects with `StoreUnavailable` after `timeoutMs`. */
+  /** Resolves when all servers are reachable. Rejects with `StoreUnavailable` after `timeoutMs`. */
   opened(timeoutMs: number): Promise<void>
   close(): Promise<void>
 }
 
-/** How many names are tried; a server with a hundredth of the slots is met after about 100. */
+/** Maximum number of tried names. A server with a hundredth of the slots is found after about 100. */
 const NAMES = 100_000
 
-/** A name that starts with `stem` and belongs to a server by what `here` says; undefined when that is (next to) nowhere. */
+/** Returns a name that starts with `stem` and that `here` assigns to a server. Undefined: none was found. */
 export function nameAt(stem: string, here: (name: string) => boolean): string | undefined {
   for (let n = 0; n < NAMES; n++) if (here(`${stem}:${n}`)) return `${stem}:${n}`
   return undefined
 }
 
-/** Knows whether the store is out of reach, and tells when that is over. */
+/** Tracks outages of the store, and reports their end. */
 export class Outage {
   readonly #callbacks = new Set<() => void>()
   #lasts = false
 
-  /** Whether it goes on. */
+  /** True during an outage. */
   get lasts(): boolean {
     return this.#lasts
   }
@@ -164,12 +164,12 @@ export class Outage {
 
   end(): void {
     if (!this.#lasts) return
-    // Before this turn of the event loop ends: commands that waited for the connection are sent right after.
+    // Runs before this turn of the event loop ends: commands that waited for the connection are sent right after it.
     for (const callback of this.#callbacks)
       try {
         callback()
       } catch (error) {
-        // The other callbacks must run, and the client library must send the waiting commands.
+        // The other callbacks must run, and the client library must send the queued commands.
         queueMicrotask(() => {
           throw error
         })
@@ -184,7 +184,7 @@ export class Outage {
   }
 }
 
-/** One server; or the master that Sentinels name, whichever it is at the time. */
+/** One server, or the current master of Sentinels. */
 export class SingleServer implements Servers {
   readonly #server: Server
   readonly #onClose: () => void
@@ -214,14 +214,14 @@ export class SingleServer implements Servers {
     return this.#server[by].run(operation, (redis) => send(redis, this.#server))
   }
 
-  /** The one server holds everything. */
+  /** The one server holds all keys. */
   refresh(): void {}
 
   onServer(callback: (server: Server) => void): void {
     callback(this.#server)
   }
 
-  /** Nothing moves within one server. */
+  /** No key moves within one server. */
   onMoved(_callback: () => void): void {}
 
   get away(): boolean {
@@ -242,7 +242,7 @@ export class SingleServer implements Servers {
   }
 }
 
-/** How a Redis is doing: what its connections see, and what INFO says. */
+/** State of a Redis: reports of its connections, and its answers to INFO. */
 export class RedisVitals implements StoreVitals {
   readonly #servers: Servers
   readonly #observers: Observers
@@ -271,7 +271,7 @@ export class RedisVitals implements StoreVitals {
   }
 }
 
-/** The figures in an answer to INFO; 0 for what a server does not say. */
+/** Returns the metrics in an answer to INFO. A value that the server does not report is 0. */
 export function figuresOf(info: string): Omit<StoreServer, 'name'> {
   const number = (name: string): number => Number(field(info, name) ?? 0)
   return {
@@ -283,9 +283,9 @@ export function figuresOf(info: string): Omit<StoreServer, 'name'> {
   }
 }
 
-/** The oldest server whose commands the scripts use (`SET … PXAT` came with it). */
+/** Oldest server version with all commands of the scripts (`SET … PXAT` is the newest one). */
 const OLDEST: readonly [major: number, minor: number] = [6, 2]
-/** The oldest server that publishes within a shard (SPUBLISH). */
+/** Oldest server version with sharded pub/sub (SPUBLISH). */
 const SHARDS: readonly [major: number, minor: number] = [7, 0]
 
 const isSince = (info: string, [sinceMajor, sinceMinor]: readonly [number, number]): boolean => {
@@ -293,17 +293,17 @@ const isSince = (info: string, [sinceMajor, sinceMinor]: readonly [number, numbe
   return major > sinceMajor || (major === sinceMajor && minor >= sinceMinor)
 }
 
-/** Throws when `info`, the answer to INFO, is of a server that is too old. */
+/** Throws if `info`, the answer to INFO, comes from a server that is too old. */
 export function requireRecent(info: string): void {
   if (isSince(info, OLDEST)) return
   const version = field(info, 'redis_version') ?? 'of an unknown version'
   throw new StoreMisconfigured(`the store is Redis ${version}: it must be ${OLDEST.join('.')} or newer`)
 }
 
-/** Whether the server whose INFO this is publishes within a shard. */
+/** Returns true if the server with this INFO supports sharded pub/sub. */
 export const hasShards = (info: string): boolean => isSince(info, SHARDS)
 
-/** Throws when the server throws data away once its memory is full; warns when it would, had its memory a limit. */
+/** Throws if the server evicts data when its memory is full. Warns if it would with a memory limit. */
 function requireNoEviction(info: string, log: Logger): void {
   const policy = field(info, 'maxmemory_policy') ?? 'unknown'
   if (policy === 'noeviction') return
@@ -320,9 +320,9 @@ function requireNoEviction(info: string, log: Logger): void {
 }
 
 /**
- * Rejects when the server will not do: too old, of another kind than the URL says, evicting, without that database, or the user may not
- * do what roomful does; the error says what would be right. Resolves with its answer to INFO. `scratch` is a key and a channel (prefix
- * included) of this server that no one else uses.
+ * Rejects if the server is unsuitable: it is too old, of another kind than the URL says, evicts data, does not have that database, or
+ * refuses commands to the user. The error says what would be right. Resolves with its answer to INFO. `scratch` is a key and a channel
+ * (with prefix) of this server that nothing else uses.
  */
 export async function checkServer(
   server: Server,
@@ -339,7 +339,7 @@ export async function checkServer(
   return info
 }
 
-/** Throws when a URL of one server names a part of something larger. */
+/** Throws if a URL of a single server names a member of a larger installation. */
 function requireKind(info: string, kind: RedisAddress['kind']): void {
   if (kind === 'cluster') return
   if (isCluster(info))
@@ -352,7 +352,7 @@ function requireKind(info: string, kind: RedisAddress['kind']): void {
     )
 }
 
-/** The client library selects the database at each connect, and goes on in database 0 when that fails. */
+/** The client library selects the database at each connect, and continues in database 0 if that fails. */
 async function requireDatabase({ commands }: Server, db: number): Promise<void> {
   try {
     await commands.run('select', (redis) => redis.select(db))
@@ -370,7 +370,7 @@ const lacking = (what: readonly string[]): Error =>
     `the store's user may not use ${what.join(', ')}: docs/redis.md has the ACL rule that it needs`,
   )
 
-/** Rejects with everything that the user of the store is not allowed and roomful does. */
+/** Rejects with all commands and keys that roomful needs and the store's user may not use. */
 async function requirePermissions(
   { commands, listener }: Server,
   scratch: string,
@@ -419,7 +419,7 @@ async function requirePermissions(
 
 type Trial = (redis: Redis) => Promise<unknown>
 
-/** What the user may not use, in words; undefined when it may, or when something else went wrong. */
+/** Returns the missing permission in words. Undefined: the user has it, or another error occurred. */
 async function refusedBy(connection: Connection, name: string, trial: Trial): Promise<string | undefined> {
   try {
     await connection.run(name, trial)
@@ -436,7 +436,7 @@ async function refusedInScripts(commands: Connection, scratch: string): Promise<
     const names = await commands.run('eval', (redis) => runScript(redis, 'permitted', [scratch], []))
     return (names as Buffer[]).map((name) => `the command ${name}`)
   } catch (error) {
-    if (isForbidden(error)) return [] // The trial of `eval` tells.
+    if (isForbidden(error)) return [] // The check of `eval` reports it.
     throw error
   }
 }

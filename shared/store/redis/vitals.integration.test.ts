@@ -6,7 +6,7 @@ import { type StoreObserver, StoreUnavailable } from '../port.ts'
 import { bytes, LONG_MS } from '../testing/harness.ts'
 import { figuresOf } from './servers.ts'
 
-/** Writes down what it hears. */
+/** Records all calls. */
 function recorder(): StoreObserver & { readonly heard: string[] } {
   const heard: string[] = []
   const hear = (how: string) => (operation: string, seconds: number) => {
@@ -16,7 +16,7 @@ function recorder(): StoreObserver & { readonly heard: string[] } {
   return { heard, answered: hear('answered'), failed: hear('failed') }
 }
 
-it('tells of every command, whether it was answered or not, until no one listens any more', async () => {
+it('reports every command, whether it was answered or not, until the observer is removed', async () => {
   const server = await startRedisWith({})
   onTestFinished(() => server.close())
   const store = await openRedisStore({
@@ -43,7 +43,7 @@ it('tells of every command, whether it was answered or not, until no one listens
   expect(asked()).toHaveLength(3)
 })
 
-it('says of a store that answers PING why it takes no writes: full, a user without the right, a replica', async () => {
+it('reports why a store that answers PING accepts no writes: full, no permission, a replica', async () => {
   const server = await startRedisWith({})
   onTestFinished(() => server.close())
   const redis = new Redis(server.url)
@@ -84,7 +84,7 @@ it('says of a store that answers PING why it takes no writes: full, a user witho
   )
 })
 
-it('tells how full a server is', async () => {
+it('reports how full a server is', async () => {
   const server = await startRedisWith({ settings: { maxmemory: '64mb' } })
   onTestFinished(() => server.close())
   const store = await openRedisStore({ url: server.url, keyPrefix: freshPrefix() })
@@ -99,7 +99,7 @@ it('tells how full a server is', async () => {
   expect(after!.commandsProcessed).toBeGreaterThan(before!.commandsProcessed)
 })
 
-it('takes for 0 what a server does not say', () => {
+it('returns 0 for a value that the server does not report', () => {
   expect(figuresOf('# Memory\r\nused_memory:123\r\nused_memory_human:1K\r\n')).toEqual({
     usedMemoryBytes: 123,
     maxMemoryBytes: 0,

@@ -7,7 +7,7 @@ import { describeRooms } from './rooms.ts'
 
 export type { OpenStore, StoreUnderTest } from './harness.ts'
 
-/** What every adapter of the store port must do, whatever it keeps its data in. `open` is called once for each case. */
+/** Tests of every adapter of the store port. `open` is called once for each case. */
 export function describeStore(name: string, open: OpenStore): void {
   describe(name, () => {
     describeRecords(open)
@@ -23,7 +23,7 @@ export function describeStore(name: string, open: OpenStore): void {
 
 function describeBus(open: OpenStore): void {
   describe('bus', () => {
-    it('hands every message to the subscribers of its channel, in order, and counts the processes that listen', async () => {
+    it('delivers every message to the subscribers of its channel, in order, and counts the listening processes', async () => {
       const { bus } = (await opened(open)).store
       const heard: string[] = []
       expect(await bus.publish('news', bytes('before anyone listened'))).toBe(0)
@@ -60,7 +60,7 @@ function describeBus(open: OpenStore): void {
       await vi.waitFor(() => expect(heard).toEqual([everyByte(), new Uint8Array()]), 60_000)
     })
 
-    it('ends a subscription and leaves the others', async () => {
+    it('ends one subscription and keeps the others', async () => {
       const { bus } = (await opened(open)).store
       const heard: string[] = []
       const end = await bus.subscribe('c', () => heard.push('ended'))
@@ -76,7 +76,7 @@ function describeBus(open: OpenStore): void {
       await vi.waitFor(() => expect(heard).toEqual(['one', 'again three']), 60_000)
     })
 
-    it('tells how many processes listen to each channel, in the order asked', async () => {
+    it('returns the number of listening processes of each channel, in the given order', async () => {
       const { bus } = (await opened(open)).store
       expect(await bus.listeners([])).toEqual([])
       expect(await bus.listeners(['c', 'd'])).toEqual([0, 0])
@@ -89,7 +89,7 @@ function describeBus(open: OpenStore): void {
   })
 }
 
-/** Takes a lock and keeps it until `release` is called; resolves once it is held. */
+/** Acquires a lock and keeps it until `release` is called. Resolves when it is held. */
 async function held(locks: Locks, name: string, ttlMs: number) {
   let release: () => void = () => undefined
   let ended: Promise<unknown> = Promise.resolve()
@@ -113,7 +113,7 @@ const NOW = { ttlMs: LONG_MS, waitMs: 0 }
 
 function describeLocks(open: OpenStore): void {
   describe('locks', () => {
-    it('gives what the work gives, or what it throws, and is free afterwards', async () => {
+    it('returns the result of the work, or its error, and is free afterwards', async () => {
       const { locks } = (await opened(open)).store
       expect(await locks.withLock('l', NOW, async () => 'done')).toBe('done')
       const failing = locks.withLock('l', NOW, () => Promise.reject(new Error('the work failed')))
@@ -121,7 +121,7 @@ function describeLocks(open: OpenStore): void {
       expect(await locks.withLock('l', NOW, async () => 'again')).toBe('again')
     })
 
-    it('lets no one else work under the same name, and everyone under another', async () => {
+    it('excludes work under the same name, and no other work', async () => {
       const { locks } = (await opened(open)).store
       const lock = await held(locks, 'l', LONG_MS)
       let worked = false
@@ -135,7 +135,7 @@ function describeLocks(open: OpenStore): void {
       expect(await locks.withLock('l', NOW, async () => 'done')).toBe('done')
     })
 
-    it('waits for the lock as long as it was told to', async () => {
+    it('waits for a lock as long as given', async () => {
       const { locks } = (await opened(open)).store
       const lock = await held(locks, 'l', LONG_MS)
       const waiting = locks.withLock('l', { ttlMs: LONG_MS, waitMs: LONG_MS }, async () => 'done')
@@ -143,7 +143,7 @@ function describeLocks(open: OpenStore): void {
       expect(await waiting).toBe('done')
     })
 
-    it('has one holder at a time, however many want it', async () => {
+    it('has one holder at a time, for any number of waiters', async () => {
       const { locks } = (await opened(open)).store
       let [holders, most, turns] = [0, 0, 0]
       const work = async () => {
@@ -174,7 +174,7 @@ function describeLocks(open: OpenStore): void {
       },
     )
 
-    it('refuses times that are none', async () => {
+    it('rejects invalid times', async () => {
       const { locks } = (await opened(open)).store
       const work = async () => 'done'
       await expect(locks.withLock('l', { ttlMs: 0, waitMs: 0 }, work)).rejects.toThrow('ttlMs is 0')
@@ -184,8 +184,8 @@ function describeLocks(open: OpenStore): void {
 }
 
 function describeLife(open: OpenStore): void {
-  describe('life', () => {
-    it('answers a ping and tells the time in milliseconds', async () => {
+  describe('life cycle', () => {
+    it('answers a ping, and returns the time in milliseconds', async () => {
       const { store } = await opened(open)
       await store.ping()
       const first = await store.time()
@@ -193,7 +193,7 @@ function describeLife(open: OpenStore): void {
       expect(await store.time()).toBeGreaterThanOrEqual(first)
     })
 
-    it('tells for how long it has been running, and never calls back while it was not lost', async () => {
+    it('returns the uptime, and does not call back without an outage', async () => {
       const { store } = await opened(open)
       let returns = 0
       const end = store.onReturn(() => returns++)
@@ -205,7 +205,7 @@ function describeLife(open: OpenStore): void {
       end()
     })
 
-    it('rejects every call with StoreUnavailable once closed, and may be closed again', async () => {
+    it('rejects every call with StoreUnavailable after close, and may be closed again', async () => {
       const { store } = await opened(open)
       const fence = { epoch: 1, version: 0 }
       await store.close()

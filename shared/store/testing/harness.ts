@@ -1,19 +1,19 @@
 import { it, onTestFinished } from 'vitest'
 import type { Store } from '../port.ts'
 
-/** One store, opened for one case, in which nothing is stored yet. */
+/** One empty store, opened for one case. */
 export interface StoreUnderTest {
   readonly store: Store
-  /** Lets the lifetime `ttlMs` pass, as this store measures it, and resolves once `seen` says that its end shows. */
+  /** Lets the lifetime `ttlMs` pass by this store's clock. Resolves when `seen` shows its end. */
   elapse(ttlMs: number, seen: () => Promise<boolean>): Promise<void>
 }
 
 export type OpenStore = () => Promise<StoreUnderTest>
 
-/** Shortest and longest of the lifetimes that a case waits for, milliseconds. */
+/** Shortest and longest lifetimes that a case waits for, in milliseconds. */
 const SHORTEST_MS = 40
 const LONGEST_SHORT_MS = SHORTEST_MS * 4 ** 3
-/** A lifetime no case outlasts, milliseconds. */
+/** A lifetime longer than any case, in milliseconds. */
 export const LONG_MS = 600_000
 
 /** Opens a store that is closed when the case ends. */
@@ -24,9 +24,9 @@ export async function opened(open: OpenStore): Promise<StoreUnderTest> {
 }
 
 /**
- * Defines a case in which lifetimes of `shortMs` end. In Redis they are real. On a busy machine such a lifetime can end while the case still
- * needs what it limits. If the case fails after it has worked for longer than `shortMs`, not counting `elapse`, it runs again in a new store
- * with lifetimes four times as long.
+ * Defines a case in which lifetimes of `shortMs` end. In Redis they are real. On a busy machine, such a lifetime can end while the case
+ * still needs it. If the case fails after it has worked for longer than `shortMs`, not counting `elapse`, it runs again in a new store with
+ * lifetimes four times as long.
  */
 export function itExpires(
   open: OpenStore,
@@ -58,5 +58,5 @@ export const bytes = (text: string): Uint8Array => new TextEncoder().encode(text
 export const text = (value: Uint8Array | undefined): string | undefined =>
   value && new TextDecoder().decode(value)
 
-/** Every value a byte can have, in order. */
+/** All byte values, in order. */
 export const everyByte = (): Uint8Array => Uint8Array.from({ length: 256 }, (_, value) => value)

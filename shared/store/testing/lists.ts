@@ -21,7 +21,7 @@ const row = (key: string, epoch: number, version: number, value?: string): Liste
   value: value === undefined ? undefined : bytes(value),
 })
 
-/** A reader's copy of a list, kept as nodes keep theirs. */
+/** A reader's copy of a list, as nodes keep it. */
 class Copy {
   readonly #listings: Listings
   readonly #limit: number
@@ -34,7 +34,7 @@ class Copy {
     this.#limit = limit
   }
 
-  /** Reads until there is no more; returns each change as `key=value`. */
+  /** Reads all pages, and returns each change as `key=value`. */
   async read(): Promise<string[]> {
     const changes: string[] = []
     for (;;) {
@@ -58,7 +58,7 @@ class Copy {
 
 export function describeListings(open: OpenStore): void {
   describe('listings', () => {
-    it('returns each changed room once, the oldest change first, and only changes since the cursor', async () => {
+    it('returns each changed room once, oldest change first, and only changes since the cursor', async () => {
       const { listings } = (await opened(open)).store
       const copy = new Copy(listings)
       expect(await copy.read()).toEqual([])
@@ -79,7 +79,7 @@ export function describeListings(open: OpenStore): void {
       expect(Object.fromEntries(copy.rows)).toEqual({ a: '2', c: '2' })
     })
 
-    it('keeps lists apart, and carries every byte value and the empty value, and shares no buffer', async () => {
+    it('keeps lists separate, carries every byte value and the empty value, and shares no buffer', async () => {
       const { listings } = (await opened(open)).store
       const value = everyByte()
       const writing = listings.write(LIST, { ...row('a', 1, 1), value }, LONG_MS)
@@ -109,7 +109,7 @@ export function describeListings(open: OpenStore): void {
         await write(7, 2, 'two'),
       ]).toEqual([false, false, false, false])
       expect(await copy.read()).toEqual(['a=seven'])
-      // A write whose answer was lost comes again.
+      // A write is repeated after its answer was lost.
       expect(await write(7, 3, 'seven')).toBe(true)
       expect(await write(7, 4)).toBe(true)
       expect([await write(7, 3, 'seven'), await write(6, 10, 'six')]).toEqual([false, false])
@@ -118,7 +118,7 @@ export function describeListings(open: OpenStore): void {
       expect(await copy.read()).toEqual(['a=eight'])
     })
 
-    it('writes nothing after the time by which a row has to be written', async () => {
+    it('writes nothing after the time limit of a row', async () => {
       const { store } = await opened(open)
       const room = { roomId: 'arena:a', epoch: 1, version: 1, value: bytes('late') }
       const now = await store.time()
@@ -127,7 +127,7 @@ export function describeListings(open: OpenStore): void {
       expect(await store.listings.write(LIST, room, LONG_MS, now + 60_000)).toBe(true)
     })
 
-    it('takes the removal of a room that was never listed', async () => {
+    it('accepts the removal of a room that was never listed', async () => {
       const { listings } = (await opened(open)).store
       expect(await listings.write(LIST, row('a', 7, 1), LONG_MS)).toBe(true)
       expect(await listings.write(LIST, row('a', 6, 1, 'late'), LONG_MS)).toBe(false)
@@ -136,7 +136,7 @@ export function describeListings(open: OpenStore): void {
       expect(copy.rows.size).toBe(0)
     })
 
-    it('reads a long list in pages, and misses nothing that changes in between', async () => {
+    it('reads a long list in pages, and misses no change between them', async () => {
       const { listings } = (await opened(open)).store
       for (let n = 0; n < 7; n++) await listings.write(LIST, row(`${n}`, 5, 1, 'old'), LONG_MS)
       const first = await listings.changes(LIST, '', 3)
@@ -168,12 +168,12 @@ export function describeListings(open: OpenStore): void {
         const late = new Copy(listings)
         await late.read()
         expect([...late.rows.keys()].sort()).toEqual(['again', 'long'])
-        // It is still known which write was the last.
+        // The store still knows which write was the last.
         expect(await listings.write(LIST, row('short', 4, 9, 'x'), LONG_MS)).toBe(false)
       },
     )
 
-    it('begins anew for a cursor of another list or of none', async () => {
+    it('starts a new copy for an empty cursor or that of another list', async () => {
       const { listings } = (await opened(open)).store
       await listings.write('prj_2/duel', row('x', 1, 1, 'x'), LONG_MS)
       const other = await listings.changes('prj_2/duel', '', 10)
@@ -187,7 +187,7 @@ export function describeListings(open: OpenStore): void {
         })
     })
 
-    it('refuses a lifetime and a limit that are none', async () => {
+    it('rejects an invalid lifetime or limit', async () => {
       const { listings } = (await opened(open)).store
       await expect(listings.write(LIST, row('a', 1, 1, 'x'), 0)).rejects.toThrow('ttlMs is 0')
       await expect(listings.changes(LIST, '', 0)).rejects.toThrow('limit is 0')
@@ -205,7 +205,7 @@ async function owned({ rooms }: Store): Promise<Fence> {
 
 const next = ({ epoch, version }: Fence): Fence => ({ epoch, version: version + 1 })
 
-/** All notices of the room, the oldest first, which are removed. */
+/** Removes all notices of the room and returns them, oldest first. */
 async function drained({ notices }: Store): Promise<(string | undefined)[]> {
   const texts: (string | undefined)[] = []
   for (;;) {
@@ -216,7 +216,7 @@ async function drained({ notices }: Store): Promise<(string | undefined)[]> {
   }
 }
 
-/** Takes all rooms that are due, of all parts, by name. */
+/** Takes all due rooms of all parts, by name. */
 async function taken({ notices }: Store, limit = 100): Promise<TakenNotices[]> {
   const rooms: TakenNotices[] = []
   for (let part = 0; part < NOTICE_PARTS; part++)
@@ -245,7 +245,7 @@ export function describeNotices(open: OpenStore): void {
       expect(await notices.count(ROOM)).toBe(0)
     })
 
-    it('are not written by a writer that is fenced', async () => {
+    it('are not written by a fenced writer', async () => {
       const { store } = await opened(open)
       const fence = await owned(store)
       const { rooms } = store
@@ -278,7 +278,7 @@ export function describeNotices(open: OpenStore): void {
       expect(await drained(store)).toEqual(['2', '1', '0'])
     })
 
-    it('lease each announced room to one node, and no other room', async () => {
+    it('are leased with each announced room to one node, and with no other room', async () => {
       const { store } = await opened(open)
       const { notices } = store
       for (const room of ROOMS) await notices.announce(room, AT)
@@ -329,7 +329,7 @@ export function describeNotices(open: OpenStore): void {
       },
     )
 
-    it('keep a room in the index if there was an announcement that its holder does not know', async () => {
+    it('keep a room in the index after an announcement that the holder does not know', async () => {
       const { store } = await opened(open)
       await store.notices.announce(ROOM, AT)
       const held = (await take(store))!
@@ -342,14 +342,14 @@ export function describeNotices(open: OpenStore): void {
       expect(await taken(store)).toEqual([])
     })
 
-    it('remember the fence of the latest owner, whatever an earlier one announces', async () => {
+    it('keep the fence of the latest owner, whatever an earlier one announces', async () => {
       const { store } = await opened(open)
       await store.notices.announce(ROOM, { epoch: 8, version: 1 })
       await store.notices.announce(ROOM, { epoch: 7, version: 9 })
       expect(await take(store)).toMatchObject({ fence: { epoch: 8, version: 1 }, announced: 2 })
     })
 
-    it('list the rooms of a part, and drop all of a room', async () => {
+    it('list the rooms of a part, and can all be dropped for a room', async () => {
       const { store } = await opened(open)
       const { notices, rooms } = store
       const fence = await owned(store)
@@ -398,7 +398,7 @@ export function describeNotices(open: OpenStore): void {
 const at = (epoch: number, version = 1): Fence => ({ epoch, version })
 const SLEEPING = ['p/clock:a', 'p/clock:b', 'p/clock:c', 'p/clock:d', 'q/x:{tag}', 'p/clock:ü']
 
-/** Rooms whose time has come, of all parts, by name. */
+/** Due rooms of all parts, by name. */
 async function due({ wakeups }: Store, { limit = 100, againMs = LONG_MS } = {}): Promise<string[]> {
   const rooms: string[] = []
   for (let part = 0; part < WAKEUP_PARTS; part++)
@@ -409,7 +409,7 @@ async function due({ wakeups }: Store, { limit = 100, againMs = LONG_MS } = {}):
 
 export function describeWakeups(open: OpenStore): void {
   describe('wakeups', () => {
-    it('gives every room whose time has come, once, and no other', async () => {
+    it('returns every due room once, and no other', async () => {
       const { store } = await opened(open)
       const now = await store.time()
       for (const room of SLEEPING) await store.wakeups.set(room, at(7), now - 5)
@@ -432,7 +432,7 @@ export function describeWakeups(open: OpenStore): void {
       },
     )
 
-    it('gives at most so many of a part, the earliest first', async () => {
+    it('returns at most `limit` rooms of a part, earliest first', async () => {
       const { store } = await opened(open)
       const now = await store.time()
       for (let i = 0; i < 40; i++) await store.wakeups.set(`p/clock:${i}`, at(7), now - 100 + i)
@@ -443,7 +443,7 @@ export function describeWakeups(open: OpenStore): void {
       expect(numbers).toEqual([...numbers].sort((one, other) => one - other))
     })
 
-    it('puts a room off under the fence that it was taken with, unless its owner has said something since', async () => {
+    it('postpones a room under the fence that was returned, unless its owner has set another time since', async () => {
       const { store } = await opened(open)
       const { wakeups } = store
       const now = await store.time()
@@ -458,7 +458,7 @@ export function describeWakeups(open: OpenStore): void {
       expect(await due(store)).toEqual([`${room} 7`])
     })
 
-    it('forgets a room that is not to be woken', async () => {
+    it('drops a room whose time was removed', async () => {
       const { store } = await opened(open)
       await store.wakeups.set('p/clock:a', at(7), (await store.time()) - 1)
       await store.wakeups.set('p/clock:a', at(7, 2), undefined)
@@ -466,7 +466,7 @@ export function describeWakeups(open: OpenStore): void {
       expect(await due(store)).toEqual([])
     })
 
-    it('is not told otherwise by an earlier owner, nor by what an owner said before', async () => {
+    it('ignores an earlier owner, and earlier calls of an owner', async () => {
       const { store } = await opened(open)
       const past = (await store.time()) - 1
       await store.wakeups.set('p/clock:a', at(7, 3), past)

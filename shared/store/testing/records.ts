@@ -6,7 +6,7 @@ const readOne = async (records: Records, key: string) => (await records.read([ke
 
 export function describeRecords(open: OpenStore): void {
   describe('records', () => {
-    it('gives back what was put, in the order asked, and undefined where nothing is', async () => {
+    it('returns the written values in the given order, and undefined without a record', async () => {
       const { records } = (await opened(open)).store
       await records.write([
         { put: '{t}:a', value: bytes('one') },
@@ -17,7 +17,7 @@ export function describeRecords(open: OpenStore): void {
       expect(await records.read([])).toEqual([])
     })
 
-    it('counts the writes of a key, from 1, and from 1 again after it was removed', async () => {
+    it('counts the writes of a key from 1, and again from 1 after a removal', async () => {
       const { records } = (await opened(open)).store
       const version = async () => (await readOne(records, 'k'))?.version
       await records.write([{ put: 'k', value: bytes('a') }])
@@ -53,7 +53,7 @@ export function describeRecords(open: OpenStore): void {
       expect(text((await readOne(records, 'k'))?.value)).toBe('original')
     })
 
-    it('writes over the expected version only, 0 meaning absent', async () => {
+    it('writes only over the expected version, where 0 means absent', async () => {
       const { records } = (await opened(open)).store
       const put = (value: string, ifVersion: number) =>
         records.write([{ put: 'k', value: bytes(value), ifVersion }])
@@ -69,7 +69,7 @@ export function describeRecords(open: OpenStore): void {
       expect(await records.write([{ remove: 'k', ifVersion: 0 }, { remove: 'k' }])).toBe(true)
     })
 
-    it('does all writes or none', async () => {
+    it('carries out all writes or none', async () => {
       const { records } = (await opened(open)).store
       await records.write([{ put: '{t}:a', value: bytes('old') }])
       const write = (ifVersion: number) =>
@@ -100,7 +100,7 @@ export function describeRecords(open: OpenStore): void {
       expect(await readOne(records, 'k')).toEqual({ value: bytes('b'), version: 2 })
     })
 
-    it('refuses a write whose keys share no hash tag, and a lifetime that is none', async () => {
+    it('rejects a write whose keys share no hash tag, and an invalid lifetime', async () => {
       const { records } = (await opened(open)).store
       const value = bytes('x')
       await expect(
@@ -157,7 +157,7 @@ export function describeRecords(open: OpenStore): void {
         expect(first.holder).toBe('one')
         expect(Math.abs(first.since - now)).toBeLessThan(5000)
         expect(await renew('two', LONG_MS)).toEqual(first)
-        // What a short lifetime must not outlast is asked in one turn.
+        // All requests before the end of the short lifetime are made in one turn.
         const renewing = renew('one', shortMs)
         const reading = readOne(records, '{t}:lease')
         expect(await renewing).toEqual(first)
@@ -171,7 +171,7 @@ export function describeRecords(open: OpenStore): void {
       },
     )
 
-    it('gives a lease that was removed to the next that asks, be it the same holder: since then', async () => {
+    it('starts a new lease after a removal, also for the same holder', async () => {
       const { store, elapse } = await opened(open)
       const { records } = store
       const lease = { key: '{t}:k', holder: 'one', value: bytes('x'), ttlMs: LONG_MS }
@@ -185,7 +185,7 @@ export function describeRecords(open: OpenStore): void {
       ).rejects.toThrow('must share a hash tag')
     })
 
-    it('ends at 100 after 100 concurrent compare-and-set increments', async () => {
+    it('reaches 100 after 100 concurrent compare-and-set increments', async () => {
       const { records } = (await opened(open)).store
       const increment = async (): Promise<void> => {
         const record = await readOne(records, 'counter')
@@ -197,7 +197,7 @@ export function describeRecords(open: OpenStore): void {
       expect(await readOne(records, 'counter')).toEqual({ value: bytes('100'), version: 100 })
     })
 
-    it('pages through an index, largest first, each member once', async () => {
+    it('returns an index in pages, largest first, each member once', async () => {
       const { records } = (await opened(open)).store
       for (const add of ['b', 'd', 'a', 'c', 'e', 'c']) await records.write([{ index: 'i', add }])
       expect(await records.page('i', { limit: 2 })).toEqual(['e', 'd'])
@@ -214,7 +214,7 @@ export function describeRecords(open: OpenStore): void {
       expect(await records.page('i', { limit: 9 })).toEqual(['e', 'd', 'b', 'a'])
     })
 
-    it('adds to an index only while it has fewer members than it may, or has this one', async () => {
+    it('adds to an index only if it has fewer members than the limit, or already has this one', async () => {
       const { records } = (await opened(open)).store
       const add = (member: string) => records.write([{ index: 'i', add: member, ifFewerThan: 2 }])
       expect([await add('a'), await add('b'), await add('c'), await add('a')]).toEqual([
@@ -252,7 +252,7 @@ export function describeRecords(open: OpenStore): void {
       },
     )
 
-    it('orders an index by bytes, whatever the script', async () => {
+    it('orders an index by bytes, in any script', async () => {
       const { records } = (await opened(open)).store
       // U+FF5E is smaller than U+1F600 in UTF-8, and larger in UTF-16.
       const members = ['Z', 'a', 'é', '\u{ff5e}', '\u{1f600}']

@@ -19,20 +19,17 @@ async function openedBy(rooms: RoomRecords, room: string, owner: string, creator
 
 const FOR_EVER = Number.POSITIVE_INFINITY
 
-/** The fence of an owner that has made `commits` more. */
-const advanced = (fence: Fence, commits: number): Fence => ({
-  epoch: fence.epoch,
-  version: fence.version + commits,
-})
+/** Fence of an owner after `by` more commits. */
+const advanced = ({ epoch, version }: Fence, by: number): Fence => ({ epoch, version: version + by })
 
 const ASIDE = { reason: 'for the test', ttlMs: LONG_MS }
 
-/** A claim as text, for comparing. */
+/** Content of a claim as text, for comparisons. */
 const contents = (claim: Claim) => [text(claim.snapshot), claim.journal.map((entry) => text(entry))]
 
 export function describeRooms(open: OpenStore): void {
   describe('rooms', () => {
-    it('knows no owner of a room no one claimed', async () => {
+    it('returns no owner of a room that was never claimed', async () => {
       const { rooms } = (await opened(open)).store
       expect(await rooms.inspect(ROOM)).toBeUndefined()
     })
@@ -47,7 +44,7 @@ export function describeRooms(open: OpenStore): void {
       expect(await store.rooms.inspect(ROOM)).toEqual({ ...fence, owner: 'node_a' })
     })
 
-    it('gives a claimant the snapshot and what was committed after it, in order', async () => {
+    it('returns to a claimant the snapshot and the commits after it, in order', async () => {
       const { rooms } = (await opened(open)).store
       const first = await claimed(rooms, 'node_a', 0)
       expect(contents(first)).toEqual([undefined, []])
@@ -62,13 +59,13 @@ export function describeRooms(open: OpenStore): void {
       expect(second.fence.epoch).toBeGreaterThan(fence.epoch)
     })
 
-    it('gives claimants the notes of stuck turns that owners left, and the epoch that they claim over', async () => {
+    it('returns to claimants the notes of stuck turns of earlier owners, and the epoch over which they claim', async () => {
       const { rooms } = (await opened(open)).store
-      expect(await rooms.noteStuck(ROOM, 1, bytes('of no one'), LONG_MS)).toBe(false)
+      expect(await rooms.noteStuck(ROOM, 1, bytes('without an owner'), LONG_MS)).toBe(false)
       const first = await claimed(rooms, 'node_a', 0)
       expect([first.over, first.stuck]).toEqual([0, []])
       const { epoch, version } = first.fence
-      // The owner has committed meanwhile, which the writer of the note cannot know.
+      // The owner has committed since, which the writer of the note cannot know.
       expect(await rooms.commit(ROOM, first.fence, bytes('entry'), LONG_MS)).toBe(true)
       const note = everyByte()
       expect(await rooms.noteStuck(ROOM, epoch, note, LONG_MS)).toBe(true)
@@ -78,7 +75,7 @@ export function describeRooms(open: OpenStore): void {
       expect(second.stuck).toMatchObject([{ epoch, note: everyByte() }])
       expect(second.stuck[0]!.ageMs).toBeGreaterThanOrEqual(0)
       expect(second.stuck[0]!.ageMs).toBeLessThan(LONG_MS)
-      // Who was replaced leaves none.
+      // A replaced owner leaves no note.
       expect(await rooms.noteStuck(ROOM, epoch, bytes('late'), LONG_MS)).toBe(false)
       expect(second.fence.version).toBe(version + 1)
       for (let n = 0; n < 9; n++)
@@ -98,7 +95,7 @@ export function describeRooms(open: OpenStore): void {
       })
     })
 
-    it('keeps every byte value and empty values, and shares no buffer', async () => {
+    it('carries every byte value and empty values, and shares no buffer', async () => {
       const { rooms } = (await opened(open)).store
       const { fence } = await claimed(rooms, 'node_a', 0)
       const entry = everyByte()
@@ -118,7 +115,7 @@ export function describeRooms(open: OpenStore): void {
       expect((await claimed(rooms, 'node_e', fourth.fence.epoch)).snapshot).toEqual(everyByte())
     })
 
-    it('lets exactly one of many claimants win', async () => {
+    it('accepts exactly one of many concurrent claims', async () => {
       const { rooms } = (await opened(open)).store
       const contend = (expectedEpoch: number) =>
         Promise.all(
@@ -141,7 +138,7 @@ export function describeRooms(open: OpenStore): void {
         ...more,
       })
 
-      it('claims a room without a record for a creator, and else returns nothing', async () => {
+      it('claims a room without a record for a creator, and otherwise returns nothing', async () => {
         const { rooms } = (await opened(open)).store
         expect(await rooms.open(ROOM, opening('node_a'), may)).toBeUndefined()
         expect(await rooms.open(ROOM, opening('node_a', { creator: 'ada' }), () => false)).toBeUndefined()
@@ -151,7 +148,7 @@ export function describeRooms(open: OpenStore): void {
         expect(await rooms.inspect(ROOM)).toEqual({ ...(claim as Claim).fence, owner: 'node_a' })
       })
 
-      it('claims what was released and what names the claimant, and returns the record of another owner', async () => {
+      it('claims a released room and one that names the claimant, and otherwise returns the owner', async () => {
         const { rooms } = (await opened(open)).store
         const { fence } = await claimed(rooms, 'node_a', 0)
         await rooms.commit(ROOM, fence, bytes('one'), LONG_MS)
@@ -166,7 +163,7 @@ export function describeRooms(open: OpenStore): void {
         expect(await rooms.open(ROOM, opening('node_b'), may)).toMatchObject({ over: again.fence.epoch })
       })
 
-      it('leaves a room whose state is of a newer version', async () => {
+      it('does not claim a room with a newer state version', async () => {
         const { rooms } = (await opened(open)).store
         const { fence } = await claimed(rooms, 'node_a', 0)
         await rooms.snapshot(ROOM, fence, bytes('state'), LONG_MS, 3)
@@ -176,7 +173,7 @@ export function describeRooms(open: OpenStore): void {
         expect(await rooms.open(ROOM, opening('node_b', { stateVersion: 3 }), may)).toHaveProperty('fence')
       })
 
-      it('gives a free room to one of many that open it', async () => {
+      it('gives a free room to one of many nodes that open it', async () => {
         const { rooms } = (await opened(open)).store
         const owners = Array.from({ length: 20 }, (_, n) => `node_${n}`)
         const found = await Promise.all(
@@ -186,7 +183,7 @@ export function describeRooms(open: OpenStore): void {
       })
     })
 
-    it('recalls a lost room for its last owner, whatever the order', async () => {
+    it('recalls a lost room for its last owner, in any order of the recalls', async () => {
       const { rooms } = (await opened(open)).store
       expect(await rooms.recall(ROOM, 'node_b', 7, LONG_MS)).toBe(true)
       expect(await rooms.recall(ROOM, 'node_a', 5, LONG_MS)).toBe(false)
@@ -198,7 +195,7 @@ export function describeRooms(open: OpenStore): void {
       expect(await rooms.inspect(ROOM)).toEqual({ ...fence, owner: 'node_c' })
     })
 
-    it('recalls no room that is there, nor one that another had later', async () => {
+    it('does not recall a room that has a record, or that a later owner has recalled', async () => {
       const { rooms } = (await opened(open)).store
       const { fence } = await claimed(rooms, 'node_a', 0)
       await rooms.commit(ROOM, fence, bytes('kept'), LONG_MS)
@@ -209,7 +206,7 @@ export function describeRooms(open: OpenStore): void {
       expect((await rooms.inspect(ROOM))?.owner).toBeNull()
     })
 
-    it('refuses everything under an old epoch, and changes nothing by it', async () => {
+    it('rejects every write under an old epoch, without a change', async () => {
       const { rooms } = (await opened(open)).store
       const { fence } = await claimed(rooms, 'node_a', 0)
       await rooms.commit(ROOM, fence, bytes('kept'), LONG_MS)
@@ -224,7 +221,7 @@ export function describeRooms(open: OpenStore): void {
       expect(contents(await claimed(rooms, 'node_c', current.epoch))).toEqual([undefined, ['kept']])
     })
 
-    it('refuses a commit made over another version than the stored one', async () => {
+    it('rejects a commit over another version than the stored one', async () => {
       const { rooms } = (await opened(open)).store
       const { fence } = await claimed(rooms, 'node_a', 0)
       expect(await rooms.commit(ROOM, advanced(fence, 1), bytes('ahead'), LONG_MS)).toBe(false)
@@ -234,7 +231,7 @@ export function describeRooms(open: OpenStore): void {
       expect(await rooms.inspect(ROOM)).toEqual({ ...advanced(fence, 1), owner: 'node_a' })
     })
 
-    it('says which version the state of a room has, until the room has ended', async () => {
+    it('returns the version of a room’s state until the room has ended', async () => {
       const { rooms } = (await opened(open)).store
       const { fence } = await claimed(rooms, 'node_a', 0)
       await rooms.snapshot(ROOM, fence, bytes('one'), LONG_MS)
@@ -246,7 +243,7 @@ export function describeRooms(open: OpenStore): void {
       expect(await rooms.inspect(ROOM)).not.toHaveProperty('stateVersion')
     })
 
-    it('takes one of many commits made over one version', async () => {
+    it('accepts one of many commits over one version', async () => {
       const { rooms } = (await opened(open)).store
       const { fence } = await claimed(rooms, 'node_a', 0)
       const answers = await Promise.all(
@@ -256,7 +253,7 @@ export function describeRooms(open: OpenStore): void {
       expect((await claimed(rooms, 'node_b', fence.epoch)).journal).toHaveLength(1)
     })
 
-    it('keeps the content of a released room for the next owner, and shuts the last one out', async () => {
+    it('keeps the content of a released room for the next owner, and fences the last one', async () => {
       const { rooms } = (await opened(open)).store
       const { fence } = await claimed(rooms, 'node_a', 0)
       await rooms.snapshot(ROOM, fence, bytes('snapshot'), LONG_MS)
@@ -271,7 +268,7 @@ export function describeRooms(open: OpenStore): void {
       expect(next.fence.epoch).toBeGreaterThan(last.epoch)
     })
 
-    it('forgets the content of a room, and never its epoch', async () => {
+    it('forgets the content of an ended room, and never its epoch', async () => {
       const { rooms } = (await opened(open)).store
       const epochs: number[] = [0]
       for (const owner of ['node_a', 'node_b', 'node_c']) {
@@ -320,7 +317,7 @@ export function describeRooms(open: OpenStore): void {
 
     itExpires(
       open,
-      'leaves nothing of a room that ended, once no one can be late',
+      'leaves nothing of an ended room after the time in which messages can be late',
       async ({ store, elapse }, shortMs) => {
         const { rooms } = store
         const { fence } = await claimed(rooms, 'node_a', 0)
@@ -332,7 +329,7 @@ export function describeRooms(open: OpenStore): void {
       },
     )
 
-    // An owner that was replaced while it was paused takes a room without a record for lost, and would write it again.
+    // An owner that was replaced while it was paused would treat a missing record as a loss of data, and write the room again.
     itExpires(
       open,
       'recalls no room that ended for an owner it was taken from, and knows its epoch for long',
@@ -371,7 +368,7 @@ export function describeRooms(open: OpenStore): void {
       },
     )
 
-    it('puts a record aside: the room is one without content, which can be claimed at once, under a higher epoch', async () => {
+    it('moves a record to the quarantine: the room then has no content and can be claimed immediately, under a higher epoch', async () => {
       const { rooms } = (await opened(open)).store
       const { fence } = await claimed(rooms, 'node_a', 0)
       await rooms.snapshot(ROOM, fence, bytes('snapshot'), LONG_MS)
@@ -387,7 +384,7 @@ export function describeRooms(open: OpenStore): void {
       expect(next.fence.epoch).toBeGreaterThan(fence.epoch)
     })
 
-    it('puts aside only under the fence that stands', async () => {
+    it('moves a record to the quarantine only under the current fence', async () => {
       const { rooms } = (await opened(open)).store
       const { fence } = await claimed(rooms, 'node_a', 0)
       await rooms.commit(ROOM, fence, bytes('kept'), LONG_MS)
@@ -465,7 +462,7 @@ export function describeRooms(open: OpenStore): void {
       },
     )
 
-    it('keeps rooms apart', async () => {
+    it('keeps rooms separate', async () => {
       const { rooms } = (await opened(open)).store
       const names = ['p/a:k', 'p/a:k}', 'p/a:k}:epoch', 'p/a:', 'q/a:k']
       for (const name of names) {
@@ -483,7 +480,7 @@ export function describeRooms(open: OpenStore): void {
     const reserve = (rooms: RoomRecords, names: readonly string[], quota: Partial<RoomQuota>) =>
       Promise.all(names.map((name) => rooms.reserve(name, 'ada', { ...NO_QUOTA, ...quota }, LONG_MS)))
 
-    it('gives a project as many rooms as it may have, also when all are asked for at once', async () => {
+    it('enforces a project’s limit of rooms, also for concurrent reservations', async () => {
       const { rooms } = (await opened(open)).store
       const names = Array.from({ length: 10 }, (_, n) => `p/a:${n}`)
       const answers = await reserve(rooms, names, { maxRooms: 3 })
@@ -557,7 +554,7 @@ export function describeRooms(open: OpenStore): void {
       },
     )
 
-    it('refuses a room of a principal that has made as many lasting rooms as it may, until one of them ends', async () => {
+    it('refuses a room above the principal’s limit of lasting rooms, until one of them ends', async () => {
       const { rooms } = (await opened(open)).store
       const quota = { ...NO_QUOTA, maxLasting: 2 }
       const make = async (room: string, principal = 'ada') => {
@@ -567,7 +564,7 @@ export function describeRooms(open: OpenStore): void {
         await rooms.commit(room, fence, bytes('entry'), LONG_MS)
         return { made, fence: advanced(fence, 1) }
       }
-      // The rooms of an account are counted by a command that no one waits for.
+      // The rooms of an account are counted by a command without a waiting caller.
       const one = await make('p/a:1')
       const two = await make('p/a:2')
       const brief = await make('p/a:brief')
@@ -577,7 +574,7 @@ export function describeRooms(open: OpenStore): void {
       await expect.poll(async () => (await make('p/a:3')).made).toBe('principal_full')
       expect((await make('p/a:3', 'bob')).made).toBe('reserved')
       expect((await make('q/a:3')).made).toBe('reserved')
-      // Another player opens it: it stays on the account of who has made it.
+      // Another player opens it. It stays on the account of its creator.
       const again = await openedBy(rooms, 'p/a:2', 'node_b', 'bob')
       await rooms.release('p/a:2', again.fence, { forget: true, ttlMs: LONG_MS })
       await expect.poll(async () => (await make('p/a:4')).made).toBe('reserved')
@@ -604,7 +601,7 @@ export function describeRooms(open: OpenStore): void {
       },
     )
 
-    it('lists the rooms of a project that are counted, page by page, those with the shortest time first', async () => {
+    it('returns the counted rooms of a project in pages, shortest time first', async () => {
       const { rooms } = (await opened(open)).store
       for (const [n, ttlMs] of [3, 1, 2].entries())
         await rooms.reserve(`p/a:${n}`, 'ada', NO_QUOTA, LONG_MS * ttlMs)
@@ -631,7 +628,7 @@ export function describeRooms(open: OpenStore): void {
       await expect(rooms.counted('p', { limit: 0 })).rejects.toThrow('limit is 0')
     })
 
-    it('lets one principal make so many rooms in a minute, in each project', async () => {
+    it('enforces the limit of new rooms of a principal per minute, in each project', async () => {
       const { rooms } = (await opened(open)).store
       const quota = { perMinute: 2 }
       const names = ['p/a:1', 'p/a:2', 'p/a:3', 'p/a:1', 'q/a:1']
@@ -640,7 +637,7 @@ export function describeRooms(open: OpenStore): void {
       expect(await rooms.reserve('p/a:3', 'bob', { ...NO_QUOTA, ...quota }, LONG_MS)).toBe('reserved')
     })
 
-    it('lets a principal go on after a while', async () => {
+    it('lets a principal create rooms again after a while', async () => {
       const { store, elapse } = await opened(open)
       const quota = { ...NO_QUOTA, perMinute: 600 }
       const make = (n: number) => store.rooms.reserve(`p/a:${n}`, 'ada', quota, LONG_MS)

@@ -3,8 +3,8 @@ import { type Gap, gaps } from '../align.ts'
 import { ArrayDelta, type Change, type Delta, ObjectDelta, REMOVE, Replace, type Splice } from '../delta.ts'
 
 /**
- * What turns `previous` into `next`; undefined when they are equal. Subtrees that both share are skipped by identity, so the cost
- * is the width of the changed objects and arrays, not the size of the state. -0 equals 0.
+ * Returns the change from `previous` to `next`. Undefined: they are equal. Identical subtrees are skipped, so the cost is the size of the
+ * changed objects and arrays, not of the state. -0 equals 0.
  */
 export function diff(previous: Json, next: Json): Delta | undefined {
   if (previous === next) return undefined
@@ -29,7 +29,7 @@ function diffObjects(previous: JsonObject, next: JsonObject): ObjectDelta | unde
   let kept = keys.length
   for (const key of keys) {
     const after = next[key]!
-    // Inherited properties (`toString`) are functions, so this never takes one for an equal value.
+    // Inherited properties (`toString`) are functions, so they never equal a value.
     if (previous[key] === after) continue
     if (!Object.hasOwn(previous, key)) {
       kept--
@@ -59,7 +59,7 @@ function diffArrays(previous: JsonArray, next: JsonArray): ArrayDelta | undefine
     const splice = spliceOf(gap, pairs, next)
     if (splice) splices.push(splice)
   }
-  // From the back to the front, so that every index is that of the old array.
+  // From the end to the start, so that every index is that of the old array.
   splices.reverse()
   return changes.length > 0 || splices.length > 0 ? new ArrayDelta(indexes, changes, splices) : undefined
 }

@@ -1,7 +1,7 @@
 import { defineRoom } from 'roomful'
 import * as v from 'valibot'
 
-/** A board on which every player leaves dots. This code runs on the server. */
+/** A board on which every player places dots. This code runs on the server. */
 export default defineRoom({
   type: 'board',
   maxMembers: 20,

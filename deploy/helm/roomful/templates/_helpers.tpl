@@ -12,7 +12,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* What a selector asks for: never changes. Takes a list of the root and the component. */}}
+{{/* Labels of a selector, which never change. Takes a list of the root and the component. */}}
 {{- define "roomful.selector" -}}
 {{- $root := index . 0 -}}
 app.kubernetes.io/name: {{ include "roomful.name" $root }}
@@ -49,7 +49,7 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- end -}}
 {{- end -}}
 
-{{/* What a pod of either plane has in common, beside its containers. Takes a list of the root, the component and its values. */}}
+{{/* Common parts of the pods of both planes, without containers. Takes a list of the root, the component and its values. */}}
 {{- define "roomful.pod" -}}
 {{- $root := index . 0 -}}
 {{- $component := index . 1 -}}
@@ -94,7 +94,7 @@ affinity:
 {{- end }}
 {{- end -}}
 
-{{/* What a container of either plane has in common. */}}
+{{/* Common parts of the containers of both planes. */}}
 {{- define "roomful.container" -}}
 image: {{ include "roomful.image" . }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
@@ -118,7 +118,7 @@ securityContext:
   value: {{ ternary "1" "0" .Values.requireKeyId | quote }}
 {{- end -}}
 
-{{/* Further variables, from a map. Numbers in YAML are floats: 1048576 must not become 1.048576e+06. */}}
+{{/* Additional variables, from a map. Numbers in YAML are floats: 1048576 must not become 1.048576e+06. */}}
 {{- define "roomful.moreEnv" -}}
 {{- range $name, $value := . }}
 - name: {{ $name }}

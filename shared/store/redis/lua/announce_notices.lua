@@ -1,13 +1,13 @@
 -- Adds a room to the index of rooms with notices, before its owner writes some.
 --
--- KEYS[1]   the rooms of its part by the time at which their next delivery is due, a sorted set; milliseconds since 1970
--- KEYS[2]   a hash: by room, `<number of announcements> <epoch> <version> <failures>`
+-- KEYS[1]   sorted set: rooms of its part by the time of their next delivery, in milliseconds since 1970
+-- KEYS[2]   hash: by room, `<number of announcements> <epoch> <version> <failures>`
 -- ARGV[1]   the room
--- ARGV[2]   epoch of its owner
--- ARGV[3]   version under which the owner writes
+-- ARGV[2]   epoch of the owner
+-- ARGV[3]   version of the owner's write
 --
--- Invariant: a room that is in the index keeps its time, which is the lease of the node that delivers. An earlier owner does not hide what a
--- later one has announced.
+-- Invariant: a room in the index keeps its time, because that is the lease of the delivering node. An earlier owner does not overwrite the
+-- announcement of a later one.
 
 local announced, epoch, version, failures = notices_of(ARGV[1])
 if tonumber(epoch) <= tonumber(ARGV[2]) then

@@ -1,12 +1,12 @@
 -- Appends one entry to the journal of an owned room.
 --
 -- KEYS[1] to KEYS[4], ARGV[1] to ARGV[4]: those of `owned` in fence.lua and `prolong` in prelude.lua
--- KEYS[5]   its notices, if there are new ones
--- ARGV[5]   the entry
--- ARGV[6…]  notices of the turns in it
--- returns   1, or 0 when fenced
+-- KEYS[5]   the notices of the room, if there are new ones
+-- ARGV[5]   entry
+-- ARGV[6…]  notices of the turns in the entry
+-- returns   1, or 0 if fenced
 --
--- Invariant: only the owner of the stored epoch, having seen every commit so far, appends; so at most one epoch of a room commits,
+-- Invariant: only the owner of the stored epoch that has seen every commit so far can append. So at most one epoch of a room commits,
 -- and no entry is appended twice.
 
 if not owned() then

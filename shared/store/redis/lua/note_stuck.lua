@@ -1,16 +1,16 @@
--- Adds or removes a note about a turn of a room's owner that runs for long, or did not end.
+-- Adds or removes a note about a turn of a room's owner that runs for long or did not end.
 --
--- KEYS[1]   the room's record, a hash: epoch, version, owner ('' when released)
--- KEYS[2]   its notes of stuck turns, a list of "<milliseconds since 1970>:<epoch>:<note>", oldest first
--- ARGV[1]   the owner's epoch
--- ARGV[2]   the note
+-- KEYS[1]   the room's record, a hash: epoch, version, owner ('': released)
+-- KEYS[2]   notes of stuck turns, a list of "<milliseconds since 1970>:<epoch>:<note>", oldest first
+-- ARGV[1]   epoch of the owner
+-- ARGV[2]   note
 -- ARGV[3]   lifetime of the notes in milliseconds
--- ARGV[4]   how many notes are kept
+-- ARGV[4]   maximum number of notes
 -- ARGV[5]   '1' adds the note, '0' removes it
--- returns   1, or 0 when fenced
+-- returns   1, or 0 if fenced
 --
--- Invariant: only the owner of the stored epoch adds and removes notes, so none changes after another node has claimed the room. A note
--- that is there already is not there twice.
+-- Invariant: only the owner of the stored epoch adds and removes notes, so none changes after another node has claimed the room. Equal notes
+-- are stored once.
 
 local record = redis.call('HMGET', KEYS[1], 'epoch', 'owner')
 if record[1] ~= ARGV[1] or record[2] == '' then

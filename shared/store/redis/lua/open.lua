@@ -1,12 +1,12 @@
--- Says who owns a room, and makes a node its owner if it is free: released, recorded as of this node, or nowhere.
+-- Returns the owner of a room, or makes a node the owner of a free room: one that is released, names this node, or has no record.
 --
 -- KEYS, ARGV   as make_owner
--- ARGV[1]      '1': the node may claim; '': it only asks
--- ARGV[5]      the account that a room without content is created for; '': the room must have a record
--- ARGV[6]      the latest version of the state that the claimant has code for
--- returns      as make_owner, or {what owner_reply says}, or nil when the room is nowhere
+-- ARGV[1]      '1': the node may claim the room; '': it only reads the owner
+-- ARGV[5]      account for which a room without content is created; '': the room must have a record
+-- ARGV[6]      latest version of the state that the claimant has code for
+-- returns      as make_owner, or {result of owner_reply}, or nil if there is no record
 --
--- Invariant: a room is never taken from another owner. Of all that open a free room at once exactly one gets it.
+-- Invariant: a room is never taken from another owner. Of all nodes that open a free room at the same time exactly one gets it.
 
 local record = owner_record()
 local is_free = record.owner == '' or record.owner == ARGV[2]

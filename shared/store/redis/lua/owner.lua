@@ -1,12 +1,12 @@
--- The owner of a room: who it is, and how a node becomes it.
+-- Reads the owner of a room, and makes a node the owner.
 --
--- KEYS[1]   the room's record, a hash: epoch, version, owner ('' when released), state_version ('': 1), recalled ('1' until the next
---           claim), contested ('1': an earlier owner may not know that it is none), creator (on whose account it was made; '': not known)
--- KEYS[2]   the room's epoch, which outlives the record
+-- KEYS[1]   the room's record, a hash: epoch, version, owner ('': released), state_version ('': 1), recalled ('1' until the next claim),
+--           contested ('1': an earlier owner may not know that it lost the room), creator (account that created the room; '': unknown)
+-- KEYS[2]   epoch of the room, which outlives the record
 
--- The record and the epoch of a room, read at one moment. A room whose record has expired belongs to no node. An epoch or a version that is
--- no number, or has more than 15 digits, is damaged: the epoch is then the one that outlives the record, or 0, over which the room can be
--- claimed. So can one whose record is no hash.
+-- Returns the record and the epoch of a room. A room whose record has expired belongs to no node. An epoch or a version that is not a number
+-- of at most 15 digits is damaged. Then the epoch is the one that outlives the record, or 0, and the room can be claimed over it. The same
+-- holds if the record is not a hash.
 local function owner_record()
   local fields = read('HMGET', KEYS[1], 'epoch', 'version', 'owner', 'state_version', 'recalled', 'contested')
   local epoch = not fields.err and whole(fields[1]) or whole(read('GET', KEYS[2]))
@@ -25,8 +25,7 @@ local function owner_record()
   }
 end
 
--- What a script tells of an owner: {epoch, version, owner, state_version or nil, 1 when recalled}, or nil when neither record nor epoch is
--- known.
+-- Returns an owner for a reply: {epoch, version, owner, state_version or nil, 1 if recalled}, or nil if neither record nor epoch is known.
 local function owner_reply(record)
   if not record.is_known then
     return false
@@ -36,24 +35,23 @@ end
 
 -- Makes a node the owner of a room under a new epoch.
 --
--- KEYS[3]   its snapshot
--- KEYS[4]   its journal, a list
--- KEYS[5]   its notes of stuck turns: see note_stuck.lua
--- KEYS[6]   outcomes of requests, which an earlier room of this name has left
--- ARGV[2]   the claimant
--- ARGV[3]   least lifetime of the record in milliseconds
+-- KEYS[3]   snapshot of the room
+-- KEYS[4]   journal of the room, a list
+-- KEYS[5]   notes of stuck turns: see note_stuck.lua
+-- KEYS[6]   outcomes of requests to an earlier room of this name
+-- ARGV[2]   claimant
+-- ARGV[3]   minimum lifetime of the record in milliseconds
 -- ARGV[4]   lifetime of the epoch in milliseconds
 
 -- returns   {epoch, version, snapshot or nil, {journal entries, oldest first}, {{epoch, age in milliseconds, note}, oldest first}, outcomes
---           or nil, the epoch that was claimed over}
+--           or nil, epoch over which the room was claimed}
 --
 -- Invariant: the new epoch is larger than every earlier one: at least the old one + 1, and at least this store's clock in milliseconds, so
--- that epochs grow even when the store lost its data.
--- A claim never shortens the life of a room: one that sleeps must not be lost when its claimant ends before its first write.
--- A record is contested from the first claim on that was made over an owner who had not released it, or over an epoch without a record.
--- What is damaged keeps no one from claiming: an epoch or a version that is no number is none, a note that is none is dropped, and where
--- record, snapshot or journal are of another kind, the claimant gets the reason in place of the snapshot or the journal, and finds it
--- unreadable.
+-- that epochs grow even if the store has lost its data.
+-- A claim never shortens the lifetime of a room: a sleeping room must not be lost if its claimant crashes before its first write.
+-- A record is contested after a claim over an owner that had not released the room, or over an epoch without a record.
+-- Damaged data does not prevent a claim. An invalid epoch or version counts as missing, and an invalid note is dropped. If the record, the
+-- snapshot or the journal has a wrong type, the claimant gets the error instead of the snapshot or the journal, and finds it unreadable.
 local function make_owner(record)
   if record.damaged then
     redis.call('DEL', KEYS[1])

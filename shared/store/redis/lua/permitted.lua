@@ -1,9 +1,9 @@
--- Tries every command that the scripts use, on a key of its own, and takes everything back.
+-- Tries every command that the scripts use on a separate key, and removes the key.
 --
--- KEYS[1]   a key that no one else uses
--- returns   the names of the commands that the user may not run, or not on this key
+-- KEYS[1]   a key that nothing else uses
+-- returns   names of the commands that the user may not run, or not on this key
 --
--- Invariant: nothing is left behind.
+-- Invariant: the script leaves no data.
 
 local trials = {
   { 'HSET', KEYS[1], 'n', 1 }, { 'HINCRBY', KEYS[1], 'n', 1 }, { 'HGET', KEYS[1], 'n' }, { 'HMGET', KEYS[1], 'n' },

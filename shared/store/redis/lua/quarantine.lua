@@ -1,21 +1,21 @@
--- Puts the record of an owned room aside, so that the room can be made again.
+-- Moves the record of an owned room to the quarantine, so that the room can be created again.
 --
 -- KEYS[1]   the room's record, a hash: epoch, version, owner
--- KEYS[2]   the room's epoch, which outlives the record
--- KEYS[3]   its snapshot
--- KEYS[4]   its journal, a list
--- KEYS[5]   what is put aside, a hash: epoch, owner, reason, at (milliseconds since 1970)
--- KEYS[6]   the snapshot that is put aside
--- KEYS[7]   the journal that is put aside, a list
--- ARGV[1]   the writer's epoch
--- ARGV[2]   the version the writer saw last
+-- KEYS[2]   epoch of the room, which outlives the record
+-- KEYS[3]   snapshot of the room
+-- KEYS[4]   journal of the room, a list
+-- KEYS[5]   the quarantine, a hash: epoch, owner, reason, at (milliseconds since 1970)
+-- KEYS[6]   snapshot in the quarantine
+-- KEYS[7]   journal in the quarantine, a list
+-- ARGV[1]   epoch of the writer
+-- ARGV[2]   latest version that the writer has seen
 -- ARGV[3]   lifetime of the epoch in milliseconds
--- ARGV[4]   lifetime of what is put aside in milliseconds
--- ARGV[5]   the reason, a text
--- returns   who made the room ('': not known), or 0 when fenced
+-- ARGV[4]   lifetime of the quarantine in milliseconds
+-- ARGV[5]   reason, a text
+-- returns   account of the room's creator ('': unknown), or 0 if fenced
 --
--- Invariant: only the owner puts a record aside, whole and unchanged; afterwards no one writes before a new claim, which finds nothing
--- of it but the epoch. One record of a room is aside at a time: the last.
+-- Invariant: only the owner moves a record, complete and unchanged. Afterwards no node can write before a new claim, which finds only the
+-- epoch. The quarantine holds only the last record of a room.
 
 local record = owned()
 if not record then
@@ -24,10 +24,10 @@ end
 
 local time = now()
 
--- Copied, not renamed: that needs no right that a user of the store does not have anyway.
+-- Copied, not renamed, because that needs no additional permission.
 redis.call('DEL', KEYS[5], KEYS[6], KEYS[7])
 redis.call('HSET', KEYS[5], 'epoch', ARGV[1], 'owner', record[3], 'reason', ARGV[5], 'at', digits(time))
--- What is no string, or no list, cannot be put aside: the reason says so.
+-- A snapshot that is not a string, or a journal that is not a list, cannot be copied. The reason says so.
 local snapshot = redis.pcall('GET', KEYS[3])
 if type(snapshot) == 'string' then
   redis.call('SET', KEYS[6], snapshot)

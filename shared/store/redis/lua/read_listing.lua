@@ -1,15 +1,15 @@
 -- Reads the changes of a list since a cursor.
 --
 -- KEYS[1]..KEYS[4]   the list: see put_row in prelude.lua
--- ARGV[1]   how long a removed row keeps its epoch and version, in milliseconds
+-- ARGV[1]   time for which a removed row keeps its epoch and version, in milliseconds
 -- ARGV[2]   generation of the cursor; '': none
--- ARGV[3]   number of the last change that the reader has
--- ARGV[4]   time of this store since which the reader may miss changes, milliseconds since 1970
--- ARGV[5]   how many rooms at most
--- returns   {generation (nothing: there is no list), last change read, ARGV[4] of the next read, whether it begins anew, whether there is more,
---           {room, row} for each, the oldest change first}
+-- ARGV[3]   number of the reader's last change
+-- ARGV[4]   time of this store after which the reader may miss changes, in milliseconds since 1970
+-- ARGV[5]   maximum number of rooms
+-- returns   {generation (nil: there is no list), last returned change, ARGV[4] of the next read, true if a new copy starts, true if there are
+--           more changes, {room, row} for each, oldest change first}
 --
--- Invariant: a reader that has no row of a removal begins anew before that is forgotten.
+-- Invariant: a reader that has missed a removal starts a new copy before the removed row is forgotten.
 
 purge_rows(100)
 local time = now()
@@ -19,7 +19,7 @@ if not generation then
 end
 
 local last, since, restarted = ARGV[3], ARGV[4], 0
--- A promoted replica can have fewer changes than the reader.
+-- A promoted replica may have fewer changes than the reader.
 if generation ~= ARGV[2] or tonumber(last) > tonumber(changes) or time - since >= tonumber(ARGV[1]) then
   last, since, restarted = '0', digits(time), 1
 end

@@ -1,11 +1,11 @@
--- Reads what the store has of a room, whoever owns it.
+-- Reads the content of a room, whoever owns it.
 --
--- KEYS[1]   the room's snapshot
--- KEYS[2]   its journal, a list
--- KEYS[3]   outcomes of requests, which a room that has ended has left
+-- KEYS[1]   snapshot of the room
+-- KEYS[2]   journal of the room, a list
+-- KEYS[3]   outcomes of requests to an earlier room of this name
 -- returns   {snapshot or nil, {journal entries, oldest first}, outcomes or nil}
 --
--- Invariant: all of it is as of one moment. What is of another kind counts as missing.
+-- Invariant: all values are of one moment. A value of a wrong type counts as missing.
 
 local snapshot, journal, outcomes = read('GET', KEYS[1]), read('LRANGE', KEYS[2], 0, -1), read('GET', KEYS[3])
 return {

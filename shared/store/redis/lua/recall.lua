@@ -1,15 +1,15 @@
--- Says that a node owned a room which the store has lost.
+-- Records that a node owned a room that the store has lost.
 --
 -- KEYS[1]   the room's record, a hash: epoch, version, owner, recalled ('1' until the next claim)
--- KEYS[2]   the room's epoch, which outlives the record
--- ARGV[1]   the epoch the node had
--- ARGV[2]   the node
+-- KEYS[2]   epoch of the room, which outlives the record
+-- ARGV[1]   epoch of the node
+-- ARGV[2]   node
 -- ARGV[3]   lifetime of the record in milliseconds
 -- ARGV[4]   lifetime of the epoch in milliseconds
--- returns   1, or 0 when the room has a record, or was recalled under a higher epoch
+-- returns   1, or 0 if the room has a record or was recalled under a higher epoch
 --
--- Invariant: of all that recall a room, the last owner stands in the end, whatever the order; a record that was not recalled is
--- never touched. Nothing can be committed under a recalled record that was committed to the lost one: its version is 0.
+-- Invariant: of all recalls of a room, that of the last owner wins, in any order. A record that was not recalled is never changed. The
+-- version of a recalled record is 0, so a commit for the lost record is fenced.
 
 local record = redis.call('HMGET', KEYS[1], 'epoch', 'recalled')
 local epoch = record[1] or redis.call('GET', KEYS[2]) or '0'

@@ -1,9 +1,9 @@
--- Says from now on how long an owned room's record lives.
+-- Sets the lifetime of an owned room's record.
 --
 -- KEYS[1] to KEYS[4], ARGV[1] to ARGV[4]: those of `owned` in fence.lua and `prolong` in prelude.lua
--- returns   who made the room ('': not known), or 0 when fenced
+-- returns   account of the room's creator ('': unknown), or 0 if fenced
 --
--- Invariant: only the owner keeps a room alive, and everything of the room lives equally long; only the epoch lives longer.
+-- Invariant: only the owner extends the lifetime of a room. All keys of the room have the same lifetime, and only the epoch lives longer.
 
 local record = owned()
 if not record then

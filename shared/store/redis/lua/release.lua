@@ -1,17 +1,16 @@
--- Gives an owned room up.
+-- Releases an owned room.
 --
--- KEYS[1] to KEYS[4], ARGV[1] to ARGV[4]: those of `owned` in fence.lua and `prolong` in prelude.lua; ARGV[3] '0': the room keeps
---           the lifetime it has
--- KEYS[5]   its notices
--- KEYS[6]   outcomes of requests, which a room that has ended leaves
--- ARGV[5]   '': the room goes on elsewhere; otherwise it has ended: lifetime of what is left of it in milliseconds
--- ARGV[6]   outcomes of requests, for later rooms of this name; '': what is there stays
--- ARGV[7]   their lifetime in milliseconds
--- ARGV[8…]  notices of its last turn
--- returns   who made the room ('': not known), or 0 when fenced
+-- KEYS[1] to KEYS[4], ARGV[1] to ARGV[4]: those of `owned` in fence.lua and `prolong` in prelude.lua; ARGV[3] '0': the lifetime is unchanged
+-- KEYS[5]   notices of the room
+-- KEYS[6]   outcomes of requests, for later rooms of this name
+-- ARGV[5]   '': the room continues; otherwise it has ended: lifetime of its remaining keys in milliseconds
+-- ARGV[6]   outcomes of requests, for later rooms of this name; '': unchanged
+-- ARGV[7]   lifetime of the outcomes in milliseconds
+-- ARGV[8…]  notices of the last turn
+-- returns   account of the room's creator ('': unknown), or 0 if fenced
 --
--- Invariant: only the owner gives up; after that no one writes before a new claim, and the epoch stays to be exceeded by it: of a room
--- that has ended for as long as anyone can be late (ENDED_ROOM_MS in shared/store/port.ts).
+-- Invariant: only the owner releases a room. Afterwards no node can write before a new claim, which exceeds the kept epoch. The epoch of an
+-- ended room is kept for as long as messages can be late (ENDED_ROOM_MS in shared/store/port.ts).
 
 local record = owned()
 if not record then

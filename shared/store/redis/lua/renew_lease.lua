@@ -1,14 +1,14 @@
--- Takes a lease for a holder, or renews it, unless another holder has it.
+-- Acquires or renews a lease, unless another holder has it.
 --
--- KEYS[1]   the lease's record, a hash: v (value), n (version), holder, since
--- KEYS[2]   absent, or the index (a sorted set) that lists it; in the same slot
--- ARGV[1]   the holder
--- ARGV[2]   the value
+-- KEYS[1]   record of the lease, a hash: v (value), n (version), holder, since
+-- KEYS[2]   index (a sorted set) that lists the lease, in the same slot; absent: it is not listed
+-- ARGV[1]   holder
+-- ARGV[2]   value
 -- ARGV[3]   lifetime in milliseconds
--- ARGV[4]   with an index, the member of the index
--- returns   {holder, since}: who has the lease now, and since which time of this store, in milliseconds, without a break
+-- ARGV[4]   with an index: its member for the lease
+-- returns   {holder, since}: the current holder, and the start of the uninterrupted lease by this store's clock, in milliseconds
 --
--- Invariant: a lease that stands is renewed by its holder only, and `since` changes whenever it has run out in between.
+-- Invariant: only the holder renews a valid lease, and `since` changes whenever the lease has expired in between.
 
 local lease = redis.call('HMGET', KEYS[1], 'holder', 'since')
 if lease[1] and lease[1] ~= ARGV[1] then

@@ -1,17 +1,17 @@
--- Counts a room that is about to be made as one of its project, within the limits of the project and of the one who makes it.
+-- Counts a room that is about to be created as one of its project, within the limits of the project and of the creator.
 --
--- KEYS[1]   the project's rooms, a sorted set: each room with the time up to which it is counted, milliseconds since 1970
--- KEYS[2]   when its maker may make a room again as fast as any, milliseconds since 1970
--- KEYS[3]   the lasting rooms that its maker has made, a sorted set of the same kind
+-- KEYS[1]   rooms of the project, a sorted set by the end of the time for which each counts, in milliseconds since 1970
+-- KEYS[2]   time at which the creator's token bucket is full, in milliseconds since 1970
+-- KEYS[3]   lasting rooms of the creator, a sorted set of the same kind
 -- ARGV[1]   the room
--- ARGV[2]   how long it is counted in milliseconds
--- ARGV[3]   how many rooms the project may have; 0: any number
--- ARGV[4]   how many new rooms its maker may make in a minute; 0: any number
--- ARGV[5]   how many lasting rooms its maker may have; 0: any number
+-- ARGV[2]   time for which the room counts in milliseconds
+-- ARGV[3]   maximum number of rooms of the project; 0: no limit
+-- ARGV[4]   maximum number of new rooms of the creator in a minute; 0: no limit
+-- ARGV[5]   maximum number of lasting rooms of the creator; 0: no limit
 -- returns   'reserved', 'project_full', 'principal_full' or 'too_fast'
 --
--- Invariant: of all that reserve at once no more get one than the limits allow; a room that is counted already is not counted again. What
--- is refused leaves nothing behind. The limit by the minute is the generic cell rate algorithm, a token bucket that rests as one number:
+-- Invariant: concurrent reservations never exceed the limits. A room that already counts is not counted again. A refused reservation changes
+-- nothing. The limit per minute is the generic cell rate algorithm, a token bucket that is stored as one number:
 -- https://en.wikipedia.org/wiki/Generic_cell_rate_algorithm
 
 local time = now()
@@ -30,7 +30,7 @@ if max_lasting > 0 and redis.call('ZCARD', KEYS[3]) >= max_lasting then
 end
 
 if per_minute > 0 then
-  -- Further than a minute ahead only when this clock was set back.
+  -- It is more than a minute ahead only if this clock was set back.
   local full_at = math.min(math.max(tonumber(redis.call('GET', KEYS[2]) or '0'), time), time + 60000)
   local next_full_at = full_at + 60000 / per_minute
   if next_full_at > time + 60000 then

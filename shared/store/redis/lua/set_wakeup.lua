@@ -1,13 +1,13 @@
--- Says when a room is to be woken.
+-- Sets the time at which a room must be opened.
 --
--- KEYS[1]   the rooms of its part by the time at which they are to be woken, a sorted set; milliseconds since 1970
--- KEYS[2]   a hash: by room, epoch and version of who has said it
+-- KEYS[1]   sorted set: rooms of its part by this time, in milliseconds since 1970
+-- KEYS[2]   hash: by room, the fence (epoch and version) under which the time was set
 -- ARGV[1]   the room
--- ARGV[2]   epoch of who says it
--- ARGV[3]   number of what it says, which grows
--- ARGV[4]   the time; '': at none
+-- ARGV[2]   epoch of the fence
+-- ARGV[3]   version of the fence
+-- ARGV[4]   the time; '': none
 --
--- Invariant: what was said later stands, in whatever order it comes, as long as there is a time.
+-- Invariant: the time of the latest fence wins, in any order of the calls, as long as there is a time.
 
 local epoch, version = string.match(redis.call('HGET', KEYS[2], ARGV[1]) or '', '^(%d+) (%d+)$')
 if epoch then

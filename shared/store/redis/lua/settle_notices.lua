@@ -1,13 +1,13 @@
--- The holder of a lease says when the next delivery of a room's notices is due, or that there is none.
+-- Sets, for the holder of a lease, the time of the next delivery of a room's notices, or removes the room from the index.
 --
 -- KEYS[1], KEYS[2]: those of announce_notices.lua
 -- ARGV[1]   the room
--- ARGV[2]   end of the lease
--- ARGV[3]   milliseconds until the delivery is due; '': the room has no notices
--- ARGV[4]   failures of its oldest notice; without notices, the number of announcements that the holder knows
--- returns   the end of the new lease (1 without notices), or 0: the lease is another node's, or there was another announcement
+-- ARGV[2]   end of the holder's lease
+-- ARGV[3]   milliseconds until the delivery; '': the room has no notices
+-- ARGV[4]   failures of the oldest notice; without notices, the number of announcements that the holder knows
+-- returns   end of the new lease (1 without notices), or 0 if another node has the lease or there was another announcement
 --
--- Invariant: only the last holder changes anything, and no room leaves the index after an announcement that its holder does not know.
+-- Invariant: only the last holder changes the index, and a room is not removed after an announcement that the holder does not know.
 
 local score = redis.call('ZSCORE', KEYS[1], ARGV[1])
 if not score or digits(score) ~= ARGV[2] then

@@ -1,14 +1,14 @@
--- Replaces the snapshot of an owned room and empties the journal that it covers.
+-- Replaces the snapshot of an owned room, and empties the journal, which the snapshot covers.
 --
 -- KEYS[1] to KEYS[4], ARGV[1] to ARGV[4]: those of `owned` in fence.lua and `prolong` in prelude.lua
--- KEYS[5]   its notices, if there are new ones
--- ARGV[5]   the snapshot
--- ARGV[6]   the version of the state in it; '': 1
--- ARGV[7…]  notices of turns that it covers
--- returns   1, or 0 when fenced
+-- KEYS[5]   notices of the room, if there are new ones
+-- ARGV[5]   snapshot
+-- ARGV[6]   version of the state in the snapshot; '': 1
+-- ARGV[7…]  notices of the covered turns
+-- returns   1, or 0 if fenced
 --
--- Invariant: the snapshot covers exactly what was committed before it, because its writer has seen every commit so far; no
--- moment shows the new snapshot beside the old journal.
+-- Invariant: the snapshot covers exactly the earlier commits, because its writer has seen all of them. A reader never gets the new snapshot
+-- with the old journal.
 
 if not owned() then
   return 0

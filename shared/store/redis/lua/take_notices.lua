@@ -1,11 +1,11 @@
 -- Leases rooms whose next delivery of notices is due.
 --
 -- KEYS[1], KEYS[2]: those of announce_notices.lua
--- ARGV[1]   how many at most
+-- ARGV[1]   maximum number of rooms
 -- ARGV[2]   lifetime of the lease in milliseconds
--- returns   {room, announcements, epoch, version, failures, end of the lease} of each, the earliest first
+-- returns   {room, announcements, epoch, version, failures, end of the lease} for each, earliest first
 --
--- Invariant: no room is given twice before its lease has ended, or its holder has made it due again.
+-- Invariant: a leased room is not returned again before its lease has ended or its holder has scheduled it.
 
 local time = now()
 local till = digits(time + ARGV[2])

@@ -1,11 +1,11 @@
--- Takes rooms whose time has come, and puts them off.
+-- Returns the due rooms, and postpones them.
 --
 -- KEYS[1], KEYS[2]: those of set_wakeup.lua
--- ARGV[1]   how many at most
--- ARGV[2]   by how many milliseconds each is put off
--- returns   each room with epoch and version of who has said its time, the earliest first
+-- ARGV[1]   maximum number of rooms
+-- ARGV[2]   milliseconds by which each is postponed
+-- returns   each room with the epoch and version under which its time was set, earliest first
 --
--- Invariant: a room stays in the set until someone says that it is not to be woken.
+-- Invariant: a room stays in the set until its time is removed.
 
 local time = now()
 local taken = {}

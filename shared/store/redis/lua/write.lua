@@ -1,14 +1,14 @@
--- Does a list of writes, or none of them.
+-- Carries out all writes of a list, or none.
 --
--- KEYS[i]        the record (a hash: v = value, n = version) or the index (a sorted set) of write i; all in one slot
--- ARGV[4i-3]     what to do with it: put | remove | add | drop
--- ARGV[4i-2]     the version a record must have (0: absent), the number of members an index must be below unless it has this one;
---                '' for any
--- ARGV[4i-1]     lifetime in milliseconds, or '': a record for ever, an index as it was
--- ARGV[4i]       the value to put, or the member to add or drop
--- returns        1, or 0 when a condition does not hold
+-- KEYS[i]        record (a hash: v = value, n = version) or index (a sorted set) of write i; all in one slot
+-- ARGV[4i-3]     operation: put | remove | add | drop
+-- ARGV[4i-2]     required version of a record (0: absent); for an index without this member, the number of members that it must be below;
+--                '': no condition
+-- ARGV[4i-1]     lifetime in milliseconds; '': a record without expiry, an index with its previous lifetime
+-- ARGV[4i]       value to put, or member to add or drop
+-- returns        1, or 0 if a condition does not hold
 --
--- Invariant: every condition is checked against the state before the first write, and nothing is written when one fails.
+-- Invariant: every condition is checked against the state before the first write, and nothing is written if one fails.
 
 for i = 1, #KEYS do
   local key, action, expected, member = KEYS[i], ARGV[4 * i - 3], ARGV[4 * i - 2], ARGV[4 * i]

@@ -1,17 +1,17 @@
 -- Writes or removes a room's row in a list.
 --
 -- KEYS[1]..KEYS[4]   the list: see put_row in prelude.lua
--- ARGV[1]   how long a removed row keeps its epoch and version, in milliseconds
+-- ARGV[1]   time for which a removed row keeps its epoch and version, in milliseconds
 -- ARGV[2]   the room
 -- ARGV[3]   epoch of the write
--- ARGV[4]   version of the write, under that epoch
+-- ARGV[4]   version of the write in that epoch
 -- ARGV[5]   a space and the value; '': the row is removed
--- ARGV[6]   lifetime of the row in milliseconds; '': for ever
--- ARGV[7]   generation of the list, if this write makes it
--- ARGV[8]   time after which nothing is written, in milliseconds since 1970; '': none
--- returns   1, or 0 when the list has a later row of the room, or ARGV[8] has passed
+-- ARGV[6]   lifetime of the row in milliseconds; '': no expiry
+-- ARGV[7]   generation of the list, if this write creates it
+-- ARGV[8]   time after which nothing is written, in milliseconds since 1970; '': no limit
+-- returns   1, or 0 if the list has a later row of the room, or ARGV[8] has passed
 --
--- Invariant: of two writes the one with the larger (epoch, version) stands, whatever their order, also when it has removed the row.
+-- Invariant: of two writes the one with the larger (epoch, version) wins, in any order, also if it removes the row.
 
 if ARGV[8] ~= '' and now() > tonumber(ARGV[8]) then
   return 0

@@ -3,7 +3,7 @@ import { createRoot } from 'react-dom/client'
 import { RoomfulProvider, useConnection, useRoom, useRoomState } from 'roomful/react'
 import type board from '../rooms/board.ts'
 
-// Tells all hooks the types of your rooms.
+// Types all hooks for your rooms.
 declare module 'roomful/react' {
   interface Register {
     rooms: { board: typeof board }
