@@ -2,7 +2,7 @@ import { syncBuiltinESMExports } from 'node:module'
 import { RoomLogicError } from './rooms/failures.ts'
 
 /** The modules of Node in which calls are forbidden: `process`, `node:child_process` and `node:crypto`. */
-export interface Builtins {
+interface Builtins {
   readonly process: Pick<NodeJS.Process, 'exit' | 'kill' | 'abort' | 'pid'>
   readonly childProcess: Pick<typeof import('node:child_process'), 'execSync' | 'execFileSync' | 'spawnSync'>
   readonly crypto: Pick<typeof import('node:crypto'), 'pbkdf2Sync'>

@@ -58,6 +58,38 @@ describe('Inbox', () => {
     expect(inbox.add(arrival('over', { kind: 'leave', reason: 'session_ended' }))).toBe(true)
     expect(inbox.take()).toHaveLength(12)
   })
+
+  // The client sends its join again, to another edge. After it has left, the first join would take its seat again.
+  it.each([
+    { kind: 'detach', moves: true },
+    { kind: 'leave', reason: 'session_ended' },
+  ] as const)('drops the waiting join of a client that is gone from its edge ($kind)', (gone) => {
+    const join: Said = {
+      kind: 'join',
+      request_id: 1,
+      edge: 'node_b',
+      turn: 0,
+      codec: 'roomful.v1.json',
+      session_id: 'ses_1',
+      sub: null,
+      principal: 'token',
+      options: {},
+    }
+    const inbox = new Inbox(3)
+    for (const [memberId, from] of [
+      ['ann', 'node_b'],
+      ['bob', 'node_b'],
+      ['cat', 'node_c'],
+    ] as const)
+      inbox.add(arrival(memberId, join, from))
+    for (const memberId of ['ann', 'cat']) inbox.add(arrival(memberId, gone))
+    expect(inbox.take().map(({ message }) => [message.kind, message.member_id])).toEqual([
+      ['join', 'bob'],
+      ['join', 'cat'],
+      [gone.kind, 'ann'],
+      [gone.kind, 'cat'],
+    ])
+  })
 })
 
 // A room that waited for its store once queued resyncs, joins and leaves without a bound.
@@ -81,7 +113,7 @@ describe('a room that cannot act', () => {
     expect(bench.counts.backlog_full).toBe(10 + 1 + 3)
     bench.mayAct = true
     bench.host.recheck()
-    await bench.settle()
+    await bench.untilIdle()
     expect([...bench.members.values()].filter(({ inRoom }) => inRoom)).toHaveLength(21)
     expect(bench.sentOf('resend')).toHaveLength(1)
   })
@@ -91,7 +123,7 @@ describe('a room that cannot act', () => {
     for (let n = 0; n < 30; n++) bench.askToJoin('counter', `new${n}`)
     for (let n = 0; n < 100; n++)
       bench.send('counter', 'new1', { kind: 'refuse', from: n, through: n, code: 'forbidden', message: 'no' })
-    await bench.settle()
+    await bench.untilIdle()
     expect([...bench.members.values()].filter(({ inRoom }) => inRoom)).toHaveLength(20)
     expect(bench.members.get('new20')!.errors).toMatchObject([{ code: 'room_unavailable' }])
     expect(bench.counts.backlog_full).toBe(10 + 98)

@@ -69,9 +69,11 @@ export class Inbox {
       case 'leave':
         if (message.request_id !== undefined)
           return this.#keep(`leave ${message.request_id} ${memberId}`, arrival)
+        this.#cancelJoin(memberId, from)
         this.#waiting.set(`leave ${from} ${memberId}`, arrival)
         return true
       case 'detach': {
+        this.#cancelJoin(memberId, from)
         const key = `detach ${from} ${memberId}`
         this.#waiting.delete(key)
         this.#waiting.set(key, arrival)
@@ -145,6 +147,16 @@ export class Inbox {
     if (!this.#waiting.delete(key) && this.#full) return false
     this.#waiting.set(key, arrival)
     return true
+  }
+
+  /**
+   * Drops the waiting join of a client that is gone from the edge `from`. A client that comes back sends the join again, perhaps to another edge. The
+   * seat of that join may have ended before this one is handled.
+   */
+  #cancelJoin(memberId: string, from: string): void {
+    const key = `join ${memberId}`
+    const join = this.#waiting.get(key)
+    if (typeof join === 'object' && join.from === from) this.#waiting.delete(key)
   }
 
   /** Adds a message, or replaces an earlier one in its position, so that the order relative to other messages stays. */

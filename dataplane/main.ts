@@ -16,7 +16,7 @@ import { startWatchdog } from './watchdog/watchdog.ts'
 export { closeBuiltins } from './forbidden-calls.ts'
 
 /** Options of `startDataplane`. By default there are no traces, and the process is not a worker. */
-export interface DataplaneOptions
+interface DataplaneOptions
   extends Required<Pick<NodeOptions, 'store' | 'log'>>,
     Pick<NodeOptions, 'tracer' | 'sharing' | 'answer'> {
   readonly config: Omit<Defaults<'dataplane'>, 'workers'> &

@@ -1,9 +1,9 @@
 import { counter, gauge, histogram, OPEN } from '../shared/metrics.ts'
 
-/** Counted by the gateway and by rooms. */
+/** Metric of the gateway and of rooms. */
 export const RATE_LIMITED = counter(
   'service_rate_limited_total',
-  'Messages not applied because there are too many: of their session, or of their type; pings and pongs of the websocket itself; and tokens of players who come too often (hello).',
+  'Refusals because of a rate: messages of a session, messages of a type, pings and pongs of the websocket (control_frame), and hellos of a player (hello).',
   { by: ['session', 'control_frame', 'hello', 'type'] },
 )
 
@@ -11,7 +11,7 @@ export const RATE_LIMITED = counter(
 export const NODE_METRICS = {
   eventLoopDelay: histogram(
     'service_event_loop_delay_seconds',
-    'How late timers fire.',
+    'Delay of timers.',
     {},
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5],
   ),
@@ -21,23 +21,26 @@ export const NODE_METRICS = {
   ),
   slowdown: gauge(
     'service_slowdown_ratio',
-    'How many times as long as asked for the intervals of flushes and ticks of all rooms are, since the event loop is behind; 1: it keeps up.',
+    'Factor by which the intervals of flushes and ticks of all rooms are longer than configured, because the event loop is behind; 1: it keeps up.',
   ),
   overloaded: gauge(
     'service_overloaded',
-    '1 while the node is asked for more than it can do, however slow its rooms are: it drops or refuses old messages, and takes no newcomers.',
+    '1 while the node is overloaded although its rooms are slowed down: it drops old unreliable messages, and refuses new sessions.',
   ),
-  maxSessions: gauge('service_max_sessions', 'Sessions this node takes at most (MAX_SESSIONS); 0: no limit.'),
-  maxRooms: gauge('service_max_rooms', 'Rooms this node runs at most (MAX_ROOMS); 0: no limit.'),
+  maxSessions: gauge(
+    'service_max_sessions',
+    'Maximum number of sessions of this node (MAX_SESSIONS); 0: no limit.',
+  ),
+  maxRooms: gauge('service_max_rooms', 'Maximum number of rooms of this node (MAX_ROOMS); 0: no limit.'),
   addressed: gauge(
     'service_addressed',
-    '1 where the node has an address of its own (ADVERTISE_URL), so that clients whose rooms are here may be sent to it.',
+    '1 if the node has an ADVERTISE_URL, so that clients can move to the node of their rooms.',
   ),
-  cordoned: gauge('service_cordoned', '1 while the node is cordoned: it takes no new rooms and sessions.'),
+  cordoned: gauge('service_cordoned', '1 while the node is cordoned: it accepts no new rooms and sessions.'),
   draining: gauge('service_draining', '1 while the node drains.'),
   nodeInfo: gauge(
     'service_node_info',
-    'Always 1; says which node this is, which build of roomful it runs, and the hash of its room types.',
+    'Always 1. The labels are the name of the node, its build of roomful, and the hash of its room types.',
     { node_id: OPEN, version: OPEN, commit: OPEN, rooms_hash: OPEN },
   ),
 }
@@ -45,7 +48,7 @@ export const NODE_METRICS = {
 /** Number of projects with their own series in a metric. */
 const SHOWN_PROJECTS = 50
 
-/** How many of something each project has at this node. */
+/** Counts of one kind of item at this node, by project. */
 export class ProjectCounts {
   readonly #counts = new Map<string, number>()
 

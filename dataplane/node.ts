@@ -379,7 +379,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   const close = (drainMs = config.drainSeconds * 1000): Promise<void> => {
     const late = (): Promise<boolean> => sleep(clock, drainMs + SHUT_DOWN_SPARE_MS).then(() => true)
     closing ??= Promise.race([drain(drainMs), late()]).then((isLate) => {
-      if (isLate) log.warn('the node could not end in time: what the store has not answered is left behind')
+      if (isLate) log.warn('shutdown timed out')
     })
     return closing
   }
@@ -482,7 +482,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
         else gateway.forgetKey(news.project_id, news.key_id)
       },
       () => gateway.newsMissed(),
-      (error) => log.warn({ err: error }, 'a message about a key cannot be read'),
+      (error) => log.warn({ err: error }, 'key news unreadable'),
     )
     load.start()
     clockOffset.start()
@@ -490,7 +490,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     listening = await listen(gateway, admin)
     void dataWatch.start()
   } catch (error) {
-    await stop().catch((err: unknown) => log.warn({ err }, 'not all of the node could be stopped'))
+    await stop().catch((err: unknown) => log.warn({ err }, 'stop after a failed start failed'))
     throw error
   }
   const { wsUrl, adminUrl } = listening

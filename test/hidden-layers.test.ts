@@ -1,8 +1,7 @@
 import * as v from 'valibot'
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { defineRoom } from '../dataplane/rooms/definition.ts'
-import { Grants } from '../dataplane/rooms/layer-grants.ts'
-import type { LayerRules } from '../dataplane/rooms/layer-rules.ts'
+import { Grants, type LayerRules } from '../dataplane/rooms/layer-rules.ts'
 import { Layers } from '../dataplane/rooms/layers.ts'
 import { LayerFrames } from '../dataplane/rooms/room-frames.ts'
 import type { Json, JsonObject } from '../shared/json.ts'
@@ -312,7 +311,7 @@ async function play(seed: number): Promise<string[]> {
     members.push(await bench.join('vault', id, { codec: pick(CODECS) }))
   }
   const leave = (gone: TestMember) => {
-    bench.send('vault', gone.memberId, { kind: 'leave', reason: 'left' })
+    bench.leave('vault', gone.memberId)
     members.splice(members.indexOf(gone), 1)
     if (gone.attached) leavers.push(gone)
   }
@@ -324,8 +323,7 @@ async function play(seed: number): Promise<string[]> {
     search()
     // An edge would send their joins again.
     for (const one of members.filter(({ inRoom }) => !inRoom)) members.splice(members.indexOf(one), 1)
-    if (dies) await bench.die()
-    else await bench.host.close()
+    if (!dies) await bench.host.close()
     bench = bench.successor(members)
     heard = 0
     for (const one of members) if (one.attached) await resume(one)
@@ -386,7 +384,7 @@ async function play(seed: number): Promise<string[]> {
   for (let i = 0; i < STEPS && problems.length === 0; i++) {
     await pick(steps)()
     // Sometimes, because a flush may contain several turns.
-    if (random.float() < 0.7) await bench.settle()
+    if (random.float() < 0.7) await bench.untilIdle()
     if (random.float() < 0.3) await bench.advance(60)
     search()
   }
@@ -397,7 +395,7 @@ async function play(seed: number): Promise<string[]> {
   if (problems.length > 0) return problems
   // The copies after patches must equal the whole states.
   for (const one of members) bench.resync('vault', one, 'checksum')
-  await bench.settle()
+  await bench.untilIdle()
   search()
   compare()
   if (problems.length > 0) return problems

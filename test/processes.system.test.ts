@@ -76,7 +76,7 @@ describe('a node as a process', () => {
     }
     expect(await second.ended).toBe(2)
     expect(second.output()).toContain(
-      'dataplane cannot start: another process runs as the node the-one: it has renewed its lease for 2000 ms; stop that process, or give this one a NODE_ID of its own',
+      'dataplane cannot start: another process runs as the node the-one: it has renewed its lease for 2000 ms; stop that process, or give this process another NODE_ID',
     )
     expect(second.output()).not.toContain('ready:')
     await room.send('inc', { by: 1 })

@@ -1,8 +1,13 @@
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { TestCluster } from './support/cluster.ts'
 import { expectIntact } from './support/cluster-player.ts'
-import { asAdmin, until } from './support/redis-server.ts'
-import { type RedisCluster, startRedisCluster, startRedisSentinel } from './support/redis-shapes.ts'
+import {
+  asAdmin,
+  type RedisCluster,
+  startRedisCluster,
+  startRedisSentinel,
+  until,
+} from './support/redis-server.ts'
 
 const MASTERS = 3
 const JOURNALS = ['ledger-journal:a', 'ledger-journal:b', 'ledger-journal:c']

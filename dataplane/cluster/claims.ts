@@ -64,9 +64,9 @@ export class Claims {
   }
 
   /**
-   * Claims `project/type:key`. With a `creator`, it may also be a new room. With `byLease`, an owner counts as dead only without a lease. A room whose
-   * record names this node is free, because the node does not run it. The place is `unavailable` if the store does not answer, or if claims are
-   * not allowed for 10 s. Never rejects.
+   * Claims `project/type:key`. With a `creator`, it may also be a new room. With `byLease`, an owner counts as dead only without a lease. A
+   * room whose record names this node is free, because the node does not run it. The place is `unavailable` if the store does not answer, or
+   * if claims are not allowed for 10 s. Never rejects.
    */
   async claim(room: string, options: ClaimOptions): Promise<ClaimPlace> {
     const { clock, log, metrics } = this.#environment
@@ -83,7 +83,7 @@ export class Claims {
       }
       return place
     } catch (error) {
-      log.warn({ err: error, room }, 'a room could not be claimed')
+      log.warn({ err: error, room }, 'claim of a room failed')
       return storeIsSilent(room)
     } finally {
       metrics.claims.inc({ result })

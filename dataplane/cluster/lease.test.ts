@@ -230,10 +230,10 @@ describe('a lease that has expired only by the store’s clock', () => {
     await lease.start()
     await bench.join('counter', 'ann')
     bench.message('counter', 'ann', 'inc', null, 1)
-    await bench.settle()
+    await bench.untilIdle()
     const wake = async () => {
       await advance(600)
-      await bench.settle()
+      await bench.untilIdle()
     }
     return { world, store, lease, bench, wake }
   }

@@ -19,7 +19,7 @@ export class NodeIdInUse extends Error {
 
   constructor(name: string, leaseMs: number) {
     super(
-      `another process runs as the node ${name}: it has renewed its lease for ${leaseMs} ms; stop that process, or give this one a NODE_ID of its own`,
+      `another process runs as the node ${name}: it has renewed its lease for ${leaseMs} ms; stop that process, or give this process another NODE_ID`,
     )
   }
 }
@@ -138,7 +138,7 @@ export class NodeLease {
         { index: NODES, drop: name },
       ])
     } catch (error) {
-      log.warn({ err: error }, 'the lease could not be ended; it runs out by itself')
+      log.warn({ err: error }, 'release of the lease failed')
     }
   }
 

@@ -121,7 +121,7 @@ export class NodeLinks {
     try {
       link.writer.add(message)
     } catch (error) {
-      this.#environment.log.error({ err: error, peer: to }, 'a message to another node cannot be encoded')
+      this.#environment.log.error({ err: error, peer: to }, 'bus message not encoded')
       return
     }
     if (link.writer.bytes >= LARGEST_ENVELOPE) this.#publish(link)
@@ -250,8 +250,7 @@ export class NodeLinks {
     if (link.leaving.splice(0).length > 0) link.number++
     metrics.peerFaults.inc({ fault: 'unpublished' })
     if (this.#closed) return
-    if (!this.#busFails)
-      log.warn({ err: error }, 'messages to other nodes are lost: the bus does not take them')
+    if (!this.#busFails) log.warn({ err: error }, 'bus publish failed')
     this.#busFails = true
     link.beats = BEATS
     this.#armBeats()
@@ -303,7 +302,7 @@ export class NodeLinks {
       try {
         this.#receiver!.receive(message, sender)
       } catch (error) {
-        log.error({ err: error, peer: sender }, 'a message of another node could not be handled')
+        log.error({ err: error, peer: sender }, 'bus message failed')
       }
     }
   }
@@ -316,7 +315,7 @@ export class NodeLinks {
   /** A damaged envelope counts as lost. */
   #damaged(error: unknown, from: string | undefined): void {
     this.#environment.metrics.peerFaults.inc({ fault: 'unreadable' })
-    this.#environment.log.error({ err: error, peer: from }, 'what another node sent cannot be read')
+    this.#environment.log.error({ err: error, peer: from }, 'bus envelope unreadable')
     this.#gap(from)
   }
 
@@ -325,7 +324,7 @@ export class NodeLinks {
     this.#environment.metrics.peerFaults.inc({ fault: 'unreadable' })
     if (this.#unknownVersions.has(error.sender)) return
     this.#unknownVersions.add(error.sender)
-    this.#environment.log.warn({ err: error, peer: error.sender }, 'another node speaks another version')
+    this.#environment.log.warn({ err: error, peer: error.sender }, 'bus envelope of another version')
   }
 }
 

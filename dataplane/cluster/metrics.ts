@@ -22,31 +22,31 @@ const WAKEUP_RESULTS = ['opened', 'running', 'elsewhere', 'absent', 'no_code', '
 export const CLUSTER_METRICS = {
   peerPublishes: counter(
     'service_peer_publishes_total',
-    'Envelopes to other nodes: all that gathered for one node in some milliseconds, or a beat of an idle link.',
+    'Envelopes to other nodes: the messages to one node from some milliseconds, or a beat of an idle link.',
   ),
   peerMessages: counter(
     'service_peer_messages_total',
-    'Messages in envelopes to other nodes; divided by the publishes: how well they are gathered.',
+    'Messages in envelopes to other nodes. Divided by the publishes: messages per envelope.',
   ),
   peerBytes: counter('service_peer_bytes_total', 'Bytes of envelopes to other nodes.'),
   peerFaults: counter(
     'service_peer_faults_total',
-    'Envelopes that the store did not take (unpublished), that went missing (gap), or could not be read (unreadable).',
+    'Envelopes that the store did not take (unpublished), that were lost (gap), or that could not be decoded (unreadable).',
     { fault: ['unpublished', 'gap', 'unreadable'] },
   ),
   roomTraffic: counter(
     'service_room_traffic_total',
-    'What went between the edges of this node and the owners of rooms: messages of members to owners (input), updates of owners to each edge with members (update); at one node (local), or over the store to another (bus).',
+    'Traffic between edges and owners of rooms: messages of members to owners (input), and updates of owners to each edge with members (update); within this node (local), or over the store to another one (bus).',
     { what: ['input', 'update'], way: ['local', 'bus'] },
   ),
   claims: counter(
     'service_claims_total',
-    'Claims of rooms, by how they ended: claimed, taken_over from a dead node, elsewhere (a living node owns it), absent, not made (rate_limited, project_full, too_many_rooms), newer, or unavailable.',
+    'Claims of rooms, by result: claimed, taken_over from a dead node, elsewhere (a living node owns it), absent, not created (rate_limited, project_full, too_many_rooms), newer, or unavailable.',
     { result: CLAIM_OUTCOMES },
   ),
   claimDuration: histogram(
     'service_claim_duration_seconds',
-    'Time a claim that succeeded takes, waiting until it was allowed included.',
+    'Time of a successful claim, including the wait until it was allowed.',
   ),
   roomWakeups: counter(
     'service_room_wakeups_total',
@@ -63,14 +63,14 @@ export const CLUSTER_METRICS = {
   ),
   leaseTtl: gauge(
     'service_lease_ttl_seconds',
-    'Age at which others take this node for dead (NODE_LEASE_MS); it stops a tenth earlier.',
+    'Age of the lease at which other nodes presume this node dead (NODE_LEASE_MS). The node stops a tenth earlier.',
   ),
   handOverDuration: histogram(
     'service_hand_over_duration_seconds',
-    'Time in which no one acts for a room, from its last update here until another node may claim it.',
+    'Pause of a room during a handoff: from its last update here until another node may claim it.',
   ),
-  nodesGone: counter('service_nodes_gone_total', 'Other nodes found dead, or ended.'),
-  nodesAlive: gauge('service_nodes_alive', 'Nodes alive as this one sees it, itself included.'),
+  nodesGone: counter('service_nodes_gone_total', 'Other nodes that have ended or were presumed dead.'),
+  nodesAlive: gauge('service_nodes_alive', 'Living nodes from the view of this node, including itself.'),
 }
 
 export type ClusterMetrics = Metrics<typeof CLUSTER_METRICS>

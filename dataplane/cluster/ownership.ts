@@ -125,7 +125,7 @@ export interface ClusterEnvironment {
 }
 
 /** A page of rooms without an owner. */
-export interface OwnerlessPage {
+interface OwnerlessPage {
   readonly rooms: readonly CountedRoom[]
   /** Last room of this page: the next page begins behind it. Undefined: there is no next page. */
   readonly next: CountedRoom | undefined

@@ -129,10 +129,7 @@ export class Router {
         gateway()
           .sessionTaken(message.session_id, message.ended)
           .catch((error: unknown) => {
-            log.warn(
-              { err: error, session_id: message.session_id },
-              'a session that was resumed at another node could not be dropped here',
-            )
+            log.warn({ err: error, session_id: message.session_id }, 'drop of a moved session failed')
           })
         break
       case 'host':
@@ -152,6 +149,8 @@ export class Router {
       // Other nodes may have presumed this node dead, and claimed its rooms.
       rooms().recheck()
     }
+    // The other node may have presumed this one dead, and sent the joins that wait here to another owner.
+    for (const { room, inbox } of this.#routes.values()) if (inbox) this.#sendBackJoins(room, inbox, from)
     for (const room of this.roomsAt(from)) gateway().edge.reattach(room)
     for (const peer of from === undefined ? this.#ownership.nodes.nodes() : [{ node_id: from }])
       if (peer.node_id !== nodeId) rooms().edgeMissed(peer.node_id)
@@ -162,6 +161,7 @@ export class Router {
     const { nodeId, rooms, links, gateway } = this.#environment
     const { nodes } = this.#ownership
     if (owner !== undefined || !rooms().accepts || inbox.empty) this.#sendBack(room, inbox, owner ?? null)
+    else this.#sendBackJoins(room, inbox)
     if (inbox.empty) return
     const isReachable = owner !== undefined && owner !== nodeId && !nodes.isGone(owner)
     const route = this.#routes.get(room.name)
@@ -221,10 +221,12 @@ export class Router {
     if (!this.#routes.get(name)?.inbox) this.#routes.delete(name)
   }
 
-  /** A node is gone: clears it as an owner, and returns its rooms. Their new owners must be found. */
+  /** A node is gone: drops its waiting joins, clears it as an owner, and returns its rooms. Their new owners must be found. */
   gone(nodeId: string): RoomAddress[] {
     const rooms: RoomAddress[] = []
     for (const route of this.#routes.values()) {
+      // Its sessions resume at other nodes, which ask again.
+      route.inbox?.remove(({ message, from }) => message.kind === 'join' && from === nodeId)
       if (route.owner !== nodeId) continue
       route.owner = undefined
       rooms.push(route.room)
@@ -278,13 +280,13 @@ export class Router {
       this.#arrive(route, inbox, place)
       return place
     } catch (err) {
-      log.warn({ err, room: room.name }, 'the owner of a room could not be found')
+      log.warn({ err, room: room.name }, 'search for the owner of a room failed')
     }
     const place = unavailable(room, 'the store does not answer')
     try {
       this.#arrive(route, inbox, place)
     } catch (err) {
-      log.error({ err, room: room.name }, 'the messages of a room could not be refused')
+      log.error({ err, room: room.name }, 'refusal of the messages of a room failed')
     }
     return place
   }
@@ -403,8 +405,8 @@ export class Router {
   }
 
   /**
-   * Sends back messages of other nodes. Each of these nodes, and each edge whose messages did not fit, gets one `redirect`. The edge then sends its open
-   * questions about the room to the owner again.
+   * Sends back messages of other nodes. Each of these nodes, and each edge whose messages did not fit, gets one `redirect`. The edge then sends
+   * its open questions about the room to the owner again.
    */
   #sendBack(room: RoomAddress, inbox: Inbox, owner: string | null): void {
     const { nodeId } = this.#environment
@@ -412,6 +414,19 @@ export class Router {
     const edges = new Set([...inbox.turnedAway, ...foreign.map(({ from }) => from)])
     inbox.turnedAway.clear()
     for (const edge of edges) this.#redirect(room, edge, owner)
+  }
+
+  /**
+   * Drops the waiting joins of the node `from`, or of all other nodes. Each of these nodes gets one `redirect`, and asks again for the joins that are
+   * still open. A join that another owner has answered would take a seat again that has ended since, or end the seat that the session has now.
+   */
+  #sendBackJoins(room: RoomAddress, inbox: Inbox, from?: string): void {
+    const { nodeId } = this.#environment
+    const joins = inbox.remove(
+      (arrival) =>
+        arrival.message.kind === 'join' && arrival.from !== nodeId && (from ?? arrival.from) === arrival.from,
+    )
+    for (const edge of new Set(joins.map((join) => join.from))) this.#redirect(room, edge, null)
   }
 
   #redirect(room: RoomAddress, edge: string, owner: string | null): void {

@@ -102,7 +102,7 @@ describe('A room with a timer that no node runs', () => {
   it('is opened by another node within a lease of its time, and fires once', async () => {
     const { bench, ann, began, woken } = await started([30_000, 45_000])
     leave(bench, ann)
-    await bench.settle()
+    await bench.untilIdle()
     // The owner dies, and no node has a member of the room.
     bench.mayAct = false
     await bench.die()
@@ -166,7 +166,7 @@ describe('A room with a timer that no node runs', () => {
   it('is opened by another node if the node that took it from the index has died', async () => {
     const { bench, ann } = await started([30_000])
     leave(bench, ann)
-    await bench.settle()
+    await bench.untilIdle()
     bench.mayAct = false
     await bench.die()
     const next = bench.successor()

@@ -22,12 +22,12 @@ export const DIRECTORY_METRICS = {
   listedRows: gauge('service_directory_rows', 'Rows in the copies of lists of rooms that this node keeps.'),
   listQueryDuration: histogram(
     'service_directory_query_duration_seconds',
-    'Time in which a query found its rows in the copy of a list. The event loop does nothing else then.',
+    'Time of a query in the copy of a list. The event loop does nothing else during it.',
   ),
   listWatchers: gauge('service_directory_watchers', 'Queries whose results this node watches for clients.'),
   placements: counter(
     'service_placements_total',
-    'Requests of `joinOrCreate` for a room: this node, as the placer of the list, has chosen a listed room (listed) or one that has no row yet (new); or no placer has answered this node, as the edge of the player, within 8 s (failed).',
+    'Requests of `joinOrCreate` for a room. At the placer of the list: it has chosen a listed room (listed), or a room without a row (new). At the edge of the player: no placer has answered within 8 s (failed).',
     { result: ['listed', 'new', 'failed'] },
   ),
   failedListPolls: counter(
@@ -163,7 +163,7 @@ function fieldsOf(schema: object): readonly string[] | undefined {
   return typeof fields === 'object' && fields !== null ? Object.keys(fields) : undefined
 }
 
-export type WatchCallback = (rows: readonly StoredRow[]) => void
+type WatchCallback = (rows: readonly StoredRow[]) => void
 
 interface Watcher {
   readonly search: Search
@@ -188,7 +188,7 @@ const SLICE_MS = 5
 const PAGE = 200
 
 /** A node's copy of one list. It polls the store for changes while it is in use, and evaluates watchers after each poll. */
-export class ListCopy {
+class ListCopy {
   readonly #environment: ListEnvironment
   readonly #list: string
   readonly #onUnused: () => void

@@ -356,8 +356,8 @@ export class Placer {
   }
 
   /**
-   * Returns a room with a free seat, and promises the seat. A repeated request gets the same room, unless the room has refused it. Undefined: there is
-   * no such room, and the token does not allow a new one. Rejects like `Directory.rooms`.
+   * Returns a room with a free seat, and promises the seat. A repeated request gets the same room, unless the room has refused it. Undefined:
+   * there is no such room, and the token does not allow a new one. Rejects like `Directory.rooms`.
    */
   place(request: PlaceRequest): Promise<PlacedRoom | undefined> {
     // One after the other: otherwise concurrent requests would all get the same rows, and most would have to read them again.

@@ -209,7 +209,7 @@ export class IssuerUnavailable extends Error {
 }
 
 /** A decoded JWT, without any verification. */
-export interface UnverifiedJwt {
+interface UnverifiedJwt {
   readonly claims: TokenClaims
   /** Returns the key that its header names. Rejects with a `TokenError`, or with `IssuerUnavailable`. */
   key(): Promise<VerifyKey>

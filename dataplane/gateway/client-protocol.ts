@@ -536,7 +536,7 @@ export class ClientProtocol implements ConnectionListener {
   #limitText(): string {
     const { messages_per_second: messagesPerSecond, message_burst: messageBurst } =
       this.#context.options.limits
-    return `more than ${messagesPerSecond} messages a second, or ${messageBurst} at once`
+    return `more than ${messagesPerSecond} messages a second, or a burst of more than ${messageBurst}`
   }
 
   #protocolError(reason: string): void {

@@ -168,10 +168,7 @@ export class Players {
       }
     } catch (error) {
       const level = error instanceof StoreUnavailable ? 'debug' : 'error'
-      this.#context.log[level](
-        { err: error, players: this.#stale.size },
-        'records of players could not be read',
-      )
+      this.#context.log[level]({ err: error, players: this.#stale.size }, 'read of player records failed')
     } finally {
       this.#reading = false
     }
@@ -190,10 +187,7 @@ export class Players {
         player.record = decodePlayer(found[at])
       } catch (error) {
         const { projectId, sub } = player
-        this.#context.log.error(
-          { err: error, project_id: projectId, sub },
-          'record of a player cannot be decoded',
-        )
+        this.#context.log.error({ err: error, project_id: projectId, sub }, 'player record unreadable')
         errors.push(error as Error)
         return
       }

@@ -269,7 +269,7 @@ function withoutTrace(claims: TokenClaims): TokenClaims {
 }
 
 /** The place of a session in a quota. */
-export interface QuotaPlace {
+interface QuotaPlace {
   /** Name of its set; see `quotaSets`. */
   readonly set: string
   /** Milliseconds since 1970. */
@@ -277,7 +277,7 @@ export interface QuotaPlace {
 }
 
 /** Move of a session to the node of its rooms. It is part of the session's record. */
-export interface Rerouting {
+interface Rerouting {
   /** Time of the latest `move` message, in milliseconds since 1970. */
   readonly at: number
   /** Number of consecutive moves that ended at another node. */
@@ -293,7 +293,7 @@ export function arrivedAt(nodeId: string, { at, failures, to }: Rerouting): Rero
 }
 
 /** A seat of a session. */
-export interface SeatRecord {
+interface SeatRecord {
   readonly room_type: string
   readonly key: string
   readonly member_id: string
@@ -302,7 +302,7 @@ export interface SeatRecord {
 }
 
 /** A seat that its room has ended. */
-export interface EndedSeat {
+interface EndedSeat {
   readonly room: RoomAddress
   readonly farewell: Farewell
 }

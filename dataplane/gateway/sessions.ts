@@ -274,10 +274,7 @@ export class Sessions {
       () => {},
       (error: unknown) => {
         const level = error instanceof StoreUnavailable ? 'debug' : 'error'
-        this.#context.log[level](
-          { err: error, session_id: sessionId },
-          'the record of a session could not be written',
-        )
+        this.#context.log[level]({ err: error, session_id: sessionId }, 'write of a session record failed')
       },
     )
     this.#underWay.add(done)

@@ -150,10 +150,7 @@ interface PendingAttach {
   readonly answered?: (result: AttachResult) => void
 }
 
-/**
- * Result of a flush. `passed`: it was sent, or this subscription does not need it. `stalled`: the client has become a slow consumer.
- * `missed`: an earlier flush is missing.
- */
+/** Result of a flush. `passed`: sent, or not needed. `stalled`: the client has become a slow consumer. `missed`: an earlier flush is missing. */
 type FlushResult = 'passed' | 'stalled' | 'missed'
 
 /** The session that a subscription belongs to. */
@@ -547,14 +544,8 @@ export class Subscription {
   }
 
   /** Takes the owner's answer to `attach`. Returns false if it answers an earlier attach; the current answer is still to come. */
-  attached({
-    ask,
-    epoch,
-    seq,
-    resumed,
-    frames,
-    ...acknowledgement
-  }: Extract<ToEdge, { kind: 'attached' }>): boolean {
+  attached(answer: Extract<ToEdge, { kind: 'attached' }>): boolean {
+    const { ask, epoch, seq, resumed, frames, ...acknowledgement } = answer
     if (this.#phase !== 'attaching' || this.#attach?.ask !== ask) return false
     this.#phase = 'live'
     this.#epoch = epoch

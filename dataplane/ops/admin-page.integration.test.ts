@@ -17,23 +17,23 @@ import {
 } from '../../test/support/cluster.ts'
 import { defineRoom } from '../rooms/definition.ts'
 
-/** The admin page of a node in a tab, and what must not happen there. */
+/** The admin page of a node in a tab. */
 interface AdminPage {
   readonly page: Page
-  /** Script errors, dialogs, and refusals of the content security policy. */
+  /** Script errors, dialogs, and violations of the content security policy. A test expects none. */
   readonly complaints: readonly string[]
-  /** The origins that anything was asked of. */
+  /** Origins of all requests. */
   readonly origins: ReadonlySet<string>
 }
 
-/** Opens `/admin` of a node, by a link with the token when one is given. `room`: the name of a room to open there. */
+/** Opens `/admin` of a node. `token`: opens it by a link with the token. `room`: name of a room to open. */
 async function openAdmin(
   context: BrowserContext,
   adminUrl: string,
   { token, room }: { token?: string; room?: string } = {},
 ): Promise<AdminPage> {
   const page = await context.newPage()
-  // Playwright's own 30 s are little on a busy machine.
+  // Playwright's default of 30 s is short on a busy machine.
   page.setDefaultTimeout(120_000)
   const complaints: string[] = []
   const origins = new Set<string>()
@@ -54,24 +54,24 @@ async function openAdmin(
   return { page, complaints, origins }
 }
 
-/** Answers the question for the token; resolves when the node is shown. */
+/** Enters the token. Resolves when the page shows the node. */
 async function unlock(page: Page, token: string): Promise<void> {
   await page.getByLabel('Token').fill(token)
   await page.getByRole('button', { name: 'Show the node' }).click()
   await page.getByRole('tab', { name: 'Rooms' }).waitFor()
 }
 
-/** Makes the page ask the node now. Its rests between two rounds are five times as long as a round, which is long on a busy machine. */
+/** Makes the page poll the node now. Its pauses are five times as long as a poll, which is long on a busy machine. */
 const ask = (page: Page): Promise<void> =>
   page.evaluate(() => void document.dispatchEvent(new Event('visibilitychange')))
 
-/** Opens a room of the list, and waits for its state. */
+/** Opens a room of the list, and waits for its state tree. */
 async function openRoom(page: Page, roomId: string): Promise<void> {
   await page.getByRole('button', { name: roomId, exact: true }).click()
   await page.getByRole('tree').waitFor()
 }
 
-/** What has the focus, as a person would name it. */
+/** Returns the id, the text or the tag of the focused element. */
 const focused = (page: Page): Promise<string> =>
   page.evaluate(() => {
     const element = document.activeElement
@@ -80,7 +80,7 @@ const focused = (page: Page): Promise<string> =>
 
 const json = v.custom<Json>(() => true)
 
-/** A room whose state and events are whatever its players say. */
+/** A room whose players choose its state and events. */
 const board = defineRoom({
   type: 'board',
   messages: {
@@ -102,15 +102,15 @@ const board = defineRoom({
   },
 })
 
-/** A text on a page that is hard to read. */
+/** A text with too little contrast. */
 interface FaintText {
   readonly text: string
   readonly ratio: number
 }
 
 /**
- * The visible texts of a page whose contrast is below `least`, by the formula of WCAG 2.2 (contrast ratio, relative luminance); what is
- * disabled is left out, as there. Backgrounds are plain colours.
+ * Returns the visible texts of a page whose contrast ratio is below `least` (WCAG 2.2: contrast ratio, relative luminance). Disabled elements
+ * are exempt. All backgrounds must be plain colours.
  */
 const faintTexts = (page: Page, least = 4.5): Promise<FaintText[]> =>
   page.evaluate((least) => {

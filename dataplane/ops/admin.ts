@@ -102,7 +102,7 @@ export function createAdminApp(options: AdminOptions): Hono<AdminEnv> {
   })
   app.get('/admin/runtime', guard, (c) =>
     runtime(c, options, (error) =>
-      log.error({ err: error, request_id: c.get('requestId'), path: c.req.path }, 'an answer broke off'),
+      log.error({ err: error, request_id: c.get('requestId'), path: c.req.path }, 'answer aborted'),
     ),
   )
   // The nodes from the view of this one, itself first.

@@ -11,7 +11,7 @@ import type { RuntimeAnswer } from './runtime.ts'
 /** Operations side of a process whose workers are nodes. It answers for all of them together, and for each below `/worker/<number>`. */
 
 /** Dependencies of the operations side of a group. */
-export interface GroupAdminOptions {
+interface GroupAdminOptions {
   /** Common prefix of the workers' names. */
   readonly name: string
   /** The workers that accept clients, oldest first. */
@@ -26,7 +26,7 @@ export interface GroupAdminOptions {
 }
 
 /** The running operations side of a group. */
-export interface GroupAdmin {
+interface GroupAdmin {
   /** Its address, such as `http://127.0.0.1:9100`. */
   readonly url: string
   close(): Promise<void>

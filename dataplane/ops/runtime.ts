@@ -70,19 +70,19 @@ const parameter = <const S extends v.GenericSchema>(help: string, schema: S) =>
 /** The parameters of `GET /admin/runtime`. docs/reference.md has their descriptions. */
 export const RUNTIME_PARAMETERS = {
   include_state: parameter(
-    '1: rooms carry their whole state, with what is hidden in it; `checksum` is that of what everyone sees',
+    '1: rooms have their whole state, including hidden parts; `checksum` covers only the parts that all members see',
     v.picklist(['0', '1'], 'must be 1 or 0'),
   ),
   room_id: parameter(
-    'only the rooms of this id (`type:key`), and the sessions in them. The rooms carry `events`: the last 50 at most of what members were told besides the state, the latest first',
+    'only rooms with this id (`type:key`), and the sessions in them. The rooms have `events`: at most the last 50 events, joins and departures, newest first',
     ROOM_ID,
   ),
   q: parameter(
-    'only rooms and sessions that have this text, in any case, in their names or ids or in those of who is in them',
+    'only rooms and sessions with this text in their names or ids, or in those of their members; case-insensitive',
     SEARCH_TEXT,
   ),
   limit: parameter(
-    `so many rooms and so many sessions at most, 0–${MOST}; \`found\` says how many there are. Rooms with the most members and the latest sessions come first`,
+    `maximum number of rooms, and of sessions, 0–${MOST}; \`found\` has the numbers of matches. The rooms with the most members and the newest sessions come first`,
     countUpTo(MOST),
   ),
 }

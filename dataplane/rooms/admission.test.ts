@@ -1,9 +1,10 @@
 import { pino } from 'pino'
 import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
-import { WAKEUP_PARTS } from '../../shared/store/port.ts'
+import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { counter } from '../../test/support/rooms/counter-room.ts'
 import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
+import { RecordingTracer } from '../../test/support/tracing.ts'
 import { type Durability, defineRoom } from './definition.ts'
 
 describe('a join', () => {
@@ -33,7 +34,7 @@ describe('a join', () => {
     expect(bench.describe('counter')?.members).toMatchObject([{ member_id: 'ann', connected: true }])
     // The first edge is outdated: its messages have no effect.
     bench.detach('counter', ann)
-    await bench.settle()
+    await bench.untilIdle()
     expect(answered(bench).edges).toEqual(['node_b'])
   })
 
@@ -42,7 +43,7 @@ describe('a join', () => {
     await bench.join('counter', 'ann', { sub: 'ann' })
     const eager = bench.askToJoin('counter', 'eager', { sub: 'ann', key: 'b', requestId: 7 })
     const bob = bench.askToJoin('counter', 'bob', { sub: 'bob', key: 'b' })
-    await bench.settle()
+    await bench.untilIdle()
     expect(eager.errors).toMatchObject([{ code: 'rate_limited', ref: 7 }])
     expect(bob.state).toEqual({ count: 0, seen: ['bob'] })
     expect(await bench.join('counter', 'eager', { sub: 'ann', key: 'b' })).toMatchObject({ inRoom: true })
@@ -63,12 +64,12 @@ describe('a join', () => {
   // The record of an ended room stays for a while, and former members may attach to the room.
   it('is refused then, too, while a former member attaches to a room that has ended', async () => {
     const { bench, ann } = await roomWith(counter(), ['ann'], { quota: { maxRooms: 1 } })
-    bench.send('counter', 'ann', { kind: 'leave', reason: 'left', request_id: 9 })
+    bench.leave('counter', 'ann')
     await bench.advance(60_000, 1000)
     expect(await bench.join('counter', 'bob', { key: 'b' })).toMatchObject({ inRoom: true })
     bench.attach('counter', ann)
     const eve = bench.askToJoin('counter', 'eve')
-    await bench.settle()
+    await bench.untilIdle()
     expect(ann.errors).toMatchObject([{ code: 'no_seat' }])
     expect(eve.errors).toMatchObject([{ code: 'project_full' }])
   })
@@ -121,14 +122,14 @@ describe('admit', () => {
     const bob = await bench.join('guarded', 'bob')
     expect(bob.errors).toEqual([])
     gates.shift()!('come back tomorrow')
-    await bench.settle()
+    await bench.untilIdle()
     expect(bob.errors).toMatchObject([{ code: 'join_refused', message: 'come back tomorrow' }])
     const eve = await bench.join('guarded', 'eve')
     await bench.advance(5000, 500)
     const message = expect.stringContaining('5 seconds')
     expect(eve.errors).toMatchObject([{ code: 'join_refused', message }])
     gates.shift()!(undefined)
-    await bench.settle()
+    await bench.untilIdle()
     expect(eve.inRoom).toBe(false)
   })
 
@@ -158,7 +159,7 @@ describe('admit', () => {
     await bench.join('guarded', 'ann', { requestId: 5, edge: 'node_b', turn: 1 })
     expect(gates).toHaveLength(1)
     gates.shift()!(undefined)
-    await bench.settle()
+    await bench.untilIdle()
     const room = bench.host.rooms[0]!
     expect([room.hasMembersAt('node_a'), room.hasMembersAt('node_b')]).toEqual([false, true])
     expect(bench.describe('guarded')?.state).toEqual({ here: 1 })
@@ -203,8 +204,8 @@ describe('a departure', () => {
   it('acks earlier messages, sends left to the member, and is announced to the others', async () => {
     const { bench, ann, bob } = await roomWith(counter(), ['ann', 'bob'])
     bench.message('counter', 'bob', 'inc', { by: 2 }, 1)
-    bench.send('counter', 'bob', { kind: 'leave', reason: 'left', request_id: 7 })
-    await bench.settle()
+    bench.leave('counter', 'bob')
+    await bench.untilIdle()
     expect([bob.acked, bob.heard.at(-1), bob.inRoom]).toEqual([1, '-bob left', false])
     expect(ann.state).toEqual({ count: 2, seen: ['ann'] })
     expect(ann.heard.slice(-2)).toEqual(['bye 1', '-bob left'])
@@ -226,7 +227,7 @@ describe('a departure', () => {
     await bench.advance(200)
     await bench.say('counter', 'ann', 'inc', { by: 1 })
     bench.askToJoin('counter', 'bob')
-    bench.send('counter', 'bob', { kind: 'leave', reason: 'left', request_id: 3 })
+    bench.leave('counter', 'bob')
     await bench.advance(200)
     expect(bench.members.get('bob')!.heard).toEqual([])
     expect(ann.heard.filter((news) => news.startsWith('+') || news.startsWith('-'))).toEqual([])
@@ -239,7 +240,7 @@ describe('a departure', () => {
     bench.message('counter', 'bob', 'end', null, 1)
     bench.message('counter', 'bob', 'inc', { by: 5 }, 2)
     const eve = bench.askToJoin('counter', 'eve')
-    await bench.settle()
+    await bench.untilIdle()
     expect(ann.heard.slice(-2)).toEqual(['over null', '-ann closed'])
     expect(bob.heard.slice(-2)).toEqual(['over null', '-bob closed'])
     expect(bob.acked).toBe(1)
@@ -254,7 +255,7 @@ describe('a departure', () => {
       ['ann', 'bob'],
     )
     bench.send('counter', 'ann', { kind: 'leave', reason: 'kicked' })
-    await bench.settle()
+    await bench.untilIdle()
     expect(left).toEqual(['ann'])
     expect(bob.heard.at(-1)).toBe('-ann kicked')
     expect(bench.host.members).toBe(1)
@@ -390,7 +391,7 @@ describe('ctx.kick with ban', () => {
       expect(host.acked).toBe(3)
       const heir = bench.successor([host])
       heir.attach('hall', host)
-      await heir.settle()
+      await heir.untilIdle()
       expect([await joinCodes(heir, 'eve'), await joinCodes(heir, 'mallory')]).toEqual([['banned'], []])
     },
   )
@@ -402,283 +403,114 @@ describe('ctx.kick with ban', () => {
     await bench.say('hall', 'host', 'ban', 'eve', 1)
     expect(host.acked).toBe(0)
     bench.store.let()
-    await bench.settle()
+    await bench.untilIdle()
     expect(host.acked).toBe(1)
   })
 })
 
-describe('reservations', () => {
-  interface Rules {
-    durability?: Durability
-    maxMembers?: number
-    onIdle?: 'sleep' | 'dispose'
-    /** Promise that `admit` awaits. */
-    admit?: Promise<string | undefined>
-  }
+describe('spans', () => {
+  const EDGE = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
 
-  const table = ({ durability = 'journal', maxMembers = 2, onIdle = 'dispose', admit }: Rules = {}) =>
-    defineRoom({
-      type: 'table',
-      sync: { rate: 0 },
-      durability,
-      maxMembers,
-      onIdle,
-      idleSeconds: 10,
+  /** A room whose `admit` waits for the test. */
+  function guarded() {
+    const gates: ((answer: string | undefined) => void)[] = []
+    const room = defineRoom({
+      type: 'guarded',
+      maxMembers: 2,
       create: () => ({}),
-      ...(admit && { admit: (member) => (member.sub === 'host' ? undefined : admit) }),
-      messages: {
-        reserve: {
-          data: v.object({ sub: v.any(), seconds: v.any(), fail: v.optional(v.boolean()) }),
-          reply: v.boolean(),
-          handle(_state, { data: { sub, seconds, fail } }, ctx) {
-            ctx.reply(ctx.reserve(sub, seconds))
-            if (fail) throw new Error('half way')
-          },
-        },
-        many: {
-          data: v.number(),
-          reply: v.number(),
-          handle(_state, { data }, ctx) {
-            ctx.reply(Array.from({ length: data }, (_, i) => ctx.reserve(`p${i}`, 5)).filter(Boolean).length)
-          },
-        },
-        ban: { data: v.string(), handle: (_state, { data }, ctx) => ctx.kick(data, 'out', { ban: true }) },
-      },
-      onJoin(_state, member, ctx) {
-        if (member.data?.refused) ctx.refuse('not now')
-      },
+      durability: 'journal',
+      admit: () => new Promise<string | undefined>((answer) => gates.push(answer)),
     })
-
-  async function tableOf(rules?: Rules) {
-    const bench = new RoomBench([table(rules)], { revealFailures: true })
-    const host = await bench.join('table', 'host', { sub: 'host' })
-    let ref = 0
-    const ask = async (type: string, data: unknown) => {
-      await bench.say('table', 'host', type, data as never, ++ref)
-      return host.replies.find((reply) => reply.ref === ref)?.reply
-    }
-    return {
-      bench,
-      host,
-      ask,
-      reserve: (sub: unknown, seconds: unknown = 30, fail = false) => ask('reserve', { sub, seconds, fail }),
-    }
+    return { room, gates }
   }
 
-  let joins = 0
-  /** Joins with a new session. Returns the error code of the answer. */
-  const join = async (bench: RoomBench, sub: string, data = {}) =>
-    (await bench.join('table', `${sub}-${joins++}`, { sub, data })).errors[0]?.code
-
-  const reserved = (bench: RoomBench) => bench.describe('table')?.reservations.map(({ sub }) => sub)
-
-  /** Rooms that the store reports as due. */
-  async function woken({ store }: RoomBench) {
-    const parts = Array.from({ length: WAKEUP_PARTS }, (_, part) =>
-      store.store.wakeups.take(part, { limit: 10, againMs: 1 }),
-    )
-    return (await Promise.all(parts)).flat().map(({ room }) => room)
+  function traced(rooms: ConstructorParameters<typeof RoomBench>[0]) {
+    const clock = new FakeClock()
+    const tracer = new RecordingTracer(clock)
+    return { tracer, bench: new RoomBench(rooms, { clock, tracer }) }
   }
 
-  /** The owner crashes. Returns a node that opens the room when `host` resumes. */
-  async function heirOf({ bench, host }: Awaited<ReturnType<typeof tableOf>>) {
-    bench.mayAct = false
-    await bench.die()
-    const heir = bench.successor([host])
-    await heir.resume('table', host)
-    return heir
-  }
-
-  describe('ctx.reserve', () => {
-    it('keeps a free seat for the player: others are refused with room_full, and the player takes the seat', async () => {
-      const { bench, reserve } = await tableOf()
-      expect(await reserve('ada')).toBe(true)
-      expect(reserved(bench)).toEqual(['ada'])
-      expect(await join(bench, 'bob')).toBe('room_full')
-      expect(await join(bench, 'ada')).toBeUndefined()
-      expect(reserved(bench)).toEqual([])
-      expect(await join(bench, 'ada')).toBe('room_full')
-    })
-
-    it('keeps a seat for the session of a player without sub, by the name that a queue gives', async () => {
-      const { bench, reserve } = await tableOf()
-      await reserve('session:ses_of_ada')
-      expect(await join(bench, 'bob')).toBe('room_full')
-      expect((await bench.join('table', 'cleo')).errors[0]?.code).toBe('room_full')
-      expect((await bench.join('table', 'ada')).errors).toEqual([])
-      expect(reserved(bench)).toEqual([])
-    })
-
-    it('returns false when no seat is free, and keeps nothing', async () => {
-      const { bench, reserve } = await tableOf()
-      expect([await reserve('ada'), await reserve('bob')]).toEqual([true, false])
-      expect(reserved(bench)).toEqual(['ada'])
-    })
-
-    it('returns true and keeps nothing for a member', async () => {
-      const { bench, reserve } = await tableOf()
-      expect([await reserve('host'), reserved(bench)]).toEqual([true, []])
-    })
-
-    it('ends the reservation at its time, not earlier', async () => {
-      const { bench, reserve } = await tableOf()
-      await reserve('ada', 30)
-      await bench.advance(29_900, 100)
-      expect(await join(bench, 'bob')).toBe('room_full')
-      await bench.advance(200, 100)
-      expect([reserved(bench), await join(bench, 'bob')]).toEqual([[], undefined])
-    })
-
-    it('makes the time longer for a player that has a reservation, and never shorter', async () => {
-      const { bench, reserve } = await tableOf()
-      expect([await reserve('ada', 30), await reserve('ada', 60), await reserve('ada', 10)]).toEqual([
-        true,
-        true,
-        true,
-      ])
-      await bench.advance(59_000, 100)
-      expect(reserved(bench)).toEqual(['ada'])
-      await bench.advance(1100, 100)
-      expect(reserved(bench)).toEqual([])
-    })
-
-    it('has no effect if its turn fails', async () => {
-      const { bench, reserve } = await tableOf()
-      await reserve('ada', 30, true)
-      expect([reserved(bench), await join(bench, 'bob')]).toEqual([[], undefined])
-    })
-
-    it('still lets admit and onJoin refuse the player, who keeps the reservation then', async () => {
-      const { bench, reserve } = await tableOf({ admit: Promise.resolve('not you') })
-      await reserve('ada')
-      expect([await join(bench, 'ada'), reserved(bench)]).toEqual(['join_refused', ['ada']])
-      const open = await tableOf()
-      await open.reserve('ada')
-      expect([await join(open.bench, 'ada', { refused: true }), reserved(open.bench)]).toEqual([
-        'room_logic_refused',
-        ['ada'],
-      ])
-      expect(await join(open.bench, 'bob')).toBe('room_full')
-    })
-
-    it('gives one seat to a player that joins with two sessions while admit runs', async () => {
-      let admit = (_: undefined) => {}
-      const { bench, reserve } = await tableOf({ admit: new Promise((done) => (admit = done)) })
-      await reserve('ada')
-      const one = bench.askToJoin('table', 'one', { sub: 'ada' })
-      const other = await bench.join('table', 'other', { sub: 'ada' })
-      expect(other.errors).toMatchObject([{ code: 'room_full' }])
-      admit(undefined)
-      await bench.settle()
-      expect([one.inRoom, reserved(bench)]).toEqual([true, []])
-    })
-
-    it('counts one seat for a player while admit runs for the join', async () => {
-      const { bench, reserve } = await tableOf({ maxMembers: 3, admit: new Promise(() => {}) })
-      await reserve('ada')
-      const ada = await bench.join('table', 'ada', { sub: 'ada' })
-      const bob = await bench.join('table', 'bob', { sub: 'bob' })
-      const carol = await bench.join('table', 'carol', { sub: 'carol' })
-      expect([ada, bob, carol].map(({ errors }) => errors[0]?.code)).toEqual([
-        undefined,
-        undefined,
-        'room_full',
-      ])
-    })
-
-    it('ends with a ban of the player, for whom no seat can be reserved then', async () => {
-      const { bench, ask, reserve } = await tableOf({ maxMembers: 3 })
-      const eve = await bench.join('table', 'eve', { sub: 'eve' })
-      bench.send('table', 'eve', { kind: 'leave', request_id: 1, reason: 'left' })
-      await bench.settle()
-      expect([eve.inRoom, await reserve('eve')]).toEqual([false, true])
-      await bench.join('table', 'eve2', { sub: 'eve' })
-      await ask('ban', 'eve2')
-      expect([reserved(bench), await reserve('eve')]).toEqual([[], false])
-    })
-
-    it('keeps at most 1,000 reservations in a room without maxMembers', async () => {
-      const { ask } = await tableOf({ maxMembers: 10_000 })
-      expect(await ask('many', 1200)).toBe(1000)
-    })
-
-    it.each([
-      ['no text', 7, 30, 'got 7; it must be the sub of a player'],
-      ['a text that is too long', 'x'.repeat(257), 30, 'got "xxx'],
-      ['no time', 'ada', 0, 'got 0 as its seconds; it must be a number above 0'],
-      ['a time that is no number', 'ada', '30', 'got "30" as its seconds'],
-    ])('throws for %s', async (_, sub, seconds, text) => {
-      const { host, reserve } = await tableOf()
-      await reserve(sub, seconds)
-      expect(host.errors).toMatchObject([
-        { code: 'room_logic_failed', message: expect.stringContaining(text) },
-      ])
-    })
-
-    it("throws in a room with durability 'none'", async () => {
-      const { host, reserve } = await tableOf({ durability: 'none' })
-      await reserve('ada')
-      expect(host.errors).toMatchObject([{ message: expect.stringContaining("durability 'none'") }])
-    })
-  })
-
-  describe('a reservation', () => {
-    it.each(['journal', 'snapshot'] as const)(
-      'in a %s room holds at the next owner, also if the owner dies right after the reply, and ends there',
-      async (durability) => {
-        const one = await tableOf({ durability })
-        await one.bench.advance(1000, 50)
-        expect(await one.reserve('ada', 30)).toBe(true)
-        const heir = await heirOf(one)
-        expect([await join(heir, 'bob'), reserved(heir)]).toEqual(['room_full', ['ada']])
-        await heir.advance(31_000, 100)
-        expect([reserved(heir), await join(heir, 'bob')]).toEqual([[], undefined])
-      },
-    )
-
-    it('that its player has used is gone at the next owner', async () => {
-      const one = await tableOf({ maxMembers: 3 })
-      await one.reserve('ada')
-      await join(one.bench, 'ada')
-      const heir = await heirOf(one)
-      expect([reserved(heir), await join(heir, 'bob')]).toEqual([[], undefined])
-    })
-
-    it('in a snapshot room is answered after the write of the snapshot', async () => {
-      const { bench, host, reserve } = await tableOf({ durability: 'snapshot' })
-      await bench.advance(1000, 50)
+  describe('the span of a join at the owner of the room', () => {
+    it('lasts from the arrival of the join to the delivery of its flush', async () => {
+      const { room, gates } = guarded()
+      const { tracer, bench } = traced([room])
+      await bench.join('guarded', 'ann', { traceparent: EDGE })
+      await bench.advance(200)
       bench.store.mood = 'slow'
-      await reserve('ada')
-      expect(host.replies).toEqual([])
+      gates.shift()!(undefined)
+      await bench.untilIdle()
+      await bench.advance(70)
+      expect(tracer.open).toEqual(['room.join'])
       bench.store.let()
-      await bench.settle()
-      expect(host.replies).toMatchObject([{ reply: true }])
+      await bench.untilIdle()
+      expect(tracer.ended).toEqual(['room.join joined'])
+      expect(tracer.spans).toMatchObject([
+        {
+          parent: EDGE,
+          took: 270,
+          attributes: {
+            'roomful.room_id': 'guarded:a',
+            'roomful.room_type': 'guarded',
+            'roomful.session_id': 'ses_of_ann',
+          },
+        },
+      ])
     })
 
-    it.each(['dispose', 'sleep'] as const)(
-      'outlives the owner of an empty room (onIdle: %s), and the store wakes the room at its end',
-      async (onIdle) => {
-        const { bench, reserve } = await tableOf({ onIdle })
-        await reserve('ada', 300)
-        bench.send('table', 'host', { kind: 'leave', request_id: 1, reason: 'left' })
-        await bench.advance(12_000, 100)
-        expect(bench.host.size).toBe(0)
-        bench.clock.advance(287_000)
-        expect(await woken(bench)).toEqual([])
-        bench.clock.advance(1100)
-        expect(await woken(bench)).toEqual(['prj_test/table:a'])
-      },
-    )
+    it('does not exist if the edge records none, or does not know traces', async () => {
+      const { tracer, bench } = traced([counter()])
+      await bench.join('counter', 'ann')
+      expect(tracer.spans).toEqual([])
+    })
 
-    it('in an empty sleeping room is kept until a player joins', async () => {
-      const { bench, reserve } = await tableOf()
-      await reserve('ada', 300)
-      bench.send('table', 'host', { kind: 'leave', request_id: 1, reason: 'left' })
-      await bench.advance(12_000, 100)
-      expect(bench.host.size).toBe(0)
-      expect(await join(bench, 'bob')).toBeUndefined()
-      expect(await join(bench, 'carol')).toBe('room_full')
-      expect(await join(bench, 'ada')).toBeUndefined()
+    it('starts once, however often the edge sends the join', async () => {
+      const { room, gates } = guarded()
+      const { tracer, bench } = traced([room])
+      for (let i = 0; i < 3; i++) await bench.join('guarded', 'ann', { requestId: 1, traceparent: EDGE })
+      gates.shift()!(undefined)
+      await bench.advance(200)
+      await bench.join('guarded', 'ann', { requestId: 1, traceparent: EDGE })
+      expect(tracer.spans).toHaveLength(1)
+      expect(tracer.open).toEqual([])
+    })
+
+    it('has the reason why there was no membership', async () => {
+      const { room, gates } = guarded()
+      const { tracer, bench } = traced([room])
+      for (const name of ['ann', 'bob', 'eve']) await bench.join('guarded', name, { traceparent: EDGE })
+      gates.shift()!('not today')
+      bench.send('guarded', 'bob', { kind: 'leave', reason: 'session_ended' })
+      await bench.join('guarded', 'late', { traceparent: EDGE })
+      await bench.host.close()
+      expect(tracer.open).toEqual([])
+      expect(tracer.ended).toEqual([
+        'room.join join_refused',
+        'room.join session_ended',
+        'room.join room_full',
+        'room.join late',
+      ])
+    })
+
+    it.each(['left', 'fenced'])('ends if the join fails behind a commit: %s', async (ending) => {
+      const { room, gates } = guarded()
+      const { tracer, bench } = traced([room])
+      await bench.join('guarded', 'bob')
+      bench.store.mood = 'slow'
+      gates.shift()!(undefined)
+      await bench.untilIdle()
+      // It waits behind the flush with bob, which is in flight.
+      await bench.join('guarded', 'ann', { traceparent: EDGE })
+      gates.shift()!(undefined)
+      await bench.untilIdle()
+      expect(tracer.open).toEqual(['room.join'])
+      if (ending === 'left') bench.leave('guarded', 'ann')
+      // Another node owns the room.
+      else await bench.claimed('guarded')
+      bench.store.mood = 'fine'
+      bench.store.let()
+      await bench.advance(200)
+      expect(tracer.open).toEqual([])
+      expect(tracer.ended).toContain(`room.join ${ending}`)
     })
   })
 })

@@ -383,7 +383,7 @@ export function jsonSchemaOf(schema: StandardSchemaV1): JsonSchema | undefined {
 }
 
 /** Returns a value with all keys that a JSON Schema names. Records, and parts that it does not describe, are objects without entries. */
-export function sampleOf(schema: JsonSchema | boolean | undefined): unknown {
+function sampleOf(schema: JsonSchema | boolean | undefined): unknown {
   if (typeof schema !== 'object') return {}
   const { anyOf, properties, type } = schema
   if (anyOf) return Object.assign({}, ...anyOf.map(sampleOf))

@@ -249,7 +249,7 @@ export interface TaskType {
 }
 
 /** Timer type. */
-export interface TimerType {
+interface TimerType {
   readonly data: StandardSchemaV1
   readonly handle: Hook
 }

@@ -5,7 +5,7 @@ import { JsonCodec } from '../../shared/protocol/json-codec.ts'
 import type { Subprotocol } from '../../shared/protocol/messages.ts'
 import { MsgpackCodec } from '../../shared/protocol/msgpack-codec.ts'
 import { Replace } from '../../shared/sync/delta.ts'
-import { counter, counting } from '../../test/support/rooms/counter-room.ts'
+import { counter, counting, NO_CHANGES } from '../../test/support/rooms/counter-room.ts'
 import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
 import { TestMember } from '../../test/support/rooms/test-member.ts'
 import { type Durability, defineRoom } from './definition.ts'
@@ -167,7 +167,7 @@ describe('replies', () => {
       const { bench, ann } = await roomWith(office(), ['ann'])
       say(bench, 'note', 'hi', 1)
       say(bench, 'ask', 'who', 2)
-      await bench.settle()
+      await bench.untilIdle()
       expect(ann.state).toEqual({ sold: 0, notes: ['ann hi'] })
       expect(ann.replies).toEqual([{ ref: 2, reply: 'who?' }])
     })
@@ -178,19 +178,19 @@ describe('replies', () => {
       const { bench, ann } = await roomWith(office(), ['ann'])
       bench.store.mood = 'slow'
       say(bench, 'buy', {}, 1)
-      await bench.settle()
+      await bench.untilIdle()
       say(bench, 'buy', {}, 1)
       const attached = await bench.resume('office', ann)
       expect([ann.replies, attached.outcomes]).toEqual([[], undefined])
       bench.store.let()
-      await bench.settle()
+      await bench.untilIdle()
       expect(ann.replies).toEqual([ticket(1)])
     })
 
     it('is kept until its client confirms it', async () => {
       const { bench, ann } = await roomWith(office(), ['ann'])
       for (const ref of [1, 2]) say(bench, 'buy', {}, ref)
-      await bench.settle()
+      await bench.untilIdle()
       expect((await bench.resume('office', ann, 0, 'node_a', 1)).outcomes).toEqual([ticket(2)])
       expect((await bench.resume('office', ann, 0, 'node_a', 2)).outcomes).toBeUndefined()
     })
@@ -198,7 +198,7 @@ describe('replies', () => {
     it('reaches a member whom its own message removes', async () => {
       const { bench, ann } = await roomWith(office(), ['ann'])
       say(bench, 'leave', null, 1)
-      await bench.settle()
+      await bench.untilIdle()
       expect([ann.replies, ann.heard.at(-1)]).toEqual([[{ ref: 1, reply: 'bye' }], '-ann kicked'])
     })
 
@@ -211,7 +211,7 @@ describe('replies', () => {
       const bench = new RoomBench([office()], { revealFailures: true })
       const ann = await bench.join('office', 'ann')
       say(bench, type, null, 1)
-      await bench.settle()
+      await bench.untilIdle()
       expect(ann.state).toMatchObject({ sold: 0 })
       expect(ann.errors).toEqual([
         { code: 'room_logic_failed', message: expect.stringContaining(text), ref: 1 },
@@ -222,7 +222,7 @@ describe('replies', () => {
       const { bench, ann } = await roomWith(office(), ['ann'])
       say(bench, 'buy', { bytes: 4096 - '{"ticket":1,"text":""}'.length }, 1)
       say(bench, 'buy', { bytes: 4097 - '{"ticket":2,"text":""}'.length }, 2)
-      await bench.settle()
+      await bench.untilIdle()
       expect([ann.replies.length, ann.errors.map(({ code }) => code)]).toEqual([1, ['room_logic_failed']])
     })
   })
@@ -231,7 +231,7 @@ describe('replies', () => {
     it('are at most 32 before their commit, whatever the client confirms', async () => {
       const { bench, ann } = await roomWith(office(), ['ann'])
       for (const ref of range(1, 33)) say(bench, 'buy', {}, ref)
-      await bench.settle()
+      await bench.untilIdle()
       expect(ann.replies.map(({ ref }) => ref)).toEqual(range(1, 32))
       expect(ann.errors).toEqual([expect.objectContaining({ ref: 33, code: 'too_many_requests' })])
     })
@@ -240,7 +240,7 @@ describe('replies', () => {
       const { bench, ann } = await roomWith(office(), ['ann'])
       for (const ref of range(1, 40)) {
         say(bench, 'buy', {}, ref)
-        await bench.settle()
+        await bench.untilIdle()
       }
       expect([ann.replies.length, ann.acked]).toEqual([40, 40])
       const answer = await bench.resume('office', ann)
@@ -255,21 +255,12 @@ describe('history', () => {
   const BASE = { epoch: 7, seq: 0 }
 
   const update = (seq: number): Update => ({
+    ...NO_CHANGES,
     epoch: 7,
     seq,
-    visible: true,
     checksum: 1,
     delta: new Replace(seq, false),
     events: [{ name: 'moved', data: seq, to: undefined }],
-    joined: [],
-    replaced: [],
-    left: [],
-    presence: [],
-    renewed: [],
-    acks: [],
-    outcomes: [],
-    tables: undefined,
-    layers: undefined,
   })
 
   const codecs = new Map<Subprotocol, Codec>([[MSGPACK, new MsgpackCodec()]])
@@ -335,7 +326,7 @@ describe('history', () => {
           through: 0,
         }
         bench.send('counter', member.memberId, { kind: 'attach', ...asked }, key)
-        await bench.settle()
+        await bench.untilIdle()
         expect([member.state, member.faults]).toEqual([{ count: 12 }, []])
       }
       expect(bench.sentOf('attached').map(({ resumed }) => resumed)).toEqual([false, true])
@@ -400,7 +391,7 @@ describe('history', () => {
     it('is not replayed for a member that has left and joined again, either', async () => {
       const bench = new RoomBench([secrets])
       const { bob, joinedAt } = await told(bench)
-      bench.send('secrets', 'bob', { kind: 'leave', reason: 'left', request_id: 9 })
+      bench.leave('secrets', 'bob')
       await bench.say('secrets', 'ann', 'say', 'unheard', 4)
       await bench.say('secrets', 'ann', 'say', 'later', 5)
       // The same session with another seat, as an edge requests it.

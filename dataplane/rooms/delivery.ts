@@ -18,9 +18,15 @@ import type {
 import type { Member } from './definition-types.ts'
 import type { RoomEnvironment } from './environment.ts'
 import type { Position, RoomEvent, Update } from './journal.ts'
-import { type Grants, LayerDelivery } from './layer-grants.ts'
+import type { Grants } from './layer-rules.ts'
 import type { Membership, Memberships } from './memberships.ts'
-import type { EventMessage, MutableFrames, RoomFrames, UpdateFrames } from './room-frames.ts'
+import {
+  type EventMessage,
+  LayerDelivery,
+  type MutableFrames,
+  type RoomFrames,
+  type UpdateFrames,
+} from './room-frames.ts'
 import type { LiveState } from './state.ts'
 
 /** What members have received, or may receive at any moment. */
@@ -471,7 +477,7 @@ export class Replies {
 const memberInfo = ({ id, sub, connected }: Member): MemberInfo => ({ member_id: id, sub, connected })
 
 /** A join since the last flush. */
-export interface PendingJoin {
+interface PendingJoin {
   readonly membership: Membership
   /** Index of the first event of the flush that was emitted after the join. */
   readonly firstEvent: number
@@ -480,7 +486,7 @@ export interface PendingJoin {
 }
 
 /** A membership that has ended since the last flush. */
-export interface PendingLeave {
+interface PendingLeave {
   readonly membership: Membership
   readonly reason: DepartureReason
   /** Reason for the player. */

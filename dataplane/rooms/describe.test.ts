@@ -24,8 +24,8 @@ describe('the last events of a room', () => {
     await bench.join('counter', 'bob', { codec, sub: 'bobby' })
     bench.message('counter', 'ann', 'whisper', { to: 'bob' })
     await bench.say('counter', 'ann', 'inc', { by: 1 })
-    bench.send('counter', 'bob', { kind: 'leave', reason: 'left' })
-    await bench.settle()
+    bench.leave('counter', 'bob')
+    await bench.untilIdle()
     expect(lines(bench)).toEqual([
       'left bob {"sub":"bobby","reason":"left"}',
       'event bye 1',

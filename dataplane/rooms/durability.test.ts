@@ -20,7 +20,7 @@ describe('a journal room', () => {
     expect([ann.state, ann.acked, bench.store.held]).toEqual([{ count: 0 }, 0, 1])
     for (const seen of [1, 10]) {
       bench.store.let()
-      await bench.settle()
+      await bench.untilIdle()
       expect([ann.state, ann.acked, bench.store.held]).toEqual([{ count: seen }, seen, seen === 1 ? 1 : 0])
     }
     expect([ann.heard.slice(0, 3), ann.heard.length]).toEqual([['counted 1', 'counted 2', 'counted 3'], 10])
@@ -316,7 +316,7 @@ describe('store trouble', () => {
       await bench.say('counter', 'ann', 'inc', null, 1)
       wipe(bench)
       bench.host.recheck()
-      await bench.settle()
+      await bench.untilIdle()
       await bench.say('counter', 'ann', 'inc', null, 2)
       expect([ann.state, ann.acked, ann.faults]).toEqual([{ count: 2 }, 2, []])
       expect(await bench.claimed('counter')).toMatchObject({ snapshot: new Uint8Array(0), journal: [] })
@@ -332,7 +332,7 @@ describe('store trouble', () => {
       const empty = wipe(bench)
       bench.store.mood = 'fine'
       bench.store.let()
-      await bench.settle()
+      await bench.untilIdle()
       expect([ann.state, ann.acked]).toEqual([{ count: 1 }, 1])
       const heir = bench.successor([ann], { store: empty })
       heir.attach('counter', ann)
@@ -348,7 +348,7 @@ describe('store trouble', () => {
       for (let asked = 0; asked < 50; asked++) bench.attach('counter', ann)
       bench.mayAct = true
       bench.host.recheck()
-      await bench.settle()
+      await bench.untilIdle()
       expect(bench.sentOf('attached')).toHaveLength(1)
     })
 
@@ -360,7 +360,7 @@ describe('store trouble', () => {
       const sent = bench.sent.length
       bench.mayAct = true
       bench.host.recheck()
-      await bench.settle()
+      await bench.untilIdle()
       expect([bench.host.size, bench.counts.fenced]).toEqual([0, 1])
       expect(bench.sent.slice(sent).filter(({ kind }) => kind === 'update')).toEqual([])
     })
@@ -387,12 +387,12 @@ describe('store trouble', () => {
         for (const bench of order) bench.nodes.rewritesAllowedAt = clock.monotonic() + 500
         for (const bench of order) {
           bench.host.recheck()
-          await bench.settle()
+          await bench.untilIdle()
           clock.advance(200)
         }
         for (let step = 0; step < 10; step++) {
           clock.advance(100)
-          for (const bench of order) await bench.settle()
+          for (const bench of order) await bench.untilIdle()
         }
         expect([old.host.size, heir.host.size]).toEqual([0, 1])
         await heir.say('counter', 'ann', 'inc', null, 2)
@@ -434,7 +434,7 @@ describe('store trouble', () => {
       old.store.mood = 'deaf'
       const eve = old.askToJoin('counter', 'eve')
       for (const ref of [1, 2]) old.message('counter', 'ann', 'inc', null, ref)
-      await old.settle()
+      await old.untilIdle()
       old.clock.advance(1000)
       const bob = await heir.join('counter', 'bob')
       expect([bob.seq, bob.state]).toEqual([ann.seq + 1, { count: 0 }])

@@ -105,7 +105,7 @@ export const ROOM_LIMITS: RoomLimits = {
 }
 
 /** The cluster, as the rooms of a node use it (`Ownership`). */
-export interface RoomCluster {
+interface RoomCluster {
   /** This node's lease. */
   readonly lease: {
     /** Monotonic time until which the node may act for its rooms, in milliseconds. Checked before each turn and each delivery. */

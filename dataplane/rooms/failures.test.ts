@@ -153,14 +153,14 @@ describe.each(THROWN)('%s', (_name, thrown) => {
     const ann = await bench.join('thrower', 'ann')
     for (const [index, type] of ['turn', 'check', 'task'].entries())
       bench.message('thrower', 'ann', type, null, index + 1)
-    await bench.settle()
+    await bench.untilIdle()
     expect([bob, cid, ann].map(({ errors }) => errors.map(({ code }) => code))).toEqual([
       ['room_logic_failed'],
       ['room_logic_failed'],
       ['room_logic_failed', 'room_logic_failed'],
     ])
     expect([ann.acked, ann.state]).toEqual([3, { count: 2 }])
-    bench.send('thrower', 'ann', { kind: 'leave', reason: 'left', request_id: 9 })
+    bench.leave('thrower', 'ann')
     bench.message('counter', 'eve', 'inc', { by: 1 })
     await bench.advance(1500)
     expect([ann.heard, bench.host.size]).toEqual([['-ann left'], 1])
@@ -239,12 +239,12 @@ describe('refusals', () => {
       const { bench } = await roomWith(counter(), ['ann'])
       bench.store.mood = 'slow'
       good(bench, 1)
-      await bench.settle()
+      await bench.untilIdle()
       for (const ref of range(2, last)) bad(bench, ref, known ? ref - 1 : 0)
       bench.sent.length = 0
       bench.store.mood = 'fine'
       bench.store.let()
-      await bench.settle()
+      await bench.untilIdle()
       const claim = await bench.claimed('counter')
       const membership = restore(claim, new JournalFormat())!.memberships[0]!
       const kept = known ? 1 : 1024
@@ -265,7 +265,7 @@ describe('refusals', () => {
         code: 'rate_limited',
         message: text,
       })
-      await bench.settle()
+      await bench.untilIdle()
       const { outcomes } = await attach(bench, ann)
       expect(refs(outcomes)).toEqual(range(17, 20))
     })
@@ -283,7 +283,7 @@ describe('refusals', () => {
           if (when === 'while they come') refuse(members[i]!)
         }
         if (when !== 'while they come') members.forEach(refuse)
-        await bench.settle()
+        await bench.untilIdle()
         const told: object[] = []
         for (const member of members) told.push((await attach(bench, member)).outcomes!)
         await bench.host.close()
@@ -306,7 +306,7 @@ describe('refusals', () => {
       })
       for (const ref of range(1, 5)) bad(bench, ref)
       good(bench, 6)
-      await bench.settle()
+      await bench.untilIdle()
       return { bench, ann }
     }
     const state = { ack: 6, outcomes: range(3, 5), forgotten: 2 }
@@ -327,7 +327,7 @@ describe('refusals', () => {
       const { bench, ann } = await forgotten()
       expect(stateOf(await attach(bench, ann, 2))).toEqual({ ...state, forgotten: undefined })
       good(bench, 7, 6)
-      await bench.settle()
+      await bench.untilIdle()
       expect([ann.acked, ann.forgotten]).toEqual([7, 0])
     })
 
@@ -335,11 +335,11 @@ describe('refusals', () => {
       const { bench, ann } = await forgotten()
       bench.store.mood = 'slow'
       for (const ref of range(7, 12)) bad(bench, ref)
-      await bench.settle()
+      await bench.untilIdle()
       expect(stateOf(await attach(bench, ann))).toEqual({ ack: 6, outcomes: [], forgotten: 6 })
       bench.store.mood = 'fine'
       bench.store.let()
-      await bench.settle()
+      await bench.untilIdle()
       expect([ann.acked, ann.forgotten]).toEqual([12, 9])
     })
   })
@@ -352,9 +352,9 @@ describe('refusals', () => {
       const heir = bench.successor([ann])
       // The earlier owner has acked messages up to 3. The client knows the outcomes up to 2.
       heir.attach('counter', ann, 0, 'node_a', 2, undefined, 3)
-      await heir.settle()
+      await heir.untilIdle()
       good(heir, 4, 2)
-      await heir.settle()
+      await heir.untilIdle()
       expect([ann.acked, ann.forgotten, countOf(ann)]).toEqual([4, 3, 2])
       expect(heir.sentOf('resend')).toEqual([])
     })
@@ -376,10 +376,10 @@ describe('refusals', () => {
       refuse(2, 5)
       refuse(2, 4)
       good(bench, 6)
-      await bench.settle()
+      await bench.untilIdle()
       expect([refs(ann.errors), ann.acked, countOf(ann)]).toEqual([[2, 3, 4, 5], 6, 2])
       refuse(8, 9)
-      await bench.settle()
+      await bench.untilIdle()
       expect([ann.acked, bench.sentOf('resend').length]).toEqual([6, 1])
     })
   })
@@ -387,12 +387,12 @@ describe('refusals', () => {
   it('an attach for a seat that has ended is answered with its end, and confirms nothing in the next one', async () => {
     const { bench } = await roomWith(counter(), ['ann'])
     good(bench, 1)
-    await bench.settle()
+    await bench.untilIdle()
     bench.sent.length = 0
     const asked = { ask: 2, edge: 'node_a', turn: 1, codec: 'roomful.v1.json', session_id: 'ann' } as const
     const at = { epoch: 1, seq: 1, settled: 10, through: 10, seat: 'mem_before' }
     bench.send('counter', 'ann', { kind: 'attach', ...asked, ...at })
-    await bench.settle()
+    await bench.untilIdle()
     expect(bench.sent.map(({ kind }) => kind)).toEqual(['no_seat'])
   })
 })

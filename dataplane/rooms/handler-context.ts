@@ -8,8 +8,15 @@ import type { Member, Pair, Recipients, RoomLog, TurnContext } from './definitio
 import type { RoomEnvironment } from './environment.ts'
 import { bounded, jsonCopy, MAX_REPLY_BYTES, RoomLogicError, RoomLogicRefused, validate } from './failures.ts'
 import type { RoomEvent } from './journal.ts'
-import type { Grant, Grants } from './layer-grants.ts'
-import { isLayerName, namesOf, ownerOf, ownLayer, RIGHT_NAME } from './layer-rules.ts'
+import {
+  type Grant,
+  type Grants,
+  isLayerName,
+  namesOf,
+  ownerOf,
+  ownLayer,
+  RIGHT_NAME,
+} from './layer-rules.ts'
 import type { Memberships } from './memberships.ts'
 import { type Notice, noticeOf } from './notices.ts'
 import type { RoomStream } from './stream.ts'

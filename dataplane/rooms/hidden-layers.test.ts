@@ -148,15 +148,15 @@ describe('hidden layers', () => {
     await say('bob', 'draw', 7)
     const ask = () => bench.send('cards', 'bob', { kind: 'resync', reason: 'checksum' })
     ask()
-    await bench.settle()
+    await bench.untilIdle()
     const before = bench.host.rooms[0]!.epoch
     const { rooms } = new RoomBench([]).store.store
     bench.store.follow(() => rooms)
     bench.host.recheck()
-    await bench.settle()
+    await bench.untilIdle()
     expect(bench.host.rooms[0]!.epoch).toBeGreaterThan(before)
     ask()
-    await bench.settle()
+    await bench.untilIdle()
     expect([held(bob), bob.faults]).toEqual([{ 'member:bob': { hands: { bob: [7] } } }, []])
   })
 
@@ -293,7 +293,7 @@ describe('layer costs', () => {
     const count = countEncodes()
     const bench = new RoomBench([fog])
     for (let i = 0; i < MEMBERS; i++) bench.askToJoin('fog', `m${i}`)
-    await bench.settle()
+    await bench.untilIdle()
     for (const moved of [ENTITIES, 1, 0]) {
       count.encodes = 0
       bench.sent.length = 0

@@ -2,7 +2,7 @@ import type { Subprotocol } from '../../shared/protocol/messages.ts'
 import { type Frame, joinFrames } from '../frame.ts'
 import type { Frames } from '../traffic.ts'
 import type { JournalFormat, LostEpochs, Position, RoomEvent, RoomSnapshot, Update } from './journal.ts'
-import type { Grant } from './layer-grants.ts'
+import type { Grant } from './layer-rules.ts'
 import type { RoomMetrics } from './metrics.ts'
 import { type RoomFrames, replayedLayers, type UpdateFrames } from './room-frames.ts'
 

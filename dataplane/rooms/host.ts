@@ -40,7 +40,7 @@ import { Departures } from './memberships.ts'
 import { answerLeft, outcomesLeft, outcomesToLeave } from './request-turns.ts'
 import { restore } from './restore.ts'
 import type { Room } from './room.ts'
-import { noSuspects, RoomCode } from './room-code.ts'
+import { noSuspects, RoomCode, turnOf } from './room-code.ts'
 import { type Defer, LoopShare, Scheduler } from './scheduler.ts'
 import { NO_EPOCH, outcomesIn, RoomSlot, type SlotState, unlist } from './slot.ts'
 import type { RoomStream } from './stream.ts'
@@ -397,7 +397,7 @@ export class RoomHost {
     return [...this.#rooms.values()]
   }
 
-  /** An edge is gone. Its members count as disconnected until they resume at another edge. */
+  /** An edge is gone. Its members are detached until they resume at another edge. */
   edgeGone(edge: string): void {
     for (const room of this.rooms) if (room.hasMembersAt(edge)) room.edgeGone(edge)
   }
@@ -468,14 +468,7 @@ export class RoomHost {
     const room = restore({ ...(await records.read(name)), fence: { epoch: 0 } }, format)
     if (!room) return undefined
     const { epoch, seq } = room
-    const turn = {
-      room: { name, epoch },
-      hook: 'migrate',
-      subject: '',
-      ref: 0,
-      type: '',
-      principal: '',
-    } as const
+    const turn = turnOf({ name, epoch }, 'migrate')
     // The functions of the layers run here.
     const reply = code.run(turn, () => recordedView(room, this.#types.get(roomType), shown))
     return { reply, epoch, seq }

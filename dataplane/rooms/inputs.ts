@@ -25,7 +25,7 @@ import {
 import type { RoomEvent } from './journal.ts'
 import type { Membership } from './memberships.ts'
 import type { Room } from './room.ts'
-import type { RoomTurn } from './room-code.ts'
+import { type RoomTurn, turnOf } from './room-code.ts'
 import { type LiveState, StateTooLarge } from './state.ts'
 import type { ClaimedRoom, RoomStream } from './stream.ts'
 import { seatName, type Tables } from './table.ts'
@@ -149,7 +149,7 @@ export class Inputs {
     if (ref !== undefined || stream.dirty || effects.events.length > 0) stream.touch()
   }
 
-  /** The edge has refused these messages. Their refs are used up as if the room had refused them. */
+  /** The edge has refused these messages. Their refs are handled as if the room had refused them. */
   refuse(membership: Membership, { from, through, code, message }: RefusedRange): void {
     const first = Math.max(from, membership.refs.last + 1)
     if (!this.#isNew(membership, from, through)) return
@@ -331,14 +331,7 @@ export class Inputs {
     const { code } = this.#stream.environment
     const { name, epoch } = this.#stream
     // Neither the work nor the check of its result writes to the state.
-    const turn = {
-      room: { name, epoch },
-      hook: 'task',
-      subject: task.id,
-      ref: 0,
-      type: task.name,
-      principal: '',
-    } as const
+    const turn = { ...turnOf({ name, epoch }, 'task'), subject: task.id, type: task.name }
     let outcome: TaskOutcome<unknown>
     try {
       const value = await code.start(turn, work)

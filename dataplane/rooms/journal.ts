@@ -15,7 +15,7 @@ import {
 } from '../../shared/sync/delta.ts'
 import type { Outcome, RefusedRef, RepliedRef, RequestCode } from '../traffic.ts'
 import type { Member } from './definition-types.ts'
-import type { Grant, MemberGrants } from './layer-grants.ts'
+import type { Grant, MemberGrants } from './layer-rules.ts'
 import type { ChangedLayer, HiddenChange, UpdateLayers } from './layers.ts'
 import type { MembershipRecord } from './memberships.ts'
 import type {

@@ -164,3 +164,123 @@ export const ownerOf = (layer: string): string | undefined =>
   layer.startsWith(OWN) ? layer.slice(OWN.length) : undefined
 
 const OWN = 'member:'
+
+/** A member gets a layer, or loses it. */
+export interface Grant {
+  readonly memberId: string
+  readonly layer: string
+  readonly shown: boolean
+}
+
+/** Layers that were shown to a member. */
+export interface MemberGrants {
+  readonly memberId: string
+  readonly layers: readonly string[]
+}
+
+const NONE: ReadonlySet<string> = new Set()
+
+/**
+ * The layers of each member: its own, and those that were shown to it. Turns change the *present* grants.
+ * Members and the room's record have the *flushed* grants.
+ */
+export class Grants {
+  /** By member, the layers that were shown to it. */
+  readonly #present = new Map<string, Set<string>>()
+  readonly #flushed = new Map<string, ReadonlySet<string>>()
+  /** By layer, the members that it was shown to, as of the last flush. */
+  readonly #holders = new Map<string, Set<string>>()
+  /** Members whose grants may have changed since the last flush. */
+  readonly #changed = new Set<string>()
+
+  constructor(recorded: readonly MemberGrants[]) {
+    for (const { memberId, layers } of recorded) {
+      this.#present.set(memberId, new Set(layers))
+      this.#changed.add(memberId)
+    }
+    this.flush()
+  }
+
+  /** True if turns have changed grants since the last flush. */
+  get dirty(): boolean {
+    return this.#changed.size > 0
+  }
+
+  /** Number of layers that were shown to a member. */
+  count(memberId: string): number {
+    return this.#present.get(memberId)?.size ?? 0
+  }
+
+  change({ memberId, layer, shown }: Grant): void {
+    if (layer === ownLayer(memberId)) return
+    const layers = this.#present.get(memberId) ?? new Set()
+    if (layers.has(layer) === shown) return
+    if (shown) layers.add(layer)
+    else layers.delete(layer)
+    this.#present.set(memberId, layers)
+    this.#changed.add(memberId)
+  }
+
+  /** Removes the grants of a member that has left. */
+  forget(memberId: string): void {
+    if (this.#present.delete(memberId)) this.#changed.add(memberId)
+  }
+
+  /** True if a member has a layer at present. */
+  has(memberId: string, layer: string): boolean {
+    return layer === ownLayer(memberId) || this.#present.get(memberId)?.has(layer) === true
+  }
+
+  /** Flushes all changes. Returns those of members that are still in the room. */
+  flush(): readonly Grant[] {
+    const grants: Grant[] = []
+    for (const memberId of this.#changed) {
+      const before = this.#flushed.get(memberId) ?? NONE
+      const now = this.#present.get(memberId)
+      for (const layer of before) {
+        if (now?.has(layer)) continue
+        this.#unlist(layer, memberId)
+        if (now) grants.push({ memberId, layer, shown: false })
+      }
+      for (const layer of now ?? NONE) {
+        if (before.has(layer)) continue
+        this.#list(layer, memberId)
+        grants.push({ memberId, layer, shown: true })
+      }
+      if (now?.size) this.#flushed.set(memberId, new Set(now))
+      else {
+        this.#flushed.delete(memberId)
+        this.#present.delete(memberId)
+      }
+    }
+    this.#changed.clear()
+    return grants
+  }
+
+  /** Returns the layers of a member as of the last flush, including its own. */
+  of(memberId: string): string[] {
+    return [ownLayer(memberId), ...(this.#flushed.get(memberId) ?? NONE)]
+  }
+
+  /** Returns the members that a layer was shown to, as of the last flush. */
+  holders(layer: string): Iterable<string> {
+    return this.#holders.get(layer) ?? NONE
+  }
+
+  /** Returns all grants as of the last flush. */
+  record(): MemberGrants[] {
+    return [...this.#flushed].map(([memberId, layers]) => ({ memberId, layers: [...layers] }))
+  }
+
+  #list(layer: string, memberId: string): void {
+    const holders = this.#holders.get(layer)
+    if (holders) holders.add(memberId)
+    else this.#holders.set(layer, new Set([memberId]))
+  }
+
+  #unlist(layer: string, memberId: string): void {
+    const holders = this.#holders.get(layer)
+    holders?.delete(memberId)
+    if (holders?.size === 0) this.#holders.delete(layer)
+  }
+}

@@ -2,8 +2,8 @@ import type { Json, JsonObject } from '../../shared/json.ts'
 import { hashContainer, hashEntry, hashKey } from '../../shared/sync/checksum.ts'
 import { type Change, type Delta, ObjectDelta, REMOVE, Replace } from '../../shared/sync/delta.ts'
 import { RoomLogicError } from './failures.ts'
-import type { Grant } from './layer-grants.ts'
 import {
+  type Grant,
   isLayerName,
   keysOf,
   type LayerRules,

@@ -10,6 +10,7 @@ import type { RoomDefinition, RoomListingRules } from './definition.ts'
 import type { ListedRoomFacts } from './definition-types.ts'
 import { jsonCopy, RoomLogicError, validate } from './failures.ts'
 import { readOnlyView } from './guarded.ts'
+import { turnOf } from './room-code.ts'
 import type { Timer } from './scheduler.ts'
 import type { RoomStream } from './stream.ts'
 
@@ -233,14 +234,7 @@ export class RoomListing {
     const { key, roomType } = address
     const { maxMembers } = this.#definition
     const members = delivery.delivered.members.length
-    const turn = {
-      room: { name, epoch },
-      hook: 'listing',
-      subject: '',
-      ref: 0,
-      type: '',
-      principal: '',
-    } as const
+    const turn = turnOf({ name, epoch }, 'listing')
     const began = clock.monotonic()
     try {
       const data = environment.code.run(turn, () => dataOf(listing, state.base, { key, members, maxMembers }))

@@ -432,7 +432,7 @@ export const containerOf = (value: unknown): Live | undefined =>
     ? (value as { readonly [CONTAINER]?: Live })[CONTAINER]
     : undefined
 
-export const isContainer = <T>(value: T): value is Exclude<T, Scalar | undefined> =>
+const isContainer = <T>(value: T): value is Exclude<T, Scalar | undefined> =>
   typeof value === 'object' && value !== null
 
 export const viewOf = (slot: Before): unknown => (isContainer(slot) ? slot.view : slot)

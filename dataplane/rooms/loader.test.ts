@@ -2,10 +2,12 @@ import { appendFile, mkdir, mkdtemp, rename, rm, writeFile } from 'node:fs/promi
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import * as v from 'valibot'
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
 import { recordingLog } from '../../test/support/redis-store.ts'
-import { isRoomDefinition } from './definition.ts'
-import { codeHash, loadRooms, reloadRoom, roomsHash } from './loader.ts'
+import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
+import { defineRoom, isRoomDefinition, type RoomDefinition } from './definition.ts'
+import { codeHash, developRooms, loadRooms, reloadRoom, roomsHash } from './loader.ts'
 
 const EXAMPLES = fileURLToPath(new URL('../../examples', import.meta.url))
 const DEFINITION = new URL('./definition.ts', import.meta.url).href
@@ -168,6 +170,178 @@ describe('code hash', () => {
 
     it('is unknown for a room type that was not loaded from a file', () => {
       expect(roomsHash([duel, { type: 'chess' }])).toBe('unknown')
+    })
+  })
+})
+
+describe('edited room types', () => {
+  const stepping = (step: number, state?: v.GenericSchema) =>
+    defineRoom({
+      type: 'steps',
+      messages: { go: { data: v.null() } },
+      sync: { rate: 0 },
+      ...(state ? { state } : {}),
+      create: () => ({ at: 0 }),
+      onMessage(state) {
+        state.at += step
+      },
+    })
+
+  describe('a room type that is replaced', () => {
+    it('keeps the state of its running rooms, and handles their next message with the new code', async () => {
+      const { bench, ann } = await roomWith(stepping(1), ['ann'])
+      await bench.say('steps', 'ann', 'go', null)
+      bench.host.replaceRoom(stepping(10))
+      await bench.say('steps', 'ann', 'go', null)
+      expect([ann.state, ann.faults]).toEqual([{ at: 11 }, []])
+    })
+
+    it('does not change rooms whose state does not fit any more', async () => {
+      const { bench, ann } = await roomWith(stepping(1), ['ann'])
+      bench.host.replaceRoom(stepping(10, v.object({ at: v.string() })))
+      await bench.say('steps', 'ann', 'go', null)
+      expect(ann.state).toEqual({ at: 1 })
+      bench.host.replaceRoom(stepping(10, v.object({ at: v.number() })))
+      await bench.say('steps', 'ann', 'go', null)
+      expect(ann.state).toEqual({ at: 11 })
+    })
+  })
+
+  describe('a room type whose create has changed', () => {
+    const counting = (create: () => object, version = 1) =>
+      defineRoom({
+        type: 'count',
+        version,
+        create,
+        ...(version === 2 ? { migrate: { 1: () => ({ dots: 0, waves: 0 }) } } : {}),
+      })
+    const first = counting(() => ({ dots: 0 }))
+
+    it('logs that running rooms keep their state', async () => {
+      const { log, logged } = recordingLog()
+      const { bench } = await roomWith(first, ['ann'], { log })
+      bench.host.replaceRoom(counting(() => ({ dots: 0, waves: 0 })))
+      expect(logged()).toMatch(
+        /"reason":"running rooms of type count keep their state; .*"create has changed"/,
+      )
+    })
+
+    it('logs nothing if create is the same, if a migration makes the new state, or if no room of the type runs', async () => {
+      const { log, logged } = recordingLog()
+      const { bench } = await roomWith(first, ['ann'], { log })
+      bench.host.replaceRoom(first)
+      bench.host.replaceRoom(counting(() => ({ dots: 0, waves: 0 }), 2))
+      const { host } = new RoomBench([first], { log })
+      host.replaceRoom(counting(() => ({ dots: 0, waves: 0 })))
+      expect(logged()).toContain('room type count was replaced')
+      expect(logged()).not.toContain('create has changed')
+    })
+  })
+
+  describe('watching a folder', () => {
+    const closings: (() => unknown)[] = []
+    afterEach(async () => {
+      for (const close of closings.splice(0).reverse()) await close()
+    })
+
+    const source = (idleSeconds: number) =>
+      `import { defineRoom } from '${new URL('./definition.ts', import.meta.url).href}'
+     export default defineRoom({ type: 'watched', idleSeconds: ${idleSeconds}, create: () => ({}) })`
+
+    async function watchedFolder(prepare: (folder: string) => Promise<unknown> = async () => {}) {
+      const folder = await mkdtemp(join(tmpdir(), 'roomful-watch-'))
+      closings.push(() => rm(folder, { recursive: true }))
+      await prepare(folder)
+      const { log, logged } = recordingLog()
+      const changes: RoomDefinition[] = []
+      const developed = await developRooms(folder, log)
+      developed.watch((definition) => void changes.push(definition))
+      closings.push(() => developed.close())
+      /** Waits for the definition. One edit can be reported twice, because the system may report it late. */
+      const idle = (seconds: number) => expect.poll(() => changes.at(-1)?.idleSeconds).toBe(seconds)
+      return { folder, rooms: developed.rooms, logged, idle }
+    }
+
+    it('reports an edited room type, and only logs one that cannot be loaded', async () => {
+      const { folder, logged, idle } = await watchedFolder(async (into) => {
+        await writeFile(join(into, 'package.json'), '{ "type": "module" }')
+        await writeFile(join(into, 'watched.ts'), source(1))
+      })
+      const file = join(folder, 'watched.ts')
+      await writeFile(file, source(2))
+      await idle(2)
+      await writeFile(file, 'export default defineRoom({')
+      await expect.poll(logged).toMatch(/watched\.ts cannot be loaded: .*the old definition stays/)
+      await writeFile(file, `throw new Error('boom')\nexport {}`)
+      await expect.poll(logged).toMatch(/watched\.ts cannot be loaded: boom \(line 1\); the old/)
+      await writeFile(file, source(3))
+      await idle(3)
+      await writeFile(file, 'export default 1')
+      await expect
+        .poll(logged)
+        .toMatch(/watched\.ts has no export default defineRoom.*; the old definition stays/)
+      await rm(file)
+      await expect.poll(logged).toMatch(/"file":".*watched\.ts","msg":"room file gone/)
+    })
+
+    it('loads a broken room type after its repair, and the others before', async () => {
+      const { folder, rooms, logged, idle } = await watchedFolder(async (into) => {
+        await writeFile(join(into, 'broken.ts'), 'export default defineRoom({')
+        await writeFile(join(into, 'whole.ts'), source(1).replace('watched', 'whole'))
+      })
+      expect(rooms.map(({ type }) => type)).toEqual(['whole'])
+      expect(logged()).toMatch(/broken\.ts cannot be loaded: .*"msg":"room file failed"/)
+      await writeFile(join(folder, 'broken.ts'), source(2))
+      await idle(2)
+    })
+
+    it('ignores a helper at the start, and loads the rooms beside it again after an edit of the helper', async () => {
+      const { folder, rooms, logged, idle } = await watchedFolder(async (into) => {
+        await writeFile(join(into, 'idle.ts'), 'export const idle = 2')
+        await writeFile(
+          join(into, 'watched.ts'),
+          `import { idle } from './idle.ts'\n${source(1).replace('idleSeconds: 1', 'idleSeconds: idle')}`,
+        )
+      })
+      expect(rooms.map(({ idleSeconds }) => idleSeconds)).toEqual([2])
+      expect(logged()).toMatch(/idle\.ts","msg":"room file ignored/)
+      await writeFile(join(folder, 'idle.ts'), 'export const idle = 3')
+      await idle(3)
+    })
+
+    it('refuses a second file of one type, and accepts a renamed file', async () => {
+      const { folder, logged, idle } = await watchedFolder((into) =>
+        writeFile(join(into, 'watched.ts'), source(1)),
+      )
+      await writeFile(join(folder, 'other.ts'), source(2))
+      await expect.poll(logged).toMatch(/watched\.ts and .*other\.ts both define the room type/)
+      await rm(join(folder, 'watched.ts'))
+      await writeFile(join(folder, 'other.ts'), source(3))
+      await idle(3)
+    })
+
+    // Many editors write another file and rename it over the old one. A watch of the file itself would end
+    // with the first edit.
+    it('sees every edit of a file that is replaced by another each time', async () => {
+      const { folder, idle } = await watchedFolder((into) => writeFile(join(into, 'watched.ts'), source(1)))
+      for (const idleSeconds of [2, 3, 4]) {
+        await writeFile(join(folder, 'watched.ts.new'), source(idleSeconds))
+        await rename(join(folder, 'watched.ts.new'), join(folder, 'watched.ts'))
+        await idle(idleSeconds)
+      }
+    })
+
+    it('sees a room type in a new folder, and edits of the files beside it', async () => {
+      const { folder, idle } = await watchedFolder()
+      await mkdir(join(folder, 'watched'))
+      await writeFile(join(folder, 'watched/idle.ts'), 'export const idle = 2')
+      await writeFile(
+        join(folder, 'watched/room.ts'),
+        `import { idle } from './idle.ts'\n${source(1).replace('idleSeconds: 1', 'idleSeconds: idle')}`,
+      )
+      await idle(2)
+      await writeFile(join(folder, 'watched/idle.ts'), 'export const idle = 3')
+      await idle(3)
     })
   })
 })

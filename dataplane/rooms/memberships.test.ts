@@ -63,7 +63,7 @@ describe('a member whose connection is lost', () => {
   it('is announced with the update of its turn, and again when it is back', async () => {
     const { bench, ann, bob } = await inLounge()
     bench.detach('lounge', ann)
-    await bench.settle()
+    await bench.untilIdle()
     expect([bob.state, connected(bob)]).toEqual([
       { diary: ['lost ann, of 1 here'] },
       { ann: false, bob: true },
@@ -104,7 +104,7 @@ describe('a member whose connection is lost', () => {
   it('is disconnected in the record: the next owner does not announce it again, and announces its return', async () => {
     const { bench, ann, bob } = await inLounge()
     bench.detach('lounge', ann)
-    await bench.settle()
+    await bench.untilIdle()
     const heir = bench.successor([ann, bob])
     await heir.resume('lounge', bob)
     await heir.advance(RESUMES_MS + 100, 1000)
@@ -191,7 +191,7 @@ describe('the claim `data` of a token', () => {
     const { bench, ann } = await join()
     const { seq } = ann
     await renew(bench)
-    await bench.settle()
+    await bench.untilIdle()
     expect([ann.seq, ann.faults]).toEqual([seq, []])
     await look(bench)
     expect(ann.state).toMatchObject({ diary: { 1: '{"level":4}' } })
@@ -362,7 +362,7 @@ describe('departures', () => {
     it('reaches one that leaves', async () => {
       const { bench, ann } = await begun(codec)
       bench.message('match', 'ann', 'score', 3, 1)
-      bench.send('match', 'ann', { kind: 'leave', reason: 'left', request_id: 2 })
+      bench.leave('match', 'ann')
       await bench.advance(200)
       expect(ann.state).toMatchObject({ score: { ann: -1 } })
       expect([ann.acked, ann.heard, ann.faults]).toEqual([1, ['-ann left'], []])
@@ -402,7 +402,7 @@ describe('departures', () => {
     const comeBack = async (bench: RoomBench, member: TestMember) => {
       member.heard.length = 0
       bench.attach('match', member, 1, 'node_c')
-      await bench.settle()
+      await bench.untilIdle()
       return [...member.heard, ...member.errors.map(({ code }) => code)]
     }
 
@@ -437,7 +437,7 @@ describe('departures', () => {
         await bench.advance(200)
         ann.heard.length = 0
         bench.send('match', 'ann', sent)
-        await bench.settle()
+        await bench.untilIdle()
         expect([ann.heard, ann.errors]).toEqual([['-ann kicked: no manners'], []])
       },
     )
@@ -509,7 +509,7 @@ describe('Room that hides its members', () => {
     for (const member of members) expect(idsOf(member)).toEqual([member.memberId])
     const [ada] = members
     bench.resync('hall', ada!, 'checksum')
-    await bench.settle()
+    await bench.untilIdle()
     expect(idsOf(ada!)).toEqual(['ada'])
     ada!.epoch = 0
     await bench.resume('hall', ada!)
@@ -524,7 +524,7 @@ describe('Room that hides its members', () => {
     const before = { frames: ada!.received.length, seq: ada!.seq }
     await bench.join('hall', 'cleo', { sub: 'cleo' })
     bench.detach('hall', bob!)
-    await bench.settle()
+    await bench.untilIdle()
     await bench.resume('hall', bob!)
     await bench.say('hall', 'cleo', 'out', null, 1)
     expect(bench.describe('hall')?.members.map(({ sub }) => sub)).toEqual(['ada', 'bob'])

@@ -370,7 +370,7 @@ const MAX_DEPARTURES = 4096
 
 /**
  * The latest seats that rooms of this node have ended. If a session's edge died, or the session moved to
- * another edge, its record may still name a seat that has ended. Its next attach is then answered from here.
+ * another edge, its record may still name a seat that has ended. Its next message is then answered from here.
  */
 export class Departures {
   readonly #clock: Clock
@@ -419,10 +419,10 @@ const MEMBERS_IN_FULL = 32
 const sharers = (members: number): number => Math.max(MEMBERS_IN_FULL, 2 ** Math.ceil(Math.log2(members)))
 
 /** True if the share of each member gets smaller with the last of `members`. */
-export const sharesShrink = (members: number): boolean => sharers(members) > sharers(members - 1)
+const sharesShrink = (members: number): boolean => sharers(members) > sharers(members - 1)
 
 /** Outcomes in the record of a membership. */
-export interface OutcomesRecord {
+interface OutcomesRecord {
   /**
    * Outcomes of refused and answered messages that the client has not confirmed, in the order of their refs.
    */
@@ -436,7 +436,7 @@ export interface OutcomesRecord {
  * are kept until the client confirms them, so that an ack never hides a refusal, and no message is answered
  * in two ways. If a client never confirms, the oldest are forgotten.
  */
-export class Deduplicator {
+class Deduplicator {
   readonly #limits: OutcomeLimits
   /** By ref, ascending. */
   readonly #outcomes: Outcome[] = []

@@ -46,7 +46,7 @@ async function attack(bench: RoomBench, round: number): Promise<number> {
       bench.message('store', 'first', 'put', { at: `${n}`, text: text(n, 2048) }, undefined, key)
       bench.message('store', 'first', 'start', null, undefined, key)
     }
-    await bench.settle()
+    await bench.untilIdle()
     bench.sent.length = 0
   }
   bench.mayAct = false
@@ -80,7 +80,7 @@ async function attack(bench: RoomBench, round: number): Promise<number> {
   const peak = used()
   bench.mayAct = true
   bench.host.recheck()
-  await bench.settle()
+  await bench.untilIdle()
   bench.sent.length = 0
   return peak
 }
@@ -92,7 +92,7 @@ it('a node holds no more than the sum of its limits, with every queue of its roo
     const join = { kind: 'join', request_id: 1, sub: null, principal: 'p', options: {}, ...asked } as const
     bench.send('store', 'first', join, `room ${n}`)
   }
-  await bench.settle()
+  await bench.untilIdle()
   const before = used()
   const peaks: number[] = []
   for (let round = 0; round < 2; round++) peaks.push((await attack(bench, round)) - before)

@@ -109,7 +109,7 @@ describe('ctx.notify', () => {
       expect(indexed.flat()).toEqual([ROOM])
       expect([ann.acked, await dataOf(bench), bench.written]).toEqual([0, [], []])
       bench.store.let()
-      await bench.settle()
+      await bench.untilIdle()
       expect([ann.acked, await dataOf(bench), bench.written]).toEqual([1, [{ by: 'bob' }], [ROOM]])
     },
   )
@@ -169,7 +169,7 @@ describe('ctx.notify', () => {
     await say('hit')
     await say('win', 'bob')
     await say('end')
-    await bench.settle()
+    await bench.untilIdle()
     expect([bench.host.size, await bench.store.store.rooms.inspect(ROOM)]).toMatchObject([0, { owner: null }])
     expect(await dataOf(bench)).toEqual([{ by: 'bob' }, 1])
     expect(bench.written).toEqual([ROOM, ROOM])
@@ -177,8 +177,8 @@ describe('ctx.notify', () => {
 
   it('in onDispose is stored once if the answer to the release is lost', async () => {
     const { bench } = await duelOf()
-    bench.send('duel', 'ann', { kind: 'leave', request_id: 9, reason: 'left' })
-    await bench.settle()
+    bench.leave('duel', 'ann')
+    await bench.untilIdle()
     bench.store.mood = 'silent'
     await bench.advance(6000, 50)
     bench.store.mood = 'fine'
@@ -240,7 +240,7 @@ describe('the limit of 1,000 undelivered notices', () => {
     await bench.advance(ROOM_LIMITS.recordTtlMs / 4, 10_000)
     expect(waiting.length).toBeGreaterThan(0)
     for (const answer of waiting) answer()
-    await bench.settle()
+    await bench.untilIdle()
     await say('many', 401)
     expect([ann.errors.length, await count(ROOM)]).toEqual([1, 600])
   })

@@ -48,7 +48,7 @@ export class RoomNotices {
   #pending: (Notice & { readonly at: number })[] = []
   /** Number of notices that are not written yet, including those of a flush in flight. */
   #unwritten = 0
-  /** Number of notices in the store at the last count, and number of those written since then. */
+  /** Number of notices in the store at the last count, and number of those written since that count began. */
   #counted = 0
   #written = 0
   /** The count in flight. A second one beside it would subtract the same notices from `#written`. */

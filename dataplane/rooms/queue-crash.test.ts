@@ -71,7 +71,6 @@ async function crash(write: number, lands: boolean, { queue = ranked as RoomDefi
   await node.advance(1000, 5)
   const died = store.mood !== 'fine'
   node.mayAct = false
-  await node.die()
   node.clock.advance(awayMs)
   const heir: RoomBench = node.successor([...node.members.values()], {
     request: request(() => heir),
@@ -100,7 +99,7 @@ async function crash(write: number, lands: boolean, { queue = ranked as RoomDefi
         },
         'default',
       )
-    await heir.settle()
+    await heir.untilIdle()
     // Its seat has ended, so it joins again.
     if (!told(name) && !member?.inRoom && member?.errors.length) join(heir, name, `${name} again`)
   }

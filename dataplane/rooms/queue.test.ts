@@ -222,18 +222,12 @@ describe('Queue', () => {
   it('replies how long a ticket has waited, and refuses with already_queued if the member means another ticket', async () => {
     const ada = await queue.join('ada', 1200)
     await queue.advance(5000)
-    const ask = async (ref: number, data: object) => {
-      queue.bench.send(
-        'ranked',
-        'ada',
-        { kind: 'message', type: 'ticket', data: data as never, ref },
-        'default',
-      )
-      await queue.advance(200)
-    }
+    const ask = (ref: number, data: object) =>
+      queue.bench.say('ranked', 'ada', 'ticket', data as never, ref, 'default')
     await ask(1, { ticket: { elo: 1200 } })
     await ask(2, { ticket: { elo: 1300 } })
     await ask(3, { ticket: { elo: 1200 }, party: `2-${'a'.repeat(32)}` })
+    await queue.advance(200)
     expect(ada.errors).toMatchObject([2, 3].map((ref) => ({ ref, message: 'already_queued' })))
   })
 
@@ -248,13 +242,12 @@ describe('Queue', () => {
     await queue.advance(200)
     const again = await queue.join('ada', 1200, { session: 'again' })
     expect([queue.endOf(again), again.inRoom]).toEqual([undefined, true])
-    const ask = async (ref: number, elo: number) => {
-      const data = { ticket: { elo } }
-      queue.bench.send('ranked', 'again', { kind: 'message', type: 'ticket', data, ref }, 'default')
-      await queue.advance(200)
-    }
-    await ask(1, 1200)
-    await ask(2, 1300)
+    for (const [ref, elo] of [
+      [1, 1200],
+      [2, 1300],
+    ] as const)
+      await queue.bench.say('ranked', 'again', 'ticket', { ticket: { elo } }, ref, 'default')
+    await queue.advance(200)
     expect(again.errors).toMatchObject([{ ref: 2, message: 'already_queued' }])
     expect(queue.endOf(await queue.join('ada', 1300, { session: 'other' }))).toBe('already_queued')
   })
@@ -279,7 +272,7 @@ describe('Queue', () => {
     await queue.advance(200)
     const { room } = queue.rooms.asked[0]!.order
     await queue.join('ada', 1200, { session: 'next', seen: room })
-    queue.bench.send('ranked', 'next', { kind: 'leave', reason: 'left', request_id: 9 }, 'default')
+    queue.bench.leave('ranked', 'next', 'default')
     await queue.advance(200)
     expect((await queue.join('ada', 1200, { session: 'reloaded' })).inRoom).toBe(true)
   })
@@ -326,7 +319,7 @@ describe('Queue', () => {
 
   it('ends the ticket of a player who leaves, and matches the others', async () => {
     const ada = await queue.join('ada', 1200)
-    queue.bench.send('ranked', 'ada', { kind: 'leave', reason: 'left', request_id: 9 }, 'default')
+    queue.bench.leave('ranked', 'ada', 'default')
     await queue.advance(200)
     expect(ada.inRoom).toBe(false)
     await queue.join('bob', 1200)
@@ -341,7 +334,7 @@ describe('Queue', () => {
     await queue.join('ada', 1200)
     await queue.join('bob', 1200)
     await queue.advance(200)
-    queue.bench.send('ranked', 'ada', { kind: 'leave', reason: 'left', request_id: 9 }, 'default')
+    queue.bench.leave('ranked', 'ada', 'default')
     await queue.advance(200)
     answers[0]!('refused')
     await queue.advance(200)
@@ -356,14 +349,14 @@ describe('Queue', () => {
     await queue.join('ada', 1200)
     const bob = await queue.join('bob', 1200)
     await queue.advance(200)
-    queue.bench.send('ranked', 'ada', { kind: 'leave', reason: 'left', request_id: 9 }, 'default')
+    queue.bench.leave('ranked', 'ada', 'default')
     await queue.advance(200)
     const again = await queue.join('ada', 3000, { session: 'again' })
     answer('done')
     await queue.advance(200)
     expect(queue.matchOf(bob)?.room_id).toBe(queue.rooms.asked[0]!.order.room)
     expect([again.inRoom, queue.endOf(again), queue.waiting]).toEqual([true, undefined, ['ada']])
-    queue.bench.send('ranked', 'again', { kind: 'leave', reason: 'left', request_id: 9 }, 'default')
+    queue.bench.leave('ranked', 'again', 'default')
     await queue.advance(200)
     expect((await queue.join('ada', 1200, { session: 'third' })).inRoom).toBe(true)
   })
@@ -438,7 +431,6 @@ describe('Queue', () => {
     const { since } = queue.state.tickets.cleo!
     const [first] = queue.rooms.asked
     queue.bench.mayAct = false
-    await queue.bench.die()
     const heir = new Bench()
     const bench = queue.bench.successor(members, { request: heir.rooms.request })
     Object.assign(heir, { bench })
@@ -465,12 +457,10 @@ describe('Queue', () => {
     const members: TestMember[] = []
     for (const [sub, elo] of Object.entries(pairs)) members.push(await queue.join(sub, elo))
     await queue.advance(200)
-    for (const sub of ['ada', 'cleo'])
-      queue.bench.send('ranked', sub, { kind: 'leave', reason: 'left', request_id: 9 }, 'default')
+    for (const sub of ['ada', 'cleo']) queue.bench.leave('ranked', sub, 'default')
     await queue.advance(200)
     expect(Object.keys(queue.state.orders)).toHaveLength(2)
     queue.bench.mayAct = false
-    await queue.bench.die()
     const heir = new Bench({}, { clock, store, nodeId: 'node_b' })
     for (const member of members) heir.bench.members.set(member.memberId, member)
     let reserves: Answer = 'refused'

@@ -118,7 +118,7 @@ interface QueueJoin {
 }
 
 /** The parts of its room that a queue needs in addition to the context of handlers. */
-export interface QueueContext extends TurnContext<never, never, Pair, Pair, never> {
+interface QueueContext extends TurnContext<never, never, Pair, Pair, never> {
   /** Name for which a room reserves a seat of this member's player. */
   seatName(memberId: string): string
   /** Data of the tasks and timers of the room that have not ended. */

@@ -68,7 +68,7 @@ const asking =
   (bench: RoomBench) =>
   async (request: RoomRequest): Promise<RequestAnswer> => {
     const answer = bench.request('bank', request)
-    await bench.settle()
+    await bench.untilIdle()
     return answer
   }
 
@@ -82,7 +82,7 @@ describe('A call', () => {
     const first = bench.request('bank', grant(7, 'a'))
     bench.message('bank', 'ann', 'spend', 1, 2)
     const second = bench.request('bank', grant(1, 'b'))
-    await bench.settle()
+    await bench.untilIdle()
     expect([await first, await second]).toEqual([
       { reply: { total: 2 }, epoch: ann.epoch, seq: ann.seq },
       { reply: { total: 2 }, epoch: ann.epoch, seq: ann.seq },
@@ -156,7 +156,6 @@ describe('A request with create, after three hooks of joins that did not return'
     const { bench } = await opened()
     await stuck(bench, (await bench.store.store.rooms.inspect('prj_test/bank:a'))!.epoch)
     bench.mayAct = false
-    await bench.die()
     const next = bench.successor()
     expect(await asking(next)({ ...grant(5), create: CREATE })).toMatchObject({ reply: { total: 5 } })
   })
@@ -173,7 +172,6 @@ describe('A request with create, after three hooks of joins that did not return'
 /** The owner dies, and the next one opens the room. */
 async function died(bench: RoomBench, ann: Awaited<ReturnType<typeof opened>>['ann']): Promise<RoomBench> {
   bench.mayAct = false
-  await bench.die()
   const next = bench.successor([ann])
   await next.resume('bank', ann)
   return next
@@ -195,7 +193,7 @@ describe('An idempotency id', () => {
     const { bench, ann } = await opened()
     bench.store.mood = 'silent'
     void bench.request('bank', grant(5))
-    await bench.settle()
+    await bench.untilIdle()
     expect(bench.sentOf('answer')).toEqual([])
     const next = await died(bench, ann)
     expect(await asking(next)(grant(5))).toMatchObject({ reply: { total: 5 }, seq: ann.seq })
@@ -269,7 +267,7 @@ describe('An idempotency id of a room that has ended', () => {
     const answer = await ask(request)
     const ended = await ask(call('end', null, 'order_2'))
     expect(ended).toMatchObject({ reply: null })
-    await bench.settle()
+    await bench.untilIdle()
     expect(bench.host.size).toBe(0)
     const address = bench.address('bank')
     expect(await bench.host.endedAnswer(address, request)).toEqual(answer)
@@ -297,7 +295,6 @@ describe('The outcomes of a room whose onDispose did not return', () => {
     const bytes = new TextEncoder().encode(JSON.stringify(note))
     await bench.store.store.rooms.noteStuck('prj_test/bank:a', epoch, bytes, 60_000)
     bench.mayAct = false
-    await bench.die()
     return { next: bench.successor(), answer }
   }
 
@@ -339,7 +336,7 @@ describe('A request with create that comes again after its room has ended', () =
       answer,
     ])
     const made = bench.request('bank', { ...request, id: 'key_1/9' }, 'b')
-    await bench.settle()
+    await bench.untilIdle()
     expect(codeOf(await made)).toBe('reply')
   })
 
@@ -380,7 +377,7 @@ describe('A request', () => {
     const late = { ...reserve, id: 'key_1/2', create: CREATE }
     const cancel = { ...late, do: { op: 'cancel', subs } } as const
     const [cancelled, reserved] = [bench.request('bank', cancel, 'b'), bench.request('bank', late, 'b')]
-    await bench.settle()
+    await bench.untilIdle()
     expect([await cancelled, codeOf(await reserved)]).toMatchObject([
       { reply: { cancelled: true } },
       'cancelled',
@@ -403,7 +400,7 @@ describe('A request', () => {
     await bench.advance(100)
     bench.store.mood = 'silent'
     void bench.request('bank', close)
-    await bench.settle()
+    await bench.untilIdle()
     const next = await died(bench, ann)
     const closed = await asking(next)(close)
     await next.advance(1000)
@@ -446,7 +443,6 @@ describe('A request', () => {
     const answer = await ask(grant(5))
     bench.mayAct = false
     bench.store.mood = 'deaf'
-    await bench.die()
     await bench.advance(9 * 60_000, 30_000)
     expect(await asking(bench.successor())(grant(5))).toEqual(answer)
   })
@@ -465,7 +461,7 @@ describe('A request', () => {
       epoch: expect.any(Number),
       seq: expect.any(Number),
     })
-    bench.send('bank', 'ann', { kind: 'leave', reason: 'left' })
+    bench.leave('bank', 'ann')
     await bench.advance(6000, 500)
     expect(bench.host.size).toBe(0)
     const recorded = await bench.host.recorded(bench.address('bank'), shown)
@@ -478,12 +474,12 @@ describe('A request', () => {
     const { bench } = await opened()
     bench.store.mood = 'slow'
     void bench.request('bank', grant(5))
-    await bench.settle()
+    await bench.untilIdle()
     const described = bench.request('bank', other({ op: 'describe', state: true, layers: false }, 'describe'))
-    await bench.settle()
+    await bench.untilIdle()
     expect(bench.sentOf('answer')).toEqual([])
     bench.store.let()
-    await bench.settle()
+    await bench.untilIdle()
     expect(await described).toMatchObject({ reply: { state: { gold: 5 } } })
   })
 
@@ -506,11 +502,11 @@ describe('A request', () => {
       return bench.request('bank', { ...other({ op: 'open' }), create }, key)
     }
     const answers = [open('much', 'a')]
-    await bench.settle()
+    await bench.untilIdle()
     answers.push(open(1, 'a'))
-    await bench.settle()
+    await bench.untilIdle()
     answers.push(open(1, 'b'))
-    await bench.settle()
+    await bench.untilIdle()
     expect((await Promise.all(answers)).map(codeOf)).toEqual(['invalid_options', 'reply', 'project_full'])
   })
 
@@ -523,9 +519,9 @@ describe('A request', () => {
     const small = bench.request('bank', grant(1, 'small'))
     bench.mayAct = true
     bench.host.recheck()
-    await bench.settle()
+    await bench.untilIdle()
     answers.push(small, large(4))
-    await bench.settle()
+    await bench.untilIdle()
     const held = ['reply', 'reply', 'room_unavailable', 'room_unavailable', 'reply', 'reply']
     expect((await Promise.all(answers)).map(codeOf)).toEqual(held)
   })
@@ -537,7 +533,7 @@ describe('A request', () => {
     const answers = Array.from({ length: 5 }, (_, n) =>
       bench.request('bank', { ...grant(1, `${n}`), create: CREATE }),
     )
-    await bench.settle()
+    await bench.untilIdle()
     bench.store.mood = 'fine'
     await bench.advance(3000)
     const codes = ['reply', 'reply', 'reply', 'reply', 'room_unavailable', 'room_unavailable']

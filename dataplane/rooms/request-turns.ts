@@ -8,6 +8,7 @@ import { bounded, FAILED, validateInput } from './failures.ts'
 import { handleOfCall, type Inputs } from './inputs.ts'
 import { type JournalFormat, UnreadableRecord } from './journal.ts'
 import type { Room } from './room.ts'
+import { turnOf } from './room-code.ts'
 import type { ClaimedRoom, RoomStream } from './stream.ts'
 import { type Outcome, reserve, type Table } from './table.ts'
 
@@ -137,14 +138,7 @@ export class RequestTurns {
       return { kept: false, answer: refused('invalid_request', text) }
     }
     if (stuck.hasCall(id, name)) return { kept: true, answer: refused('room_logic_failed', FAILED) }
-    const turn = {
-      room: this.#stream,
-      hook: 'onCall',
-      subject: id,
-      ref: 0,
-      type: name,
-      principal: '',
-    } as const
+    const turn = { ...turnOf(this.#stream, 'onCall'), subject: id, type: name }
     try {
       const outcome = this.#stream.environment.code.run(turn, () => {
         const valid = validateInput(spec.data, data)
@@ -341,7 +335,7 @@ export function outcomesLeft(
 }
 
 /** Returns the answer to a request whose id has `outcome`. */
-export const answerOf = ({ hash }: RoomRequest, outcome: Outcome): RequestAnswer =>
+const answerOf = ({ hash }: RoomRequest, outcome: Outcome): RequestAnswer =>
   outcome.hash === hash
     ? outcome.answer
     : { code: 'conflict', message: 'the same idempotency key was used for another request' }

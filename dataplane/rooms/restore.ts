@@ -9,7 +9,7 @@ import {
   UnreadableRecord,
   type Update,
 } from './journal.ts'
-import { Grants } from './layer-grants.ts'
+import { Grants } from './layer-rules.ts'
 import { hiddenDelta } from './layers.ts'
 import { type MembershipRecord, memberFor } from './memberships.ts'
 import { LiveTree } from './state.ts'

@@ -4,7 +4,7 @@ import type { Clock } from '../../shared/clock.ts'
 import { Quiet } from '../../shared/log.ts'
 import { roomNamed } from '../traffic.ts'
 import { fieldsOf, type Suspects } from '../watchdog/suspects.ts'
-import { plainTurn, type Turn, type TurnObserver, type TurnRoom } from '../watchdog/turns.ts'
+import { plainTurn, type Turn, type TurnHook, type TurnObserver, type TurnRoom } from '../watchdog/turns.ts'
 import type { RoomLog } from './definition-types.ts'
 import { logFailure, RoomLogicError } from './failures.ts'
 import type { RoomMetrics } from './metrics.ts'
@@ -21,6 +21,16 @@ export interface CodeRoom extends TurnRoom {
 export interface RoomTurn extends Turn {
   readonly room: CodeRoom
 }
+
+/** Returns a turn that no client, timer or task has caused. */
+export const turnOf = (room: CodeRoom, hook: TurnHook): RoomTurn => ({
+  room,
+  hook,
+  subject: '',
+  ref: 0,
+  type: '',
+  principal: '',
+})
 
 /** A turn took too long and was cut off. Or its handler was not started, because it did so before. */
 export class TurnCut extends RoomLogicError {
@@ -182,7 +192,7 @@ export const isPromise = (value: unknown): value is PromiseLike<unknown> =>
   typeof (value as PromiseLike<unknown> | undefined | null)?.then === 'function'
 
 /** Code did not return in time and was cut off. */
-export class Overrun extends Error {
+class Overrun extends Error {
   override readonly name = 'Overrun'
 }
 

@@ -10,9 +10,11 @@ import type {
 } from '../../shared/protocol/messages.ts'
 import { apply, type Delta } from '../../shared/sync/delta.ts'
 import { type Frame, frame, joinFrames } from '../frame.ts'
-import type { Frames } from '../traffic.ts'
+import type { EdgeLayers, Frames } from '../traffic.ts'
 import type { Position, RoomEvent, Update } from './journal.ts'
-import { type LayerState, layerDeltas } from './layers.ts'
+import { type Grants, ownerOf } from './layer-rules.ts'
+import { type LayerState, type Layers, layerDeltas } from './layers.ts'
+import type { Memberships } from './memberships.ts'
 
 /** The `event` messages of the protocol. */
 export type EventMessage = Extract<ServerMessage, { t: 'event' }>
@@ -242,4 +244,165 @@ function codecOf(subprotocol: Subprotocol, codecs: ReadonlyMap<Subprotocol, Code
   const codec = codecs.get(subprotocol)
   if (codec) return codec
   throw new Error(`no codec for ${subprotocol}; there are ${[...codecs.keys()].join(', ')}`)
+}
+
+/** The layers in a flush. */
+interface FlushedLayers {
+  /** By layer, the frames for members that had it before. They are kept for members that miss them. */
+  readonly encoded: ReadonlyMap<string, Frames>
+  readonly byEdge: ReadonlyMap<string, EdgeLayers>
+}
+
+/**
+ * Sends hidden layers to the members that have them. A changed layer is encoded once, however many members
+ * have it.
+ */
+export class LayerDelivery {
+  readonly #layers: Layers
+  readonly #grants: Grants
+  readonly #memberships: Memberships
+  readonly #frames: LayerFrames
+
+  constructor(layers: Layers, grants: Grants, memberships: Memberships, frames: LayerFrames) {
+    this.#layers = layers
+    this.#grants = grants
+    this.#memberships = memberships
+    this.#frames = frames
+  }
+
+  /**
+   * Encodes a visible flush. `newcomers`: members that join with it, which get their layers with the
+   * snapshot.
+   */
+  flush(update: Update, newcomers: ReadonlySet<string>): FlushedLayers {
+    const { grants, changed } = update.layers!
+    const own = new OwnFrames(newcomers)
+    const encoded = new Map<string, Frames>()
+    const shown = new Map<string, string[]>()
+    for (const { memberId, layer, shown: isShown } of grants) {
+      if (!isShown) continue
+      this.#frames.forget(layer)
+      shown.set(layer, [...(shown.get(layer) ?? []), memberId])
+    }
+    const deltas = layerDeltas(update.layers!)
+    for (const { layer, checksum, created } of changed) {
+      const fresh = shown.get(layer)
+      const holders = this.#holders(layer).filter((id) => !own.isNew(id) && !fresh?.includes(id))
+      const now = this.#layers.of(layer)
+      const delta = deltas.get(layer)!
+      const at = { ...update, checksum }
+      // A layer that was empty is sent whole, because members have nothing to patch. If the layer is shown to
+      // a new member, the others get a patch that defines no key names for later patches. It can name removed
+      // keys, which the new member must not learn.
+      const frames =
+        holders.length === 0
+          ? undefined
+          : this.#inEach((codec) => {
+              if (created && now) return this.#frames.state(layer, update, now, codec)
+              if (fresh) return this.#frames.replay(layer, at, delta, codec)
+              return this.#frames.patch(layer, at, delta, now?.state ?? {}, codec)
+            })
+      if (!frames || !now) this.#frames.forget(layer)
+      if (!frames) continue
+      encoded.set(layer, frames)
+      own.give(holders, frames)
+    }
+    for (const [layer, ids] of shown) {
+      const now = this.#layers.of(layer)
+      if (now)
+        own.give(
+          ids,
+          this.#inEach((codec) => this.#frames.state(layer, update, now, codec)),
+        )
+    }
+    for (const { memberId, layer, shown: isShown } of grants)
+      if (!isShown)
+        own.give(
+          [memberId],
+          this.#inEach((codec) => this.#frames.gone(layer, update, codec)),
+        )
+    return { encoded, byEdge: own.byEdge(this.#memberships) }
+  }
+
+  /** Returns `layer.state` frames of a member's layers that are not empty. `at`: the last flush. */
+  statesOf(memberId: string, at: Position, codec: Subprotocol): Frame | undefined {
+    const full = this.#grants.of(memberId).filter((layer) => this.#layers.of(layer))
+    return this.changed(at, full, [], codec)
+  }
+
+  /**
+   * Returns the frames for a member that missed how it got layers (`shown`) and lost layers (`hidden`). `at`:
+   * the last flush.
+   */
+  changed(
+    at: Position,
+    shown: readonly string[],
+    hidden: readonly string[],
+    codec: Subprotocol,
+  ): Frame | undefined {
+    const frames: Frame[] = []
+    for (const layer of shown) {
+      const now = this.#layers.of(layer)
+      frames.push(now ? this.#frames.state(layer, at, now, codec) : this.#frames.gone(layer, at, codec))
+    }
+    for (const layer of hidden) frames.push(this.#frames.gone(layer, at, codec))
+    return frames.length > 0 ? joinFrames(frames) : undefined
+  }
+
+  /** Returns the members that get changes of a layer. Members that leave with the flush still get them. */
+  #holders(layer: string): string[] {
+    const holders = [...this.#grants.holders(layer)]
+    const owner = ownerOf(layer)
+    if (owner !== undefined && this.#memberships.recipient(owner)?.announced) holders.push(owner)
+    return holders
+  }
+
+  #inEach(make: (codec: Subprotocol) => Frame): Frames {
+    const frames: { [codec in Subprotocol]?: Frame } = {}
+    for (const codec of this.#memberships.codecs) frames[codec] = make(codec)
+    return frames
+  }
+}
+
+/** Frames of one flush for single members. */
+class OwnFrames {
+  readonly #newcomers: ReadonlySet<string>
+  readonly #byMember = new Map<string, Frames[]>()
+
+  constructor(newcomers: ReadonlySet<string>) {
+    this.#newcomers = newcomers
+  }
+
+  /** True if a member joins with this flush. */
+  isNew(memberId: string): boolean {
+    return this.#newcomers.has(memberId)
+  }
+
+  give(memberIds: readonly string[], frames: Frames): void {
+    for (const id of memberIds) {
+      const own = this.#byMember.get(id)
+      if (own) own.push(frames)
+      else if (!this.isNew(id)) this.#byMember.set(id, [frames])
+    }
+  }
+
+  byEdge(memberships: Memberships): Map<string, EdgeLayers> {
+    type Members = EdgeLayers['members'][number][]
+    /** Each frame with its index. */
+    const edges = new Map<string, { readonly frames: Map<Frames, number>; readonly members: Members }>()
+    for (const [memberId, own] of this.#byMember) {
+      const membership = memberships.recipient(memberId)
+      if (!membership?.attached) continue
+      const edge = edges.get(membership.edge) ?? { frames: new Map<Frames, number>(), members: [] }
+      edges.set(membership.edge, edge)
+      for (const frames of own) if (!edge.frames.has(frames)) edge.frames.set(frames, edge.frames.size)
+      edge.members.push({
+        member_id: membership.subscriptionId,
+        own: own.map((frames) => edge.frames.get(frames)!),
+      })
+    }
+    return new Map(
+      [...edges].map(([edge, { frames, members }]) => [edge, { frames: [...frames.keys()], members }]),
+    )
+  }
 }

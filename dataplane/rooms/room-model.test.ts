@@ -161,7 +161,7 @@ async function play(steps: readonly Step[], durability: Durability, rate: number
   const model = new Model()
   const refs = new Map<string, number>()
   for (const taken of steps) {
-    if (taken.do === 'turn') await bench.settle()
+    if (taken.do === 'turn') await bench.untilIdle()
     else if (taken.do === 'wait') await bench.advance(60, 60)
     else if (taken.do === 'hold') bench.store.mood = 'slow'
     else if (taken.do === 'let') bench.store.let()
@@ -195,7 +195,7 @@ async function answerAll(bench: RoomBench): Promise<void> {
   bench.store.mood = 'fine'
   while (bench.store.held > 0) {
     bench.store.let()
-    await bench.settle()
+    await bench.untilIdle()
   }
 }
 
@@ -218,7 +218,7 @@ async function take(taken: Doing, bench: RoomBench, model: Model, refs: Map<stri
     model.join(id)
   } else if (!present || !member) return
   else if (taken.do === 'go') {
-    bench.send('model', id, { kind: 'leave', reason: 'left', request_id: 1 })
+    bench.leave('model', id)
     model.leave(id)
     // The name is free only after its player has left.
     await answerAll(bench)

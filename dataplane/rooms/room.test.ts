@@ -100,10 +100,10 @@ describe('a message', () => {
     bench.detach('doors', ann)
     await bench.advance(100)
     await bench.resume('doors', ann)
-    bench.send('doors', 'bob', { kind: 'leave', reason: 'left', request_id: 9 })
+    bench.leave('doors', 'bob')
     await bench.advance(100)
     expect(bench.describe('doors')?.state).toEqual(door())
-    bench.send('doors', 'ann', { kind: 'leave', reason: 'left', request_id: 9 })
+    bench.leave('doors', 'ann')
     await bench.advance(31_000, 1000)
     const failed = lines.join('')
     for (const hook of [
@@ -138,8 +138,8 @@ describe('a message', () => {
     const refused = ({ errors }: { errors: readonly { code: string }[] }) => errors.map(({ code }) => code)
     await bench.join('counter', 'ann', { sub: 'ann' })
     for (let i = 0; i < 2; i++) bench.message('counter', 'ann', 'slow', null)
-    bench.send('counter', 'ann', { kind: 'leave', reason: 'left', request_id: 50 })
-    await bench.settle()
+    bench.leave('counter', 'ann')
+    await bench.untilIdle()
     const again = await bench.join('counter', 'ann-again', { sub: 'ann' })
     const other = await bench.join('counter', 'ann-elsewhere', { sub: 'ann' })
     const bob = await bench.join('counter', 'bob', { sub: 'bob' })
@@ -167,12 +167,12 @@ describe('a message', () => {
     const { bench, ann } = await roomWith(counter(), ['ann'])
     const inc = { kind: 'message', type: 'inc', data: { by: 1 } } as const
     for (const ref of [1, 3, 4]) bench.send('counter', 'ann', { ...inc, ref })
-    await bench.settle()
+    await bench.untilIdle()
     expect([countOf(ann), ann.acked]).toEqual([1, 1])
     // Its edge is asked once to send them again.
     expect(bench.sentOf('resend')).toHaveLength(1)
     for (const ref of [2, 3]) bench.send('counter', 'ann', { ...inc, ref })
-    await bench.settle()
+    await bench.untilIdle()
     expect([countOf(ann), ann.acked]).toEqual([3, 3])
   })
 
@@ -204,7 +204,7 @@ describe('a message', () => {
       { kind: 'leave', reason: 'session_ended' },
     ] as const)
       bench.send('counter', 'ann', message, undefined, 'node_before')
-    await bench.settle()
+    await bench.untilIdle()
     expect([bench.sent.length, countOf(ann), ann.acked]).toEqual([answers, 0, 0])
     await bench.say('counter', 'ann', 'inc', { by: 1 }, 1)
     expect([countOf(ann), ann.acked, ann.errors]).toEqual([1, 1, []])
@@ -215,7 +215,7 @@ describe('a message', () => {
     const { bench, ann } = await roomWith(counter(), ['ann'])
     bench.detach('counter', ann)
     bench.send('counter', 'ann', { kind: 'leave', reason: 'session_ended' }, undefined, 'node_after')
-    await bench.settle()
+    await bench.untilIdle()
     expect(bench.describe('counter')?.members).toEqual([])
   })
 
@@ -284,8 +284,8 @@ describe('sleep', () => {
     const bench = new RoomBench([room], options)
     await bench.join('board', 'ann')
     await bench.say('board', 'ann', 'add', 'milk', 1)
-    bench.send('board', 'ann', { kind: 'leave', reason: 'left', request_id: 2 })
-    await bench.settle()
+    bench.leave('board', 'ann')
+    await bench.untilIdle()
     return bench
   }
 
@@ -333,7 +333,7 @@ describe('sleep', () => {
       bench.store.mood = 'fine'
       while (bench.store.held > 0) {
         bench.store.let()
-        await bench.settle()
+        await bench.untilIdle()
       }
       expect(bob.state).toEqual({ notes: ['milk'] })
     })
@@ -363,7 +363,7 @@ describe('sleep', () => {
       await bench.join('board', 'ann')
       await bench.say('board', 'ann', 'add', 'milk', 1)
       await bench.say('board', 'ann', 'remindIn', 30 * DAY_MS, 2)
-      bench.send('board', 'ann', { kind: 'leave', reason: 'left', request_id: 3 })
+      bench.leave('board', 'ann')
       await bench.advance(11_000, 500)
       expect(bench.counts.asleep).toBe(1)
       bench.clock.advance(37 * DAY_MS - 60_000)
@@ -407,11 +407,10 @@ describe('sleep', () => {
       const make = (key: string, member = key) => bench.join('board', member, { key, sub: 'ann' })
       await make('one')
       await make('two')
-      await bench.settle()
+      await bench.untilIdle()
       expect((await make('three')).errors.map(({ code }) => code)).toEqual(['too_many_rooms'])
       expect((await bench.join('board', 'bob', { key: 'three', sub: 'bob' })).state).toEqual({ notes: [] })
-      for (const key of ['one', 'two'])
-        bench.send('board', key, { kind: 'leave', reason: 'left', request_id: 2 }, key)
+      for (const key of ['one', 'two']) bench.leave('board', key, key)
       await bench.advance(11_000, 500)
       bench.clock.advance(LONG_MS)
       expect((await make('four')).errors.map(({ code }) => code)).toEqual(['too_many_rooms'])
@@ -427,7 +426,7 @@ describe('sleep', () => {
     const ended = async (bench: RoomBench) => {
       const request = { id: `operator/${++asked}`, hash: '', do: { op: 'close' } } as const
       bench.send('board', `request_${asked}`, { kind: 'request', request })
-      await bench.settle()
+      await bench.untilIdle()
       return bench.sentOf('answer').map(({ answer }) => ('code' in answer ? answer.code : answer.reply))
     }
 
@@ -458,128 +457,6 @@ describe('sleep', () => {
   })
 })
 
-describe('timing', () => {
-  const clockwork = (sync: number, tick?: number) =>
-    defineRoom({
-      type: 'clockwork',
-      messages: { poke: { data: v.null() } },
-      sync: { rate: sync },
-      durability: 'none',
-      create: () => ({ pokes: 0, ticks: 0 }),
-      onMessage(state) {
-        state.pokes++
-      },
-      ...(tick === undefined
-        ? {}
-        : {
-            tick: { rate: tick },
-            onTick(state: { ticks: number }) {
-              state.ticks++
-            },
-          }),
-    })
-
-  describe('a room that ticks', () => {
-    it('ticks at its rate for a long time, without drift', async () => {
-      const { bench, ann } = await roomWith(clockwork(0, 30), ['ann'])
-      await bench.advance(60_000, 7)
-      const { ticks } = ann.state as { ticks: number }
-      expect(Math.abs(ticks - 1800)).toBeLessThanOrEqual(1)
-    })
-
-    it('does not make up for ticks that a pause of the process has missed', async () => {
-      const { bench, ann } = await roomWith(clockwork(0, 30), ['ann'])
-      await bench.advance(1000)
-      const before = (ann.state as { ticks: number }).ticks
-      // The process was stopped: the clock has advanced, and nothing ran.
-      bench.clock.pause(10_000)
-      await bench.advance(1000)
-      expect((ann.state as { ticks: number }).ticks - before).toBeLessThanOrEqual(32)
-    })
-
-    it('delivers the changes of a tick in the same slot if it flushes at the same rate', async () => {
-      const { bench, ann } = await roomWith(clockwork(20, 20), ['ann'])
-      await bench.advance(1000, 1)
-      // One flush for each tick, and one for the join.
-      expect((ann.state as { ticks: number }).ticks).toBe(20)
-      expect(ann.seq).toBe(21)
-    })
-  })
-
-  describe('a room that flushes 20 times a second', () => {
-    it('delivers the first change immediately, and later changes of the slot with its next flush', async () => {
-      const { bench, ann } = await roomWith(clockwork(20), ['ann'])
-      await bench.advance(1000)
-      await bench.say('clockwork', 'ann', 'poke', null)
-      expect([ann.state, ann.seq]).toMatchObject([{ pokes: 1 }, 2])
-      for (let i = 0; i < 200; i++) {
-        bench.message('clockwork', 'ann', 'poke', null)
-        await bench.advance(5)
-      }
-      await bench.advance(50)
-      expect(ann.state).toMatchObject({ pokes: 201 })
-      expect(ann.seq).toBeGreaterThanOrEqual(21)
-      expect(ann.seq).toBeLessThanOrEqual(23)
-    })
-
-    it('has no pending timer while nothing changes', async () => {
-      const { bench } = await roomWith(clockwork(20), ['ann'])
-      await bench.advance(1000)
-      const sent = bench.sent.length
-      // Only the refresh of records waits, once for all rooms.
-      expect(bench.clock.pending).toBeLessThanOrEqual(2)
-      await bench.advance(10_000)
-      expect(bench.sent.length).toBe(sent)
-    })
-
-    it('flushes at the same moments as some other rooms, but not as most', async () => {
-      const bench = new RoomBench([clockwork(20, 20)])
-      for (let i = 0; i < 20; i++) await bench.join('clockwork', `m${i}`, { key: `room-${i}` })
-      await bench.advance(1000, 1)
-      const sent = bench.sent.length
-      const busy = new Set<number>()
-      for (let i = 0; i < 50; i++) {
-        const before = bench.sent.length
-        await bench.advance(1, 1)
-        if (bench.sent.length > before) busy.add(i)
-      }
-      expect(bench.sent.length - sent).toBe(20)
-      expect(busy.size).toBeGreaterThan(3)
-      expect(busy.size).toBeLessThanOrEqual(6)
-    })
-  })
-
-  describe('slow messages that arrive together', () => {
-    it('are handled one per turn of the event loop, in order, with messages of another room in between', async () => {
-      const handled: string[] = []
-      const slow = defineRoom({
-        type: 'slow',
-        messages: { work: { data: v.object({ name: v.string(), ms: v.number() }) } },
-        create: () => ({ done: 0 }),
-        onMessage(state, { data }) {
-          bench.clock.pause(data.ms)
-          handled.push(data.name)
-          state.done++
-        },
-      })
-      const bench = new RoomBench([slow])
-      const ann = await bench.join('slow', 'ann', { key: 'one' })
-      await bench.join('slow', 'bob', { key: 'two' })
-      for (let n = 1; n <= 8; n++)
-        bench.message('slow', 'ann', 'work', { name: `ann ${n}`, ms: 50 }, n, 'one')
-      bench.message('slow', 'bob', 'work', { name: 'bob', ms: 0 }, 1, 'two')
-      expect(handled).toEqual(['ann 1'])
-      await bench.settle()
-      expect(handled.filter((name) => name !== 'bob')).toEqual(
-        Array.from({ length: 8 }, (_, i) => `ann ${i + 1}`),
-      )
-      expect(handled.indexOf('bob')).toBeLessThan(4)
-      await bench.advance(1000)
-      expect([ann.acked, ann.state]).toEqual([8, { done: 8 }])
-    })
-  })
-})
-
 describe('a node that closes', () => {
   /** Closes a host whose store is slow. Returns a function that lets the store answer. */
   async function closeSlowly(bench: RoomBench) {
@@ -587,12 +464,12 @@ describe('a node that closes', () => {
     const closing = bench.host.close().then(() => {
       closed = true
     })
-    await bench.settle()
+    await bench.untilIdle()
     expect(closed).toBe(false)
     return async () => {
       while (bench.store.held > 0) {
         bench.store.let()
-        await bench.settle()
+        await bench.untilIdle()
       }
       await closing
     }
@@ -637,7 +514,7 @@ describe('a node that closes', () => {
     const { bench, ann } = await roomWith(counting('journal'), ['ann'])
     bench.store.mood = 'slow'
     bench.message('counter', 'ann', 'inc', null, 1)
-    bench.send('counter', 'ann', { kind: 'leave', reason: 'left', request_id: 2 })
+    bench.leave('counter', 'ann')
     await bench.advance(31_000, 1000)
     const answer = await closeSlowly(bench)
     await answer()
@@ -661,5 +538,73 @@ describe('a node that closes', () => {
       { kind: 'message', ref: 1 },
       { kind: 'join', member_id: 'bob' },
     ])
+  })
+})
+
+describe('handler context', () => {
+  const room = defineRoom({
+    type: 'room',
+    sync: { rate: 0 },
+    create: () => ({ key: '', ready: 0 }),
+    admit: (_member, _options, ctx) => (ctx.key === 'closed' ? `${ctx.key} is closed` : undefined),
+    messages: {
+      ready: {
+        handle(state, { data }, ctx) {
+          state.ready += data === null ? 1 : 100
+          state.key = ctx.key
+        },
+      },
+      tell: {
+        data: v.picklist(['member', 'members', 'ids', 'result', 'nobody']),
+        handle(_state, { data, member }, { emit, members }) {
+          if (data === 'member') emit('told', data, member)
+          else if (data === 'members') emit('told', data, members)
+          else if (data === 'ids') emit('told', data, [member.id, members[1]!])
+          else if (data === 'nobody') emit('told', data, { id: 3 } as never)
+          else return { event: { name: 'told', data, to: member } }
+          return
+        },
+      },
+    },
+  })
+
+  describe('ctx', () => {
+    it('emits to one or several members or member ids', async () => {
+      const { bench, ann } = await roomWith(room, ['ann', 'bob'])
+      const both = [ann, bench.members.get('bob')!]
+      const told = async (data: string) => {
+        const before = both.map(({ heard }) => heard.length)
+        await bench.say('room', 'ann', 'tell', data)
+        return both.map(({ heard }, i) => heard.length - before[i]!)
+      }
+      expect(await told('member')).toEqual([1, 0])
+      expect(await told('members')).toEqual([1, 1])
+      expect(await told('ids')).toEqual([1, 1])
+      expect(await told('result')).toEqual([1, 0])
+      expect(await told('nobody')).toEqual([0, 0])
+      expect(ann.errors).toMatchObject([{ code: 'room_logic_failed' }])
+    })
+
+    it('has the key of the room', async () => {
+      const { bench, ann } = await roomWith(room, ['ann'])
+      await bench.say('room', 'ann', 'ready', null)
+      expect(ann.state).toEqual({ key: 'a', ready: 1 })
+      const bob = await bench.join('room', 'bob', { key: 'closed' })
+      expect(bob.errors).toMatchObject([{ code: 'join_refused', message: 'closed is closed' }])
+    })
+  })
+
+  describe('a message without a schema', () => {
+    it('takes only null', async () => {
+      const { bench, ann } = await roomWith(room, ['ann'])
+      await bench.say('room', 'ann', 'ready', { by: 3 })
+      expect(ann.errors).toEqual([
+        expect.objectContaining({
+          code: 'invalid_payload',
+          message: 'ready: no data is expected: send null, or declare `data` in the room type',
+        }),
+      ])
+      expect(ann.state).toMatchObject({ ready: 0 })
+    })
   })
 })

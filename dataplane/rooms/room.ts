@@ -12,7 +12,7 @@ import type { Update } from './journal.ts'
 import { areSameRules } from './layer-rules.ts'
 import { REPAIR_MS } from './listing.ts'
 import { RequestTurns } from './request-turns.ts'
-import type { RoomTurn } from './room-code.ts'
+import { type RoomTurn, turnOf } from './room-code.ts'
 import { RoomShare, TickTimer, type Timer } from './scheduler.ts'
 import type { RoomSlot } from './slot.ts'
 import { migrate } from './state.ts'
@@ -199,9 +199,8 @@ export class Room {
 
   #validated(schema: StandardSchemaV1): ReturnType<typeof validate> {
     const { environment, state } = this.stream
-    const turn = { room: this.stream, hook: 'migrate', subject: '', ref: 0, type: '', principal: '' } as const
     try {
-      return environment.code.run(turn, () => validate(schema, state.present))
+      return environment.code.run(turnOf(this.stream, 'migrate'), () => validate(schema, state.present))
     } catch (error) {
       return { ok: false, message: errorText(error) }
     }
@@ -240,7 +239,7 @@ export class Room {
     this.#end(released && keep ? how : keep ? 'fenced' : 'disposed', successor)
   }
 
-  /** An edge is gone. Its members count as disconnected. */
+  /** An edge is gone. Its members are detached until they resume at another edge. */
   edgeGone(edge: string): void {
     this.act(() => this.#admission.detachEdge(edge))
   }
@@ -261,7 +260,7 @@ export class Room {
   }
 
   /**
-   * Messages between an edge and this room may be lost. The members at the edge count as disconnected until
+   * Messages between an edge and this room may be lost. The members at the edge are detached until
    * the edge attaches them again, and it sends unacknowledged messages again.
    */
   askToReattach(edge: string): void {

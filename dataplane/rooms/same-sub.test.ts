@@ -1,13 +1,8 @@
-import { mkdir, mkdtemp, rename, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import * as v from 'valibot'
-import { afterEach, describe, expect, it } from 'vitest'
-import { recordingLog } from '../../test/support/redis-store.ts'
-import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
+import { describe, expect, it } from 'vitest'
+import { RoomBench } from '../../test/support/rooms/room-bench.ts'
 import type { TestMember } from '../../test/support/rooms/test-member.ts'
-import { defineRoom, type RoomDefinition } from './definition.ts'
-import { developRooms } from './loader.ts'
+import { defineRoom } from './definition.ts'
 
 const duel = (
   settings: { sameSub?: 'allow' | 'replace' | 'refuse'; admit?: () => Promise<undefined> } = {},
@@ -48,7 +43,7 @@ async function twice(sameSub: 'allow' | 'replace' | 'refuse', { away = false } =
   const bob = await bench.join('duel', 'bob', { sub: 'bob' })
   if (away) {
     bench.detach('duel', phone)
-    await bench.settle()
+    await bench.untilIdle()
   }
   const laptop = await bench.join('duel', 'laptop', { ...ada, data: { device: 2 } })
   return { bench, phone, bob, laptop }
@@ -85,9 +80,9 @@ describe('sameSub: replace', () => {
     const ended = phone.heard.at(-1)
     phone.heard.length = 0
     bench.message('duel', 'phone', 'draw', 9, 1)
-    bench.send('duel', 'phone', { kind: 'leave', reason: 'left', request_id: 2 })
+    bench.leave('duel', 'phone')
     bench.send('duel', 'phone', { kind: 'detach' })
-    await bench.settle()
+    await bench.untilIdle()
     expect([phone.heard, codes(phone)]).toEqual([[ended, ended], []])
     expect([members(bench), laptop.inRoom]).toEqual([['phone', 'bob'], true])
     expect(laptop.layers.get('member:phone')).toEqual({ hands: { phone: [] } })
@@ -97,7 +92,7 @@ describe('sameSub: replace', () => {
     const { bench, phone } = await twice('replace', { away: true })
     phone.heard.length = 0
     bench.attach('duel', phone)
-    await bench.settle()
+    await bench.untilIdle()
     expect(phone.heard).toEqual(['-phone replaced: the player has joined with another session'])
   })
 
@@ -114,7 +109,7 @@ describe('sameSub: replace', () => {
       .flatMap(({ joined }) => joined)
       .at(-1)!
     bench.askToJoin('duel', 'laptop', { ...ada, requestId })
-    await bench.settle()
+    await bench.untilIdle()
     const answers = bench.sentOf('update').flatMap(({ joined }) => joined)
     expect(answers.slice(-2)).toMatchObject(
       Array(2).fill({ member_id: 'laptop', seat: 'phone', request_id: requestId }),
@@ -125,7 +120,7 @@ describe('sameSub: replace', () => {
     const bench = new RoomBench([duel({ sameSub: 'replace' })])
     const bob = await bench.join('duel', 'bob', { sub: 'bob' })
     const all = ['one', 'two', 'three'].map((name) => bench.askToJoin('duel', name, ada))
-    await bench.settle()
+    await bench.untilIdle()
     expect(members(bench)).toEqual(['bob', 'one'])
     expect(bob.heard).toEqual(['+one'])
     expect(all.map(({ inRoom }) => inRoom)).toEqual([false, false, true])
@@ -143,7 +138,7 @@ describe('sameSub: replace', () => {
     expect([members(bench), codes(laptop), phone.inRoom]).toEqual([['bob'], ['join_refused'], false])
     const heir = bench.successor([bob])
     heir.attach('duel', bob)
-    await heir.settle()
+    await heir.untilIdle()
     expect(members(heir)).toEqual(['bob'])
   })
 
@@ -154,7 +149,7 @@ describe('sameSub: replace', () => {
     const join = async (name: string, sub: string) => {
       const member = await bench.join('duel', name, { sub })
       gates.shift()?.()
-      await bench.settle()
+      await bench.untilIdle()
       return member
     }
     await join('phone', 'ada')
@@ -162,7 +157,7 @@ describe('sameSub: replace', () => {
     const bob = await bench.join('duel', 'bob', { sub: 'bob' })
     const eve = await bench.join('duel', 'eve', { sub: 'eve' })
     for (const open of gates.splice(0)) open()
-    await bench.settle()
+    await bench.untilIdle()
     expect([laptop.inRoom, bob.inRoom, codes(eve)]).toEqual([true, true, ['room_full']])
     expect(members(bench)).toEqual(['phone', 'bob'])
   })
@@ -172,7 +167,7 @@ describe('sameSub: replace', () => {
     const phone = await bench.join('duel', 'phone again', { ...ada, rejoin: true })
     expect([codes(phone), laptop.inRoom]).toEqual([['replaced'], true])
     bench.detach('duel', laptop)
-    await bench.settle()
+    await bench.untilIdle()
     const again = await bench.join('duel', 'phone once more', { ...ada, rejoin: true })
     expect([again.inRoom, members(bench)]).toEqual([true, ['phone', 'bob']])
   })
@@ -194,7 +189,7 @@ describe.each(['journal', 'snapshot'] as const)('a seat that was taken over in a
     await bench.advance(1000, 50)
     const heir = bench.successor([phone, bob, laptop])
     for (const member of [phone, laptop, bob]) heir.attach('duel', member)
-    await heir.settle()
+    await heir.untilIdle()
     expect(members(heir)).toEqual(['phone', 'bob'])
     expect(codes(phone)).toEqual(['no_seat'])
     await heir.say('duel', 'laptop', 'draw', 8, 2)
@@ -207,7 +202,7 @@ describe('sameSub: refuse', () => {
   it.each([false, true])('refuses a second session, with the first one disconnected: %s', async (away) => {
     const { bench, laptop, bob } = await twice('refuse', { away })
     expect([codes(laptop), members(bench)]).toEqual([['already_joined'], ['phone', 'bob']])
-    bench.send('duel', 'phone', { kind: 'leave', reason: 'left' })
+    bench.leave('duel', 'phone')
     expect(await bench.join('duel', 'tablet', ada)).toMatchObject({ inRoom: true })
     expect(bob.faults).toEqual([])
   })
@@ -217,9 +212,9 @@ describe('sameSub: refuse', () => {
     const admit = () => new Promise<undefined>((go) => gates.push(() => go(undefined)))
     const bench = new RoomBench([duel({ sameSub: 'refuse', admit })])
     const both = ['phone', 'laptop'].map((name) => bench.askToJoin('duel', name, ada))
-    await bench.settle()
+    await bench.untilIdle()
     for (const open of gates) open()
-    await bench.settle()
+    await bench.untilIdle()
     expect(both.map(codes)).toEqual([[], ['already_joined']])
   })
 })
@@ -240,177 +235,5 @@ describe('sameSub: allow', () => {
   it('refuses a second session of a connected player when the room is full', async () => {
     const { laptop } = await twice('allow')
     expect(codes(laptop)).toEqual(['room_full'])
-  })
-})
-
-describe('edited room types', () => {
-  const stepping = (step: number, state?: v.GenericSchema) =>
-    defineRoom({
-      type: 'steps',
-      messages: { go: { data: v.null() } },
-      sync: { rate: 0 },
-      ...(state ? { state } : {}),
-      create: () => ({ at: 0 }),
-      onMessage(state) {
-        state.at += step
-      },
-    })
-
-  describe('a room type that is replaced', () => {
-    it('keeps the state of its running rooms, and handles their next message with the new code', async () => {
-      const { bench, ann } = await roomWith(stepping(1), ['ann'])
-      await bench.say('steps', 'ann', 'go', null)
-      bench.host.replaceRoom(stepping(10))
-      await bench.say('steps', 'ann', 'go', null)
-      expect([ann.state, ann.faults]).toEqual([{ at: 11 }, []])
-    })
-
-    it('does not change rooms whose state does not fit any more', async () => {
-      const { bench, ann } = await roomWith(stepping(1), ['ann'])
-      bench.host.replaceRoom(stepping(10, v.object({ at: v.string() })))
-      await bench.say('steps', 'ann', 'go', null)
-      expect(ann.state).toEqual({ at: 1 })
-      bench.host.replaceRoom(stepping(10, v.object({ at: v.number() })))
-      await bench.say('steps', 'ann', 'go', null)
-      expect(ann.state).toEqual({ at: 11 })
-    })
-  })
-
-  describe('a room type whose create has changed', () => {
-    const counting = (create: () => object, version = 1) =>
-      defineRoom({
-        type: 'count',
-        version,
-        create,
-        ...(version === 2 ? { migrate: { 1: () => ({ dots: 0, waves: 0 }) } } : {}),
-      })
-    const first = counting(() => ({ dots: 0 }))
-
-    it('logs that running rooms keep their state', async () => {
-      const { log, logged } = recordingLog()
-      const { bench } = await roomWith(first, ['ann'], { log })
-      bench.host.replaceRoom(counting(() => ({ dots: 0, waves: 0 })))
-      expect(logged()).toMatch(
-        /"reason":"running rooms of type count keep their state; .*"create has changed"/,
-      )
-    })
-
-    it('logs nothing if create is the same, if a migration makes the new state, or if no room of the type runs', async () => {
-      const { log, logged } = recordingLog()
-      const { bench } = await roomWith(first, ['ann'], { log })
-      bench.host.replaceRoom(first)
-      bench.host.replaceRoom(counting(() => ({ dots: 0, waves: 0 }), 2))
-      const { host } = new RoomBench([first], { log })
-      host.replaceRoom(counting(() => ({ dots: 0, waves: 0 })))
-      expect(logged()).toContain('room type count was replaced')
-      expect(logged()).not.toContain('create has changed')
-    })
-  })
-
-  describe('watching a folder', () => {
-    const closings: (() => unknown)[] = []
-    afterEach(async () => {
-      for (const close of closings.splice(0).reverse()) await close()
-    })
-
-    const source = (idleSeconds: number) =>
-      `import { defineRoom } from '${new URL('./definition.ts', import.meta.url).href}'
-     export default defineRoom({ type: 'watched', idleSeconds: ${idleSeconds}, create: () => ({}) })`
-
-    async function watchedFolder(prepare: (folder: string) => Promise<unknown> = async () => {}) {
-      const folder = await mkdtemp(join(tmpdir(), 'roomful-watch-'))
-      closings.push(() => rm(folder, { recursive: true }))
-      await prepare(folder)
-      const { log, logged } = recordingLog()
-      const changes: RoomDefinition[] = []
-      const developed = await developRooms(folder, log)
-      developed.watch((definition) => void changes.push(definition))
-      closings.push(() => developed.close())
-      /** Waits for the definition. One edit can be reported twice, because the system may report it late. */
-      const idle = (seconds: number) => expect.poll(() => changes.at(-1)?.idleSeconds).toBe(seconds)
-      return { folder, rooms: developed.rooms, logged, idle }
-    }
-
-    it('reports an edited room type, and only logs one that cannot be loaded', async () => {
-      const { folder, logged, idle } = await watchedFolder(async (into) => {
-        await writeFile(join(into, 'package.json'), '{ "type": "module" }')
-        await writeFile(join(into, 'watched.ts'), source(1))
-      })
-      const file = join(folder, 'watched.ts')
-      await writeFile(file, source(2))
-      await idle(2)
-      await writeFile(file, 'export default defineRoom({')
-      await expect.poll(logged).toMatch(/watched\.ts cannot be loaded: .*the old definition stays/)
-      await writeFile(file, `throw new Error('boom')\nexport {}`)
-      await expect.poll(logged).toMatch(/watched\.ts cannot be loaded: boom \(line 1\); the old/)
-      await writeFile(file, source(3))
-      await idle(3)
-      await writeFile(file, 'export default 1')
-      await expect
-        .poll(logged)
-        .toMatch(/watched\.ts has no export default defineRoom.*; the old definition stays/)
-      await rm(file)
-      await expect.poll(logged).toMatch(/"file":".*watched\.ts","msg":"room file gone/)
-    })
-
-    it('loads a broken room type after its repair, and the others before', async () => {
-      const { folder, rooms, logged, idle } = await watchedFolder(async (into) => {
-        await writeFile(join(into, 'broken.ts'), 'export default defineRoom({')
-        await writeFile(join(into, 'whole.ts'), source(1).replace('watched', 'whole'))
-      })
-      expect(rooms.map(({ type }) => type)).toEqual(['whole'])
-      expect(logged()).toMatch(/broken\.ts cannot be loaded: .*"msg":"room file failed"/)
-      await writeFile(join(folder, 'broken.ts'), source(2))
-      await idle(2)
-    })
-
-    it('ignores a helper at the start, and loads the rooms beside it again after an edit of the helper', async () => {
-      const { folder, rooms, logged, idle } = await watchedFolder(async (into) => {
-        await writeFile(join(into, 'idle.ts'), 'export const idle = 2')
-        await writeFile(
-          join(into, 'watched.ts'),
-          `import { idle } from './idle.ts'\n${source(1).replace('idleSeconds: 1', 'idleSeconds: idle')}`,
-        )
-      })
-      expect(rooms.map(({ idleSeconds }) => idleSeconds)).toEqual([2])
-      expect(logged()).toMatch(/idle\.ts","msg":"room file ignored/)
-      await writeFile(join(folder, 'idle.ts'), 'export const idle = 3')
-      await idle(3)
-    })
-
-    it('refuses a second file of one type, and accepts a renamed file', async () => {
-      const { folder, logged, idle } = await watchedFolder((into) =>
-        writeFile(join(into, 'watched.ts'), source(1)),
-      )
-      await writeFile(join(folder, 'other.ts'), source(2))
-      await expect.poll(logged).toMatch(/watched\.ts and .*other\.ts both define the room type/)
-      await rm(join(folder, 'watched.ts'))
-      await writeFile(join(folder, 'other.ts'), source(3))
-      await idle(3)
-    })
-
-    // Many editors write another file and rename it over the old one. A watch of the file itself would end
-    // with the first edit.
-    it('sees every edit of a file that is replaced by another each time', async () => {
-      const { folder, idle } = await watchedFolder((into) => writeFile(join(into, 'watched.ts'), source(1)))
-      for (const idleSeconds of [2, 3, 4]) {
-        await writeFile(join(folder, 'watched.ts.new'), source(idleSeconds))
-        await rename(join(folder, 'watched.ts.new'), join(folder, 'watched.ts'))
-        await idle(idleSeconds)
-      }
-    })
-
-    it('sees a room type in a new folder, and edits of the files beside it', async () => {
-      const { folder, idle } = await watchedFolder()
-      await mkdir(join(folder, 'watched'))
-      await writeFile(join(folder, 'watched/idle.ts'), 'export const idle = 2')
-      await writeFile(
-        join(folder, 'watched/room.ts'),
-        `import { idle } from './idle.ts'\n${source(1).replace('idleSeconds: 1', 'idleSeconds: idle')}`,
-      )
-      await idle(2)
-      await writeFile(join(folder, 'watched/idle.ts'), 'export const idle = 3')
-      await idle(3)
-    })
   })
 })

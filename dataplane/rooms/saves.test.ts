@@ -64,8 +64,8 @@ async function saved(settings: { onIdle?: 'sleep'; durability?: 'none' | 'snapsh
   const say = (type: 'add' | 'end', data: string | null) => made.bench.say('board', 'ann', type, data, ++ref)
   const add = (note: string) => say('add', note)
   const leave = async () => {
-    made.bench.send('board', 'ann', { kind: 'leave', reason: 'left', request_id: ++ref })
-    await made.bench.settle()
+    made.bench.leave('board', 'ann')
+    await made.bench.untilIdle()
   }
   return { ...made, database, add, leave, end: () => say('end', null) }
 }
@@ -79,7 +79,7 @@ describe('save', () => {
     await bench.advance(10_000, 1000)
     expect(database.rows.get('a')).toMatchObject({ last: false, state: { notes: ['one'] } })
     await end()
-    await bench.settle()
+    await bench.untilIdle()
     expect(database.rows.get('a')).toMatchObject({ last: true, state: { notes: ['one', 'the end'] } })
   })
 
@@ -108,7 +108,7 @@ describe('save', () => {
     expect(database.asked).toEqual([])
     bench.store.mood = 'fine'
     bench.store.let()
-    await bench.settle()
+    await bench.untilIdle()
     expect(database.notes).toEqual(['one', 'two'])
   })
 
@@ -142,7 +142,6 @@ describe('save', () => {
     const { bench, database, add } = await saved({ onIdle: 'sleep' })
     database.mood = 'fails'
     await add('one')
-    await bench.die()
     bench.clock.advance(100 * 24 * HOUR_MS)
     const heir = bench.successor()
     expect((await heir.join('board', 'bob')).state).toEqual({ notes: ['one'] })
@@ -159,7 +158,7 @@ describe('save', () => {
     await bench.advance(60_000, 500)
     expect([database.notes, bench.counts['save timed_out']]).toEqual([['one', 'two'], 1])
     database.hung[0]!()
-    await bench.settle()
+    await bench.untilIdle()
     expect([database.notes, database.refused.length]).toEqual([['one', 'two'], 1])
   })
 
@@ -174,7 +173,7 @@ describe('save', () => {
       expect(bench.host.size).toBe(1)
       const bob = await bench.join('board', 'bob')
       expect(bob.state).toEqual({ notes: ['one'] })
-      bench.send('board', 'bob', { kind: 'leave', reason: 'left', request_id: 99 })
+      bench.leave('board', 'bob')
       database.mood = 'fine'
       await bench.advance(6000, 500)
       expect([bench.host.size, database.notes]).toEqual([
@@ -215,7 +214,7 @@ describe('save', () => {
     await heir.advance(10_000, 500)
     expect(database.notes).toEqual(['one', 'two'])
     database.hung[0]!()
-    await bench.settle()
+    await bench.untilIdle()
     expect([database.notes, database.refused.length]).toEqual([['one', 'two'], 1])
   })
 

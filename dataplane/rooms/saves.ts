@@ -1,5 +1,6 @@
 import type { Json } from '../../shared/json.ts'
 import type { RoomDefinition } from './definition.ts'
+import { turnOf } from './room-code.ts'
 import type { Timer } from './scheduler.ts'
 import type { RoomStream } from './stream.ts'
 
@@ -154,8 +155,7 @@ export class RoomSaves {
     const { code, failures } = this.#room.environment
     const { key, projectId, roomType } = this.#room.address
     const { name, epoch: owner } = this.#room
-    const room = { name, epoch: owner }
-    const turn = { room, hook: 'save', subject: '', ref: 0, type: '', principal: '' } as const
+    const turn = turnOf({ name, epoch: owner }, 'save')
     try {
       await code.start(turn, () => this.#save.to(state, { key, epoch, seq, projectId, roomType, last }))
       return 'saved'

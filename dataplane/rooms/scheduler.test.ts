@@ -1,7 +1,11 @@
+import { pino } from 'pino'
+import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
 import { MOMENT_MS } from '../../shared/clock.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
+import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
+import { defineRoom } from './definition.ts'
 import { Scheduler, TickTimer } from './scheduler.ts'
 
 function parts(startedAt?: number) {
@@ -96,5 +100,295 @@ describe('rooms of two nodes', () => {
     }
     expect(momentsOf(beganAt)).toHaveLength(5)
     expect(momentsOf(beganAt + 12_345)).toEqual(momentsOf(beganAt))
+  })
+})
+
+describe('rooms', () => {
+  const clockwork = (sync: number, tick?: number) =>
+    defineRoom({
+      type: 'clockwork',
+      messages: { poke: { data: v.null() } },
+      sync: { rate: sync },
+      durability: 'none',
+      create: () => ({ pokes: 0, ticks: 0 }),
+      onMessage(state) {
+        state.pokes++
+      },
+      ...(tick === undefined
+        ? {}
+        : {
+            tick: { rate: tick },
+            onTick(state: { ticks: number }) {
+              state.ticks++
+            },
+          }),
+    })
+
+  describe('a room that ticks', () => {
+    it('ticks at its rate for a long time, without drift', async () => {
+      const { bench, ann } = await roomWith(clockwork(0, 30), ['ann'])
+      await bench.advance(60_000, 7)
+      const { ticks } = ann.state as { ticks: number }
+      expect(Math.abs(ticks - 1800)).toBeLessThanOrEqual(1)
+    })
+
+    it('does not make up for ticks that a pause of the process has missed', async () => {
+      const { bench, ann } = await roomWith(clockwork(0, 30), ['ann'])
+      await bench.advance(1000)
+      const before = (ann.state as { ticks: number }).ticks
+      // The process was stopped: the clock has advanced, and nothing ran.
+      bench.clock.pause(10_000)
+      await bench.advance(1000)
+      expect((ann.state as { ticks: number }).ticks - before).toBeLessThanOrEqual(32)
+    })
+
+    it('delivers the changes of a tick in the same slot if it flushes at the same rate', async () => {
+      const { bench, ann } = await roomWith(clockwork(20, 20), ['ann'])
+      await bench.advance(1000, 1)
+      // One flush for each tick, and one for the join.
+      expect((ann.state as { ticks: number }).ticks).toBe(20)
+      expect(ann.seq).toBe(21)
+    })
+  })
+
+  describe('a room that flushes 20 times a second', () => {
+    it('delivers the first change immediately, and later changes of the slot with its next flush', async () => {
+      const { bench, ann } = await roomWith(clockwork(20), ['ann'])
+      await bench.advance(1000)
+      await bench.say('clockwork', 'ann', 'poke', null)
+      expect([ann.state, ann.seq]).toMatchObject([{ pokes: 1 }, 2])
+      for (let i = 0; i < 200; i++) {
+        bench.message('clockwork', 'ann', 'poke', null)
+        await bench.advance(5)
+      }
+      await bench.advance(50)
+      expect(ann.state).toMatchObject({ pokes: 201 })
+      expect(ann.seq).toBeGreaterThanOrEqual(21)
+      expect(ann.seq).toBeLessThanOrEqual(23)
+    })
+
+    it('has no pending timer while nothing changes', async () => {
+      const { bench } = await roomWith(clockwork(20), ['ann'])
+      await bench.advance(1000)
+      const sent = bench.sent.length
+      // Only the refresh of records waits, once for all rooms.
+      expect(bench.clock.pending).toBeLessThanOrEqual(2)
+      await bench.advance(10_000)
+      expect(bench.sent.length).toBe(sent)
+    })
+
+    it('flushes at the same moments as some other rooms, but not as most', async () => {
+      const bench = new RoomBench([clockwork(20, 20)])
+      for (let i = 0; i < 20; i++) await bench.join('clockwork', `m${i}`, { key: `room-${i}` })
+      await bench.advance(1000, 1)
+      const sent = bench.sent.length
+      const busy = new Set<number>()
+      for (let i = 0; i < 50; i++) {
+        const before = bench.sent.length
+        await bench.advance(1, 1)
+        if (bench.sent.length > before) busy.add(i)
+      }
+      expect(bench.sent.length - sent).toBe(20)
+      expect(busy.size).toBeGreaterThan(3)
+      expect(busy.size).toBeLessThanOrEqual(6)
+    })
+  })
+
+  describe('slow messages that arrive together', () => {
+    it('are handled one per turn of the event loop, in order, with messages of another room in between', async () => {
+      const handled: string[] = []
+      const slow = defineRoom({
+        type: 'slow',
+        messages: { work: { data: v.object({ name: v.string(), ms: v.number() }) } },
+        create: () => ({ done: 0 }),
+        onMessage(state, { data }) {
+          bench.clock.pause(data.ms)
+          handled.push(data.name)
+          state.done++
+        },
+      })
+      const bench = new RoomBench([slow])
+      const ann = await bench.join('slow', 'ann', { key: 'one' })
+      await bench.join('slow', 'bob', { key: 'two' })
+      for (let n = 1; n <= 8; n++)
+        bench.message('slow', 'ann', 'work', { name: `ann ${n}`, ms: 50 }, n, 'one')
+      bench.message('slow', 'bob', 'work', { name: 'bob', ms: 0 }, 1, 'two')
+      expect(handled).toEqual(['ann 1'])
+      await bench.untilIdle()
+      expect(handled.filter((name) => name !== 'bob')).toEqual(
+        Array.from({ length: 8 }, (_, i) => `ann ${i + 1}`),
+      )
+      expect(handled.indexOf('bob')).toBeLessThan(4)
+      await bench.advance(1000)
+      expect([ann.acked, ann.state]).toEqual([8, { done: 8 }])
+    })
+  })
+})
+
+describe('load', () => {
+  /** A room in which each message and each tick takes a number of milliseconds of the event loop. */
+  const busy = (options: { sync?: number; tick?: number } = {}) => {
+    const handled: string[] = []
+    const took = { tick: 0 }
+    let bench: RoomBench | undefined
+    const room = defineRoom({
+      type: 'busy',
+      messages: { work: { data: v.object({ name: v.string(), ms: v.number() }) } },
+      sync: { rate: options.sync ?? 20 },
+      durability: 'none',
+      create: () => ({ done: 0, ticks: 0 }),
+      onMessage(state, { data }) {
+        bench?.clock.pause(data.ms)
+        handled.push(data.name)
+        state.done++
+      },
+      ...(options.tick !== undefined && {
+        tick: { rate: options.tick },
+        onTick(state: { ticks: number }, ctx: { roomId: string }) {
+          if (ctx.roomId === 'busy:a') bench?.clock.pause(took.tick)
+          state.ticks++
+        },
+      }),
+    })
+    return { room, handled, took, on: (made: RoomBench) => (bench = made) }
+  }
+
+  const doneBy = (member: { state: unknown }) => (member.state as { done: number }).done
+
+  /** A room type that ticks and flushes at a rate, and counts its ticks. */
+  const ticking = (type: string, rate: number) =>
+    defineRoom({
+      type,
+      tick: { rate },
+      sync: { rate },
+      durability: 'none',
+      create: () => ({ ticks: 0 }),
+      onTick(state) {
+        state.ticks++
+      },
+    })
+
+  describe('the rooms of a node that slows down', () => {
+    it('flush and tick less often by one factor, whatever their rates, and at their rates again once it keeps up', async () => {
+      const bench = new RoomBench([ticking('clockwork', 20), ticking('fast', 50)])
+      const slow = await bench.join('clockwork', 'ann')
+      const fast = await bench.join('fast', 'bob')
+      const updates = async () => {
+        const before = [slow.seq, fast.seq]
+        await bench.advance(10_000, 1)
+        return [slow.seq - before[0]!, fast.seq - before[1]!].map((count) => Math.round(count / 10))
+      }
+      expect(await updates()).toEqual([20, 50])
+      bench.slowdown = 2.5
+      expect(await updates()).toEqual([8, 20])
+      bench.slowdown = 1
+      expect(await updates()).toEqual([20, 50])
+      expect([slow.faults, fast.faults]).toEqual([[], []])
+    })
+  })
+
+  describe('more inputs than the event loop has time for', () => {
+    it('wait while the rooms flush, and every room acts in turn', async () => {
+      const { room, handled, on } = busy()
+      const bench = new RoomBench([room])
+      on(bench)
+      const ann = await bench.join('busy', 'ann', { key: 'one' })
+      const bob = await bench.join('busy', 'bob', { key: 'two' })
+      await bench.advance(1000)
+      const seq = ann.seq
+      for (let n = 0; n < 200; n++)
+        for (const [member, key] of [
+          ['ann', 'one'],
+          ['bob', 'two'],
+        ] as const)
+          bench.message('busy', member, 'work', { name: member, ms: 2 }, undefined, key)
+      await bench.advance(100, 1)
+      // 800 ms of work, during which its rooms flushed.
+      expect(handled.length).toBe(400)
+      expect(ann.seq - seq).toBeGreaterThan(4)
+      await bench.advance(200)
+      expect([doneBy(ann), doneBy(bob)]).toEqual([200, 200])
+      const half = handled.slice(0, 200)
+      expect(Math.abs(half.filter((name) => name === 'ann').length - 100)).toBeLessThan(20)
+    })
+
+    it('are dropped, or refused once, by an overloaded node when they are old, also when they are sent again', async () => {
+      const { room, handled, on } = busy()
+      const bench = new RoomBench([room])
+      on(bench)
+      const ann = await bench.join('busy', 'ann')
+      await bench.advance(1000)
+      bench.overloaded = true
+      for (let n = 1; n <= 100; n++) {
+        bench.message('busy', 'ann', 'work', { name: 'unreliable', ms: 5 })
+        bench.message('busy', 'ann', 'work', { name: 'reliable', ms: 5 }, n)
+      }
+      await bench.advance(1000)
+      const refused = ann.errors.filter(({ code }) => code === 'rate_limited')
+      expect(refused.length).toBeGreaterThan(50)
+      expect(new Set(refused.map(({ ref }) => ref)).size).toBe(refused.length)
+      expect(bench.counts).toMatchObject({ refused: refused.length, dropped: expect.any(Number) })
+      expect(handled.length + bench.counts.refused! + bench.counts.dropped!).toBe(200)
+      expect([ann.acked, doneBy(ann)]).toEqual([100, handled.length])
+      // Its edge sends the last one again: the same answer, and no second effect.
+      bench.message('busy', 'ann', 'work', { name: 'again', ms: 5 }, 100)
+      await bench.advance(1000)
+      expect(ann.errors.at(-1)).toMatchObject({ code: 'rate_limited', ref: 100 })
+      expect(handled).not.toContain('again')
+    })
+
+    it('are dropped without an answer if too many wait already, because an answer would cost more than they do', async () => {
+      const { room, handled, on } = busy()
+      const bench = new RoomBench([room], { limits: { waitingMessages: 10 } })
+      on(bench)
+      const ann = await bench.join('busy', 'ann')
+      await bench.advance(1000)
+      bench.slowdown = 1.36
+      for (let n = 1; n <= 100; n++) bench.message('busy', 'ann', 'work', { name: 'work', ms: 10 })
+      await bench.advance(1000)
+      expect([handled.length, bench.counts.dropped, ann.errors]).toEqual([11, 89, []])
+    })
+
+    it('are handled at any age if they waited because the room could not act', async () => {
+      const { room, handled, on } = busy()
+      const bench = new RoomBench([room])
+      on(bench)
+      const ann = await bench.join('busy', 'ann')
+      await bench.advance(1000)
+      bench.overloaded = true
+      bench.mayAct = false
+      for (let n = 1; n <= 100; n++) bench.message('busy', 'ann', 'work', { name: 'held', ms: 5 }, n)
+      await bench.advance(5000)
+      bench.mayAct = true
+      bench.host.recheck()
+      await bench.advance(2000)
+      expect([handled.length, ann.acked, ann.errors]).toEqual([100, 100, []])
+    })
+  })
+
+  describe('room logic that takes long', () => {
+    it('is logged and counted, and delays its own room more than others', async () => {
+      const warned: { msg: string }[] = []
+      const log = pino({ level: 'warn' }, { write: (line: string) => void warned.push(JSON.parse(line)) })
+      const { room, took, on } = busy({ tick: 20 })
+      const { bench, ann } = await roomWith(room, ['ann'], { log })
+      on(bench)
+      const bob = await bench.join('busy', 'bob', { key: 'b' })
+      took.tick = 500
+      const before = [ann.seq, bob.seq]
+      const until = bench.clock.monotonic() + 10_000
+      while (bench.clock.monotonic() < until) await bench.advance(5, 1)
+      const [slow, quick] = [ann.seq - before[0]!, bob.seq - before[1]!]
+      // A quarter of the time for this room, and the rest for the other.
+      expect(slow).toBeLessThanOrEqual(6)
+      expect(quick).toBeGreaterThanOrEqual(140)
+      expect(warned[0]).toMatchObject({ room_id: 'busy:a', room_type: 'busy', hook: 'onTick', ms: 500 })
+      expect(bench.counts['slow onTick']).toBe(slow)
+      took.tick = 0
+      await bench.advance(5000)
+      const seq = ann.seq
+      await bench.advance(1000, 1)
+      expect(ann.seq - seq).toBe(20)
+    })
   })
 })

@@ -58,13 +58,13 @@ async function opening(fails = false): Promise<Staged> {
     })
   const bench = new RoomBench([{ ...counting('journal'), load }])
   bench.askToJoin('counter', 'zoe')
-  await bench.settle()
+  await bench.untilIdle()
   return {
     bench,
     end: async () => {
       if (!fails) bench.host.refuseMore()
       end(undefined)
-      await bench.settle()
+      await bench.untilIdle()
       const waiting = bench.redirected.splice(0)
       bench.redirected.push(...waiting.filter(({ message }) => message.member_id !== 'zoe'))
     },
@@ -78,7 +78,7 @@ const STAGES: Record<Exclude<SlotState, 'gone'>, () => Promise<Staged>> = {
     return {
       bench,
       end: async () => {
-        await bench.settle()
+        await bench.untilIdle()
         await bench.host.rooms[0]?.handOver('node_b')
       },
     }
@@ -87,7 +87,7 @@ const STAGES: Record<Exclude<SlotState, 'gone'>, () => Promise<Staged>> = {
     const { bench } = await roomWith(counting('journal'), ['ann'])
     bench.mayAct = false
     bench.host.recheck()
-    await bench.settle()
+    await bench.untilIdle()
     return {
       bench,
       end: async () => {
@@ -95,7 +95,7 @@ const STAGES: Record<Exclude<SlotState, 'gone'>, () => Promise<Staged>> = {
         bench.host.refuseMore()
         bench.mayAct = true
         bench.host.recheck()
-        await bench.settle()
+        await bench.untilIdle()
       },
     }
   },
@@ -103,13 +103,13 @@ const STAGES: Record<Exclude<SlotState, 'gone'>, () => Promise<Staged>> = {
     const { bench } = await roomWith(counting('journal'), ['ann'])
     bench.store.mood = 'slow'
     void bench.host.rooms[0]!.handOver('node_b')
-    await bench.settle()
+    await bench.untilIdle()
     return {
       bench,
       end: async () => {
         while (bench.store.held > 0) {
           bench.store.let()
-          await bench.settle()
+          await bench.untilIdle()
         }
       },
     }
@@ -170,7 +170,7 @@ describe('RoomSlot', () => {
     for (const ref of [1, 2, 3]) bench.message('counter', 'ann', 'inc', null, ref)
     bench.mayAct = true
     bench.host.recheck()
-    await bench.settle()
+    await bench.untilIdle()
     expect([bench.host.state(NAME), bench.members.get('ann')!.acked]).toEqual(['running', 3])
     expect(bench.redirected).toEqual([])
   })
@@ -188,7 +188,7 @@ describe('RoomSlot', () => {
     const bench = new RoomBench([counting('journal')])
     vi.spyOn(bench.claims, 'claim').mockResolvedValue(unavailable(bench.address('counter'), 'no store'))
     for (const kind of KINDS) bench.router.send(said(bench, kind), 'node_edge')
-    await bench.settle()
+    await bench.untilIdle()
     const answers = bench.sent.map(({ kind }) => kind)
     expect(answers).toEqual(['refused', 'error', 'error', 'answer', 'redirect'])
     expect([bench.redirected, bench.counts['error room_unavailable']]).toEqual([[], 3])
@@ -198,7 +198,7 @@ describe('RoomSlot', () => {
     const bench = new RoomBench([counting('journal')])
     bench.askToJoin('counter', 'ann')
     bench.host.refuseMore()
-    await bench.settle()
+    await bench.untilIdle()
     const { rooms } = bench.store.store
     expect(await rooms.counted('prj_test', { limit: 10 })).toEqual([])
     expect((await rooms.inspect(NAME))?.owner ?? null).toBeNull()
@@ -211,7 +211,7 @@ describe('RoomSlot', () => {
     await rooms.release(NAME, fence, { forget: false, ttlMs: 600_000 })
     for (const kind of ['request', 'reliable', 'reliable'] as const)
       bench.router.send(said(bench, kind), 'node_edge')
-    await bench.settle()
+    await bench.untilIdle()
     expect(bench.sent.map(({ kind }) => kind)).toEqual(['no_seat', 'answer', 'redirect'])
   })
 
@@ -220,7 +220,7 @@ describe('RoomSlot', () => {
     await bench.join('counter', 'ann')
     bench.askToJoin('counter', 'bob', { key: 'b' })
     bench.askToJoin('nothing', 'cy')
-    await bench.settle()
+    await bench.untilIdle()
     expect(bench.counts).toMatchObject({ 'error project_full': 1, 'error unknown_room_type': 1 })
   })
 })

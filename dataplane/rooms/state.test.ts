@@ -66,7 +66,7 @@ describe('the state of a room', () => {
   it('cannot be used by tasks, which get an error', async () => {
     const { bench, ann } = await roomWith(keeper, ['ann'])
     await bench.say('keeper', 'ann', 'wait', null)
-    await bench.settle()
+    await bench.untilIdle()
     expect(ann.state).toMatchObject({ heard: expect.stringMatching(/^state_outside_turn/) })
   })
 
@@ -122,10 +122,10 @@ describe('first state', () => {
         ['other', {}, { projectId: 'prj_test', roomType: 'board' }],
       ])
       calls[1]!.answer(undefined)
-      await bench.settle()
+      await bench.untilIdle()
       expect([ann.inRoom, cat.state]).toEqual([false, { notes: ['new'] }])
       calls[0]!.answer({ notes: ['kept'] })
-      await bench.settle()
+      await bench.untilIdle()
       expect([ann.state, bob.state]).toEqual([{ notes: ['kept'] }, { notes: ['kept'] }])
       expect([bench.counts['load loaded'], bench.counts['load none']]).toEqual([1, 1])
     })
@@ -147,7 +147,7 @@ describe('first state', () => {
       await bench.join('board', 'bob')
       calls[0]!.answer({ notes: ['too late'] })
       calls[2]!.answer({ notes: ['kept'] })
-      await bench.settle()
+      await bench.untilIdle()
       expect(bob.state).toEqual({ notes: ['kept'] })
     })
 
@@ -163,13 +163,13 @@ describe('first state', () => {
         const bench = new RoomBench([board], { quota: { maxRooms: 1 } })
         const ann = await bench.join('board', 'ann')
         end(calls[0]!)
-        await bench.settle()
+        await bench.untilIdle()
         expect(ann.errors).toMatchObject([REFUSED])
         expect(JSON.stringify(ann.errors)).not.toContain('secret')
         expect(bench.counts['load failed']).toBe(1)
         await bench.join('board', 'ann', { key: 'other' })
         calls[1]!.answer(undefined)
-        await bench.settle()
+        await bench.untilIdle()
         expect(ann.inRoom).toBe(true)
       },
     )
@@ -180,7 +180,7 @@ describe('first state', () => {
       await bench.join('board', 'ann')
       bench.host.refuseMore()
       calls[0]!.answer({ notes: ['kept'] })
-      await bench.settle()
+      await bench.untilIdle()
       expect(bench.redirected.map(({ message }) => message)).toMatchObject([
         { kind: 'join', member_id: 'ann' },
       ])
@@ -199,7 +199,7 @@ describe('first state', () => {
         create: (): State => ({ notes: ['new'] }),
       })
     const finding = { create: false } as const
-    const leave = (bench: RoomBench) => bench.send('board', 'ann', { kind: 'leave', reason: 'left' })
+    const leave = (bench: RoomBench) => bench.leave('board', 'ann')
 
     it('is refused if there is none: nothing is claimed, created or counted', async () => {
       const bench = new RoomBench([plain()], { quota: { maxRooms: 1, perMinute: 1 } })
@@ -262,7 +262,7 @@ describe('first state', () => {
           from: 'node_a',
         })
       bench.router.redirect(room, inbox, undefined)
-      await bench.settle()
+      await bench.untilIdle()
       const joined = bench
         .sentOf('update')
         .flatMap((update) => update.joined.map(({ member_id }) => member_id))
@@ -274,11 +274,11 @@ describe('first state', () => {
       const bench = new RoomBench([board], { quota: { maxRooms: 1 } })
       const ann = await bench.join('board', 'ann', finding)
       calls[0]!.answer(undefined)
-      await bench.settle()
+      await bench.untilIdle()
       expect([ann.errors, bench.host.claimed]).toMatchObject([NOT_FOUND, 0])
       const bob = await bench.join('board', 'bob', { ...finding, key: 'other' })
       calls[1]!.answer({ notes: ['kept'] })
-      await bench.settle()
+      await bench.untilIdle()
       expect(bob.state).toEqual({ notes: ['kept'] })
     })
 
@@ -288,10 +288,10 @@ describe('first state', () => {
       const ann = await bench.join('board', 'ann', finding)
       const bob = await bench.join('board', 'bob')
       calls[0]!.answer(undefined)
-      await bench.settle()
+      await bench.untilIdle()
       expect([ann.errors, calls.length]).toMatchObject([NOT_FOUND, 2])
       calls[1]!.answer(undefined)
-      await bench.settle()
+      await bench.untilIdle()
       expect([bob.state, bob.errors]).toEqual([{ notes: ['new'] }, []])
     })
   })
@@ -534,7 +534,7 @@ describe('room limits', () => {
         let ref = 0
         const say = async (type: string, data: object | string) => {
           bench.message('shelf', 'ann', type, data as never, ++ref)
-          if (rate === 0) await bench.settle()
+          if (rate === 0) await bench.untilIdle()
         }
         await say('put', { at: 'huge', bytes: 11_000 })
         for (let n = 0; n < 20; n++) await say('put', { at: `${n}`, bytes: 900 })
@@ -581,11 +581,11 @@ describe('room limits', () => {
       endings = []
       const { bench, ann } = await roomWith(shelf(0), ['ann'], { limits: { tasks: 3 } })
       for (const count of [2, 2, 1, 1]) bench.message('shelf', 'ann', 'start', count)
-      await bench.settle()
+      await bench.untilIdle()
       expect(ann.errors).toMatchObject([{ code: 'room_logic_failed' }, { code: 'room_logic_failed' }])
       expect([endings.length, bench.counts['limit tasks']]).toEqual([3, 2])
       for (const end of endings) end()
-      await bench.settle()
+      await bench.untilIdle()
       expect(ann.state).toEqual({ items: {}, done: 3 })
       await bench.say('shelf', 'ann', 'start', 3)
       expect(ann.errors).toHaveLength(2)

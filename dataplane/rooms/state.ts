@@ -25,7 +25,7 @@ import {
   type Slot,
   viewOf,
 } from './live-object.ts'
-import type { CodeRoom } from './room-code.ts'
+import { type CodeRoom, turnOf } from './room-code.ts'
 
 /** From this part of its limit on, the size of a state is logged. */
 const WARNED_AT = 0.8
@@ -240,9 +240,7 @@ export function migrate(
   if (from === version) return
   if (from > version) throw new NewerState(type, from, version)
   try {
-    code.run({ room, hook: 'migrate', subject: '', ref: from, type: '', principal: '' }, () =>
-      migrateState(state, from, definition),
-    )
+    code.run({ ...turnOf(room, 'migrate'), ref: from }, () => migrateState(state, from, definition))
     metrics.roomMigrations.inc({ room_type: type, outcome: 'migrated' })
   } catch (error) {
     metrics.roomMigrations.inc({ room_type: type, outcome: 'failed' })

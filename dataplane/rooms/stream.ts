@@ -10,7 +10,7 @@ import type { StuckTurns } from './failures.ts'
 import { frozen } from './guarded.ts'
 import { History } from './history.ts'
 import type { LostEpochs, MemberOutcome, RoomSnapshot, Update } from './journal.ts'
-import type { Grants } from './layer-grants.ts'
+import type { Grants } from './layer-rules.ts'
 import type { Layers, UpdateLayers } from './layers.ts'
 import { RoomListing } from './listing.ts'
 import { Membership, type MembershipRecord, Memberships } from './memberships.ts'
@@ -18,7 +18,7 @@ import { RoomNotices } from './notices.ts'
 import { OUTCOME_MS, outcomesToLeave } from './request-turns.ts'
 import type { RestoredRoom } from './restore.ts'
 import type { Room } from './room.ts'
-import type { RoomTurn } from './room-code.ts'
+import { type RoomTurn, turnOf } from './room-code.ts'
 import { RoomFrames } from './room-frames.ts'
 import { type CommittedRoom, RoomSaves } from './saves.ts'
 import { FixedRate, type Timer } from './scheduler.ts'
@@ -124,8 +124,7 @@ export class RoomStream {
         new Membership(restored, limits.outcomes, clock.monotonic(), clock.monotonic() + limits.movesMs),
       )
     this.grants = begin.grants
-    const owner = { name: address.name, epoch: fence.epoch }
-    const turn = { room: owner, hook: 'migrate', subject: '', ref: 0, type: '', principal: '' } as const
+    const turn = turnOf({ name: address.name, epoch: fence.epoch }, 'migrate')
     // The functions of the layers run here.
     this.state = environment.code.run(turn, () => new LiveState(tree, limits.stateBytes, definition.layers))
     this.tables = begin.tables

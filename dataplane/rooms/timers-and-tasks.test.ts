@@ -1,6 +1,6 @@
 import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
-import { type BenchOptions, type RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
+import { type BenchOptions, roomWith } from '../../test/support/rooms/room-bench.ts'
 import { type Durability, defineRoom } from './definition.ts'
 
 const DAY_MS = 86_400_000
@@ -78,15 +78,9 @@ const clockwork = (durability: Durability = 'journal', { sync = 0 } = {}) =>
   })
 
 const started = async (options?: BenchOptions, room = clockwork()) => {
-  const { bench, ann } = await roomWith(room, ['ann'], options)
-  let ref = 0
-  return {
-    bench,
-    ann,
-    say: (type: string, data: unknown) => bench.say('clockwork', 'ann', type, data as never, ++ref),
-    diary: () => (ann.state as { diary: string[] }).diary,
-    now: bench.clock.now(),
-  }
+  const made = await roomWith(room, ['ann'], options)
+  const diary = () => (made.ann.state as { diary: string[] }).diary
+  return { ...made, diary, now: made.bench.clock.now() }
 }
 
 describe('a timer', () => {
@@ -114,9 +108,9 @@ describe('a timer', () => {
     await bench.advance(40)
     expect(
       diary()
-        .slice(4)
-        .map((line) => line[0]),
-    ).toEqual(['a', 'b', 'c', 'd'])
+        .map((line) => line[0])
+        .join(''),
+    ).toBe('ssssabcd')
   })
 
   it('with a due time of now or in the past fires in the next turn', async () => {
@@ -228,12 +222,22 @@ describe('the timers of a room', () => {
     await bench.advance(durability === 'snapshot' ? 1000 : 0)
     // The owner has crashed.
     bench.mayAct = false
-    await bench.die()
     const next = bench.successor([ann])
     await next.resume('clockwork', ann)
     await next.advance(10_000)
     expect(diary().slice(3)).toEqual([`before at ${now + 20}`, 'cancelled true', `after at ${now + 5000}`])
     expect(ann.faults).toEqual([])
+  })
+
+  it('fire at the next owner if the last update before a crash has set them, whatever else its flush contained', async () => {
+    const { bench, ann, say } = await started({}, clockwork('journal', { sync: 20 }))
+    await say('after', { ms: 5000, note: 'x', id: 'a' })
+    await bench.advance(100)
+    bench.mayAct = false
+    const next = bench.successor([ann])
+    await next.resume('clockwork', ann)
+    await next.advance(6000)
+    expect(next.counts.fired).toBe(1)
   })
 
   it('are handed over with the room, also if it is not stored', async () => {
@@ -262,7 +266,7 @@ describe('the timers of a room', () => {
   it('keep an empty room alive until they have fired', async () => {
     const { bench, say } = await started()
     await say('after', { ms: 30_000, note: 'last words' })
-    bench.send('clockwork', 'ann', { kind: 'leave', request_id: 50, reason: 'left' })
+    bench.leave('clockwork', 'ann')
     await bench.advance(29_000, 100)
     expect(bench.host.size).toBe(1)
     await bench.advance(10_500, 100)
@@ -278,18 +282,6 @@ describe('the timers of a room', () => {
     await bench.advance(2000, 100)
     expect([bench.host.size, bench.counts.fired ?? 0]).toEqual([0, 0])
   })
-})
-
-it('a timer that the last update before a crash has set is kept, whatever else its flush contained', async () => {
-  const { bench, ann, say } = await started({}, clockwork('journal', { sync: 20 }))
-  await say('after', { ms: 5000, note: 'x', id: 'a' })
-  await bench.advance(100)
-  await bench.die()
-  bench.mayAct = false
-  const next: RoomBench = bench.successor([ann])
-  await next.resume('clockwork', ann)
-  await next.advance(6000)
-  expect(next.counts.fired).toBe(1)
 })
 
 describe('tasks', () => {
@@ -345,19 +337,12 @@ describe('tasks', () => {
 
   async function started(options?: BenchOptions, durability?: Durability, sync?: number) {
     const { asked, definition } = quiz(durability, sync)
-    const { bench, ann } = await roomWith(definition, ['ann'], options)
-    let ref = 0
-    return {
-      bench,
-      ann,
-      asked,
-      say: (type: string, data: unknown = null) => bench.say('quiz', 'ann', type, data as never, ++ref),
-      got: () => (ann.state as { got: unknown[] }).got,
-    }
+    const made = await roomWith(definition, ['ann'], options)
+    return { ...made, asked, got: () => (made.ann.state as { got: unknown[] }).got }
   }
 
-  describe('a task of onDispose', () => {
-    it('throws, because its outcome could not arrive', async () => {
+  describe('a task', () => {
+    it('throws in onDispose, because its outcome could not arrive', async () => {
       const thrown: unknown[] = []
       const ending = defineRoom({
         type: 'ending',
@@ -374,23 +359,21 @@ describe('tasks', () => {
       })
       const { bench } = await roomWith(ending, ['ann'])
       await bench.say('ending', 'ann', 'end', null)
-      await bench.settle()
+      await bench.untilIdle()
       expect(thrown).toEqual([
         expect.stringContaining('was called in onDispose: the room ends with this turn'),
       ])
     })
-  })
 
-  describe('a task', () => {
     it('ends in a new turn, with its result or its error', async () => {
       const { bench, ann, asked, say, got } = await started()
       for (let i = 0; i < 3; i++) await say('ask')
       asked[0]!.answer({ text: 'why?' })
-      await bench.settle()
+      await bench.untilIdle()
       asked[1]!.fail(new Error('the database is away'))
-      await bench.settle()
+      await bench.untilIdle()
       asked[2]!.answer({ text: 3 })
-      await bench.settle()
+      await bench.untilIdle()
       await say('askBadly')
       expect(got()).toEqual([
         { ok: true, value: { text: 'why?' } },
@@ -417,7 +400,7 @@ describe('tasks', () => {
     it('starts in rooms that are not stored, too, with the update of its turn', async () => {
       const { bench, asked, got } = await started({}, 'none', 20)
       bench.message('quiz', 'ann', 'ask', null)
-      await bench.settle()
+      await bench.untilIdle()
       await bench.advance(60)
       asked[0]!.answer({ text: 'why?' })
       await bench.advance(60)
@@ -429,7 +412,7 @@ describe('tasks', () => {
       await say('breakHandler')
       await say('ask')
       asked[0]!.answer({ text: 'why?' })
-      await bench.settle()
+      await bench.untilIdle()
       expect([got(), bench.counts['error room_logic_failed']]).toEqual([[], 1])
       await say('ask')
       expect(asked).toHaveLength(2)
@@ -456,27 +439,25 @@ describe('tasks', () => {
         await say('ask')
         await say('ask')
         asked[0]!.answer({ text: 'why?' })
-        await bench.settle()
+        await bench.untilIdle()
         const next = bench.successor([ann])
-        if (how === 'dies') {
-          bench.mayAct = false
-          await bench.die()
-        } else await bench.host.rooms[0]!.handOver('node_b')
+        if (how === 'dies') bench.mayAct = false
+        else await bench.host.rooms[0]!.handOver('node_b')
         await next.resume('quiz', ann)
-        await next.settle()
+        await next.untilIdle()
         // Too late: another node owns the room.
         asked[1]!.answer({ text: 'who?' })
-        await bench.settle()
-        const told = [
+        await bench.untilIdle()
+        const outcomes = [
           { ok: true, value: { text: 'why?' } },
           { ok: false, error: 'moved' },
         ]
-        expect([got(), asked.length, ann.faults]).toEqual([told, 2, []])
+        expect([got(), asked.length, ann.faults]).toEqual([outcomes, 2, []])
         const third = next.successor([ann], { nodeId: 'node_c' })
         next.mayAct = false
         await third.resume('quiz', ann)
-        await third.settle()
-        expect(got()).toEqual(told)
+        await third.untilIdle()
+        expect(got()).toEqual(outcomes)
       },
     )
 
@@ -484,12 +465,11 @@ describe('tasks', () => {
       const { bench, ann, asked, got } = await started()
       bench.store.mood = 'silent'
       bench.message('quiz', 'ann', 'ask', null, 1)
-      await bench.settle()
+      await bench.untilIdle()
       bench.mayAct = false
-      await bench.die()
       const next = bench.successor([ann])
       await next.resume('quiz', ann)
-      await next.settle()
+      await next.untilIdle()
       expect([got(), asked.length]).toEqual([[{ ok: false, error: 'moved' }], 0])
     })
   })
@@ -508,7 +488,7 @@ describe('A task with retry', () => {
       type: 'shop',
       durability,
       sync: { rate: 0 },
-      create: () => ({ told: [] as unknown[] }),
+      create: () => ({ outcomes: [] as unknown[] }),
       messages: {
         pay: {
           data: v.object({ gold: v.any(), id: v.optional(v.any()) }),
@@ -529,7 +509,7 @@ describe('A task with retry', () => {
               runs.push({ id, data: structuredClone(data), answer, fail }),
             ),
           handle(state, outcome) {
-            state.told.push(structuredClone(outcome))
+            state.outcomes.push(structuredClone(outcome))
           },
         },
         look: { result: v.null(), handle: () => {} },
@@ -540,19 +520,12 @@ describe('A task with retry', () => {
 
   async function opened(options?: BenchOptions, durability?: Durability) {
     const { runs, definition } = shop(durability)
-    const { bench, ann } = await roomWith(definition, ['ann'], options)
-    let ref = 0
-    return {
-      bench,
-      ann,
-      runs,
-      say: (type: string, data: unknown = null) => bench.say('shop', 'ann', type, data as never, ++ref),
-      told: () => (ann.state as { told: unknown[] }).told,
-    }
+    const made = await roomWith(definition, ['ann'], options)
+    return { ...made, runs, outcomes: () => (made.ann.state as { outcomes: unknown[] }).outcomes }
   }
 
   it('runs after the commit with its data and id, and its handler gets both with the outcome', async () => {
-    const { bench, runs, say, told } = await opened()
+    const { bench, runs, say, outcomes } = await opened()
     bench.store.mood = 'deaf'
     await say('pay', { gold: 5, id: 'order_1' })
     expect(runs).toHaveLength(0)
@@ -561,12 +534,12 @@ describe('A task with retry', () => {
     await say('pay', { gold: 6 })
     runs[0]!.answer('paid')
     runs[1]!.fail(new Error('no money'))
-    await bench.settle()
+    await bench.untilIdle()
     expect(runs.map(({ id, data }) => [id, data])).toEqual([
       ['order_1', { gold: 5 }],
       [expect.stringMatching(/^tsk_/), { gold: 6 }],
     ])
-    expect(told()).toEqual([
+    expect(outcomes()).toEqual([
       { ok: true, value: 'paid', id: 'order_1', data: { gold: 5 } },
       { ok: false, error: 'no money', id: runs[1]!.id, data: { gold: 6 } },
     ])
@@ -578,34 +551,32 @@ describe('A task with retry', () => {
     ['snapshot', 'dies'],
     ['none', 'hands over'],
   ] as const)('runs again under the next owner with the same id (%s, owner %s)', async (durability, how) => {
-    const { bench, ann, runs, say, told } = await opened({}, durability)
+    const { bench, ann, runs, say, outcomes } = await opened({}, durability)
     await say('pay', { gold: 5, id: 'order_1' })
     const next = bench.successor([ann])
-    if (how === 'dies') {
-      bench.mayAct = false
-      await bench.die()
-    } else await bench.host.rooms[0]!.handOver('node_b')
+    if (how === 'dies') bench.mayAct = false
+    else await bench.host.rooms[0]!.handOver('node_b')
     await next.resume('shop', ann)
-    await next.settle()
+    await next.untilIdle()
     expect(runs.map(({ id }) => id)).toEqual(['order_1', 'order_1'])
     runs[0]!.answer('paid too late')
-    await bench.settle()
+    await bench.untilIdle()
     runs[1]!.answer('paid')
-    await next.settle()
-    expect(told()).toEqual([{ ok: true, value: 'paid', id: 'order_1', data: { gold: 5 } }])
+    await next.untilIdle()
+    expect(outcomes()).toEqual([{ ok: true, value: 'paid', id: 'order_1', data: { gold: 5 } }])
     // A snapshot room writes the end of the task with its next snapshot.
     await next.advance(1000)
     const third = next.successor([ann], { nodeId: 'node_c' })
     next.mayAct = false
     await third.resume('shop', ann)
-    await third.settle()
+    await third.untilIdle()
     expect(runs).toHaveLength(2)
   })
 
   it('keeps its empty room running, and a wakeup in the store, until it ends', async () => {
     const { bench, runs, say } = await opened()
     await say('pay', { gold: 5 })
-    bench.send('shop', 'ann', { kind: 'leave', reason: 'left' })
+    bench.leave('shop', 'ann')
     await bench.advance(300_000, 1000)
     expect([bench.host.size, runs.length]).toEqual([1, 1])
     const due = async () => {
@@ -624,18 +595,17 @@ describe('A task with retry', () => {
   })
 
   it('does not run again if its run did not return under the last owner', async () => {
-    const { bench, ann, runs, say, told } = await opened()
+    const { bench, ann, runs, say, outcomes } = await opened()
     await say('pay', { gold: 5, id: 'order_1' })
-    const { records } = { records: bench.store.store.rooms }
+    const records = bench.store.store.rooms
     const note = { hook: 'task', subject: 'order_1', ref: 0, type: 'pay', principal: '' }
     const { epoch } = (await records.inspect('prj_test/shop:a'))!
     await records.noteStuck('prj_test/shop:a', epoch, new TextEncoder().encode(JSON.stringify(note)), 60_000)
     bench.mayAct = false
-    await bench.die()
     const next = bench.successor([ann])
     await next.resume('shop', ann)
-    await next.settle()
-    expect([runs.length, told()]).toEqual([
+    await next.untilIdle()
+    expect([runs.length, outcomes()]).toEqual([
       1,
       [{ ok: false, error: 'run did not return', id: 'order_1', data: { gold: 5 } }],
     ])
@@ -660,7 +630,7 @@ describe('A task with retry', () => {
       { message: expect.stringContaining('the id "order_1", which a task has') },
     ])
     runs[0]!.answer('paid')
-    await bench.settle()
+    await bench.untilIdle()
     await say('pay', { gold: 5, id: 'order_1' })
     expect(runs).toHaveLength(2)
   })

@@ -34,7 +34,7 @@ export function timerOf(
   [ms, name, data, id]: readonly [ms: number, name: string, data: unknown, id: string | undefined],
 ): Omit<RoomTimer, 'id'> & { readonly id: string | undefined } {
   if (id !== undefined) requireId('ctx.after', id)
-  return { id, due: dueAfter(now, ms), name, data: checkedData(timers, name, data) }
+  return { id, due: dueAfter(now, ms), name, data: timerData(timers, name, data) }
 }
 
 const show = (value: unknown): string => JSON.stringify(value) ?? String(value)
@@ -49,14 +49,14 @@ function dueAfter(now: number, ms: number): number {
 }
 
 /** Throws a RoomLogicError unless the `id` that was passed to `call` is valid for a timer or task. */
-export function requireId(call: string, id: string): void {
+function requireId(call: string, id: string): void {
   if (typeof id === 'string' && id !== '' && id.isWellFormed() && Buffer.byteLength(id) <= MAX_ID_BYTES)
     return
   throw new RoomLogicError(`${call} got the id ${show(id)}; it must be a text of 1 to ${MAX_ID_BYTES} bytes`)
 }
 
-/** Returns a copy of data that its schema has accepted. */
-function checkedData(timers: RoomDefinition['timers'], name: string, data: unknown): Json {
+/** Returns a copy of a timer's data. */
+function timerData(timers: RoomDefinition['timers'], name: string, data: unknown): Json {
   const spec = Object.hasOwn(timers, name) ? timers[name] : undefined
   if (!spec) {
     const names = Object.keys(timers).join(', ') || 'none'
@@ -64,16 +64,24 @@ function checkedData(timers: RoomDefinition['timers'], name: string, data: unkno
       `ctx.after names the timer ${show(name)}, which is not among the room's timers: there are ${names}`,
     )
   }
-  const what = `the data of the timer ${show(name)}`
-  const valid = validate(spec.data, data)
+  const advice = 'keep it in the state, and give the timer its key'
+  return checkedCopy(spec.data, data, `the data of the timer ${show(name)}`, MAX_DATA_BYTES, advice)
+}
+
+/** Returns a copy of data that `schema` accepts, of at most `mostBytes` of JSON. Throws a RoomLogicError that calls the data `what`. */
+function checkedCopy(
+  schema: StandardSchemaV1,
+  data: unknown,
+  what: string,
+  mostBytes: number,
+  advice: string,
+): Json {
+  const valid = validate(schema, data)
   if (!valid.ok) throw new RoomLogicError(`${what}: ${valid.message}`)
   const copy = jsonCopy(data, what)
   const bytes = Buffer.byteLength(JSON.stringify(copy))
-  if (bytes > MAX_DATA_BYTES)
-    throw new RoomLogicError(
-      `${what} has ${bytes} bytes of JSON; it may have ${MAX_DATA_BYTES}: keep it in the state, and give the timer its key`,
-    )
-  return copy
+  if (bytes <= mostBytes) return copy
+  throw new RoomLogicError(`${what} has ${bytes} bytes of JSON; it may have ${mostBytes}: ${advice}`)
 }
 
 /** Maximum size of a task's data, as bytes of JSON. */
@@ -158,14 +166,8 @@ export function retryTask(
       `ctx.task got data for the task ${JSON.stringify(name)}, which has no retry: give it work, as in ctx.task(() => work(), ${JSON.stringify(name)}), or declare retry: true with data and run`,
     )
   const what = `the data of the task ${JSON.stringify(name)}`
-  const valid = validate(schema, data)
-  if (!valid.ok) throw new RoomLogicError(`${what}: ${valid.message}`)
-  const copy = jsonCopy(data, what)
-  const bytes = Buffer.byteLength(JSON.stringify(copy))
-  if (bytes > MAX_TASK_BYTES)
-    throw new RoomLogicError(
-      `${what} has ${bytes} bytes of JSON; it may have ${MAX_TASK_BYTES}: keep it in your database, and give the task its key`,
-    )
+  const advice = 'keep it in your database, and give the task its key'
+  const copy = checkedCopy(schema, data, what, MAX_TASK_BYTES, advice)
   return { id, name, data: copy, due: now + RENEW_MS }
 }
 

@@ -11,7 +11,7 @@ import type { Turn, TurnHook } from './turns.ts'
 export type Mode = 'guard' | 'refuse'
 
 /** A handler with a turn that has exceeded the turn limit. */
-export interface Suspect {
+interface Suspect {
   /** Name of the handler: `room type@hash of its code/hook/message type`. */
   readonly code: string
   readonly mode: Mode
@@ -32,14 +32,14 @@ interface Charge {
 }
 
 /** Record in the store, shared by all nodes, of turns that do not end. */
-export interface SharedSuspects {
+interface SharedSuspects {
   readonly suspects: readonly Suspect[]
   readonly charges: readonly Charge[]
   /** Number of turns that did not end, by `room type/hook`, since the record exists. */
   readonly counts: Readonly<Record<string, number>>
 }
 
-export const NO_SUSPECTS: SharedSuspects = { suspects: [], charges: [], counts: {} }
+const NO_SUSPECTS: SharedSuspects = { suspects: [], charges: [], counts: {} }
 
 const KEY = '{nodes}:suspects'
 /** Bus channel on which nodes announce changes of the record. */
@@ -74,7 +74,7 @@ const PROVEN_AFTER = 1000
 const WRITE_ATTEMPTS = 10
 
 /** Returns the hash of the code of a room type. Undefined: unknown. */
-export type CodeHashes = (roomType: string) => string | undefined
+type CodeHashes = (roomType: string) => string | undefined
 
 /** Returns a room type with the hash of its code. Other code of the same type, such as repaired code, is not a suspect. */
 function codeType(roomType: string, hashes: CodeHashes): string {
@@ -150,7 +150,7 @@ export function withStuck(
 }
 
 /** Counts turns that have run for too long: their node has crashed, and could not write that they did not end. */
-export function withoutGone(shared: SharedSuspects, now: number): SharedSuspects {
+function withoutGone(shared: SharedSuspects, now: number): SharedSuspects {
   const isGone = ({ runningSince }: Suspect) =>
     runningSince !== undefined && now - runningSince > LONGEST_TURN_MS
   let next = shared

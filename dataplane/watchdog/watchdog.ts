@@ -16,7 +16,7 @@ const CODE = new URL(
 )
 
 /** A running watchdog. */
-export interface Watchdog {
+interface Watchdog {
   /** Observer of every turn of every room. */
   readonly turns: TurnObserver
   /** Sets the function that returns the position of this thread: `RoomCode.where`. */

@@ -21,7 +21,7 @@ const LIBRARY_PACKAGES = {
   'sigs.k8s.io/yaml': 'golang-k8s-sigs-yaml-dev',
 }
 
-/** A Kubernetes object, as far as tests look at all of them alike. */
+/** A Kubernetes object, with the fields that all kinds have. */
 interface Manifest {
   readonly apiVersion: string
   readonly kind: string
@@ -31,20 +31,20 @@ interface Manifest {
     readonly labels?: Readonly<Record<string, string>>
     readonly annotations?: Readonly<Record<string, string>>
   }
-  // biome-ignore lint/suspicious/noExplicitAny: each kind has a shape of its own, which Kubernetes' schemas check.
+  // biome-ignore lint/suspicious/noExplicitAny: each kind has another shape, which Kubernetes' schemas check.
   readonly [part: string]: any
 }
 
 interface RenderOptions {
-  /** What is set on top of the chart's own values. */
+  /** Values that override those of the chart. */
   readonly values?: object
   readonly name?: string
   readonly namespace?: string
-  /** What is in the cluster already, by `v1/Secret/namespace/name`. */
+  /** Existing objects of the cluster, by `v1/Secret/namespace/name`. */
   readonly cluster?: Readonly<Record<string, object>>
 }
 
-/** Why charts cannot be rendered on this machine; undefined when they can. */
+/** Returns the reason why this machine cannot render charts. Undefined: it can. */
 function whyNoHelmEngine(): string | undefined {
   const there =
     spawnSync('go', ['version']).status === 0 &&
@@ -54,7 +54,7 @@ function whyNoHelmEngine(): string | undefined {
     : `no Go with sprig, the engine of Helm (apt install golang-go ${Object.values(LIBRARY_PACKAGES).join(' ')})`
 }
 
-/** Renders charts with the engine of Helm, compiled from Debian's packages. */
+/** Renders charts with the template engine of Helm, compiled from Debian's packages. */
 class HelmEngine {
   readonly #folder: string
 
@@ -62,7 +62,7 @@ class HelmEngine {
     this.#folder = folder
   }
 
-  /** Builds it, after installing what is missing; `close` removes it. */
+  /** Installs missing packages, and builds the engine. `close` removes it. */
   static async build(): Promise<HelmEngine> {
     const missing = Object.entries(LIBRARY_PACKAGES).filter(
       ([name]) => !existsSync(join(GO_LIBRARIES, 'src', name)),
@@ -76,7 +76,7 @@ class HelmEngine {
     return new HelmEngine(folder)
   }
 
-  /** The text of each template by its path in the chart; throws with what Helm would say. */
+  /** Returns the text of each template by its path in the chart. Throws with the error of the template engine. */
   text(chart: string, options: RenderOptions = {}): Readonly<Record<string, string>> {
     const { values, name = 'game', namespace = 'play', cluster = {} } = options
     const { status, stdout, stderr } = spawnSync(join(this.#folder, 'render'), {
@@ -93,7 +93,7 @@ class HelmEngine {
     return JSON.parse(stdout)
   }
 
-  /** Every object of the chart. Kubernetes reads YAML 1.1, where 0440 is octal. */
+  /** Returns all objects of the chart. Kubernetes reads YAML 1.1, where 0440 is octal. */
   manifests(chart: string, options: RenderOptions = {}): Manifest[] {
     return Object.entries(this.text(chart, options))
       .filter(([path]) => path.endsWith('.yaml'))
@@ -113,11 +113,11 @@ class HelmEngine {
 
 const root = fileURLToPath(new URL('../../..', import.meta.url))
 
-/** The packages with the models of an API group. */
+/** Returns the package with the models of an API group. */
 const packageOf = (group: string): string =>
   group === 'monitoring.coreos.com' ? '@kubernetes-models/prometheus-operator' : 'kubernetes-models'
 
-/** Holds an object to the OpenAPI schema of its kind; throws with the path of what is wrong. Unknown fields pass: `unknownFields` finds those. */
+/** Checks an object against the OpenAPI schema of its kind. Throws with the path of a mistake. `unknownFields` finds unknown fields. */
 async function validateManifest(manifest: Manifest): Promise<void> {
   const { apiVersion, kind, metadata } = manifest
   const models = await import(`${packageOf(apiVersion.split('/')[0]!)}/${apiVersion}`)
@@ -130,7 +130,7 @@ async function validateManifest(manifest: Manifest): Promise<void> {
   }
 }
 
-/** What a strict API server would refuse: fields that a kind does not have. Each a line of the compiler; empty when there are none. */
+/** Returns the compiler's errors for fields that a kind does not have. A strict API server would refuse them. Empty: none. */
 async function unknownFields(manifests: readonly Manifest[]): Promise<string> {
   const folder = await mkdtemp(join(tmpdir(), 'roomful-manifests-'))
   try {
@@ -173,14 +173,14 @@ interface Volume {
   readonly secret?: { readonly secretName: string; readonly items: readonly { key: string; path: string }[] }
 }
 
-/** What a container of a Deployment would find in its pod. */
+/** View of a Deployment's container. */
 interface PodView {
   readonly env: Environment
-  /** Reads the files of Secrets that are mounted; throws for every other path. */
+  /** Reads the files of mounted Secrets. Throws for every other path. */
   readonly readFile: ReadFile
 }
 
-/** The environment and the files of a Deployment's only container, started from an image with these variables. */
+/** Returns the environment and the files of a Deployment's only container. `imageEnv`: variables of the image. */
 function podView(deployment: Manifest, imageEnv: Environment, secrets: readonly Manifest[]): PodView {
   const { containers, volumes } = deployment.spec.template.spec
   const [container] = containers
@@ -197,7 +197,7 @@ function podView(deployment: Manifest, imageEnv: Environment, secrets: readonly 
   for (const { name, mountPath } of container.volumeMounts as Mount[]) {
     const volume = (volumes as Volume[]).find((one) => one.name === name)
     if (volume === undefined)
-      throw new Error(`${name} is mounted at ${mountPath}, but is no volume of the pod`)
+      throw new Error(`${name} is mounted at ${mountPath}, but the pod has no such volume`)
     for (const { key, path } of volume.secret?.items ?? []) {
       const secret = secrets.find(({ metadata }) => metadata.name === volume.secret!.secretName)
       const data = secret?.data[key]

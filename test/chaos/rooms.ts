@@ -443,6 +443,16 @@ export const matchRoom = defineRoom({
   },
 })
 
+/** All room types of a run. `began` and `clock`: see `chaosRoom`. */
+export const roomsOfRun = (began: (room: string, op: string) => void, clock?: Clock) => [
+  lobbyRoom,
+  bankRoom('journal'),
+  bankRoom('snapshot'),
+  chaosQueue,
+  matchRoom,
+  ...(['journal', 'snapshot', 'none'] as const).map((durability) => chaosRoom(durability, began, clock)),
+]
+
 /** A queue for matches of three players. */
 export const chaosQueue = defineQueue({
   type: 'chaos-queue',

@@ -122,7 +122,7 @@ async function runMany(seeds: readonly number[]): Promise<boolean> {
     ],
     folder,
     keep,
-    stop_at_failure: unfenced,
+    stopAtFailure: unfenced,
     say,
   })
   // Fails if the folder has the reports of failed seeds. They stay.

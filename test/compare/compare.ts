@@ -82,18 +82,18 @@ try {
  */
 function contenders(scenario: Scenario, servers: readonly ServerName[]) {
   const { against, nodes, kind } = scenario
-  if (kind === 'lobby')
+  if (against === undefined)
     return servers
-      .filter((server) => DIALECTS[server].finder)
+      .filter((server) => kind !== 'lobby' || DIALECTS[server].finder)
       .map((server) => ({ name: server, server, scenario }))
-  if (against === undefined) return servers.map((server) => ({ name: server, server, scenario }))
   return servers
     .filter((server) => server === 'roomful' || (server === 'bare' && nodes !== undefined))
     .flatMap((server) =>
-      [...against, scenario].map((each) => {
-        const name = server === 'roomful' ? each.name : `${server} ${each.name}`
-        return { name, server, scenario: each }
-      }),
+      [...against, scenario].map((each) => ({
+        name: server === 'roomful' ? each.name : `${server} ${each.name}`,
+        server,
+        scenario: each,
+      })),
     )
 }
 

@@ -65,21 +65,22 @@ const bare: Dialect = {
   },
 }
 
-const codec = new MsgpackClientCodec()
+/** Encodes the moves of all clients. */
+const encoder = new MsgpackClientCodec()
 
 /** Connects a client of roomful. */
 async function welcomed({ port, credentials }: Endpoint, client: number) {
-  const own = new MsgpackClientCodec()
+  const codec = new MsgpackClientCodec()
   const { projectId: project_id, token } = credentials[client]!
-  const socket = dial(port, '/', own.subprotocol)
-  socket.once('open', () => socket.send(own.encode({ t: 'hello', project_id, token })))
+  const socket = dial(port, '/', codec.subprotocol)
+  socket.once('open', () => socket.send(codec.encode({ t: 'hello', project_id, token })))
   let session = { project_id, session_id: '', resume_token: '' }
   await joined(socket, (bytes) => {
-    const message = own.decode(bytes)
+    const message = codec.decode(bytes)
     if (message.t === 'welcome') session = { ...session, ...message }
     return message.t === 'welcome'
   })
-  return { own, session, socket: socket.removeAllListeners('message') }
+  return { codec, session, socket: socket.removeAllListeners('message') }
 }
 
 /** The server sends `move` within this time if the room is at another node. */
@@ -88,7 +89,7 @@ const REROUTE_MS = 8_000
 /** Moves to the node of the room as the SDK does: resumes there, then closes this connection. Without a `move` stays here. */
 async function rerouted(
   here: Joined,
-  own: MsgpackClientCodec,
+  codec: MsgpackClientCodec,
   { project_id, session_id, resume_token }: Record<'project_id' | 'session_id' | 'resume_token', string>,
   joinedAt: { room_id: string; member_id: string; epoch: number; seq: number },
 ): Promise<Joined> {
@@ -97,7 +98,7 @@ async function rerouted(
   const url = await new Promise<string | undefined>((resolve) => {
     const timer = setTimeout(resolve, REROUTE_MS, undefined)
     here.socket.removeAllListeners('message').on('message', (bytes: Buffer) => {
-      const message = own.decode(bytes)
+      const message = codec.decode(bytes)
       if (message.t === 'state.patch') ({ room_id, epoch, seq } = message)
       if (message.t !== 'move') return
       clearTimeout(timer)
@@ -107,7 +108,7 @@ async function rerouted(
   if (url === undefined) return here
   const port = Number(new URL(url).port)
   const there = new MsgpackClientCodec()
-  const socket = dial(port, '/', own.subprotocol)
+  const socket = dial(port, '/', codec.subprotocol)
   const resume = { session_id, resume_token, rooms: [{ room_id, member_id, epoch, seq, settled: 0 }] }
   socket.once('open', () => socket.send(there.encode({ t: 'hello', project_id, resume })))
   const moved = await joined(socket, (bytes) => there.decode(bytes).t === 'welcome')
@@ -117,57 +118,57 @@ async function rerouted(
 
 const roomful: Dialect = {
   async join(endpoint, client, key) {
-    const { own, session, socket } = await welcomed(endpoint, client)
-    socket.send(own.encode({ t: 'join', request_id: 1, room_type: 'arena', options: { key } }))
+    const { codec, session, socket } = await welcomed(endpoint, client)
+    socket.send(codec.encode({ t: 'join', request_id: 1, room_type: 'arena', options: { key } }))
     let room = { room_id: '', member_id: '', epoch: 0, seq: 0 }
     const here = await joined(socket, (bytes) => {
-      const message = own.decode(bytes)
+      const message = codec.decode(bytes)
       if (message.t === 'error') throw new Error(`${message.code}: ${message.message}`)
       if (message.t === 'joined') room = { ...room, member_id: message.member_id }
       if (message.t !== 'state.snapshot') return false
       room = { ...message, member_id: room.member_id }
       return true
     })
-    return endpoint.direct ? rerouted(here, own, session, room) : here
+    return endpoint.direct ? rerouted(here, codec, session, room) : here
   },
   async watch(endpoint, client, map) {
-    const { own, socket } = await welcomed(endpoint, client)
+    const { codec, socket } = await welcomed(endpoint, client)
     const query = { where: { map } }
-    socket.send(own.encode({ t: 'rooms', request_id: 1, room_type: 'arena', query, watch: true }))
-    return joined(socket, (bytes) => own.decode(bytes).t === 'rooms')
+    socket.send(codec.encode({ t: 'rooms', request_id: 1, room_type: 'arena', query, watch: true }))
+    return joined(socket, (bytes) => codec.decode(bytes).t === 'rooms')
   },
   async finder(endpoint, client, map) {
-    const { own, socket } = await welcomed(endpoint, client)
+    const { codec, socket } = await welcomed(endpoint, client)
     const room = { room_type: 'arena', query: { where: { map } }, options: {}, not: [] }
     return () => {
-      socket.send(own.encode({ t: 'find', request_id: 1, room }))
+      socket.send(codec.encode({ t: 'find', request_id: 1, room }))
       return joined(socket, (bytes) => {
-        const message = own.decode(bytes)
+        const message = codec.decode(bytes)
         if (message.t === 'error') throw new Error(`${message.code}: ${message.message}`)
         if (message.t === 'found') {
           const key = message.room_id.slice(message.room_id.indexOf(':') + 1)
-          socket.send(own.encode({ t: 'join', request_id: 2, room_type: 'arena', options: { key } }))
+          socket.send(codec.encode({ t: 'join', request_id: 2, room_type: 'arena', options: { key } }))
         }
         return message.t === 'state.snapshot'
       })
     }
   },
   move: (room, x, ref) =>
-    codec.encode({
+    encoder.encode({
       t: 'message',
       room_id: `arena:${room}`,
       type: 'move',
       data: place(x),
       ...(ref !== undefined && { ref, settled: ref - 1 }),
     }),
-  nudge: (room) => codec.encode({ t: 'message', room_id: `arena:${room}`, type: 'nudge', data: place() }),
+  nudge: (room) => encoder.encode({ t: 'message', room_id: `arena:${room}`, type: 'nudge', data: place() }),
   mark: (x) => Buffer.from([0xcd, x >> 8, x & 0xff]),
   isUpdate: (bytes) => bytes[1] === SERVER_OPCODES['state.patch'],
   state(messages) {
-    const own = new ReadingCodec(new MsgpackClientCodec())
+    const codec = new ReadingCodec(new MsgpackClientCodec())
     let state: Json = null
     for (const bytes of messages) {
-      const message = own.decode(bytes)
+      const message = codec.decode(bytes)
       if (message.t === 'state.snapshot' || message.t === 'state.resync') state = message.state
       if (message.t === 'state.patch' && message.delta) state = apply(state, message.delta)
     }

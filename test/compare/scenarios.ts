@@ -4,7 +4,7 @@ import type { Settings } from './servers/served.ts'
 export interface Scenario extends Pick<Settings, 'tick' | 'entities' | 'nudges' | 'journal' | 'listed'> {
   readonly name: string
   readonly meaning: string
-  /** `play` measures a window of load, and `lobby` also players who search a room. `capacity` finds the largest load that a server carries, up to `clients`. */
+  /** `play` measures a window of load, and `lobby` also players who search a room. `capacity` finds the largest load, up to `clients`. */
   readonly kind: 'play' | 'lobby' | 'joins' | 'stalled' | 'capacity'
   /** Divisor of the CPU time of the server. */
   readonly per: 'update' | 'input' | 'flush' | 'join' | 'client and second' | 'room and second'
@@ -45,7 +45,7 @@ const like = (name: string, meaning: string, changes: Partial<Scenario>): Scenar
 
 const ON_NODES = {
   bus: '12 rooms × 20, 5 moves/s each, members spread over the nodes of one Redis at random',
-  direct: 'the same, and each client goes to the node of its room when it is told',
+  direct: 'the same, and each client moves to the node of its room',
 }
 const spread = (nodes: number, way: keyof typeof ON_NODES = 'bus'): Scenario =>
   like(`${way === 'bus' ? 'nodes' : way}-${nodes}`, ON_NODES[way], {
@@ -97,7 +97,7 @@ export const SCENARIOS: readonly Scenario[] = [
     inputs: 20,
     nudges: true,
   }),
-  like('joins', '2,000 clients connect and join, 128 at once, rooms of 25', {
+  like('joins', '2,000 clients connect and join, 128 at a time, rooms of 25', {
     kind: 'joins',
     per: 'join',
     clients: 2_000,

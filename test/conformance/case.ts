@@ -65,19 +65,15 @@ export const ERROR_CODES: Readonly<Record<string, boolean>> = Object.fromEntries
   ...namesIn(passing).map((code) => [code, true]),
 ])
 
-/** Close codes of the page. */
+/** Close codes of the page that the cases expect. */
 export const CLOSE = {
   goodbye: 1000,
-  no_room_for_more: 1013,
   protocol_error: 4000,
   unauthenticated: 4001,
   revoked: 4003,
   taken_over: 4005,
   rate_limited: 4006,
   too_large: 4008,
-  draining: 4101,
-  room_unavailable: 4102,
-  slow_reader: 4103,
   hello_timeout: 4104,
   token_expired: 4200,
   resume_failed: 4300,

@@ -12,7 +12,7 @@ const PATIENCE_MS = 240_000
 const WITHIN_OTHERS = ['owned']
 /** Scenarios of the full length only. The simulated world also tests the handoff of a drain. */
 const LONG = ['drained']
-/** Faults after which a node continues without a lease. For the fence of a room, `replace` is a `pause` during which another process claims the room. */
+/** Faults after which a node continues without a lease. For a room's fence, `replace` equals a `pause` with a claim by another process. */
 const BEYOND_THE_LEASE: readonly Fault[] = ['late', 'slow', 'pause', 'cut', 'outage', 'deaf']
 
 describe('Ownership', () => {

@@ -27,6 +27,7 @@ import type {
   Wakeups,
 } from '../../shared/store/port.ts'
 import { noTracer } from '../../shared/tracing/tracer.ts'
+import { Timers } from '../kit/fake-clock.ts'
 import { SeededRandom } from '../kit/seeded-random.ts'
 import { nodeInfo } from '../support/descriptions.ts'
 import { hash, type Item, ordinary, textOf } from './explorer.ts'
@@ -495,20 +496,13 @@ export interface SimTime {
   order: number
 }
 
-interface Timer {
-  readonly due: number
-  readonly order: number
-  readonly run: () => void
-}
-
 const START = Date.parse('2026-01-01T00:00:00.000Z')
 
 /** Clock of one process. It shows the world's time. Its timers run only when the world calls `fire`. */
 export class SimClock implements Clock {
   readonly #time: SimTime
   readonly #aheadMs: number
-  readonly #timers: Timer[] = []
-  #order = 0
+  readonly #timers = new Timers()
 
   /** `aheadMs`: difference between this clock and the world's time. */
   constructor(time: SimTime, aheadMs = 0) {
@@ -525,37 +519,23 @@ export class SimClock implements Clock {
   }
 
   schedule(delayMs: number, callback: () => void): () => void {
-    const timer = { due: this.#time.ms + Math.max(0, delayMs), order: this.#order++, run: callback }
-    this.#timers.push(timer)
-    return () => {
-      const at = this.#timers.indexOf(timer)
-      if (at >= 0) this.#timers.splice(at, 1)
-    }
+    return this.#timers.add(this.#time.ms + Math.max(0, delayMs), callback)
   }
 
   /** World time of the next timer. */
   get due(): number | undefined {
-    return this.#next()?.due
+    return this.#timers.next?.due
   }
 
   /** Number of the next timer, counted from the first timer of this clock. */
   get next(): number | undefined {
-    return this.#next()?.order
+    return this.#timers.next?.order
   }
 
   /** Runs the next timer. */
   fire(): void {
-    const timer = this.#next()
-    if (!timer) return
-    this.#timers.splice(this.#timers.indexOf(timer), 1)
-    timer.run()
-  }
-
-  #next(): Timer | undefined {
-    let next: Timer | undefined
-    for (const timer of this.#timers)
-      if (!next || timer.due < next.due || (timer.due === next.due && timer.order < next.order)) next = timer
-    return next
+    const { next } = this.#timers
+    if (next) this.#timers.run(next)
   }
 }
 
@@ -581,7 +561,7 @@ export class Links {
     return [...this.#links.values()].flatMap(({ queue }) => queue)
   }
 
-  /** Queues a message. `text` describes it. `arrive` delivers it, and gets whether an earlier message was lost (a real link sees that from the number). */
+  /** Queues a message. `arrive` delivers it. Its argument is true if an earlier message was lost, which a real link sees from the number. */
   send(from: string, to: string, text: string, arrive: (missed: boolean) => void): void {
     const name = `${from} → ${to}`
     const link = this.#links.get(name) ?? { to, queue: [], sent: 0, missed: false }

@@ -16,14 +16,18 @@ import type { Guarantee, Violation } from './ledger.ts'
 import type { Mutation } from './model-node.ts'
 import { type Act, World, type WorldParts } from './world.ts'
 
-/** Room type whose state is the list of all messages. */
-const definition = defineRoom({
+const logRoom = {
   type: 'log',
   messages: { add: { data: v.string() } },
   sync: { rate: 0 },
   durability: 'journal',
   idleSeconds: 3600,
   create: () => ({ log: [] as string[] }),
+} as const
+
+/** Room type whose state is the list of all messages. */
+const definition = defineRoom({
+  ...logRoom,
   onMessage(state, { data }) {
     state.log.push(data)
   },
@@ -31,12 +35,7 @@ const definition = defineRoom({
 
 /** Like `definition`. Each message also sets a timer, which adds a line to the log after 100 ms, and reserves a seat. */
 const ringing = defineRoom({
-  type: 'log',
-  messages: { add: { data: v.string() } },
-  sync: { rate: 0 },
-  durability: 'journal',
-  idleSeconds: 3600,
-  create: () => ({ log: [] as string[] }),
+  ...logRoom,
   onMessage(state, { data }, ctx) {
     state.log.push(data)
     ctx.after(100, 'rings', data)

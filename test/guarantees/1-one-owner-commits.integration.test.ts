@@ -10,7 +10,7 @@ describe('guarantee 1: one owner commits', () => {
   const cluster = sharedCluster({ leaseMs: 1000, perTest: true })
 
   /** The owner is suspended, like a virtual machine that moves. When it continues, it still counts as the owner for itself. */
-  it('a node takes over a room of a suspended owner, which later commits and sends nothing', async () => {
+  it('a node takes over a room of a suspended owner, which then neither commits nor sends', async () => {
     const nodes = await cluster.processes(3)
     const login = await cluster.login()
     const roomId = 'ledger-journal:paused'

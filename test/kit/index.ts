@@ -2,11 +2,500 @@
  * `roomful/test`: runs your rooms in a test, with real clients and a simulated clock. Works with any test runner.
  * @module roomful/test
  */
-export {
-  type Player,
-  type Players,
-  type Seats,
-  type TestOptions,
-  type TestRooms,
-  testRooms,
-} from './rooms.ts'
+import { EventEmitter } from 'node:events'
+import { PublicProtocol } from 'paseto'
+import { ExportPublicKeyFactory, GenerateKeyPairFactory } from 'paseto/v4/public'
+import { WebSocket } from 'ws'
+import {
+  type Client,
+  connect,
+  type JoinArguments,
+  type ListedRoom,
+  type Room,
+  type RoomQuery,
+} from '../../client/index.ts'
+import {
+  type MatchRoom,
+  type QueueOptions,
+  type QueueTicket,
+  type TicketData,
+  withQueues,
+} from '../../client/queue.ts'
+import type { RoomDefinition } from '../../dataplane/rooms/definition.ts'
+import type { RequestAnswer, RoomRequest } from '../../dataplane/traffic.ts'
+import type { CallArguments } from '../../server/backend.ts'
+import { RoomfulError } from '../../server/control.ts'
+import { type Notice, type NoticeOf, readNotice } from '../../server/notices.ts'
+import { timestamp } from '../../shared/clock.ts'
+import type { Json, JsonObject } from '../../shared/json.ts'
+import type { Logger } from '../../shared/log.ts'
+import type { JoinOptions } from '../../shared/protocol/messages.ts'
+import type { RoomCalls, RoomIn, RoomOfType, RoomState, TypedRoom } from '../../shared/room-types.ts'
+import { memoryStore } from '../../shared/store/memory/memory.ts'
+import type { Store } from '../../shared/store/port.ts'
+import { issueToken, type SigningKey } from '../../shared/tokens.ts'
+import { TestProcess } from './process.ts'
+import { SeededRandom } from './seeded-random.ts'
+import { TestTime } from './time.ts'
+
+/** Options of `testRooms`. */
+export interface TestOptions {
+  /** Seed of all random numbers, those of `ctx.random()` included. The same seed gives the same run. Default 1. */
+  readonly seed?: number
+  /** Logger of the servers. Default: no logs. */
+  readonly log?: Logger
+}
+
+/** A player of the test. */
+export interface Player {
+  /** Player's id, for `member.sub` in room code. Default: `player-1`, `player-2` and so on. */
+  readonly sub?: string
+  /** Data for `member.data` in room code. Default: none. */
+  readonly data?: JsonObject
+}
+
+/** Number of players, or a list of players. */
+export type Players = number | readonly Player[]
+
+/** A list with one `Seat` for each player, in order. */
+export type Seats<P extends Players, Seat> = P extends number
+  ? Times<P, Seat>
+  : { -readonly [I in keyof P]: Seat }
+type Times<N extends number, Seat, Seats extends Seat[] = []> = number extends N
+  ? Seat[]
+  : Seats['length'] extends N
+    ? Seats
+    : Times<N, Seat, [...Seats, Seat]>
+
+type Definitions = readonly (RoomDefinition & TypedRoom)[]
+
+const PROJECT = 'prj_test'
+const NODES = 2
+/** Longer than any test, in simulated time. */
+const TOKEN_MS = 365 * 24 * 3_600_000
+/** Time limit for a promise of the SDK, in simulated time. */
+const PATIENT_MS = 60_000
+/** Time from the answer to one player until players on all nodes have the same update. */
+const LINK_MS = 10
+/** Time until other members see a lost connection: two updates at the default rate. */
+const TOLD_MS = 100
+/** Time from a committed change until each node has the room's new row: a second between two rows, and half a second between two polls. */
+const LISTED_MS = 1500
+/** Interval of the checks whether all players are back. */
+const LOOK_MS = 50
+
+const protocol = new PublicProtocol(GenerateKeyPairFactory, ExportPublicKeyFactory)
+
+/**
+ * Runs rooms in this process, on two nodes (servers) with a simulated clock. Room code, nodes and clients are the real ones. Rooms are
+ * stored in memory. There is no network, no port and no waiting.
+ */
+export const testRooms = <const Rooms extends Definitions>(
+  rooms: Rooms,
+  options: TestOptions = {},
+): Promise<TestRooms<Rooms>> => TestRooms.start(rooms, options)
+
+/** A client and its network. */
+interface Connected {
+  readonly client: Client
+  /** All received frames, oldest first. */
+  readonly frames: readonly Uint8Array[]
+  readonly network: Network
+  readonly random: SeededRandom
+}
+
+/** The network between one client and the nodes. */
+interface Network {
+  up: boolean
+  /** Place of the next node that the client connects to. */
+  next: number
+  socket: WebSocket | undefined
+}
+
+/** Rooms under test and their players, created by `testRooms`. */
+export class TestRooms<Rooms extends Definitions = Definitions> {
+  readonly #rooms: Rooms
+  readonly #options: TestOptions
+  readonly #key: SigningKey
+  readonly #publicKey: string
+  readonly #time = new TestTime()
+  readonly #store: Store
+  readonly #seed: number
+  readonly #nodes: TestProcess[] = []
+  readonly #ends = new EventEmitter()
+  /** By id, the notices that the backend has received. */
+  readonly #notices = new Map<string, Notice>()
+  readonly #players = new Map<object, Connected>()
+  #started = 0
+  #joined = 0
+  #called = 0
+
+  private constructor(rooms: Rooms, options: TestOptions, key: SigningKey, publicKey: string) {
+    this.#rooms = rooms
+    this.#options = options
+    this.#key = key
+    this.#publicKey = publicKey
+    this.#seed = options.seed ?? 1
+    this.#store = memoryStore({ clock: this.#time.clock })
+  }
+
+  /** See `testRooms`. */
+  static async start<Rooms extends Definitions>(
+    rooms: Rooms,
+    options: TestOptions,
+  ): Promise<TestRooms<Rooms>> {
+    const { publicKey, secretKey } = await protocol.GenerateKeyPair()
+    const test = new TestRooms(rooms, options, secretKey, await protocol.ExportPublicKey(publicKey))
+    while (test.#nodes.length < NODES) await test.#startNode()
+    return test
+  }
+
+  /** Simulated time in milliseconds since 1970, as in `ctx.now`. The time advances only while the test awaits a call. */
+  get now(): number {
+    return this.#time.clock.now()
+  }
+
+  /**
+   * Lets players join a room, one after the other. Each player has a separate client. The clients connect to both nodes in turn. Resolves
+   * to the room of each player, as from `client.join`. When the test awaits `send`, `request` or `leave` of such a room, the time advances
+   * until the answer arrives. Rejects as `client.join` does.
+   */
+  async join<Type extends RoomIn<Rooms>['type'], const P extends Players = 1>(
+    roomType: Type,
+    players?: P,
+    ...options: JoinArguments<RoomOfType<Rooms, Type>>
+  ): Promise<Seats<P, Room<RoomOfType<Rooms, Type>>>>
+  async join(roomType: string, players: Players = 1, options?: JoinOptions): Promise<unknown> {
+    const list: readonly Player[] =
+      typeof players === 'number' ? Array.from({ length: players }, () => ({})) : players
+    const rooms: Room[] = []
+    for (const player of list) {
+      const connected = await this.#connect(player, ++this.#joined)
+      const room = await this.#until(connected.client.join(roomType, options), `join("${roomType}")`)
+      const driven = this.#driven(room)
+      this.#players.set(driven, connected)
+      rooms.push(driven)
+    }
+    return rooms
+  }
+
+  /**
+   * Puts a player into a queue, and returns the ticket when it has its place. The player has a separate client. When the test awaits
+   * `matched` or `cancel`, the time advances until the ticket has its outcome. `drop`, `reconnect`, `killOwner` and `drainOwner` take the
+   * ticket as they take a room.
+   */
+  async queue<Type extends RoomIn<Rooms>['type']>(
+    queue: Type,
+    data: TicketData<RoomOfType<Rooms, Type>>,
+    player: Player = {},
+    options: QueueOptions = {},
+  ): Promise<QueueTicket<MatchRoom<Rooms, RoomOfType<Rooms, Type>>>> {
+    const connected = await this.#connect(player, ++this.#joined)
+    const ticket = withQueues(connected.client, connected.random).queue(queue, data as never, options)
+    const ended = ticket.matched.then(
+      () => {},
+      () => {},
+    )
+    const placed = new Promise<void>((resolve) => ticket.onChange(() => resolve()))
+    await this.#until(Promise.race([placed, ended]), `queue("${queue}")`)
+    const driven = this.#drivenTicket(ticket as unknown as QueueTicket, connected)
+    this.#players.set(driven, connected)
+    return driven as never
+  }
+
+  /**
+   * Advances the time by `ms` milliseconds, and runs everything that is due. Players receive a change of the room with its next update, by
+   * default up to 50 ms later.
+   */
+  async advance(ms: number): Promise<void> {
+    await this.#time.pass(ms)
+  }
+
+  /**
+   * Disconnects a player until `reconnect` is called. Advances the time by 0.1 s, so that other members see the change. `room`: what `join`
+   * returned for the player.
+   */
+  async drop(room: object): Promise<void> {
+    const { network } = this.#player(room)
+    network.up = false
+    network.socket?.terminate()
+    await this.advance(TOLD_MS)
+  }
+
+  /**
+   * Reconnects a player after `drop`. Advances the time until the client is online or closed. `room`: what `join` returned for the player.
+   */
+  async reconnect(room: object): Promise<void> {
+    const { network, client } = this.#player(room)
+    network.up = true
+    await this.#until(online(client), 'reconnect')
+    await this.advance(TOLD_MS)
+  }
+
+  /**
+   * Kills the node that runs a room, as `kill -9` does, and starts another node. The node loses all its memory. Advances the time until all
+   * connected players are online again and another node runs the room. `room`: by default, the first room that a player has joined.
+   */
+  killOwner(room?: { readonly id: string }): Promise<void> {
+    return this.#replaceOwner('killOwner', room, async (owner) => owner.kill())
+  }
+
+  /**
+   * Shuts down the node that runs a room, as a deployment does with SIGTERM. The node passes its rooms and clients to the other node. Then
+   * a new node starts. Advances the time as `killOwner` does.
+   */
+  drainOwner(room?: { readonly id: string }): Promise<void> {
+    return this.#replaceOwner('drainOwner', room, (owner) => this.#until(owner.drain(), 'drainOwner'))
+  }
+
+  /**
+   * Calls a room (`calls` of the room type), as a backend does with `roomful/server`, and resolves to the reply. In the handler,
+   * `caller.keyId` is `key_test`, and `caller.callId` is the option `id`, by default another one for each call. Advances the time until
+   * the answer arrives. Rejects as `call` of `roomful/server` does.
+   */
+  async call<R extends TypedRoom, K extends keyof RoomCalls<R> & string>(
+    room: Room<R>,
+    name: K,
+    ...[data, options]: CallArguments<RoomCalls<R>[K]['data']>
+  ): Promise<RoomCalls<R>[K]['reply']> {
+    const callId = options?.id ?? `call-${++this.#called}`
+    const caller = { key_id: 'key_test', call_id: callId }
+    const json: Json = JSON.parse(JSON.stringify(data ?? null))
+    const request = {
+      id: `${caller.key_id}/${callId}`,
+      hash: JSON.stringify([name, json]),
+      do: { op: 'call', name, data: json, caller },
+    } as const
+    const answer = await this.#until(this.#ask(room.id, request), `call("${name}")`)
+    if ('code' in answer) throw new RoomfulError(answer.code as RoomfulError['code'], answer.message)
+    return answer.reply
+  }
+
+  /** Sends a request to a running node. If the node ends before the answer, sends it to another node, as control does. */
+  async #ask(roomId: string, request: RoomRequest): Promise<RequestAnswer> {
+    for (;;) {
+      const node = this.#nodes.find(({ alive }) => alive)
+      if (!node) throw new Error('no node runs')
+      const answer = await Promise.race([node.request(PROJECT, roomId, request), node.ended])
+      if (answer) return answer
+    }
+  }
+
+  /** Returns the whole state of a room, hidden parts included. Rejects if no node runs the room. */
+  async state<R extends TypedRoom>(room: Room<R>): Promise<RoomState<R>> {
+    const described = (await this.#ownerOf(room.id))?.describe(room.id)
+    if (!described) throw new Error(`state: no node runs ${room.id}`)
+    return described.state as RoomState<R>
+  }
+
+  /**
+   * Returns the rooms of a type with `listing`, as `client.rooms` does for a player. First advances the time by 1.5 s, so that the list shows
+   * all committed changes. Rejects as `client.rooms` does.
+   */
+  async rooms<Type extends RoomIn<Rooms>['type']>(
+    roomType: Type,
+    query?: RoomQuery<RoomOfType<Rooms, Type>>,
+  ): Promise<ListedRoom<RoomOfType<Rooms, Type>>[]> {
+    await this.advance(LISTED_MS)
+    // The last node knows all others: it has read their leases at its start. The others would learn of it after a quarter of a lease.
+    const { client } = await this.#connect({ sub: 'visitor' }, NODES)
+    try {
+      return await this.#until(client.rooms<RoomOfType<Rooms, Type>>(roomType, query), `rooms("${roomType}")`)
+    } finally {
+      client.close()
+    }
+  }
+
+  /**
+   * Returns the notices that a backend has received from `ctx.notify`, oldest first, each once. `room`: only those of this room.
+   */
+  notices(room?: { readonly id: string }): NoticeOf<RoomIn<Rooms>>[] {
+    const notices = [...this.#notices.values()] as NoticeOf<RoomIn<Rooms>>[]
+    return notices.filter(({ roomId }: Notice) => room === undefined || roomId === room.id)
+  }
+
+  /** Returns all websocket messages that a player has received, as bytes, oldest first. */
+  received(room: object): readonly Uint8Array[] {
+    return this.#player(room).frames
+  }
+
+  /** Ends all clients and nodes. Calling it is optional, because nothing runs outside the test. */
+  async close(): Promise<void> {
+    for (const { client } of this.#players.values()) client.close()
+    for (const node of this.#nodes) node.kill()
+  }
+
+  async #replaceOwner(
+    what: string,
+    room: { readonly id: string } | undefined = this.#firstRoom,
+    end: (owner: TestProcess) => Promise<void>,
+  ): Promise<void> {
+    if (!room) throw new Error(`${what}: join a room first`)
+    const owner = await this.#ownerOf(room.id)
+    if (!owner) throw new Error(`${what}: no node runs ${room.id}`)
+    this.#nodes.splice(this.#nodes.indexOf(owner), 1)
+    await end(owner)
+    await this.#startNode()
+    for (let left = PATIENT_MS; !(await this.#recovered(room.id)); left -= LOOK_MS) {
+      if (left <= 0) throw new Error(`${what}: ${room.id} was not taken over within ${PATIENT_MS / 1000} s`)
+      await this.advance(LOOK_MS)
+    }
+  }
+
+  async #startNode(): Promise<void> {
+    const number = ++this.#started
+    const { log } = this.#options
+    const started = TestProcess.start({
+      nodeId: `node-${number}`,
+      rooms: this.#rooms,
+      store: this.#store,
+      time: this.#time,
+      ends: this.#ends,
+      random: new SeededRandom(this.#seed * 1000 + number),
+      postNotice: async ({ id, body }) => {
+        this.#notices.set(id, this.#notices.get(id) ?? readNotice(id, body))
+        return 204
+      },
+      askKeyStatus: async () => ({
+        exists: true,
+        status: 'active',
+        public_key: this.#publicKey,
+      }),
+      ...(log && { log }),
+    })
+    this.#nodes.push(await this.#until(started, 'the start of a node'))
+  }
+
+  /** Connects to the nodes in turn, as a load balancer does, from node `number` on. */
+  async #connect({ sub, data }: Player, number: number): Promise<Connected> {
+    const network: Network = { up: true, next: number - 1, socket: undefined }
+    const frames: Uint8Array[] = []
+    const token = await issueToken(this.#key, {
+      project_id: PROJECT,
+      sub: sub ?? `player-${number}`,
+      issued_at: timestamp(this.now),
+      expires_at: timestamp(this.now + TOKEN_MS),
+      ...(data && { data }),
+    })
+    const random = new SeededRandom(this.#seed * 1000 - number)
+    const client = connect('ws://roomful.test', {
+      projectId: PROJECT,
+      token,
+      clock: this.#time.clock,
+      random,
+      WebSocket: this.#webSocket(network, frames),
+    })
+    return { client: await this.#until(client, 'connect'), frames, network, random }
+  }
+
+  /** WebSocket class for the SDK. */
+  #webSocket(network: Network, frames: Uint8Array[]) {
+    const time = this.#time
+    const dial = () => this.#dial(network)
+    return class extends WebSocket {
+      constructor(url: string, protocols: string[]) {
+        super(url, protocols, { createConnection: dial, perMessageDeflate: false })
+        network.socket = this
+        this.on('message', (data: ArrayBuffer) => {
+          time.happened()
+          frames.push(new Uint8Array(data))
+        })
+      }
+
+      override send(data: Uint8Array): void {
+        time.happened()
+        super.send(data)
+      }
+    }
+  }
+
+  #dial(network: Network) {
+    const node = this.#nodes[network.next++ % this.#nodes.length]!
+    const socket = node.connect()
+    if (!network.up) setImmediate(() => socket.destroy(new Error('the player was dropped')))
+    return socket
+  }
+
+  /** Wraps a room so that its requests advance the time. */
+  #driven<R extends TypedRoom>(room: Room<R>): Room<R> {
+    return new Proxy(room, {
+      get: (_, name) => {
+        const value: unknown = Reflect.get(room, name, room)
+        if (typeof value !== 'function' || Object.hasOwn(room, name)) return value
+        return (...args: unknown[]): unknown => {
+          const answer: unknown = Reflect.apply(value, room, args)
+          if (!(answer instanceof Promise)) return answer
+          return this.#until(answer, `${String(name)}(${JSON.stringify(args[0] ?? '')})`)
+        }
+      },
+    })
+  }
+
+  /** Wraps a ticket so that waiting for its outcome advances the time. */
+  #drivenTicket(ticket: QueueTicket, connected: Connected): QueueTicket {
+    const matched = async () => {
+      const room = this.#driven(await this.#until(ticket.matched, `matched of ${ticket.id}`))
+      this.#players.set(room, connected)
+      return room
+    }
+    return new Proxy(ticket, {
+      get: (_, name) => {
+        if (name === 'matched') return matched()
+        const value: unknown = Reflect.get(ticket, name, ticket)
+        if (typeof value !== 'function') return value
+        return (...args: unknown[]): unknown => {
+          const answer: unknown = Reflect.apply(value, ticket, args)
+          return answer instanceof Promise ? this.#until(answer, `${String(name)} of ${ticket.id}`) : answer
+        }
+      },
+    })
+  }
+
+  /** Awaits `promise` while the time advances, and then 10 ms more, so that other members receive the same update. */
+  async #until<T>(promise: Promise<T>, what: string): Promise<T> {
+    let done = false
+    const end = (): void => {
+      done = true
+    }
+    promise.then(end, end)
+    if (!(await this.#time.pass(PATIENT_MS, () => done)))
+      throw new Error(`${what} was not answered within ${PATIENT_MS / 1000} s of the test's time`)
+    await this.#time.pass(LINK_MS)
+    return promise
+  }
+
+  #player(room: object): Connected {
+    const player = this.#players.get(room)
+    if (!player) throw new TypeError('this is not a room that `join` returned')
+    return player
+  }
+
+  get #firstRoom(): Room | undefined {
+    const [room] = this.#players.keys()
+    return room as Room | undefined
+  }
+
+  async #ownerOf(roomId: string): Promise<TestProcess | undefined> {
+    const found = await this.#store.rooms.inspect(`${PROJECT}/${roomId}`)
+    return this.#nodes.find(({ nodeId }) => found?.owner?.startsWith(`${nodeId}~`))
+  }
+
+  async #recovered(roomId: string): Promise<boolean> {
+    const up = [...this.#players.values()].filter(
+      ({ network, client }) => network.up && client.status !== 'closed',
+    )
+    if (up.some(({ client }) => client.status !== 'online')) return false
+    return up.length === 0 || (await this.#ownerOf(roomId)) !== undefined
+  }
+}
+
+const online = (client: Client): Promise<void> =>
+  new Promise((resolve) => {
+    const look = (): void => {
+      if (client.status !== 'online' && client.status !== 'closed') return
+      stop()
+      resolve()
+    }
+    const stop = client.onConnectionChange(look)
+    look()
+  })

@@ -11,13 +11,12 @@ import type { Store } from '../../shared/store/port.ts'
 import { LEASE_MS } from '../chaos/harness/run.ts'
 import type { SystemNode } from '../chaos/harness/system.ts'
 import {
-  overriding,
   readStoreLines,
   type StoreHistory,
   type StoreLine,
   StoreRecorder,
 } from '../chaos/node/recording-store.ts'
-import { bankRoom, chaosQueue, chaosRoom, lobbyRoom, matchRoom } from '../chaos/rooms.ts'
+import { roomsOfRun } from '../chaos/rooms.ts'
 import { INTERNAL_TOKEN } from './control.ts'
 import {
   type Conditions,
@@ -111,16 +110,9 @@ export class SimNode implements SystemNode {
     )
     this.#running = await startNode({
       nodeId: node,
-      rooms: [
-        lobbyRoom,
-        bankRoom('journal'),
-        bankRoom('snapshot'),
-        chaosQueue,
-        matchRoom,
-        ...(['journal', 'snapshot', 'none'] as const).map((durability) =>
-          chaosRoom(durability, (room, op) => recorder.began(room, op), clock),
-        ),
-      ].map((definition) => mutation.room?.(definition) ?? definition),
+      rooms: roomsOfRun((room, op) => recorder.began(room, op), clock).map(
+        (definition) => mutation.room?.(definition) ?? definition,
+      ),
       store: this.#recorded(recorder),
       turns: recorder.calls,
       clock,
@@ -239,21 +231,7 @@ export class SimNode implements SystemNode {
   #recorded(recorder: StoreRecorder): Store {
     const { store: broken = unchanged, node = unchanged } = this.#options.mutation
     const { clock } = this.#options
-    const store = broken(this.connection.store, clock)
-    const records = recorder.records(store.records)
-    return node(
-      overriding(store, {
-        rooms: recorder.rooms(store.rooms),
-        records: overriding(records, {
-          write: async (writes) => {
-            const written = await records.write(writes)
-            if (written) recorder.wrote(writes)
-            return written
-          },
-        }),
-      }),
-      clock,
-    )
+    return node(recorder.store(broken(this.connection.store, clock)), clock)
   }
 }
 

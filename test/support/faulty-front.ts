@@ -99,7 +99,7 @@ function toClient(type: keyof typeof SERVER_OPCODES, strike: Strike): Fault {
       return [frame]
     },
     toClient: (frame) => {
-      // The opcode is behind the header of a short array, which is one byte.
+      // The opcode follows the header of a short array, which is one byte.
       if (struck || messages < MESSAGES || frame[1] !== SERVER_OPCODES[type]) return [frame]
       struck = true
       return strike(frame)

@@ -10,7 +10,7 @@
 import { connect, createServer, type Socket } from 'node:net'
 import { Redis } from 'ioredis'
 import { runScript, SCRIPTS } from '../../shared/store/redis/clients.ts'
-import { asAdmin, startRedisWith, until } from './redis-server.ts'
+import { asAdmin, follows, startRedisWith, until } from './redis-server.ts'
 
 const ROOMS = 50
 const LOAD_MS = 400
@@ -112,9 +112,7 @@ async function run(kind: Kind): Promise<{ acked: number; lost: number; perSecond
   })
   redis.on('error', () => undefined)
   try {
-    await until('the replica follows', async () =>
-      (await asAdmin(replica.url, (redis) => redis.info('replication'))).includes('master_link_status:up'),
-    )
+    await until('the replica follows', () => follows(replica))
     await until('the replica is counted', async () => (await redis.info('replication')).includes('lag=0'))
     const start = performance.now()
     const copied = kind.wait ? sharedWait(redis) : async () => 1

@@ -10,9 +10,9 @@ import {
   REDIS_USERS,
   type RedisServer,
   startRedis,
+  startRedisCluster,
   startRedisWith,
 } from '../../../test/support/redis-server.ts'
-import { startRedisCluster } from '../../../test/support/redis-shapes.ts'
 import { openRedisStore, silent, storeUnderTest } from '../../../test/support/redis-store.ts'
 import { randomToken } from '../../ids.ts'
 import { encodeNodeInfo, leaseKey, NODES, type NodeInfo, readLiveNodes } from '../../node-registry.ts'

@@ -1,6 +1,10 @@
 import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest'
-import { asAdmin, startRedis } from '../../../test/support/redis-server.ts'
-import { type RedisCluster, startRedisCluster } from '../../../test/support/redis-shapes.ts'
+import {
+  asAdmin,
+  type RedisCluster,
+  startRedis,
+  startRedisCluster,
+} from '../../../test/support/redis-server.ts'
 import {
   listening,
   openRedisStore,

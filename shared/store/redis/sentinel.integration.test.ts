@@ -1,6 +1,11 @@
 import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest'
-import { asAdmin, startRedisWith, until } from '../../../test/support/redis-server.ts'
-import { type RedisSentinel, startRedisSentinel } from '../../../test/support/redis-shapes.ts'
+import {
+  asAdmin,
+  type RedisSentinel,
+  startRedisSentinel,
+  startRedisWith,
+  until,
+} from '../../../test/support/redis-server.ts'
 import {
   listening,
   openRedisStore,

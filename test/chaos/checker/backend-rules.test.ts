@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { checkBackends } from './backend-rules.ts'
-import { BankScenario } from './bank-scenario.ts'
 import type { ViolationName } from './history.ts'
+import { BankScenario } from './scenario.ts'
 
 /** Names of the violations in the history of a bank that `play` makes. */
 function names(play: (bank: BankScenario) => void): ViolationName[] {
@@ -121,6 +121,13 @@ describe('Notices', () => {
       bank.wipe({ by: 'bank_b', lost: true })
     }
     expect(names(lost(killed))).toEqual([])
+    const ended = (bank: BankScenario) => {
+      bank.fault('redis_lost')
+      bank.close()
+      Object.assign(write(bank, 'release'), { ok: false })
+      for (const kind of ['claim', 'snapshot']) Object.assign(write(bank, kind), { version: 0 })
+    }
+    expect(names(lost(ended))).not.toContain('notice_lost')
   })
 
   it('must arrive again if the webhook has failed', () => {

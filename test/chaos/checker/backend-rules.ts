@@ -3,6 +3,7 @@ import type { BankState } from '../rooms.ts'
 import type {
   BackendHistory,
   BackendRecord,
+  Fault,
   History,
   StoreRecord,
   Violation,
@@ -43,12 +44,12 @@ type Of<K extends BackendRecord['kind']> = BackendRecord & { readonly kind: K }
 const recordsOf = <K extends BackendRecord['kind']>({ records }: BackendHistory, kind: K): Of<K>[] =>
   records.filter((record): record is Of<K> => record.kind === kind)
 
-/** Whether a write took effect. `maybe`: it has no answer, and no later record decides. */
-type Stands = 'yes' | 'no' | 'maybe'
+/** Effect of a write. `maybe`: it has no answer, and no later record decides. */
+type Effect = 'yes' | 'no' | 'maybe'
 
 interface BankWrite {
   readonly record: StoreRecord
-  readonly stands: Stands
+  readonly effect: Effect
 }
 
 /** A bank from its creation until it ends, or until the store loses it for good. */
@@ -74,7 +75,7 @@ class Bank {
     this.notices = this.lives.flatMap(({ writes }) =>
       writes.flatMap((write) =>
         (write.record.notices ?? []).flatMap((notice) => {
-          if (write.stands === 'no' || seen.has(notice.id)) return []
+          if (write.effect === 'no' || seen.has(notice.id)) return []
           seen.add(notice.id)
           return [{ notice, write }]
         }),
@@ -86,7 +87,7 @@ class Bank {
   certainFrom(call: string): number {
     const froms = this.lives.flatMap(({ writes }) =>
       writes
-        .filter((write) => write.stands !== 'no' && hasCall(write, call))
+        .filter((write) => write.effect !== 'no' && hasCall(write, call))
         .map(({ record }) => certainFrom(record, this.#ownerships)),
     )
     return Math.min(Number.POSITIVE_INFINITY, ...froms)
@@ -95,12 +96,12 @@ class Bank {
   /** Writes with the effect of a call, by life. Lives without one are left out. */
   effectsOf(call: string): { readonly life: Life; readonly writes: readonly BankWrite[] }[] {
     return this.lives.flatMap((life) => {
-      const writes = life.writes.filter((write) => write.stands !== 'no' && hasCall(write, call))
+      const writes = life.writes.filter((write) => write.effect !== 'no' && hasCall(write, call))
       return writes.length > 0 ? [{ life, writes }] : []
     })
   }
 
-  /** Whether the room may have lost outcomes between two times. */
+  /** True if the room may have lost outcomes between two times. */
   mayForget(since: number, until: number): boolean {
     return this.#lostBetween(since, until) || this.#expiredBetween(since, until)
   }
@@ -128,26 +129,29 @@ class Bank {
     return Math.max(...offsets) - Math.min(...offsets) >= EXPIRING_MS
   }
 
-  /** Whether a notice must arrive: the store has it, or its owner has written it again. */
-  mustArrive({ record, stands }: BankWrite): boolean {
-    if (stands !== 'yes') return false
+  /** True if a notice must arrive: the store has it, or its owner has written it again. */
+  mustArrive({ record, effect }: BankWrite): boolean {
+    if (effect !== 'yes') return false
     const later = this.#ownerships.of(this.room).filter(({ claim }) => claim.epoch > record.epoch)
     return this.#wipes
       .filter(({ until }) => until >= record.began)
       .every((wipe) => {
         const again = later.findIndex(({ claim, startedOver }) => startedOver && claim.ended >= wipe.at)
         const owners = later.slice(0, again + 1).map(({ claim }) => claim.node)
-        // The owner was ending the room, so it writes nothing again.
-        const isEnding = this.#history.store.some(
-          (call) =>
-            call.room === this.room && call.forget && call.epoch >= record.epoch && call.began <= wipe.until,
-        )
-        if (isEnding) return false
+        if (this.#endedUnwritten(record, wipe)) return false
         const young = wipe.at - record.ended < REWRITTEN_MS / 2
         return (
           again >= 0 && record.kind !== 'release' && young && owners.every((node) => node === record.node)
         )
       })
+  }
+
+  /** True: the owner ended the room before it could write the room again, so it writes nothing again. */
+  #endedUnwritten({ epoch }: StoreRecord, { until }: Fault): boolean {
+    const calls = this.#history.store.filter((call) => call.room === this.room && call.epoch >= epoch)
+    // A release with notices is sent after their announcement, which waits for the store.
+    const first = calls.filter(({ began }) => began > until).sort((one, other) => one.began - other.began)[0]
+    return calls.some(({ forget, began }) => forget && began <= until) || first?.forget === true
   }
 
   get #wipes() {
@@ -184,16 +188,17 @@ function livesOf(history: History, ownerships: Ownerships, room: string): Life[]
     if (isNew) lives.push({ writes: [] })
     const epochs = new Set(claims.map(({ claim }) => claim.epoch))
     const ofPart = writes.filter(({ epoch }) => epochs.has(epoch)).sort(inOrder)
-    for (const record of ofPart) lives.at(-1)!.writes.push({ record, stands: stands(record, ofPart, claims) })
+    for (const record of ofPart)
+      lives.at(-1)!.writes.push({ record, effect: effectOf(record, ofPart, claims) })
   }
   return lives
 }
 
-/** Whether the owner started with a bank without effects. Its first write is the whole room. */
+/** True if the owner started with a bank without effects. Its first write is the whole room. */
 const isEmpty = ({ epoch }: StoreRecord, writes: readonly StoreRecord[]): boolean =>
   !writes.find((write) => write.epoch === epoch)?.content?.calls?.length
 
-function stands(record: StoreRecord, writes: readonly StoreRecord[], claims: readonly Ownership[]): Stands {
+function effectOf(record: StoreRecord, writes: readonly StoreRecord[], claims: readonly Ownership[]): Effect {
   if (record.ok) return 'yes'
   const rivals = writes.filter((other) => other !== record && other.version === record.version)
   if (rivals.some(({ ok }) => ok)) return 'no'
@@ -249,7 +254,7 @@ function checkEffect(
     if (write) report('call_refused_applied', write.ended, 'its effect was written')
     return
   }
-  const certain = effects.map(({ writes }) => writes.filter(({ stands }) => stands === 'yes'))
+  const certain = effects.map(({ writes }) => writes.filter(({ effect }) => effect === 'yes'))
   const commits = certain.map((writes) => writes.filter(({ record }) => record.kind === 'commit'))
   const twice =
     commits.find((writes) => writes.length > 1)?.[1] ?? certain.filter((writes) => writes.length > 0)[1]?.[0]
@@ -272,7 +277,7 @@ function checkEffect(
   const behind = last.life.writes.slice(last.life.writes.indexOf(last.writes[0]!))
   const without = behind.find(
     (write) =>
-      write.stands === 'yes' &&
+      write.effect === 'yes' &&
       write.record.content &&
       write.record.kind === 'snapshot' &&
       !hasCall(write, call),

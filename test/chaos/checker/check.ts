@@ -19,13 +19,13 @@ import { checkQueue } from './queue-rules.ts'
 import { CommitTimes, checkCommits, checkStore } from './store-rules.ts'
 
 export interface Verdict {
-  /** Broken promises, the earliest first. Empty: all promises held. */
+  /** Violations, the earliest first. */
   readonly violations: readonly Violation[]
   /** Share of the history in which the checker would not have reported a loss. */
   readonly excused: ExcusedShare
 }
 
-/** Checks a history against all promises. */
+/** Checks a history against all rules. */
 export function check(history: History): Verdict {
   const ownerships = new Ownerships(history)
   const excuses = new Excuses(history, ownerships)

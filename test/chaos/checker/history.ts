@@ -1,6 +1,9 @@
 import type { Json } from '../../../shared/json.ts'
 import type { AppliedOp, HeldLayers, Player, Refusal, View } from '../rooms.ts'
 
+/** `Omit` for each member of a union. */
+export type Without<T, K extends PropertyKey> = T extends unknown ? Omit<T, K> : never
+
 /**
  * Records of one chaos run, as plain data. Times (`at`, `began`, `ended`, `until`) are milliseconds on the machine's monotonic clock, which all
  * processes of the run share. Rooms are named `type:key`. Each process of a node has a name, such as `node1.2`.
@@ -188,7 +191,7 @@ export type QueueRecord = { readonly at: number; readonly client: string } & (
   /** The player cancels the ticket. */
   | { readonly kind: 'cancelling'; readonly ticket: string }
   /** A frame, or a refusal, named the room of the player's match. */
-  | { readonly kind: 'heard'; readonly room: string; readonly tickets: readonly string[] }
+  | { readonly kind: 'announced'; readonly room: string; readonly tickets: readonly string[] }
   /** The player has joined the room of its match. */
   | {
       readonly kind: 'matched'
@@ -434,7 +437,7 @@ export const playerIn = (state: Json | undefined, member: string): Player | unde
   return players && Object.hasOwn(players, member) ? players[member] : undefined
 }
 
-/** Broken promises, by name: a report names the promise that did not hold. */
+/** Names and descriptions of all violations. */
 export const VIOLATIONS = {
   split_commit: 'two epochs committed the same version or seq of a room',
   stale_commit: 'an epoch committed after a higher one had been claimed',

@@ -5,7 +5,7 @@ import { DETECTED_LEASES, type Ownerships } from './ownership.ts'
 /** A room that has ended, or whose owner has died, leaves all lists within one lease and this time. */
 const GHOST_MS = 2000
 
-/** Players find only rooms that exist, and get the seats and rooms that were promised to them. */
+/** Players find only rooms that exist, and get the seats that were reserved for them. */
 export function checkLobby(history: History, ownerships: Ownerships): Violation[] {
   const { lobby } = history
   if (!lobby) return []
@@ -103,7 +103,8 @@ class Lives {
     const { node, epoch } = claim
     const release = calls.find((call) => call.kind === 'release' && call.epoch === epoch && call.ended <= at)
     const died = this.#diedAt(node)
-    const since = Math.min(release?.ended ?? Number.POSITIVE_INFINITY, died)
+    const released = release && !this.#lostSuccessor(release) ? release.ended : Number.POSITIVE_INFINITY
+    const since = Math.min(released, died)
     const heard = Math.max(
       this.#ownerships.back(edge, since),
       died > since ? this.#ownerships.back(node, since) : since,
@@ -113,6 +114,22 @@ class Lives {
     if (at <= this.#ownerships.worked(edge, heard, mayTakeMs)) return undefined
     const what = since === died ? `its owner ${node} had died` : `${node} had released it`
     return `${what} ${Math.round(at - since)} ms before`
+  }
+
+  /**
+   * True: a node that drains handed the room over, and another node, perhaps the successor, was killed before it could claim the room. The row stays
+   * while the first node lives: the store has the room, and opens it for a join. A claim waits at most one lease.
+   */
+  #lostSuccessor({ node, forget, began, ended }: History['store'][number]): boolean {
+    const { faults, run } = this.#history
+    const drains = faults.some(
+      (fault) => fault.kind === 'drain' && fault.node === node && fault.at <= began && began <= fault.until,
+    )
+    const isKilled = faults.some(
+      (fault) =>
+        fault.kind === 'kill' && fault.node !== node && fault.at >= began && fault.at <= ended + run.lease_ms,
+    )
+    return drains && forget !== true && isKilled
   }
 
   /** Time at which a node was killed or had drained. Infinity: it lives. */

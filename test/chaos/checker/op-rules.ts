@@ -201,7 +201,7 @@ interface Op {
   unknown: boolean
 }
 
-/** Whether the client has the outcome of an op. */
+/** True if the client has the outcome of an op. */
 const isAnswered = ({ acked, refused, unknown }: Op): boolean => acked || refused || unknown
 
 /** Result of the comparison of a view with the member's ops. */

@@ -55,7 +55,7 @@ export interface Ownership {
   readonly outage: number | undefined
 }
 
-/** Whether the owner before had not released the room for the next, and faults explain that it lost the room. */
+/** True if the owner before had not released the room for the next, and faults explain that it lost the room. */
 export const isCrash = ({ previous, handed_over: handedOver, outage }: Ownership): boolean =>
   previous !== undefined && !handedOver && outage !== undefined
 
@@ -115,7 +115,7 @@ export class Ownerships {
     })
   }
 
-  /** Whether a node ended a room because it drained while all others were draining or down. A room that is kept nowhere then ends. */
+  /** True if a node ended a room because it drained while all others were draining or down. A room that is kept nowhere then ends. */
   #hasNoSuccessor({ node, began, forget = false }: StoreRecord): boolean {
     const isGone = (place: string, kinds: readonly FaultKind[]): boolean =>
       this.#faults.some(
@@ -348,7 +348,7 @@ export interface Closed {
   readonly code: number
   readonly client: string
   readonly session: string
-  /** Whether the session had a seat whose loss no fault explains. */
+  /** True if the session had a seat whose loss no fault explains. */
   readonly seated: boolean
   /** The client had replaced this connection by another. */
   readonly superseded: boolean
@@ -497,14 +497,14 @@ export class Excuses {
       : undefined
   }
 
-  /** Whether a client resumed after a race with the token that it had won. From then on, the token of the lost connection is too old. */
+  /** True if a client resumed after a race with the token that it had won. From then on, the token of the lost connection is too old. */
   #resumedAgain(client: string, racedAt: number, at: number): boolean {
     const resumes = (this.#resumes.get(client) ?? []).filter((r) => r.at >= racedAt && r.at <= at)
     const won = resumes.findIndex(({ kind }) => kind === 'welcome')
     return won >= 0 && resumes.slice(won).some(({ kind }) => kind === 'resuming')
   }
 
-  /** Whether the client requested its session after a data loss, before a node that knew the last resume had written the record again. */
+  /** True if the client requested its session after a data loss, before a node that knew the last resume had written the record again. */
   #isLost(client: string, session: string, { until }: Fault, at: number): boolean {
     const written = this.#written.get(session) ?? []
     const turns = written.filter((write) => write.at <= until).map(({ turn }) => turn)

@@ -1,7 +1,6 @@
 import { type ChaosState, MATCH_PLAYERS } from '../rooms.ts'
-import { BankScenario } from './bank-scenario.ts'
 import type { ClientRecord, QueueRecord, StoreRecord, ViolationName } from './history.ts'
-import { type OpenHistory, Scenario } from './scenario.ts'
+import { BankScenario, type OpenHistory, Scenario } from './scenario.ts'
 
 type Kind = ClientRecord['kind']
 type Of<K extends Kind> = Extract<ClientRecord, { kind: K }>
@@ -160,7 +159,7 @@ const planted =
 
 const lastCommit = (bank: BankScenario) => bank.store.findLast(({ kind }) => kind === 'commit')!
 
-/** Ways to break the promises to backends. */
+/** Violations of the rules for backends. */
 const PLANTED_BACKENDS = {
   call_twice: planted((bank) => {
     bank.grant('a3')
@@ -214,12 +213,12 @@ export const MATCH = 'chaos-match:one'
 export const TICKETS = ['gil/1/0', 'hal/1/1', 'ida/1/1']
 const PLAYERS = ['gil', 'hal', 'ida']
 /** Time before the end of the run at which players are notified of the match, milliseconds. */
-const HEARD = 6000
+const ANNOUNCED = 6000
 
 /** Three players are matched, and jim waits. */
 export function withQueue(history: OpenHistory): OpenHistory {
   const { at } = history.end
-  const began = at - HEARD - 20
+  const began = at - ANNOUNCED - 20
   history.store.push({
     kind: 'snapshot',
     node: 'node_b',
@@ -237,7 +236,7 @@ export function withQueue(history: OpenHistory): OpenHistory {
       { at: at - 9000 + i, client, kind: 'connected' },
       { at: at - 8000 + i, client, kind: 'asked', ticket },
       { at: at - 7900 + i, client, kind: 'placed', ticket },
-      { at: at - HEARD + i, client, kind: 'heard', room: MATCH, tickets: TICKETS },
+      { at: at - ANNOUNCED + i, client, kind: 'announced', room: MATCH, tickets: TICKETS },
       { at: at - 5900 + i, client, kind: 'matched', ticket, room: MATCH, tickets: TICKETS, seated: true },
     ]
   })
@@ -270,7 +269,7 @@ export const matchAgain = (history: OpenHistory): void => {
   const write = history.store.find((call) => call.room === MATCH)!
   const content = { ...write.content!, reserved: ['kai'] }
   history.store.push({ ...write, room, content })
-  note(history, HEARD - 3000, { kind: 'heard', room, tickets }, 'kai')
+  note(history, ANNOUNCED - 3000, { kind: 'announced', room, tickets }, 'kai')
 }
 
 /** Adds waiting tickets that can be a match. */
@@ -282,7 +281,7 @@ export function moreWait(history: OpenHistory, tickets: readonly string[], level
   history.queue!.end = { ...end, waiting: all, queues: [{ node: 'node_a', state }] }
 }
 
-/** Ways to break the promises of a queue. */
+/** Violations of the rules for queues. */
 export const PLANTED_IN_QUEUE = {
   ticket_twice: matchAgain,
   ticket_lost: (history: OpenHistory) =>
@@ -291,7 +290,7 @@ export const PLANTED_IN_QUEUE = {
       Array.from({ length: MATCH_PLAYERS - 1 }, (_, i) => `p${i}/1/0`),
     ),
   party_split: (history: OpenHistory) => {
-    queued(history, 'heard').tickets = ['gil/1/0', 'hal/1/1', 'kai/1/0']
+    queued(history, 'announced').tickets = ['gil/1/0', 'hal/1/1', 'kai/1/0']
   },
   match_of_cancelled: (history: OpenHistory) =>
     note(history, 7000, { kind: 'ended', ticket: 'gil/1/0', code: 'cancelled', cancelled: true }),

@@ -37,9 +37,9 @@ const intrude = (seats: readonly string[], came: readonly string[]) => (history:
   note(history, 5800, { kind: 'intruded', room: MATCH, tickets: TICKETS, seats, came }, 'jim')
 
 describe('A queue', () => {
-  it('keeps its promises if each ticket is matched once', () => expect(broken()).toEqual([]))
+  it('breaks no rule if each ticket is matched once', () => expect(broken()).toEqual([]))
 
-  it.each(Object.entries(PLANTED_IN_QUEUE))('is found to break a promise (%s)', (name, plant) => {
+  it.each(Object.entries(PLANTED_IN_QUEUE))('breaks the rule %s', (name, plant) => {
     expect(broken(plant)).toEqual([name])
   })
 })
@@ -59,7 +59,7 @@ describe('A ticket in a second match', () => {
   it('is right if its player was not notified of the first, and a clock has jumped', () => {
     const unnotified = (history: OpenHistory) => {
       history.queue!.records = history.queue!.records.filter(
-        ({ client, kind }) => client !== 'gil' || kind !== 'heard',
+        ({ client, kind }) => client !== 'gil' || kind !== 'announced',
       )
     }
     expect(broken(matchAgain, unnotified)).toEqual(['ticket_twice'])

@@ -26,7 +26,7 @@ export function checkQueue(history: History, ownerships: Ownerships): Violation[
   const matches = new Matches(history, queue, ownerships)
   const found = queue.records.flatMap((record): Violation[] => {
     switch (record.kind) {
-      case 'heard':
+      case 'announced':
         return [...early(record, matches), ...split(record)]
       case 'matched':
         return misplaced(record, queue, matches)
@@ -50,7 +50,7 @@ const violation = (
   room?: string,
 ): Violation => ({ name, at, client, message, ...(room !== undefined && { room }) })
 
-function early(record: Of<'heard'>, matches: Matches): Violation[] {
+function early(record: Of<'announced'>, matches: Matches): Violation[] {
   const { at, client, room } = record
   const from = matches.reservedFrom(room, client)
   if (from !== undefined && from <= at + CLOCK_TOLERANCE_MS) return []
@@ -58,7 +58,7 @@ function early(record: Of<'heard'>, matches: Matches): Violation[] {
   return [violation(record, 'match_early', `it was notified of its match: ${when}`, room)]
 }
 
-function split(record: Of<'heard'>): Violation[] {
+function split(record: Of<'announced'>): Violation[] {
   const parties = new Set(record.tickets.map(partyOf))
   parties.delete(undefined)
   return [...parties].flatMap((party) => {
@@ -89,19 +89,21 @@ function misplaced(record: Of<'matched'>, { records }: Queue, matches: Matches):
 }
 
 /**
- * Whether the queue had answered when the player cancelled. Before that, the ticket may still be on its way to the queue. If the queue has
+ * True if the queue had answered when the player cancelled. Before that, the ticket may still be on its way to the queue. If the queue has
  * another owner, which knows no seat of the player, the notification of a match may be lost with the earlier owner.
  */
 function isKnown({ at, client }: QueueRecord, records: readonly QueueRecord[], matches: Matches): boolean {
   const last = records.findLast(
     ({ kind, ...other }) =>
-      other.client === client && other.at < at && (kind === 'asked' || kind === 'placed' || kind === 'heard'),
+      other.client === client &&
+      other.at < at &&
+      (kind === 'asked' || kind === 'placed' || kind === 'announced'),
   )
-  if (last?.kind === 'heard') return true
+  if (last?.kind === 'announced') return true
   return last?.kind === 'placed' && !matches.queueMoved(last.at, at)
 }
 
-/** Whether the client lost its connection while the player cancelled. Then the edge gives the seat up, and the client may not receive a match. */
+/** True if the client lost its connection while the player cancelled. Then the edge gives the seat up, and the client may not receive a match. */
 function isCut({ at, client, ticket }: Of<'ended'>, records: readonly QueueRecord[]): boolean {
   const began = records.findLast((other) => other.kind === 'cancelling' && other.ticket === ticket)?.at ?? at
   return records.some(
@@ -110,7 +112,7 @@ function isCut({ at, client, ticket }: Of<'ended'>, records: readonly QueueRecor
   )
 }
 
-/** Whether a player has loaded its page again since `from`, and before the next ticket. The new page does not know the earlier match. */
+/** True if a player has loaded its page again since `from`, and before the next ticket. The new page does not know the earlier match. */
 function hasForgotten(records: readonly QueueRecord[], player: string, from: number, to: number): boolean {
   const since = records.filter(({ client, at }) => client === player && at > from && at < to)
   const first = since.find(({ kind }) => kind === 'loaded' || kind === 'placed')
@@ -130,14 +132,15 @@ function ended(record: Of<'ended'>, { records }: Queue, matches: Matches): Viola
   }
   if (code === 'seat_lost')
     return lost(matches.clockJumped(at) || matches.storeLost(0, at) || wasAway(before, at))
-  const heard = before.findLast((other) => other.kind === 'heard')
-  if (code !== 'room_full' || heard?.kind !== 'heard' || !matches.isReserved(heard.room, at)) return []
+  const announced = before.findLast((other) => other.kind === 'announced')
+  if (code !== 'room_full' || announced?.kind !== 'announced' || !matches.isReserved(announced.room, at))
+    return []
   // The seat is free after its player has left.
-  if (before.some((other) => other.kind === 'matched' && other.room === heard.room)) return []
-  return [violation(record, 'seat_twice', 'its seat was reserved, and it got room_full', heard.room)]
+  if (before.some((other) => other.kind === 'matched' && other.room === announced.room)) return []
+  return [violation(record, 'seat_twice', 'its seat was reserved, and it got room_full', announced.room)]
 }
 
-/** Whether a client was without a connection for about the time that the queue keeps a seat. */
+/** True if a client was without a connection for about the time that the queue keeps a seat. */
 function wasAway(records: readonly QueueRecord[], at: number): boolean {
   let since: number | undefined
   for (const record of records) {
@@ -191,14 +194,14 @@ class Matches {
     return times.length > 0 ? Math.min(...times) : undefined
   }
 
-  /** Whether the room keeps the seats of absent players at `at`. */
+  /** True if the room keeps the seats of absent players at `at`. */
   isReserved(room: string, at: number): boolean {
     const first = this.#writes.get(room)?.find(({ content }) => content?.reserved)
     if (!first || at > first.began + RESERVED_MS) return false
     return !this.clockJumped(at) && !this.storeLost(first.began, at)
   }
 
-  /** Whether another owner has claimed the queue, or may have. */
+  /** True if another owner has claimed the queue, or may have. */
   queueMoved(from: number, to: number): boolean {
     return this.#history.store.some(
       ({ kind, room, ok, began, ended }) =>
@@ -216,10 +219,10 @@ class Matches {
 
   /** Tickets in two matches, each with a notified player. */
   twice(): Violation[] {
-    const heard = this.#queue.records.filter((record) => record.kind === 'heard')
-    const first = new Map<string, Of<'heard'>>()
+    const announced = this.#queue.records.filter((record) => record.kind === 'announced')
+    const first = new Map<string, Of<'announced'>>()
     const found: Violation[] = []
-    for (const record of heard)
+    for (const record of announced)
       for (const ticket of record.tickets) {
         const other = first.get(ticket)
         if (!other) first.set(ticket, record)
@@ -231,13 +234,13 @@ class Matches {
     return found
   }
 
-  /** Whether a ticket may be in a later match: the room of the first has ended, or the player asked again after the queue had forgotten the first. */
-  #isOver({ room, at }: Of<'heard'>, later: Of<'heard'>, ticket: string): boolean {
+  /** True if a ticket may be in a later match: the room of the first has ended, or the player asked again after the queue had forgotten the first. */
+  #isOver({ room, at }: Of<'announced'>, later: Of<'announced'>, ticket: string): boolean {
     const hasEnded = (this.#writes.get(room) ?? []).some(({ forget, ended }) => forget && ended <= later.at)
     if (hasEnded || this.storeLost(at, later.at)) return true
     const knew = this.#queue.records.some(
       (record) =>
-        record.kind === 'heard' &&
+        record.kind === 'announced' &&
         record.room === room &&
         record.client === playerOf(ticket) &&
         record.at <= later.at,
@@ -273,7 +276,7 @@ export function checkQueueEnd({ at, queues, waiting, outside }: QueueEnd): Viola
   return found
 }
 
-/** Whether some of the tickets can be a match: single players, or a complete party with others. */
+/** True if some of the tickets can be a match: single players, or a complete party with others. */
 function isMatch(tickets: readonly WaitingTicket[]): boolean {
   const parties = tickets.flatMap(({ ticket }) => partyOf(ticket) ?? [])
   const singles = tickets.length - parties.length

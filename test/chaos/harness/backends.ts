@@ -9,10 +9,10 @@ import { sleep } from '../../../shared/clock.ts'
 import { type Random, systemRandom } from '../../../shared/random.ts'
 import { SeededRandom } from '../../kit/seeded-random.ts'
 import { callControl } from '../../support/calls.ts'
-import type { BackendHistory, BackendRecord } from '../checker/history.ts'
+import type { BackendHistory, BackendRecord, Without } from '../checker/history.ts'
 import { type bankRoom, REFUSALS, type Refusal } from '../rooms.ts'
-import type { Without } from './player.ts'
-import { ANY_NODE, actUntil, Network } from './sdk-player.ts'
+import type { ClientParts } from './player.ts'
+import { ANY_NODE, actUntil, connectOptions, Network, randomDoor } from './sdk-player.ts'
 import type { OwnedRoom, System, SystemControl } from './system.ts'
 
 type Bank = ReturnType<typeof bankRoom>
@@ -42,7 +42,7 @@ interface Call {
 interface BackendsOptions {
   readonly count: number
   readonly seed: number
-  readonly project_id: string
+  readonly projectId: string
   readonly system: System
   readonly control: SystemControl
 }
@@ -77,7 +77,7 @@ export class Backends {
 
   /** Creates the key of the backends and the tokens of the guests. */
   static async prepare(options: BackendsOptions): Promise<Backends> {
-    const { project_id: projectId, seed, system, control } = options
+    const { projectId, seed, system, control } = options
     const random = new SeededRandom(Math.imul(seed + 11, 0x27d4eb2f))
     const scopes = ['room:call', 'room:read', 'player:manage']
     const path = `/projects/${projectId}/keys`
@@ -85,10 +85,18 @@ export class Backends {
     const guests: Guest[] = []
     const backends = new Backends(options, secret, guests, random)
     for (let i = 0; i < GUESTS; i++) {
-      const sub = `guest${i}`
-      const token = await system.tokenOf(projectId, sub)
+      const name = `guest${i}`
+      const parts = {
+        name,
+        projectId,
+        token: await system.tokenOf(projectId, name),
+        doors: () => system.doors(),
+        random: () => random.float(),
+        clock: system.clock,
+        dial: system.dial,
+      }
       const rooms = backends.rooms.map(({ room }) => room)
-      guests.push(new Guest({ sub, token, projectId, rooms, system, random, note: backends.#note }))
+      guests.push(new Guest({ ...parts, rooms, note: backends.#note }))
     }
     return backends
   }
@@ -118,7 +126,7 @@ export class Backends {
 
   /** Resolves to true when all calls are answered, all guests have seats and all notices have arrived. Resolves to false after `withinMs`. */
   async finished(withinMs: number): Promise<boolean> {
-    const { system, project_id: projectId } = this.#options
+    const { system, projectId } = this.#options
     const deadline = system.clock.monotonic() + withinMs
     const store = await system.openStore()
     try {
@@ -194,7 +202,7 @@ export class Backends {
 
   /** Creates a backend that loses one of ten answers. */
   #game(timeoutMs: number, call?: string): Backend {
-    const { system, control, project_id: projectId } = this.#options
+    const { system, control, projectId } = this.#options
     const random: Random = { float: () => this.#random.float(), bytes: (count) => systemRandom.bytes(count) }
     return new Backend(
       { url: control.url, projectId, key: this.#key, timeoutMs },
@@ -271,13 +279,9 @@ async function answerOf<T>(request: Promise<T>): Promise<T | undefined> {
   }
 }
 
-interface GuestParts {
-  readonly sub: string
-  readonly token: string
-  readonly projectId: string
+/** The name is also the `sub` of the guest. */
+interface GuestParts extends ClientParts {
   readonly rooms: readonly string[]
-  readonly system: System
-  readonly random: SeededRandom
   readonly note: Note
 }
 
@@ -299,11 +303,10 @@ class Guest {
 
   constructor(parts: GuestParts) {
     this.#parts = parts
-    const { system, random } = parts
     this.#network = new Network(
-      () => system.doors()[Math.floor(random.float() * system.doors().length)],
+      () => randomDoor(parts),
       () => {},
-      (door) => system.dial?.(door),
+      (door) => parts.dial?.(door),
       (door, socket) =>
         socket.once('open', () => {
           this.#node = door.node
@@ -314,7 +317,7 @@ class Guest {
   }
 
   get sub(): string {
-    return this.#parts.sub
+    return this.#parts.name
   }
 
   /** Bank in which it has a seat. */
@@ -329,7 +332,7 @@ class Guest {
   start(): void {
     void actUntil(
       () => this.#closed,
-      this.#parts.system.clock,
+      this.#parts.clock,
       () => CONNECT_AGAIN_MS,
       () => this.#act(),
     )
@@ -349,23 +352,14 @@ class Guest {
     const client = await this.#connected()
     if (this.#room?.status === 'left') this.#room = undefined
     if (!this.#room) await this.#join(client)
-    else if (!this.#resting && this.#parts.random.float() < 0.02) await this.#room.leave()
+    else if (!this.#resting && this.#parts.random() < 0.02) await this.#room.leave()
   }
 
   async #connected(): Promise<Client> {
     if (this.#client && this.#client.status !== 'closed') return this.#client
-    const { projectId, token, system, random } = this.#parts
     this.#client = undefined
     this.#room = undefined
-    const client = await connect(ANY_NODE, {
-      projectId,
-      token,
-      reroute: false,
-      WebSocket: this.#network.WebSocket,
-      clock: system.clock,
-      random: { float: () => random.float(), bytes: (count) => systemRandom.bytes(count) },
-      onError: () => {},
-    })
+    const client = await connect(ANY_NODE, connectOptions(this.#parts, this.#network))
     this.#client = client
     client.onConnectionChange(() => this.#changed())
     this.#changed()
@@ -375,7 +369,7 @@ class Guest {
 
   async #join(client: Client): Promise<void> {
     const { rooms, random } = this.#parts
-    const [type = '', key = ''] = rooms[random.integer(0, rooms.length - 1)]!.split(':')
+    const [type = '', key = ''] = rooms[Math.floor(random() * rooms.length)]!.split(':')
     const room = await client.join<Bank>(type as 'chaos-bank-journal', { key })
     this.#room = room
     room.onStateChange(() => this.#changed())
@@ -385,7 +379,7 @@ class Guest {
 
   /** Records changes of its connection and its seat. */
   #changed(): void {
-    const { sub, note } = this.#parts
+    const { name: sub, note } = this.#parts
     const node = this.#client?.status === 'online' ? this.#node : undefined
     if (node !== this.#onlineAt)
       note(node === undefined ? { kind: 'offline', sub } : { kind: 'online', sub, node })

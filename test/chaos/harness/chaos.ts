@@ -28,7 +28,7 @@ const PROGRESS_MS = 5000
 export async function runChaos(options: ChaosOptions): Promise<ChaosResult> {
   const { nodes, unfenced, direct, folder } = options
   await mkdir(folder, { recursive: true })
-  const cluster = await Cluster.start({ nodes, unfenced, direct, folder, lease_ms: LEASE_MS })
+  const cluster = await Cluster.start({ nodes, unfenced, direct, folder, leaseMs: LEASE_MS })
   const abandon = () => cluster.abandon()
   process.once('exit', abandon)
   try {
@@ -85,13 +85,13 @@ interface SeedsOptions {
   /** Keeps the folders of all seeds. */
   readonly keep: boolean
   /** Stops at the first seed that fails. */
-  readonly stop_at_failure: boolean
+  readonly stopAtFailure: boolean
   readonly say: (line: string) => void
 }
 
 /** Runs each seed in a separate process, so that a crash affects one seed only. Returns the seeds that failed. */
 export async function runSeeds(options: SeedsOptions): Promise<number[]> {
-  const { seeds, parallel, say, stop_at_failure: stopAtFailure } = options
+  const { seeds, parallel, say, stopAtFailure } = options
   const waiting = [...seeds]
   const failed: number[] = []
   const excused: ExcusedShare[] = []

@@ -34,7 +34,7 @@ const START_AGAIN_MS = 500
 
 export interface ClusterOptions {
   readonly nodes: number
-  readonly lease_ms: number
+  readonly leaseMs: number
   readonly unfenced: boolean
   /** Nodes have separate addresses. */
   readonly direct: boolean
@@ -228,7 +228,7 @@ function prepare(
       REDIS_URL: redis.url,
       // The variable is required, but these nodes do not read the folder: `node/main.ts` has their room types.
       ROOMS_DIR: folder,
-      NODE_LEASE_MS: String(options.lease_ms),
+      NODE_LEASE_MS: String(options.leaseMs),
       DRAIN_SECONDS: '5',
       LOG_LEVEL: process.env.CHAOS_LOG_LEVEL ?? 'info',
     },

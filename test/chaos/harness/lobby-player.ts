@@ -7,10 +7,10 @@ import {
   type Unsubscribe,
 } from 'roomful/client'
 import { sleep } from '../../../shared/clock.ts'
-import type { Expected, FoundBy, ListedRow, LobbyRecord } from '../checker/history.ts'
+import type { Expected, FoundBy, ListedRow, LobbyRecord, Without } from '../checker/history.ts'
 import type { lobbyRoom } from '../rooms.ts'
-import type { ClientParts, Without } from './player.ts'
-import { ANY_NODE, actUntil, marked, Network } from './sdk-player.ts'
+import type { ClientParts } from './player.ts'
+import { ANY_NODE, actUntil, connectOptions, marked, Network, randomDoor } from './sdk-player.ts'
 
 type Lobby = typeof lobbyRoom
 
@@ -49,9 +49,9 @@ export class LobbyPlayer {
 
   constructor(parts: LobbyPlayerParts) {
     this.#parts = parts
-    const { doors, random, dial, note } = parts
+    const { dial, note } = parts
     this.#network = new Network(
-      () => doors()[Math.floor(random() * doors().length)],
+      () => randomDoor(parts),
       marked((marks) => note({ kind: 'marks', marks })),
       (door) => dial?.(door),
       (door, socket) =>
@@ -108,17 +108,12 @@ export class LobbyPlayer {
 
   async #connected() {
     if (this.#client && this.#client.status !== 'closed') return this.#client
-    const { project_id: projectId, token, clock, random } = this.#parts
+    const { random } = this.#parts
     this.#unwatch()
     this.#room = undefined
     const client = await connect<{ 'chaos-lobby': Lobby }>(ANY_NODE, {
-      projectId,
-      token,
-      reroute: false,
-      WebSocket: this.#network.WebSocket,
-      clock,
+      ...connectOptions(this.#parts, this.#network),
       random: { float: random, bytes: (count) => Uint8Array.from({ length: count }, () => 256 * random()) },
-      onError: () => {},
     })
     this.#client = client
     this.#unwatch = client.watchRooms('chaos-lobby', EVERYTHING, (rows) => {

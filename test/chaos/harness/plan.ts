@@ -10,15 +10,15 @@ type DrawnKind = Exclude<FaultKind, 'stall'>
 /** A fault of a plan. Times are milliseconds from the start of the run. */
 export interface PlannedFault {
   readonly kind: DrawnKind
-  readonly at_ms: number
+  readonly atMs: number
   /** Duration. 0: the fault is a single event. */
-  readonly for_ms: number
+  readonly forMs: number
   /** Slot of the affected node. */
   readonly node?: number
   /** Numbers of the affected clients. */
   readonly clients?: readonly number[]
   /** Latency, or jump of the clock. */
-  readonly amount_ms?: number
+  readonly amountMs?: number
 }
 
 interface PlanOptions {
@@ -26,7 +26,7 @@ interface PlanOptions {
   readonly seconds: number
   readonly nodes: number
   readonly clients: number
-  readonly lease_ms: number
+  readonly leaseMs: number
   /** True: the plan also kills control. */
   readonly control: boolean
 }
@@ -68,7 +68,7 @@ export function planFaults(options: PlanOptions): PlannedFault[] {
   for (let atMs = FIRST_MS + random.between(0, 500); atMs < end; atMs += random.between(300, 2500)) {
     for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
       const fault = drawFault(random, Math.round(atMs), options)
-      if (atMs + fault.for_ms > end || !fits(fault, planned, options.nodes)) continue
+      if (atMs + fault.forMs > end || !fits(fault, planned, options.nodes)) continue
       planned.push(fault)
       break
     }
@@ -77,7 +77,7 @@ export function planFaults(options: PlanOptions): PlannedFault[] {
 }
 
 function drawFault(random: Draw, atMs: number, options: PlanOptions): PlannedFault {
-  const { nodes, clients, lease_ms: leaseMs } = options
+  const { nodes, clients, leaseMs } = options
   const kind = random.weighted(options.control ? WEIGHTS : { ...WEIGHTS, control: 0 })
   const forMs = Math.round(durationOf(kind, random, leaseMs))
   const amountMs =
@@ -88,12 +88,12 @@ function drawFault(random: Draw, atMs: number, options: PlanOptions): PlannedFau
         : undefined
   return {
     kind,
-    at_ms: atMs,
-    for_ms: forMs,
+    atMs,
+    forMs,
     ...(OF_A_NODE.includes(kind) && { node: random.index(nodes) }),
     ...(kind === 'race' && { clients: [random.index(clients)] }),
     ...(kind === 'client_cut' && { clients: random.some(clients, Math.ceil(clients / 4)) }),
-    ...(amountMs !== undefined && { amount_ms: Math.round(amountMs) }),
+    ...(amountMs !== undefined && { amountMs: Math.round(amountMs) }),
   }
 }
 
@@ -120,7 +120,7 @@ function durationOf(kind: DrawnKind, random: Draw, leaseMs: number): number {
 /** True if a fault does not overlap another fault of Redis or of the same node, and leaves one node without faults. */
 function fits(fault: PlannedFault, planned: readonly PlannedFault[], nodes: number): boolean {
   const meets = (other: PlannedFault) =>
-    other.at_ms <= fault.at_ms + fault.for_ms && fault.at_ms <= other.at_ms + other.for_ms + RECOVERY_MS
+    other.atMs <= fault.atMs + fault.forMs && fault.atMs <= other.atMs + other.forMs + RECOVERY_MS
   const near = planned.filter(meets)
   if (OF_REDIS.includes(fault.kind)) return !near.some(({ kind }) => OF_REDIS.includes(kind))
   if (!DISABLING.includes(fault.kind)) return true
@@ -184,7 +184,7 @@ export class Faults {
   start(plan: readonly PlannedFault[]): void {
     for (const fault of plan)
       this.#cancels.push(
-        this.#system.clock.schedule(fault.at_ms, () => {
+        this.#system.clock.schedule(fault.atMs, () => {
           const work = this.#do(fault).catch((error: unknown) => void this.#errors.push(error))
           this.#running.add(work)
           void work.then(() => this.#running.delete(work))
@@ -203,7 +203,7 @@ export class Faults {
   }
 
   async #do(planned: PlannedFault): Promise<void> {
-    const { kind, node: slot = 0, for_ms: forMs, amount_ms: amountMs = 0 } = planned
+    const { kind, node: slot = 0, forMs, amountMs = 0 } = planned
     const node = this.#system.node(slot)
     const link = this.#system.link(slot)
     const { store, clock } = this.#system
@@ -293,7 +293,7 @@ export class Faults {
 
   /** Records the begin of a fault. The returned function records its end. */
   #record(planned: PlannedFault, node: string | undefined): () => void {
-    const { kind, amount_ms: amountMs } = planned
+    const { kind, amountMs } = planned
     const clients = this.#chosen(planned).map(({ name }) => name)
     const fault = {
       kind,

@@ -1,6 +1,6 @@
 import type { Duplex } from 'node:stream'
 import type { Clock } from '../../../shared/clock.ts'
-import type { ClientRecord, End } from '../checker/history.ts'
+import type { ClientRecord, End, Without } from '../checker/history.ts'
 import { ACTS, type Act, type Refusal } from '../rooms.ts'
 
 /** Address of a node for clients. */
@@ -9,15 +9,12 @@ export interface Door {
   readonly url: string
 }
 
-/** `Omit` for each member of a union. */
-export type Without<T, K extends PropertyKey> = T extends unknown ? Omit<T, K> : never
-
 /** Record of a client, before its name and the time are added. */
 export type Note = Without<ClientRecord, 'at' | 'client'>
 
 /** Dependencies of a player. */
 export interface PlayerParts extends ClientParts {
-  readonly room_type: string
+  readonly roomType: string
   readonly key: string
   readonly note: (note: Note) => void
   /** True: follows a `move` to the node of its room. */
@@ -27,7 +24,7 @@ export interface PlayerParts extends ClientParts {
 /** Dependencies of all kinds of clients. */
 export interface ClientParts {
   readonly name: string
-  readonly project_id: string
+  readonly projectId: string
   readonly token: string
   /** Returns the running nodes. */
   readonly doors: () => readonly Door[]

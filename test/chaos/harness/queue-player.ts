@@ -1,11 +1,10 @@
 import { type Client, connect, type Room, RoomfulError } from 'roomful/client'
 import { type Queues, type QueueTicket, withQueues } from 'roomful/client/queue'
 import { MATCHED } from '../../../shared/protocol/messages.ts'
-import { systemRandom } from '../../../shared/random.ts'
-import type { QueueRecord, WaitingTicket } from '../checker/history.ts'
+import type { QueueRecord, WaitingTicket, Without } from '../checker/history.ts'
 import { type chaosQueue, LEVELS, type matchRoom, PARTY_SIZE, ticketName } from '../rooms.ts'
-import type { ClientParts, Without } from './player.ts'
-import { ANY_NODE, actUntil, Network } from './sdk-player.ts'
+import type { ClientParts } from './player.ts'
+import { ANY_NODE, actUntil, connectOptions, Network, randomDoor } from './sdk-player.ts'
 
 type Rooms = { 'chaos-queue': typeof chaosQueue; 'chaos-match': typeof matchRoom }
 type QueueClient = Client<Rooms> & Queues<Rooms>
@@ -42,11 +41,11 @@ interface Wish {
   /** Undefined: the player must request it, or request it again. */
   ticket: QueueTicket<typeof matchRoom> | undefined
   placed: boolean
-  heard: boolean
+  announced: boolean
   cancelled: boolean
 }
 
-const ATTEMPT_MS = 500
+const CONNECT_MS = 10_000
 /** Errors after which the queue has deleted a ticket. After other errors, the player requests the same ticket again. */
 const OVER: ReadonlySet<string> = new Set(['party_timeout', 'party_full', 'seat_lost'])
 
@@ -127,7 +126,7 @@ export class QueuePlayer {
       this.#client?.close()
       wish.ticket = undefined
       // The ticket has a match. The new page queues with another ticket.
-      if (wish.heard) this.#want(undefined, wish.level)
+      if (wish.announced) this.#want(undefined, wish.level)
     }
   }
 
@@ -168,7 +167,7 @@ export class QueuePlayer {
       code: invitation?.code,
       ticket: undefined,
       placed: false,
-      heard: false,
+      announced: false,
       cancelled: false,
     }
   }
@@ -210,10 +209,10 @@ export class QueuePlayer {
   #ended(wish: Wish, ticket: QueueTicket<typeof matchRoom>, error: unknown): void {
     if (wish.ticket !== ticket || this.#closed) return
     if (!(error instanceof RoomfulError)) throw error
-    const { name, cancelled, heard } = wish
+    const { name, cancelled, announced } = wish
     this.#parts.note({ kind: 'ended', ticket: name, code: error.code, cancelled })
     wish.ticket = undefined
-    if (!cancelled && !heard && !OVER.has(error.code)) return
+    if (!cancelled && !announced && !OVER.has(error.code)) return
     this.#wish = undefined
     if (this.#isLast) this.#want(undefined, 0)
   }
@@ -241,18 +240,12 @@ export class QueuePlayer {
 
   async #connected(): Promise<QueueClient> {
     if (this.#client && this.#client.status !== 'closed') return this.#client
-    const { project_id: projectId, token, clock, random, note } = this.#parts
+    const { random, note } = this.#parts
     this.#room = undefined
     this.#network = this.#newNetwork()
     const connected = await connect<Rooms>(ANY_NODE, {
-      projectId,
-      token,
-      reroute: false,
-      WebSocket: this.#network.WebSocket,
-      clock,
-      random: { float: random, bytes: (count) => systemRandom.bytes(count) },
-      connectTimeoutMs: 20 * ATTEMPT_MS,
-      onError: () => {},
+      ...connectOptions(this.#parts, this.#network),
+      connectTimeoutMs: CONNECT_MS,
     })
     note({ kind: 'loaded' })
     note({ kind: 'connected' })
@@ -267,15 +260,15 @@ export class QueuePlayer {
   }
 
   #newNetwork(): Network {
-    const { doors, random, dial, note, board } = this.#parts
+    const { dial, note, board } = this.#parts
     return new Network(
-      () => doors()[Math.floor(random() * doors().length)],
+      () => randomDoor(this.#parts),
       (text) => {
         for (const match of matchesIn(text)) {
-          if (this.#wish) this.#wish.heard = true
+          if (this.#wish) this.#wish.announced = true
           // Another player may try to take a seat, because the match still has reserved seats.
           board.match = match.room
-          note({ kind: 'heard', ...match })
+          note({ kind: 'announced', ...match })
         }
       },
       (door) => dial?.(door),

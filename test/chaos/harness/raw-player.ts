@@ -104,7 +104,7 @@ export class RawPlayer extends Player {
   }
 
   #opened(socket: RawSocket): void {
-    const { project_id: projectId, token, note } = this.parts
+    const { projectId, token, note } = this.parts
     if (socket === this.#next && !this.#changeOver(socket)) return
     note({ kind: 'connected', node: socket.door.node })
     const features = ['layers']
@@ -234,7 +234,7 @@ export class RawPlayer extends Player {
   }
 
   #join(): void {
-    const { room_type: roomType, key } = this.parts
+    const { roomType, key } = this.parts
     this.#cancelJoin()
     if (this.#seat || !this.#online) return
     this.#joinRequest += 1

@@ -42,7 +42,7 @@ export function report({ history, violations, excused, folder }: ChaosResult, co
     ...describeExcused(excused),
     '',
   ]
-  if (violations.length === 0) return [...lines, 'every promise held', ''].join('\n')
+  if (violations.length === 0) return [...lines, 'every guarantee held', ''].join('\n')
   for (const violation of violations.slice(0, TRACED)) {
     const { name, room, member, client, message } = violation
     lines.push(

@@ -52,7 +52,10 @@ export interface RunOptions {
 /** Lease of each node. */
 export const LEASE_MS = 1000
 const DURABILITIES: readonly Durability[] = ['journal', 'snapshot', 'journal', 'none']
-/** One of this many clients uses the SDK. With direct routing, of three clients one uses the SDK, one follows a `move` without the SDK, and one ignores it. */
+/**
+ * One of this many clients uses the SDK. With direct routing, one of three clients uses the SDK, one follows a `move` without the SDK, and one
+ * ignores each `move`.
+ */
 const SDK_ONE_IN = { spread: 6, direct: 3 }
 const JOINED_WITHIN_MS = 20_000
 const ANSWERED_WITHIN_MS = 25_000
@@ -111,7 +114,7 @@ export class Run {
     let ended = began
     const { seed, seconds, nodes, clients } = this.#options
     const control = this.#backends !== undefined
-    const plan = planFaults({ seed, seconds, nodes, clients, lease_ms: LEASE_MS, control })
+    const plan = planFaults({ seed, seconds, nodes, clients, leaseMs: LEASE_MS, control })
     const trouble = new Faults(this.#system, this.#players, this.#faults)
     let end: AtRest
     try {
@@ -161,7 +164,7 @@ export class Run {
     const random = new SeededRandom(Math.imul(this.#options.seed * 1000 + number, 0xc2b2ae35))
     return {
       name,
-      project_id: projectId,
+      projectId,
       token,
       note: (note: object) => void records.push({ at: clock.monotonic(), client: name, ...note } as R),
       doors: () => this.#system.doors(),
@@ -180,7 +183,7 @@ export class Run {
       const room = this.#rooms[i < this.#rooms.length ? i : Math.floor(draw.float() * this.#rooms.length)]!
       const parts = {
         ...this.#partsOf(`c${i}`, i + 1, projectId, token, this.#records),
-        room_type: `chaos-${room.durability}`,
+        roomType: `chaos-${room.durability}`,
         key: room.key,
         reroutes: direct && i % sdkOneIn > 0,
       }
@@ -207,7 +210,7 @@ export class Run {
     const { control } = this.#system
     if (count === 0) return undefined
     if (!control) throw new Error(`backends is ${count}: use 0, because this system has no control plane`)
-    return Backends.prepare({ count, seed, project_id: projectId, system: this.#system, control })
+    return Backends.prepare({ count, seed, projectId, system: this.#system, control })
   }
 
   async #inviteToQueue(projectId: string): Promise<QueuePlayer[]> {

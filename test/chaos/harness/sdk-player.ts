@@ -6,7 +6,7 @@ import type { Json } from '../../../shared/json.ts'
 import { systemRandom } from '../../../shared/random.ts'
 import { type End, playerIn } from '../checker/history.ts'
 import { type ChaosState, type chaosRoom, layersIn, marksIn } from '../rooms.ts'
-import { DEAF_MS, type Door, MOST_WAITING, type NewOp, Player } from './player.ts'
+import { type ClientParts, DEAF_MS, type Door, MOST_WAITING, type NewOp, Player } from './player.ts'
 
 const CONNECT_AGAIN_MS = 500
 
@@ -75,27 +75,15 @@ export class SdkPlayer extends Player {
   }
 
   #doorOf(url: string): Door | undefined {
-    if (url !== ANY_NODE) return this.rerouting(url)
-    const doors = this.parts.doors()
-    return doors[Math.floor(this.parts.random() * doors.length)]
+    return url === ANY_NODE ? randomDoor(this.parts) : this.rerouting(url)
   }
 
   async #begin(): Promise<void> {
-    const { project_id: projectId, token, room_type: roomType, key, reroutes: reroute, clock } = this.parts
-    const random = { float: this.parts.random, bytes: (count: number) => systemRandom.bytes(count) }
-    const { WebSocket } = this.#network
+    const { roomType, key, reroutes: reroute } = this.parts
     this.#moves = 0
     this.#seatsLost = 0
     try {
-      this.#client = await connect(ANY_NODE, {
-        projectId,
-        token,
-        reroute,
-        WebSocket,
-        clock,
-        random,
-        onError: () => {},
-      })
+      this.#client = await connect(ANY_NODE, { ...connectOptions(this.parts, this.#network), reroute })
       const room = await this.#client.join<ReturnType<typeof chaosRoom>>(roomType as 'chaos-journal', {
         key,
       })
@@ -131,7 +119,7 @@ export class SdkPlayer extends Player {
   }
 
   #place() {
-    const { room_type: roomType, key } = this.parts
+    const { roomType, key } = this.parts
     return { room: `${roomType}:${key}`, member: this.#member }
   }
 
@@ -207,6 +195,23 @@ const UNKNOWN = ['resume_failed', 'client_closed', 'not_in_room', 'seat_lost', '
 
 /** Address for `connect`: `Network` sends each connection to a random node. */
 export const ANY_NODE = 'ws://127.0.0.1:9/any-node'
+
+/** Returns a random running node. Undefined: none runs. */
+export function randomDoor({ doors, random }: ClientParts): Door | undefined {
+  const all = doors()
+  return all[Math.floor(random() * all.length)]
+}
+
+/** Options of `connect` for a client that does not follow a `move` to the node of its room. */
+export const connectOptions = ({ projectId, token, clock, random }: ClientParts, { WebSocket }: Network) => ({
+  projectId,
+  token,
+  reroute: false,
+  WebSocket,
+  clock,
+  random: { float: random, bytes: (count: number) => systemRandom.bytes(count) },
+  onError: () => {},
+})
 
 /** Calls `act` until `isOver`, with a pause after each call. Ignores errors of the SDK, because connections and rooms get lost. */
 export async function actUntil(

@@ -7,8 +7,7 @@ import { describeProblems, parseConfig } from '../../../shared/config.ts'
 import { createLog } from '../../../shared/log.ts'
 import { systemRandom } from '../../../shared/random.ts'
 import { openStore } from '../../../shared/store/open.ts'
-import type { Store } from '../../../shared/store/port.ts'
-import { bankRoom, chaosQueue, chaosRoom, lobbyRoom, matchRoom } from '../rooms.ts'
+import { roomsOfRun } from '../rooms.ts'
 import { JumpingClock, machineNow, watchSlow, watchStalls } from './clocks.ts'
 import { overriding, type StoreLine, StoreRecorder, unfenced } from './recording-store.ts'
 
@@ -48,19 +47,19 @@ const start = async () => {
   const write = (line: StoreLine) => void writeSync(file, `${JSON.stringify(line)}\n`)
   const recorder = new StoreRecorder(nodeId, machineNow, write, () => clock.readAt)
   watchStalls((stall) => recorder.stalled(stall))
+  const recorded = recorder.store(overriding(store, { rooms }))
   const node = await startNode({
     ...config,
-    rooms: [
-      lobbyRoom,
-      bankRoom('journal'),
-      bankRoom('snapshot'),
-      chaosQueue,
-      matchRoom,
-      ...(['journal', 'snapshot', 'none'] as const).map((durability) =>
-        chaosRoom(durability, (room, op) => recorder.began(room, op)),
-      ),
-    ],
-    store: recorded(store, rooms, recorder),
+    rooms: roomsOfRun((room, op) => recorder.began(room, op)),
+    store: overriding(recorded, {
+      records: overriding(recorded.records, {
+        renewLease: (renewal) =>
+          watchSlow(
+            () => recorded.records.renewLease(renewal),
+            (stall) => recorder.stalled(stall),
+          ),
+      }),
+    }),
     turns: recorder.calls,
     postNotice: webhook({
       url: config.notifyUrl ?? '',
@@ -75,26 +74,6 @@ const start = async () => {
     ended: node.drained,
     close: () => node.close().finally(() => store.close()),
   }
-}
-
-/** Returns the store with `rooms` as its room records. Records all writes, and lease renewals that take long. */
-const recorded = (store: Store, rooms: Store['rooms'], recorder: StoreRecorder): Store => {
-  const records = recorder.records(store.records)
-  return overriding(store, {
-    rooms: recorder.rooms(rooms),
-    records: overriding(records, {
-      write: async (writes) => {
-        const written = await records.write(writes)
-        if (written) recorder.wrote(writes)
-        return written
-      },
-      renewLease: (renewal) =>
-        watchSlow(
-          () => records.renewLease(renewal),
-          (stall) => recorder.stalled(stall),
-        ),
-    }),
-  })
 }
 
 live('chaos node', start, log, process)

@@ -6,14 +6,7 @@ import { SeededRandom } from '../../kit/seeded-random.ts'
 import { check } from '../checker/check.ts'
 import { Scenario } from '../checker/scenario.ts'
 import { machineNow } from './clocks.ts'
-import {
-  overriding,
-  readStoreLines,
-  type StoreLine,
-  StoreRecorder,
-  storeLinesIn,
-  unfenced,
-} from './recording-store.ts'
+import { readStoreLines, type StoreLine, StoreRecorder, storeLinesIn, unfenced } from './recording-store.ts'
 
 /** A recorder of `node`, and a function that reads its lines. */
 function recording(node: string) {
@@ -85,15 +78,7 @@ it.each([
 it('StoreRecorder records a session under the id that its client has', async () => {
   const { recorder, read } = recording('node_a')
   const { records } = memoryStore({ clock: new FakeClock() })
-  const store = new SessionStore(
-    overriding(records, {
-      async write(writes) {
-        const written = await records.write(writes)
-        if (written) recorder.wrote(writes)
-        return written
-      },
-    }),
-  )
+  const store = new SessionStore(recorder.records(records))
   const [first] = quotaSets('prj_a/token:b', 10)
   const sessionId = newSessionId(new SeededRandom(1), first!.set)
   const record = {

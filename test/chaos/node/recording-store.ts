@@ -45,7 +45,7 @@ export type StoreLine =
       readonly fence?: Fence
     }
 
-/** Returns `base` with the properties of `changes` in place of its own. */
+/** Returns `base` with some properties replaced by `changes`. */
 export function overriding<T extends object>(base: T, changes: Partial<T>): T {
   return new Proxy(base, {
     get(_, name) {
@@ -98,9 +98,19 @@ export class StoreRecorder {
     this.#write({ task: { room, op, at: this.#now() } })
   }
 
-  /** Returns `records`, and keeps the end of the node's lease from each renewal. */
+  /** Returns `store`, and records its use. */
+  store(store: Store): Store {
+    return overriding(store, { rooms: this.rooms(store.rooms), records: this.records(store.records) })
+  }
+
+  /** Returns `records`. Records written sessions, and keeps the end of the node's lease from each renewal. */
   records(records: Records): Records {
     return overriding(records, {
+      write: async (writes) => {
+        const written = await records.write(writes)
+        if (written) this.#wrote(writes)
+        return written
+      },
       renewLease: async (renewal) => {
         const lease = await records.renewLease(renewal)
         const isNodeLease = renewal.listed !== undefined
@@ -124,8 +134,7 @@ export class StoreRecorder {
     }
   }
 
-  /** Records the sessions in writes that the store has accepted. */
-  wrote(writes: readonly Write[]): void {
+  #wrote(writes: readonly Write[]): void {
     for (const write of writes) {
       if (!('put' in write) || !write.put.startsWith('session:')) continue
       const record = decodeSession(write.value)

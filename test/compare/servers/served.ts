@@ -99,7 +99,7 @@ export function tickOnce(
   if (tick === 'entity') room.moveEntity(Math.floor(Math.random() * entities))
 }
 
-/** Calls `flush` at 20 Hz by absolute deadlines, because `setInterval` drifts under load. The phase is random, so that rooms flush at different times. */
+/** Calls `flush` at 20 Hz by absolute deadlines, because `setInterval` drifts under load. The random phase spreads the rooms over time. */
 export function everyFlush(flush: () => void): void {
   const interval = 1_000 / FLUSHES_PER_SECOND
   let due = performance.now() + Math.random() * interval

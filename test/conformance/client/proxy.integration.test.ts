@@ -122,11 +122,12 @@ class ScriptedClient {
     this.say('ping', { at: 0 })
   }
 
-  /** Stores its position, and breaks the connection. */
+  /** Stores its position, and breaks the connection. Resolves when the proxy has seen that. */
   async cut(): Promise<void> {
     this.storePosition()
+    const before = this.proxy.connections
     this.socket.terminate()
-    await sleep(20)
+    await vi.waitFor(() => expect(this.proxy.connections).toBeLessThan(before), { ...PATIENT, interval: 5 })
   }
 
   storePosition(): void {
@@ -207,9 +208,10 @@ const MISTAKES: Record<
     rules: ['Keep'],
     does: async (client, proxy) => {
       await client.seated()
+      const closed = client.closed()
       proxy.strike('cut')
       client.act(1, 0)
-      await sleep(100)
+      await closed
       client.storePosition()
       await client.resumed()
     },
@@ -239,7 +241,7 @@ const MISTAKES: Record<
       const { session } = client
       await client.cut()
       await client.resumed()
-      await sleep(20)
+      await client.hear('pong')
       await client.cut()
       await client.resume({}, session)
     },

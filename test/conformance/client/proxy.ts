@@ -114,6 +114,11 @@ export class FaultProxy {
     return proxy
   }
 
+  /** Number of open connections of clients. */
+  get connections(): number {
+    return this.wires.size
+  }
+
   /** Address for clients. */
   get url(): string {
     return this.urlAt(0)

@@ -1,4 +1,5 @@
-import { frame, joinFrames } from '../../../dataplane/frame.ts'
+import { type Frame, joinFrames } from '../../../dataplane/frame.ts'
+import { RoomFrames } from '../../../dataplane/rooms/room-frames.ts'
 import type {
   Frames,
   JoinedMember,
@@ -9,12 +10,13 @@ import type {
 } from '../../../dataplane/traffic.ts'
 import { roomAddress, roomIdOf } from '../../../dataplane/traffic.ts'
 import type { Json, JsonObject } from '../../../shared/json.ts'
-import type { Codec, RoomEncoder } from '../../../shared/protocol/codec.ts'
+import type { Codec, WholeName } from '../../../shared/protocol/codec.ts'
 import { JsonCodec } from '../../../shared/protocol/json-codec.ts'
 import { SUBPROTOCOLS, type Subprotocol } from '../../../shared/protocol/messages.ts'
 import { MsgpackCodec } from '../../../shared/protocol/msgpack-codec.ts'
 import { Checksum } from '../../../shared/sync/checksum.ts'
 import { diff } from '../../../shared/sync/testing/diff.ts'
+import { NO_CHANGES } from '../rooms/counter-room.ts'
 import type { TestClient } from './test-gateway.ts'
 
 type Kind<K extends ToOwner['kind']> = Extract<ToOwner, { kind: K }>
@@ -39,16 +41,13 @@ export class TestRoom {
   /** Room code in `joined`. */
   code: string | undefined
   state: JsonObject = { count: 0 }
-  readonly #codecs: readonly Codec[]
-  readonly #encoders: ReadonlyMap<Subprotocol, RoomEncoder>
-  readonly #checksum = new Checksum()
-  readonly #ring: { readonly seq: number; readonly frames: Frames }[] = []
+  readonly #frames: RoomFrames
+  readonly #past: { readonly seq: number; readonly frames: Frames }[] = []
   readonly #deliver: (message: ToEdge) => void
 
   constructor(address: RoomAddress, codecs: readonly Codec[], deliver: (message: ToEdge) => void) {
     this.address = address
-    this.#codecs = codecs
-    this.#encoders = new Map(codecs.map((codec) => [codec.subprotocol, codec.roomEncoder()]))
+    this.#frames = new RoomFrames(this.roomId, new Map(codecs.map((codec) => [codec.subprotocol, codec])))
     this.#deliver = deliver
   }
 
@@ -64,16 +63,13 @@ export class TestRoom {
     const delta = diff(this.state, state)
     this.state = state
     this.seq += 1
-    const at = this.#at()
-    const patch = this.#frames((_, encoder) => encoder.patch(at, delta))
-    const rest = this.#frames(
-      (codec) => events.map(([name, data]) => codec.encode({ t: 'event', ...this.#stamp(), name, data })),
-      events.length > 0,
-    )
-    this.#ring.push({ seq: this.seq, frames: merge(patch!, rest) })
-    const snapshot = this.#frames((_, encoder) =>
-      encoder.whole('state.snapshot', { ...at, state }, this.#members()),
-    )!
+    this.#frames.stateChanged(state)
+    const update = { ...NO_CHANGES, ...this.#at, delta }
+    const sent = events.map(([name, data]) => ({ name, data, to: undefined }))
+    const { patch, rest } = this.#frames.update({ ...update, events: sent }, SUBPROTOCOLS)
+    const frames = inEach((codec) => joinFrames([patch[codec]!, ...(rest ? [rest[codec]!] : [])]))
+    this.#past.push({ seq: this.seq, frames })
+    const snapshot = this.#whole('state.snapshot')
     this.send({
       kind: 'update',
       seq: this.seq,
@@ -86,52 +82,28 @@ export class TestRoom {
 
   /** Encodes a `state.resync` with the current state. */
   resync(): Frames {
-    const at = { ...this.#at(), state: this.state }
-    return this.#frames((_, encoder) => encoder.whole('state.resync', at, this.#members()))!
+    return this.#whole('state.resync')
   }
 
   /** Returns the flushes after `seq`. Undefined: the room does not have them. */
   missed(seq: number): Frames[] | undefined {
-    if (seq > this.seq || (seq < this.seq && this.#ring[0]!.seq > seq + 1)) return undefined
-    return this.#ring.filter((entry) => entry.seq > seq).map(({ frames }) => frames)
+    if (seq > this.seq || (seq < this.seq && this.#past[0]!.seq > seq + 1)) return undefined
+    return this.#past.filter((entry) => entry.seq > seq).map(({ frames }) => frames)
   }
 
-  #members() {
-    return [...this.members].map(([memberId, { sub }]) => ({ member_id: memberId, sub, connected: true }))
+  get #at() {
+    return { epoch: this.epoch, seq: this.seq, checksum: new Checksum().of(this.state) }
   }
 
-  #stamp() {
-    return { room_id: this.roomId, epoch: this.epoch, seq: this.seq }
-  }
-
-  #at() {
-    return { ...this.#stamp(), checksum: this.#checksum.of(this.state) }
-  }
-
-  #frames(
-    encode: (codec: Codec, encoder: RoomEncoder) => Uint8Array | Uint8Array[],
-    some = true,
-  ): Frames | undefined {
-    if (!some) return undefined
-    const frames: { [codec in Subprotocol]?: Uint8Array } = {}
-    for (const codec of this.#codecs) {
-      const payloads = encode(codec, this.#encoders.get(codec.subprotocol)!)
-      const list = Array.isArray(payloads) ? payloads : [payloads]
-      frames[codec.subprotocol] = joinFrames(list.map((payload) => frame(payload, codec.binary)))
-    }
-    return frames
+  #whole(t: WholeName): Frames {
+    const at = { room_id: this.roomId, ...this.#at, state: this.state }
+    const members = [...this.members].map(([id, { sub }]) => ({ member_id: id, sub, connected: true }))
+    return inEach((codec) => this.#frames.whole(t, at, members, codec))
   }
 }
 
-const merge = (patch: Frames, rest: Frames | undefined): Frames => {
-  const both: { [codec in Subprotocol]?: Uint8Array } = {}
-  for (const codec of SUBPROTOCOLS) {
-    const first = patch[codec]
-    const second = rest?.[codec]
-    if (first) both[codec] = second ? joinFrames([first, second]) : first
-  }
-  return both
-}
+const inEach = (encode: (codec: Subprotocol) => Frame): Frames =>
+  Object.fromEntries(SUBPROTOCOLS.map((codec) => [codec, encode(codec)]))
 
 /** Codecs of a node, in their order. */
 export const testCodecs = () => [new JsonCodec(), new MsgpackCodec()] as const

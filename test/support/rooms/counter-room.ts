@@ -96,3 +96,19 @@ export const careless = defineRoom({
     give: { handle: (state) => ({ state: { ...state, by: { all: new Set() } } }) },
   },
 })
+
+/** An update without changes. */
+export const NO_CHANGES = {
+  visible: true,
+  delta: undefined,
+  events: [],
+  joined: [],
+  replaced: [],
+  left: [],
+  presence: [],
+  renewed: [],
+  acks: [],
+  outcomes: [],
+  layers: undefined,
+  tables: undefined,
+}

@@ -244,7 +244,7 @@ export class RoomBench {
   }
 
   /** Runs promises, deferred callbacks and due timers until none is left. */
-  async settle(): Promise<void> {
+  async untilIdle(): Promise<void> {
     for (let calm = 0; calm < 60; calm++) {
       await Promise.resolve()
       const deferred = this.#deferred
@@ -260,7 +260,7 @@ export class RoomBench {
   async advance(ms: number, step = 5): Promise<void> {
     for (let left = ms; left > 0; left -= step) {
       this.clock.advance(Math.min(step, left))
-      await this.settle()
+      await this.untilIdle()
     }
   }
 
@@ -297,7 +297,7 @@ export class RoomBench {
     } = {},
   ): Promise<TestMember> {
     const member = this.askToJoin(type, memberId, options)
-    await this.settle()
+    await this.untilIdle()
     return member
   }
 
@@ -360,13 +360,13 @@ export class RoomBench {
   /** As `message`, and runs what is due. */
   async say(...message: Parameters<RoomBench['message']>): Promise<void> {
     this.message(...message)
-    await this.settle()
+    await this.untilIdle()
   }
 
   /** As `attach`, and runs what is due. Returns the room's answer. */
   async resume(...attach: Parameters<RoomBench['attach']>): Promise<Extract<ToEdge, { kind: 'attached' }>> {
     this.attach(...attach)
-    await this.settle()
+    await this.untilIdle()
     return this.sentOf('attached').at(-1)!
   }
 
@@ -405,6 +405,10 @@ export class RoomBench {
       undefined,
       edge,
     )
+  }
+
+  leave(type: string, memberId: string, key?: string): void {
+    this.send(type, memberId, { kind: 'leave', reason: 'left', request_id: this.#ref++ }, key)
   }
 
   resync(type: string, member: TestMember, reason: ResyncReason): void {
@@ -521,14 +525,25 @@ export class RoomBench {
 
 const name = ({ room }: ToEdge): string => room.name
 
-/** Creates a bench of one room type, and joins members to its room. Returns them by their names. */
+interface OneRoom {
+  readonly bench: RoomBench
+  readonly say: (type: string, data?: unknown) => Promise<void>
+}
+
+/**
+ * Creates a bench of one room type, and joins members to its room. Returns them by their names. `say` sends a message of the first
+ * member, with the next ref, and runs the bench until it is idle.
+ */
 export async function roomWith<Name extends string>(
   room: RoomDefinition,
   names: readonly Name[],
   options?: BenchOptions,
-): Promise<{ readonly bench: RoomBench } & { readonly [N in Name]: TestMember }> {
+): Promise<OneRoom & { readonly [N in Name]: TestMember }> {
   const bench = new RoomBench([room], options)
   const members: Partial<Record<Name, TestMember>> = {}
   for (const name of names) members[name] = await bench.join(room.type, name)
-  return { bench, ...(members as Record<Name, TestMember>) }
+  let ref = 0
+  const say = (type: string, data: unknown = null) =>
+    bench.say(room.type, names[0]!, type, data as Json, ++ref)
+  return { bench, say, ...(members as Record<Name, TestMember>) }
 }
