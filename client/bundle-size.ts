@@ -25,7 +25,7 @@ export async function bundle({ minify }: { minify: boolean }): Promise<Uint8Arra
 }
 
 /** Returns the sizes of the bundle, in bytes. */
-export async function bundleSize(): Promise<{ raw: number; min: number; gzip: number }> {
+async function bundleSize(): Promise<{ raw: number; min: number; gzip: number }> {
   const [raw, min] = await Promise.all([bundle({ minify: false }), bundle({ minify: true })])
   return { raw: raw.length, min: min.length, gzip: gzipSync(min, { level: 9 }).length }
 }

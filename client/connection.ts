@@ -45,7 +45,7 @@ export async function platformWebSocket(): Promise<WebSocketConstructor> {
 const SILENT_HEARTBEATS = 2
 
 /** Callbacks of a connection. After `closed`, `silent` or `broken`, none is called. */
-export interface ConnectionHandlers {
+interface ConnectionHandlers {
   opened(): void
   received(message: DecodedMessage): void
   /** The socket has closed, with the server's code and reason. After a network failure: with 1006, and the platform's reason if it has one. */

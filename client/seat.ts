@@ -54,7 +54,7 @@ const REJOIN_BASE_MS = 500
 const REJOIN_MAX_MS = 5000
 
 /** Frames about one seat, without errors. */
-export type SeatFrame = RoomFrame | Extract<DecodedMessage, { t: 'joined' | 'ack' | 'reply' }>
+type SeatFrame = RoomFrame | Extract<DecodedMessage, { t: 'joined' | 'ack' | 'reply' }>
 
 /** An error of the server. */
 type ErrorFrame = Extract<DecodedMessage, { t: 'error' }>

@@ -38,7 +38,7 @@ const UNRELIABLE_SHARE = 0.8
 /** Maximum number of unreliable messages that are kept during a move. */
 const MAX_HELD = 64
 
-export interface SessionParts {
+interface SessionParts {
   readonly url: string
   readonly reconnect: boolean
   /** Time limit of the first connection in milliseconds, retries included. */
@@ -60,7 +60,7 @@ export interface SessionParts {
 const FIRST_APPLICATION_CODE = 4000
 
 /** Callbacks of a session. */
-export interface SessionHandlers {
+interface SessionHandlers {
   /** The server has accepted the connection. `moved`: it replaces a connection that was not lost, as the server requested. */
   welcome(moved: boolean): void
   message(message: DecodedMessage): void

@@ -45,7 +45,7 @@ export interface KeptSeat {
 }
 
 /** Stored session of an earlier page. */
-export interface KeptSession {
+interface KeptSession {
   readonly credentials: Credentials
   /** Highest request id of the session. */
   readonly last_request: number

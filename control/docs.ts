@@ -141,7 +141,7 @@ field that is not known is refused. Errors are \`application/problem+json\` (RFC
 \`x-request-id\` (yours, when you send a sensible one). Bodies may have 64 KiB.`
 
 /** Returns the description of all endpoints on `app`, from the schemas that validate requests. */
-export function describeApi(app: Hono<ControlEnv>): Promise<OpenApi> {
+function describeApi(app: Hono<ControlEnv>): Promise<OpenApi> {
   return generateSpecs(app, {
     excludeStaticFile: false,
     documentation: {
@@ -225,7 +225,7 @@ interface Route {
 const METHODS = ['get', 'post', 'put', 'patch', 'delete'] as const
 
 /** Returns the page for an API description. */
-export function docsPage(api: OpenApi): Html {
+function docsPage(api: OpenApi): Html {
   const schemas = (api.components.schemas ?? {}) as Readonly<Record<string, Schema>>
   const routes = Object.entries(api.paths).flatMap(([path, item]) =>
     METHODS.filter((method) => item[method]).map((method): Route => {

@@ -23,7 +23,7 @@ export interface ControlEnv {
 }
 
 /** Allowed callers: an operator; an operator or a key; nodes with the internal token. */
-export type Access = 'operator' | 'caller' | 'internal'
+type Access = 'operator' | 'caller' | 'internal'
 
 /** One call of the API: its request, its answer and its problems. The validation and the API description use it. */
 export interface Endpoint<Body, Query> {

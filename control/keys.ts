@@ -37,7 +37,7 @@ export interface KeyRecord {
 }
 
 /** A key in answers of the API. */
-export interface KeyView {
+interface KeyView {
   readonly id: string
   readonly project_id: string
   readonly name: string | null
@@ -67,7 +67,7 @@ export const looksLikeSecret = (credential: string): boolean => credential.start
 const digest = (secret: string): Buffer => createHash('sha256').update(secret).digest()
 
 /** Returns the store key of a key's record. */
-export const keyKey = (id: string): string => `{control}:key:${id}`
+const keyKey = (id: string): string => `{control}:key:${id}`
 const indexOf = (projectId: string): string => `{control}:keys:${projectId}`
 
 /** Returns the time at which `key` was revoked or its grace time ended. Null: it is valid at `now`. */
@@ -225,7 +225,7 @@ export const noKey = (projectId: string, keyId: string): Problem =>
   new Problem('key_not_found', `The project ${projectId} has no key ${keyId}.`)
 
 /** Number of records with a private key, and number of those that were sealed again. */
-export interface Resealed {
+interface Resealed {
   readonly records: number
   readonly resealed: number
 }

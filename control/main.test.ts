@@ -83,7 +83,7 @@ describe('a control process', () => {
     expect(headers.get('keep-alive')).toBe('timeout=75')
   })
 
-  it('warns if the API is open, and if private keys are stored in plain', async () => {
+  it('logs that the API is open, and that private keys are stored in plain', async () => {
     const { url } = await start({ controlApiTokens: undefined, keyringSecret: undefined })
     expect((await fetch(`${url}/projects`)).status).toBe(200)
     expect(logged.join(' ')).toContain('open to everyone')

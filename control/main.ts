@@ -27,7 +27,7 @@ export interface ControlOptions
 }
 
 /** Options of a control process that is one of several behind one port. */
-export interface ControlWorker {
+interface ControlWorker {
   /** Number of the process, which is the label `worker` of its metrics. */
   readonly worker: string
   /** Returns the metrics of all of them in Prometheus' text format. Each answers `/metrics` for all. */
@@ -37,7 +37,7 @@ export interface ControlWorker {
 }
 
 /** Dependencies of a control process. It does not close the store. */
-export interface ControlParts {
+interface ControlParts {
   readonly config: ControlOptions
   readonly store: Store
   readonly log: Logger

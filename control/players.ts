@@ -7,14 +7,14 @@ import { REVOCATION_KEPT_MS } from '../shared/tokens.ts'
 import { encode, type PageRequest, type Plan, type RecordsEnvironment, removeFromIndex } from './records.ts'
 
 /** A ban in answers of the API. */
-export interface BanView {
+interface BanView {
   readonly until: string | null
   readonly room_types: readonly string[] | null
   readonly reason: string | null
 }
 
 /** The record of a player in answers of the API. */
-export interface PlayerView {
+interface PlayerView {
   readonly project_id: string
   readonly sub: string
   readonly revoked_at: string | null

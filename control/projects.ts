@@ -28,7 +28,7 @@ export interface ProjectRecord {
 }
 
 /** A project in answers of the API. */
-export interface ProjectView {
+interface ProjectView {
   readonly id: string
   readonly name: string
   readonly created_at: string

@@ -343,10 +343,10 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     ...(options.maxConnections !== undefined && { maxConnections: options.maxConnections }),
     options: config,
   })
-  let toldToDrain = () => {}
+  let resolveDrained = () => {}
   let failed: (error: Error) => void = () => {}
   const drained = new Promise<void>((resolve, reject) => {
-    toldToDrain = resolve
+    resolveDrained = resolve
     failed = reject
   })
   // If the caller does not use `drained`, a rejection must not end the process. The node then only stops working.
@@ -461,7 +461,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     setCordoned: (cordoned) => ownership.setCordoned(cordoned),
     requestRoom: (projectId, roomId, request) =>
       ownership.requests.send(roomNamed(`${projectId}/${roomId}`), request),
-    drain: () => void close().then(toldToDrain),
+    drain: () => void close().then(resolveDrained),
     setLogLevel: sharing?.setLogLevel ?? ((level) => setLogLevel(log, level)),
   }
 

@@ -168,7 +168,7 @@ export function refusalOf(
   return others === 'retry' ? undefined : { room, epoch, member_id, kind: 'no_seat' }
 }
 
-/** Answers the messages of a room that cannot be served, through `deliver`. Those that search for the room again stay in the inbox. */
+/** Answers the messages of a room that cannot be served, through `deliver`. Messages that search for the room again stay in the inbox. */
 export function refuseAll(
   inbox: Inbox,
   place: Nowhere,

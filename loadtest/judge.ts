@@ -158,7 +158,7 @@ export const wentWrong = (result: Omit<RunResult, 'passed'>): boolean =>
   (!allowsErrors(result) && result.totals.errors > 0)
 
 /** Returns true if a limit decides how many failures a run may have. */
-export const allowsErrors = ({ verdicts }: Pick<RunResult, 'verdicts'>): boolean =>
+const allowsErrors = ({ verdicts }: Pick<RunResult, 'verdicts'>): boolean =>
   verdicts.some(({ threshold }) => threshold === `--${MAX_ERRORS}`)
 
 /** Returns the limits as rows of the help. */

@@ -44,7 +44,7 @@ export function parseMetrics(text: string): Metrics {
   return sums
 }
 
-export interface ServerFigure {
+interface ServerFigure {
   /** `counter`: the increase in the second. `mean`: the mean of a histogram of seconds, in milliseconds. */
   readonly kind: 'gauge' | 'counter' | 'mean'
   readonly metric: string
@@ -59,7 +59,7 @@ export interface ServerFigure {
 }
 
 /** Figures of a server by their names in the report. */
-export const SERVER_FIGURES = {
+const SERVER_FIGURES = {
   cpu_seconds: { kind: 'counter', metric: CPU, unit: '%', times: 100, title: 'CPU', limit: 'max-cpu' },
   event_loop_utilisation: {
     kind: 'gauge',
@@ -97,7 +97,7 @@ export const SERVER_FIGURES = {
   resyncs: { kind: 'counter', metric: 'service_resyncs_total', unit: '/s', title: 'Resyncs' },
   errors: { kind: 'counter', metric: 'service_websocket_errors_total', unit: '/s', title: 'Errors' },
 } as const satisfies Readonly<Record<string, ServerFigure>>
-export type ServerFigureName = keyof typeof SERVER_FIGURES
+type ServerFigureName = keyof typeof SERVER_FIGURES
 const FIGURES: [ServerFigureName, ServerFigure][] = Object.entries(SERVER_FIGURES) as []
 
 /** Figures on the page. */

@@ -81,7 +81,7 @@ function prettyFormat(): (line: string) => string {
 }
 
 /** Destination of log lines: `process.stdout`, or any object with `write`. */
-export interface LogStream {
+interface LogStream {
   /** Writes one line. `done` gets the error if the line could not be written. */
   write(line: string, done?: (error?: Error | null) => void): unknown
   on?(event: 'error', listener: (error: Error) => void): unknown

@@ -41,7 +41,7 @@ type Arguments<L extends Labels, Rest extends unknown[]> = keyof L extends never
   : [labels: ValuesOf<L>, ...Rest]
 
 /** A metric before its registration. */
-export interface Declaration<K extends string, L extends Labels> {
+interface Declaration<K extends string, L extends Labels> {
   readonly kind: K
   readonly name: string
   readonly help: string
@@ -50,7 +50,7 @@ export interface Declaration<K extends string, L extends Labels> {
   readonly buckets?: readonly number[]
 }
 
-export type NoLabels = Readonly<Record<never, never>>
+type NoLabels = Readonly<Record<never, never>>
 
 /**
  * A value that only grows. If the values of its labels are known, its series exist from the start with the value 0, so that rates and
@@ -105,7 +105,7 @@ export interface Histogram<L extends Labels = NoLabels> {
 }
 
 type AnyDeclaration = Declaration<'counter' | 'gauge' | 'histogram', Labels>
-export type Declarations = Readonly<Record<string, AnyDeclaration>>
+type Declarations = Readonly<Record<string, AnyDeclaration>>
 
 /** The metrics of a table of declarations. */
 export type Metrics<T extends Declarations> = { readonly [N in keyof T]: Instrument<T[N]> }

@@ -79,7 +79,7 @@ export class Problem extends Error {
 }
 
 /** Body of an error answer. */
-export interface ProblemBody {
+interface ProblemBody {
   readonly type: string
   readonly title: string
   readonly status: number

@@ -1,7 +1,7 @@
 import { existsSync, readFileSync } from 'node:fs'
 
 /** The build of a process. */
-export interface Build {
+interface Build {
   /** Version in package.json. */
   readonly version: string
   /** Short hash of the commit, with `-dirty` for uncommitted changes. `unknown`: it runs from source. */

@@ -274,7 +274,7 @@ const tooLong = (length: number): Problem =>
   ])
 
 /** Answer of `GET /internal/key-status`. */
-export interface KeyStatusBody {
+interface KeyStatusBody {
   readonly project_id: string
   readonly key_id: string | null
   readonly exists: boolean

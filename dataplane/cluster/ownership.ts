@@ -190,7 +190,7 @@ export class Ownership {
   }
 
   /** Notifies a node that one of its sessions was resumed here, or `ended` here by an operator. */
-  tellTaken(nodeId: string, sessionId: string, ended: boolean): void {
+  notifyTaken(nodeId: string, sessionId: string, ended: boolean): void {
     this.#environment.links.send(nodeId, { to: 'gateway', session_id: sessionId, ended })
   }
 

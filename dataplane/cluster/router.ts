@@ -53,12 +53,12 @@ interface Route {
   /** Messages that wait for the search for the owner. Undefined: no search is running. */
   inbox: Inbox | undefined
   /** Number of searches in quick succession, and the start of the latest one. */
-  looks: number
-  lookedAt: number
+  searches: number
+  searchedAt: number
 }
 
 /** Number of searches within a second without a pause between them. More of them would not find the room either. */
-const QUICK_LOOKS = 4
+const QUICK_SEARCHES = 4
 const FIRST_PAUSE_MS = 20
 /** Label objects are created once, because every message is counted. */
 const LOCAL_INPUT = { what: 'input', way: 'local' } as const
@@ -100,7 +100,7 @@ export class Router {
     else {
       const inbox = new Inbox(this.#environment.maxWaitingMessages)
       rooms().wait(inbox, { message, from })
-      this.#look(this.#routeOf(room), inbox)
+      this.#search(this.#routeOf(room), inbox)
     }
   }
 
@@ -110,7 +110,7 @@ export class Router {
     if (message.kind === 'update') metrics.roomTraffic.inc(edge === nodeId ? LOCAL_UPDATE : SENT_UPDATE)
     const gathers = message.kind === 'update' && !message.durable
     if (edge !== nodeId) links.send(edge, { to: 'edge', message }, gathers ? 'update' : 'awaited')
-    else this.#hear(message, nodeId)
+    else this.#deliverHere(message, nodeId)
   }
 
   /** Handles a message of another node. */
@@ -123,7 +123,7 @@ export class Router {
         break
       case 'edge':
         if (message.message.kind === 'redirect') rooms().verify(message.message.room.name)
-        this.#hear(message.message, from)
+        this.#deliverHere(message.message, from)
         break
       case 'gateway':
         gateway()
@@ -171,7 +171,7 @@ export class Router {
       for (const edge of inbox.turnedAway) route.inbox.turnedAway.add(edge)
     } else if (isReachable)
       for (const { message } of inbox.take()) links.send(owner, { to: 'owner', message })
-    else this.#look(this.#routeOf(room), inbox)
+    else this.#search(this.#routeOf(room), inbox)
   }
 
   /**
@@ -195,13 +195,13 @@ export class Router {
   }
 
   /** Passes a message of an owner to the edge of this node. */
-  #hear(message: ToEdge, from: string): void {
-    this.#heard(message, from)
+  #deliverHere(message: ToEdge, from: string): void {
+    this.#learnOwner(message, from)
     if (!this.#ownership.requests.receive(message)) this.#environment.gateway().edge.receive(message)
   }
 
   /** Learns the owner of a room from its message: it is `from`, or the node that a redirect names. */
-  #heard({ room, epoch, ...message }: ToEdge, from: string): void {
+  #learnOwner({ room, epoch, ...message }: ToEdge, from: string): void {
     const route = this.#routes.get(room.name)
     if (!route || (epoch !== 0 && epoch < route.epoch)) return
     if (message.kind === 'redirect') {
@@ -252,23 +252,27 @@ export class Router {
         epoch: 0,
         durable: false,
         inbox: undefined,
-        looks: 0,
-        lookedAt: Number.NEGATIVE_INFINITY,
+        searches: 0,
+        searchedAt: Number.NEGATIVE_INFINITY,
       }
       this.#routes.set(name, route)
     }
     return route
   }
 
-  #look(route: Route, inbox: Inbox): void {
+  #search(route: Route, inbox: Inbox): void {
     const { clock } = this.#environment
     const now = clock.monotonic()
-    route.looks = now - route.lookedAt < 1000 ? route.looks + 1 : 1
-    route.lookedAt = now
+    route.searches = now - route.searchedAt < 1000 ? route.searches + 1 : 1
+    route.searchedAt = now
     route.inbox = inbox
     const find = (): void => void this.#find(route, inbox, this.#locate(route.room, inbox))
-    if (route.looks <= QUICK_LOOKS) find()
-    else clock.schedule(Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** (route.looks - QUICK_LOOKS)), find)
+    if (route.searches <= QUICK_SEARCHES) find()
+    else
+      clock.schedule(
+        Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** (route.searches - QUICK_SEARCHES)),
+        find,
+      )
   }
 
   /** Brings the messages of an inbox to the place of the room. If the search fails, they are refused. Never rejects. */

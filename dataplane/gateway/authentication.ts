@@ -153,7 +153,7 @@ export class Authenticator {
 
   #tooMany(): Rejection {
     this.#context.metrics.rateLimited.inc({ by: 'hello' })
-    return tryAgain('the player comes too often')
+    return tryAgain('the player connects too often')
   }
 
   #expect(projectId: string, ours: boolean): TokenExpectation {
@@ -352,13 +352,13 @@ class IssuerKeys {
           'The issuer has no key, or several, of the kid and alg of the token.',
         )
       if (error instanceof IssuerUnavailable) throw error
-      this.#tellMalformed(header.kid, error)
+      this.#logMalformed(header.kid, error)
       throw new TokenError('bad_signature', 'The key of the token is malformed at its issuer.')
     }
   }
 
   /** Logs a malformed key once. The other keys stay valid. */
-  #tellMalformed(kid: string | undefined, err: unknown): void {
+  #logMalformed(kid: string | undefined, err: unknown): void {
     if (this.#malformed.has(kid)) return
     this.#malformed.add(kid)
     const text = 'a key of an issuer (AUTH_JWKS) is malformed: its tokens are refused'
@@ -388,7 +388,7 @@ class IssuerKeys {
           'the keys of an issuer (AUTH_JWKS) could not be fetched',
         )
       this.#failedAt = clock.monotonic()
-      throw new IssuerUnavailable('the keys of the issuer cannot be had', { cause: error })
+      throw new IssuerUnavailable('the keys of the issuer are not available', { cause: error })
     }
   }
 }

@@ -32,7 +32,7 @@ import { type AttachResult, LOST, leftMessage, type Subscription } from './subsc
 const MAX_EARLY = 16
 
 /** Error text for players whose joins, or messages of a type, are refused for some time. */
-const BLOCKED = 'the last requests of this kind did not return: for ten minutes they are refused'
+const BLOCKED = 'the last requests of this kind did not return, so they are refused for ten minutes'
 
 /** Points that a message costs in addition to its share of the session's rate. */
 const POINTS: Readonly<Partial<Record<ClientMessage['t'], number>>> = {
@@ -132,7 +132,7 @@ export class ClientProtocol implements ConnectionListener {
 
   failed(error: unknown): void {
     this.#context.log.error({ err: error, session_id: this.#session?.sessionId }, 'handling a message failed')
-    this.connection.close('overloaded', 'the message met a fault of the service: try again')
+    this.connection.close('overloaded', 'the service failed to handle the message: try again')
   }
 
   controlFrame(): boolean {
@@ -169,7 +169,7 @@ export class ClientProtocol implements ConnectionListener {
   closed(name: CloseName | 'lost'): void {
     const { sessions, log, over } = this.#context
     const session = this.#session
-    this.#waitNoMore()
+    this.#stopHelloTimeout()
     this.#finder.stop()
     this.#early = []
     this.#endSpan(name)
@@ -198,11 +198,11 @@ export class ClientProtocol implements ConnectionListener {
     }
     this.#greeted = true
     this.#pending?.greeted()
-    this.#waitNoMore()
+    this.#stopHelloTimeout()
     if ('token' in hello && this.#context.overloaded()) {
       // Refused before its token costs CPU. Resumes are accepted.
       this.#context.metrics.newcomersRefused.inc()
-      this.refuse('overloaded', 'this node has more to do than it can: try again')
+      this.refuse('overloaded', 'this node is overloaded: try again')
       return
     }
     // Other players may wait for a client that resumes.
@@ -215,7 +215,7 @@ export class ClientProtocol implements ConnectionListener {
     )
   }
 
-  #waitNoMore(): void {
+  #stopHelloTimeout(): void {
     this.#stopWaiting?.()
     this.#stopWaiting = undefined
   }
@@ -309,7 +309,7 @@ export class ClientProtocol implements ConnectionListener {
         edge.joinAgain(unlisted, this.connection, session, request)
         return
       }
-      edge.giveUp(unlisted, 'left')
+      edge.endSubscription(unlisted, 'left')
     }
     const subscription = session.subscriptions.get(roomId)
     const refused = this.#joinRejection(session, room)
@@ -386,7 +386,7 @@ export class ClientProtocol implements ConnectionListener {
     const listed = new Map(positions.map((position) => [position.room_id, position]))
     const unlisted = [...session.subscriptions.values()].filter(({ roomId }) => !listed.has(roomId))
     for (const subscription of unlisted)
-      if (subscription.joinRequest === undefined) edge.giveUp(subscription, 'left')
+      if (subscription.joinRequest === undefined) edge.endSubscription(subscription, 'left')
       else this.#leaveUnlessAsked(session, subscription)
     session.ended.keep(listed)
     for (const [roomId, position] of listed) {
@@ -396,7 +396,7 @@ export class ClientProtocol implements ConnectionListener {
       if (subscription) edge.attach(subscription, connection, position, answered)
       else {
         answered('lost')
-        if (held) edge.giveUp(held, 'session_ended')
+        if (held) edge.endSubscription(held, 'session_ended')
         const farewell = session.ended.get(roomId)?.farewell ?? LOST
         connection.address(roomId)
         connection.send(leftMessage(roomId, position.member_id, session.sub, farewell))
@@ -409,7 +409,8 @@ export class ClientProtocol implements ConnectionListener {
     const { clock, edge } = this.#context
     clock.schedule(JOIN_AGAIN_MS, () => {
       const isLeft = session.subscriptions.get(subscription.roomId) === subscription
-      if (isLeft && subscription.phase === 'detached' && session.connection) edge.giveUp(subscription, 'left')
+      if (isLeft && subscription.phase === 'detached' && session.connection)
+        edge.endSubscription(subscription, 'left')
     })
   }
 

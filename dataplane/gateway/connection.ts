@@ -248,7 +248,7 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
     stopReading(this.#socket)
   }
 
-  goOn(): void {
+  wake(): void {
     this.#resting = false
     if (this.#closed) return
     startReading(this.#socket)

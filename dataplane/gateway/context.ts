@@ -77,7 +77,7 @@ export interface GatewayCluster {
     forget(room: RoomAddress): void
   }
   /** Notifies another node that a session of that node was resumed here, or that an operator has ended it here (`ended`). */
-  tellTaken(nodeId: string, sessionId: string, ended: boolean): void
+  notifyTaken(nodeId: string, sessionId: string, ended: boolean): void
   /** Returns true if another node has an `ADVERTISE_URL`, so that sessions can move there. */
   reroutes(): boolean
   /**

@@ -159,7 +159,7 @@ export class Edge {
    * Ends a subscription without a message to the client. It has no request id, so the room cannot refuse it as it can refuse a client's
    * leave.
    */
-  giveUp(subscription: Subscription, reason: 'left' | 'session_ended' | 'kicked'): void {
+  endSubscription(subscription: Subscription, reason: 'left' | 'session_ended' | 'kicked'): void {
     const { room, memberId } = subscription
     const last = this.#remove(subscription)
     // Before `forget`, while the router still knows the room's location.
@@ -176,7 +176,7 @@ export class Edge {
       if (join) this.#failJoin(subscription, 'banned', message)
       else {
         const farewell: Farewell = { ...LOST, reason: 'kicked', message }
-        this.giveUp(subscription, 'kicked')
+        this.endSubscription(subscription, 'kicked')
         this.#remember(session, room, farewell)
         subscription.left(farewell)
       }
@@ -200,7 +200,7 @@ export class Edge {
 
   /** Ends a subscription with an open leave, so that the client can join again. The owner gets leave and join in this order. */
   finishLeave(subscription: Subscription): void {
-    this.giveUp(subscription, 'left')
+    this.endSubscription(subscription, 'left')
     subscription.left()
   }
 
@@ -279,7 +279,7 @@ export class Edge {
     for (const subscription of [...session.subscriptions.values()]) {
       this.#asking.delete(subscription)
       subscription.detach()
-      if (subscription.leaveRequest !== undefined) this.giveUp(subscription, 'left')
+      if (subscription.leaveRequest !== undefined) this.endSubscription(subscription, 'left')
       else this.#sendDetach(subscription, moves)
     }
   }
@@ -560,7 +560,7 @@ export class Edge {
       return
     const { request_id: requestId } = subscription.join
     this.#joinAnswered(subscription, code)
-    if (this.#asking.has(subscription)) this.giveUp(subscription, 'left')
+    if (this.#asking.has(subscription)) this.endSubscription(subscription, 'left')
     else this.forget(subscription)
     subscription.fail(code, why, { request_id: requestId })
   }

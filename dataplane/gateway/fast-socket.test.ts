@@ -355,7 +355,7 @@ describe('Polling', () => {
       this.resting = true
     }
 
-    goOn(): void {
+    wake(): void {
       this.resting = false
     }
   }

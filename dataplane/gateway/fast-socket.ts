@@ -220,9 +220,9 @@ const SLOT_MS = 20
 export interface PolledSocket {
   /** The latest long turn in which it was read. Used by `Polling` only. */
   readIn: number | undefined
-  /** Stops reading until `goOn`. */
+  /** Stops reading until `wake`. */
   rest(): void
-  goOn(): void
+  wake(): void
 }
 
 /**
@@ -284,7 +284,7 @@ export class Polling {
     this.#resting.set(slot, group)
     this.#clock.schedule(slot * SLOT_MS - this.#clock.monotonic(), () => {
       this.#resting.delete(slot)
-      for (const socket of group) socket.goOn()
+      for (const socket of group) socket.wake()
     })
     return group
   }
@@ -292,7 +292,7 @@ export class Polling {
   readonly #endWait = (): void => {
     const waiting = this.#waiting
     this.#waiting = []
-    for (const socket of waiting) socket.goOn()
+    for (const socket of waiting) socket.wake()
   }
 
   /** Returns the number of this turn if it takes long. */
@@ -405,7 +405,7 @@ export class FrameReader {
   }
 
   #read(bytes: Buffer): void {
-    let at = this.#begun || this.#owed > 0 ? this.#goOn(bytes) : 0
+    let at = this.#begun || this.#owed > 0 ? this.#continueFrame(bytes) : 0
     while (at < bytes.length) {
       const size = this.#ahead ? this.#sizeOf(bytes, at, bytes.length) : OTHER
       const end = at + size
@@ -413,18 +413,18 @@ export class FrameReader {
         if (size === OTHER) this.#ahead = false
         else if (size === UNKNOWN) this.#begun = Buffer.from(bytes.subarray(at))
         else this.#owed = end - bytes.length
-        this.#handOn(bytes, at, bytes.length)
+        this.#passOn(bytes, at, bytes.length)
         break
       }
       if (bytes[at] === BINARY) this.#on.frame(payloadOf(bytes, at, end))
-      else this.#handOn(bytes, at, end)
+      else this.#passOn(bytes, at, end)
       at = end
     }
     this.#on.read()
   }
 
   /** Passes on the remainder of a frame whose start `ws` has. Returns the position of the next frame. */
-  #goOn(bytes: Buffer): number {
+  #continueFrame(bytes: Buffer): number {
     if (this.#begun) {
       const begun = Buffer.concat([this.#begun, bytes.subarray(0, HEADER_BYTES)])
       const size = this.#sizeOf(begun, 0, begun.length)
@@ -436,11 +436,11 @@ export class FrameReader {
     }
     const end = Math.min(this.#owed, bytes.length)
     this.#owed -= end
-    this.#handOn(bytes, 0, end)
+    this.#passOn(bytes, 0, end)
     return end
   }
 
-  #handOn(bytes: Buffer, start: number, end: number): void {
+  #passOn(bytes: Buffer, start: number, end: number): void {
     for (
       let at = start;
       at < end && this.#socket.rawListeners('data').includes(this.#listener);

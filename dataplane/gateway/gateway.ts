@@ -279,7 +279,7 @@ export class Gateway {
     for (const { connection } of this.#clients) connection.beat(heartbeatSeconds)
     for (const session of this.#sessions)
       if (session.connection && session.overdue)
-        session.connection.close('token_expired', 'the token has expired and no fresh one came')
+        session.connection.close('token_expired', 'the token has expired, and no fresh one has arrived')
     this.#sessions.sweep()
     this.edge.sweep()
     void this.#players.refresh()
@@ -408,17 +408,17 @@ export class Rerouter {
     let left = PER_SWEEP
     for (const session of sessions) {
       if (!session.connection) continue
-      this.#giveUp(session)
+      this.#endLateMove(session)
       if (left === 0 || !this.#may(session)) continue
       const target = this.#targetOf(session)
       if (!target) continue
       left -= 1
-      void this.#tell(session, target)
+      void this.#askToMove(session, target)
     }
   }
 
   /** Ends the wait for a session that has not moved in time. */
-  #giveUp(session: Session): void {
+  #endLateMove(session: Session): void {
     const { clock, metrics } = this.#context
     const { rerouting } = session
     if (rerouting?.to === undefined || clock.now() - rerouting.at < ANSWER_MS) return
@@ -451,7 +451,7 @@ export class Rerouter {
   }
 
   /** Asks a client to move. The record is written first, because the node at which the session resumes reads it. */
-  async #tell(session: Session, { nodeId, url }: Target): Promise<void> {
+  async #askToMove(session: Session, { nodeId, url }: Target): Promise<void> {
     const { clock, metrics } = this.#context
     const { connection, rerouting } = session
     session.rerouting = { at: clock.now(), failures: rerouting?.failures ?? 0, to: nodeId }

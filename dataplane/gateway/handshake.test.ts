@@ -31,7 +31,7 @@ describe('A new session', () => {
     it('is asked to try again, and other players are not', async () => {
       await start({ playerPointsPerSecond: 100 })
       for (let times = 0; times < 3; times++) await test.hello()
-      await expectClose(await test.present(), 'overloaded', /comes too often: try again/)
+      await expectClose(await test.present(), 'overloaded', /connects too often: try again/)
       await test.hello(await test.token({ sub: 'ben' }))
       test.clock.advance(1000)
       await test.hello()
@@ -40,7 +40,7 @@ describe('A new session', () => {
     it('is refused before the signature is checked', async () => {
       await start({ playerPointsPerSecond: 100 })
       for (let times = 0; times < 3; times++) await test.hello()
-      await expectClose(await test.present(await test.forged()), 'overloaded', /comes too often/)
+      await expectClose(await test.present(await test.forged()), 'overloaded', /connects too often/)
     })
 
     it('is not affected by a client with forged tokens of the same name', async () => {
@@ -200,7 +200,7 @@ describe('A new session', () => {
       test = await TestGateway.start({}, { overloaded: () => overloaded })
       const { client, welcome, snapshot } = await test.join()
       overloaded = true
-      await expectClose(await test.present('no token'), 'overloaded', /more to do than it can/)
+      await expectClose(await test.present('no token'), 'overloaded', /this node is overloaded/)
       await test.owner.lose(client)
       await (await test.resume(welcome, [snapshot])).next('welcome')
       overloaded = false
@@ -369,7 +369,7 @@ it('a cordoned node keeps its sessions, also over a lost connection, and accepts
   const { client, welcome, snapshot } = await test.join()
   await client.roundTrip()
   test.cluster.cordoned = true
-  await expectClose(await test.present(), 'overloaded', /takes no new sessions/)
+  await expectClose(await test.present(), 'overloaded', /accepts no new sessions/)
   await test.owner.lose(client)
   const again = await test.resume(welcome, [snapshot])
   await again.next('welcome')

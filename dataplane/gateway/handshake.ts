@@ -109,7 +109,7 @@ export class Handshake {
   /** Sessions with a waiting claimant at this node, at most one each. Its connection counts as one without a session. */
   readonly #waiting = new Set<string>()
   /** Number of handshakes that are getting a session. */
-  #coming = 0
+  #arriving = 0
   /** The same for new sessions, by project. */
   readonly #newOfProject = new ProjectCounts()
 
@@ -168,7 +168,7 @@ export class Handshake {
     if (closed) return closed
     const { resume_token: resumeToken, right } = newResumeToken(random)
     const at = clock.monotonic()
-    const opened = await this.#comeIn(
+    const opened = await this.#countArrival(
       (arrived) =>
         this.#players.during(claims, {
           write: () => this.#open(connection, claims, right, arrived),
@@ -190,7 +190,9 @@ export class Handshake {
     // A session that resumes at its own node needs no additional capacity.
     const closed = this.#sessions.find(sessionId) ? undefined : this.#closed
     if (closed) return closed
-    const taken = await this.#comeIn(() => this.#takeOver({ connection, projectId, sessionId, resumeToken }))
+    const taken = await this.#countArrival(() =>
+      this.#takeOver({ connection, projectId, sessionId, resumeToken }),
+    )
     if (!taken || 'close' in taken) return taken
     const { session } = taken
     if (session.expiredMs > options.sessionResumeTtl * 1000) {
@@ -223,7 +225,7 @@ export class Handshake {
     const { cluster, options } = this.#context
     if (cluster.cordoned) return CORDONED
     const { maxSessions } = options
-    return maxSessions > 0 && this.#sessions.size + this.#coming >= maxSessions ? FULL : undefined
+    return maxSessions > 0 && this.#sessions.size + this.#arriving >= maxSessions ? FULL : undefined
   }
 
   /**
@@ -243,9 +245,12 @@ export class Handshake {
    * Counts a session that is arriving, until `work` calls `arrived` because `Sessions` counts it. `projectId`: the project of a new
    * session. Returns a rejection if the store does not answer.
    */
-  async #comeIn<T>(work: (arrived: () => void) => Promise<T>, projectId?: string): Promise<T | Rejection> {
+  async #countArrival<T>(
+    work: (arrived: () => void) => Promise<T>,
+    projectId?: string,
+  ): Promise<T | Rejection> {
     const count = (change: 1 | -1): void => {
-      this.#coming += change
+      this.#arriving += change
       if (projectId !== undefined) this.#newOfProject.add(projectId, change)
     }
     let isCounted = true
@@ -299,7 +304,7 @@ export class Handshake {
         const session = await openIn(sets[(first + i) % sets.length])
         if (session) return session
       }
-      if (!(await this.#makeRoom(sets))) break
+      if (!(await this.#freePlace(sets))) break
     }
     return {
       close: 'rate_limited',
@@ -317,7 +322,7 @@ export class Handshake {
   }
 
   /** Removes places of ended sessions, or ends the oldest session without a connection. Returns false if no place became free. */
-  async #makeRoom(sets: readonly QuotaSet[]): Promise<boolean> {
+  async #freePlace(sets: readonly QuotaSet[]): Promise<boolean> {
     const { cluster, metrics } = this.#context
     const oldest = await this.#store.oldest(sets)
     const found = await this.#store.loadAll(oldest.map(({ session_id: sessionId }) => sessionId))
@@ -484,7 +489,7 @@ export class Handshake {
     const { session_id: sessionId, claims, right, place, seats, rerouting } = record
     const here = this.#sessions.find(sessionId)
     if (here) this.#sessions.drop(here)
-    if (fromNode !== nodeId) cluster.tellTaken(fromNode, sessionId, ended)
+    if (fromNode !== nodeId) cluster.notifyTaken(fromNode, sessionId, ended)
     const budget = here?.budget ?? budgets.ofSession(claims, sessionId, pace)
     const session = new Session(clock, { sessionId, claims, right, budget, place }, record.ended, here?.codes)
     const arrived = rerouting && arrivedAt(nodeId, rerouting)
@@ -497,13 +502,11 @@ export class Handshake {
   }
 }
 
-const FULL = tryAgain('this node has as many sessions as it takes')
-const CORDONED = tryAgain('this node takes no new sessions')
-const UNAVAILABLE = tryAgain('sessions cannot be written down at the moment')
-const BEHIND = tryAgain('the store has just begun without data, and sessions are being written again')
-const WAITED_FOR = tryAgain(
-  'this resume token was used, and whether its successor arrived is being waited for',
-)
+const FULL = tryAgain('this node has reached its maximum number of sessions')
+const CORDONED = tryAgain('this node accepts no new sessions')
+const UNAVAILABLE = tryAgain('the store does not answer')
+const BEHIND = tryAgain('the store has restarted without data, and sessions are being written again')
+const WAITED_FOR = tryAgain('this resume token was used, and its successor may not have arrived yet')
 const BUSY = tryAgain('the session is changing')
 const UNKNOWN: Rejection = {
   close: 'resume_failed',

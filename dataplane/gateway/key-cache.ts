@@ -155,7 +155,10 @@ export class KeyCache {
     return flight
   }
 
-  /** `since`: monotonic time of the question. If another question has failed since, this one is not sent: control is away, and each would wait for its timeout. */
+  /**
+   * `since`: monotonic time of the question. If another question has failed since, this one is not sent: control cannot be reached, and each
+   * question would wait for its timeout.
+   */
   async #request({ projectId, keyId }: KeyName, since: number): Promise<KeyState> {
     try {
       if (this.#failure && this.#failure.at > since) throw this.#failure.error

@@ -125,7 +125,7 @@ export class Outbox {
     if (!this.#closed) this.#held -= bytes
   }
 
-  /** Starts writing, with `first` before the frames that are already queued. Those count as one full state. */
+  /** Starts writing, with `first` before the frames that are already queued. They count as one full state. */
   open(first: Frame): void {
     if (this.#closed || !this.#gated) return
     this.#gated = false

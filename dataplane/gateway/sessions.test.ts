@@ -90,7 +90,7 @@ describe('the record of a session', () => {
 
     // The node of the other session has not found the store again for 8 s.
     for (pair.storeUptimeMs = 0; pair.storeUptimeMs <= 8000; pair.storeUptimeMs += 4000)
-      await expectClose(await pair.b.resume(two.welcome), 'overloaded', /has just begun .* try again/)
+      await expectClose(await pair.b.resume(two.welcome), 'overloaded', /has restarted .* try again/)
     pair.a.gateway.storeReturned()
     await pair.pass(4000, 1000)
     await (await pair.b.resume(two.welcome, [two.snapshot])).next('welcome')
@@ -134,7 +134,7 @@ describe('the record of a session', () => {
         pair.storeUptimeMs = 0
         await isWrittenBy(pair.a)
         if (place === 'a') {
-          await expectClose(await pair.a.resume(welcome), 'overloaded', /has just begun .* try again/)
+          await expectClose(await pair.a.resume(welcome), 'overloaded', /has restarted .* try again/)
           await isWrittenBy(pair.b)
         }
         const back = await pair[place].resume(welcome, [snapshot])
@@ -174,7 +174,7 @@ describe('while the store does not answer', () => {
   it('a new session is refused as retryable, and the node continues', async () => {
     const { client } = await pair.a.hello()
     pair.records.down = true
-    await expectClose(await pair.a.present(), 'overloaded', /sessions cannot be written down .* try again/)
+    await expectClose(await pair.a.present(), 'overloaded', /the store does not answer: try again/)
     expect(pair.a.gateway.sessions).toBe(1)
     await client.roundTrip()
     pair.records.down = false
@@ -334,8 +334,8 @@ describe('a full node', () => {
     elsewhere.client.ws.terminate()
     const { client, welcome, snapshot } = await pair.a.join()
     await pair.a.hello()
-    await expectClose(await pair.a.present(), 'overloaded', /as many sessions as it takes/)
-    await expectClose(await pair.a.resume(elsewhere.welcome), 'overloaded', /as many sessions as it takes/)
+    await expectClose(await pair.a.present(), 'overloaded', /maximum number of sessions/)
+    await expectClose(await pair.a.resume(elsewhere.welcome), 'overloaded', /maximum number of sessions/)
     client.ws.terminate()
     await (await pair.a.resume(welcome, [snapshot])).next('welcome')
     // The refusal has used up nothing.

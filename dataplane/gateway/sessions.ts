@@ -261,7 +261,8 @@ export class Sessions {
     if (!reason) return
     if (!mine) this.#abandonSubscriptions(session)
     else
-      for (const subscription of [...session.subscriptions.values()]) this.#edge.giveUp(subscription, reason)
+      for (const subscription of [...session.subscriptions.values()])
+        this.#edge.endSubscription(subscription, reason)
   }
 
   #abandonSubscriptions(session: Session): void {

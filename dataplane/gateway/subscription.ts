@@ -137,7 +137,7 @@ type SubscriptionPhase = 'joining' | 'live' | 'stalled' | 'resyncing' | 'detache
 const NONE: readonly never[] = []
 
 /** Error text for a message whose outcome the room has forgotten. */
-const OUTCOME_UNKNOWN = 'it came before, and whether it was applied is not known any more'
+const OUTCOME_UNKNOWN = 'the message arrived before, and its outcome is no longer known'
 
 /** Result of an `attach`: `frames` means the missed updates, `resync` a full state, `lost` that the seat has ended. */
 export type AttachResult = 'frames' | 'resync' | 'lost'

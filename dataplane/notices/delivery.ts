@@ -40,7 +40,10 @@ export class NoticeDelivery {
   readonly #env: NoticeEnvironment
   readonly #deadLetters: Pick<DeadLetters, 'add'>
   readonly #due: DueRooms<TakenNotices>
-  /** Rooms whose last attempt here is under way or has failed. `at`: time of the notice. `until`: monotonic time until which this node reports its age. */
+  /**
+   * Rooms whose last attempt here is under way or has failed. `at`: time of the notice. `until`: monotonic time until which this node reports
+   * its age.
+   */
   readonly #waiting = new Map<string, { readonly at: number; readonly until: number }>()
   readonly #quiet: Quiet
   readonly #stopping = new AbortController()

@@ -102,8 +102,8 @@ describe('the load', () => {
 })
 
 /**
- * A controller whose event loop is so far behind for so long, looked at every 20 ms, in which its process has `share` of a core: all of it
- * while it is behind, unless said otherwise.
+ * A controller with a function that lets time pass in probes of 20 ms. The event loop is behind by the given time, and the process has `share`
+ * of a core. Default: a whole core while it is behind.
  */
 function controller() {
   const overload = new OverloadController()

@@ -187,8 +187,8 @@ describe('admit', () => {
     expect((await bench.join('guarded', 'eve', { options: { now: 'yes' } })).errors).toEqual([])
   })
 
-  // The socket was lost while `admit` ran, and then its edge died, so the session's end was never reported. A
-  // membership that starts without a socket was not checked again: the member stayed, and so did the room.
+  // The socket was lost while `admit` ran, and then its edge died, so the session's end was never reported. A membership that starts
+  // without a socket was not checked again: the member stayed, and so did the room.
   it('leaves no membership of a session that has ended while it ran', async () => {
     const { bench, ann } = await roomWith(guarded, ['ann'], { limits: { detachedMs: 2000 } })
     bench.detach('guarded', ann)

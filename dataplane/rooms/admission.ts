@@ -20,9 +20,7 @@ type Verdict =
   | { readonly admitted: false; readonly why: string }
   | { readonly admitted: false; readonly failure: unknown }
 
-/**
- * A join whose `admit` is running. It holds a place, so that the room cannot become fuller than `maxMembers`.
- */
+/** A join whose `admit` is running. It holds a place, so that the room cannot become fuller than `maxMembers`. */
 interface RunningAdmit {
   readonly request: JoinRequest
   /** Attaches and detaches of this member that arrived until then. The last of each kind counts. */
@@ -42,10 +40,7 @@ export class RoomAdmission {
   /** Spans of joins that are not answered yet, by subscription id. */
   readonly #spans = new Map<string, Span>()
   readonly #expiry
-  /**
-   * Answers that wait for the next delivery, by subscription id: they need the whole state, or the member's
-   * join is not delivered yet.
-   */
+  /** Answers that wait for the next delivery, by subscription id: they need the whole state, or the member's join is not delivered yet. */
   readonly #early = new Map<string, () => void>()
   #closed = false
 
@@ -142,10 +137,7 @@ export class RoomAdmission {
     else this.#wait(memberId, 'detach', () => this.#detach(memberId, from, moves))
   }
 
-  /**
-   * An edge is gone. Its members count as connected for a while, in which their sessions can resume at
-   * another edge.
-   */
+  /** An edge is gone. Its members count as connected for a while, in which their sessions can resume at another edge. */
   detachEdge(edge: string): void {
     for (const { subscriptionId } of this.#stream.memberships) this.#detach(subscriptionId, edge, true)
   }
@@ -217,10 +209,7 @@ export class RoomAdmission {
     for (const answer of early) answer()
   }
 
-  /**
-   * Number of taken places: members, reservations, and running joins that take over neither a seat nor a
-   * reservation.
-   */
+  /** Number of taken places: members, reservations, and running joins that take over neither a seat nor a reservation. */
   get #places(): number {
     const { memberships, tables } = this.#stream
     let places = memberships.size + tables.reservations.size - this.#taking.size
@@ -245,9 +234,7 @@ export class RoomAdmission {
     return undefined
   }
 
-  /**
-   * Returns the seat that a join takes over, or the reason why it gets none. Undefined: it gets a new seat.
-   */
+  /** Returns the seat that a join takes over, or the reason why it gets none. Undefined: it gets a new seat. */
   #seatFor(request: JoinRequest): Membership | Refusal | undefined {
     const { memberships, roomId, tables } = this.#stream
     const { sameSub, maxMembers } = this.#inputs.handlers.definition
@@ -285,9 +272,7 @@ export class RoomAdmission {
     if (!this.#expiry.waiting || due < this.#expiry.due) this.#expiry.at(due)
   }
 
-  /**
-   * When a membership without a socket counts as disconnected, or is removed if it counts as that already.
-   */
+  /** When a membership without a socket counts as disconnected, or is removed if it counts as that already. */
   #dueAt({ member, detachedAt = 0, disconnectsAt }: Membership): number {
     return member.connected ? disconnectsAt : Math.max(disconnectsAt, detachedAt + this.#keptMs)
   }
@@ -304,8 +289,7 @@ export class RoomAdmission {
     const { member_id: subscriptionId, ask, edge, codec, epoch, seq, settled, through } = attach
     const { id: memberId } = membership.member
     const layers = state.layers && grants.of(memberId)
-    // The member's edge did not know that the member was detached. It forwarded updates to the member, but
-    // without its layers and events.
+    // The member's edge did not know that the member was detached. It forwarded updates to the member, but without its layers and events.
     const isWhole = membership.wholeUntil === undefined || seq <= membership.wholeUntil
     const replay = isWhole
       ? history.replay({ epoch, seq }, this.#stream.epoch, memberId, codec, layers)
@@ -339,10 +323,7 @@ export class RoomAdmission {
     environment.metrics.resyncs.inc({ room_type: address.roomType, reason })
   }
 
-  /**
-   * A member's session joins again. Returns false if the old seat was unknown to all edges: it has ended, and
-   * the join may continue.
-   */
+  /** A member's session joins again. Returns false if the old seat was unknown to all edges: it has ended, and the join may continue. */
   #rejoin(membership: Membership, request: JoinRequest): boolean {
     const { memberships, delivery, replies, roomId } = this.#stream
     // The session has resumed at another edge, which sends what the session needs.
@@ -451,8 +432,8 @@ export class RoomAdmission {
   }
 
   /**
-   * Queues an attach or a detach of a member until its running join is decided, in place of an earlier one of
-   * the same kind. Returns false if no join is running.
+   * Queues an attach or a detach of a member until its running join is decided, in place of an earlier one of the same kind. Returns false
+   * if no join is running.
    */
   #wait(memberId: string, kind: 'attach' | 'detach', run: () => void): boolean {
     const running = this.#running.get(memberId)
@@ -529,10 +510,7 @@ export class RoomAdmission {
     span?.end()
   }
 
-  /**
-   * Handles memberships without a socket whose time is over. They count as disconnected first, and are
-   * removed later.
-   */
+  /** Handles memberships without a socket whose time is over. They count as disconnected first, and are removed later. */
   #removeExpired(): void {
     const { environment, memberships } = this.#stream
     const { clock } = environment
@@ -565,10 +543,7 @@ const memberOf = ({ member_id: subscriptionId, sub, data }: JoinRequest, id = su
 
 const refused = (why: string): Verdict => ({ admitted: false, why })
 
-/**
- * Any answer except nothing and a text fails the join, because the author of `return false` does not mean to
- * admit.
- */
+/** Any answer except nothing and a text fails the join, because the author of `return false` does not mean to admit. */
 function verdictOf(answer: unknown): Verdict {
   if (answer === undefined) return { admitted: true }
   if (typeof answer === 'string') return refused(answer.slice(0, 300) || 'the room refused the join')
@@ -595,10 +570,7 @@ export function joinOptions(
   }
 }
 
-/**
- * Returns a turn for a join, or for a request with `create`. The turn does not write to the state of a
- * running room.
- */
+/** Returns a turn for a join, or for a request with `create`. The turn does not write to the state of a running room. */
 export const joinTurn = (
   { name, epoch }: TurnRoom,
   hook: 'options' | 'create' | 'load' | 'admit',

@@ -97,10 +97,7 @@ const HOOKS = [
   'onDispose',
 ]
 
-/**
- * Checks that each field of `value` is one of `names`. The problem suggests a similar name: `max_members:
- * write maxMembers`.
- */
+/** Checks that each field of `value` is one of `names`. The problem suggests a similar name: `max_members: write maxMembers`. */
 function checkFields(value: Fields, names: readonly string[], what: string, check: Check): void {
   for (const field of Object.keys(value)) {
     const camelCase = field.replace(/_(.)/g, (_, letter: string) => letter.toUpperCase())
@@ -115,8 +112,7 @@ function checkFields(value: Fields, names: readonly string[], what: string, chec
 }
 
 /**
- * Throws RoomDefinitionError if `spec` is not valid for `defineRoom`. Checks the rules of its types, and
- * those that types cannot express.
+ * Throws RoomDefinitionError if `spec` is not valid for `defineRoom`. Checks the rules of its types, and those that types cannot express.
  */
 export function checkSpec(spec: unknown): void {
   if (!isObject(spec)) throw new RoomDefinitionError(`defineRoom needs an object, got ${show(spec)}`)
@@ -217,9 +213,7 @@ export function checkQueueSpec(spec: unknown): void {
 /** How long `create` may take at load, milliseconds. */
 const CREATE_MS = 200
 
-/**
- * Returns the problems of the patterns for the first state, and for the schema of the state if there is one.
- */
+/** Returns the problems of the patterns for the first state, and for the schema of the state if there is one. */
 function problemsOfStates(layers: LayerRules, { create, state }: Fields): string[] {
   const made = problemsOfPatterns(layers, firstStateOf(create as () => unknown))
   if (made.length > 0 || state === undefined) return made
@@ -228,8 +222,8 @@ function problemsOfStates(layers: LayerRules, { create, state }: Fields): string
 }
 
 /**
- * Returns the result of `create` if it takes no options. Otherwise, and if it throws or does not return,
- * rooms are checked when they are created.
+ * Returns the result of `create` if it takes no options. Otherwise, and if it throws or does not return, rooms are checked when they are
+ * created.
  */
 function firstStateOf(create: () => unknown): unknown {
   try {

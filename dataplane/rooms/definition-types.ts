@@ -21,8 +21,8 @@ export type Input<S> = S extends StandardSchemaV1 ? In<S> : null
 /** Output of an optional schema. Without one: `null`. */
 export type Output<S> = S extends StandardSchemaV1 ? Out<S> : null
 /**
- * A name with a value. A union of pairs lists the events, tasks or timers of a room type. A context with a
- * larger union can be passed where a smaller one is expected.
+ * A name with a value. A union of pairs lists the events, tasks or timers of a room type. A context with a larger union can be passed where
+ * a smaller one is expected.
  */
 export type Pair = readonly [name: string, value: unknown]
 /** Schemas by name as pairs with their inputs. */
@@ -99,8 +99,8 @@ export type TaskOutcome<T> =
 /** Information about one run of a task with `retry`. */
 export interface TaskRun {
   /**
-   * Id of the task: that of `ctx.task`. It is the same each time the task runs. Give it to your database or
-   * backend, so that it does the work once.
+   * Id of the task: that of `ctx.task`. It is the same each time the task runs. Give it to your database or backend, so that it does the
+   * work once.
    */
   readonly id: string
   /**
@@ -172,8 +172,8 @@ export type MessageSpecs<State, Messages, Replies, Handled, Context, Sent extend
 }
 
 /**
- * Turns a result with other keys than `state` and `event`, such as a promise, into an error text. TypeScript
- * accepts any object in intersections.
+ * Turns a result with other keys than `state` and `event`, such as a promise, into an error text. TypeScript accepts any object in
+ * intersections.
  */
 type ExactResult<Result> = Result extends object
   ? [Exclude<keyof Result, 'state' | 'event'>] extends [never]
@@ -241,8 +241,8 @@ export type CallSpecs<State, Calls, Replies, Context, Sent extends Pair> = {
     /** Schema of the reply. If it is given, the handler must reply to each call. Default: the reply is `null`. */
     readonly reply?: StandardSchemaV1
     /**
-     * Handles the call, in one turn. roomful stores the outcome with the changes of the handler, so that a repeated call has no further effect
-     * and gets the same answer.
+     * Handles the call, in one turn. roomful stores the outcome with the changes of the handler, so that a repeated call has no further
+     * effect and gets the same answer.
      */
     handle(
       state: Draft<State>,
@@ -316,8 +316,8 @@ export interface RoomLog {
 
 /**
  * Context of a handler, for helper functions that work in every room type: `function deal(state: Table, ctx: RoomContext)`. It lacks
- * `emit`, `notify`, `task`, `after` and `reply`. If a function calls one of these, use `ContextOf`. If the handler throws, its calls of the context
- * have no effect.
+ * `emit`, `notify`, `task`, `after` and `reply`. If a function calls one of these, use `ContextOf`. If the handler throws, its calls of the
+ * context have no effect.
  */
 export interface RoomContext {
   /** `type:key`. */
@@ -352,10 +352,10 @@ export interface RoomContext {
   /** Ends the ban of the player with this `sub`. Returns false if the player was not banned. */
   unban(sub: string): boolean
   /**
-   * Keeps a seat for the player with this `sub`, for so many seconds or until the player joins. The seat counts as taken (`maxMembers`): only
-   * this player can join in its place, and `admit` still decides. Returns false if the room has no free seat or has banned the player, and
-   * true without effect if the player is a member. Another call for the same player can make the time longer, not shorter. Reservations are
-   * stored with the state. A room has at most 1,000. Throws if the durability is `none`.
+   * Keeps a seat for the player with this `sub`, for so many seconds or until the player joins. The seat counts as taken (`maxMembers`):
+   * only this player can join in its place, and `admit` still decides. Returns false if the room has no free seat or has banned the player,
+   * and true without effect if the player is a member. Another call for the same player can make the time longer, not shorter. Reservations
+   * are stored with the state. A room has at most 1,000. Throws if the durability is `none`.
    */
   reserve(sub: string, seconds: number): boolean
   /** Cancels the timer with this id. Returns false if there is no such timer, for example because it has fired. */
@@ -385,9 +385,9 @@ export interface TurnContext<
    * over the room before the work has ended, the outcome is `{ ok: false, error: 'moved' }`. Throws if the room has 100 unfinished tasks
    * (`maxRoomTasks`).
    *
-   * `ctx.task(name, data, { id })` starts a task with `retry`, which calls the task's `run`. It runs at least once: if another server process
-   * takes over the room before the work has ended, the task runs again there, with the same `id` (1 to 96 bytes; default: a new one). With
-   * durability `none` the task ends with its server process. Throws if the room has an unfinished task with this id.
+   * `ctx.task(name, data, { id })` starts a task with `retry`, which calls the task's `run`. It runs at least once: if another server
+   * process takes over the room before the work has ended, the task runs again there, with the same `id` (1 to 96 bytes; default: a new
+   * one). With durability `none` the task ends with its server process. Throws if the room has an unfinished task with this id.
    */
   readonly task: StartTask<Tasks, Retries>
   /**
@@ -403,8 +403,8 @@ export interface TurnContext<
   ) => string
   /**
    * Sends a notice to your backend (`NOTIFY_URL`). The notice is stored together with the changes of this handler, and then sent until the
-   * backend accepts it, also if the server crashes or the room ends. The backend may receive it more than once, with the same id. `data`: at
-   * most 16 KiB of JSON. Throws if 1,000 notices of the room wait.
+   * backend accepts it, also if the server crashes or the room ends. The backend may receive it more than once, with the same id. `data`:
+   * at most 16 KiB of JSON. Throws if 1,000 notices of the room wait.
    */
   readonly notify: <K extends Notices[0]>(name: K, data: ValueOf<Notices, K>) => void
 }
@@ -522,9 +522,9 @@ export interface ListingSpec<State, Data extends StandardSchemaV1, Patterns exte
   /** Schema of the row's data. Clients can search by its scalar fields. */
   readonly data: Data
   /**
-   * Returns the row's data, at most 1 KiB of JSON, or null: the room is not listed. `state` is what every member sees, without hidden parts.
-   * It is read-only, and invalid after the call. The function must be pure. roomful calls it after stored changes, at most once a second. If it throws, or if its result
-   * does not fit `data`, the previous row stays and roomful logs the error.
+   * Returns the row's data, at most 1 KiB of JSON, or null: the room is not listed. `state` is what every member sees, without hidden
+   * parts. It is read-only, and invalid after the call. The function must be pure. roomful calls it after stored changes, at most once a
+   * second. If it throws, or if its result does not fit `data`, the previous row stays and roomful logs the error.
    */
   readonly of: (state: Visible<State, Patterns>, room: ListedRoomFacts) => RowOf<Data> | null
   /** True: the room stays in lists while it sleeps (`onIdle: 'sleep'`). Default: it does not. */

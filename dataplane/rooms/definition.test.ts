@@ -298,10 +298,7 @@ describe('defineRoom', () => {
   })
 })
 
-/**
- * A pattern that matches nothing hides nothing: with `hand.*` in place of `hands.*`, all players saw all
- * hands.
- */
+/** A pattern that matches nothing hides nothing: with `hand.*` in place of `hands.*`, all players saw all hands. */
 describe('a pattern of layers', () => {
   const state = () => ({
     deck: [1],

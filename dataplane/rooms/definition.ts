@@ -107,8 +107,8 @@ export interface RoomSpec<
   /** Row of the room in lists of rooms. Default: the room is not listed. */
   readonly listing?: ListingSpec<NoInfer<State>, Listing, NoInfer<Patterns>>
   /**
-   * True: each room gets a code of six letters and digits, unique in the project, that players can share and type. Only members and backends
-   * see it. The code lives as long as the room. Default: no code.
+   * True: each room gets a code of six letters and digits, unique in the project, that players can share and type. Only members and
+   * backends see it. The code lives as long as the room. Default: no code.
    */
   readonly codes?: boolean
   /** Timers for `ctx.after`, by name. */
@@ -134,15 +134,15 @@ export interface RoomSpec<
   /** Seconds for which a room must be empty before it ends or sleeps. Default 30. */
   readonly idleSeconds?: number
   /**
-   * What happens to a room that was empty for `idleSeconds`. `dispose` (default) deletes the room. `sleep`
-   * keeps the room in the store until a client joins, or for `sleepDays`. Sleeping rooms count toward the
-   * project's maximum of rooms (`MAX_ROOMS_PER_PROJECT`). `ctx.close()` deletes a room in both cases.
+   * What happens to a room that was empty for `idleSeconds`. `dispose` (default) deletes the room. `sleep` keeps the room in the store
+   * until a client joins, or for `sleepDays`. Sleeping rooms count toward the project's maximum of rooms (`MAX_ROOMS_PER_PROJECT`).
+   * `ctx.close()` deletes a room in both cases.
    */
   readonly onIdle?: 'dispose' | 'sleep'
   /**
-   * Days after which a sleeping room is deleted, 0.01 to 3650. The days count from the last leave. If the
-   * room has timers, they count from the due time of the next timer, if this is later. No handler is called
-   * for the deletion. A room with `save` is deleted only after its last state is saved. Default 30.
+   * Days after which a sleeping room is deleted, 0.01 to 3650. The days count from the last leave. If the room has timers, they count from
+   * the due time of the next timer, if this is later. No handler is called for the deletion. A room with `save` is deleted only after its
+   * last state is saved. Default 30.
    */
   readonly sleepDays?: number
   /**
@@ -165,10 +165,9 @@ export interface RoomSpec<
   /** Version of the state's shape, an integer. Default 1. Increase it by one when the shape changes. */
   readonly version?: number
   /**
-   * Functions that convert a state to the next version. The key of a function is the version that it
-   * converts: `1` converts version 1 to 2. Each function gets the state as plain JSON. It changes the
-   * argument or returns a new state. roomful calls the functions when a server process opens a room with an
-   * older version. Members receive the changes as an update.
+   * Functions that convert a state to the next version. The key of a function is the version that it converts: `1` converts version 1 to 2.
+   * Each function gets the state as plain JSON. It changes the argument or returns a new state. roomful calls the functions when a server
+   * process opens a room with an older version. Members receive the changes as an update.
    */
   readonly migrate?: { readonly [from: number]: Migration }
   /** Saves the state to your database while the room runs and when it ends. */
@@ -569,8 +568,8 @@ interface NotJson<Reason extends string> {
 }
 
 /**
- * Type that `T` can be assigned to if it is JSON. The parts that are not have `NotJson` in their place, so that TypeScript reports each at its
- * line. Class instances that have only data are found at run time.
+ * Type that `T` can be assigned to if it is JSON. The parts that are not have `NotJson` in their place, so that TypeScript reports each at
+ * its line. Class instances that have only data are found at run time.
  */
 export type JsonState<T> =
   Unknown<T> extends true

@@ -285,8 +285,8 @@ describe('history', () => {
   })
 
   /**
-   * An idle room keeps a few hundred bytes of history. Slices of the 8 KiB blocks that Node uses for small
-   * buffers would keep a whole block for each room.
+   * An idle room keeps a few hundred bytes of history. Slices of the 8 KiB blocks that Node uses for small buffers would keep a whole block
+   * for each room.
    */
   it('takes no more memory than its frames have bytes', () => {
     const frames = new RoomFrames('arena:a', codecs)
@@ -336,10 +336,7 @@ describe('history', () => {
     })
   })
 
-  /**
-   * A client names the seq to resume from. Updates from before its join would bring events and values that
-   * are gone.
-   */
+  /** A client names the seq to resume from. Updates from before its join would bring events and values that are gone. */
   describe('a resume from before the join', () => {
     const secrets = defineRoom({
       type: 'secrets',

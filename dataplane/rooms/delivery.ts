@@ -56,9 +56,9 @@ export interface Flush {
 const NONE: readonly never[] = []
 
 /**
- * Sends flushes to the edges. Shared parts are encoded once, and only members with parts of their own cost
- * more. Knows what was delivered last, for members that missed it. The state before a flush is not kept, so a
- * request for the whole state waits while a flush is in flight.
+ * Sends flushes to the edges. Shared parts are encoded once, and only members with parts of their own cost more. Knows what was delivered
+ * last, for members that missed it. The state before a flush is not kept, so a request for the whole state waits while a flush is in
+ * flight.
  */
 export class Delivery {
   readonly #memberships: Memberships
@@ -67,10 +67,7 @@ export class Delivery {
   readonly #state: Pick<LiveState, 'base' | 'layers'>
   /** Undefined: the room type has no layers. */
   readonly #layers: LayerDelivery | undefined
-  /**
-   * Encoded `state.resync` of the delivered state, with its epoch. A room that the store has lost continues
-   * under a new epoch.
-   */
+  /** Encoded `state.resync` of the delivered state, with its epoch. A room that the store has lost continues under a new epoch. */
   readonly #resyncs = new Map<Subprotocol, { readonly epoch: number; readonly frame: Frame }>()
   #delivered: Delivered
 
@@ -143,8 +140,8 @@ export class Delivery {
   }
 
   /**
-   * Returns the frames that a member missed, followed by layers that it was shown since then, and by the
-   * names of layers that were hidden from it.
+   * Returns the frames that a member missed, followed by layers that it was shown since then, and by the names of layers that were hidden
+   * from it.
    */
   replayed(
     { codec }: Membership,
@@ -243,8 +240,7 @@ export class Delivery {
       if (events.get(membership)?.at(-1) !== event) append(events, membership, event)
     }
     update.events.forEach((event, index) => {
-      // New members do not get the shared frames of the flush with their join. Later events of that flush go
-      // to each of them.
+      // New members do not get the shared frames of the flush with their join. Later events of that flush go to each of them.
       if (!event.to && joins.length === 0) return
       const message = this.#frames.event(update, event)
       for (const { membership, firstEvent } of joins)
@@ -324,10 +320,7 @@ export class Delivery {
 const withLayers = (codec: Subprotocol, layers: Frame | undefined): Pick<JoinedMember, 'layers'> =>
   layers ? { layers: { [codec]: layers } } : {}
 
-/**
- * True if a leaving member gets `left`. Otherwise its edge has forgotten it, or its client never knew the
- * seat.
- */
+/** True if a leaving member gets `left`. Otherwise its edge has forgotten it, or its client never knew the seat. */
 const getsLeft = ({ reason, text, unseen }: PendingLeave): boolean =>
   !unseen && (reason !== 'session_ended' || text !== undefined)
 
@@ -430,10 +423,7 @@ export class Replies {
     this.send(edge, { kind: 'refused', member_id: memberId, request_id: requestId, code, message })
   }
 
-  /**
-   * Refuses a message that the room cannot handle. Returns false if such a message has no answer: its edge
-   * sends it again.
-   */
+  /** Refuses a message that the room cannot handle. Returns false if such a message has no answer: its edge sends it again. */
   turnAway(arrival: Arrival, place: Nowhere): boolean {
     const answer = refusalOf(arrival, place, this.epoch)
     if (answer) this.answer(arrival.from, answer)
@@ -450,10 +440,7 @@ export class Replies {
     this.#environment.metrics.roomErrors.inc({ room_type: this.#room.roomType, code })
   }
 
-  /**
-   * The room has ended the seat of a member. The node remembers it, for a session that is moving to another
-   * edge.
-   */
+  /** The room has ended the seat of a member. The node remembers it, for a session that is moving to another edge. */
   part(edge: string, subscriptionId: string, farewell: Farewell): void {
     // A client that left a room does not ask for that seat again.
     if (farewell.reason !== 'left') this.#environment.departures.add(subscriptionId, farewell)

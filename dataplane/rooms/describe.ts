@@ -57,8 +57,8 @@ export class RoomDescriptions {
   }
 
   /**
-   * Describes a room as its members see it. Seq and checksum are those of the last delivered flush. With the
-   * state, they are those of the last flush, which may still be in flight.
+   * Describes a room as its members see it. Seq and checksum are those of the last delivered flush. With the state, they are those of the
+   * last flush, which may still be in flight.
    */
   #describe(room: Room, query: RoomQuery): RoomDescription {
     const {
@@ -149,9 +149,8 @@ const LONGEST_DATA = 1000
 type Described = Omit<RoomEventDescription, 'epoch' | 'seq' | 'at'>
 
 /**
- * Returns the latest events, joins and leaves of a room, the latest first, at most 50. They are read from the
- * history for resumes, so nothing else is kept. The list reaches back as far as the history, and ends where
- * the room was empty.
+ * Returns the latest events, joins and leaves of a room, the latest first, at most 50. They are read from the history for resumes, so
+ * nothing else is kept. The list reaches back as far as the history, and ends where the room was empty.
  */
 function recentEvents(
   history: History,
@@ -233,8 +232,7 @@ export function viewOf({ members, reservations, state }: ViewedRoom, shown: Show
 }
 
 /**
- * As `viewOf`, for a room that no node runs. `definition` undefined: its hidden parts are not known, so only
- * the whole state can be shown.
+ * As `viewOf`, for a room that no node runs. `definition` undefined: its hidden parts are not known, so only the whole state can be shown.
  */
 export function recordedView(
   { memberships, tables, tree }: RestoredRoom,

@@ -400,8 +400,7 @@ describe('store trouble', () => {
       })
 
     /**
-     * The last owner is away. The earlier one has written the room to the store, and has reached the seq that
-     * ann has seen under the last.
+     * The last owner is away. The earlier one has written the room to the store, and has reached the seq that ann has seen under the last.
      */
     const writtenByTheEarlier = async () => {
       const { clock, old, ann } = await twoOwners()

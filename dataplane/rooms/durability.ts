@@ -14,18 +14,14 @@ import type { Timer } from './scheduler.ts'
 import type { RoomStream } from './stream.ts'
 
 /**
- * Writes a room's updates to the store, as its durability requires. A `journal` room commits each update
- * before it is delivered. A `snapshot` room is written soon after a change. A `none` room is written only for
- * a handoff.
+ * Writes a room's updates to the store, as its durability requires. A `journal` room commits each update before it is delivered. A
+ * `snapshot` room is written soon after a change. A `none` room is written only for a handoff.
  */
 export class RoomDurability {
   readonly #durability: Durability
   readonly #room: RoomStream
   #ended = false
-  /**
-   * Entries and bytes of the journal since the snapshot, and bytes of the snapshot. A new journal starts with
-   * a snapshot.
-   */
+  /** Entries and bytes of the journal since the snapshot, and bytes of the snapshot. A new journal starts with a snapshot. */
   #journal = { entries: Number.POSITIVE_INFINITY, bytes: 0, snapshotBytes: 0 }
   /** Next write of a `snapshot` room. */
   readonly #snapshot: Timer
@@ -39,10 +35,7 @@ export class RoomDurability {
     this.#snapshot = room.environment.scheduler.timer(() => this.#writeSnapshot())
   }
 
-  /**
-   * The room had another owner. The record that a `none` room left for its handoff must not come back, so it
-   * is overwritten.
-   */
+  /** The room had another owner. The record that a `none` room left for its handoff must not come back, so it is overwritten. */
   takenOver(): void {
     if (!this.#room.stored) void this.#replace(this.#room.whole())
   }
@@ -53,9 +46,9 @@ export class RoomDurability {
   }
 
   /**
-   * Commits the room's last update, whose entry is `entry`. Resolves to true if it is stored, and to false if
-   * another node owns the room. Undefined: the delivery need not wait. `writeNow`: a `snapshot` room is
-   * written now, and the delivery waits. `notices` are written with the update.
+   * Commits the room's last update, whose entry is `entry`. Resolves to true if it is stored, and to false if another node owns the room.
+   * Undefined: the delivery need not wait. `writeNow`: a `snapshot` room is written now, and the delivery waits. `notices` are written with
+   * the update.
    */
   commit(
     entry: Uint8Array | undefined,
@@ -86,17 +79,14 @@ export class RoomDurability {
     return record.append(entry, notices)
   }
 
-  /**
-   * Makes the next commit write a snapshot. Journal entries do not contain the version of the state, nor the
-   * code.
-   */
+  /** Makes the next commit write a snapshot. Journal entries do not contain the version of the state, nor the code. */
   snapshotNext(): void {
     this.#journal.entries = Number.POSITIVE_INFINITY
   }
 
   /**
-   * Releases the room. `forget` false: writes the room first, for the next owner. `forget` true: the room
-   * ends, and `left` stays of its last turn.
+   * Releases the room. `forget` false: writes the room first, for the next owner. `forget` true: the room ends, and `left` stays of its
+   * last turn.
    */
   async release(forget: boolean, left: Pick<Release, 'notices' | 'outcomes'> = {}): Promise<boolean> {
     const { record, stored } = this.#room
@@ -117,8 +107,8 @@ export class RoomDurability {
   }
 
   #writeSnapshot(): void {
-    // A write each second need not contain the history, because members resync after a crash anyway. If this
-    // line throws, the next change schedules a snapshot again.
+    // A write each second need not contain the history, because members resync after a crash anyway. If this line throws, the next change
+    // schedules a snapshot again.
     this.#changedSince = undefined
     const whole = this.#room.withoutHistory()
     this.#writing = true
@@ -166,10 +156,9 @@ type NoticingWrite = (fence: Fence, notices: readonly Uint8Array[]) => Promise<b
 type Standing = 'same' | 'next' | 'rewritten' | 'lost'
 
 /**
- * A room's record in the store. Writes run under this node's fence, one after the other. The promise of a
- * write resolves to true when the write is certainly stored, or to false if another node owns the room. If
- * the answer to a write is lost, the log reads the record to learn whether the write is stored, before it
- * repeats the write.
+ * A room's record in the store. Writes run under this node's fence, one after the other. The promise of a write resolves to true when the
+ * write is certainly stored, or to false if another node owns the room. If the answer to a write is lost, the log reads the record to learn
+ * whether the write is stored, before it repeats the write.
  */
 export class FencedLog {
   readonly #environment: RoomEnvironment
@@ -184,8 +173,8 @@ export class FencedLog {
   /** Until when the store counts the room, by this owner's last refresh: milliseconds since 1970. */
   #countedUntil: number
   /**
-   * The room's wakeup time in the store. It is never later than the time in the record. Undefined: none.
-   * Infinity: not known, or written by an earlier owner.
+   * The room's wakeup time in the store. It is never later than the time in the record. Undefined: none. Infinity: not known, or written by
+   * an earlier owner.
    */
   #wakeAt: number | undefined
   #wakeups = 0
@@ -250,8 +239,8 @@ export class FencedLog {
   }
 
   /**
-   * Releases the room. `forget`: deletes all of the record except its epoch. This node does not own the room
-   * afterwards, whatever the result.
+   * Releases the room. `forget`: deletes all of the record except its epoch. This node does not own the room afterwards, whatever the
+   * result.
    */
   release(forget: boolean, left: Pick<Release, 'notices' | 'outcomes'> = {}): Promise<boolean> {
     const { notices = [] } = left
@@ -278,9 +267,9 @@ export class FencedLog {
   }
 
   /**
-   * Runs a write of a record whose wakeup time is `wakeAt`. A time earlier than the store's goes to the store
-   * before the write, and a later one after it, so the store is never late. Adds the notices of `updates`
-   * that are not written yet, and announces them first, so that the index has every stored notice.
+   * Runs a write of a record whose wakeup time is `wakeAt`. A time earlier than the store's goes to the store before the write, and a later
+   * one after it, so the store is never late. Adds the notices of `updates` that are not written yet, and announces them first, so that the
+   * index has every stored notice.
    */
   async #waking(
     wakeAt: number | undefined,
@@ -337,10 +326,7 @@ export class FencedLog {
     return { epoch: this.#fence.epoch, version: ++this.#wakeups }
   }
 
-  /**
-   * Extends the life of the record, and the time for which the store counts the room. No other write extends
-   * that time.
-   */
+  /** Extends the life of the record, and the time for which the store counts the room. No other write extends that time. */
   refresh(): Promise<boolean> {
     const { ttlMs, lasting } = this.#life
     this.#countedUntil = this.#environment.clock.now() + ttlMs
@@ -353,10 +339,7 @@ export class FencedLog {
     )
   }
 
-  /**
-   * Refreshes a room that lasts longer from now on, if the next regular refresh may be too late for its
-   * count.
-   */
+  /** Refreshes a room that lasts longer from now on, if the next regular refresh may be too late for its count. */
   #countFor(ttlMs: number): void {
     const until = this.#environment.clock.now() + ttlMs
     if (until > this.#countedUntil + this.#recordTtlMs) void this.refresh()
@@ -378,9 +361,8 @@ export class FencedLog {
   }
 
   /**
-   * Resolves to true if the record is still as this node left it. Calls that come before the check begins
-   * share it: a node that was taken for dead gets such a call for every message that waited for it, and
-   * writes must not wait for all those checks.
+   * Resolves to true if the record is still as this node left it. Calls that come before the check begins share it: a node that was taken
+   * for dead gets such a call for every message that waited for it, and writes must not wait for all those checks.
    */
   verify(): Promise<boolean> {
     this.#verification ??= this.#inOrder(async () => {
@@ -395,10 +377,7 @@ export class FencedLog {
     this.#givenUp = true
   }
 
-  /**
-   * Writes until the answer is certain. Repeats a write only after the record has shown that it is not
-   * stored.
-   */
+  /** Writes until the answer is certain. Repeats a write only after the record has shown that it is not stored. */
   async #writeUntilCertain(write: Write, appends?: 'appends'): Promise<boolean> {
     for (let attempt = 0; ; attempt++) {
       let fenced = false
@@ -415,15 +394,14 @@ export class FencedLog {
       // Only this node writes under its epoch, so this is the same write, sent or answered twice.
       if (standing === 'next') return this.#advance()
       if (standing === 'lost' || fenced) return false
-      // The entry may be in the journal without the commit that counts it. A second copy would make the
-      // record unreadable.
+      // The entry may be in the journal without the commit that counts it. A second copy would make the record unreadable.
       if (appends && ranInPart) return this.#writeWhole()
     }
   }
 
   /**
-   * Compares the record with the last write of this node. `same`: as this node left it. `next`: one write
-   * further. `rewritten`: written again, because the store had lost it. `lost`: another node owns the room.
+   * Compares the record with the last write of this node. `same`: as this node left it. `next`: one write further. `rewritten`: written
+   * again, because the store had lost it. `lost`: another node owns the room.
    */
   async #standing(): Promise<Standing> {
     const { nodeId: owner } = this.#environment
@@ -433,9 +411,8 @@ export class FencedLog {
         const { epoch, version } = this.#fence
         // An epoch ahead of this owner's may come from its own claim, whose answer was lost.
         const claimed = this.#claiming && found?.owner === owner && found.epoch > epoch
-        // The record is lost, and may be recalled: by an earlier owner, or by this one with a lost answer. Or
-        // its life ended while the store was away, and only the epoch is left: no other node releases the
-        // room under this epoch.
+        // The record is lost, and may be recalled: by an earlier owner, or by this one with a lost answer. Or its life ended while the
+        // store was away, and only the epoch is left: no other node releases the room under this epoch.
         const missing = !found || (found.epoch <= epoch && (found.owner === null || found.recalled === true))
         const recalled = missing && (await this.#recall())
         // An epoch behind this owner's: a fail-over of the store has lost the last writes.
@@ -455,9 +432,8 @@ export class FencedLog {
   }
 
   /**
-   * Records that this node owned the room, and waits for a later owner to do the same. A node that lost the
-   * room while it was cut off may be the first to find that the store has lost everything. False: another
-   * node owns the room.
+   * Records that this node owned the room, and waits for a later owner to do the same. A node that lost the room while it was cut off may
+   * be the first to find that the store has lost everything. False: another node owns the room.
    */
   async #recall(): Promise<boolean> {
     const { nodeId, clock, cluster } = this.#environment
@@ -472,8 +448,8 @@ export class FencedLog {
   }
 
   /**
-   * The store has lost the claim. Claims the room again, to continue from memory under a new epoch. False:
-   * the record has another epoch by now.
+   * The store has lost the claim. Claims the room again, to continue from memory under a new epoch. False: the record has another epoch by
+   * now.
    */
   async #reclaim(foundEpoch: number): Promise<boolean> {
     this.#claiming = true
@@ -490,10 +466,7 @@ export class FencedLog {
     return true
   }
 
-  /**
-   * The store has lost this owner's last writes. No other node writes under its epoch, so it writes the whole
-   * room again.
-   */
+  /** The store has lost this owner's last writes. No other node writes under its epoch, so it writes the whole room again. */
   #rewrite(version: number): Promise<boolean> {
     const { epoch } = this.#fence
     this.#room.log.warn(
@@ -511,8 +484,7 @@ export class FencedLog {
     const wakeAt = this.#room.wakeAt
     // The store may have lost the wakeup time with the record.
     if (this.#wakeAt !== undefined) this.#wakeAt = Number.POSITIVE_INFINITY
-    // The store may have lost recent notices too. A long outage does not expire them here. The store keeps
-    // each notice once.
+    // The store may have lost recent notices too. A long outage does not expire them here. The store keeps each notice once.
     const again = this.#written.map(({ notice }) => notice)
     if (again.length > 0 && !(await this.#announce())) return false
     const write: NoticingWrite = (fence, added) => this.#snapshot(fence, whole, fields, [...again, ...added])
@@ -576,9 +548,8 @@ export class FencedLog {
   }
 
   /**
-   * Waits before the next attempt. False: do not try again. Only an error that is certain to last ends the
-   * room here. After any other error the memory of this node is the only copy of what was acked since the
-   * last write.
+   * Waits before the next attempt. False: do not try again. Only an error that is certain to last ends the room here. After any other error
+   * the memory of this node is the only copy of what was acked since the last write.
    */
   async #pause(attempt: number, error: unknown): Promise<boolean> {
     const { clock, random } = this.#environment

@@ -24,8 +24,8 @@ export interface RoomLimits {
   /** Bytes of the histories of all rooms of the node together. */
   readonly historyBytes: number
   /**
-   * Messages that wait while a room cannot act. If there are more, edges keep the reliable ones, and others
-   * are refused with `room_unavailable`.
+   * Messages that wait while a room cannot act. If there are more, edges keep the reliable ones, and others are refused with
+   * `room_unavailable`.
    */
   readonly waitingMessages: number
   /** Outcomes of one member's messages that are kept until its client confirms them. */
@@ -52,21 +52,13 @@ export interface RoomLimits {
   readonly loadMs: number
   /** How long `save.to` may take. */
   readonly saveToMs: number
-  /**
-   * A member without a socket is removed after this, even if its edge never reports the end of the session.
-   */
+  /** A member without a socket is removed after this, even if its edge never reports the end of the session. */
   readonly detachedMs: number
   /** How long a member counts as connected after its edge is gone, or while its session moves. */
   readonly movesMs: number
-  /**
-   * How long after a change a `snapshot` room is written. Together with the write, it must stay below a
-   * second.
-   */
+  /** How long after a change a `snapshot` room is written. Together with the write, it must stay below a second. */
   readonly snapshotMs: number
-  /**
-   * A journal of this many entries, or one that is larger than both `journalBytes` and its snapshot, is
-   * replaced by a snapshot.
-   */
+  /** A journal of this many entries, or one that is larger than both `journalBytes` and its snapshot, is replaced by a snapshot. */
   readonly journalEntries: number
   readonly journalBytes: number
   /** How long a room's record outlives its last write or refresh. */

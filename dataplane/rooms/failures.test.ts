@@ -142,9 +142,8 @@ const thrower = (thrown: unknown) => {
 }
 
 describe.each(THROWN)('%s', (_name, thrown) => {
-  // The first join of a room, the verdict of `admit` and the outcome of a task are handled in promises that
-  // no caller awaits. A failed report of a failure there once ended the process, with every room of the node.
-  // Here it would end the test run.
+  // The first join of a room, the verdict of `admit` and the outcome of a task are handled in promises that no caller awaits. A failed
+  // report of a failure there once ended the process, with every room of the node. Here it would end the test run.
   it('harms only the turn that threw it, and no other room', async () => {
     const bench = new RoomBench([thrower(thrown), counter()])
     const eve = await bench.join('counter', 'eve')

@@ -14,10 +14,7 @@ export class RoomLogicError extends Error {
   override readonly name: string = 'RoomLogicError'
 }
 
-/**
- * Room logic has called `ctx.refuse`, which is no failure. The text is for the player. An Error without a
- * stack.
- */
+/** Room logic has called `ctx.refuse`, which is no failure. The text is for the player. An Error without a stack. */
 export class RoomLogicRefused implements Error {
   readonly name = 'RoomLogicRefused'
   readonly message: string
@@ -32,8 +29,7 @@ export class RoomLogicRefused implements Error {
     return typeof thrown === 'object' && thrown !== null && #refused in thrown
   }
 }
-// The constructor of Error would capture a stack that is never read. That costs more than the rest of a
-// refusal.
+// The constructor of Error would capture a stack that is never read. That costs more than the rest of a refusal.
 Object.setPrototypeOf(RoomLogicRefused.prototype, Error.prototype)
 
 /** The value that a validator returned, or its error. */
@@ -65,10 +61,7 @@ export function jsonCopy(value: unknown, what: string): Json {
   }
 }
 
-/**
- * Runs a Standard Schema validator. A validator that returns a promise fails, because rooms validate within
- * the turn.
- */
+/** Runs a Standard Schema validator. A validator that returns a promise fails, because rooms validate within the turn. */
 export function validate(schema: StandardSchemaV1, value: unknown): Validated {
   try {
     const result = schema['~standard'].validate(value)
@@ -107,8 +100,8 @@ function issueText({ message, path }: StandardSchemaV1.Issue): string {
 }
 
 /**
- * Returns the message of a value that room logic threw, of bounded length. Never throws, although any value
- * can be thrown, such as an Error whose message is not a text, or whose properties throw when they are read.
+ * Returns the message of a value that room logic threw, of bounded length. Never throws, although any value can be thrown, such as an Error
+ * whose message is not a text, or whose properties throw when they are read.
  */
 export function errorText(error: unknown): string {
   try {
@@ -120,8 +113,8 @@ export function errorText(error: unknown): string {
 }
 
 /**
- * Returns the kind of a value that a hook returned, for an error. Texts and values of entries are left out,
- * because they may contain what players wrote.
+ * Returns the kind of a value that a hook returned, for an error. Texts and values of entries are left out, because they may contain what
+ * players wrote.
  */
 export function kindOf(value: unknown): string {
   if (typeof value === 'string') return 'a text'
@@ -146,8 +139,8 @@ export interface Refused {
 }
 
 /**
- * Distinguishes refusals of room logic from failures. Logs failures, each kind at most once in 10 seconds: a
- * room that throws at every tick must not fill the disk.
+ * Distinguishes refusals of room logic from failures. Logs failures, each kind at most once in 10 seconds: a room that throws at every tick
+ * must not fill the disk.
  */
 export class FailureLog {
   readonly #quiet: Quiet
@@ -161,10 +154,7 @@ export class FailureLog {
     this.#reveal = reveal
   }
 
-  /**
-   * Returns the answer for the player after room logic threw, and logs a failure. `kind`: name of the call,
-   * such as `onTick`.
-   */
+  /** Returns the answer for the player after room logic threw, and logs a failure. `kind`: name of the call, such as `onTick`. */
   explain(kind: string, error: unknown): Refused {
     if (RoomLogicRefused.is(error)) return { code: 'room_logic_refused', message: error.message }
     this.#add(kind, error)
@@ -178,10 +168,7 @@ export class FailureLog {
   }
 }
 
-/**
- * Logs a value that room logic threw. Never throws, although a log reads every property of an error, which
- * may throw.
- */
+/** Logs a value that room logic threw. Never throws, although a log reads every property of an error, which may throw. */
 export function logFailure(log: Pick<RoomLog, 'warn'>, error: unknown, text: string, fields: object): void {
   try {
     log.warn({ ...fields, err: error }, text)
@@ -195,9 +182,8 @@ const MAX_RECENT = 3
 const WITHIN_MS = 60_000
 
 /**
- * The turns of a room that did not return under earlier owners. The present owner must not start them again.
- * They stay until their notes expire, because an owner may die before its first write. A message whose ref
- * the room knows never reaches this check.
+ * The turns of a room that did not return under earlier owners. The present owner must not start them again. They stay until their notes
+ * expire, because an owner may die before its first write. A message whose ref the room knows never reaches this check.
  */
 export class StuckTurns {
   readonly #causes: readonly (TurnCause & { readonly at: number })[]
@@ -216,10 +202,7 @@ export class StuckTurns {
     this.last = last && decodeNote(last.note)
   }
 
-  /**
-   * True if a hook, or a handler of messages or timers (`type`), did not return three times within the last
-   * minute.
-   */
+  /** True if a hook, or a handler of messages or timers (`type`), did not return three times within the last minute. */
   rests(hook: TurnCause['hook'], type = ''): boolean {
     if (this.#causes.length < MAX_RECENT) return false
     const since = this.#clock.monotonic() - WITHIN_MS

@@ -2,10 +2,10 @@ import { inspect } from 'node:util'
 import type { Json } from '../../shared/json.ts'
 
 /**
- * Prototypes of the objects and arrays that room code gets: parts of the state, data of messages, options, data of members. Room code indexes
- * them by strings that clients choose, such as `state.players[data.target]`. With the prototypes of JavaScript, `constructor` and `__proto__`
- * would lead to objects that all rooms of the process share. Here inherited names are `undefined`, except methods, and the methods are frozen
- * functions without a prototype.
+ * Prototypes of the objects and arrays that room code gets: parts of the state, data of messages, options, data of members. Room code
+ * indexes them by strings that clients choose, such as `state.players[data.target]`. With the prototypes of JavaScript, `constructor` and
+ * `__proto__` would lead to objects that all rooms of the process share. Here inherited names are `undefined`, except methods, and the
+ * methods are frozen functions without a prototype.
  */
 
 // biome-ignore lint/suspicious/noExplicitAny: methods of objects and of arrays, which ask for their own `this`
@@ -13,14 +13,12 @@ type Method = (this: any, ...given: never[]) => unknown
 type Methods = { readonly [name: string]: Method; readonly [name: symbol]: Method }
 
 /**
- * Returns the function without anything that could be written to or reached from it. It must be a method,
- * because functions with a `prototype` cannot be sealed so.
+ * Returns the function without anything that could be written to or reached from it. It must be a method, because functions with a
+ * `prototype` cannot be sealed so.
  */
 const sealed = (method: Method): Method => Object.freeze(Object.setPrototypeOf(method, null))
 
-/**
- * Returns functions that do the same as these methods of `prototype`. Arrays that they return are guarded.
- */
+/** Returns functions that do the same as these methods of `prototype`. Arrays that they return are guarded. */
 function methodsOf(prototype: object, names: readonly (string | symbol)[]): Methods {
   const methods: { [name: string | symbol]: Method } = {}
   for (const name of names) {
@@ -107,8 +105,8 @@ export function arrayPrototype(own: Methods): Methods {
 }
 
 /**
- * Returns a copy of a value for room code, whose objects and arrays inherit nothing that can be written to. Objects of other classes, which a
- * schema may make, are not copied.
+ * Returns a copy of a value for room code, whose objects and arrays inherit nothing that can be written to. Objects of other classes, which
+ * a schema may make, are not copied.
  */
 export const guarded = <T>(value: T): T =>
   typeof value === 'object' && value !== null ? (copyOf(value, new Map()) as T) : value
@@ -129,8 +127,8 @@ function copyOf(value: object, copies: Map<object, object>): object {
 }
 
 /**
- * Returns a read-only view of JSON for room code, and a function that ends it. Its objects and arrays inherit what guarded copies do. A view of a
- * large state costs as much as what is read of it. A read after the end throws, since the state may be another then.
+ * Returns a read-only view of JSON for room code, and a function that ends it. Its objects and arrays inherit what guarded copies do. A
+ * view of a large state costs as much as what is read of it. A read after the end throws, since the state may be another then.
  */
 export function readOnlyView(json: Json): { readonly view: Json; readonly end: () => void } {
   const views = new Map<object, object>()

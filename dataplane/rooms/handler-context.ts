@@ -23,10 +23,7 @@ import type { RoomStream } from './stream.ts'
 import { reserve, seatName } from './table.ts'
 import { retryTask, timerOf, type Work } from './timers-and-tasks.ts'
 
-/**
- * An event that a handler has emitted. `layer`: it is for the members that have the layer at the end of the
- * turn.
- */
+/** An event that a handler has emitted. `layer`: it is for the members that have the layer at the end of the turn. */
 export type AskedEvent = RoomEvent & { readonly layer?: string }
 
 /** Effects that a turn has requested so far. */
@@ -65,10 +62,7 @@ interface Kick {
   readonly text: string | undefined
 }
 
-/**
- * Effects that a handler has requested, except changes of the state and of tables. Applied only if the
- * handler returned normally.
- */
+/** Effects that a handler has requested, except changes of the state and of tables. Applied only if the handler returned normally. */
 export interface Effects {
   readonly events: readonly AskedEvent[]
   readonly shown: readonly Grant[]
@@ -143,10 +137,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
     this.reply = this.reply.bind(this)
   }
 
-  /**
-   * Starts a turn of `definition`. `message`: type of the message or call that it handles. `last`: the room
-   * ends with the turn.
-   */
+  /** Starts a turn of `definition`. `message`: type of the message or call that it handles. `last`: the room ends with the turn. */
   begin(definition: RoomDefinition, message: Pick<MessageType, 'reply'> | undefined, last: boolean): void {
     this.#definition = definition
     this.#last = last
@@ -407,10 +398,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
       )
   }
 
-  /**
-   * Returns true if the room may have `number` tasks, timers, notices or bans, or a member so many layers.
-   * Counts a reached limit.
-   */
+  /** Returns true if the room may have `number` tasks, timers, notices or bans, or a member so many layers. Counts a reached limit. */
   #mayHave(what: 'tasks' | 'timers' | 'layers' | 'notices' | 'bans', number: number): boolean {
     if (number <= this.#limits[what]) return true
     this.metrics.limitsReached.inc({ room_type: this.#definition!.type, limit: what })

@@ -141,8 +141,7 @@ describe('hidden layers', () => {
     expect([answer.resumed, held(bob)['plan:a'], bob.faults]).toEqual([false, { plans: { a: { x: 1 } } }, []])
   })
 
-  // Seen in chaos: the whole state was an earlier one, with the old epoch, and its layers had the new epoch.
-  // So the client dropped them.
+  // Seen in chaos: the whole state was an earlier one, with the old epoch, and its layers had the new epoch. So the client dropped them.
   it('have the epoch of the whole state when the room is written again after the store has lost it', async () => {
     const { bench, bob, say } = await table()
     await say('bob', 'draw', 7)

@@ -74,8 +74,8 @@ export class History {
   }
 
   /**
-   * Returns the updates that another owner may replay, followed by `last`. None in a room that is not stored.
-   * Updates from before lost epochs are left out, because other nodes do not know those epochs.
+   * Returns the updates that another owner may replay, followed by `last`. None in a room that is not stored. Updates from before lost
+   * epochs are left out, because other nodes do not know those epochs.
    */
   record(last?: Pick<KeptUpdate, 'epoch' | 'seq' | 'packed'>): Pick<RoomSnapshot, 'base' | 'updates'> {
     const since = this.#lost.at(-1)?.before ?? 0
@@ -92,10 +92,7 @@ export class History {
     return this.#entries.toReversed()
   }
 
-  /**
-   * Adds the next update. `packed`: its journal entry. `frames`: its encoded frames. `since`: when its first
-   * change was made.
-   */
+  /** Adds the next update. `packed`: its journal entry. `frames`: its encoded frames. `since`: when its first change was made. */
   add(
     update: Update,
     packed: Uint8Array | undefined,
@@ -152,11 +149,10 @@ export class History {
   }
 
   /**
-   * Returns the updates that a member at `position` has missed, one frame for each: its layers, the patch,
-   * the parts for all members, and its own parts. `layers`: the member's layers as of the last update;
-   * undefined in rooms without layers. Returns undefined if the history does not reach back so far, if the
-   * member joined after `position`, if it saw an update of a lost epoch, or if an update is not available in
-   * this subprotocol.
+   * Returns the updates that a member at `position` has missed, one frame for each: its layers, the patch, the parts for all members, and
+   * its own parts. `layers`: the member's layers as of the last update; undefined in rooms without layers. Returns undefined if the history
+   * does not reach back so far, if the member joined after `position`, if it saw an update of a lost epoch, or if an update is not
+   * available in this subprotocol.
    */
   replay(
     position: Position,
@@ -175,8 +171,7 @@ export class History {
       return undefined
     const missed: Frames[] = []
     const entries = this.#entries.slice(from)
-    // Clients name their position. A member must not get updates from before its join, which contain events
-    // and values that are gone.
+    // Clients name their position. A member must not get updates from before its join, which contain events and values that are gone.
     if (entries.some(({ joined }) => joined.includes(memberId))) return undefined
     const { throughout, shown, hidden } = changesOf(entries, memberId, layers)
     for (const entry of entries) {
@@ -191,10 +186,7 @@ export class History {
   }
 }
 
-/**
- * Returns the frames of an update for all members: as they were sent, or encoded now if no member used the
- * subprotocol then.
- */
+/** Returns the frames of an update for all members: as they were sent, or encoded now if no member used the subprotocol then. */
 function sharedFrames(
   { frames: { patch, rest, layers }, packed }: KeptUpdate,
   subprotocol: Subprotocol,
@@ -237,10 +229,7 @@ function changesOf(
   return { throughout, shown, hidden }
 }
 
-/**
- * Returns frames that can be kept. Small frames lie in a block that Node shares, and one kept frame would
- * keep the whole block.
- */
+/** Returns frames that can be kept. Small frames lie in a block that Node shares, and one kept frame would keep the whole block. */
 function kept({ patch, rest, layers }: UpdateFrames): UpdateFrames {
   return {
     patch: copies(patch),
@@ -268,8 +257,8 @@ const size = (frames: Frames | undefined): number =>
   (frames?.['roomful.v1.json']?.length ?? 0) + (frames?.['roomful.v1.msgpack']?.length ?? 0)
 
 /**
- * Limit of the histories of all rooms of a node together. Above it, the room that was inactive for longest
- * loses its oldest updates first. A member that resumes late gets the whole state then.
+ * Limit of the histories of all rooms of a node together. Above it, the room that was inactive for longest loses its oldest updates first.
+ * A member that resumes late gets the whole state then.
  */
 export class HistoryBudget {
   readonly #mostBytes: number

@@ -45,10 +45,7 @@ import { type Defer, LoopShare, Scheduler } from './scheduler.ts'
 import { NO_EPOCH, outcomesIn, RoomSlot, type SlotState, unlist } from './slot.ts'
 import type { RoomStream } from './stream.ts'
 
-/**
- * Options of a host. By default there are no traces and no watchdog, and players do not see what failing room
- * logic threw.
- */
+/** Options of a host. By default there are no traces and no watchdog, and players do not see what failing room logic threw. */
 interface RoomHostOptions
   extends RoomDependencies,
     Partial<Pick<RoomEnvironment, 'tracer' | 'revealFailures'>> {
@@ -146,10 +143,7 @@ export class RoomHost {
     return this.#rooms.size
   }
 
-  /**
-   * Returns a figure of the queues that run here, by room type. `join` combines the figures of several
-   * projects.
-   */
+  /** Returns a figure of the queues that run here, by room type. `join` combines the figures of several projects. */
   #ofQueues(
     of: (queue: RoomStream, matches: NonNullable<RoomDefinition['matches']>) => number,
     join: (one: number, other: number) => number,
@@ -262,10 +256,7 @@ export class RoomHost {
     return nowhere('unknown_type', `no room type ${JSON.stringify(roomType)} is installed${meant}`)
   }
 
-  /**
-   * Runs a room that this node has claimed, for the messages in the inbox. If its type is not installed, it
-   * can only be ended.
-   */
+  /** Runs a room that this node has claimed, for the messages in the inbox. If its type is not installed, it can only be ended. */
   run(address: RoomAddress, inbox: Inbox, { claim, mayMake }: Claimed): void {
     const type = this.typeOf(address.roomType)
     if ('at' in type) {
@@ -308,9 +299,7 @@ export class RoomHost {
     if (this.#rooms.delete(name)) this.#projects.add(projectId, -1)
   }
 
-  /**
-   * Replaces the definition of a room type. Running rooms continue with it, and keep their state if it fits.
-   */
+  /** Replaces the definition of a room type. Running rooms continue with it, and keep their state if it fits. */
   replaceRoom(definition: RoomDefinition): void {
     const { type } = definition
     const running = this.rooms.filter((room) => room.definition.type === type)
@@ -337,18 +326,12 @@ export class RoomHost {
       )
   }
 
-  /**
-   * Called when the node may act again, and when the store answers again. Every room that this node still
-   * owns continues.
-   */
+  /** Called when the node may act again, and when the store answers again. Every room that this node still owns continues. */
   recheck(): void {
     for (const room of this.rooms) room.recheck()
   }
 
-  /**
-   * Another node reports that it owns a room (`project/type:key`). If the room runs here, it continues only
-   * if this node still owns it.
-   */
+  /** Another node reports that it owns a room (`project/type:key`). If the room runs here, it continues only if this node still owns it. */
   verify(name: string): void {
     this.#rooms.get(name)?.recheck()
   }
@@ -417,10 +400,7 @@ export class RoomHost {
     this.#closed = true
   }
 
-  /**
-   * Takes no more rooms, and saves and releases its rooms. After `timeoutMs`, it stops waiting for a store
-   * that does not answer.
-   */
+  /** Takes no more rooms, and saves and releases its rooms. After `timeoutMs`, it stops waiting for a store that does not answer. */
   async close(timeoutMs = 5000): Promise<void> {
     this.#closed = true
     this.#refresh.cancel()
@@ -448,10 +428,7 @@ export class RoomHost {
     )
   }
 
-  /**
-   * Returns the outcome that an ended room has left for a repeated request. Undefined: there is none. Rejects
-   * with `StoreUnavailable`.
-   */
+  /** Returns the outcome that an ended room has left for a repeated request. Undefined: there is none. Rejects with `StoreUnavailable`. */
   async endedAnswer({ name }: RoomAddress, request: RoomRequest): Promise<RequestAnswer | undefined> {
     const { clock, format, records } = this.#environment
     const left = outcomesLeft(await records.read(name), format, clock.now())
@@ -460,8 +437,8 @@ export class RoomHost {
   }
 
   /**
-   * Returns a view of a room that no node runs, from its record. Undefined: there is no record. Rejects with
-   * `StoreUnavailable`, or if the record cannot be read.
+   * Returns a view of a room that no node runs, from its record. Undefined: there is no record. Rejects with `StoreUnavailable`, or if the
+   * record cannot be read.
    */
   async recorded({ name, roomType }: RoomAddress, shown: Shown): Promise<RequestAnswer | undefined> {
     const { code, format, records } = this.#environment
@@ -474,10 +451,7 @@ export class RoomHost {
     return { reply, epoch, seq }
   }
 
-  /**
-   * An operator ends a room whose type is not installed: deletes its record, without calling a hook. Never
-   * rejects.
-   */
+  /** An operator ends a room whose type is not installed: deletes its record, without calling a hook. Never rejects. */
   async #endUnknown(address: RoomAddress, inbox: Inbox, claim: Claim, refusal: Nowhere): Promise<void> {
     const { clock, cluster, format, records, wakeups, limits, log } = this.#environment
     const { name } = address

@@ -68,10 +68,7 @@ export class Inputs {
     this.#stream = room.stream
   }
 
-  /**
-   * Handles a member's message: checks it, applies it at most once per ref, and acks it with the update that
-   * contains its effects.
-   */
+  /** Handles a member's message: checks it, applies it at most once per ref, and acks it with the update that contains its effects. */
   message(membership: Membership, message: MessageFrom): void {
     const { type, ref, settled = 0 } = message
     const { definition } = this.handlers
@@ -187,10 +184,7 @@ export class Inputs {
     return undefined
   }
 
-  /**
-   * Another session of the player takes over a seat. No member joins or leaves. `data`: claim of that
-   * session's token.
-   */
+  /** Another session of the player takes over a seat. No member joins or leaves. `data`: claim of that session's token. */
   replace(before: Membership, membership: Membership, data: JsonObject | null): void {
     const { memberships, pending } = this.#stream
     membership.flushed = before.flushed
@@ -373,8 +367,8 @@ export class Inputs {
   }
 
   /**
-   * True if the messages are new. After a gap, requests the missing messages again. A duplicate gets no
-   * answer: its outcome is on the way, or was in the answer to the attach after which the edge sent it again.
+   * True if the messages are new. After a gap, requests the missing messages again. A duplicate gets no answer: its outcome is on the way,
+   * or was in the answer to the attach after which the edge sent it again.
    */
   #isNew(membership: Membership, from: number, through?: number): boolean {
     const arrived = membership.refs.accept(from, through)
@@ -382,10 +376,7 @@ export class Inputs {
     return arrived === 'new'
   }
 
-  /**
-   * A message of this member was lost. Asks its edge to send unacknowledged messages again, once for each
-   * gap.
-   */
+  /** A message of this member was lost. Asks its edge to send unacknowledged messages again, once for each gap. */
   #requestResend(membership: Membership): void {
     if (membership.missedAfter === membership.refs.last) return
     membership.missedAfter = membership.refs.last
@@ -492,9 +483,8 @@ class Handlers {
   }
 
   /**
-   * Runs one handler, for a member or an input if it takes one. Throws the handler's error, or a
-   * RoomLogicError. The state is then as before, and the effects are dropped. `message`: the type of a
-   * member's message, which may have a handler.
+   * Runs one handler, for a member or an input if it takes one. Throws the handler's error, or a RoomLogicError. The state is then as
+   * before, and the effects are dropped. `message`: the type of a member's message, which may have a handler.
    */
   run(hook: Hook, subject?: Member | Input, options?: unknown, message?: MessageType): Effects {
     if (message?.handle)

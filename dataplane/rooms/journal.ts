@@ -36,8 +36,7 @@ export interface Position {
 }
 
 /**
- * Epochs between `after` and `before`, without both. A member that saw an update of such an epoch saw a part
- * of the history that was lost.
+ * Epochs between `after` and `before`, without both. A member that saw an update of such an epoch saw a part of the history that was lost.
  */
 export interface LostEpochs {
   readonly after: number
@@ -85,8 +84,8 @@ interface Departure {
 }
 
 /**
- * The changes of one flush: what members receive, what the journal records, and what a resume replays.
- * Immutable, and without references to objects of this process.
+ * The changes of one flush: what members receive, what the journal records, and what a resume replays. Immutable, and without references to
+ * objects of this process.
  */
 export interface Update extends Position {
   /** One more than in the update before if members can see this update, otherwise the same. */
@@ -104,14 +103,9 @@ export interface Update extends Position {
   readonly presence: readonly Presence[]
   readonly renewed: readonly RenewedData[]
   readonly acks: readonly Ack[]
-  /**
-   * Outcomes of refused and answered messages since the update before. Those of one member are in the order
-   * of their refs.
-   */
+  /** Outcomes of refused and answered messages since the update before. Those of one member are in the order of their refs. */
   readonly outcomes: readonly MemberOutcome[]
-  /**
-   * Present in a room with layers. `checksum` and `delta` are then those of the base, which all members see.
-   */
+  /** Present in a room with layers. `checksum` and `delta` are then those of the base, which all members see. */
   readonly layers: UpdateLayers | undefined
   /** Changes of the room's tables. */
   readonly tables: TablesChanges | undefined
@@ -165,24 +159,19 @@ export class NewerRecord extends Error {
 }
 
 /**
- * First byte of every journal entry and snapshot, also of the entries in a snapshot. Another layout gets a
- * larger number. In every version, the CRC-32 of the rest follows, with the version as its start value. So
- * damage is never mistaken for a newer version.
+ * First byte of every journal entry and snapshot, also of the entries in a snapshot. Another layout gets a larger number. In every version,
+ * the CRC-32 of the rest follows, with the version as its start value. So damage is never mistaken for a newer version.
  */
 const VERSION = 9
 const LENGTH_BYTES = 4
 const HEAD_BYTES = 5
 const NO_HEAD = new Uint8Array(HEAD_BYTES)
-/**
- * Each level of arrays in a state takes two arrays in a recorded delta. The record has other arrays around
- * them.
- */
+/** Each level of arrays in a state takes two arrays in a recorded delta. The record has other arrays around them. */
 const LEVELS = 2 * MAX_DEPTH + 8
 
 /**
- * Writes and reads the records of rooms: a version byte, a CRC-32, then MessagePack. A snapshot has the
- * length of its MessagePack in front of it, and the last updates behind it, each as a journal entry with its
- * length. Reading checks every field, so that nothing fails later.
+ * Writes and reads the records of rooms: a version byte, a CRC-32, then MessagePack. A snapshot has the length of its MessagePack in front
+ * of it, and the last updates behind it, each as a journal entry with its length. Reading checks every field, so that nothing fails later.
  */
 export class JournalFormat {
   readonly #writer = new MsgpackWriter()
@@ -314,10 +303,7 @@ type Layout =
   /** `failed` for objects with a `code`, else `other`. Their widths differ. */
   | { readonly kind: 'outcome'; readonly failed: Tuple; readonly other: Tuple }
 
-/**
- * The fields of an object in this order, as `width` MessagePack values: an array, or values of the array
- * around it.
- */
+/** The fields of an object in this order, as `width` MessagePack values: an array, or values of the array around it. */
 interface Tuple {
   readonly kind: 'tuple' | 'inline'
   readonly fields: readonly (readonly [name: string, part: Layout])[]
@@ -373,8 +359,7 @@ function write(writer: MsgpackWriter, layout: Layout, value: unknown): void {
 }
 
 /**
- * Reads a part from the next of `values`. `what`: name of the part, for errors. Throws a TypeError for values
- * that `write` does not write.
+ * Reads a part from the next of `values`. `what`: name of the part, for errors. Throws a TypeError for values that `write` does not write.
  */
 function readPart(layout: Layout, values: Iterator<unknown>, what: string): unknown {
   if (layout.kind === 'inline') return readFields(layout, values)
@@ -575,8 +560,8 @@ const SNAPSHOT = tuple<Omit<RoomSnapshot, 'updates'>>({
 })
 
 /**
- * Writes a delta: 0 removes; [1, value] replaces; [2, value] adds; [3, key, change, …] changes an object;
- * [4, [index, change, …], [at, remove, insert, …]] changes an array.
+ * Writes a delta: 0 removes; [1, value] replaces; [2, value] adds; [3, key, change, …] changes an object; [4, [index, change, …], [at,
+ * remove, insert, …]] changes an array.
  */
 function writeChange(writer: MsgpackWriter, change: Change): void {
   if (change === REMOVE) {

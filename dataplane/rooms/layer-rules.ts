@@ -26,9 +26,7 @@ export interface Pattern {
 export const patternsOf = (rules: LayerRules): readonly Pattern[] =>
   Object.entries(rules).map(([text, rule]) => ({ text, keys: text.split('.'), rule }))
 
-/**
- * Returns the patterns that match a path of `level` keys and then `key`. All of `patterns` match the path.
- */
+/** Returns the patterns that match a path of `level` keys and then `key`. All of `patterns` match the path. */
 export function matching(patterns: readonly Pattern[], level: number, key: string): readonly Pattern[] {
   const found = patterns.filter(({ keys }) => keys[level] === key || keys[level] === ANY)
   return found.length > 0 ? found : NO_PATTERNS
@@ -83,8 +81,8 @@ export function problemsOfLayers(layers: Readonly<Record<string, unknown>>): str
 }
 
 /**
- * Returns the problems of patterns for a state from `source`. A pattern for a missing part hides nothing, and
- * the part that it was meant for is public. An object without entries does not show what it will contain.
+ * Returns the problems of patterns for a state from `source`. A pattern for a missing part hides nothing, and the part that it was meant
+ * for is public. An object without entries does not show what it will contain.
  */
 export const problemsOfPatterns = (layers: LayerRules, state: unknown, source = 'create makes'): string[] =>
   patternsOf(layers).flatMap(({ text, keys }) => {
@@ -106,10 +104,7 @@ export const problemsOfPatterns = (layers: LayerRules, state: unknown, source = 
 /** Names within this edit distance count as a typing error. */
 const NEAR = 2
 
-/**
- * Returns the first key of a pattern that no object on its path has, as its level, and the keys that are
- * there.
- */
+/** Returns the first key of a pattern that no object on its path has, as its level, and the keys that are there. */
 function missingKey(
   keys: readonly string[],
   values: readonly unknown[],
@@ -124,8 +119,7 @@ function missingKey(
     const below = objects.filter((object) => Object.hasOwn(object, key)).map((object) => object[key])
     return missingKey(keys, below, level + 1)
   }
-  // The objects behind a `*` may be of several kinds, which do not all have the key. There, only a similar
-  // key counts as a mistake.
+  // The objects behind a `*` may be of several kinds, which do not all have the key. There, only a similar key counts as a mistake.
   const surely = !keys.slice(0, level).includes(ANY)
   return surely || distance(key, closest(key, names)) <= NEAR ? { level, names } : undefined
 }
@@ -138,10 +132,7 @@ export const RIGHT_NAME = `names of layers are texts of 1 to ${MAX_LAYER_NAME} c
 export const isLayerName = (value: unknown): value is string =>
   typeof value === 'string' && value !== '' && value.length <= MAX_LAYER_NAME && isWellFormed(value)
 
-/**
- * Returns the names of all layers of `rules`, without those of members. Undefined: a function may return any
- * name.
- */
+/** Returns the names of all layers of `rules`, without those of members. Undefined: a function may return any name. */
 export function namesOf(rules: LayerRules): string[] | undefined {
   const made = Object.values(rules)
   if (made.some((rule) => typeof rule === 'function')) return undefined
@@ -181,8 +172,8 @@ export interface MemberGrants {
 const NONE: ReadonlySet<string> = new Set()
 
 /**
- * The layers of each member: its own, and those that were shown to it. Turns change the *present* grants.
- * Members and the room's record have the *flushed* grants.
+ * The layers of each member: its own, and those that were shown to it. Turns change the *present* grants. Members and the room's record
+ * have the *flushed* grants.
  */
 export class Grants {
   /** By member, the layers that were shown to it. */

@@ -27,8 +27,8 @@ export interface HiddenChange {
   /** Change of the value. */
   readonly change: Change
   /**
-   * Index of the key of `path` at which the state of the layer changes. It is the last key, or an earlier one
-   * if the objects below were created or removed with this value.
+   * Index of the key of `path` at which the state of the layer changes. It is the last key, or an earlier one if the objects below were
+   * created or removed with this value.
    */
   readonly at: number
 }
@@ -162,10 +162,9 @@ class LayerObject {
 }
 
 /**
- * The hidden parts of a room's state, and their layers, as of the last flush. Splits the delta of each flush
- * into changes of the base and changes of hidden values. Base and layers keep their states and the sums
- * behind their checksums, and update them only from the changes. Hash and JSON of a hidden value are those of
- * the live tree.
+ * The hidden parts of a room's state, and their layers, as of the last flush. Splits the delta of each flush into changes of the base and
+ * changes of hidden values. Base and layers keep their states and the sums behind their checksums, and update them only from the changes.
+ * Hash and JSON of a hidden value are those of the live tree.
  */
 export class Layers {
   readonly #tree: LiveTree
@@ -191,8 +190,8 @@ export class Layers {
   }
 
   /**
-   * Checks what the present turn has written. Throws a RoomLogicError if a pattern runs through a value that
-   * is not an object, or if a function returns an invalid name.
+   * Checks what the present turn has written. Throws a RoomLogicError if a pattern runs through a value that is not an object, or if a
+   * function returns an invalid name.
    */
   check(): void {
     this.#tree.written(this.#levels, (path, slot) => this.#checkPath(path, slot))
@@ -218,10 +217,7 @@ export class Layers {
     return this.#sum >>> 0
   }
 
-  /**
-   * Returns the state of a layer as of the last flush. Undefined: it is empty. Use it immediately: the next
-   * flush changes it.
-   */
+  /** Returns the state of a layer as of the last flush. Undefined: it is empty. Use it immediately: the next flush changes it. */
   of(layer: string): LayerState | undefined {
     const found = this.#layers.get(layer)
     return found && { state: found.state, checksum: found.hash >>> 0 }
@@ -336,8 +332,8 @@ export class Layers {
   }
 
   /**
-   * Builds the node of an object that is new here. Values in `gone` keep their layer, and are removed from
-   * `gone`. `value`: the object as plain JSON, in a flush.
+   * Builds the node of an object that is new here. Values in `gone` keep their layer, and are removed from `gone`. `value`: the object as
+   * plain JSON, in a flush.
    */
   #build(
     path: readonly string[],
@@ -424,8 +420,7 @@ export class Layers {
   }
 
   /**
-   * Returns the layer of a new value. If its function fails now, although it passed the turn's check, the
-   * value is hidden from all members.
+   * Returns the layer of a new value. If its function fails now, although it passed the turn's check, the value is hidden from all members.
    */
   #layerOf(patterns: readonly Pattern[], path: readonly string[]): string | null {
     const pattern = patterns.find(({ keys }) => keys.length === path.length)
@@ -584,9 +579,7 @@ export function layerDeltas({ hidden }: Pick<UpdateLayers, 'hidden'>): Map<strin
   return new Map([...byLayer].map(([layer, changes]) => [layer, deltaOf(changes)!]))
 }
 
-/**
- * Returns the delta of the hidden part of the whole state. `state`: the state with the changes of the base.
- */
+/** Returns the delta of the hidden part of the whole state. `state`: the state with the changes of the base. */
 export function hiddenDelta(state: Json, { hidden }: UpdateLayers): Delta | undefined {
   const fitting = hidden.filter(({ path, change }) => {
     // A removed value may have gone with the object that contained it.

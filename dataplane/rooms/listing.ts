@@ -20,10 +20,7 @@ const READ_MS = 1000
 export const LISTED_MS = 3_600_000
 /** Mean time until they are written again. */
 const REWRITE_MS = LISTED_MS / 2
-/**
- * Rooms write again what the store may have lost at random times within this period, not all at the same
- * moment.
- */
+/** Rooms write again what the store may have lost at random times within this period, not all at the same moment. */
 export const REPAIR_MS = 5000
 /** Shortest pause after a failed write. The longest is twice as long. */
 const RETRY_MS = 1000
@@ -32,9 +29,9 @@ const LEAVE_MS = 60_000
 const MAX_DATA_BYTES = 1024
 
 /**
- * Keeps the row and the code of one running room in the store. A row shows a stored update, so no list shows
- * changes that a crash can undo. The row is written only if it differs from the last one. A node that has
- * lost the room cannot overwrite the row of the next owner, which has a larger epoch.
+ * Keeps the row and the code of one running room in the store. A row shows a stored update, so no list shows changes that a crash can undo.
+ * The row is written only if it differs from the last one. A node that has lost the room cannot overwrite the row of the next owner, which
+ * has a larger epoch.
  */
 export class RoomListing {
   readonly #room: RoomStream
@@ -56,10 +53,7 @@ export class RoomListing {
   #ended = false
   #givenUp = false
 
-  /**
-   * For a new room, whose code is claimed: its first row follows its first update. For any other room, call
-   * `rewrite`.
-   */
+  /** For a new room, whose code is claimed: its first row follows its first update. For any other room, call `rewrite`. */
   constructor(room: RoomStream, definition: RoomDefinition) {
     this.#room = room
     this.#definition = definition
@@ -99,9 +93,8 @@ export class RoomListing {
   }
 
   /**
-   * Removes row and code of a room that has ended. If the room sleeps, they stay as long as its record.
-   * Resolves when the store has answered, after `giveUp`, or after a minute. `ownedAt`: when this node last
-   * owned the room, milliseconds since 1970. Never rejects.
+   * Removes row and code of a room that has ended. If the room sleeps, they stay as long as its record. Resolves when the store has
+   * answered, after `giveUp`, or after a minute. `ownedAt`: when this node last owned the room, milliseconds since 1970. Never rejects.
    */
   async leave(how: 'ended' | 'asleep', ownedAt = 0): Promise<void> {
     this.end()
@@ -172,9 +165,8 @@ export class RoomListing {
   }
 
   /**
-   * Writes the last row of this owner. The row of a sleeping room does not depend on a live node, so a late
-   * write could list a room that has ended since: the store refuses it after `by`. Then the earlier row is
-   * removed.
+   * Writes the last row of this owner. The row of a sleeping room does not depend on a live node, so a late write could list a room that
+   * has ended since: the store refuses it after `by`. Then the earlier row is removed.
    */
   async #leave(row: Uint8Array | undefined, ttlMs: number, by?: number): Promise<void> {
     if (!this.#definition.listing) return
@@ -182,10 +174,7 @@ export class RoomListing {
     await this.#untilAnswered(put)
   }
 
-  /**
-   * Keeps the room's code. Claims another code if the room has none, or if another room has claimed the code
-   * after the store lost it.
-   */
+  /** Keeps the room's code. Claims another code if the room has none, or if another room has claimed the code after the store lost it. */
   async #keepCode(): Promise<void> {
     const { address, code, environment, lifeMs } = this.#room
     const ttlMs = Math.max(LISTED_MS, lifeMs)
@@ -220,10 +209,7 @@ export class RoomListing {
       this.#room.log.error({ err: error }, 'the row or the code of a room could not be written')
   }
 
-  /**
-   * Returns the room's row as of its last update. Undefined: the room is not listed. `otherwise`: the row if
-   * room code fails.
-   */
+  /** Returns the room's row as of its last update. Undefined: the room is not listed. `otherwise`: the row if room code fails. */
   #row(
     listing: RoomListingRules,
     nodeId: string | null,
@@ -279,10 +265,7 @@ export class RoomListing {
   }
 }
 
-/**
- * Returns the data of a room's row. Null: the room is not listed. Throws the error of room code, or a
- * RoomLogicError.
- */
+/** Returns the data of a room's row. Null: the room is not listed. Throws the error of room code, or a RoomLogicError. */
 function dataOf(listing: RoomListingRules, base: Json, facts: ListedRoomFacts): Json {
   const { view, end } = readOnlyView(base)
   try {
@@ -326,8 +309,8 @@ export class RoomCodes {
   }
 
   /**
-   * Keeps a room's code for `ttlMs` (Infinity: without end), and claims it again if the store has lost it.
-   * Returns false if another room has it.
+   * Keeps a room's code for `ttlMs` (Infinity: without end), and claims it again if the store has lost it. Returns false if another room
+   * has it.
    */
   async keep(room: RoomAddress, code: string, ttlMs: number): Promise<boolean> {
     for (;;) {

@@ -34,13 +34,11 @@ export class LiveArray extends Live {
   readonly target: Slot[] = []
   flushed: Json[] | undefined
   /**
-   * Elements of the last flush, from the first index on at which elements were added, removed or moved since.
-   * In reverse order, so that the array grows at its end. Elements before that index have not moved.
+   * Elements of the last flush, from the first index on at which elements were added, removed or moved since. In reverse order, so that the
+   * array grows at its end. Elements before that index have not moved.
    */
   #moved: Slot[] = []
-  /**
-   * Elements before that index that may have changed since the last flush, with their values at that flush.
-   */
+  /** Elements before that index that may have changed since the last flush, with their values at that flush. */
   #marks: Map<number, Slot> | undefined
 
   get isArray(): true {
@@ -93,10 +91,7 @@ export class LiveArray extends Live {
     return Reflect.ownKeys(target)
   }
 
-  /**
-   * Removes elements at `at` and inserts others, which are in the array already or new to the tree. Returns
-   * the removed elements.
-   */
+  /** Removes elements at `at` and inserts others, which are in the array already or new to the tree. Returns the removed elements. */
   splice(at: number, remove: number, inserted: readonly Slot[]): readonly Slot[] {
     if (remove === 0 && inserted.length === 0) return inserted
     const known = this.#moved.length
@@ -161,8 +156,8 @@ export class LiveArray extends Live {
   }
 
   /**
-   * Flushes the elements from `still` on, some of which were added, removed or moved. Calls `changed` for
-   * those that stayed and have changed.
+   * Flushes the elements from `still` on, some of which were added, removed or moved. Calls `changed` for those that stayed and have
+   * changed.
    */
   #flushFrom(still: number, changed: (index: number, delta: Change | undefined) => void): Splice[] {
     const flushed = this.flushed!

@@ -86,10 +86,7 @@ export abstract class Live {
   /** Returns the change since the last flush, and updates the flushed counterpart. */
   abstract flush(): Change | undefined
 
-  /**
-   * As `flush`, for a container that has replaced `before`. That one is of the same kind, and no longer in
-   * the tree.
-   */
+  /** As `flush`, for a container that has replaced `before`. That one is of the same kind, and no longer in the tree. */
   abstract supersede(before: Live): Change | undefined
 
   /** Builds the flushed counterpart of a new container. */
@@ -370,9 +367,8 @@ interface Mark {
 const KEPT_MARKS = 1000
 
 /**
- * The marks of one state since its last flush. Each object has a list of its marks, in the order of their
- * creation. Mark objects are reused from flush to flush, so that a write allocates nothing. An undo removes
- * the latest marks first.
+ * The marks of one state since its last flush. Each object has a list of its marks, in the order of their creation. Mark objects are reused
+ * from flush to flush, so that a write allocates nothing. An undo removes the latest marks first.
  */
 export class Marks {
   #marks: Mark[] = []
@@ -440,10 +436,7 @@ export const viewOf = (slot: Before): unknown => (isContainer(slot) ? slot.view 
 export const isViewOf = (value: unknown, slot: Before): boolean =>
   isContainer(slot) && containerOf(value) === slot
 
-/**
- * Returns an entry of the flushed tree. Inherited properties are functions, or `__proto__`, which is not
- * allowed as a key.
- */
+/** Returns an entry of the flushed tree. Inherited properties are functions, or `__proto__`, which is not allowed as a key. */
 function known(flushed: MutableObject, key: string): Json | undefined {
   const value: unknown = flushed[key]
   return typeof value === 'function' ? undefined : (value as Json)
@@ -462,9 +455,8 @@ export const flushedOf = (slot: Slot): Json =>
   typeof slot === 'object' && slot !== null ? slot.flushed! : slot
 
 /**
- * Returns the change of an entry since the last flush. If the entry is a container, it gets its flushed
- * counterpart. `free`: the previous value is no longer in the tree, so a container of the same kind can
- * continue from its flushed counterpart.
+ * Returns the change of an entry since the last flush. If the entry is a container, it gets its flushed counterpart. `free`: the previous
+ * value is no longer in the tree, so a container of the same kind can continue from its flushed counterpart.
  */
 export function changeOf(before: Before, now: Slot, free: boolean): Delta | undefined {
   if (typeof now !== 'object' || now === null)

@@ -10,10 +10,7 @@ type Obj = { [key: string]: unknown }
 type Container = Obj | unknown[]
 const isContainer = (value: unknown): value is Container => typeof value === 'object' && value !== null
 
-/**
- * Does with a new value what a state of plain objects does: copies it, and keeps the parts that were in
- * `old`, which it replaces.
- */
+/** Does with a new value what a state of plain objects does: copies it, and keeps the parts that were in `old`, which it replaces. */
 function putIn(value: unknown, old?: unknown): unknown {
   if (!isContainer(value)) return value
   if (Array.isArray(value)) {

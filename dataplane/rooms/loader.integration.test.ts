@@ -10,10 +10,7 @@ import { beforeAll, describe, expect, it } from 'vitest'
 const run = promisify(execFile)
 const NODE_MODULES = fileURLToPath(new URL('../../node_modules', import.meta.url))
 
-/**
- * Imports its arguments, ends the compiler, and prints the stacks of the modules' errors, and the child
- * processes.
- */
+/** Imports its arguments, ends the compiler, and prints the stacks of the modules' errors, and the child processes. */
 const PROGRAM = `
 import { execFileSync } from 'node:child_process'
 import { endCompiler, importTypeScript } from './loader.mjs'

@@ -320,8 +320,7 @@ describe('edited room types', () => {
       await idle(3)
     })
 
-    // Many editors write another file and rename it over the old one. A watch of the file itself would end
-    // with the first edit.
+    // Many editors write another file and rename it over the old one. A watch of the file itself would end with the first edit.
     it('sees every edit of a file that is replaced by another each time', async () => {
       const { folder, idle } = await watchedFolder((into) => writeFile(join(into, 'watched.ts'), source(1)))
       for (const idleSeconds of [2, 3, 4]) {

@@ -10,10 +10,7 @@ import { isRoomDefinition, type RoomDefinition } from './definition.ts'
 import { RoomDefinitionError } from './definition-check.ts'
 import { errorText } from './failures.ts'
 
-/**
- * Files with another dot in their name (`arena.test.ts`, `vite.config.ts`, `types.d.ts`) contain no room
- * type.
- */
+/** Files with another dot in their name (`arena.test.ts`, `vite.config.ts`, `types.d.ts`) contain no room type. */
 const MODULE = /^[^.]+\.(ts|js|mjs)$/
 const ROOM_FILE = /^(room|queue)\.(ts|js|mjs)$/
 
@@ -28,10 +25,9 @@ interface FolderContents {
 }
 
 /**
- * Returns the room types of a folder: one per module directly in it, and those of `room.ts` and `queue.ts`
- * (or `.js`, `.mjs`) of each subfolder. Ignores modules whose default export is not a room definition.
- * TypeScript needs no build, only the package tsx, which is loaded for it. Rejects with a RoomDefinitionError
- * that names each file that cannot be loaded.
+ * Returns the room types of a folder: one per module directly in it, and those of `room.ts` and `queue.ts` (or `.js`, `.mjs`) of each
+ * subfolder. Ignores modules whose default export is not a room definition. TypeScript needs no build, only the package tsx, which is
+ * loaded for it. Rejects with a RoomDefinitionError that names each file that cannot be loaded.
  */
 export async function loadRooms(folder: string, log?: Pick<Logger, 'info'>): Promise<RoomDefinition[]> {
   const { rooms, others, problems } = await readFolder(folder)
@@ -139,10 +135,7 @@ function lineOf(file: string, stack: string): string {
   return line === undefined ? '' : ` (line ${line})`
 }
 
-/**
- * Returns the name of a package that was not found. Packages are searched from the room's folder upwards, not
- * from the program's.
- */
+/** Returns the name of a package that was not found. Packages are searched from the room's folder upwards, not from the program's. */
 const missingPackage = (error: unknown): string | undefined =>
   /^Cannot find (?:module|package) '([^'./][^']*)'/.exec((error as Error | undefined)?.message ?? '')?.[1]
 
@@ -155,10 +148,7 @@ function defaultOf(module: unknown): unknown {
 /** Editors write a file in several steps. It is read when it has not changed for this long. */
 const STILL_MS = 100
 
-/**
- * Loads rooms as `loadRooms` does, for development: logs files that cannot be loaded, and loads them after
- * the edit that repairs them.
- */
+/** Loads rooms as `loadRooms` does, for development: logs files that cannot be loaded, and loads them after the edit that repairs them. */
 export async function developRooms(
   folder: string,
   log: Logger,
@@ -196,9 +186,8 @@ class DevelopedRooms {
   }
 
   /**
-   * Calls `onChange` with the new definition after each edit of a room type: of its file, of a helper beside
-   * it, or of a file in the room's subfolder. A file that cannot be loaded is logged, and its last definition
-   * stays.
+   * Calls `onChange` with the new definition after each edit of a room type: of its file, of a helper beside it, or of a file in the room's
+   * subfolder. A file that cannot be loaded is logged, and its last definition stays.
    */
   watch(onChange: (definition: RoomDefinition) => void): void {
     const { rooms, others } = this.#contents
@@ -337,8 +326,8 @@ async function resolved(path: string): Promise<string | undefined> {
 }
 
 /**
- * Imports a module that is TypeScript, or imports some, without the cache of an earlier import. The package tsx is loaded only for this. The
- * stacks of the module's errors name its files and lines. Rejects with what the module throws, and if tsx is not installed.
+ * Imports a module that is TypeScript, or imports some, without the cache of an earlier import. The package tsx is loaded only for this.
+ * The stacks of the module's errors name its files and lines. Rejects with what the module throws, and if tsx is not installed.
  */
 export async function importTypeScript(file: string): Promise<unknown> {
   const tsx = await loadTsx()
@@ -355,9 +344,8 @@ export async function importTypeScript(file: string): Promise<unknown> {
 }
 
 /**
- * Ends the process in which the compiler of tsx runs. The next import starts another. If Node has no
- * synchronous hooks (20, and 22 before 22.15), tsx compiles in the thread of the hooks, and its compiler
- * stays. Called when nothing is being imported.
+ * Ends the process in which the compiler of tsx runs. The next import starts another. If Node has no synchronous hooks (20, and 22 before
+ * 22.15), tsx compiles in the thread of the hooks, and its compiler stays. Called when nothing is being imported.
  */
 export function endCompiler(): void {
   if ('registerHooks' in module) return
@@ -368,10 +356,7 @@ export function endCompiler(): void {
 const END_IN_HOOKS =
   'data:text/javascript,export const initialize = async (compiler) => (await import(compiler)).stop()'
 
-/**
- * Loads tsx. Its compiler may run in this thread only while it compiles. Otherwise esbuild keeps a thread and
- * a process.
- */
+/** Loads tsx. Its compiler may run in this thread only while it compiles. Otherwise esbuild keeps a thread and a process. */
 async function loadTsx() {
   const { ESBUILD_WORKER_THREADS: before } = process.env
   process.env.ESBUILD_WORKER_THREADS = '0'

@@ -17,15 +17,13 @@ const NO_MEMBERSHIPS: readonly Membership[] = []
 /** Number of departed players whose remaining rates are remembered. */
 const DEPARTED_KEPT = 256
 
-/**
- * All members of one room, in the order of their joins. Counts the edges and codecs that its updates are for.
- */
+/** All members of one room, in the order of their joins. Counts the edges and codecs that its updates are for. */
 export class Memberships {
   /** By member id. */
   readonly #memberships = new Map<string, Membership>()
   /**
-   * Removed but not yet released memberships, by member id. If several sessions had the seat, this is the
-   * first, whose client knows the seat.
+   * Removed but not yet released memberships, by member id. If several sessions had the seat, this is the first, whose client knows the
+   * seat.
    */
   readonly #leaving = new Map<string, Membership>()
   /** By subscription id, until the membership is released. */
@@ -35,17 +33,11 @@ export class Memberships {
   readonly #players = new Map<string, Set<Membership>>()
   /** Number of attached members at each edge with at least one. */
   readonly #edges = new Map<string, number>()
-  /**
-   * Number of members per codec. Members without a socket count, because they get missed updates after a
-   * resume.
-   */
+  /** Number of members per codec. Members without a socket count, because they get missed updates after a resume. */
   readonly #codecs = new Map<Subprotocol, number>()
   /** Remaining rates, by player, or by session if the token names no player. */
   readonly #buckets = new Map<string, { readonly buckets: Buckets; memberships: number }>()
-  /**
-   * Remaining rates of players that have left, the latest last. A player that joins again continues with
-   * them.
-   */
+  /** Remaining rates of players that have left, the latest last. A player that joins again continues with them. */
   readonly #departed = new Map<string, Buckets>()
   #members: readonly Member[] | undefined
 
@@ -93,10 +85,7 @@ export class Memberships {
     return this.#memberships.get(memberId)
   }
 
-  /**
-   * Returns the membership of an edge's subscription. Undefined after its session has left, or has lost the
-   * seat to another session.
-   */
+  /** Returns the membership of an edge's subscription. Undefined after its session has left, or has lost the seat to another session. */
   ofSubscription(subscriptionId: string): Membership | undefined {
     const membership = this.addressee(subscriptionId)
     return membership && this.has(membership) ? membership : undefined
@@ -112,10 +101,7 @@ export class Memberships {
     return this.#memberships.get(membership.member.id) === membership
   }
 
-  /**
-   * Returns the membership whose client has the seat as of the last delivery: until a departure is delivered,
-   * the leaving session.
-   */
+  /** Returns the membership whose client has the seat as of the last delivery: until a departure is delivered, the leaving session. */
   recipient(memberId: string): Membership | undefined {
     return this.#leaving.get(memberId) ?? this.#memberships.get(memberId)
   }
@@ -130,8 +116,7 @@ export class Memberships {
   }
 
   /**
-   * Adds a membership. If another one has the same member id, the new one takes its place in the order, and
-   * the caller removes the other.
+   * Adds a membership. If another one has the same member id, the new one takes its place in the order, and the caller removes the other.
    */
   add(membership: Membership): void {
     this.#memberships.set(membership.member.id, membership)
@@ -147,10 +132,7 @@ export class Memberships {
     add(this.#codecs, membership.codec, 1)
   }
 
-  /**
-   * Removes a member. Its edge gets updates until `release`, because the departure itself is not delivered
-   * yet.
-   */
+  /** Removes a member. Its edge gets updates until `release`, because the departure itself is not delivered yet. */
   remove(membership: Membership): void {
     const { id } = membership.member
     if (this.has(membership)) this.#memberships.delete(id)
@@ -247,10 +229,7 @@ function add<K>(counts: Map<K, number>, key: K, by: number): void {
 export interface MembershipRecord extends OutcomesRecord {
   readonly member: Member
   readonly sessionId: string
-  /**
-   * Id of the edge's subscription. Absent: it equals the member's id. It differs if the session has taken
-   * over the seat.
-   */
+  /** Id of the edge's subscription. Absent: it equals the member's id. It differs if the session has taken over the seat. */
   readonly subscriptionId?: string | undefined
   /** Request id of the join. A repeated join with the same id gets the same answer. */
   readonly joinRequest: number
@@ -268,10 +247,7 @@ export class Membership {
   /** The member as of the last flush. */
   flushed: Member
   readonly sessionId: string
-  /**
-   * Id of the membership between edge and owner. Each session has another id, so late messages of a replaced
-   * session match no seat.
-   */
+  /** Id of the membership between edge and owner. Each session has another id, so late messages of a replaced session match no seat. */
   readonly subscriptionId: string
   readonly joinRequest: number
   edge: string
@@ -295,20 +271,12 @@ export class Membership {
   wasAskedToAttach = false
   /** When a session without a socket counts as disconnected (monotonic clock). */
   disconnectsAt = 0
-  /**
-   * Seq of the last update that the member got with its own layers and events. Undefined: it got all since
-   * its last attach.
-   */
+  /** Seq of the last update that the member got with its own layers and events. Undefined: it got all since its last attach. */
   wholeUntil: number | undefined
-  /**
-   * Remaining rate of each message type. All memberships of one player share this map, see `Memberships.add`.
-   */
+  /** Remaining rate of each message type. All memberships of one player share this map, see `Memberships.add`. */
   buckets = new Map<string, RateLimit>()
 
-  /**
-   * A new membership (`detachedAt` undefined), or one from the store. The latter is announced, and detached
-   * until its edge attaches it.
-   */
+  /** A new membership (`detachedAt` undefined), or one from the store. The latter is announced, and detached until its edge attaches it. */
   constructor(record: MembershipRecord, limits: OutcomeLimits, detachedAt?: number, disconnectsAt = 0) {
     this.member = record.member
     this.flushed = record.member
@@ -369,8 +337,8 @@ export class Membership {
 const MAX_DEPARTURES = 4096
 
 /**
- * The latest seats that rooms of this node have ended. If a session's edge died, or the session moved to
- * another edge, its record may still name a seat that has ended. Its next message is then answered from here.
+ * The latest seats that rooms of this node have ended. If a session's edge died, or the session moved to another edge, its record may still
+ * name a seat that has ended. Its next message is then answered from here.
  */
 export class Departures {
   readonly #clock: Clock
@@ -406,16 +374,10 @@ export interface OutcomeLimits {
   readonly bytes: number
 }
 
-/**
- * Up to this many members each have all bytes of the limit. In a larger room, the members share the bytes
- * that this many would have.
- */
+/** Up to this many members each have all bytes of the limit. In a larger room, the members share the bytes that this many would have. */
 const MEMBERS_IN_FULL = 32
 
-/**
- * Number of members that the bytes are divided among: the next power of two, so that the share changes
- * rarely.
- */
+/** Number of members that the bytes are divided among: the next power of two, so that the share changes rarely. */
 const sharers = (members: number): number => Math.max(MEMBERS_IN_FULL, 2 ** Math.ceil(Math.log2(members)))
 
 /** True if the share of each member gets smaller with the last of `members`. */
@@ -423,18 +385,16 @@ const sharesShrink = (members: number): boolean => sharers(members) > sharers(me
 
 /** Outcomes in the record of a membership. */
 interface OutcomesRecord {
-  /**
-   * Outcomes of refused and answered messages that the client has not confirmed, in the order of their refs.
-   */
+  /** Outcomes of refused and answered messages that the client has not confirmed, in the order of their refs. */
   readonly outcomes: readonly Outcome[]
   /** Highest ref whose outcome was forgotten. 0: none. */
   readonly forgotten: number
 }
 
 /**
- * Accepts each reliable message of one member once and in order. The refs are 1, 2, 3 …. Refusals and replies
- * are kept until the client confirms them, so that an ack never hides a refusal, and no message is answered
- * in two ways. If a client never confirms, the oldest are forgotten.
+ * Accepts each reliable message of one member once and in order. The refs are 1, 2, 3 …. Refusals and replies are kept until the client
+ * confirms them, so that an ack never hides a refusal, and no message is answered in two ways. If a client never confirms, the oldest are
+ * forgotten.
  */
 class Deduplicator {
   readonly #limits: OutcomeLimits
@@ -467,9 +427,8 @@ class Deduplicator {
   }
 
   /**
-   * Messages with the refs from `from` through `through` arrive. `new`: at least the last was not accepted
-   * before; all of them are now. `duplicate`: all were accepted before. `gap`: an earlier message was lost,
-   * and the edge has to send it again first.
+   * Messages with the refs from `from` through `through` arrive. `new`: at least the last was not accepted before; all of them are now.
+   * `duplicate`: all were accepted before. `gap`: an earlier message was lost, and the edge has to send it again first.
    */
   accept(from: number, through = from): 'new' | 'duplicate' | 'gap' {
     if (through <= this.#last) return 'duplicate'
@@ -479,8 +438,8 @@ class Deduplicator {
   }
 
   /**
-   * The edge cannot send messages up to `through` again: an earlier owner has handled them, and their effects
-   * were lost with it. Returns true if this owner had not handled some of them.
+   * The edge cannot send messages up to `through` again: an earlier owner has handled them, and their effects were lost with it. Returns
+   * true if this owner had not handled some of them.
    */
   skip(through: number): boolean {
     if (through <= this.#last) return false
@@ -489,10 +448,7 @@ class Deduplicator {
     return true
   }
 
-  /**
-   * Keeps the outcome of a message, whose ref is higher than all before. `members`: number of members of the
-   * room.
-   */
+  /** Keeps the outcome of a message, whose ref is higher than all before. `members`: number of members of the room. */
   keep(outcome: Outcome, members = 1): void {
     this.#outcomes.push(outcome)
     this.#bytes += size(outcome)
@@ -501,8 +457,8 @@ class Deduplicator {
   }
 
   /**
-   * Returns true if one more message may get a reply without forgetting a reply that is not committed, or one
-   * that a confirming client may not know. `members`: number of members of the room.
+   * Returns true if one more message may get a reply without forgetting a reply that is not committed, or one that a confirming client may
+   * not know. `members`: number of members of the room.
    */
   mayReply(committed: number, members: number): boolean {
     const known = this.#known === 0 ? committed : this.#known

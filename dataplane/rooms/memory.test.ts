@@ -33,10 +33,7 @@ function used(): number {
   return (heapUsed + arrayBuffers) / MIB
 }
 
-/**
- * Exceeds every limit of a room: state, history, tasks, and all kinds of messages that wait while it cannot
- * act.
- */
+/** Exceeds every limit of a room: state, history, tasks, and all kinds of messages that wait while it cannot act. */
 async function attack(bench: RoomBench, round: number): Promise<number> {
   const rooms = Array.from({ length: ROOMS }, (_, n) => `room ${n}`)
   // Strings that share nothing. Otherwise V8 would keep one for all.

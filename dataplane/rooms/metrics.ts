@@ -4,10 +4,7 @@ import type { ResyncReason } from '../../shared/protocol/messages.ts'
 import { RATE_LIMITED } from '../metrics.ts'
 import { HOOKS } from '../watchdog/turns.ts'
 
-/**
- * Reason why a member got a whole state apart from its join: it asked, its edge dropped patches, or a resume
- * reached back too far.
- */
+/** Reason why a member got a whole state apart from its join: it asked, its edge dropped patches, or a resume reached back too far. */
 type ResyncCause = ResyncReason | 'stalled' | 'resume'
 const RESYNC_CAUSES: readonly ResyncCause[] = ['sequence', 'checksum', 'stalled', 'resume']
 

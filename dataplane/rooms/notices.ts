@@ -63,10 +63,7 @@ export class RoomNotices {
     if (Object.keys(notices).length > 0) void this.#index()
   }
 
-  /**
-   * Number of notices that wait for delivery. It can be too large by the number delivered since the last
-   * count.
-   */
+  /** Number of notices that wait for delivery. It can be too large by the number delivered since the last count. */
   get size(): number {
     return this.#counted + this.#written + this.#unwritten
   }
@@ -83,10 +80,7 @@ export class RoomNotices {
     this.#unwritten += notices.length
   }
 
-  /**
-   * Returns the notices since the last flush, encoded for the store. `position`: the update that is written
-   * with them.
-   */
+  /** Returns the notices since the last flush, encoded for the store. `position`: the update that is written with them. */
   flush({ epoch, seq }: Position): readonly Uint8Array[] {
     if (!this.dirty) return NONE
     const { projectId: project_id } = this.#address
@@ -132,10 +126,7 @@ export class RoomNotices {
     this.#timer.at(this.#environment.clock.monotonic() + COUNT_MS)
   }
 
-  /**
-   * Adds the room to the index again if notices wait, because a fail-over of the store may have lost the
-   * entry. Never rejects.
-   */
+  /** Adds the room to the index again if notices wait, because a fail-over of the store may have lost the entry. Never rejects. */
   async #index(): Promise<void> {
     await this.#count()
     if (this.#counted === 0) return

@@ -38,9 +38,8 @@ function matchOf(benches: readonly RoomBench[], memberIds: readonly string[]): s
 }
 
 /**
- * Plays a match on a node that dies with its `write`-th write to the store, counted from the second ticket.
- * `lands`: the store has that write, but the node does not get the answer. Another node takes over `awayMs`
- * later, and the clients act there as clients do.
+ * Plays a match on a node that dies with its `write`-th write to the store, counted from the second ticket. `lands`: the store has that
+ * write, but the node does not get the answer. Another node takes over `awayMs` later, and the clients act there as clients do.
  */
 async function crash(write: number, lands: boolean, { queue = ranked as RoomDefinition, awayMs = 0 } = {}) {
   /** Rooms that were asked to reserve seats. */
@@ -114,10 +113,7 @@ async function crash(write: number, lands: boolean, { queue = ranked as RoomDefi
   return { died, ada: told('ada'), bob: told('bob'), rooms, tickets, orders: state.orders }
 }
 
-/**
- * The problems after a crash at each write. Expected: ada and bob have one room, no other room keeps seats,
- * and cleo waits.
- */
+/** The problems after a crash at each write. Expected: ada and bob have one room, no other room keeps seats, and cleo waits. */
 async function broken(lands: boolean, options: Parameters<typeof crash>[2] = {}) {
   const wrong: object[] = []
   for (let write = 1; ; write++) {

@@ -101,10 +101,7 @@ interface QueueState {
   matched: {
     [player: string]: { readonly room_id: string; readonly options: JsonObject; readonly at: number }
   }
-  /**
-   * Counts the changes of the index. After a failed turn, the index in memory has another count, and is built
-   * again.
-   */
+  /** Counts the changes of the index. After a failed turn, the index in memory has another count, and is built again. */
   changes: number
 }
 
@@ -176,8 +173,7 @@ export function defineQueue<
 type Seats = Omit<SeatRequest, 'roomType'>
 
 /**
- * A task of a queue. Its data is the key of an order in the state. Its result is true if the room of the
- * match has carried out the request.
+ * A task of a queue. Its data is the key of an order in the state. Its result is true if the room of the match has carried out the request.
  */
 const task = (run: unknown, handle: unknown) => ({
   result: v.boolean(),
@@ -188,15 +184,12 @@ const task = (run: unknown, handle: unknown) => ({
 })
 
 /**
- * Errors of a room that does not exist and cannot be created with these options, so that it keeps no seats.
- * An existing room runs no room logic for a cancel.
+ * Errors of a room that does not exist and cannot be created with these options, so that it keeps no seats. An existing room runs no room
+ * logic for a cancel.
  */
 const IMPOSSIBLE: ReadonlySet<string> = new Set(['invalid_options', 'invalid_request', 'room_logic_failed'])
 
-/**
- * The hooks of a queue. Between turns, its rooms keep an index of the tickets in memory. The state is
- * authoritative.
- */
+/** The hooks of a queue. Between turns, its rooms keep an index of the tickets in memory. The state is authoritative. */
 class Queue {
   readonly #spec: AnyQueueSpec
   readonly #rules: MatchRules<Json>
@@ -270,10 +263,7 @@ class Queue {
     return counts
   }
 
-  /**
-   * A player has one ticket. A join with the same data continues it: the room gives its seat to the newer
-   * session.
-   */
+  /** A player has one ticket. A join with the same data continues it: the room gives its seat to the newer session. */
   readonly admit = (member: Member, options: QueueJoin, ctx: AdmitContext<QueueState>) => {
     if (ctx.key !== 'default') return 'the queue has one room: join it without a key'
     const { sub } = member
@@ -601,10 +591,7 @@ const word = (random: number): string =>
 /** Returns a copy of a part of the state. */
 const plain = <T>(part: T): T => JSON.parse(JSON.stringify(part)) as T
 
-/**
- * True if the client has given the same data. A schema may make other data of it each time, for example with
- * a date.
- */
+/** True if the client has given the same data. A schema may make other data of it each time, for example with a date. */
 const isSame = (known: Pick<IndexedTicket, 'ticket' | 'given' | 'party'> | TicketRow, options: QueueJoin) =>
   dataOf(known) === dataOf(options) && known.party === options.party
 

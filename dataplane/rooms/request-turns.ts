@@ -21,15 +21,12 @@ interface Asker {
   readonly cancels: boolean
 }
 
-/**
- * Result of a request. `kept`: the room stores the answer. `kept: false`: the room does not accept the
- * request.
- */
+/** Result of a request. `kept`: the room stores the answer. `kept: false`: the room does not accept the request. */
 type Result = { readonly kept: boolean; readonly answer: RequestAnswer }
 
 /**
- * Requests of backends, operators and queues to one room. Each is one turn, whose effects and outcome are in
- * one commit. The answer is sent after the commit. A repeated request gets the stored outcome.
+ * Requests of backends, operators and queues to one room. Each is one turn, whose effects and outcome are in one commit. The answer is sent
+ * after the commit. A repeated request gets the stored outcome.
  */
 export class RequestTurns {
   readonly #stream: RoomStream
@@ -285,9 +282,7 @@ class Outcomes {
     return this.#table.get(id)
   }
 
-  /**
-   * Milliseconds until the oldest outcome expires, if the room can store no other one before. Otherwise 0.
-   */
+  /** Milliseconds until the oldest outcome expires, if the room can store no other one before. Otherwise 0. */
   get fullForMs(): number {
     const { entries, bytes } = this.#limits
     const isFull = this.#table.size >= entries || this.#bytes >= bytes
@@ -317,8 +312,7 @@ export function outcomesToLeave(
 }
 
 /**
- * Returns the outcomes that an earlier room of this name has left and that have not expired. None if they are
- * damaged. Throws NewerRecord.
+ * Returns the outcomes that an earlier room of this name has left and that have not expired. None if they are damaged. Throws NewerRecord.
  */
 export function outcomesLeft(
   { outcomes }: Pick<Claim, 'outcomes'>,
@@ -340,10 +334,7 @@ const answerOf = ({ hash }: RoomRequest, outcome: Outcome): RequestAnswer =>
     ? outcome.answer
     : { code: 'conflict', message: 'the same idempotency key was used for another request' }
 
-/**
- * As `answerOf`, for an outcome that an earlier room has left. The reservations of that room have ended with
- * it.
- */
+/** As `answerOf`, for an outcome that an earlier room has left. The reservations of that room have ended with it. */
 export function answerLeft(request: RoomRequest, outcome: Outcome): RequestAnswer {
   if (request.do.op !== 'cancel') return answerOf(request, outcome)
   const { epoch, seq } = 'reply' in outcome.answer ? outcome.answer : { epoch: 0, seq: 0 }

@@ -85,9 +85,8 @@ describe('the first state of a room', () => {
 })
 
 describe('a restored room', () => {
-  // Names that clients choose become keys. With these two keys, an object once looked like an instance of a
-  // class with a toJSON method: writing the journal entry threw, the update was never committed, and the room
-  // stopped.
+  // Names that clients choose become keys. With these two keys, an object once looked like an instance of a class with a toJSON method:
+  // writing the journal entry threw, the update was never committed, and the room stopped.
   it('may have keys of any name, such as those with a meaning in JavaScript', async () => {
     const { bench, ann } = await roomWith(teams, ['ann'])
     const players = { constructor: 1, toJSON: 1, length: 1 }
@@ -183,15 +182,12 @@ describe('damaged record', () => {
     readonly journal: readonly Uint8Array[]
   }
 
-  /**
-   * The room whose record is damaged below: its record, and the position of a member that has seen little of
-   * it.
-   */
+  /** The room whose record is damaged below: its record, and the position of a member that has seen little of it. */
   let sound: Record
   let stands: Pick<TestMember, 'epoch' | 'seq' | 'state' | 'checksum'>
 
-  // A snapshot with a history, and a journal with all kinds of entries: every kind of delta, events for all
-  // members and for one, joins, leaves, acks and refusals.
+  // A snapshot with a history, and a journal with all kinds of entries: every kind of delta, events for all members and for one, joins,
+  // leaves, acks and refusals.
   beforeAll(async () => {
     const bench = new RoomBench([board], { limits: { journalEntries: 7 } })
     const ann = await bench.join('board', 'ann', { codec: 'roomful.v1.json', sub: 'ann of the board' })
@@ -600,8 +596,7 @@ describe('the record of a room', () => {
     'base64',
   )
 
-  // A release reads the records of the release before. While both share a cluster, the older release also reads
-  // those of the newer one.
+  // A release reads the records of the release before. While both share a cluster, the older release also reads those of the newer one.
   it('is read and written in version 9 to the byte', () => {
     const format = new JournalFormat()
     const { updates, ...snapshot } = format.readSnapshot(STORED)

@@ -15,10 +15,7 @@ import { type MembershipRecord, memberFor } from './memberships.ts'
 import { LiveTree } from './state.ts'
 import { type Outcome, Tables } from './table.ts'
 
-/**
- * A room as it starts on a node: new, or from its record. The record is decoded completely, so that nothing
- * fails later.
- */
+/** A room as it starts on a node: new, or from its record. The record is decoded completely, so that nothing fails later. */
 export interface RestoredRoom extends Omit<RoomSnapshot, 'checksum' | 'state' | 'layers' | 'tables'> {
   /** The state with which the room continues. */
   readonly tree: LiveTree
@@ -64,9 +61,8 @@ export function newRoom(
 type RecordOfRoom = Pick<Claim, 'snapshot' | 'journal'> & { readonly fence: Pick<Claim['fence'], 'epoch'> }
 
 /**
- * Restores a room from its last snapshot and all later commits. Undefined: the room has never existed, or has
- * ended. Throws UnreadableRecord if the record is damaged or does not match its checksum, and NewerRecord if
- * a newer version has written it.
+ * Restores a room from its last snapshot and all later commits. Undefined: the room has never existed, or has ended. Throws
+ * UnreadableRecord if the record is damaged or does not match its checksum, and NewerRecord if a newer version has written it.
  */
 export function restore(claim: RecordOfRoom, format: JournalFormat): RestoredRoom | undefined {
   try {

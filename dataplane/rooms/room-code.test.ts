@@ -274,10 +274,7 @@ describe('stuck turns', () => {
   const FAILED = "the room's logic failed"
   const TTL_MS = 600_000
 
-  /**
-   * Several nodes, one after the other. If the test says so, their rooms do not return: a watchdog leaves its
-   * note, and the node ends.
-   */
+  /** Several nodes, one after the other. If the test says so, their rooms do not return: a watchdog leaves its note, and the node ends. */
   function cluster() {
     const clock = new FakeClock()
     const store = memoryStore({ clock })
@@ -341,9 +338,7 @@ describe('stuck turns', () => {
       },
       onDispose: () => hang(),
     })
-    /**
-     * A node that takes over all rooms. These members never got what the node before it sent after its end.
-     */
+    /** A node that takes over all rooms. These members never got what the node before it sent after its end. */
     const node = (...members: readonly TestMember[]): RoomBench => {
       const turns = new TurnWriter(buffer)
       owner = new RoomBench([looper], { clock, store, nodeId: `node_${++nodes}`, turns })
@@ -394,8 +389,7 @@ describe('stuck turns', () => {
   })
 
   describe('a join with a hook that did not return', () => {
-    // Seen: the validator ran before the room was claimed, so there was no note, and one node after the other
-    // hung.
+    // Seen: the validator ran before the room was claimed, so there was no note, and one node after the other hung.
     it.each([
       ['options', 'a room without an owner'],
       ['options', 'a room with members'],

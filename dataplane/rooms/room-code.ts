@@ -52,18 +52,17 @@ interface RoomCodeDeps {
 }
 
 /**
- * The turn that has started the running code. All nodes of a process share this object, which keeps nothing
- * itself: on Node 20 and 22, each one makes every promise of the process slower.
+ * The turn that has started the running code. All nodes of a process share this object, which keeps nothing itself: on Node 20 and 22, each
+ * one makes every promise of the process slower.
  */
 const TURNS = new AsyncLocalStorage<RoomTurn>()
 /** Errors of one kind are logged at most once in this time. */
 const QUIET_MS = 10_000
 
 /**
- * The only place that calls room code: every handler, validator and function of a room type, on one node. It
- * reports the running turn to the watchdog, attributes later work of the code (promises, timers, emitters) to
- * its turn, and runs suspects inside a boundary that cuts them off. Only room code runs in here. roomful
- * handles the result outside.
+ * The only place that calls room code: every handler, validator and function of a room type, on one node. It reports the running turn to
+ * the watchdog, attributes later work of the code (promises, timers, emitters) to its turn, and runs suspects inside a boundary that cuts
+ * them off. Only room code runs in here. roomful handles the result outside.
  */
 export class RoomCode {
   readonly #deps: RoomCodeDeps
@@ -80,8 +79,8 @@ export class RoomCode {
   }
 
   /**
-   * Runs code of a room. Throws what the code throws, or a TurnCut: a suspect took too long, and `cutOff` of
-   * its room was called, or the code was not started.
+   * Runs code of a room. Throws what the code throws, or a TurnCut: a suspect took too long, and `cutOff` of its room was called, or the
+   * code was not started.
    */
   run<T>(turn: RoomTurn, code: () => T): T {
     const { observer, suspects } = this.#deps
@@ -103,12 +102,11 @@ export class RoomCode {
   }
 
   /**
-   * Runs code of a room that may continue after it has returned a promise. Throws and rejects as `run` does.
-   * The boundary does not cut off code after an `await`.
+   * Runs code of a room that may continue after it has returned a promise. Throws and rejects as `run` does. The boundary does not cut off
+   * code after an `await`.
    */
   start<T>(turn: RoomTurn, code: () => T | PromiseLike<T>): T | Promise<T> {
-    // A lazy promise, such as a query of a database library, runs at each `then`. It gets one here, which
-    // belongs to the turn.
+    // A lazy promise, such as a query of a database library, runs at each `then`. It gets one here, which belongs to the turn.
     const returned = this.run(turn, () => {
       const value = code()
       return isPromise(value) ? Promise.resolve(value as PromiseLike<T>) : value
@@ -127,25 +125,20 @@ export class RoomCode {
     return this.#last
   }
 
-  /**
-   * The turn that has started the running code, however long ago. Undefined: the running code is not room
-   * code.
-   */
+  /** The turn that has started the running code, however long ago. Undefined: the running code is not room code. */
   get current(): RoomTurn | undefined {
     return TURNS.getStore()
   }
 
-  /**
-   * Returns the present position of this thread as JSON. The watchdog calls it while the thread is paused.
-   */
+  /** Returns the present position of this thread as JSON. The watchdog calls it while the thread is paused. */
   where(): string {
     const turn = this.current
     return JSON.stringify({ turn: turn && plainTurn(turn), stack: new Error('where').stack })
   }
 
   /**
-   * Called for a rejection or an exception that was not handled. Returns true if room code caused it. The
-   * error is logged and counted then, and harms nothing else.
+   * Called for a rejection or an exception that was not handled. Returns true if room code caused it. The error is logged and counted then,
+   * and harms nothing else.
    */
   unhandled(error: unknown): boolean {
     const turn = this.current
@@ -199,16 +192,13 @@ class Overrun extends Error {
 /** Calls a function of this realm. Only a script can run with a timeout. */
 const CALL = new Script('run()')
 
-/**
- * Cuts off synchronous code that takes too long. V8 ends it without running any `catch` or `finally`. A call
- * costs about 0.1 ms.
- */
+/** Cuts off synchronous code that takes too long. V8 ends it without running any `catch` or `finally`. A call costs about 0.1 ms. */
 export class Boundary {
   #context: Context | undefined
 
   /**
-   * Returns what `code` returns and throws what it throws, or an Overrun after `limitMs` milliseconds. Its
-   * changes until then remain. Code after an `await`, and native calls that block, are not cut off.
+   * Returns what `code` returns and throws what it throws, or an Overrun after `limitMs` milliseconds. Its changes until then remain. Code
+   * after an `await`, and native calls that block, are not cut off.
    */
   run<T>(code: () => T, limitMs: number): T {
     let result: { readonly value: T } | { readonly thrown: unknown } | undefined
@@ -237,8 +227,8 @@ export class Boundary {
 const MAX_HELD = 1000
 
 /**
- * Keeps writes to standard output and standard error until the returned function is called. A write that is
- * cut off half way would block the stream for ever, and the log with it.
+ * Keeps writes to standard output and standard error until the returned function is called. A write that is cut off half way would block
+ * the stream for ever, and the log with it.
  */
 function holdOutput(): () => void {
   const { stdout, stderr } = process

@@ -152,16 +152,14 @@ export class LayerFrames {
   }
 
   /**
-   * Forgets the encoders of a layer. They know keys that the layer had before, which a member that gets the
-   * layer now must not learn. Also called if the layer has changed, and no member gets the change.
+   * Forgets the encoders of a layer. They know keys that the layer had before, which a member that gets the layer now must not learn. Also
+   * called if the layer has changed, and no member gets the change.
    */
   forget(layer: string): void {
     this.#encoders.delete(layer)
   }
 
-  /**
-   * Encodes `layer.patch` of an update. Called in the order of the seqs. `state`: the state after the update.
-   */
+  /** Encodes `layer.patch` of an update. Called in the order of the seqs. `state`: the state after the update. */
   patch(
     layer: string,
     at: LayerAt & { readonly checksum: number },
@@ -253,10 +251,7 @@ interface FlushedLayers {
   readonly byEdge: ReadonlyMap<string, EdgeLayers>
 }
 
-/**
- * Sends hidden layers to the members that have them. A changed layer is encoded once, however many members
- * have it.
- */
+/** Sends hidden layers to the members that have them. A changed layer is encoded once, however many members have it. */
 export class LayerDelivery {
   readonly #layers: Layers
   readonly #grants: Grants
@@ -270,10 +265,7 @@ export class LayerDelivery {
     this.#frames = frames
   }
 
-  /**
-   * Encodes a visible flush. `newcomers`: members that join with it, which get their layers with the
-   * snapshot.
-   */
+  /** Encodes a visible flush. `newcomers`: members that join with it, which get their layers with the snapshot. */
   flush(update: Update, newcomers: ReadonlySet<string>): FlushedLayers {
     const { grants, changed } = update.layers!
     const own = new OwnFrames(newcomers)
@@ -291,9 +283,8 @@ export class LayerDelivery {
       const now = this.#layers.of(layer)
       const delta = deltas.get(layer)!
       const at = { ...update, checksum }
-      // A layer that was empty is sent whole, because members have nothing to patch. If the layer is shown to
-      // a new member, the others get a patch that defines no key names for later patches. It can name removed
-      // keys, which the new member must not learn.
+      // A layer that was empty is sent whole, because members have nothing to patch. If the layer is shown to a new member, the others get
+      // a patch that defines no key names for later patches. It can name removed keys, which the new member must not learn.
       const frames =
         holders.length === 0
           ? undefined
@@ -330,10 +321,7 @@ export class LayerDelivery {
     return this.changed(at, full, [], codec)
   }
 
-  /**
-   * Returns the frames for a member that missed how it got layers (`shown`) and lost layers (`hidden`). `at`:
-   * the last flush.
-   */
+  /** Returns the frames for a member that missed how it got layers (`shown`) and lost layers (`hidden`). `at`: the last flush. */
   changed(
     at: Position,
     shown: readonly string[],

@@ -52,10 +52,7 @@ describe('a message', () => {
     expect(ann.heard.at(-1)).toBe('set ["ann"]')
   })
 
-  /**
-   * An arrow function that assigns returns the assigned value. A value with the key `state` once replaced the
-   * whole state.
-   */
+  /** An arrow function that assigns returns the assigned value. A value with the key `state` once replaced the whole state. */
   it.each<[string, unknown, string]>([
     ['what it assigns', { state: 'open', by: 'ann' }, 'an object with the keys state, by'],
     ['an empty object', {}, 'an object with the keys none'],
@@ -176,8 +173,8 @@ describe('a message', () => {
     expect([countOf(ann), ann.acked]).toEqual([3, 3])
   })
 
-  // Seen in chaos: the edge was taken for dead before its join was handled, so it was not asked to attach the
-  // member when it was back. The member got no acks.
+  // Seen in chaos: the edge was taken for dead before its join was handled, so it was not asked to attach the member when it was back. The
+  // member got no acks.
   it('of a member that counts as detached asks its edge once to attach it', async () => {
     const { bench, ann } = await roomWith(counter(), ['ann'])
     bench.host.edgeGone('node_a')
@@ -508,8 +505,8 @@ describe('a node that closes', () => {
     expect(bench.host.size).toBe(0)
   })
 
-  // The last flush of an ending room was still being committed when its node closed. The node did not wait,
-  // and closed the store first: the record stayed, and the next join found a room that had ended.
+  // The last flush of an ending room was still being committed when its node closed. The node did not wait, and closed the store first: the
+  // record stayed, and the next join found a room that had ended.
   it('waits until a room that is ending is deleted from the store', async () => {
     const { bench, ann } = await roomWith(counting('journal'), ['ann'])
     bench.store.mood = 'slow'

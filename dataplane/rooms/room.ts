@@ -19,8 +19,8 @@ import { migrate } from './state.ts'
 import { type ClaimedRoom, RoomStream } from './stream.ts'
 
 /**
- * How a room ended on this node. `disposed`: for good. `released`: for another owner. `asleep`: stored until
- * the next join. `fenced`: another node owns it.
+ * How a room ended on this node. `disposed`: for good. `released`: for another owner. `asleep`: stored until the next join. `fenced`:
+ * another node owns it.
  */
 export type RoomEnd = 'disposed' | 'released' | 'asleep' | 'fenced'
 
@@ -28,10 +28,7 @@ export type RoomEnd = 'disposed' | 'released' | 'asleep' | 'fenced'
 const LATE_MS = 150
 const OVERLOADED = 'the service has more to do than it can at the moment: send less'
 
-/**
- * Longest wait for a due row. Rows are due by the wall clock, which may jump, so the room reads it at least
- * this often.
- */
+/** Longest wait for a due row. Rows are due by the wall clock, which may jump, so the room reads it at least this often. */
 const LONGEST_WAIT_MS = 600_000
 
 /** An empty room whose next timer is due sooner does not sleep. */
@@ -40,10 +37,7 @@ const SHORTEST_SLEEP_MS = 60_000
 /** How long an empty room that may not act now waits for the next check. */
 const RETRY_IDLE_MS = 1000
 
-/**
- * One room on this node, from its claim to its end. It acts while the node has its lease and the store
- * answers.
- */
+/** One room on this node, from its claim to its end. It acts while the node has its lease and the store answers. */
 export class Room {
   /** Members, state and updates of the room. */
   readonly stream: RoomStream
@@ -60,8 +54,8 @@ export class Room {
   /** Since when the room could act, apart from its share of the event loop. */
   #actsSince: number
   /**
-   * `closing`: all members are being removed. `leaving`: the room is being saved, for another owner or to
-   * sleep. `ended`: nothing happens any more.
+   * `closing`: all members are being removed. `leaving`: the room is being saved, for another owner or to sleep. `ended`: nothing happens
+   * any more.
    */
   #stage: 'open' | 'closing' | 'leaving' | 'ended' = 'open'
   /** True when the idle timeout has passed and the last save is still running. A join cancels the end. */
@@ -170,10 +164,7 @@ export class Room {
       .catch(this.#onBroken)
   }
 
-  /**
-   * Replaces the definition by another one of the same type. Returns why the room keeps the old one.
-   * Undefined: it was replaced.
-   */
+  /** Replaces the definition by another one of the same type. Returns why the room keeps the old one. Undefined: it was replaced. */
   redefine(definition: RoomDefinition): string | undefined {
     const { environment, stateVersion, roomId } = this.stream
     if (!areSameRules(this.definition.layers, definition.layers))
@@ -207,9 +198,8 @@ export class Room {
   }
 
   /**
-   * Saves the room, and releases it for the node `successor` or for any node. Without a successor, a room
-   * that is not stored ends. A room that is closing ends. Messages in the inbox stay unanswered. Resolves to
-   * true if the successor can claim the room.
+   * Saves the room, and releases it for the node `successor` or for any node. Without a successor, a room that is not stored ends. A room
+   * that is closing ends. Messages in the inbox stay unanswered. Resolves to true if the successor can claim the room.
    */
   async handOver(successor?: string): Promise<boolean> {
     if (this.#stage === 'closing') await this.stream.deliverAll()
@@ -228,8 +218,7 @@ export class Room {
     // Only a successor can continue a room that is not stored.
     const keep = this.definition.durability !== 'none' || successor !== undefined
     if (!keep) this.#inputs.dispose()
-    // A successor saves the room later. Without one, the store may be the memory of this process, and end
-    // with it.
+    // A successor saves the room later. Without one, the store may be the memory of this process, and end with it.
     if (!successor) await this.stream.saveLast('once', !keep)
     const released = await this.stream.release(!keep)
     this.#isFree = released && keep && successor !== undefined
@@ -260,8 +249,8 @@ export class Room {
   }
 
   /**
-   * Messages between an edge and this room may be lost. The members at the edge are detached until
-   * the edge attaches them again, and it sends unacknowledged messages again.
+   * Messages between an edge and this room may be lost. The members at the edge are detached until the edge attaches them again, and it
+   * sends unacknowledged messages again.
    */
   askToReattach(edge: string): void {
     this.edgeGone(edge)
@@ -412,10 +401,7 @@ export class Room {
     this.#over = this.#forget().catch(this.#onBroken)
   }
 
-  /**
-   * Deletes the room from the store, but only after its database has it. If the save is given up, another
-   * node may continue the room.
-   */
+  /** Deletes the room from the store, but only after its database has it. If the save is given up, another node may continue the room. */
   async #forget(): Promise<void> {
     const saved = await this.stream.saveLast('until_saved', true)
     const ended = (await this.stream.release(saved)) && saved
@@ -442,8 +428,8 @@ export class Room {
   }
 
   /**
-   * Whether the room can handle something now. Otherwise messages wait until it can act, or for the next
-   * owner if the room is being released.
+   * Whether the room can handle something now. Otherwise messages wait until it can act, or for the next owner if the room is being
+   * released.
    */
   #canAct(now?: number): boolean {
     return this.#stage !== 'leaving' && !this.#ended && this.#mayAct(now) && this.#hasLoop()
@@ -482,10 +468,7 @@ export class Room {
       this.#inbox.turnedAway.add(arrival.from)
   }
 
-  /**
-   * Whether the room may act now. If the node has no lease, the room freezes. `now`: the monotonic time, if
-   * it was just read.
-   */
+  /** Whether the room may act now. If the node has no lease, the room freezes. `now`: the monotonic time, if it was just read. */
   #mayAct(now?: number): boolean {
     if (this.frozen) return false
     if (hasLease(this.stream.environment, now)) return true
@@ -508,10 +491,7 @@ export class Room {
     this.handleInbox()
   }
 
-  /**
-   * Handles the inbox in order, while the room can act. Edges whose messages found the inbox full send them
-   * again after that.
-   */
+  /** Handles the inbox in order, while the room can act. Edges whose messages found the inbox full send them again after that. */
   handleInbox(): void {
     while (this.#canAct()) {
       const waiting = this.#inbox.shift()
@@ -532,8 +512,8 @@ export class Room {
   }
 
   /**
-   * True if a message has waited for so long that an overloaded node should drop it. Messages that arrived
-   * while the room could not act, such as during an outage of the store, are never late.
+   * True if a message has waited for so long that an overloaded node should drop it. Messages that arrived while the room could not act,
+   * such as during an outage of the store, are never late.
    */
   #isLate({ message, at = 0 }: Arrival): boolean {
     const { clock, load } = this.stream.environment
@@ -545,9 +525,7 @@ export class Room {
     )
   }
 
-  /**
-   * The overloaded node cannot handle a message in time: refuses a message with a ref, and drops one without.
-   */
+  /** The overloaded node cannot handle a message in time: refuses a message with a ref, and drops one without. */
   #shed({ message, from }: Arrival): void {
     if (message.kind !== 'message') return
     const { ref } = message
@@ -584,8 +562,8 @@ export class Room {
   }
 
   /**
-   * A turn was cut off, so the state in memory is inconsistent. The room ends here as of its last flush. The
-   * next owner does not start the turn again.
+   * A turn was cut off, so the state in memory is inconsistent. The room ends here as of its last flush. The next owner does not start the
+   * turn again.
    */
   cutOff(turn: RoomTurn): void {
     if (this.#ended) return
@@ -610,8 +588,7 @@ export class Room {
   #end(end: RoomEnd, successor?: string): void {
     const { memberships, replies } = this.stream
     this.#admission.ended(end)
-    // The row names this node. Since the node lives, no other node removes the row. The store keeps the row
-    // of a later owner.
+    // The row names this node. Since the node lives, no other node removes the row. The store keeps the row of a later owner.
     if (end === 'fenced' || (end === 'released' && !successor)) void this.stream.listing?.unlist()
     for (const arrival of this.#late.take()) this.#inbox.add(arrival)
     // This comes before the end of the slot: an edge gets the new place before it can look for the room.

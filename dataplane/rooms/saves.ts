@@ -20,10 +20,9 @@ export interface CommittedRoom {
 const LONGEST_PAUSE_MS = 60_000
 
 /**
- * Saves the state of one room to the database of its room type. Saves run one at a time, at most once in
- * `everySeconds` while the room changes, and again after a pause if one fails. If the store keeps the room,
- * only committed states are saved. A database may get two saves in the wrong order, from this owner or an
- * earlier one; `(epoch, seq)` shows which is newer.
+ * Saves the state of one room to the database of its room type. Saves run one at a time, at most once in `everySeconds` while the room
+ * changes, and again after a pause if one fails. If the store keeps the room, only committed states are saved. A database may get two saves
+ * in the wrong order, from this owner or an earlier one; `(epoch, seq)` shows which is newer.
  */
 export class RoomSaves {
   readonly #room: RoomStream
@@ -136,9 +135,7 @@ export class RoomSaves {
     this.#failures = saved ? 0 : this.#failures + 1
   }
 
-  /**
-   * Calls the room type's function once. A call that times out counts as failed, even if it succeeds later.
-   */
+  /** Calls the room type's function once. A call that times out counts as failed, even if it succeeds later. */
   async #attempt(room: CommittedRoom): Promise<boolean> {
     const { clock, limits, metrics } = this.#room.environment
     let cancel: (() => void) | undefined

@@ -4,15 +4,12 @@ import { type Clock, MOMENT_MS } from '../../shared/clock.ts'
 export type Defer = (callback: () => void) => void
 
 /**
- * The timers of all rooms: a heap of absolute deadlines, with at most one pending callback of the clock. Due
- * timers run in the order of their deadlines. If a timer throws, the error is reported and the others run.
+ * The timers of all rooms: a heap of absolute deadlines, with at most one pending callback of the clock. Due timers run in the order of
+ * their deadlines. If a timer throws, the error is reported and the others run.
  */
 export class Scheduler {
   readonly clock: Clock
-  /**
-   * Wall-clock time at monotonic 0, milliseconds. The slots of rooms are counted from it, so that those of
-   * all nodes start together.
-   */
+  /** Wall-clock time at monotonic 0, milliseconds. The slots of rooms are counted from it, so that those of all nodes start together. */
   readonly wallAtZero: number
   readonly #defer: Defer
   readonly #onError: (error: unknown) => void
@@ -220,11 +217,10 @@ export interface NodeLoad {
 }
 
 /**
- * A rate with absolute deadlines. Time is divided into slots of equal length. The slots of a room start at
- * one of several phases, so that rooms do not all work at the same moment, and nothing drifts. Phases are
- * `MOMENT_MS` or a little more apart: rooms with the same phase wake the process once, and share a write to
- * the store and to each other node. On a node that slows down, the slots of all rooms are longer by the same
- * factor.
+ * A rate with absolute deadlines. Time is divided into slots of equal length. The slots of a room start at one of several phases, so that
+ * rooms do not all work at the same moment, and nothing drifts. Phases are `MOMENT_MS` or a little more apart: rooms with the same phase
+ * wake the process once, and share a write to the store and to each other node. On a node that slows down, the slots of all rooms are
+ * longer by the same factor.
  */
 export class FixedRate {
   readonly #intervalMs: number
@@ -233,10 +229,7 @@ export class FixedRate {
   readonly #load: Pick<NodeLoad, 'slowdown'>
   #doneAt = Number.NEGATIVE_INFINITY
 
-  /**
-   * `phase` (0–1): part of an interval by which slots start after a whole number of intervals since 1970,
-   * rounded to one of the phases.
-   */
+  /** `phase` (0–1): part of an interval by which slots start after a whole number of intervals since 1970, rounded to one of the phases. */
   constructor(perSecond: number, phase: number, load: Pick<NodeLoad, 'slowdown'>, wallAtZero: number) {
     this.#intervalMs = 1000 / perSecond
     const phases = Math.max(1, Math.floor(this.#intervalMs / MOMENT_MS + 1e-9))
@@ -244,10 +237,7 @@ export class FixedRate {
     this.#load = load
   }
 
-  /**
-   * Returns when to act, at most once per slot: `now` if nothing was done in this slot, otherwise the start
-   * of the next slot.
-   */
+  /** Returns when to act, at most once per slot: `now` if nothing was done in this slot, otherwise the start of the next slot. */
   next(now: number): number {
     const lengthMs = this.#lengthMs
     const acted = this.#slot(this.#doneAt, lengthMs)
@@ -276,8 +266,7 @@ export class FixedRate {
 }
 
 /**
- * Time in milliseconds that the inputs of all rooms may take in one turn of the event loop. Flushes, sockets
- * and the lease run in between.
+ * Time in milliseconds that the inputs of all rooms may take in one turn of the event loop. Flushes, sockets and the lease run in between.
  */
 const SHARE_MS = 10
 
@@ -287,10 +276,7 @@ const COUNTED_FROM_MS = 1
 /** A waiting room may act for at least this long before the next one. */
 const QUANTUM_MS = 0.25
 
-/**
- * A room that waits for its share of the event loop. `since`: arrival of its oldest waiting message
- * (monotonic clock).
- */
+/** A room that waits for its share of the event loop. `since`: arrival of its oldest waiting message (monotonic clock). */
 interface WaitingRoom {
   readonly run: () => void
   readonly since: number
@@ -299,16 +285,13 @@ interface WaitingRoom {
 /** A turn of room logic that takes this long is reported, and its room pauses. */
 const SLOW_MS = 100
 
-/**
- * After a slow turn, the room pauses this many times as long as the turn took. So it gets at most a quarter
- * of the event loop.
- */
+/** After a slow turn, the room pauses this many times as long as the turn took. So it gets at most a quarter of the event loop. */
 const PAUSE_PER_TURN = 3
 
 /**
- * The share that the inputs of a node's rooms have of each turn of the event loop. If they need more, rooms
- * wait, and act one after the other, each for the same time. In between, the node runs flushes, sockets,
- * timers and its lease, however many messages arrive and however long each takes.
+ * The share that the inputs of a node's rooms have of each turn of the event loop. If they need more, rooms wait, and act one after the
+ * other, each for the same time. In between, the node runs flushes, sockets, timers and its lease, however many messages arrive and however
+ * long each takes.
  */
 export class LoopShare {
   readonly #clock: Clock
@@ -397,9 +380,7 @@ export class RoomShare {
     return !this.#waits && !this.pauses && !this.#loop.used
   }
 
-  /**
-   * Calls `go` when the room may act again. `since`: arrival of the oldest waiting message (monotonic clock).
-   */
+  /** Calls `go` when the room may act again. `since`: arrival of the oldest waiting message (monotonic clock). */
   wait(since: number): void {
     if (this.#waits || this.pauses) return
     this.#waits = true
@@ -409,10 +390,7 @@ export class RoomShare {
     }, since)
   }
 
-  /**
-   * The room has acted since `began` (monotonic clock). `goesOn`: the room has not ended, and may have to
-   * pause.
-   */
+  /** The room has acted since `began` (monotonic clock). `goesOn`: the room has not ended, and may have to pause. */
   use(began: number, goesOn: boolean): void {
     const now = this.#scheduler.clock.monotonic()
     const ms = now - began

@@ -116,10 +116,7 @@ const STAGES: Record<Exclude<SlotState, 'gone'>, () => Promise<Staged>> = {
   },
 }
 
-/**
- * Effect of each kind of message in a state: the room handles it, or it waits and then goes to the next
- * owner.
- */
+/** Effect of each kind of message in a state: the room handles it, or it waits and then goes to the next owner. */
 async function reactions(state: keyof typeof STAGES) {
   const met: Record<string, 'handled' | 'forwarded' | 'answered'> = {}
   for (const kind of KINDS) {

@@ -35,15 +35,15 @@ import type { Outcome } from './table.ts'
 export const NO_EPOCH = { epoch: 0 }
 
 /**
- * State of a room name at the node that owns it. `opening`: the room is being restored or created, and
- * messages wait. `running`: messages are handled. `frozen`: they wait, because the node has no lease or the
- * store does not answer. `leaving`: they wait for the next owner. `gone`: the node has nothing of the room.
+ * State of a room name at the node that owns it. `opening`: the room is being restored or created, and messages wait. `running`: messages
+ * are handled. `frozen`: they wait, because the node has no lease or the store does not answer. `leaving`: they wait for the next owner.
+ * `gone`: the node has nothing of the room.
  */
 export type SlotState = 'opening' | 'running' | 'frozen' | 'leaving' | 'gone'
 
 /**
- * One room name at this node, from its claim to its end. The inbox holds messages that cannot be handled yet.
- * They are forwarded to the next owner, or answered by the table of refusals.
+ * One room name at this node, from its claim to its end. The inbox holds messages that cannot be handled yet. They are forwarded to the
+ * next owner, or answered by the table of refusals.
  */
 export class RoomSlot {
   readonly address: RoomAddress
@@ -162,10 +162,7 @@ class CannotCreate extends Error {
   }
 }
 
-/**
- * `load` failed or timed out, so it is unknown whether the database has the room. A later join may succeed.
- * The text gives the reason.
- */
+/** `load` failed or timed out, so it is unknown whether the database has the room. A later join may succeed. The text gives the reason. */
 class CannotLoad extends Error {
   override readonly name = 'CannotLoad'
 }
@@ -181,8 +178,8 @@ const MAX_REASON_LENGTH = 300
 const DAY_MS = 86_400_000
 
 /**
- * Opens a claimed room: restores it, or creates it for the first join if the claim was counted for a new room
- * (`mayMake`). If neither is possible, gives the claim back. Rejects only for bugs in this program.
+ * Opens a claimed room: restores it, or creates it for the first join if the claim was counted for a new room (`mayMake`). If neither is
+ * possible, gives the claim back. Rejects only for bugs in this program.
  */
 async function openRoom(slot: RoomSlot, found: Claim, mayMake: boolean): Promise<Opened> {
   const { environment, address, definition, inbox } = slot
@@ -255,9 +252,9 @@ async function created(
 }
 
 /**
- * Returns the first state of a new room: from `load`, or else from `create` if the message may create a room.
- * All of this runs under the claim, also the validator of the options. So the next owner finds the note of a
- * turn that did not return. Rejects with CannotCreate, or with CannotLoad after at most `loadMs`.
+ * Returns the first state of a new room: from `load`, or else from `create` if the message may create a room. All of this runs under the
+ * claim, also the validator of the options. So the next owner finds the note of a turn that did not return. Rejects with CannotCreate, or
+ * with CannotLoad after at most `loadMs`.
  */
 async function firstState(slot: RoomSlot, join: Maker, epoch: number): Promise<LiveTree | undefined> {
   const { environment, address, definition } = slot
@@ -426,8 +423,8 @@ export function unlist({ listings, log }: RoomEnvironment, address: RoomAddress,
 }
 
 /**
- * Moves the damaged record of a claimed room to quarantine. The text of the error is for the log, and for an
- * operator who reads the record: it contains no state and no payload.
+ * Moves the damaged record of a claimed room to quarantine. The text of the error is for the log, and for an operator who reads the record:
+ * it contains no state and no payload.
  */
 async function quarantine(
   { environment, address }: RoomSlot,

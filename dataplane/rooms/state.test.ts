@@ -41,8 +41,7 @@ describe('the state of a room', () => {
     },
   })
 
-  // If the view stayed usable, the state would change outside of turns: no patch would contain the change,
-  // and no checksum would fit.
+  // If the view stayed usable, the state would change outside of turns: no patch would contain the change, and no checksum would fit.
   it.each(['throws', 'succeeds'])('cannot be used after a turn that %s', async (ends) => {
     const { bench, ann } = await roomWith(keeper, ['ann'])
     await bench.say('keeper', 'ann', 'keep', ends === 'throws')
@@ -83,10 +82,7 @@ describe('the state of a room', () => {
 describe('first state', () => {
   type State = { notes: string[] }
 
-  /**
-   * A board whose states are in a database. The test answers each call: with a state, with nothing, or with
-   * an error.
-   */
+  /** A board whose states are in a database. The test answers each call: with a state, with nothing, or with an error. */
   function database() {
     const calls: {
       readonly asked: unknown[]
@@ -520,8 +516,7 @@ describe('room limits', () => {
   describe('a state at its limit', () => {
     const limits: Partial<RoomLimits> = { stateBytes: 10_000 }
 
-    // Below half of the limit, turns were counted only at their flush. One turn, or many before a flush,
-    // could exceed the limit.
+    // Below half of the limit, turns were counted only at their flush. One turn, or many before a flush, could exceed the limit.
     it.each([
       ['at each turn', 0],
       ['ten times a second', 10],

@@ -66,9 +66,7 @@ export class LiveState {
     return this.#tree.bytes / this.#limit
   }
 
-  /**
-   * The whole state as of the last flush, with hidden parts. Use it immediately: the next flush changes it.
-   */
+  /** The whole state as of the last flush, with hidden parts. Use it immediately: the next flush changes it. */
   get flushed(): Json {
     return this.#tree.flushed
   }
@@ -78,10 +76,7 @@ export class LiveState {
     return this.#tree.checksum
   }
 
-  /**
-   * The part of the state that all members see, as of the last flush. Use it immediately: the next flush
-   * changes it.
-   */
+  /** The part of the state that all members see, as of the last flush. Use it immediately: the next flush changes it. */
   get base(): Json {
     return this.layers ? this.layers.base : this.#tree.flushed
   }
@@ -102,10 +97,7 @@ export class LiveState {
     return this.#tree.begin()
   }
 
-  /**
-   * Ends a successful turn. `instead`: the new state, unless undefined. Throws if the state is not allowed:
-   * call `undo` then.
-   */
+  /** Ends a successful turn. `instead`: the new state, unless undefined. Throws if the state is not allowed: call `undo` then. */
   commit(instead: unknown): void {
     if (instead !== undefined) this.#tree.replace(instead)
     const { bytes } = this.#tree
@@ -114,10 +106,7 @@ export class LiveState {
     if (this.#tree.commit()) this.#present = undefined
   }
 
-  /**
-   * Ends a failed turn of the handler `name`, and restores the state. Returns the error to throw in place of
-   * `thrown`.
-   */
+  /** Ends a failed turn of the handler `name`, and restores the state. Returns the error to throw in place of `thrown`. */
   undo(name: string, thrown: unknown, definition: RoomDefinition): unknown {
     this.#tree.undo()
     return thrown instanceof NotJson ? stateError(name, thrown, definition) : thrown
@@ -129,8 +118,8 @@ export class LiveState {
   }
 
   /**
-   * Returns the size of the state in bytes if it is near the limit, to be logged. Undefined: it is not, or
-   * this was returned before and the size has not been below half of the limit since then.
+   * Returns the size of the state in bytes if it is near the limit, to be logged. Undefined: it is not, or this was returned before and the
+   * size has not been below half of the limit since then.
    */
   nearLimit(): number | undefined {
     const { bytes } = this.#tree
@@ -141,10 +130,7 @@ export class LiveState {
   }
 }
 
-/**
- * Returns the state that `create` makes, of at most `mostBytes`. Throws what `create` throws, or a
- * RoomLogicError.
- */
+/** Returns the state that `create` makes, of at most `mostBytes`. Throws what `create` throws, or a RoomLogicError. */
 export function createState(definition: RoomDefinition, options: unknown, mostBytes: number): LiveTree {
   const state = definition.create(options)
   if (typeof (state as { then?: unknown } | undefined)?.then === 'function')
@@ -155,9 +141,7 @@ export function createState(definition: RoomDefinition, options: unknown, mostBy
   return tree
 }
 
-/**
- * Returns a whole state that `name` of a room type has made, of at most `mostBytes`. Throws a RoomLogicError.
- */
+/** Returns a whole state that `name` of a room type has made, of at most `mostBytes`. Throws a RoomLogicError. */
 export function treeOf(
   name: string,
   state: unknown,
@@ -205,10 +189,7 @@ function requireSize(bytes: number, limit: number): void {
   )
 }
 
-/**
- * The state of a room could not be migrated to the version of its code. The room stays unchanged. The text is
- * for players.
- */
+/** The state of a room could not be migrated to the version of its code. The room stays unchanged. The text is for players. */
 export class CannotMigrate extends Error {
   override readonly name = 'CannotMigrate'
 }
@@ -225,9 +206,8 @@ export class NewerState extends Error {
 }
 
 /**
- * Migrates a state from version `from` to that of the definition, with one `migrate` after the other. All of
- * it is one turn, which succeeds as a whole or changes nothing. Throws CannotMigrate, or NewerState if the
- * state is newer.
+ * Migrates a state from version `from` to that of the definition, with one `migrate` after the other. All of it is one turn, which succeeds
+ * as a whole or changes nothing. Throws CannotMigrate, or NewerState if the state is newer.
  */
 export function migrate(
   state: LiveState,
@@ -287,15 +267,15 @@ export interface Step {
 }
 
 /**
- * The state of a room as two trees. Turns read and write the *live* tree through views: one Proxy for each container, created at its
- * first use. The *flushed* tree is plain JSON as of the last flush, and does not change between flushes.
+ * The state of a room as two trees. Turns read and write the *live* tree through views: one Proxy for each container, created at its first
+ * use. The *flushed* tree is plain JSON as of the last flush, and does not change between flushes.
  *
- * A write is logged for its undo. It also marks its entry, and the containers around it, as changed. A flush visits only marked
- * entries: it builds the delta, updates the flushed tree, and keeps the sum of each container's entry hashes (docs/protocol.md) by
- * subtracting the old entry's hash and adding the new one's.
+ * A write is logged for its undo. It also marks its entry, and the containers around it, as changed. A flush visits only marked entries: it
+ * builds the delta, updates the flushed tree, and keeps the sum of each container's entry hashes (docs/protocol.md) by subtracting the old
+ * entry's hash and adding the new one's.
  *
- * New values are copied, so nothing outside refers to either tree. An array or object that replaces another one takes over the parts
- * that it has in common with the other: elements that a `filter` kept stay the same objects.
+ * New values are copied, so nothing outside refers to either tree. An array or object that replaces another one takes over the parts that
+ * it has in common with the other: elements that a `filter` kept stay the same objects.
  */
 export class LiveTree {
   /** A turn may have replaced the flushed root, so its checksum is kept here. */
@@ -310,10 +290,7 @@ export class LiveTree {
   #deleted: [LiveObject, string][] = []
   #open = false
 
-  /**
-   * Copies, checks, measures and hashes the first state, from `create` or a record, each once. Throws
-   * NotJson.
-   */
+  /** Copies, checks, measures and hashes the first state, from `create` or a record, each once. Throws NotJson. */
   constructor(state: unknown) {
     this.#holder = new LiveObject(this)
     this.#holder.target[ROOT] = this.copied(state, this.#holder, ROOT)
@@ -376,9 +353,8 @@ export class LiveTree {
   }
 
   /**
-   * Calls `visit` for the object entries that the present turn has written, with path and present value. Only
-   * entries of objects that lie in at most `levels` others and in no array count. Skips deleted entries, and
-   * those that are no longer in the tree.
+   * Calls `visit` for the object entries that the present turn has written, with path and present value. Only entries of objects that lie
+   * in at most `levels` others and in no array count. Skips deleted entries, and those that are no longer in the tree.
    */
   written(levels: number, visit: (path: readonly string[], slot: Slot) => void): void {
     for (let i = 0; i < this.#steps; i++) {
@@ -390,9 +366,7 @@ export class LiveTree {
     }
   }
 
-  /**
-   * Returns the keys that lead to an entry of an object. Undefined: it is in an array, or not in the tree.
-   */
+  /** Returns the keys that lead to an entry of an object. Undefined: it is in an array, or not in the tree. */
   #pathOf(container: LiveObject, key: string): string[] | undefined {
     if (container === this.#holder) return []
     const path = [key]
@@ -472,8 +446,8 @@ export class LiveTree {
   }
 
   /**
-   * Returns `value` as an entry of `parent`: a scalar, or a copy. The copy takes over parts of `place`, the
-   * entry that it replaces. Throws NotJson.
+   * Returns `value` as an entry of `parent`: a scalar, or a copy. The copy takes over parts of `place`, the entry that it replaces. Throws
+   * NotJson.
    */
   copied(value: unknown, parent: Live, key: string | number, place?: Before): Slot {
     const steps = this.#steps

@@ -47,9 +47,9 @@ const NONE: readonly never[] = []
 const NO_ROOM = new Uint8Array(0)
 
 /**
- * Members and state of a room, and the path of its changes. Collects the effects of turns, flushes them as
- * one update, commits the update if the room type is durable, and then delivers it. One update is in flight
- * at a time. Later changes wait for the next update (group commit), so updates keep their order.
+ * Members and state of a room, and the path of its changes. Collects the effects of turns, flushes them as one update, commits the update
+ * if the room type is durable, and then delivers it. One update is in flight at a time. Later changes wait for the next update (group
+ * commit), so updates keep their order.
  */
 export class RoomStream {
   readonly environment: RoomEnvironment
@@ -158,16 +158,12 @@ export class RoomStream {
     this.#migrate(definition)
     if (begin.epoch >= fence.epoch) return
     this.listing?.rewrite()
-    // The earlier owner may not have saved the room. The save also gives the database the epoch of this
-    // owner.
+    // The earlier owner may not have saved the room. The save also gives the database the epoch of this owner.
     this.saves?.changed(this.phase)
     this.#durability.takenOver()
   }
 
-  /**
-   * Migrates a state of an older version to that of the definition, as the first turn of this owner. Throws
-   * if that fails.
-   */
+  /** Migrates a state of an older version to that of the definition, as the first turn of this owner. Throws if that fails. */
   #migrate(definition: RoomDefinition): void {
     try {
       // The room does not run yet, so a migration that is cut off counts as failed.
@@ -186,10 +182,7 @@ export class RoomStream {
     this.#room.cutOff(turn)
   }
 
-  /**
-   * Counts room code that ran outside of a turn since `began` (monotonic clock) in the room's share of the
-   * event loop.
-   */
+  /** Counts room code that ran outside of a turn since `began` (monotonic clock) in the room's share of the event loop. */
   used(began: number): void {
     this.#room.used(began)
   }
@@ -260,10 +253,9 @@ export class RoomStream {
   }
 
   /**
-   * How long the store keeps the room without an owner, as of the last flush. Undefined: the default. A room
-   * that sleeps or has timers: `sleepDays` from now, or from the next due time. A room with changes that its
-   * database lacks: without end, because there is no other copy. A room with outcomes of requests: at least
-   * until they expire.
+   * How long the store keeps the room without an owner, as of the last flush. Undefined: the default. A room that sleeps or has timers:
+   * `sleepDays` from now, or from the next due time. A room with changes that its database lacks: without end, because there is no other
+   * copy. A room with outcomes of requests: at least until they expire.
    */
   get life(): RoomLife | undefined {
     if (!this.stored) return undefined
@@ -288,8 +280,8 @@ export class RoomStream {
   }
 
   /**
-   * Saves the room as of its last turn, if the database lacks changes. `ends`: no owner continues the room.
-   * Resolves to true if the database has the room.
+   * Saves the room as of its last turn, if the database lacks changes. `ends`: no owner continues the room. Resolves to true if the
+   * database has the room.
    */
   async saveLast(tries: 'once' | 'until_saved', ends: boolean): Promise<boolean> {
     const dirty = this.state.dirty && !this.#wasCutOff
@@ -359,10 +351,7 @@ export class RoomStream {
     this.#timer.cancel()
   }
 
-  /**
-   * Freezes the room while the store does not answer (`inDoubt`), because it is unknown which writes are
-   * stored.
-   */
+  /** Freezes the room while the store does not answer (`inDoubt`), because it is unknown which writes are stored. */
   doubt(inDoubt: boolean): void {
     if (inDoubt) this.#room.freeze()
     else this.#room.unfreeze()
@@ -382,10 +371,7 @@ export class RoomStream {
     }
   }
 
-  /**
-   * Releases the room. `forget` false: writes the room first, for the next owner. `forget` true: the room
-   * ends.
-   */
+  /** Releases the room. `forget` false: writes the room first, for the next owner. `forget` true: the room ends. */
   release(forget: boolean): Promise<boolean> {
     this.end()
     if (!forget) return this.#durability.release(false)
@@ -541,10 +527,7 @@ export class RoomStream {
     else this.fenced()
   }
 
-  /**
-   * A bug in this program stopped a delivery half way. Members that received nothing of it detect a gap, and
-   * resync.
-   */
+  /** A bug in this program stopped a delivery half way. Members that received nothing of it detect a gap, and resync. */
   readonly #onBroken = (error: unknown): void => {
     this.log.error({ err: error }, 'an update could not be delivered')
   }
@@ -579,8 +562,8 @@ export class RoomStream {
   }
 
   /**
-   * The room continues from memory under a new epoch. An update that members have not received gets the new
-   * epoch, because another owner may have used its seq under the old epoch.
+   * The room continues from memory under a new epoch. An update that members have not received gets the new epoch, because another owner
+   * may have used its seq under the old epoch.
    */
   renew(lost: LostEpochs): void {
     this.history.lose(lost)
@@ -590,10 +573,7 @@ export class RoomStream {
     this.#underWay = { ...this.#underWay, update, packed: this.#durability.entry(update) }
   }
 
-  /**
-   * Packs the room as of its last flush, delivered or not, with the updates that members may have missed: all
-   * that a new owner needs.
-   */
+  /** Packs the room as of its last flush, delivered or not, with the updates that members may have missed: all that a new owner needs. */
   whole(): Uint8Array {
     if (!this.stored) return NO_ROOM
     const { update, packed } = this.#underWay ?? {}

@@ -189,10 +189,7 @@ export type TableRows = { readonly [Name in keyof Rows]: readonly Rows[Name][] }
 /** Changes of the tables of a room since the update before. */
 export type TablesChanges = { readonly [Name in keyof Rows]?: TableChanges<Rows[Name]> | undefined }
 
-/**
- * The rows that a room keeps besides its state and its members. Turns write immediately. If a turn fails,
- * `rollback` undoes its writes.
- */
+/** The rows that a room keeps besides its state and its members. Turns write immediately. If a turn fails, `rollback` undoes its writes. */
 export class Tables {
   readonly #log: WriteLog = { undo: [], changed: false }
   readonly timers = new Table<RoomTimer>(this.#log)
@@ -282,10 +279,9 @@ export class Tables {
 export const seatName = (sub: string | null, sessionId: string): string => sub ?? `session:${sessionId}`
 
 /**
- * Keeps a seat for each player in `subs` until `due` (milliseconds since 1970), or for none of them. Members
- * need none. An earlier reservation of a player can become longer, but not shorter. Returns false if the room
- * has too few free seats, if it would have more than `maxReservations`, or if it has banned one of the
- * players.
+ * Keeps a seat for each player in `subs` until `due` (milliseconds since 1970), or for none of them. Members need none. An earlier
+ * reservation of a player can become longer, but not shorter. Returns false if the room has too few free seats, if it would have more than
+ * `maxReservations`, or if it has banned one of the players.
  */
 export function reserve(
   subs: readonly string[],

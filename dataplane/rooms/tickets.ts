@@ -27,13 +27,14 @@ export interface QueueSpec<Type extends string, Ticket extends StandardSchemaV1,
   /** Schema of a ticket's data, at most 512 bytes of JSON. */
   readonly ticket: Ticket
   /**
-   * Returns a number by which tickets are compared: a ticket is compared with the 32 tickets whose numbers are nearest. Default: with the 32
-   * tickets that are next in age.
+   * Returns a number by which tickets are compared: a ticket is compared with the 32 tickets whose numbers are nearest. Default: with the
+   * 32 tickets that are next in age.
    */
   readonly near?: (ticket: Out<Ticket>) => number
   /**
-   * Returns true if two tickets can be in the same match. `a` is the older ticket, and `waitedMs` the time that it has waited. Called for each
-   * pair of tickets of a match, except two of the same party. If it throws, the pair is skipped and the error is logged. Default: all fit.
+   * Returns true if two tickets can be in the same match. `a` is the older ticket, and `waitedMs` the time that it has waited. Called for
+   * each pair of tickets of a match, except two of the same party. If it throws, the pair is skipped and the error is logged. Default: all
+   * fit.
    */
   readonly fits?: (a: Out<Ticket>, b: Out<Ticket>, about: { readonly waitedMs: number }) => boolean
   /** Returns the join options of the new room, at most 512 bytes of JSON. All players of the match join with them. Default: none. */
@@ -64,10 +65,7 @@ function countFailure(failures: RuleFailures, rule: 'near' | 'fits' | 'shard', e
 
 /** Maximum number of waiting tickets of a shard. */
 const MAX_SHARD_TICKETS = 5000
-/**
- * Shortest and longest time for which tickets are left out after their match has failed, milliseconds. It
- * doubles with each failure.
- */
+/** Shortest and longest time for which tickets are left out after their match has failed, milliseconds. It doubles with each failure. */
 const REST_MS = 1000
 const MAX_REST_MS = 60_000
 /** Interval of the log lines about a rule that fails, milliseconds. */
@@ -96,8 +94,8 @@ export interface IndexedTicket extends MatchTicket<Json> {
 }
 
 /**
- * Index of a queue's tickets in memory, so that the cost of a turn follows its changes. It is built from the
- * state, and is not a part of it.
+ * Index of a queue's tickets in memory, so that the cost of a turn follows its changes. It is built from the state, and is not a part of
+ * it.
  */
 export class TicketIndex {
   /** Matches whose room has not answered. */
@@ -111,10 +109,7 @@ export class TicketIndex {
   readonly #tickets = new Map<string, IndexedTicket>()
   readonly #byMember = new Map<string, string>()
   readonly #parties = new Map<string, Set<string>>()
-  /**
-   * By unit: how often its match has failed, and until when it is left out. `until` undefined: it is not left
-   * out.
-   */
+  /** By unit: how often its match has failed, and until when it is left out. `until` undefined: it is not left out. */
   readonly #rests = new Map<string, { player: string; failures: number; until: number | undefined }>()
   readonly #shards = new Map<string, { readonly matcher: Matcher<Json>; tickets: number }>()
   readonly #expiring: { readonly player: string; readonly at: number }[] = []
@@ -196,8 +191,8 @@ export class TicketIndex {
   }
 
   /**
-   * Leaves the units of these players out for a time, because their match has failed. The random part
-   * separates a unit from one that always fails.
+   * Leaves the units of these players out for a time, because their match has failed. The random part separates a unit from one that always
+   * fails.
    */
   rest(players: readonly string[], { now, random }: { readonly now: number; random(): number }): void {
     this.changes++
@@ -402,8 +397,8 @@ export class Matcher<Ticket> {
   }
 
   /**
-   * Removes and returns the matches that it finds with about `comparisons` comparisons. Continues the round of the call before, or starts one
-   * at least a second after the start of the last.
+   * Removes and returns the matches that it finds with about `comparisons` comparisons. Continues the round of the call before, or starts
+   * one at least a second after the start of the last.
    */
   search(now: number, comparisons: number): Unit<Ticket>[][] {
     const matches: Unit<Ticket>[][] = []
@@ -461,10 +456,7 @@ export class Matcher<Ticket> {
     return [...list.slice(from, at), ...list.slice(at + 1, to + 1)].sort(byAge)
   }
 
-  /**
-   * Returns a match of `first` and the oldest units near it. Undefined: there is none, or the allowed work
-   * did not find one.
-   */
+  /** Returns a match of `first` and the oldest units near it. Undefined: there is none, or the allowed work did not find one. */
   #groupOf(first: Entry<Ticket>, now: number): Entry<Ticket>[] | undefined {
     const { matchSize: players, waitMs, near } = this.#rules
     const size = sizeOf(first)

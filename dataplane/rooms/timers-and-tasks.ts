@@ -25,8 +25,8 @@ export interface RoomTimer {
 }
 
 /**
- * Returns the timer for a call of `ctx.after` in a turn that began at `now`. `id` is undefined if the call
- * named none. Throws a RoomLogicError that names the right form.
+ * Returns the timer for a call of `ctx.after` in a turn that began at `now`. `id` is undefined if the call named none. Throws a
+ * RoomLogicError that names the right form.
  */
 export function timerOf(
   { timers }: RoomDefinition,
@@ -88,8 +88,8 @@ function checkedCopy(
 const MAX_TASK_BYTES = 16_384
 
 /**
- * Interval in milliseconds at which an owner renews the due time of a task with `retry`. Until the task ends, the room is not idle, and a node
- * wakes it if it has no owner.
+ * Interval in milliseconds at which an owner renews the due time of a task with `retry`. Until the task ends, the room is not idle, and a
+ * node wakes it if it has no owner.
  */
 export const RENEW_MS = 30_000
 
@@ -137,8 +137,8 @@ export class TaskRooms {
   }
 
   /**
-   * Ends the reservations of `reserve` with this id, and refuses a later one. Also creates the room, so that it can refuse. The reply is
-   * `{ cancelled: true }`.
+   * Ends the reservations of `reserve` with this id, and refuses a later one. Also creates the room, so that it can refuse. The reply is `{
+   * cancelled: true }`.
    */
   cancel(request: SeatRequest): Promise<RequestAnswer> {
     return this.#ask(request, { op: 'cancel', subs: request.subs }, QUEUE_PRINCIPALS.cancel)
@@ -151,8 +151,7 @@ export class TaskRooms {
 }
 
 /**
- * Returns the task with `retry` for a call of `ctx.task(name, data, { id })` at `now`. Throws a
- * RoomLogicError that names the right form.
+ * Returns the task with `retry` for a call of `ctx.task(name, data, { id })` at `now`. Throws a RoomLogicError that names the right form.
  */
 export function retryTask(
   { tasks }: RoomDefinition,

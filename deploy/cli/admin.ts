@@ -11,7 +11,7 @@ import { type ClusterNode, DeploymentApi, type DeploymentConfig, RequestFailed }
 /** `roomful admin`: operates a deployment over the HTTP routes of control and of the nodes. */
 
 /** Outputs for results and errors. */
-export interface AdminOutput {
+interface AdminOutput {
   readonly stdout: { write(text: string): unknown }
   readonly stderr: { write(text: string): unknown }
 }

@@ -17,7 +17,7 @@ import { packageVersion } from '../../shared/version.ts'
 import { DEV_TOKEN_SECONDS, devRoutes } from './dev-routes.ts'
 import type { Service } from './service.ts'
 
-export interface DevParts {
+interface DevParts {
   readonly config: Config<'dev'>
   readonly log: Logger
   /** Shows a text at the terminal. */

@@ -44,7 +44,7 @@ export interface ClusterOptions {
 }
 
 /** Ports of a cluster. All are on 127.0.0.1. */
-export interface Ports {
+interface Ports {
   readonly games: number
   /** The control API, behind the load balancer. */
   readonly api: number

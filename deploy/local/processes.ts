@@ -19,7 +19,7 @@ export interface Exit {
 }
 
 /** Command of a roomful process: the words after `node`, and the environment. */
-export interface RoomfulRun {
+interface RoomfulRun {
   readonly words: readonly string[]
   readonly env: NodeJS.ProcessEnv
   /** True: it accepts messages of this process. */

@@ -7,7 +7,7 @@ const ANSWER_MS = 2000
 type NodeRow = ClusterView['nodes'][number]
 
 /** The parts of a room that the panel needs. */
-export interface Whereabouts {
+interface Whereabouts {
   /** `type:key`. */
   readonly id: string
   readonly memberId: string

@@ -176,7 +176,7 @@ test('without control, pages are served and a login reports the missing API; whe
   expect((await login(url, { game: 'arena' })).status).toBe(200)
 })
 
-test('a backend without valid credentials for control does not start', async () => {
+test('a backend does not start if control refuses its token or does not know its project', async () => {
   const api = await control()
   await expect(backend(api.url, { control_token: 'wrong' })).rejects.toThrow('with 401')
   await expect(backend(api.url, { project_id: 'prj_0123456789abcdef' })).rejects.toThrow('with 404')

@@ -75,7 +75,7 @@ interface Violations {
 }
 
 /** Results of the checks since the start. Plain data. */
-export interface Findings extends Readonly<Seen> {
+interface Findings extends Readonly<Seen> {
   readonly violations: Readonly<Record<Kind, Violations>>
 }
 

@@ -10,7 +10,7 @@ import { Pacer, ramp } from './pace.ts'
 import { type Tallied, Tally } from './tally.ts'
 
 /** Position of a thread among the threads of a run. */
-export interface WorkerPlace {
+interface WorkerPlace {
   readonly index: number
   readonly of: number
 }
@@ -28,7 +28,7 @@ export interface Pause {
 }
 
 /** The event loop of a thread since the last reading. */
-export interface LoopReading {
+interface LoopReading {
   /** 99th percentile of the delay of timers. */
   readonly delayMs: number
   /** Fraction of the time in which the loop was busy, 0 to 1. */
@@ -296,14 +296,14 @@ export class LoadWorker {
 }
 
 /** A call of a method, and the port that receives its answer. */
-export interface WorkerCall {
+interface WorkerCall {
   readonly name: keyof LoadWorker
   readonly args: readonly unknown[]
   readonly port: MessagePort
 }
-export type WorkerAnswer = { readonly value: unknown } | { readonly error: string }
+type WorkerAnswer = { readonly value: unknown } | { readonly error: string }
 
-export interface WorkerSettings extends ClientSettings {
+interface WorkerSettings extends ClientSettings {
   readonly place: WorkerPlace
 }
 

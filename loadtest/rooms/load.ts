@@ -28,7 +28,7 @@ export type Milestone = {
 }
 
 /** A room that counts what it applies, so that each client can check that each message was applied once. */
-export const countingRoom = <T extends string>(type: T, durability: 'none' | 'snapshot' | 'journal') =>
+const countingRoom = <T extends string>(type: T, durability: 'none' | 'snapshot' | 'journal') =>
   defineRoom({
     type,
     maxMembers: 100_000,

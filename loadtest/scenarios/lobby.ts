@@ -151,7 +151,7 @@ async function create({ clock }: RunContext, host: Client<Rooms>, map: string): 
 }
 
 /** Observations of the players of the lobby. */
-export class LobbyFindings {
+class LobbyFindings {
   /** End of each room by its id, on the monotonic clock. */
   readonly endedAt = new Map<string, number>()
   /** Number of lists that were received, from queries and watches. */

@@ -13,10 +13,10 @@ const EVERY_MS = 10_000
 /** Above this difference, short-lived tokens and the times in lists are wrong. It is logged, and there is an alert. */
 const LOGGED_MS = 5000
 /** Above this difference, a process refuses valid tokens, or issues tokens that others refuse. */
-export const CLOCK_WRONG_MS = 30_000
+const CLOCK_WRONG_MS = 30_000
 
 /** Gauge of the difference, in both planes. */
-export const CLOCK_OFFSET = gauge(
+const CLOCK_OFFSET = gauge(
   'service_clock_offset_seconds',
   'How far the clock of the process is ahead of the store’s; negative: behind.',
 )

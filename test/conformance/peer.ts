@@ -505,7 +505,7 @@ export class Session {
 
 const keyOf = (roomId: string, ref: number): string => `${roomId} ${ref}`
 
-/** A token bucket: `burst` messages at once, and `perSecond` on average. */
+/** A token bucket: bursts of `burst` messages, and `perSecond` on average. */
 class Pace {
   private readonly perSecond: number
   private readonly burst: number

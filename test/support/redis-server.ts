@@ -538,7 +538,7 @@ class SentinelSet implements RedisSentinel {
   }
 
   async master(): Promise<RedisServer> {
-    const [, port] = (await this.#ask('GET-MASTER-ADDR-BY-MASTER_NAME')) as [string, string]
+    const [, port] = (await this.#ask('GET-MASTER-ADDR-BY-NAME')) as [string, string]
     const server = this.servers.find(({ url }) => new URL(url).port === port)
     if (!server) throw new Error(`the Sentinels name a master at port ${port}, which is none of the servers`)
     return server

@@ -3,26 +3,26 @@ import type { ResendResult } from '../../notices/dead-letters.ts'
 import { type AdminModel, type RoomName, useModel } from './model.ts'
 import { counted } from './table.tsx'
 
-/** Something that the page does once the operator has confirmed it. */
+/** An action that runs after the operator has confirmed it. */
 export interface Action {
   /** Question, such as `End the session ses_1?`. */
   readonly title: string
   /** Id of the project in which it acts. Absent: the question names the project or the node. */
   readonly project?: string
-  /** What will happen, one paragraph each. */
+  /** Effects of the action, one paragraph each. */
   readonly effects: readonly string[]
-  /** A paragraph that warns. */
+  /** Warning paragraph. */
   readonly warning?: string
   /** Text of the button. */
   readonly button: string
   /** True: the button is not marked as dangerous. */
   readonly isHarmless?: true
-  /** A box to tick before the button works. */
+  /** Text of a checkbox that enables the button. */
   readonly sure?: string
   readonly fields?: readonly Field[]
-  /** True: it calls the node only. Otherwise it calls control, which takes the operator token. */
+  /** True: it calls only the node. Otherwise it calls control, which requires the operator token. */
   readonly isLocal?: true
-  /** Rejects with an error whose message is for the operator. Resolves with a sentence about what has happened; empty: none is needed. */
+  /** Runs the action. Resolves with a sentence about the result; empty: none is needed. Rejects with an error for the operator. */
   readonly run: (values: Readonly<Record<string, string>>, model: AdminModel) => Promise<string>
 }
 
@@ -40,7 +40,7 @@ interface PlayerName {
   readonly sub: string
 }
 
-/** A project, as control describes it. */
+/** A project in an answer of control. */
 export interface Project {
   readonly id: string
   readonly name: string
@@ -98,7 +98,7 @@ export const kick = (room: RoomName, sub: string): Action => ({
   },
 })
 
-/** `roomType`: a room type from which alone the player can be banned. */
+/** `roomType`: a room type to which the ban can be limited. */
 export const ban = ({ project_id: projectId, sub }: PlayerName, roomType?: string): Action => ({
   title: `Ban ${sub}?`,
   project: projectId,
@@ -251,7 +251,7 @@ export function Act({
   )
 }
 
-/** Says what an action would do, before it does anything, and asks for what it needs. Errors are shown here, and the operator can try again. */
+/** Dialog that describes an action before it runs, and asks for its inputs. It shows errors, and the operator can try again. */
 export function ActionDialog({ action }: { action: Action }) {
   const model = useModel()
   const { title, project, effects, warning, button, isHarmless, sure, fields = [], isLocal, run } = action
@@ -347,7 +347,7 @@ function Input({ field: { name, label, choices } }: { field: Field }) {
   )
 }
 
-/** What the page needs to call control. */
+/** Inputs of the operator token and of control's address. */
 function ControlFields({ url }: { url: string }) {
   return (
     <fieldset>

@@ -26,11 +26,11 @@ import {
   text,
 } from './table.tsx'
 
-/** Rooms of a list, and dead letters, that are shown at most: as many as the node gives at once. */
+/** Maximum number of shown rooms of a list, and of dead letters: the largest page of the node. */
 const MOST_ROWS = 100
 const LONGEST_DATA = 300
 
-/** The age of an RFC 3339 time of the node. */
+/** Shows the age of an RFC 3339 time of the node. */
 const Age = ({ of }: { of: string }) => <>{duration(useModel().api.age(of))}</>
 
 const sayAge = (since: string) => <Age of={since} />
@@ -50,7 +50,7 @@ type Node = ClusterNodeDescription
 
 const wordOf = ({ alive, draining, cordoned }: Node): string =>
   alive ? (draining ? 'draining' : cordoned ? 'cordoned' : 'serving') : 'gone'
-/** A limit of 0 is none. */
+/** A limit of 0 means no limit. */
 const ofMost = (used: number, limit: number) => count(used) + (limit === 0 ? '' : ` of ${count(limit)}`)
 
 const versionOf = ({ version, commit = '' }: Node): string => `${version} ${commit}`
@@ -58,7 +58,7 @@ const versionOf = ({ version, commit = '' }: Node): string => `${version} ${comm
 const NODES: readonly Column<Node>[] = [
   {
     label: 'Node',
-    // The own node comes first.
+    // This node comes first.
     key: (node) => `${node.self ? 0 : 1}${node.node_id}`,
     cell: (node) => (
       <>
@@ -228,7 +228,7 @@ function TabButton({ tab, label, count: items }: { tab: Tab; label: string; coun
   )
 }
 
-/** How many rooms or sessions match, and the ways to more. */
+/** The number of matching rooms or sessions, and buttons for more. */
 function SearchFoot({ tab, shown }: { tab: 'rooms' | 'sessions'; shown: number }) {
   const model = useModel()
   const found = model.heard!.runtime.found[tab]
@@ -325,7 +325,7 @@ function useAnswer<T>(load: () => Promise<T | undefined>, question: string, at =
   return { answer, error, reload: () => setReloads((times) => times + 1) }
 }
 
-/** What a tab says besides its table. */
+/** Texts of a tab around its table. */
 const Foot = ({ error = '', children }: { error?: string; children?: ComponentChildren }) => (
   <div class="foot">
     {error !== '' ? (
@@ -368,7 +368,7 @@ function ProjectInput() {
   )
 }
 
-/** A row of a list, as `GET /internal/listings` has it. */
+/** A row in the answer of `GET /internal/listings`. */
 interface ListedRoom {
   readonly room_id: string
   readonly members: number
@@ -385,7 +385,7 @@ const roomsOf = (project: string): Column<{ readonly room_id: string }> => ({
   cell: (item) => <OpenRoom room={{ project_id: project, room_id: item.room_id }} />,
 })
 
-/** The rooms of a type that players find in lists. */
+/** The listed rooms of a type. */
 function ListedRooms() {
   const model = useModel()
   const { project, heard } = model
@@ -536,7 +536,7 @@ function Notices() {
   )
 }
 
-/** The projects of the deployment, which control has. */
+/** The projects of the deployment, from control. */
 function Projects() {
   const { control } = useModel()
   const query = { limit: String(MOST_ROWS) }

@@ -6,7 +6,7 @@ import { AdminModel, focusOn, fragmentOf, ModelContext, pageOf, useModel } from 
 import { Figure, RoomPanel } from './room.tsx'
 import { bytes, count, counted, duration, percent, timeOfDay } from './table.tsx'
 
-/** The page of GET /admin. Whatever comes from the node goes into the page as text, never as markup. */
+/** The page of GET /admin. All data of the node goes into the page as text, never as markup. */
 const root = document.getElementById('page')!
 const model = new AdminModel(() => {
   document.body.classList.toggle('stale', model.status.mood === 'bad' && model.heard !== undefined)
@@ -147,7 +147,7 @@ function Glance() {
   )
 }
 
-/** Problems of this node now, and nodes that died or are overloaded. */
+/** Current problems of this node, and nodes that crashed or are overloaded. */
 function Problems() {
   const { runtime, nodes } = useModel().heard!
   const others = nodes

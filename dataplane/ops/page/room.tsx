@@ -30,7 +30,7 @@ export const Figure = ({ label, value }: { label: string; value: string }) => (
   </div>
 )
 
-/** The open room beside the lists: its members, state and last events, or where else it is. Its name is in the page's address. */
+/** Panel of the open room: its members, state and last events, or its other node. The page's address has the name of the room. */
 export function RoomPanel({ room }: { room: RoomName }) {
   const model = useModel()
   const { answer } = model

@@ -6,10 +6,10 @@ import { useRef, useState } from 'preact/hooks'
 const COUNT = new Intl.NumberFormat('en')
 const TIME = new Intl.DateTimeFormat('en-GB', { hour: '2-digit', minute: '2-digit', second: '2-digit' })
 
-/** 12345 as 12,345. */
+/** Formats 12345 as 12,345. */
 export const count = (number: number): string => COUNT.format(number)
 
-/** "1 room", "2 rooms". */
+/** Formats "1 room" and "2 rooms". */
 export const counted = (number: number, noun: string): string =>
   `${count(number)} ${noun}${number === 1 ? '' : 's'}`
 
@@ -21,7 +21,7 @@ export function bytes(size: number): string {
   return size < 1024 ** 3 ? `${(size / 1024 ** 2).toFixed(0)} MB` : `${(size / 1024 ** 3).toFixed(2)} GB`
 }
 
-/** A number of milliseconds, in the two largest units. */
+/** Formats milliseconds in the two largest units. */
 export function duration(ms: number): string {
   const seconds = Math.max(0, Math.round(ms / 1000))
   if (seconds < 60) return `${seconds} s`
@@ -30,16 +30,16 @@ export function duration(ms: number): string {
   return `${Math.floor(seconds / 86_400)} d ${Math.floor((seconds % 86_400) / 3600)} h`
 }
 
-/** The time of day of milliseconds since 1970. */
+/** Formats the time of day of milliseconds since 1970. */
 export const timeOfDay = (ms: number): string => TIME.format(ms)
 
 /** A column of a table. */
 export interface Column<T> {
   /** Heading. */
   readonly label: string
-  /** What the table sorts by. Absent: the column does not sort it. */
+  /** Value by which the table is sorted. Absent: the column cannot sort it. */
   readonly key?: (item: T) => string | number
-  /** `number`: at the right; the first click puts the largest first. */
+  /** `number`: aligned right; the first click sorts the largest first. */
   readonly look?: 'number' | 'soft' | 'rooms' | 'wide' | undefined
   readonly cell: (item: T) => ComponentChildren
 }
@@ -57,7 +57,7 @@ export const text = <T,>(
   return { label, key: (item) => of(item) ?? '', look, cell: (item) => of(item) ?? '–' }
 }
 
-/** Returns a column of numbers. `say`: what a cell says instead of the number. */
+/** Returns a column of numbers. `say`: returns another text for the cell. */
 export const number = <T,>(
   label: string,
   name: PropertiesOf<T, number | null>,
@@ -90,13 +90,13 @@ interface TableProps<T> {
   readonly rowClass?: (item: T) => string
 }
 
-/** The role of an element, repeated: on a phone CSS lays a table out as blocks, and some browsers then drop the roles. */
+/** Explicit role of an element. On a phone, CSS lays the table out as blocks, and some browsers then drop the implicit roles. */
 const spoken = (role: 'table' | 'rowgroup' | 'row' | 'columnheader' | 'cell') => ({ role })
 
 /** A touched row stays `:hover` until something else is touched. */
 const IN_USE = matchMedia('(hover: hover)').matches ? ':focus-within, :hover' : ':focus-within'
 
-/** A table that is sorted by its headings. While its rows have the pointer or the focus, they keep their places. */
+/** A table that is sorted by its headings. While its rows have the pointer or the focus, their order does not change. */
 export function Table<T>({ id, name, columns, items, keyOf, by, rowClass }: TableProps<T>) {
   const place = `roomful.order.${id}`
   const [order, setOrder] = useState(() => sessionStorage.getItem(place) ?? by)
@@ -162,7 +162,7 @@ export function Table<T>({ id, name, columns, items, keyOf, by, rowClass }: Tabl
   )
 }
 
-/** Moves the focus along the elements of `selector` with the arrow keys; returns the next one. */
+/** Moves the focus along the elements of `selector` with the arrow keys. Returns the next element. */
 export function moveFocus(
   event: KeyboardEvent & { readonly currentTarget: HTMLElement },
   selector: string,

@@ -1,16 +1,14 @@
 import type { TargetedKeyboardEvent } from 'preact'
 import { Component, createRef } from 'preact'
 import type { Json, JsonArray, JsonObject } from '../../../shared/json.ts'
+import { count } from './table.tsx'
 
-/** Children of a value that are shown at first, and added by each click on "more". */
+/** Number of children of a value that are shown first, and that each click on "more" adds. */
 const PAGE = 100
-/** Values with at most this many children are unfolded at first, down to this level. */
+/** Values with at most this many children are unfolded first, down to this level. */
 const SMALL = 10
 const UNFOLDED_LEVELS = 4
 const LONGEST_TEXT = 300
-
-/** 12345 as 12,345. */
-const count = (number: number): string => number.toLocaleString('en')
 
 /** A line of the tree: a value, or a placeholder for children that are not shown. */
 interface Row {
@@ -30,7 +28,7 @@ interface Row {
 const isFolder = (value: Json): value is JsonArray | JsonObject => typeof value === 'object' && value !== null
 const below = (path: string, key: string) => `${path}/${key.replaceAll('~', '~0').replaceAll('/', '~1')}`
 
-/** A JSON value as a tree (WAI-ARIA tree pattern) that stays as it was unfolded while the value changes. `title`: the id of its heading. */
+/** A JSON value as a tree (WAI-ARIA tree pattern). Unfolded parts stay unfolded while the value changes. `title`: the id of its heading. */
 export class Tree extends Component<{ value: Json; title: string }> {
   readonly #element = createRef<HTMLDivElement>()
   readonly #open = new Map<string, boolean>()
@@ -102,7 +100,7 @@ export class Tree extends Component<{ value: Json; title: string }> {
     event.preventDefault()
   }
 
-  /** The row that a key leads to; undefined: it leads nowhere. */
+  /** Returns the row to which a key moves the focus. Undefined: the focus stays. */
   #target(key: string, row: Row, at: number): Row | undefined {
     const rows = this.#rows
     if (key === 'ArrowDown') return rows[at + 1]

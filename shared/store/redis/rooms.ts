@@ -359,7 +359,7 @@ const scoreOf = (until: number): string => (until === Number.POSITIVE_INFINITY ?
 const lifetime = (ttlMs: number): string => (ttlMs === Number.POSITIVE_INFINITY ? '' : String(ttlMs))
 
 /** Returns the key of a room's notices, in the slot of its record: a sorted set in the order of the turns. */
-export const noticesKey = (prefix: string, room: string): string => `${prefix}{room:${room}}:notices`
+const noticesKey = (prefix: string, room: string): string => `${prefix}{room:${room}}:notices`
 
 /**
  * `Notices` in Redis. Each part of the index has a sorted set of rooms by the time of their next delivery, `{room_notices:<part>}:due`, and

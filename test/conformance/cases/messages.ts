@@ -267,11 +267,11 @@ topic.each(
     const limited = peer.inbox.filter((message) => message.t === 'error')
     assert.ok(
       limited.length >= 15,
-      `only ${limited.length} of ${refs.length} were limited: 1 a second, 10 at once`,
+      `only ${limited.length} of ${refs.length} were limited: the rate is 1 a second with a burst of 10`,
     )
     assert.ok(
       limited.length <= 20,
-      `${limited.length} of ${refs.length} were limited: 10 at once are allowed`,
+      `${limited.length} of ${refs.length} were limited: a burst of 10 is allowed`,
     )
     for (const error of limited) assert.equal(error.code, 'rate_limited')
     await peer.acted(roomId, 'move', { cell: 1 }).then(

@@ -594,7 +594,7 @@ describe('Judge: move', () => {
     const script = asked(500).pass(100)
     script.connect()
     expect(script.resume().mistakes).toEqual([
-      'Open: The client moves 400 ms before the in_ms 500 of the move are over: all clients of a node would come at once.',
+      'Open: The client moves 400 ms before the in_ms 500 of the move are over: all clients of a node would connect at the same time.',
     ])
   })
 

@@ -6,7 +6,7 @@ import type { Said, SaidAs, SaidRoom } from './frames.ts'
 /** A mistake of the client under test. */
 export interface Mistake {
   readonly rule: Rule
-  /** What happened, in sentences. */
+  /** Description in sentences. */
   readonly what: string
   /** Number of the connection, from 1. */
   readonly connection: number
@@ -332,7 +332,7 @@ export class Judge {
     if (earlyMs > CLOCK_MS)
       wrong(
         'Open',
-        `The client moves ${Math.round(earlyMs)} ms before the in_ms ${move.in_ms} of the move are over: all clients of a node would come at once.`,
+        `The client moves ${Math.round(earlyMs)} ms before the in_ms ${move.in_ms} of the move are over: all clients of a node would connect at the same time.`,
       )
   }
 

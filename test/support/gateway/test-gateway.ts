@@ -157,7 +157,7 @@ const gatewayCluster = (parts: Partial<GatewayCluster> = {}): GatewayCluster & {
   cordoned: false,
   nodes: { isGone: () => false, isDead: async () => false, storeIsBehind: async () => false },
   router: { send: () => {}, forget: () => {} },
-  tellTaken: () => {},
+  notifyTaken: () => {},
   reroutes: () => false,
   nearerNode: () => undefined,
   ...parts,
@@ -474,7 +474,7 @@ export class TestPair {
             },
             reroutes: () => pair.nearer !== undefined,
             nearerNode: ({ length }) => (nodeId === 'node_a' && length > 0 ? pair.nearer : undefined),
-            tellTaken: (nodeId, ...taken) => {
+            notifyTaken: (nodeId, ...taken) => {
               if (!pair.deaf) void pair.gateway(nodeId).gateway.sessionTaken(...taken)
             },
           },
