@@ -37,10 +37,10 @@ describe('limits', () => {
       parseLimits({ 'max-rtt-p99': '150', 'max-cpu': '0.8', 'max-errors': 'few', 'min-rate': '-1' }),
     ).toThrow(
       [
-        '--max-rtt-p99 is "150"; it may be: a duration with its unit, such as 150ms or 1.5s',
-        '--max-errors is "few"; it may be: a plain number, such as 0',
-        '--max-cpu is "0.8"; it may be: a percentage, such as 80%',
-        '--min-rate is "-1"; it may be: a number per second, such as 500',
+        '--max-rtt-p99 is "150"; expected: a duration with its unit, such as 150ms or 1.5s',
+        '--max-errors is "few"; expected: a plain number, such as 0',
+        '--max-cpu is "0.8"; expected: a percentage, such as 80%',
+        '--min-rate is "-1"; expected: a number per second, such as 500',
       ].join('\n'),
     )
   })

@@ -92,7 +92,7 @@ export function readValues<O extends Options>(options: O, texts: Texts): Values<
     try {
       return [name, text === undefined ? otherwise : read(text)]
     } catch (error) {
-      problems.push(`--${name} is "${text}"; it may be: ${(error as Error).message}`)
+      problems.push(`--${name} is "${text}"; expected: ${(error as Error).message}`)
       return [name, undefined]
     }
   })

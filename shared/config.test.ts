@@ -121,7 +121,7 @@ describe('dataplane configuration', () => {
     expect(config(set).turnLimitMs).toBe(24_000)
     const late = parseConfig('dataplane', { ...REDIS, TURN_LIMIT_MS: '801' })
     expect(late.ok || describeProblems(late)).toContain(
-      'TURN_LIMIT_MS is 801, more than 0.4 × NODE_LEASE_MS (2000); it may be: 800 or less',
+      'TURN_LIMIT_MS is 801, more than 0.4 × NODE_LEASE_MS (2000); expected: 800 or less',
     )
   })
 
@@ -273,7 +273,7 @@ describe('problems', () => {
       { name: 'REQUIRE_KEY_ID', was: '"yes"', mayBe: '1 (yes) or 0 (no)' },
       { name: 'LOG_LEVEL', was: '"loud"', mayBe: 'trace, debug, info, warn, error, fatal, silent' },
     ])
-    expect(parsed.ok ? '' : describeProblems(parsed)).toContain('WS_PORT is "99999"; it may be: a port')
+    expect(parsed.ok ? '' : describeProblems(parsed)).toContain('WS_PORT is "99999"; expected: a port')
   })
 
   it('never show a secret', () => {

@@ -73,7 +73,7 @@ export const defaultConfig = <C extends Command>(command: C): Defaults<C> =>
 
 /** Returns problems and warnings as lines for people. */
 export function describeProblems({ problems, warnings }: ConfigProblems): string {
-  const lines = problems.map(({ name, was, mayBe }) => `  ${name} is ${was}; it may be: ${mayBe}.`)
+  const lines = problems.map(({ name, was, mayBe }) => `  ${name} is ${was}; expected: ${mayBe}.`)
   return [...lines, ...warnings.map((warning) => `  ${warning}`)].join('\n')
 }
 

@@ -83,7 +83,7 @@ describe('npm run cluster', () => {
     expect(await status(websocket)).toBe(UPGRADE)
 
     type('kil 2')
-    await prints(/kil is no command; there are kill, /)
+    await prints(/kil is not a command; there are kill, /)
     type('drain 7')
     await prints(/there is no 7; there are .*control-1, node-1, node-2/)
     type('drain control-1')
@@ -154,6 +154,6 @@ describe('npm run cluster', () => {
     expect(nowhere.output()).toContain('the Redis at 127.0.0.1:1 does not answer')
     const wrong = runScript(SCRIPT, ['--nodes', '0'])
     expect(await wrong.ended).toBe(2)
-    expect(wrong.output()).toContain('--nodes is "0"; it may be: 1 to 9')
+    expect(wrong.output()).toContain('--nodes is "0"; expected: 1 to 9')
   })
 })

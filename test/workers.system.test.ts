@@ -184,7 +184,7 @@ it('a killed worker is started again, and its rooms continue', async () => {
   const players = await playing(player)
   const [, pid = ''] = await node.said(/"worker":2,"pid":(\d+)/)
   process.kill(Number(pid), 'SIGKILL')
-  await node.said(/"worker":2,.*a worker has ended, and is started again/)
+  await node.said(/"worker":2,.*a worker ended unexpectedly and is started again/)
   await vi.waitFor(
     async () => expect(await metricOf(adminUrl, 'service_workers{worker="none"}')).toBe(2),
     WITHIN_MS,

@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
 import type { TestClient } from '../../test/support/gateway/test-gateway.ts'
 import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
 import type { Acknowledgement } from '../traffic.ts'
@@ -31,6 +31,25 @@ describe('a join', () => {
       [{ map: 'desert' }, true],
       [{}, undefined],
     ])
+  })
+
+  it('is not sent to the owner if its client is gone before the record of the session is written', async () => {
+    const { client } = await test.hello()
+    const write = test.records.write.bind(test.records)
+    let answer = (): void => {}
+    const answered = new Promise<void>((resolve) => {
+      answer = resolve
+    })
+    const writes = vi.spyOn(test.records, 'write').mockImplementation(async (...args) => {
+      await answered
+      return write(...args)
+    })
+    client.send({ t: 'join', request_id: 1, room_type: 'arena', options: { key: 'one' } })
+    await vi.waitFor(() => expect(writes).toHaveBeenCalled())
+    await test.owner.lose(client)
+    answer()
+    await test.join('two')
+    expect(test.owner.of('join').map(({ room }) => room.key)).toEqual(['two'])
   })
 
   it('cannot address another room by a colon in its type', async () => {

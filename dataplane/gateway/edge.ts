@@ -551,7 +551,8 @@ export class Edge {
     // The subscription may have ended while the record was written.
     if (subscription.session.subscriptions.get(subscription.roomId) !== subscription || !subscription.join)
       return
-    this.#askState(subscription)
+    // A client that is gone sends the join again when it is back. The owner would keep a seat for it, after its `detach`.
+    if (subscription.connection) this.#askState(subscription)
   }
 
   #failJoin(subscription: Subscription, code: ErrorCode, why: string): void {

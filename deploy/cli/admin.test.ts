@@ -256,7 +256,7 @@ describe('roomful admin', () => {
   })
 
   it.each([
-    [['frobnicate'], 2, /frobnicate is no command; there are nodes/],
+    [['frobnicate'], 2, /frobnicate is not a command; there are nodes/],
     [['rom'], 2, /Did you mean room\?/],
     [['nodes', '--state'], 2, /--state is no option of nodes/],
     [['close'], 2, /close takes ROOM, and got 0 words/],

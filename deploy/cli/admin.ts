@@ -523,7 +523,7 @@ function read(words: readonly string[]): { command?: string; rest: string[]; val
   if (!Object.hasOwn(COMMANDS, command)) {
     const meant = nearestOf(command, Object.keys(COMMANDS))
     throw new Mistake(
-      `${command} is no command${meant ? `. Did you mean ${meant}?` : `; there are ${Object.keys(COMMANDS).join(', ')}`}`,
+      `${command} is not a command${meant ? `. Did you mean ${meant}?` : `; there are ${Object.keys(COMMANDS).join(', ')}`}`,
     )
   }
   if (values.help) return { command, rest, values }

@@ -55,7 +55,7 @@ describe('the command line of roomful', () => {
       command: 'dev',
       beside: ['vite', '--port', '1'],
     })
-    expect(message('dev', '--')).toContain('behind -- there is no command')
+    expect(message('dev', '--')).toContain('behind -- there is not a command')
     expect(message('control', '--', 'vite')).toContain('control runs alone')
   })
 
@@ -69,9 +69,9 @@ describe('the command line of roomful', () => {
     expect(message()).toBe(
       'a command is missing; there are dev, control, dataplane, rekey, admin, postgres-schema',
     )
-    expect(message('dve')).toBe('dve is no command. Did you mean dev?')
+    expect(message('dve')).toBe('dve is not a command. Did you mean dev?')
     expect(message('toString')).toContain(
-      'is no command; there are dev, control, dataplane, rekey, admin, postgres-schema',
+      'is not a command; there are dev, control, dataplane, rekey, admin, postgres-schema',
     )
     expect(message('dev', '--hlep')).toBe('--hlep is no option. Did you mean --help?')
     expect(message('dev', '--ws-port=1')).toContain('WS_PORT=1 in the environment may be what you mean')

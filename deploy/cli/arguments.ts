@@ -73,12 +73,12 @@ export function parseArguments(all: readonly string[]): Request {
     return !beside && workers === undefined && more.length < 2
       ? { kind: 'schema', table: more[0] ?? 'rooms' }
       : mistake(`${command} takes the name of a table, and nothing else`)
-  if (!isCommand(command)) return mistake(`${command} is no command${instead(command, COMMAND_NAMES)}`)
+  if (!isCommand(command)) return mistake(`${command} is not a command${instead(command, COMMAND_NAMES)}`)
   if (command === 'admin') return mistake('admin comes before its options, as in roomful admin nodes --json')
   if (more.length > 0) return mistake(`${more[0]} is one word too many; ${command} takes none`)
   if (beside && command !== 'dev')
     return mistake(`-- begins what runs beside roomful dev; ${command} runs alone`)
-  if (beside?.length === 0) return mistake('behind -- there is no command, as in roomful dev -- vite')
+  if (beside?.length === 0) return mistake('behind -- there is not a command, as in roomful dev -- vite')
   if (workers === '') return mistake('--workers needs a number, or auto')
   if (workers !== undefined && command !== 'control' && command !== 'dataplane')
     return mistake(

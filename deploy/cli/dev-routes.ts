@@ -121,7 +121,7 @@ export function devRoutes({ issue, rooms, wsUrl, end, log }: DevRoutes) {
     }
     if (origin !== undefined) response.setHeader('access-control-allow-origin', origin)
     handler(searchParams, response).catch((error: Error) => {
-      log.error({ err: error }, `${pathname} has failed`)
+      log.error({ err: error }, `${pathname} failed`)
       answer(response, 503, { detail: error.message })
     })
     return true

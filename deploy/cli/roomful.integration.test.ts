@@ -28,7 +28,10 @@ describe('roomful', () => {
       'Object.defineProperty(process, "versions", { value: { ...process.versions, node: "18.20.8" } })'
     const NODE_OPTIONS = `--import=data:text/javascript,${encodeURIComponent(older)}`
     const { ended, output } = roomful(['dev'], { NODE_OPTIONS })
-    expect([await ended, output()]).toEqual([2, expect.stringMatching(/Node 18\.20\.8, and 20\.19 or newer/)])
+    expect([await ended, output()]).toEqual([
+      2,
+      expect.stringMatching(/Node 20\.19 or newer is required; this is 18\.20\.8/),
+    ])
   })
 
   it('exits with 2 if its configuration is wrong, and lists all errors', async () => {

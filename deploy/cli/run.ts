@@ -135,7 +135,8 @@ async function served(
         .close(drainMs)
         .finally(() => store.close())
         .finally(() => tracing.close())
-    const reload = () => log.warn('SIGHUP replaces workers, and this process has none: WORKERS says how many')
+    const reload = () =>
+      log.warn('SIGHUP replaces workers, but this process has none (WORKERS sets their number)')
     return { reload, ...service, close }
   } catch (error) {
     await store.close()
@@ -209,7 +210,7 @@ async function rekey(config: Config<'rekey'>, log: Logger): Promise<void> {
     const done = await resealAll({ records, bus, keyring, ...system }, (progress) => {
       if (systemClock.monotonic() - loggedAt < PROGRESS_EVERY_MS) return
       loggedAt = systemClock.monotonic()
-      log.info(progress, `sealed ${progress.resealed} of ${progress.records} private keys again so far`)
+      log.info(progress, `${progress.resealed} of ${progress.records} private keys are sealed again so far`)
     })
     log.info(
       done,
@@ -239,7 +240,7 @@ switch (request.kind) {
     process.exitCode = await (await import('./admin.ts')).runAdmin(request.words, process.env, process)
     break
   case 'mistake':
-    complain(`roomful: ${request.message}\nroomful --help says more.\n`)
+    complain(`roomful: ${request.message}\nSee roomful --help.\n`)
     break
   case 'run': {
     const { command, workers, beside } = request

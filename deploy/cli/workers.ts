@@ -18,10 +18,7 @@ import { type Host, messageOf, type Service } from './service.ts'
 export const WORKER_METRICS = {
   workers: gauge('service_workers', 'Workers of the process that accept clients.'),
   wanted: gauge('service_workers_wanted', 'Workers that the process should have.'),
-  exits: counter(
-    'service_worker_exits_total',
-    'Workers that ended without having been told to, each of which is started again.',
-  ),
+  exits: counter('service_worker_exits_total', 'Workers that ended unexpectedly. Each is started again.'),
 }
 
 /** Addresses of a worker, by kind. */
@@ -320,13 +317,13 @@ export class Workers {
   #over(number: number, { code, signal }: Ending, failures: number): void {
     const { log } = this.#options
     if (code === 0) {
-      log.warn({ worker: number }, 'a worker was drained by a request, and is not started again')
+      log.warn({ worker: number }, 'a worker was drained on request and is not started again')
       this.#wanted -= 1
       if (this.#workers.size === 0) this.#end()
       return
     }
     this.#counts.exits.inc()
-    log.error({ worker: number, code, signal }, 'a worker has ended, and is started again')
+    log.error({ worker: number, code, signal }, 'a worker ended unexpectedly and is started again')
     this.#startAgain(number, failures)
   }
 
@@ -339,7 +336,7 @@ export class Workers {
       this.#launch(number).catch((error: unknown) => {
         if (this.#stopping) return
         if (this.ready.length === 0) return this.#fail(error)
-        log.error({ worker: number }, `${messageOf(error)}; it is tried again`)
+        log.error({ worker: number }, `${messageOf(error)}; trying again`)
         this.#startAgain(number, failures + 1)
       })
     })
@@ -347,7 +344,7 @@ export class Workers {
 
   async #replaceAll(): Promise<void> {
     const { log } = this.#options
-    log.info('the workers are replaced, one after the other')
+    log.info('replacing the workers, one after the other')
     for (const { number } of this.ready) {
       const old = this.#workers.get(number)
       if (this.#stopping || !old?.addresses || old.leaving) continue
@@ -356,7 +353,7 @@ export class Workers {
       try {
         await this.#launch(free)
       } catch (error) {
-        log.error(`${messageOf(error)}: the workers that are not replaced yet stay`)
+        log.error(`${messageOf(error)}: the workers that were not replaced yet continue to run`)
         return
       }
       await this.#drain(old)

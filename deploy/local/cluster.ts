@@ -44,7 +44,7 @@ function readWords() {
     },
   })
   for (const name of ['nodes', 'controls'] as const)
-    if (!/^[1-9]$/.test(values[name])) throw new Error(`--${name} is "${values[name]}"; it may be: 1 to 9`)
+    if (!/^[1-9]$/.test(values[name])) throw new Error(`--${name} is "${values[name]}"; expected: 1 to 9`)
   return values
 }
 
@@ -53,7 +53,7 @@ async function main(): Promise<void> {
   try {
     words = readWords()
   } catch (error) {
-    process.stderr.write(`${(error as Error).message}\nnpm run cluster -- --help says more.\n`)
+    process.stderr.write(`${(error as Error).message}\nSee npm run cluster -- --help.\n`)
     process.exitCode = 2
     return
   }

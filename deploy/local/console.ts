@@ -56,7 +56,7 @@ export async function command(
   const verb = Object.hasOwn(VERBS, word) ? VERBS[word]! : undefined
   if (!verb)
     return tell(
-      `${word} is no command; there are ${Object.keys(VERBS).join(', ')}, redis, status, help and quit`,
+      `${word} is not a command; there are ${Object.keys(VERBS).join(', ')}, redis, status, help and quit`,
     )
   const name = /^\d+$/.test(target) ? `node-${target}` : target
   const child = cluster.children.get(name)

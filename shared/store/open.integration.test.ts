@@ -23,5 +23,5 @@ it('opens the Redis at the URL', async () => {
 it.each([undefined, ''])('opens a store in memory if the URL is %j, and logs it', async (redisUrl) => {
   const { kind, logged } = await open(redisUrl)
   expect(kind).toBe('memory')
-  expect(logged).toContain('serves this process only')
+  expect(logged).toContain('only this process can use it')
 })

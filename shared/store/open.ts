@@ -20,6 +20,6 @@ interface OpenStoreOptions {
 export async function openStore(options: OpenStoreOptions): Promise<Store> {
   const { redisUrl: url, keyPrefix, log, clock, random } = options
   if (url) return redisStore({ url, log, random, ...(keyPrefix !== undefined && { keyPrefix }) })
-  log.info('the store is in memory: it serves this process only, and its data ends with it')
+  log.info('the store is in memory: only this process can use it, and its data is lost when the process ends')
   return memoryStore({ clock })
 }

@@ -81,7 +81,7 @@ export function openOtlp({
       // A rejected batch was already reported with its request.
       const sent = provider.shutdown().catch(ignore)
       if ((await Promise.race([sent, patience])) === 'late')
-        log.warn(`the last traces were not taken within ${CLOSE_MS / 1000} seconds, and are lost`)
+        log.warn(`the last traces could not be exported within ${CLOSE_MS / 1000} seconds and are lost`)
       cancel()
     },
   }
@@ -142,7 +142,7 @@ class LossReport {
     if (now - this.#reportedAt < REPORT_EVERY_MS) return
     this.#reported = true
     this.#reportedAt = now
-    this.#log.warn({ lost: this.#lost, why }, 'traces cannot be exported, and are lost until they can')
+    this.#log.warn({ lost: this.#lost, why }, 'traces cannot be exported and are lost')
   }
 }
 
