@@ -40,8 +40,8 @@ type Arguments<L extends Labels, Rest extends unknown[]> = keyof L extends never
   ? Rest
   : [labels: ValuesOf<L>, ...Rest]
 
-/** A metric before its registration. */
-interface Declaration<K extends string, L extends Labels> {
+/** A metric before its registration. Exported because the declarations of the build name it. */
+export interface Declaration<K extends string, L extends Labels> {
   readonly kind: K
   readonly name: string
   readonly help: string
