@@ -99,6 +99,21 @@ describe('save', () => {
     expect(database.rows.get('a')).toMatchObject({ key: 'a', projectId: 'prj_test', epoch, seq })
   })
 
+  it('is repeated after a change at any moment of its end', async () => {
+    for (let steps = 0; steps < 20; steps++) {
+      const { bench, database, add } = await saved()
+      database.mood = 'hangs'
+      await add('one')
+      await bench.advance(10_000, 1000)
+      database.mood = 'fine'
+      database.hung.shift()!()
+      for (let step = 0; step < steps; step++) await null
+      bench.host.rooms[0]!.stream.saves!.changed()
+      await bench.advance(10_000, 1000)
+      expect([steps, database.asked.length]).toEqual([steps, 2])
+    }
+  })
+
   it('writes only committed states', async () => {
     const { bench, database, add } = await saved()
     await add('one')

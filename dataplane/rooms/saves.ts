@@ -63,8 +63,8 @@ export class RoomSaves {
   changed(share = 1): void {
     this.#unsaved = true
     this.#changed = true
-    // A running save, and a failed save, schedule the next save.
-    if (!this.#saves.running && !this.failing) this.#saves.by(this.#now + share * this.#everyMs)
+    // A failed save has scheduled the next one, after a pause.
+    if (!this.failing) this.#saves.by(this.#now + share * this.#everyMs)
   }
 
   /** An update is stored. */
@@ -122,6 +122,8 @@ export class RoomSaves {
     const saved = await this.#attempt(room)
     this.#count(saved)
     if (this.#saves.ended) return
+    // A change during a save that fails must not shorten the pause.
+    if (!saved) this.#saves.cancel()
     if (this.#unsaved) this.#saves.by(saved ? began + this.#everyMs : this.#now + this.#pauseMs)
     this.#room.saveEnded()
   }

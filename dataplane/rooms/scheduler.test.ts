@@ -128,6 +128,20 @@ describe('PacedWork', () => {
     expect(startedAt()).toEqual([10, 60])
   })
 
+  it('continues after a run that rejects', async () => {
+    const { clock, scheduler } = parts()
+    let runs = 0
+    const work = new PacedWork(scheduler, async () => {
+      if (++runs === 1) throw new Error('a bug')
+    })
+    work.start()
+    await expect(work.running).rejects.toThrow('a bug')
+    work.by(clock.monotonic() + 10)
+    clock.advance(10)
+    await work.running
+    expect(runs).toBe(2)
+  })
+
   it('runs no more when it has ended, also after the run in progress', async () => {
     const { by, clock, endOfTurn, endRun, startedAt, work } = pacedWork()
     work.start()

@@ -179,7 +179,10 @@ export class PacedWork {
   #running: Promise<void> | undefined
   #ended = false
 
-  /** `run` must not reject. If it throws or returns undefined, it has not started, and the next `by` or `start` runs it. */
+  /**
+   * `run` must not reject: that is an unhandled error, but does not prevent later runs. If it throws or returns undefined, it has not started,
+   * and the next `by` or `start` runs it.
+   */
   constructor(scheduler: Scheduler, run: () => Promise<void> | undefined) {
     this.#clock = scheduler.clock
     this.#timer = scheduler.timer(() => this.start())
@@ -206,7 +209,7 @@ export class PacedWork {
   start(): void {
     if (this.#running || this.#ended) return
     this.cancel()
-    this.#running = this.#run()?.then(() => {
+    this.#running = this.#run()?.finally(() => {
       this.#running = undefined
       this.#wait()
     })
