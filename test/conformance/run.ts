@@ -11,17 +11,15 @@ import { rooms } from './cases/rooms.ts'
 import { sessions } from './cases/sessions.ts'
 import { state } from './cases/state.ts'
 import { tokens } from './cases/tokens.ts'
-import { vectorCases } from './cases/vectors.ts'
 import { type ClientRun, NoCluster, runClient } from './client/command.ts'
 import { FAULTS } from './client/faults.ts'
 
 /** All cases, in the order in which they run. */
 export const cases: readonly Case[] = [
-  ...vectorCases,
+  ...forms,
   ...handshake,
   ...rooms,
   ...messages,
-  ...forms,
   ...state,
   ...resume,
   ...sessions,

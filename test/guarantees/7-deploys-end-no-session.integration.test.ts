@@ -1,8 +1,10 @@
 import { once } from 'node:events'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import { WebSocket } from 'ws'
+import type { RoomDefinition } from '../../dataplane/rooms/definition.ts'
 import { type NodeProcess, sharedCluster } from '../support/cluster.ts'
 import { expectIntact, type Player } from '../support/cluster-player.ts'
+import { type Ledger, ledgerRoom } from '../support/cluster-room.ts'
 import { until } from '../support/redis-server.ts'
 
 /** Long, so that a pause shows a player that waits until a lease expires. */
@@ -10,6 +12,14 @@ const LEASE_MS = 10_000
 /** Shorter than a lease, and longer than a busy machine needs. */
 const PAUSE_MS = 8000
 const DURABILITIES = ['journal', 'snapshot', 'none']
+const FIRST = ledgerRoom('journal')
+/** The same room type with an additional field in its state. */
+const SECOND: RoomDefinition = Object.freeze({
+  ...FIRST,
+  version: 2,
+  migrate: { 1: (state: unknown) => ({ ...(state as Ledger), migrated: true }) },
+})
+const UPGRADED = ['a', 'b', 'c', 'd', 'e', 'f'].map((key) => `ledger-journal:${key}`)
 
 describe('guarantee 7: deploys end no session', () => {
   const cluster = sharedCluster({ leaseMs: LEASE_MS, perTest: true })
@@ -79,5 +89,56 @@ describe('guarantee 7: deploys end no session', () => {
     void node!.drain()
     expect(await ended).toBe(1)
     expect(performance.now() - began).toBeLessThan(PAUSE_MS)
+  })
+})
+
+describe('guarantee 7: a rolling upgrade to a newer version of a state', () => {
+  // Nodes read the leases of others four times per lease. An old node must know a new node before it drains, to move its rooms there.
+  const cluster = sharedCluster({ leaseMs: 1000 })
+
+  it('loses no message, and no old node claims a room that was migrated', async () => {
+    const old = await cluster.local(3, { rooms: [FIRST] })
+    const upgraded = () => cluster.local(1, { rooms: [SECOND] })
+    const login = await cluster.login()
+    const players = await Promise.all(
+      UPGRADED.map((room, index) => cluster.player(login, room, old[index % old.length])),
+    )
+    const stops = players.map((player) => player.play(20))
+
+    const owners = () => Promise.all(UPGRADED.map((room) => cluster.inspect(login, room)))
+    /** Migrated rooms that an old node has claimed. It must stay empty. */
+    const wrong: string[] = []
+    for (const { store } of old) {
+      const { rooms } = store
+      const claim = rooms.claim.bind(rooms)
+      vi.spyOn(rooms, 'claim').mockImplementation(async (room, ...rest) => {
+        const claimed = await claim(room, ...rest)
+        if (claimed && (await cluster.store.rooms.inspect(room))?.stateVersion === 2) wrong.push(room)
+        return claimed
+      })
+    }
+
+    const [first] = await upgraded()
+    await old[0]!.drain()
+    const [second] = await upgraded()
+    await old[1]!.drain()
+    // The upgrade is interrupted: while only an old node runs, no node runs the migrated rooms.
+    await Promise.all([first!.drain(), second!.drain()])
+    const resting = (await owners()).filter((owner) => owner?.stateVersion === 2)
+    expect(resting.length).toBeGreaterThan(0)
+    await upgraded()
+    await old[2]!.drain()
+
+    await Promise.all(stops.map((stop) => stop()))
+    const found = await owners()
+    expect(found.map((owner) => owner?.stateVersion)).toEqual(UPGRADED.map(() => 2))
+    expect(wrong).toEqual([])
+    for (const player of players) {
+      const { sent, acked, errors, account, heard } = player
+      expect(player.room.state).toMatchObject({ migrated: true, disorder: 0 })
+      expect([acked, account]).toEqual([sent, { count: sent, last: sent }])
+      expect(errors).toEqual([])
+      expect(heard.filter(({ t }) => t === 'state.resync')).toEqual([])
+    }
   })
 })

@@ -34,9 +34,9 @@ import type { RoomCalls, RoomIn, RoomOfType, RoomState, TypedRoom } from '../../
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import type { Store } from '../../shared/store/port.ts'
 import { issueToken, type SigningKey } from '../../shared/tokens.ts'
+import { TestTime } from './fake-clock.ts'
 import { TestProcess } from './process.ts'
 import { SeededRandom } from './seeded-random.ts'
-import { TestTime } from './time.ts'
 
 /** Options of `testRooms`. */
 export interface TestOptions {

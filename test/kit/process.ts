@@ -7,7 +7,7 @@ import type { AdminOptions } from '../../dataplane/ops/admin.ts'
 import type { InternalCallsSource } from '../../dataplane/ops/internal.ts'
 import type { Clock } from '../../shared/clock.ts'
 import type { Store } from '../../shared/store/port.ts'
-import type { TestTime } from './time.ts'
+import type { TestTime } from './fake-clock.ts'
 
 /** A running node without ports. */
 export interface NodeInProcess extends RunningNode {

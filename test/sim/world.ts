@@ -17,8 +17,8 @@ import {
   type SystemLink,
 } from '../chaos/harness/system.ts'
 import { historyOf, overriding } from '../chaos/node/recording-store.ts'
+import { TestTime } from '../kit/fake-clock.ts'
 import { SeededRandom } from '../kit/seeded-random.ts'
-import { TestTime } from '../kit/time.ts'
 import { callControl } from '../support/calls.ts'
 import { SimControl } from './control.ts'
 import type { Conditions } from './network.ts'
