@@ -55,7 +55,7 @@ describe('the command line of roomful', () => {
       command: 'dev',
       beside: ['vite', '--port', '1'],
     })
-    expect(message('dev', '--')).toContain('behind -- there is not a command')
+    expect(message('dev', '--')).toContain('there is no command after --')
     expect(message('control', '--', 'vite')).toContain('control runs alone')
   })
 

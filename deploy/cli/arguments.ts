@@ -78,7 +78,7 @@ export function parseArguments(all: readonly string[]): Request {
   if (more.length > 0) return mistake(`${more[0]} is one word too many; ${command} takes none`)
   if (beside && command !== 'dev')
     return mistake(`-- begins what runs beside roomful dev; ${command} runs alone`)
-  if (beside?.length === 0) return mistake('behind -- there is not a command, as in roomful dev -- vite')
+  if (beside?.length === 0) return mistake('there is no command after --, as in roomful dev -- vite')
   if (workers === '') return mistake('--workers needs a number, or auto')
   if (workers !== undefined && command !== 'control' && command !== 'dataplane')
     return mistake(
