@@ -41,7 +41,7 @@ type Arguments<L extends Labels, Rest extends unknown[]> = keyof L extends never
   : [labels: ValuesOf<L>, ...Rest]
 
 /** A metric before its registration. */
-interface Declaration<K extends string, L extends Labels> {
+export interface Declaration<K extends string, L extends Labels> {
   readonly kind: K
   readonly name: string
   readonly help: string
