@@ -124,3 +124,21 @@ it('DueRooms takes no rooms after stop, which resolves when the work under way h
   await end('0/2')
   await stopped
 })
+
+it('DueRooms gives the space that a read has not used to the other parts', async () => {
+  const { start, running, reads } = bench([0, 2], () => 2)
+  await start()
+  expect(running()).toEqual(['1/0', '1/1'])
+  expect(reads).toEqual(['0: 2', '1: 2'])
+})
+
+it('DueRooms gives the space to the parts in turn, if more rooms are due than there is space for', async () => {
+  const { start, end, running } = bench([9, 9], () => 1)
+  await start()
+  const worked: string[] = []
+  for (let i = 0; i < 4; i++) {
+    worked.push(...running())
+    await end(running()[0]!)
+  }
+  expect(worked).toEqual(['0/0', '1/0', '0/1', '1/1'])
+})

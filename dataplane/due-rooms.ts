@@ -52,6 +52,8 @@ class Part {
 export class DueRooms<Due extends DueRoom> {
   readonly #environment: DueRoomsEnvironment<Due>
   readonly #parts: readonly Part[]
+  /** The parts in the order in which they get free space: the part that has used it last is the last. */
+  readonly #turns: Part[]
   /** Reads and rooms that are under way. */
   readonly #active = new Set<Promise<void>>()
   /** Number of rooms that are under way, or that reads under way may take. */
@@ -63,6 +65,7 @@ export class DueRooms<Due extends DueRoom> {
     const { parts, maxRunning } = environment
     this.#environment = environment
     this.#parts = Array.from({ length: parts }, (_, index) => new Part(index, maxRunning))
+    this.#turns = [...this.#parts]
   }
 
   /** Reads all parts after an interval, and again after each further one. */
@@ -71,7 +74,7 @@ export class DueRooms<Due extends DueRoom> {
     if (this.#stopped) return
     // Random, so that nodes which have started together read at different times.
     this.#cancel = clock.schedule(everyMs * (0.5 + random.float() / 2), () => {
-      for (const part of this.#parts) this.#read(part)
+      for (const part of [...this.#turns]) this.#read(part)
       this.start()
     })
   }
@@ -106,6 +109,7 @@ export class DueRooms<Due extends DueRoom> {
     part.isFull = limit <= 0
     if (part.isFull) return
     this.#taken += limit
+    this.#turns.push(...this.#turns.splice(this.#turns.indexOf(part), 1))
     try {
       const rooms = await take(part.index, limit)
       for (const due of rooms) this.#begin(part, due)
@@ -114,6 +118,7 @@ export class DueRooms<Due extends DueRoom> {
       if (!(error instanceof StoreUnavailable)) log.error({ err: error }, 'due rooms not read')
     } finally {
       this.#taken -= limit
+      this.#readFull()
     }
   }
 
@@ -129,8 +134,13 @@ export class DueRooms<Due extends DueRoom> {
     this.#taken += 1
     this.#track(part.places.run(run)!, () => {
       this.#taken -= 1
-      for (const other of this.#parts) if (other.isFull) this.#read(other)
+      this.#readFull()
     })
+  }
+
+  /** There may be space again for the parts that had none. */
+  #readFull(): void {
+    for (const part of [...this.#turns]) if (part.isFull) this.#read(part)
   }
 
   #track(promise: Promise<void>, done: () => void): void {

@@ -4,19 +4,12 @@ import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { serve } from '@hono/node-server'
 import type { Hono } from 'hono'
-import { pino } from 'pino'
 import { connect } from 'roomful/client'
 import { type Backend, roomful } from 'roomful/server'
 import * as v from 'valibot'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { type RunningControl, startControl } from '../control/main.ts'
 import { defineRoom, type RoomDefinition } from '../dataplane/index.ts'
-import { type RunningNode, startNode } from '../dataplane/node.ts'
-import { systemClock } from '../shared/clock.ts'
-import { systemRandom } from '../shared/random.ts'
-import { memoryStore } from '../shared/store/memory/memory.ts'
-import type { Store } from '../shared/store/port.ts'
-import { callControl } from './support/calls.ts'
+import { type ClusterNode, sharedCluster } from './support/cluster.ts'
 import { codeOf, ROOT } from './support/pages.ts'
 import { newFolder } from './support/run-folder.ts'
 
@@ -56,13 +49,9 @@ const bank = defineRoom({
 })
 
 const NOTIFY_SECRET = 'whsec_bm90aWNlcy1vZi10aGUtYmFja2VuZC10ZXN0cw=='
-const INTERNAL_TOKEN = 'internal-token-of-the-tests'
-const log = pino({ level: process.env.TEST_LOG_LEVEL ?? 'silent' })
-const parts = { clock: systemClock, random: systemRandom, log }
 
-let store: Store
-let control: RunningControl
-const nodes: RunningNode[] = []
+const cluster = sharedCluster({ redis: 'none', leaseMs: 2000 })
+let nodes: readonly ClusterNode[]
 let projectId: string
 let keyId: string
 let game: Backend
@@ -80,41 +69,30 @@ beforeAll(async () => {
   await writeFile(join(folder, 'backend.ts'), backend)
   const { default: duel }: { default: RoomDefinition } = await import(join(folder, 'duel.ts'))
 
-  store = memoryStore({ clock: systemClock })
-  control = await startControl({ config: { controlPort: 0, internalToken: INTERNAL_TOKEN }, store, ...parts })
-  projectId = (await callControl(control.url, 'POST', '/projects', { name: 'game' })).id!
+  projectId = (await cluster.call('POST', '/projects', { name: 'game' })).id!
   const scopes = ['token:mint', 'room:read', 'room:call', 'player:manage']
-  const key = await callControl(control.url, 'POST', `/projects/${projectId}/keys`, { scopes })
+  const key = await cluster.call('POST', `/projects/${projectId}/keys`, { scopes })
   keyId = key.id!
-  game = roomful({ url: control.url, projectId, key: key.secret! })
-  const env = { CONTROL_URL: control.url, PROJECT_ID: projectId, ROOMFUL_KEY: key.secret, NOTIFY_SECRET }
-  Object.assign(process.env, env)
+  game = roomful({ url: cluster.control.url, projectId, key: key.secret! })
+  Object.assign(process.env, {
+    CONTROL_URL: cluster.control.url,
+    PROJECT_ID: projectId,
+    ROOMFUL_KEY: key.secret,
+    NOTIFY_SECRET,
+  })
   app = (await import(join(folder, 'backend.ts'))).app
   server = serve({ fetch: app.fetch, port: 0, hostname: '127.0.0.1' })
   await once(server, 'listening')
   const { port } = server.address() as AddressInfo
-  for (const nodeId of ['a', 'b'])
-    nodes.push(
-      await startNode({
-        wsPort: 0,
-        adminPort: 0,
-        drainSeconds: 0,
-        nodeId,
-        rooms: [duel, bank],
-        store,
-        controlUrl: control.url,
-        internalToken: INTERNAL_TOKEN,
-        notifyUrl: `http://127.0.0.1:${port}/notices`,
-        notifySecret: [NOTIFY_SECRET],
-        ...parts,
-      }),
-    )
+  nodes = await cluster.local(2, {
+    drainSeconds: 0,
+    rooms: [duel, bank],
+    notifyUrl: `http://127.0.0.1:${port}/notices`,
+    notifySecret: [NOTIFY_SECRET],
+  })
 })
-afterAll(async () => {
-  for (const node of nodes) await node.close()
+afterAll(() => {
   server?.close()
-  await control?.close()
-  await store?.close()
   for (const name of ['CONTROL_URL', 'PROJECT_ID', 'ROOMFUL_KEY', 'NOTIFY_SECRET']) delete process.env[name]
 })
 
@@ -126,7 +104,7 @@ async function enter(sub: string, type: string, key: string, node = nodes[0]!) {
 
 /** Returns the rooms that no node runs. */
 const ownerless = async () =>
-  (await callControl(control.url, 'GET', `/projects/${projectId}/rooms?sleeping=1`)) as unknown as {
+  (await cluster.call('GET', `/projects/${projectId}/rooms?sleeping=1`)) as unknown as {
     readonly rooms: readonly { readonly key: string }[]
   }
 

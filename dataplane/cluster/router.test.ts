@@ -522,6 +522,16 @@ describe('Router', () => {
       expect(inbox.arrivals.map((arrival) => arrival.message)).toEqual([message(1), join()])
     })
 
+    it('that did not fit is requested again from its node, also if only joins have waited', () => {
+      const inbox = inboxOf({ message: join('mem_b'), from: THERE })
+      inbox.turnedAway.add(ELSEWHERE)
+      router.redirect(ROOM, inbox, undefined)
+      expect(delivered).toEqual([
+        { edge: THERE, message: redirect(null) },
+        { edge: ELSEWHERE, message: redirect(null) },
+      ])
+    })
+
     it('that is a join is dropped when its node is gone', async () => {
       router.send(join('mem_b'), THERE)
       router.send(join(), ELSEWHERE)

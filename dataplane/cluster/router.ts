@@ -160,8 +160,9 @@ export class Router {
   redirect(room: RoomAddress, inbox: Inbox, owner: string | undefined): void {
     const { nodeId, rooms, links, gateway } = this.#environment
     const { nodes } = this.#ownership
-    if (owner !== undefined || !rooms().accepts || inbox.empty) this.#sendBack(room, inbox, owner ?? null)
-    else this.#sendBackJoins(room, inbox)
+    const staysHere = owner === undefined && rooms().accepts
+    if (staysHere) this.#sendBackJoins(room, inbox)
+    if (!staysHere || inbox.empty) this.#sendBack(room, inbox, owner ?? null)
     if (inbox.empty) return
     const isReachable = owner !== undefined && owner !== nodeId && !nodes.isGone(owner)
     const route = this.#routes.get(room.name)

@@ -165,6 +165,20 @@ describe('Rerouter', () => {
       expect(await toldAfter(40_000, client)).toBe(3)
     })
 
+    it('waits for its turn: at most 50 sessions are asked in a second', async () => {
+      const clients: TestClient[] = []
+      for (let i = 0; i < 60; i++)
+        clients.push((await pair.a.join('one', await pair.a.token({ sub: `${i}` }))).client)
+      pair.nearer = NEARER
+      const asked = async (ms: number): Promise<number> => {
+        await pair.pass(ms, 1000)
+        await pair.meanwhile(Promise.all(clients.map((client) => client.roundTrip())))
+        return clients.filter(({ received }) => received.some(({ t }) => t === 'move')).length
+      }
+      expect(await asked(4000)).toBe(50)
+      expect(await asked(1000)).toBe(60)
+    })
+
     it('is not asked to move while it joins a room or is in none', async () => {
       const { client: idle } = await pair.a.hello(undefined)
       const { client: joining } = await pair.a.join('one')

@@ -6,6 +6,7 @@ import { Quiet } from '../../shared/log.ts'
 import type { PlayerRecord } from '../../shared/players.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
 import type { Random } from '../../shared/random.ts'
+import { type Rate, RateLimit } from '../../shared/rate-limit.ts'
 import type { Found, Query, SessionDescription } from '../descriptions.ts'
 import type { RoomAddress } from '../traffic.ts'
 import { Authenticator, type Rejection } from './authentication.ts'
@@ -379,8 +380,8 @@ const INTERVAL_MS = 60_000
 const LONGEST_INTERVAL_MS = 3_600_000
 /** A session that has not moved within this time stays. */
 const ANSWER_MS = 15_000
-/** Maximum number of sessions per sweep. If all members of a large room moved in the same moment, their resumes would overload the node. */
-const PER_SWEEP = 50
+/** Sessions that are asked to move. If all members of a large room moved in the same moment, their resumes would overload the node. */
+const MOVE_RATE: Rate = { perSecond: 50, burst: 50 }
 
 /** A node that owns all rooms of a session. */
 interface Target {
@@ -395,25 +396,23 @@ export class Rerouter {
   readonly #save: (session: Session) => Promise<boolean>
   /** For each session whose rooms are all at one other node: that node, and since when (monotonic clock). */
   readonly #targets = new WeakMap<Session, { readonly nodeId: string; readonly since: number }>()
+  readonly #moves: RateLimit
 
   /** `save` writes the record of a session. It returns false if the session is no longer at this node. */
   constructor(context: GatewayContext, save: (session: Session) => Promise<boolean>) {
     this.#context = context
     this.#save = save
+    this.#moves = new RateLimit(context.clock, MOVE_RATE)
   }
 
   /** Moves sessions that qualify. To be called about once a second, with all sessions. */
   sweep(sessions: Iterable<Session>): void {
     if (!this.#context.cluster.reroutes()) return
-    let left = PER_SWEEP
     for (const session of sessions) {
       if (!session.connection) continue
       this.#endLateMove(session)
-      if (left === 0 || !this.#may(session)) continue
-      const target = this.#targetOf(session)
-      if (!target) continue
-      left -= 1
-      void this.#askToMove(session, target)
+      const target = this.#may(session) ? this.#targetOf(session) : undefined
+      if (target && this.#moves.take()) void this.#askToMove(session, target)
     }
   }
 

@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import type { TestGateway } from '../../test/support/gateway/test-gateway.ts'
 import { expectClose, type TestClient, TestPair } from '../../test/support/gateway/test-gateway.ts'
@@ -246,6 +246,38 @@ describe('while the store does not answer', () => {
     await expectClose(client, 'revoked', /operator/)
     await expectClose(await pair.a.resume(welcome), 'resume_failed', /no such session/)
   })
+
+  it.each(['write', 'read'] as const)(
+    'a session that an operator ends at another node during a %s of its record is not written again',
+    async (call) => {
+      pair.deaf = true
+      const { client, welcome } = await pair.a.join()
+      const { gateway } = pair.a
+      const original = pair.records[call].bind(pair.records) as (argument: never) => Promise<never>
+      let go = () => {}
+      const held = new Promise<void>((resolve) => {
+        go = resolve
+      })
+      vi.spyOn(pair.records, call).mockImplementationOnce(async (argument: unknown) => {
+        // The record of the write is replaced before it arrives, and that of the read is outdated when its answer arrives.
+        if (call === 'write') await held
+        const answer = await original(argument as never)
+        await held
+        return answer
+      })
+      if (call === 'write') gateway.storeReturned()
+      // An outdated report: this node has taken the session back.
+      else void gateway.sessionTaken(welcome.session_id)
+      await pair.pass(1)
+      await pair.b.gateway.endSession('prj_one', welcome.session_id)
+      await pair.pass(1000)
+      const reported = gateway.sessionTaken(welcome.session_id, true)
+      go()
+      await reported
+      await expectClose(client, 'revoked', /operator/)
+      await expectClose(await pair.a.resume(welcome), 'resume_failed', /no such session/)
+    },
+  )
 
   it('rooms get the leaves of a session that ends when the store is back', async () => {
     const { client } = await pair.a.join()

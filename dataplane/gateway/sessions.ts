@@ -370,11 +370,12 @@ class SessionWriter {
 
   async #save(): Promise<boolean> {
     this.#dueAt = this.#later(RETRY_MS)
-    if (this.#reported) {
-      if ((await this.#reread()) !== true) return false
-      this.#reported = undefined
-    }
     for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
+      // Another report may arrive during the read, and during the write of the last attempt.
+      const reported = this.#reported
+      if (reported && (await this.#reread()) !== true) return false
+      if (this.#reported !== reported) continue
+      this.#reported = undefined
       if (await this.#write()) {
         this.#saved = true
         this.#dueAt = this.#later(REFRESH_MS)

@@ -10,7 +10,7 @@ import {
 import type { Durability } from './definition.ts'
 import type { RoomEnvironment } from './environment.ts'
 import type { Update } from './journal.ts'
-import type { Timer } from './scheduler.ts'
+import { PacedWork } from './scheduler.ts'
 import type { RoomStream } from './stream.ts'
 
 /**
@@ -20,19 +20,15 @@ import type { RoomStream } from './stream.ts'
 export class RoomDurability {
   readonly #durability: Durability
   readonly #room: RoomStream
-  #ended = false
   /** Entries and bytes of the journal since the snapshot, and bytes of the snapshot. A new journal starts with a snapshot. */
   #journal = { entries: Number.POSITIVE_INFINITY, bytes: 0, snapshotBytes: 0 }
-  /** Next write of a `snapshot` room. */
-  readonly #snapshot: Timer
-  #writing = false
-  /** When the first change was made that neither the last nor the running write contains. */
-  #changedSince: number | undefined
+  /** Writes of a `snapshot` room. They need not contain the history, because members resync after a crash anyway. */
+  readonly #snapshots: PacedWork
 
   constructor(durability: Durability, room: RoomStream) {
     this.#durability = durability
     this.#room = room
-    this.#snapshot = room.environment.scheduler.timer(() => this.#writeSnapshot())
+    this.#snapshots = new PacedWork(room.environment.scheduler, () => this.#replace(room.withoutHistory()))
   }
 
   /** The room had another owner. The record that a `none` room left for its handoff must not come back, so it is overwritten. */
@@ -58,13 +54,11 @@ export class RoomDurability {
     if (!entry) return undefined
     const { environment, record } = this.#room
     if (this.#durability === 'snapshot' && writeNow) {
-      this.#snapshot.cancel()
-      this.#changedSince = undefined
+      this.#snapshots.cancel()
       return record.replace(this.#room.withoutHistory(), notices)
     }
     if (this.#durability === 'snapshot') {
-      this.#changedSince ??= environment.clock.monotonic()
-      if (!this.#writing) this.#snapshotSoon(this.#changedSince)
+      this.#snapshots.by(environment.clock.monotonic() + environment.limits.snapshotMs)
       return undefined
     }
     const { journalEntries, journalBytes } = environment.limits
@@ -98,29 +92,12 @@ export class RoomDurability {
 
   /** Ends all scheduled writes. */
   end(): void {
-    this.#ended = true
-    this.#snapshot.cancel()
-  }
-
-  #snapshotSoon(changedAt: number): void {
-    this.#snapshot.at(changedAt + this.#room.environment.limits.snapshotMs)
-  }
-
-  #writeSnapshot(): void {
-    // A write each second need not contain the history, because members resync after a crash anyway. If this line throws, the next change
-    // schedules a snapshot again.
-    this.#changedSince = undefined
-    const whole = this.#room.withoutHistory()
-    this.#writing = true
-    void this.#replace(whole).then(() => {
-      this.#writing = false
-      if (this.#changedSince !== undefined && !this.#ended) this.#snapshotSoon(this.#changedSince)
-    })
+    this.#snapshots.end()
   }
 
   /** Writes a snapshot that no update waits for. */
   async #replace(whole: Uint8Array): Promise<void> {
-    if (!(await this.#room.record.replace(whole)) && !this.#ended) this.#room.fenced()
+    if (!(await this.#room.record.replace(whole)) && !this.#snapshots.ended) this.#room.fenced()
   }
 }
 

@@ -11,7 +11,7 @@ import type { ListedRoomFacts } from './definition-types.ts'
 import { jsonCopy, RoomLogicError, validate } from './failures.ts'
 import { readOnlyView } from './guarded.ts'
 import { turnOf } from './room-code.ts'
-import type { Timer } from './scheduler.ts'
+import { PacedWork } from './scheduler.ts'
 import type { RoomStream } from './stream.ts'
 
 /** Least time between two reads of a room for its row. */
@@ -35,29 +35,24 @@ const MAX_DATA_BYTES = 1024
  */
 export class RoomListing {
   readonly #room: RoomStream
-  readonly #timer: Timer
+  readonly #writes: PacedWork
   #definition: RoomDefinition
   /** Version of the last row of this owner. */
   #version = 0
   /** The row in the store. Undefined: none, or the row of an earlier owner. */
   #written: Uint8Array | undefined
-  /** An update is stored whose row was not computed yet. */
-  #changed = false
   #readAt = Number.NEGATIVE_INFINITY
   /** When row and code are written again, even if they have not changed. */
   #rewriteAt: number
-  /** The write in flight. */
-  #writing: Promise<void> | undefined
   /** The removal of the row of a room that is ending. */
   #unlisted: Promise<void> | undefined
-  #ended = false
   #givenUp = false
 
   /** For a new room, whose code is claimed: its first row follows its first update. For any other room, call `rewrite`. */
   constructor(room: RoomStream, definition: RoomDefinition) {
     this.#room = room
     this.#definition = definition
-    this.#timer = room.environment.scheduler.timer(() => this.#read())
+    this.#writes = new PacedWork(room.environment.scheduler, () => this.#read())
     this.#rewriteAt = this.#nextRewrite
   }
 
@@ -68,21 +63,19 @@ export class RoomListing {
 
   /** An update is stored. */
   committed(): void {
-    this.#changed = this.#definition.listing !== undefined
-    this.#wait()
+    this.#wait(this.#definition.listing ? Number.NEGATIVE_INFINITY : this.#rewriteAt)
   }
 
   /** The store may lack the present row and code: writes them again within `withinMs`. */
   rewrite(withinMs = 0): void {
     this.#rewriteAt = this.#now + withinMs * this.#room.environment.random.float()
     // A migrated state is not flushed yet. The first update follows soon, and the row with it.
-    if (!this.#room.state.dirty) this.#wait()
+    if (!this.#room.state.dirty) this.#wait(this.#rewriteAt)
   }
 
   /** Ends all writes except those of `leave`. */
   end(): void {
-    this.#ended = true
-    this.#timer.cancel()
+    this.#writes.end()
   }
 
   /** The room ends: removes its row now, because the last save can take long. Resolves as `leave`. */
@@ -103,7 +96,7 @@ export class RoomListing {
     const { listing } = this.#definition
     const row = how === 'asleep' && listing?.sleeping ? this.#row(listing, null, undefined) : undefined
     // The write in flight may change the code.
-    await this.#writing
+    await this.#writes.running
     const writeCode = (kept: string) =>
       how === 'asleep' ? codes.keep(address, kept, lifeMs) : codes.remove(address, kept)
     await Promise.all([
@@ -117,26 +110,22 @@ export class RoomListing {
     this.#givenUp = true
   }
 
-  #wait(): void {
-    if (this.#ended || this.#writing) return
-    const due = this.#changed ? Number.NEGATIVE_INFINITY : this.#rewriteAt
-    const at = Math.max(due, this.#readAt + READ_MS)
-    if (at <= this.#now) this.#timer.soon()
-    else this.#timer.at(at)
+  /** Reads the room at `due`, or a second after the last read. */
+  #wait(due: number): void {
+    this.#writes.by(Math.max(due, this.#readAt + READ_MS))
   }
 
-  #read(): void {
+  #read(): Promise<void> | undefined {
     // The state belongs to an update that is not stored yet: `committed` follows.
-    if (this.#room.committing) return
+    if (this.#room.committing) return undefined
     const { listing, codes } = this.#definition
     const { nodeId } = this.#room.environment
     const rewrites = this.#now >= this.#rewriteAt
     if (rewrites) this.#rewriteAt = this.#nextRewrite
     this.#readAt = this.#now
-    this.#changed = false
     const row = listing && this.#row(listing, nodeId, this.#written)
     const puts = (listing !== undefined && rewrites) || !isSame(row, this.#written)
-    this.#writing = this.#write(puts ? () => this.#put(row, LISTED_MS) : undefined, rewrites && codes)
+    return this.#write(puts ? () => this.#put(row, LISTED_MS) : undefined, rewrites && codes)
   }
 
   /** Never rejects. */
@@ -148,8 +137,7 @@ export class RoomListing {
       this.#failed(error)
       this.#rewriteAt = this.#now + this.#pauseMs
     }
-    this.#writing = undefined
-    this.#wait()
+    this.#wait(this.#rewriteAt)
   }
 
   /** Returns false if the store has refused the row. */

@@ -8,7 +8,7 @@ import type { RoomDefinition } from './definition.ts'
 import type { RoomEnvironment } from './environment.ts'
 import { jsonCopy, RoomLogicError, validate } from './failures.ts'
 import type { Position } from './journal.ts'
-import type { Timer } from './scheduler.ts'
+import { PacedWork } from './scheduler.ts'
 
 /** Maximum bytes of the JSON text of a notice's data, in UTF-8. */
 const MAX_DATA_BYTES = 16 * 1024
@@ -43,7 +43,8 @@ export function noticeOf({ notices }: RoomDefinition, type: string, data: unknow
 export class RoomNotices {
   readonly #environment: RoomEnvironment
   readonly #address: RoomAddress
-  readonly #timer: Timer
+  /** Counts of the waiting notices. Two counts at the same time would subtract the same notices from `#written`. */
+  readonly #counts: PacedWork
   /** Notices of turns since the last flush. */
   #pending: (Notice & { readonly at: number })[] = []
   /** Number of notices that are not written yet, including those of a flush in flight. */
@@ -51,14 +52,11 @@ export class RoomNotices {
   /** Number of notices in the store at the last count, and number of those written since that count began. */
   #counted = 0
   #written = 0
-  /** The count in flight. A second one beside it would subtract the same notices from `#written`. */
-  #counting: Promise<void> | undefined
-  #ended = false
 
   constructor(environment: RoomEnvironment, address: RoomAddress, { notices }: RoomDefinition) {
     this.#environment = environment
     this.#address = address
-    this.#timer = environment.scheduler.timer(() => void this.#count())
+    this.#counts = new PacedWork(environment.scheduler, () => this.#count())
     // An earlier owner may have left notices.
     if (Object.keys(notices).length > 0) void this.#index()
   }
@@ -104,7 +102,7 @@ export class RoomNotices {
   wrote(number: number): void {
     this.#unwritten -= number
     this.#written += number
-    if (this.#isMany && !this.#timer.waiting) this.#countSoon()
+    if (this.#isMany) this.#countSoon()
     this.#environment.noticeDelivery.deliver(this.#address.name)
   }
 
@@ -114,8 +112,7 @@ export class RoomNotices {
   }
 
   end(): void {
-    this.#ended = true
-    this.#timer.cancel()
+    this.#counts.end()
   }
 
   get #isMany(): boolean {
@@ -123,12 +120,13 @@ export class RoomNotices {
   }
 
   #countSoon(): void {
-    this.#timer.at(this.#environment.clock.monotonic() + COUNT_MS)
+    this.#counts.by(this.#environment.clock.monotonic() + COUNT_MS)
   }
 
   /** Adds the room to the index again if notices wait, because a fail-over of the store may have lost the entry. Never rejects. */
   async #index(): Promise<void> {
-    await this.#count()
+    this.#counts.start()
+    await this.#counts.running
     if (this.#counted === 0) return
     const { notices, noticeDelivery } = this.#environment
     const { name } = this.#address
@@ -140,24 +138,17 @@ export class RoomNotices {
   }
 
   /** Never rejects. */
-  #count(): Promise<void> {
-    this.#counting ??= this.#recount().finally(() => {
-      this.#counting = undefined
-    })
-    return this.#counting
-  }
-
-  async #recount(): Promise<void> {
+  async #count(): Promise<void> {
     const before = this.#written
     try {
       this.#counted = await this.#environment.notices.count(this.#address.name)
       this.#written -= before
     } catch {
       // The store is away. The present number is too large rather than too small.
-      if (!this.#ended) this.#countSoon()
+      this.#countSoon()
       return
     }
-    if (this.#isMany && !this.#ended) this.#countSoon()
+    if (this.#isMany) this.#countSoon()
   }
 }
 

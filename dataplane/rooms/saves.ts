@@ -1,7 +1,7 @@
 import type { Json } from '../../shared/json.ts'
 import type { RoomDefinition } from './definition.ts'
 import { turnOf } from './room-code.ts'
-import type { Timer } from './scheduler.ts'
+import { PacedWork } from './scheduler.ts'
 import type { RoomStream } from './stream.ts'
 
 /** Option `save` of a room type. */
@@ -26,25 +26,22 @@ const LONGEST_PAUSE_MS = 60_000
  */
 export class RoomSaves {
   readonly #room: RoomStream
-  readonly #timer: Timer
+  readonly #saves: PacedWork
   #save: Save
   #unsaved = false
   /** True if the room has changed since the last save started. */
   #changed = false
   /** True if a save starts as soon as the last update is stored. */
   #due = false
-  /** The save in progress, which resolves to its success. Never rejects. */
-  #running: Promise<boolean> | undefined
   /** Failed saves in a row. */
   #failures = 0
-  #ended = false
   #givenUp = false
   #giveUp: () => void = () => {}
 
   constructor(room: RoomStream, save: Save) {
     this.#room = room
     this.#save = save
-    this.#timer = room.environment.scheduler.timer(() => this.soon())
+    this.#saves = new PacedWork(room.environment.scheduler, () => this.#start())
   }
 
   /** Replaces the `save` option. */
@@ -66,8 +63,8 @@ export class RoomSaves {
   changed(share = 1): void {
     this.#unsaved = true
     this.#changed = true
-    if (!this.#running && !this.#due && !this.#timer.waiting && !this.#ended)
-      this.#timer.at(this.#now + share * this.#everyMs)
+    // A running save, and a failed save, schedule the next save.
+    if (!this.#saves.running && !this.failing) this.#saves.by(this.#now + share * this.#everyMs)
   }
 
   /** An update is stored. */
@@ -77,11 +74,7 @@ export class RoomSaves {
 
   /** Saves the room as soon as its last update is stored, unless a save is in progress. */
   soon(): void {
-    if (this.#running || this.#ended) return
-    this.#timer.cancel()
-    const room = this.#room.committed
-    this.#due = room === undefined
-    if (room) void this.#run(room)
+    this.#saves.start()
   }
 
   /** Makes the last save of the room: once, or until it succeeds or is given up. Resolves to its success. */
@@ -92,7 +85,8 @@ export class RoomSaves {
       this.#giveUp = () => resolve(false)
     })
     const step = <T>(work: Promise<T>) => Promise.race([work, givenUp])
-    if (this.#running) await step(this.#running)
+    const { running } = this.#saves
+    if (running) await step(running)
     this.#changed = false
     for (;;) {
       const saved = await step(this.#attempt(room))
@@ -113,20 +107,22 @@ export class RoomSaves {
 
   /** Starts no more saves, except `last`. */
   end(): void {
-    this.#ended = true
-    this.#due = false
-    this.#timer.cancel()
+    this.#saves.end()
+  }
+
+  #start(): Promise<void> | undefined {
+    const room = this.#room.committed
+    this.#due = room === undefined
+    return room && this.#run(room)
   }
 
   async #run(room: CommittedRoom): Promise<void> {
     const began = this.#now
     this.#changed = false
-    this.#running = this.#attempt(room)
-    const saved = await this.#running
-    this.#running = undefined
+    const saved = await this.#attempt(room)
     this.#count(saved)
-    if (this.#ended) return
-    if (this.#unsaved) this.#timer.at(saved ? began + this.#everyMs : this.#now + this.#pauseMs)
+    if (this.#saves.ended) return
+    if (this.#unsaved) this.#saves.by(saved ? began + this.#everyMs : this.#now + this.#pauseMs)
     this.#room.saveEnded()
   }
 

@@ -6,7 +6,7 @@ import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
 import { defineRoom } from './definition.ts'
-import { Scheduler, TickTimer } from './scheduler.ts'
+import { PacedWork, Scheduler, TickTimer } from './scheduler.ts'
 
 function parts(startedAt?: number) {
   const clock = new FakeClock(startedAt)
@@ -80,6 +80,66 @@ describe('a scheduler', () => {
     expect(deferred.length).toBe(1)
     deferred[0]!()
     expect(ran).toBe(10)
+  })
+})
+
+describe('PacedWork', () => {
+  /** Work whose runs end when the test says so. */
+  function pacedWork() {
+    const { clock, deferred, scheduler } = parts()
+    const runs: { readonly at: number; readonly end: () => void }[] = []
+    const work = new PacedWork(
+      scheduler,
+      () => new Promise<void>((end) => runs.push({ at: clock.monotonic() - began, end })),
+    )
+    const began = clock.monotonic()
+    const by = (ms: number): void => work.by(began + ms)
+    const endOfTurn = (): void => {
+      for (const callback of deferred.splice(0)) callback()
+    }
+    const endRun = async (): Promise<void> => {
+      const { running } = work
+      runs.at(-1)!.end()
+      await running
+    }
+    return { by, clock, endOfTurn, endRun, runs, work, startedAt: () => runs.map(({ at }) => at) }
+  }
+
+  it('runs once at the earliest deadline', () => {
+    const { by, clock, startedAt } = pacedWork()
+    by(50)
+    by(20)
+    by(80)
+    clock.advance(200)
+    expect(startedAt()).toEqual([20])
+  })
+
+  it('runs again after the run in progress if that takes longer than the next deadline, and never twice at the same time', async () => {
+    const { by, clock, endOfTurn, endRun, startedAt, work } = pacedWork()
+    by(10)
+    clock.advance(10)
+    by(30)
+    clock.advance(50)
+    work.start()
+    endOfTurn()
+    expect(startedAt()).toEqual([10])
+    await endRun()
+    endOfTurn()
+    expect(startedAt()).toEqual([10, 60])
+  })
+
+  it('runs no more when it has ended, also after the run in progress', async () => {
+    const { by, clock, endOfTurn, endRun, startedAt, work } = pacedWork()
+    work.start()
+    by(10)
+    work.end()
+    by(20)
+    clock.advance(50)
+    await endRun()
+    work.start()
+    endOfTurn()
+    clock.advance(50)
+    expect(startedAt()).toEqual([0])
   })
 })
 

@@ -167,6 +167,69 @@ export class Timer {
   }
 }
 
+/**
+ * Asynchronous work that a room repeats, such as its saves: one run at a time, each with the latest data. Changes during a run are the work
+ * of the next run.
+ */
+export class PacedWork {
+  readonly #clock: Clock
+  readonly #timer: Timer
+  readonly #run: () => Promise<void> | undefined
+  #due = Number.POSITIVE_INFINITY
+  #running: Promise<void> | undefined
+  #ended = false
+
+  /** `run` must not reject. If it throws or returns undefined, it has not started, and the next `by` or `start` runs it. */
+  constructor(scheduler: Scheduler, run: () => Promise<void> | undefined) {
+    this.#clock = scheduler.clock
+    this.#timer = scheduler.timer(() => this.start())
+    this.#run = run
+  }
+
+  /** The run in progress. Never rejects. */
+  get running(): Promise<void> | undefined {
+    return this.#running
+  }
+
+  get ended(): boolean {
+    return this.#ended
+  }
+
+  /** Runs once at `due` (monotonic milliseconds), or after the run in progress if that takes longer. An earlier deadline stays. */
+  by(due: number): void {
+    if (due >= this.#due || this.#ended) return
+    this.#due = due
+    this.#wait()
+  }
+
+  /** Runs now, unless a run is in progress. Cancels the deadline. */
+  start(): void {
+    if (this.#running || this.#ended) return
+    this.cancel()
+    this.#running = this.#run()?.then(() => {
+      this.#running = undefined
+      this.#wait()
+    })
+  }
+
+  /** Cancels the deadline. A run in progress continues. */
+  cancel(): void {
+    this.#due = Number.POSITIVE_INFINITY
+    this.#timer.cancel()
+  }
+
+  /** Starts no more runs. A run in progress continues. */
+  end(): void {
+    this.#ended = true
+    this.cancel()
+  }
+
+  #wait(): void {
+    if (this.#due <= this.#clock.monotonic()) this.#timer.soon()
+    else if (this.#due < Number.POSITIVE_INFINITY) this.#timer.at(this.#due)
+  }
+}
+
 /** The ticks of a room: a steady rate with absolute deadlines. There are none until `set`. */
 export class TickTimer {
   readonly #scheduler: Scheduler

@@ -3,13 +3,8 @@ import type { AddressInfo } from 'node:net'
 import * as v from 'valibot'
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest'
 import { type Client, connect } from '../../client/index.ts'
-import { type RunningControl, startControl } from '../../control/main.ts'
 import { defineRoom } from '../../dataplane/index.ts'
-import { type RunningNode, startNode } from '../../dataplane/node.ts'
-import { systemClock } from '../../shared/clock.ts'
-import { createLog } from '../../shared/log.ts'
-import { systemRandom } from '../../shared/random.ts'
-import { memoryStore } from '../../shared/store/memory/memory.ts'
+import { sharedCluster, type ClusterNode as TestNode } from '../../test/support/cluster.ts'
 import { runAdmin } from './admin.ts'
 import { type ClusterNode, DeploymentApi } from './admin-api.ts'
 
@@ -38,44 +33,25 @@ const backend = createServer((request, response) => {
   request.resume().on('end', () => response.writeHead(answers.shift() ?? 204).end())
 })
 
-const log = createLog({ logLevel: 'silent' }, {})
-const store = memoryStore({ clock: systemClock })
-const nodes: RunningNode[] = []
+const cluster = sharedCluster({ redis: 'none', leaseMs: 2000, controlApiTokens: ['the-operator'] })
+let nodes: readonly TestNode[]
 const clients: Client[] = []
-let control: RunningControl
 let env: Record<string, string>
 let projectId: string
 
 beforeAll(async () => {
-  control = await startControl({
-    config: { controlPort: 0, controlApiTokens: ['the-operator'], internalToken: 'the-internal-token' },
-    store,
-    log,
-    clock: systemClock,
-    random: systemRandom,
-  })
   await new Promise<void>((resolve) => backend.listen(0, '127.0.0.1', resolve))
-  for (const nodeId of ['node-1', 'node-2'])
-    nodes.push(
-      await startNode({
-        nodeId,
-        rooms: [arena],
-        store,
-        log,
-        wsPort: 0,
-        adminPort: 0,
-        drainSeconds: 0,
-        controlUrl: control.url,
-        internalToken: 'the-internal-token',
-        notifySecret: [`whsec_${Buffer.alloc(32, 7).toString('base64')}`],
-        notifyUrl: `http://127.0.0.1:${(backend.address() as AddressInfo).port}/`,
-      }),
-    )
+  nodes = await cluster.local(2, {
+    rooms: [arena],
+    drainSeconds: 0,
+    notifySecret: [`whsec_${Buffer.alloc(32, 7).toString('base64')}`],
+    notifyUrl: `http://127.0.0.1:${(backend.address() as AddressInfo).port}/`,
+  })
   env = {
-    CONTROL_URL: control.url,
+    CONTROL_URL: cluster.control.url,
     ADMIN_URL: nodes[0]!.adminUrl,
     CONTROL_API_TOKENS: 'the-operator,the-next-one',
-    INTERNAL_TOKEN: 'the-internal-token,the-next-one',
+    INTERNAL_TOKEN: `${cluster.internalToken},the-next-one`,
   }
   const addresses = async () =>
     (await json('nodes')).nodes.filter((node: object) => 'admin_url' in node).length
@@ -83,12 +59,9 @@ beforeAll(async () => {
   projectId = JSON.parse((await admin('projects', 'create', 'a game', '--json')).out).id
 })
 
-afterAll(async () => {
+afterAll(() => {
   for (const client of clients) client.close()
-  for (const node of nodes) await node.close(0)
   backend.close()
-  await control.close()
-  await store.close()
 })
 
 /** Runs `roomful admin` with these words. */

@@ -332,3 +332,7 @@ test('a call of a backend takes effect once, also when it is repeated after kill
   // @ts-expect-error: there is no such call
   await expect(t.call(ada, 'hurt', {})).rejects.toMatchObject({ code: 'invalid_request' })
 })
+
+test('roomful/test exports one function, and types', async () => {
+  expect(Object.keys(await import('./index.ts'))).toEqual(['testRooms'])
+})

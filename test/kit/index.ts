@@ -113,7 +113,7 @@ interface Network {
 }
 
 /** Rooms under test and their players, created by `testRooms`. */
-export class TestRooms<Rooms extends Definitions = Definitions> {
+class TestRooms<Rooms extends Definitions = Definitions> {
   readonly #rooms: Rooms
   readonly #options: TestOptions
   readonly #key: SigningKey
@@ -488,6 +488,8 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
     return up.length === 0 || (await this.#ownerOf(roomId)) !== undefined
   }
 }
+
+export type { TestRooms }
 
 const online = (client: Client): Promise<void> =>
   new Promise((resolve) => {

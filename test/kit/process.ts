@@ -2,22 +2,52 @@ import { type EventEmitter, once } from 'node:events'
 import { type Duplex, duplexPair } from 'node:stream'
 import { pino } from 'pino'
 import type { RoomDescription } from '../../dataplane/descriptions.ts'
-import { type NodeOptions, startNode } from '../../dataplane/node.ts'
+import { type NodeOptions, type RunningNode, startNode } from '../../dataplane/node.ts'
+import type { AdminOptions } from '../../dataplane/ops/admin.ts'
 import type { InternalCallsSource } from '../../dataplane/ops/internal.ts'
 import type { Clock } from '../../shared/clock.ts'
 import type { Store } from '../../shared/store/port.ts'
 import type { TestTime } from './time.ts'
 
+/** A running node without ports. */
+export interface NodeInProcess extends RunningNode {
+  /** Accepts a connection of a client. */
+  readonly accept: (socket: Duplex) => void
+  /** Functions that answer the requests of operators and of control. */
+  readonly admin: AdminOptions
+}
+
+/** Starts a node without ports, for simulated time. By default it writes no logs. The node `a` has the host name `a.test`. */
+export async function startInProcess(
+  options: Omit<NodeOptions, 'loadClock' | 'listen'> & { readonly nodeId: string },
+): Promise<NodeInProcess> {
+  let accept: NodeInProcess['accept'] | undefined
+  let admin: AdminOptions | undefined
+  const running = await startNode({
+    log: pino({ level: 'silent' }),
+    ...options,
+    // All nodes share one real process, so its load is not the load of a node.
+    loadClock: { now: () => 0, monotonic: () => 0, schedule: () => () => undefined },
+    listen: async (gateway, source) => {
+      accept = gateway.listenInProcess()
+      admin = source
+      const host = `${options.nodeId}.test`
+      return { wsUrl: `ws://${host}`, adminUrl: `http://${host}`, close: async () => undefined }
+    },
+  })
+  return { ...running, accept: accept!, admin: admin! }
+}
+
 /** Options of a test's node. */
 export interface ProcessOptions
-  extends Required<Pick<NodeOptions, 'rooms' | 'random' | 'askKeyStatus' | 'postNotice'>> {
+  extends Required<Pick<NodeOptions, 'rooms' | 'random' | 'askKeyStatus' | 'postNotice'>>,
+    Pick<NodeOptions, 'log'> {
   readonly nodeId: string
   readonly time: TestTime
   /** Shared by all nodes. */
   readonly store: Store
   /** Receives ended processes. Shared by all nodes. */
   readonly ends: EventEmitter
-  readonly log?: NodeOptions['log']
 }
 
 /** Nodes renew their leases and read those of others four times per lease. With the default of 2 s, that would dominate a simulated day. */
@@ -33,10 +63,7 @@ export class TestProcess {
   readonly #ends: EventEmitter
   readonly #sockets = new Set<Duplex>()
   readonly #subscriptions: Promise<() => Promise<void>>[] = []
-  #accept: (socket: Duplex) => void = () => {}
-  #describe: (roomId: string) => RoomDescription | undefined = () => undefined
-  #request: InternalCallsSource['requestRoom'] | undefined
-  #drain: () => Promise<void> = async () => undefined
+  #node: NodeInProcess | undefined
   #alive = true
   #killed: () => void = () => undefined
   /** Resolves when the process has ended. */
@@ -52,31 +79,15 @@ export class TestProcess {
 
   /** Starts a node. Resolves when it accepts clients. */
   static async start(options: ProcessOptions): Promise<TestProcess> {
-    const { log = pino({ level: 'silent' }), store, time, ends: _, ...node } = options
+    const { store, time, ends: _, ...node } = options
     const process = new TestProcess(options)
-    const running = await startNode({
+    process.#node = await startInProcess({
       ...node,
-      log,
       clock: process.#clock(time.clock),
       store: process.#reach(store),
       nodeLeaseMs: LEASE_MS,
       revealFailures: true,
-      // Load is never measured: all nodes share the test's process, and the clock is simulated.
-      loadClock: { now: () => 0, monotonic: () => 0, schedule: () => () => undefined },
-      listen: async (gateway, admin) => {
-        process.#accept = gateway.listenInProcess()
-        process.#request = admin.requestRoom
-        process.#describe = (roomId) => {
-          const { items } = admin.describeRooms({
-            room_id: roomId,
-            include_state: true,
-          })
-          return [...items][0]
-        }
-        return { wsUrl: 'ws://node.test', adminUrl: 'http://node.test', close: async () => undefined }
-      },
     })
-    process.#drain = () => running.close()
     return process
   }
 
@@ -95,7 +106,7 @@ export class TestProcess {
       near.destroy()
     })
     this.#time.happened()
-    this.#accept(far)
+    this.#node!.accept(far)
     return near
   }
 
@@ -103,17 +114,18 @@ export class TestProcess {
   request(
     ...request: Parameters<InternalCallsSource['requestRoom']>
   ): ReturnType<InternalCallsSource['requestRoom']> {
-    return this.#request!(...request)
+    return this.#node!.admin.requestRoom(...request)
   }
 
   /** Describes a room of this node, as for operators. */
   describe(roomId: string): RoomDescription | undefined {
-    return this.#describe(roomId)
+    const { items } = this.#node!.admin.describeRooms({ room_id: roomId, include_state: true })
+    return [...items][0]
   }
 
   /** Hands off the rooms, moves the clients, and ends, as after SIGTERM. */
   async drain(): Promise<void> {
-    await this.#drain()
+    await this.#node!.close()
     this.kill()
   }
 

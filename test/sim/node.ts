@@ -1,6 +1,5 @@
-import { pino } from 'pino'
 import type { RoomDescription } from '../../dataplane/descriptions.ts'
-import { type NodeOptions, type RunningNode, startNode } from '../../dataplane/node.ts'
+import type { NodeOptions } from '../../dataplane/node.ts'
 import type { PostNotice } from '../../dataplane/notices/notice.ts'
 import { createAdminApp } from '../../dataplane/ops/admin.ts'
 import type { RoomDefinition } from '../../dataplane/rooms/definition.ts'
@@ -17,6 +16,7 @@ import {
   StoreRecorder,
 } from '../chaos/node/recording-store.ts'
 import { roomsOfRun } from '../chaos/rooms.ts'
+import { type NodeInProcess, startInProcess } from '../kit/process.ts'
 import { INTERNAL_TOKEN } from './control.ts'
 import {
   type Conditions,
@@ -75,12 +75,10 @@ export class SimNode implements SystemNode {
   readonly #gate = new Gate()
   readonly #sockets = new Set<SimSocket>()
   readonly #lines: StoreLine[] = []
-  #accept: (socket: SimSocket) => void = (socket) => socket.destroy()
-  #operations: ((request: Request) => Promise<Response>) | undefined
   /** Rejects requests without an answer. */
   readonly #unanswered = new Set<() => void>()
-  #describe: () => Iterable<RoomDescription> = () => []
-  #running: RunningNode | undefined
+  #running: NodeInProcess | undefined
+  #answer: Answer | undefined
   #aheadMs = 0
   #endedAt: number | undefined
 
@@ -93,22 +91,14 @@ export class SimNode implements SystemNode {
 
   /** Resolves when the node accepts clients. Rejects when it cannot reach the store. */
   async start(): Promise<void> {
-    const {
-      node,
-      random,
-      askKeyStatus,
-      postNotice,
-      mutation,
-      direct,
-      log = pino({ level: 'silent' }),
-    } = this.#options
+    const { node, random, askKeyStatus, postNotice, mutation, direct, log } = this.#options
     const clock = this.#clock()
     const recorder = new StoreRecorder(
       node,
       () => clock.monotonic(),
       (line) => this.#lines.push(line),
     )
-    this.#running = await startNode({
+    this.#running = await startInProcess({
       nodeId: node,
       rooms: roomsOfRun((room, op) => recorder.began(room, op), clock).map(
         (definition) => mutation.room?.(definition) ?? definition,
@@ -117,26 +107,18 @@ export class SimNode implements SystemNode {
       turns: recorder.calls,
       clock,
       random,
-      log,
       askKeyStatus,
       postNotice: mutation.notices?.(postNotice) ?? postNotice,
       internalToken: INTERNAL_TOKEN,
+      ...(log && { log }),
       ...(direct && { advertiseUrl: `ws://${node}.test` }),
       nodeLeaseMs: LEASE_MS,
       heartbeatSeconds: 2,
       drainSeconds: 5,
-      // All nodes share one real process, so its load is not the load of a node.
-      loadClock: { now: () => 0, monotonic: () => 0, schedule: () => () => undefined },
-      listen: async (gateway, admin) => {
-        this.#accept = gateway.listenInProcess()
-        const { operations = (answer) => answer } = mutation
-        const app = createAdminApp(admin)
-        this.#operations = operations(async (request) => app.fetch(request))
-        const { describe = (rooms) => rooms } = mutation
-        this.#describe = () => describe(admin.describeRooms({ include_state: true }).items)
-        return { wsUrl: `ws://${node}.test`, adminUrl: `http://${node}.test`, close: async () => undefined }
-      },
     })
+    const app = createAdminApp(this.#running.admin)
+    const { operations = (answer) => answer } = mutation
+    this.#answer = operations(async (request) => app.fetch(request))
   }
 
   get alive(): boolean {
@@ -151,7 +133,7 @@ export class SimNode implements SystemNode {
     const [client, server] = SimSocket.pair(clock, random, (happening) => this.#gate.pass(happening), rewrite)
     this.#sockets.add(server)
     server.once('close', () => this.#sockets.delete(server))
-    this.#gate.pass(() => this.#accept(server))
+    this.#gate.pass(() => this.#running?.accept(server))
     return client
   }
 
@@ -161,10 +143,10 @@ export class SimNode implements SystemNode {
     const [there, back] = [new Lane(clock, random), new Lane(clock, random)]
     return new Promise((resolve, reject) => {
       const lost = () => reject(new Error(`${this.node} has ended`))
-      if (!this.alive || !this.#operations) return lost()
+      if (!this.alive) return lost()
       this.#unanswered.add(lost)
       const answer = async () => {
-        const response = await this.#operations!(request)
+        const response = await this.#answer!(request)
         const body = await response.text()
         back.send(() => {
           if (!this.#unanswered.delete(lost)) return
@@ -177,7 +159,8 @@ export class SimNode implements SystemNode {
 
   /** Rooms that the node runs, with their states. */
   describe(): RoomDescription[] {
-    return [...this.#describe()]
+    const { describe = (rooms) => rooms } = this.#options.mutation
+    return [...describe(this.#running?.admin.describeRooms({ include_state: true }).items ?? [])]
   }
 
   async kill(): Promise<void> {

@@ -33,6 +33,8 @@ export interface ClusterOptions {
   readonly control?: 'together' | 'apart'
   /** Lease of every node, in milliseconds. Default 1000. */
   readonly leaseMs?: number
+  /** Tokens of operators. Default: none, and control is open to everyone. Then `login` works. */
+  readonly controlApiTokens?: readonly string[]
 }
 
 /** A project and a token for its players. */
@@ -83,10 +85,12 @@ export class TestCluster {
     const open = () => openStore(inMemory ? parts : { redisUrl, keyPrefix, ...parts })
     const own = await open()
     const controlStore = inMemory ? own : await (options.control === 'apart' ? openStore(parts) : open())
+    const { controlApiTokens } = options
     const control = await startControl({
       config: {
         controlPort: 0,
         internalToken: INTERNAL_TOKEN,
+        ...(controlApiTokens && { controlApiTokens }),
       },
       store: controlStore,
       ...parts,

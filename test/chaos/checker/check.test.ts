@@ -215,6 +215,19 @@ describe('check finds a planted violation under its name', () => {
     },
   )
 
+  it.each([
+    ['expects', '500 ms', ['rollback_too_far']],
+    ['does not expect', '2000 ms', []],
+  ])(
+    '%s a snapshot room to be saved while each message of its owner is delayed by %s',
+    (_, amount, found) => {
+      const history = forgetful({ crash: 'kill', unsaved_ms: 3500 })
+      const { node, at } = history.faults.at(-1)!
+      history.faults.push({ kind: 'delay', node: node!, amount, at: at - 4500, until: at - 1000 })
+      expect(names(history)).toEqual(found)
+    },
+  )
+
   it('rollback of a journal room whose owner could have written it again after a data loss', () => {
     expect(names(emptied({ owner_fault: true }))).toEqual([])
     expect(names(emptied({ owner_fault: false }))).toContain('rollback')

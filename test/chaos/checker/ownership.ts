@@ -21,7 +21,7 @@ const OUTAGES: readonly FaultKind[] = [
   'redis_pause',
   'stall',
 ]
-/** Faults in which an owner stops when its lease has expired. A stall is a time without answers of the store. */
+/** Faults in which an owner stops when its lease has expired, as in a delay that is longer than the lease. A stall is a time without answers of the store. */
 const FREEZING: readonly FaultKind[] = [
   'pause',
   'blackhole',
@@ -228,7 +228,9 @@ export class Ownerships {
   /** Milliseconds between two times in which a room of `node` stood still, because its node could not reach the store. */
   frozen(node: string, from: number, to: number): number {
     const still = this.#faults
-      .filter((fault) => FREEZING.includes(fault.kind) && (fault.node === undefined || fault.node === node))
+      .filter((fault) => FREEZING.includes(fault.kind) || delayOf(fault) >= this.#leaseMs)
+      .filter((fault) => fault.node === undefined || fault.node === node)
+      .map(arrived)
       .map(({ at, until }) => ({ begin: Math.max(from, at + this.#leaseMs), end: Math.min(to, until) }))
       .sort((a, b) => a.begin - b.begin)
     let frozen = 0
@@ -301,9 +303,12 @@ export class Ownerships {
   }
 }
 
+/** Milliseconds by which a fault delays each message. */
+const delayOf = ({ kind, amount }: Fault): number =>
+  kind === 'delay' ? Number.parseInt(amount ?? '0', 10) : 0
+
 /** Extends a delay until the last delayed message has arrived. */
-const arrived = (fault: Fault): Fault =>
-  fault.kind === 'delay' ? { ...fault, until: fault.until + Number.parseInt(fault.amount ?? '0', 10) } : fault
+const arrived = (fault: Fault): Fault => ({ ...fault, until: fault.until + delayOf(fault) })
 
 /** Time until which faults at `at` last, together with faults that begin within `apartMs` after them. */
 function lasting(faults: readonly Fault[], at: number, apartMs: number): number {
