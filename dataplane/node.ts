@@ -96,7 +96,7 @@ export interface NodeOptions extends Partial<NodeConfig & NodeLimits> {
   readonly answer?: RequestListener
   /** True, for development: players receive the text of errors in room code. Default: only the log has this text. */
   readonly revealFailures?: boolean
-  /** Maximum number of client connections that the process can open. Default: no limit besides the settings. */
+  /** Maximum number of client connections that the process can open. Default: no limit. */
   readonly maxConnections?: number
   /** Returns the status of an API key, for example that it is revoked. Default: asks the control plane at the configured address. */
   readonly askKeyStatus?: AskKeyStatus

@@ -28,8 +28,8 @@ import type { Session } from './session.ts'
 import type { Sessions } from './sessions.ts'
 import { type AttachResult, LOST, leftMessage, type Subscription } from './subscription.ts'
 
-/** Maximum number of messages behind an unanswered `hello`, and of websocket pings and pongs before there is a session. */
-const MAX_EARLY = 16
+/** Maximum number of websocket pings and pongs before there is a session. */
+const MAX_EARLY_CONTROL_FRAMES = 16
 
 /** Error text for players whose joins, or messages of a type, are refused for some time. */
 const BLOCKED = 'the last requests of this kind did not return, so they are refused for ten minutes'
@@ -84,17 +84,13 @@ export class ClientProtocol implements ConnectionListener {
   #pending: PendingConnection | undefined
   /** Stops the wait for `hello`. Set until it arrives. */
   #stopWaiting: (() => void) | undefined
-  /** Messages behind a `hello` that is being checked. */
-  #early: { readonly message: LaterMessage; readonly bytes: number }[] = []
   #earlyControlFrames = 0
-  #greeted = false
   #session: Session | undefined
   #span: Span = noSpan
-  #welcome = false
   /** True since a message had to wait for the budget, until the budget has recovered. */
   #behind = false
-  /** Resolves when the fresh token is checked. Undefined: no token is being checked. */
-  #renewal: Promise<void> | undefined
+  /** Resolves when the `hello` or the fresh token that is being checked is answered. Undefined: none is being checked. */
+  #checking: Promise<void> | undefined
 
   /** The socket counts as `pending` until it has a session. */
   constructor(context: ClientProtocolContext, ws: ServerSocket, codec: Codec, pending: PendingConnection) {
@@ -111,20 +107,24 @@ export class ClientProtocol implements ConnectionListener {
   }
 
   message(message: ClientMessage, bytes: number): boolean {
+    const session = this.#session
     if (message.t === 'hello') this.#hello(message)
-    else if (this.#session && this.#welcome) {
-      if (!this.#session.right.confirmed) this.#confirm(this.#session)
-      if (!this.#handleEarly(this.#session)) return false
-      return this.#request(this.#session, message, bytes, this.connection.ending)
-    } else if (this.#greeted) this.#waitForWelcome(message, bytes)
-    else this.refuse('protocol_error', `the first message must be hello, not ${message.t}`)
+    else if (session) {
+      if (!session.right.confirmed) this.#confirm(session)
+      return this.#request(session, message, bytes)
+    } else if (!this.#checking)
+      this.refuse('protocol_error', `the first message must be hello, not ${message.t}`)
+    else if (message.t === 'goodbye') this.connection.goodbye = true
+    else if (!this.connection.ending) {
+      this.connection.holdUntil(this.#checking)
+      return false
+    }
     return true
   }
 
   invalid(problem: InvalidMessage): boolean {
     const session = this.#session
-    if (session && !this.#handleEarly(session)) return false
-    const verdict = session && this.#admit(session, problem, this.connection.ending, 0)
+    const verdict = session && this.#admit(session, problem, 0)
     if (!session) this.refuse('protocol_error', problem.message)
     else if (verdict === 'pass') this.#refuseRequest(session, problem, 'invalid_message', problem.message)
     return verdict !== 'wait'
@@ -143,13 +143,13 @@ export class ClientProtocol implements ConnectionListener {
       return false
     }
     this.#earlyControlFrames += 1
-    if (this.#earlyControlFrames <= MAX_EARLY) return true
-    this.refuse('rate_limited', `more than ${MAX_EARLY} pings and pongs before welcome`)
+    if (this.#earlyControlFrames <= MAX_EARLY_CONTROL_FRAMES) return true
+    this.refuse('rate_limited', `more than ${MAX_EARLY_CONTROL_FRAMES} pings and pongs before welcome`)
     return false
   }
 
   ponged(): void {
-    if (this.#session && this.#welcome) this.#confirm(this.#session)
+    if (this.#session) this.#confirm(this.#session)
   }
 
   /**
@@ -171,7 +171,6 @@ export class ClientProtocol implements ConnectionListener {
     const session = this.#session
     this.#stopHelloTimeout()
     this.#finder.stop()
-    this.#early = []
     this.#endSpan(name)
     over(this)
     if (!session) return
@@ -192,11 +191,12 @@ export class ClientProtocol implements ConnectionListener {
   }
 
   #hello(hello: Hello): void {
-    if (this.#greeted) {
-      this.#protocolError('a second hello: one connection is one session')
+    if (this.#checking || this.#session) {
+      const reason = 'a second hello: one connection is one session'
+      if (this.#session) this.connection.close('protocol_error', reason)
+      else this.refuse('protocol_error', reason)
       return
     }
-    this.#greeted = true
     this.#pending?.greeted()
     this.#stopHelloTimeout()
     if ('token' in hello && this.#context.overloaded()) {
@@ -207,11 +207,12 @@ export class ClientProtocol implements ConnectionListener {
     }
     // Other players may wait for a client that resumes.
     const urgent = 'resume' in hello
-    this.#context.handshakes.add(
-      () => {
-        if (this.connection.wanted) this.#greet(hello).catch((error: unknown) => this.failed(error))
-      },
-      { urgent },
+    this.#check(
+      new Promise((resolve) =>
+        this.#context.handshakes.add(() => resolve(this.connection.wanted ? this.#greet(hello) : undefined), {
+          urgent,
+        }),
+      ),
     )
   }
 
@@ -220,15 +221,18 @@ export class ClientProtocol implements ConnectionListener {
     this.#stopWaiting = undefined
   }
 
-  #waitForWelcome(message: LaterMessage, bytes: number): void {
-    if (message.t === 'goodbye') this.connection.goodbye = true
-    if (this.#early.push({ message, bytes }) > MAX_EARLY)
-      this.#protocolError(`more than ${MAX_EARLY} messages before welcome: wait for it`)
+  /** Messages behind the `hello` or the fresh token may have to wait until `answer` resolves. */
+  #check(answer: Promise<void>): void {
+    this.#checking = answer
+      .catch((error: unknown) => this.failed(error))
+      .finally(() => {
+        this.#checking = undefined
+      })
   }
 
-  /** Returns false if the request has to wait. It never waits with `mustPass`. */
-  #request(session: Session, request: LaterMessage, bytes: number, mustPass: boolean): boolean {
-    const verdict = this.#admit(session, request, mustPass, POINTS[request.t] ?? 0)
+  /** Returns false if the request has to wait. */
+  #request(session: Session, request: LaterMessage, bytes: number): boolean {
+    const verdict = this.#admit(session, request, POINTS[request.t] ?? 0)
     if (verdict === 'pass') this.#handle(session, request, bytes)
     return verdict !== 'wait'
   }
@@ -236,7 +240,8 @@ export class ClientProtocol implements ConnectionListener {
   #handle(session: Session, request: LaterMessage, bytes: number): void {
     const { edge, clock } = this.#context
     if (request.t === 'goodbye') this.#end(session)
-    else if (request.t === 'token') this.#renew(session, request.token)
+    // A second token waits until the first is checked, so that the last token sent is the one in force.
+    else if (request.t === 'token') this.#check(this.#renew(session, request.token))
     else if (request.t === 'join') this.#join(session, request)
     else if (request.t === 'rooms') this.#finder.rooms(session, request)
     else if (request.t === 'find') this.#finder.find(session, request)
@@ -373,6 +378,7 @@ export class ClientProtocol implements ConnectionListener {
     this.#pending = undefined
     answer.session.trace = contextOf(this.#span)
     this.#welcomeClient(answer)
+    if (this.connection.goodbye) this.#end(answer.session)
   }
 
   /**
@@ -439,33 +445,9 @@ export class ClientProtocol implements ConnectionListener {
     this.#count(resumed ? 'resumed' : 'welcome')
     log.debug({ session_id: session.sessionId, resumed }, 'session connected')
     if (resumed) this.#resumeRooms(session, positions)
-    this.#welcome = true
-    this.#handleEarly(session)
   }
 
-  /** Handles the messages from before `welcome`. Returns false if one of them, and everything behind it, waits for a token to be checked. */
-  #handleEarly(session: Session): boolean {
-    for (let next = this.#early[0]; next && this.connection.open; next = this.#early[0]) {
-      if (this.#renewal && NEED_TOKEN.has(next.message.t) && !this.connection.ending) {
-        this.connection.holdUntil(this.#renewal.then(() => void this.#handleEarly(session)))
-        return false
-      }
-      this.#early.shift()
-      this.#request(session, next.message, next.bytes, true)
-    }
-    return true
-  }
-
-  /** Checks a fresh token. A second one waits until the first is checked, so that the last token sent is the one in force. */
-  #renew(session: Session, token: string): void {
-    this.#renewal = this.#check(session, token)
-      .catch((error: unknown) => this.failed(error))
-      .finally(() => {
-        this.#renewal = undefined
-      })
-  }
-
-  async #check(session: Session, token: string): Promise<void> {
+  async #renew(session: Session, token: string): Promise<void> {
     const claims = await this.#context.tokens.check(session.projectId, token, { pays: false })
     const refuse = (reason: string): void => this.connection.sendError('invalid_token', reason)
     if ('close' in claims) return refuse(claims.reason)
@@ -487,21 +469,21 @@ export class ClientProtocol implements ConnectionListener {
 
   /**
    * Pays for one more message. If the player cannot pay, the message waits with everything behind it, and the client's socket is not read. If
-   * the session exceeds its rate, only fresh tokens, goodbyes, and messages with a ref or a request id wait. All others are refused.
+   * the session exceeds its rate, only fresh tokens, goodbyes, and messages with a ref or a request id wait. All others are refused. The
+   * messages in front of a close cannot wait.
    */
   #admit(
     session: Session,
     message: LaterMessage | InvalidMessage,
-    mustPass: boolean,
     points: number,
   ): 'pass' | 'refused' | 'wait' {
     const { budget } = session
-    if (this.#renewal && NEED_TOKEN.has(message.t) && !mustPass) {
+    const { dropped, ending: mustPass } = this.connection
+    if (this.#checking && NEED_TOKEN.has(message.t) && !mustPass) {
       this.#behind = true
-      this.connection.holdUntil(this.#renewal)
+      this.connection.holdUntil(this.#checking)
       return 'wait'
     }
-    const { dropped } = this.connection
     const payment = budget.spend(points, 1 + dropped)
     // Without points, the dropped messages are paid together with the message that waits.
     if (payment !== 'empty' || mustPass) this.connection.dropped = 0
@@ -538,11 +520,6 @@ export class ClientProtocol implements ConnectionListener {
     const { messages_per_second: messagesPerSecond, message_burst: messageBurst } =
       this.#context.options.limits
     return `more than ${messagesPerSecond} messages a second, or a burst of more than ${messageBurst}`
-  }
-
-  #protocolError(reason: string): void {
-    if (this.#session) this.connection.close('protocol_error', reason)
-    else this.refuse('protocol_error', reason)
   }
 
   #count(result: HandshakeResult): void {

@@ -30,7 +30,7 @@ export interface GatewayContext {
   readonly tracer: Tracer
   /** Answers HTTP requests without a websocket upgrade. Default: an answer that a websocket is required. */
   readonly answer?: RequestListener
-  /** Maximum number of connections that the process can open. Default: the configured maximum. */
+  /** Maximum number of connections that the process can open. Default: no maximum. */
   readonly maxConnections?: number
   /** Decides when sockets are read. */
   readonly polling: Polling

@@ -95,8 +95,8 @@ export const GATEWAY_METRICS = {
   ),
   connectionsDropped: counter(
     'service_connections_dropped_total',
-    'Connections that were ended before they had a session, by reason: limits of the node (node), of connections without a session (pending), of an address (address), of its connection rate (rate), or of file descriptors (files); an origin that is not allowed (origin); or too large headers (headers).',
-    { reason: ['node', 'files', 'pending', 'address', 'rate', 'origin', 'headers'] },
+    'Connections that were ended before they had a session, by reason: limits of file descriptors (files), of connections without a session (pending), of an address (address), or of its connection rate (rate); an origin that is not allowed (origin); or too large headers (headers).',
+    { reason: ['files', 'pending', 'address', 'rate', 'origin', 'headers'] },
   ),
   newcomersRefused: counter(
     'service_newcomers_refused_total',

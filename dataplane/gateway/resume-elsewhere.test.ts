@@ -1,5 +1,6 @@
-import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { expectClose, type TestClient, TestPair } from '../../test/support/gateway/test-gateway.ts'
+import { ServerSocket } from './connection.ts'
 
 let pair: TestPair
 beforeEach(async () => {
@@ -426,6 +427,27 @@ describe('a resume that fails half-way', () => {
     await third.next('welcome')
     second.ws.resume()
     await expectClose(second, 'session_taken_over', /newer connection/)
+  })
+
+  it('does not read what its client sends behind hello, until welcome', async () => {
+    const { client, welcome } = await pair.a.join()
+    await pair.owner.lose(client)
+    const second = await pair.a.resume(welcome)
+    second.ws.pause()
+    await expect.poll(() => [pair.a.gateway.connections, pair.a.gateway.pending]).toEqual([1, 0])
+    const { client: other } = await pair.b.hello()
+    const emit = vi.spyOn(ServerSocket.prototype, 'emit')
+    onTestFinished(() => emit.mockRestore())
+    const third = await retry(welcome)
+    const [socket] = emit.mock.contexts as ServerSocket[]
+    third.send({ t: 'join', request_id: 2, room_type: 'arena', options: { key: 'two' } })
+    await expect.poll(() => socket?.isPaused).toBe(true)
+    for (let times = 0; times < 20; times++) await other.roundTrip()
+    expect(socket?.isPaused).toBe(true)
+    await pair.pass(5000, 100)
+    await third.next('welcome')
+    await third.next('joined')
+    second.ws.resume()
   })
 })
 

@@ -121,7 +121,7 @@ export class GatewayServer {
   }
 
   #newServer(): Server {
-    const { options, metrics, random } = this.#context
+    const { metrics, random } = this.#context
     const http = createServer(
       {
         requestTimeout: REQUEST_TIMEOUT_MS,
@@ -142,22 +142,10 @@ export class GatewayServer {
           random,
         ),
     )
-    const { maxSessions, maxPendingConnections } = options
-    // Without it, a full worker would hand each connection to the next one, without end. @types/node does not have the field yet.
-    Object.assign(http, { dropMaxConnection: true })
-    const configured =
-      maxSessions > 0 && maxPendingConnections > 0
-        ? maxSessions + maxPendingConnections
-        : Number.POSITIVE_INFINITY
-    const possible = this.#context.maxConnections ?? Number.POSITIVE_INFINITY
-    // Without a bound, the system would drop connections without a file descriptor, and this process would not notice.
-    http.maxConnections = Math.min(configured, possible)
-    const dropped = { reason: possible < configured ? 'files' : 'node' } as const
     http.on('clientError', (error, socket) => {
       const code = refuseUnreadable(error, socket, random)
       if (code === 'headers_too_large') metrics.connectionsDropped.inc({ reason: 'headers' })
     })
-    http.on('drop', () => metrics.connectionsDropped.inc(dropped))
     http.on('connection', (socket) => this.#connected(socket))
     http.on('upgrade', (request, socket, head) => {
       // A named function instead of a closure: a closure would keep the whole request in memory as long as the socket is open.
@@ -299,13 +287,18 @@ interface Group {
 const newGroup = (): Group => ({ count: 0, silent: new Set() })
 
 /**
- * The sockets without a session, counted since their TCP connection was accepted. At a bound, the socket that has been silent for longest is
- * destroyed. A flood of silent sockets thus takes no place from a client that sends `hello` immediately. If all have sent
+ * The sockets without a session, counted since their TCP connection was accepted. At a bound, also that of all open sockets, the socket that
+ * has been silent for longest is destroyed. A flood of silent sockets thus takes no place from a client that sends `hello` immediately. If all have sent
  * `hello`, the new socket is refused.
  */
 class PendingConnections {
   readonly #context: GatewayContext
   readonly #all = newGroup()
+  /** Number of open sockets, also of those with a session. */
+  #open = 0
+  readonly #closed = (): void => {
+    this.#open -= 1
+  }
   readonly #byAddress = new Map<string, Group>()
 
   constructor(context: GatewayContext) {
@@ -319,7 +312,12 @@ class PendingConnections {
 
   /** Adds a socket. It may be destroyed later to make room. Undefined: it is refused. */
   add(socket: Socket): PendingConnection | undefined {
-    if (!this.#makeRoom(this.#all, this.#context.options.maxPendingConnections, 'pending')) return undefined
+    const { options, maxConnections = 0 } = this.#context
+    // Otherwise the system would drop connections without a file descriptor, and this process would not notice.
+    if (!this.#makeRoom({ ...this.#all, count: this.#open }, maxConnections, 'files')) return undefined
+    if (!this.#makeRoom(this.#all, options.maxPendingConnections, 'pending')) return undefined
+    this.#open += 1
+    socket.once('close', this.#closed)
     const pending = new PendingConnection(socket, (address) => this.#byAddress.delete(address))
     pending.join(this.#all)
     return pending
@@ -334,7 +332,7 @@ class PendingConnections {
     return true
   }
 
-  #makeRoom({ count, silent }: Group, most: number, reason: 'pending' | 'address'): boolean {
+  #makeRoom({ count, silent }: Group, most: number, reason: 'files' | 'pending' | 'address'): boolean {
     if (most === 0 || count < most) return true
     this.#context.metrics.connectionsDropped.inc({ reason })
     const [oldest] = silent

@@ -165,7 +165,7 @@ topic.each(
 
 topic.each(
   '16 messages right after hello are answered',
-  'R2: nothing before `welcome`; the server lets 16 messages wait',
+  'R2: nothing before `welcome`; the server lets such messages wait',
   async (stage, codec) => {
     const token = await stage.token()
     const peer = await stage.open(codec)
