@@ -162,8 +162,10 @@ export class FaultProxy {
   }
 
   /** Closes all connections with a code that requires new sessions, and then with a code that means stop. */
-  async stop(hasEnded?: () => boolean): Promise<void> {
+  async stop(hasEnded = () => false): Promise<void> {
     if (this.faults.has('new session')) {
+      // A client that is moving must ignore the close of its first connection (R44).
+      while (this.mayMove && !hasEnded()) await sleep(LOOK_MS)
       this.closeAll('new session', NEW_SESSION_CODE)
       await this.rest(hasEnded)
     }
@@ -267,6 +269,14 @@ export class FaultProxy {
     const sockets = await Promise.all(this.options.cluster.nodes.map((node) => dial(node, [])))
     for (const socket of sockets) socket?.terminate()
     return sockets.every(Boolean)
+  }
+
+  /** True for a while after a `move`, in which its client may open the second connection. */
+  private get mayMove(): boolean {
+    const now = performance.now()
+    return [...this.wires.keys()].some(
+      ({ line: { move } }) => move !== undefined && now < move.at + move.in_ms + DRAINED_MS,
+    )
   }
 
   private closeAll(fault: Fault, code: number): void {
