@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import { connect } from 'node:net'
 import { pino } from 'pino'
 import { Registry } from 'prom-client'
-import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
 import { WebSocket } from 'ws'
 import { newId } from '../../shared/ids.ts'
 import { registerMetrics } from '../../shared/metrics.ts'
@@ -223,10 +223,12 @@ it('closes a silent connection, or refuses and counts the new one, if the proces
     { metrics: registerMetrics(registry, GATEWAY_METRICS), maxConnections: 1 },
   )
   const silent = await test.open()
-  await test.hello()
+  const { client } = await test.hello()
   await silent.closed
   await expect(fetch(test.httpUrl)).rejects.toThrow()
   expect(await registry.metrics()).toContain('service_connections_dropped_total{reason="files"} 2')
+  client.ws.terminate()
+  await vi.waitFor(async () => expect((await fetch(test.httpUrl)).status).toBe(426))
 })
 
 describe('a plain HTTP request', () => {

@@ -287,22 +287,24 @@ describe('A list of rooms', () => {
     expect(lobby(cut('node_b'))).toContain('listed_ghost')
   })
 
-  it('may have a room of a draining node whose successor was killed before it had claimed the room', () => {
+  it('may have a room of a draining node whose successor was killed, or missed the hand-over', () => {
     const handedOver =
-      (killedAfter: number, forget = false) =>
+      (faultAfter: number, forget = false, kind: 'kill' | 'redis_kept' = 'kill') =>
       (history: OpenHistory) => {
         const at = history.end.at - 6000
         ended(history, 6000)
         Object.assign(history.store.at(-1)!, { forget })
         history.faults.push(
           { kind: 'drain', node: 'node_c', at: at - 500, until: history.end.at - 1000 },
-          { kind: 'kill', node: 'node_b', at: at + killedAfter, until: at + killedAfter },
+          { kind, node: 'node_b', at: at + faultAfter, until: at + faultAfter },
         )
       }
     expect(lobby(handedOver(1000))).not.toContain('listed_ghost')
     expect(lobby(handedOver(1100))).toContain('listed_ghost')
     expect(lobby(handedOver(-100))).toContain('listed_ghost')
     expect(lobby(handedOver(1000, true))).toContain('listed_ghost')
+    expect(lobby(handedOver(-1000, false, 'redis_kept'))).not.toContain('listed_ghost')
+    expect(lobby(handedOver(-1100, false, 'redis_kept'))).toContain('listed_ghost')
   })
 
   it('may have a room that was claimed again', () => {

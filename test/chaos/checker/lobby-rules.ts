@@ -1,6 +1,6 @@
 import type { LobbyState } from '../rooms.ts'
 import type { Expected, History, ListedRow, Lobby, LobbyRecord, Violation } from './history.ts'
-import { DETECTED_LEASES, type Ownerships } from './ownership.ts'
+import { DETECTED_LEASES, FREEZING, type Ownerships } from './ownership.ts'
 
 /** A room that has ended, or whose owner has died, leaves all lists within one lease and this time. */
 const GHOST_MS = 2000
@@ -117,19 +117,20 @@ class Lives {
   }
 
   /**
-   * True: a node that drains handed the room over, and another node, perhaps the successor, was killed before it could claim the room. The row stays
-   * while the first node lives: the store has the room, and opens it for a join. A claim waits at most one lease.
+   * True: a node that drains handed the room over, and another node, perhaps the successor, was killed before it could claim the room, or
+   * missed the hand-over in an outage. The row stays while the first node lives: the store has the room, and opens it for a join. A claim waits
+   * at most one lease, and a node needs about as long to receive messages again.
    */
   #lostSuccessor({ node, forget, began, ended }: History['store'][number]): boolean {
     const { faults, run } = this.#history
     const drains = faults.some(
       (fault) => fault.kind === 'drain' && fault.node === node && fault.at <= began && began <= fault.until,
     )
-    const isKilled = faults.some(
-      (fault) =>
-        fault.kind === 'kill' && fault.node !== node && fault.at >= began && fault.at <= ended + run.lease_ms,
-    )
-    return drains && forget !== true && isKilled
+    const isLost = faults.some(({ kind, node: other, at, until }) => {
+      if (other === node || at > ended + run.lease_ms) return false
+      return kind === 'kill' ? at >= began : FREEZING.includes(kind) && until >= began - run.lease_ms
+    })
+    return drains && forget !== true && isLost
   }
 
   /** Time at which a node was killed or had drained. Infinity: it lives. */

@@ -22,7 +22,7 @@ const OUTAGES: readonly FaultKind[] = [
   'stall',
 ]
 /** Faults in which an owner stops when its lease has expired, as in a delay that is longer than the lease. A stall is a time without answers of the store. */
-const FREEZING: readonly FaultKind[] = [
+export const FREEZING: readonly FaultKind[] = [
   'pause',
   'blackhole',
   'redis_kept',
