@@ -245,7 +245,7 @@ export class QueueTicket<R extends TypedRoom = TypedRoom> {
           },
           (error: RoomfulError) => {
             if (error.message !== 'already_queued') return
-            // The seat belongs to an earlier page, which had other data. Leave it: nobody would join its match.
+            // The seat belongs to an earlier page, which had other data. This page leaves it, because no player would join its match.
             this.#refusal = error
             room.leave().catch(() => reject(this.#ended(error)))
           },

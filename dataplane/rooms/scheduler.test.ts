@@ -300,33 +300,23 @@ describe('rooms', () => {
 })
 
 describe('load', () => {
-  /** A room in which each message and each tick takes a number of milliseconds of the event loop. */
-  const busy = (options: { sync?: number; tick?: number } = {}) => {
+  /** Returns a bench with a room type in which each message takes a number of milliseconds of the event loop. */
+  const busy = (options?: ConstructorParameters<typeof RoomBench>[1]) => {
     const handled: string[] = []
-    const took = { tick: 0 }
-    let bench: RoomBench | undefined
     const room = defineRoom({
       type: 'busy',
       messages: { work: { data: v.object({ name: v.string(), ms: v.number() }) } },
-      sync: { rate: options.sync ?? 20 },
       durability: 'none',
-      create: () => ({ done: 0, ticks: 0 }),
+      create: () => ({ done: 0 }),
       onMessage(state, { data }) {
-        bench?.clock.pause(data.ms)
+        bench.clock.pause(data.ms)
         handled.push(data.name)
         state.done++
       },
-      ...(options.tick !== undefined && {
-        tick: { rate: options.tick },
-        onTick(state: { ticks: number }, ctx: { roomId: string }) {
-          if (ctx.roomId === 'busy:a') bench?.clock.pause(took.tick)
-          state.ticks++
-        },
-      }),
     })
-    return { room, handled, took, on: (made: RoomBench) => (bench = made) }
+    const bench: RoomBench = new RoomBench([room], options)
+    return { bench, handled }
   }
-
   const doneBy = (member: { state: unknown }) => (member.state as { done: number }).done
 
   /** A room type that ticks and flushes at a rate, and counts its ticks. */
@@ -363,9 +353,7 @@ describe('load', () => {
 
   describe('more inputs than the event loop has time for', () => {
     it('wait while the rooms flush, and every room acts in turn', async () => {
-      const { room, handled, on } = busy()
-      const bench = new RoomBench([room])
-      on(bench)
+      const { bench, handled } = busy()
       const ann = await bench.join('busy', 'ann', { key: 'one' })
       const bob = await bench.join('busy', 'bob', { key: 'two' })
       await bench.advance(1000)
@@ -387,9 +375,7 @@ describe('load', () => {
     })
 
     it('are dropped, or refused once, by an overloaded node when they are old, also when they are sent again', async () => {
-      const { room, handled, on } = busy()
-      const bench = new RoomBench([room])
-      on(bench)
+      const { bench, handled } = busy()
       const ann = await bench.join('busy', 'ann')
       await bench.advance(1000)
       bench.overloaded = true
@@ -412,9 +398,7 @@ describe('load', () => {
     })
 
     it('are dropped without an answer if too many wait already, because an answer would cost more than they do', async () => {
-      const { room, handled, on } = busy()
-      const bench = new RoomBench([room], { limits: { waitingMessages: 10 } })
-      on(bench)
+      const { bench, handled } = busy({ limits: { waitingMessages: 10 } })
       const ann = await bench.join('busy', 'ann')
       await bench.advance(1000)
       bench.slowdown = 1.36
@@ -424,9 +408,7 @@ describe('load', () => {
     })
 
     it('are handled at any age if they waited because the room could not act', async () => {
-      const { room, handled, on } = busy()
-      const bench = new RoomBench([room])
-      on(bench)
+      const { bench, handled } = busy()
       const ann = await bench.join('busy', 'ann')
       await bench.advance(1000)
       bench.overloaded = true
@@ -444,11 +426,22 @@ describe('load', () => {
     it('is logged and counted, and delays its own room more than others', async () => {
       const warned: { msg: string }[] = []
       const log = pino({ level: 'warn' }, { write: (line: string) => void warned.push(JSON.parse(line)) })
-      const { room, took, on } = busy({ tick: 20 })
-      const { bench, ann } = await roomWith(room, ['ann'], { log })
-      on(bench)
+      let tickMs = 0
+      const room = defineRoom({
+        type: 'busy',
+        sync: { rate: 20 },
+        durability: 'none',
+        tick: { rate: 20 },
+        create: () => ({ ticks: 0 }),
+        onTick(state, ctx) {
+          if (ctx.roomId === 'busy:a') bench.clock.pause(tickMs)
+          state.ticks++
+        },
+      })
+      const bench: RoomBench = new RoomBench([room], { log })
+      const ann = await bench.join('busy', 'ann', { key: 'a' })
       const bob = await bench.join('busy', 'bob', { key: 'b' })
-      took.tick = 500
+      tickMs = 500
       const before = [ann.seq, bob.seq]
       const until = bench.clock.monotonic() + 10_000
       while (bench.clock.monotonic() < until) await bench.advance(5, 1)
@@ -458,7 +451,7 @@ describe('load', () => {
       expect(quick).toBeGreaterThanOrEqual(140)
       expect(warned[0]).toMatchObject({ room_id: 'busy:a', room_type: 'busy', hook: 'onTick', ms: 500 })
       expect(bench.counts['slow onTick']).toBe(slow)
-      took.tick = 0
+      tickMs = 0
       await bench.advance(5000)
       const seq = ann.seq
       await bench.advance(1000, 1)
