@@ -1,4 +1,5 @@
 import { timestamp } from '../../shared/clock.ts'
+import { Semaphore } from '../../shared/semaphore.ts'
 import { StoreUnavailable } from '../../shared/store/port.ts'
 import { type Found, type Query, type SessionDescription, select, textFinder } from '../descriptions.ts'
 import { ProjectCounts } from '../metrics.ts'
@@ -16,14 +17,17 @@ type EndReason = 'left' | 'session_ended' | 'kicked'
 
 /** Time between two calls of `sweep`. */
 export const SWEEP_MS = 1000
-/** Number of records that are written again immediately when the store is back. While a record is missing, a crash of this node ends the session. */
-const WRITTEN_AT_ONCE = 100
-/** Time within which the other records are written, at random moments. Otherwise all nodes would write at the same time. */
-const CATCH_UP_MS = 3000
+/**
+ * Maximum number of records that are written in the background at the same time. When the store is back, a node writes all records again. While
+ * a record is missing, a crash of the node ends the session.
+ */
+const MAX_BACKGROUND_WRITES = 100
+/** Time that a node needs to write the records of all its sessions. */
+const REWRITE_MS = 3000
 /** Maximum time until all nodes have found a restarted store. A partitioned or suspended node finds it later than others. */
 const RETURN_MS = 10_000
 /** Time after the start of an empty store in which it may lack records of live sessions. */
-export const SESSIONS_REWRITTEN_MS = RETURN_MS + CATCH_UP_MS + 2 * SWEEP_MS
+export const SESSIONS_REWRITTEN_MS = RETURN_MS + REWRITE_MS + 2 * SWEEP_MS
 /** Timeout of `flush`. */
 const FLUSH_WAIT_MS = 500
 
@@ -49,6 +53,7 @@ export class Sessions {
   /** Sessions that have ended here, but not yet in the store and in their rooms, with the reason. */
   readonly #endings = new Map<SessionWriter, EndReason>()
   #moving = false
+  readonly #backgroundWrites = new Semaphore(MAX_BACKGROUND_WRITES)
   readonly #underWay = new Set<Promise<void>>()
 
   constructor(context: GatewayContext, store: SessionStore, edge: Edge, players: Players) {
@@ -180,12 +185,11 @@ export class Sessions {
     await this.#run(this.save(writer.session), writer.session)
   }
 
-  /** The store may have lost records: writes every record again, the first 100 immediately and the others within `CATCH_UP_MS`. */
+  /** The store may have lost records: writes every record again. */
   storeReturned(): void {
-    let now = WRITTEN_AT_ONCE
     for (const writer of this.#writers.values()) {
-      writer.doubt(now > 0 ? 0 : CATCH_UP_MS)
-      if (now-- > 0) this.saveLater(writer.session)
+      writer.doubt()
+      this.#saveDue(writer)
     }
   }
 
@@ -195,7 +199,7 @@ export class Sessions {
     for (const writer of this.#writers.values()) {
       const { session } = writer
       if (session.detachedMs > sessionResumeTtl * 1000) this.end(session, 'session_ended')
-      else if (writer.due) this.saveLater(session)
+      else this.#saveDue(writer)
     }
     for (const writer of this.#endings.keys())
       if (writer.due) void this.#run(this.#finish(writer), writer.session)
@@ -228,6 +232,15 @@ export class Sessions {
       order: (a, b) => b.connectedAt - a.connectedAt,
       limit: query.limit,
       describe: describeSession,
+    })
+  }
+
+  #saveDue(writer: SessionWriter): void {
+    if (!writer.due || writer.queued) return
+    writer.queued = true
+    void this.#backgroundWrites.run(() => {
+      writer.queued = false
+      return this.#run(this.save(writer.session), writer.session)
     })
   }
 
@@ -286,6 +299,8 @@ export class Sessions {
 /** Writes the record of one session, one write at a time, and detects that another node has taken the session. */
 class SessionWriter {
   readonly session: Session
+  /** True while a due write waits for its turn. */
+  queued = false
   readonly #context: GatewayContext
   readonly #store: SessionStore
   #version: number
@@ -311,10 +326,10 @@ class SessionWriter {
     return this.#next === undefined && this.#context.clock.monotonic() >= this.#dueAt
   }
 
-  /** The stored record may be lost: it becomes due at a random moment within `ms`, unless it is due earlier. */
-  doubt(ms: number): void {
+  /** The stored record may be lost: a write is due now. */
+  doubt(): void {
     this.#saved = false
-    this.#dueAt = Math.min(this.#dueAt, this.#context.clock.monotonic() + this.#context.random.float() * ms)
+    this.#dueAt = this.#context.clock.monotonic()
   }
 
   /** Writes the first record; see `SessionStore.create`. */
