@@ -169,6 +169,23 @@ test('a dropped player is shown as disconnected, keeps its seat for reconnectSec
   expect(shown()).toEqual([true])
 })
 
+test('a killed owner runs no more code of the room', async () => {
+  const calls: string[] = []
+  const hall = defineRoom({
+    type: 'hall',
+    create: () => ({ lost: 0 }),
+    onDisconnect(state, member) {
+      calls.push(member.id)
+      state.lost += 1
+    },
+  })
+  const t = await testRooms([hall])
+  const [ada] = await t.join('hall', 2)
+  await t.killOwner()
+  await t.advance(1000)
+  expect({ calls, lost: ada.state.lost }).toEqual({ calls: [], lost: 0 })
+})
+
 test('a reservation survives killOwner, and ends when advance passes its time', async () => {
   const { t, a } = await game()
   expect([await a.request('invite', 'ada'), await a.request('invite', 'eve')]).toEqual([true, false])

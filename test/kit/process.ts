@@ -61,7 +61,8 @@ export class TestProcess {
   readonly nodeId: string
   readonly #time: TestTime
   readonly #ends: EventEmitter
-  readonly #sockets = new Set<Duplex>()
+  /** By the node's end of a connection, the client's end. */
+  readonly #sockets = new Map<Duplex, Duplex>()
   readonly #subscriptions: Promise<() => Promise<void>>[] = []
   #node: NodeInProcess | undefined
   #alive = true
@@ -98,7 +99,7 @@ export class TestProcess {
   /** Returns the client's end of a new connection. */
   connect(): Duplex {
     const [near, far] = duplexPair()
-    this.#sockets.add(far)
+    this.#sockets.set(far, near)
     // Closing one side closes the other.
     near.once('close', () => far.destroy())
     far.once('close', () => {
@@ -133,7 +134,13 @@ export class TestProcess {
   kill(): void {
     this.#alive = false
     this.#killed()
-    for (const socket of this.#sockets) socket.destroy()
+    for (const [far, near] of this.#sockets) {
+      // The node must not notice the end of its connections.
+      far.removeAllListeners()
+      far.on('error', () => undefined)
+      far.destroy()
+      near.destroy()
+    }
     const ended = this.#subscriptions.map(async (subscription) => (await subscription)())
     void Promise.all(ended).then(() => this.#ends.emit('end'))
   }
