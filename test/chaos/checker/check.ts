@@ -157,7 +157,7 @@ const LEAST = {
   replies: 0.1,
   marks: 0.5,
   tasks: 0.02,
-  /** For each op. A room that has restarted with an empty store has forgotten its timers. */
+  /** For each op in the final states. A room that has restarted with an empty store has forgotten its ops and its timers. */
   timers: 0.01,
   /** For each second. */
   faults: 0.1,
@@ -181,7 +181,8 @@ function checkActivity(history: History): Violation[] {
   const commits = standing('commit', 'journal')
   const saves = standing('snapshot', 'snapshot')
   const done = faults.filter(({ kind }) => kind !== 'stall').length
-  const fired = history.end.owners.reduce((sum, { state }) => sum + (state as ChaosState).fired, 0)
+  const states = history.end.owners.map(({ state }) => state as ChaosState)
+  const sum = (field: 'fired' | 'total') => states.reduce((total, state) => total + state[field], 0)
   const players = Math.max(1, run.clients)
   const least: [what: string, found: number, wanted: number][] = [
     ['clients that joined', named('joined'), players],
@@ -193,7 +194,7 @@ function checkActivity(history: History): Violation[] {
     ['replies', count('reply'), LEAST.replies * ops],
     ['frames of layers', count('marks'), LEAST.marks * ops],
     ['tasks', history.tasks.length, LEAST.tasks * ops],
-    ['timers that fired', fired, LEAST.timers * ops],
+    ['timers that fired', sum('fired'), LEAST.timers * sum('total')],
     ['commits', commits.found, LEAST.commits * commits.rooms * seconds],
     ['saves', saves.found, LEAST.saves * saves.rooms * seconds],
     ['faults', done, Math.max(LEAST.faults * seconds, LEAST.planned * run.faults)],
