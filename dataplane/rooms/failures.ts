@@ -154,17 +154,20 @@ export class FailureLog {
     this.#reveal = reveal
   }
 
-  /** Returns the answer for the player after room logic threw, and logs a failure. `kind`: name of the call, such as `onTick`. */
-  explain(kind: string, error: unknown): Refused {
+  /**
+   * Returns the answer for the player after room logic threw, and logs a failure. `kind`: name of the call, such as `onTick`. `room`: `project/type:key`,
+   * if the log does not add the room.
+   */
+  explain(kind: string, error: unknown, room?: string): Refused {
     if (RoomLogicRefused.is(error)) return { code: 'room_logic_refused', message: error.message }
-    this.#add(kind, error)
+    this.#add(kind, error, room)
     return { code: 'room_logic_failed', message: this.#reveal ? errorText(error) : FAILED }
   }
 
-  #add(kind: string, error: unknown): void {
+  #add(kind: string, error: unknown, room?: string): void {
     const suppressed = this.#quiet.pass(kind)
     if (suppressed !== undefined)
-      logFailure(this.#log, error, 'the room logic failed', { failed: kind, suppressed })
+      logFailure(this.#log, error, 'the room logic failed', { failed: kind, room, suppressed })
   }
 }
 

@@ -179,7 +179,9 @@ describe('the row of a room', () => {
     await bench.advance(1000, 100)
     expect([ann.state, ann.errors]).toMatchObject([{ level: 2 }, []])
     expect(await listed(bench)).toMatchObject([{ version: 1, row: { data: { level: 1 } } }])
-    expect(lines.map((line) => JSON.parse(line))).toMatchObject([{ failed: 'listing of duel' }])
+    expect(lines.map((line) => JSON.parse(line))).toMatchObject([
+      { failed: 'listing of duel', room: 'prj_test/duel:a' },
+    ])
     expect([bench.counts['row written'], bench.counts['row failed']]).toEqual([1, 1])
     await bench.say('duel', 'ann', 'set', { level: 3 }, 2)
     await bench.advance(1000, 100)

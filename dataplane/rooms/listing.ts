@@ -227,7 +227,7 @@ export class RoomListing {
       })
     } catch (error) {
       this.#count('failed')
-      failures.explain(`listing of ${roomType}`, error)
+      failures.explain(`listing of ${roomType}`, error, this.#room.name)
       return otherwise
     } finally {
       this.#room.used(began)

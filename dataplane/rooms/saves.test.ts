@@ -1,3 +1,4 @@
+import { pino } from 'pino'
 import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
 import { type RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
@@ -58,7 +59,9 @@ async function saved(settings: { onIdle?: 'sleep'; durability?: 'none' | 'snapsh
       state.notes.push('the end')
     },
   })
-  const made = await roomWith(board, ['ann'])
+  const lines: string[] = []
+  const log = pino({ level: 'warn' }, { write: (line: string) => lines.push(line) })
+  const made = await roomWith(board, ['ann'], { log })
   bench = made.bench
   let ref = 0
   const say = (type: 'add' | 'end', data: string | null) => made.bench.say('board', 'ann', type, data, ++ref)
@@ -67,7 +70,7 @@ async function saved(settings: { onIdle?: 'sleep'; durability?: 'none' | 'snapsh
     made.bench.leave('board', 'ann')
     await made.bench.untilIdle()
   }
-  return { ...made, database, add, leave, end: () => say('end', null) }
+  return { ...made, database, lines, add, leave, end: () => say('end', null) }
 }
 
 const HOUR_MS = 3_600_000
@@ -162,8 +165,8 @@ describe('save', () => {
     expect((await heir.join('board', 'bob')).state).toEqual({ notes: ['one'] })
   })
 
-  it('that hangs delays neither the room nor the next save, and cannot overwrite the next save', async () => {
-    const { bench, ann, database, add } = await saved()
+  it('that hangs delays neither the room nor the next save, is logged, and cannot overwrite the next save', async () => {
+    const { bench, ann, database, add, lines } = await saved()
     database.mood = 'hangs'
     await add('one')
     await bench.advance(20_000, 500)
@@ -172,6 +175,13 @@ describe('save', () => {
     database.mood = 'fine'
     await bench.advance(60_000, 500)
     expect([database.notes, bench.counts['save timed_out']]).toEqual([['one', 'two'], 1])
+    expect(lines.map((line) => JSON.parse(line))).toMatchObject([
+      {
+        failed: 'save of board',
+        room: expect.stringMatching(/^prj_test\/board:/),
+        err: { message: 'save.to did not end within 30000 ms' },
+      },
+    ])
     database.hung[0]!()
     await bench.untilIdle()
     expect([database.notes, database.refused.length]).toEqual([['one', 'two'], 1])

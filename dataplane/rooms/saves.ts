@@ -142,12 +142,13 @@ export class RoomSaves {
     })
     const outcome = await Promise.race([this.#call(room), late])
     cancel?.()
+    if (outcome === 'timed_out') this.#failed(new Error(`save.to did not end within ${limits.saveToMs} ms`))
     metrics.roomSaves.inc({ room_type: this.#room.address.roomType, outcome })
     return outcome === 'saved'
   }
 
   async #call({ state, epoch, seq, last }: CommittedRoom): Promise<'saved' | 'failed'> {
-    const { code, failures } = this.#room.environment
+    const { code } = this.#room.environment
     const { key, projectId, roomType } = this.#room.address
     const { name, epoch: owner } = this.#room
     const turn = turnOf({ name, epoch: owner }, 'save')
@@ -155,9 +156,14 @@ export class RoomSaves {
       await code.start(turn, () => this.#save.to(state, { key, epoch, seq, projectId, roomType, last }))
       return 'saved'
     } catch (error) {
-      failures.explain(`save of ${roomType}`, error)
+      this.#failed(error)
       return 'failed'
     }
+  }
+
+  #failed(error: unknown): void {
+    const { environment, address, name } = this.#room
+    environment.failures.explain(`save of ${address.roomType}`, error, name)
   }
 
   get #now(): number {

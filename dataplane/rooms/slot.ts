@@ -266,7 +266,9 @@ async function firstState(slot: RoomSlot, join: Maker, epoch: number): Promise<L
   if (!options.ok && options.cause === undefined)
     throw new CannotCreate({ code: 'invalid_options', message: options.message })
   if (!options.ok)
-    throw new CannotCreate(failures.explain(`the validator of the options of ${type}`, options.cause))
+    throw new CannotCreate(
+      failures.explain(`the validator of the options of ${type}`, options.cause, room.name),
+    )
   const loaded = load && (await loadState(slot, load, join, room, options.value))
   if (loaded || join.create === false) return loaded
   try {
@@ -274,7 +276,7 @@ async function firstState(slot: RoomSlot, join: Maker, epoch: number): Promise<L
       createState(definition, options.value, limits.stateBytes),
     )
   } catch (error) {
-    throw new CannotCreate(failures.explain(`create of ${type}`, error))
+    throw new CannotCreate(failures.explain(`create of ${type}`, error, room.name))
   }
 }
 
@@ -314,7 +316,7 @@ async function loadState(
   } catch (error) {
     const timedOut = error instanceof LoadTimeout
     count(timedOut ? 'timed_out' : 'failed')
-    const refused = failures.explain(`load of ${type}`, error)
+    const refused = failures.explain(`load of ${type}`, error, room.name)
     // The turn was cut off, and is not started again for a while. A retry would not help.
     if (error instanceof TurnCut) throw new CannotCreate(refused)
     const { message } = refused

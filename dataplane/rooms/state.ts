@@ -225,7 +225,11 @@ export function migrate(
   } catch (error) {
     metrics.roomMigrations.inc({ room_type: type, outcome: 'failed' })
     if (error instanceof StateTooLarge) metrics.limitsReached.inc({ room_type: type, limit: 'state' })
-    const { message } = failures.explain(`migrate of ${type} from version ${from} to ${version}`, error)
+    const { message } = failures.explain(
+      `migrate of ${type} from version ${from} to ${version}`,
+      error,
+      room.name,
+    )
     throw new CannotMigrate(
       `its state of version ${from} could not be brought to version ${version}: ${message}`,
     )
