@@ -334,8 +334,11 @@ const EXCUSES = {
 type Excuse = keyof typeof EXCUSES
 const NAMES = Object.keys(EXCUSES) as Excuse[]
 
-/** Time within which members are notified of the end of a seat or session, or after which they return, while their node works. */
-const NOTICED_WITHIN_MS = 3000
+/**
+ * Time within which members are notified of the end of a seat or session, or after which they return, while their node works. An edge repeats a
+ * question about a seat after 2 s, in a sweep that runs once a second. The rest is for a busy machine.
+ */
+const NOTICED_WITHIN_MS = 3500
 /** Time within which an unreachable node learns that a session has moved. */
 const TAKEN_OVER_WITHIN_MS = 8000
 
