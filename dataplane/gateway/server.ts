@@ -2,7 +2,6 @@ import { createServer, type IncomingMessage, type Server } from 'node:http'
 import { type AddressInfo, BlockList, isIPv4, isIPv6, type Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { WebSocketServer } from 'ws'
-import type { Clock } from '../../shared/clock.ts'
 import { endWithProblem, refuseUnreadable, requestListener } from '../../shared/http-server.ts'
 import { requestIdOf } from '../../shared/ids.ts'
 import { isAllowedOrigin, normalOrigin } from '../../shared/origins.ts'
@@ -313,13 +312,13 @@ class PendingConnections {
 
   /** Adds a socket. It may be destroyed later to make room. Undefined: it is refused. */
   add(socket: Socket): PendingConnection | undefined {
-    const { clock, options, maxConnections = 0 } = this.#context
+    const { options, maxConnections = 0 } = this.#context
     // Otherwise the system would drop connections without a file descriptor, and this process would not notice.
     if (!this.#makeRoom({ ...this.#all, count: this.#open }, maxConnections, 'files')) return undefined
     if (!this.#makeRoom(this.#all, options.maxPendingConnections, 'pending')) return undefined
     this.#open += 1
     socket.once('close', this.#closed)
-    const pending = new PendingConnection(clock, socket, (address) => this.#byAddress.delete(address))
+    const pending = new PendingConnection(socket, (address) => this.#byAddress.delete(address))
     pending.join(this.#all)
     return pending
   }
@@ -342,21 +341,16 @@ class PendingConnections {
   }
 }
 
-/** Websocket pings and pongs of a socket without a session. With a session, its player pays for them. */
-export const CONTROL_FRAME_RATE: Rate = { perSecond: 1, burst: 16 }
-
 /** One socket without a session. */
 export class PendingConnection {
   readonly socket: Socket
-  readonly controlFrames: RateLimit
   readonly #emptied: (address: string) => void
   readonly #groups: Group[] = []
   readonly #gone = () => this.done()
   #address: string | undefined
 
-  constructor(clock: Clock, socket: Socket, emptied: (address: string) => void) {
+  constructor(socket: Socket, emptied: (address: string) => void) {
     this.socket = socket
-    this.controlFrames = new RateLimit(clock, CONTROL_FRAME_RATE)
     this.#emptied = emptied
     socket.once('close', this.#gone)
   }

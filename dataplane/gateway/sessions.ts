@@ -22,7 +22,7 @@ export const SWEEP_MS = 1000
  * a record is missing, a crash of the node ends the session.
  */
 const MAX_BACKGROUND_WRITES = 100
-/** Time that a node needs to write the records of all its sessions. */
+/** Time in which a node writes the records of all its sessions. 20,000 records take about 1 s on one core. */
 const REWRITE_MS = 3000
 /** Maximum time until all nodes have found a restarted store. A partitioned or suspended node finds it later than others. */
 const RETURN_MS = 10_000

@@ -179,7 +179,7 @@ describe('save', () => {
       {
         failed: 'save of board',
         room: expect.stringMatching(/^prj_test\/board:/),
-        err: { message: 'save.to did not end within 30000 ms' },
+        err: { message: 'save.to did not end within 30 seconds' },
       },
     ])
     database.hung[0]!()

@@ -142,7 +142,8 @@ export class RoomSaves {
     })
     const outcome = await Promise.race([this.#call(room), late])
     cancel?.()
-    if (outcome === 'timed_out') this.#failed(new Error(`save.to did not end within ${limits.saveToMs} ms`))
+    if (outcome === 'timed_out')
+      this.#failed(new Error(`save.to did not end within ${limits.saveToMs / 1000} seconds`))
     metrics.roomSaves.inc({ room_type: this.#room.address.roomType, outcome })
     return outcome === 'saved'
   }
