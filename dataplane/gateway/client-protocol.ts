@@ -23,13 +23,10 @@ import { type Admitted, type Handshake, type Hello, WELCOME_WITHIN_MS } from './
 import { countHandshake, type HandshakeResult } from './metrics.ts'
 import type { Flusher } from './outbox.ts'
 import type { Players } from './players.ts'
-import type { HandshakeQueue, PendingConnection } from './server.ts'
+import { type HandshakeQueue, MAX_CONTROL_FRAMES, type PendingConnection } from './server.ts'
 import type { Session } from './session.ts'
 import type { Sessions } from './sessions.ts'
 import { type AttachResult, LOST, leftMessage, type Subscription } from './subscription.ts'
-
-/** Maximum number of websocket pings and pongs before there is a session. */
-const MAX_EARLY_CONTROL_FRAMES = 16
 
 /** Error text for players whose joins, or messages of a type, are refused for some time. */
 const BLOCKED = 'the last requests of this kind did not return, so they are refused for ten minutes'
@@ -84,7 +81,6 @@ export class ClientProtocol implements ConnectionListener {
   #pending: PendingConnection | undefined
   /** Stops the wait for `hello`. Set until it arrives. */
   #stopWaiting: (() => void) | undefined
-  #earlyControlFrames = 0
   #session: Session | undefined
   #span: Span = noSpan
   /** True since a message had to wait for the budget, until the budget has recovered. */
@@ -142,9 +138,8 @@ export class ClientProtocol implements ConnectionListener {
       this.#refuse(this.#session, 'control_frame', 1)
       return false
     }
-    this.#earlyControlFrames += 1
-    if (this.#earlyControlFrames <= MAX_EARLY_CONTROL_FRAMES) return true
-    this.refuse('rate_limited', `more than ${MAX_EARLY_CONTROL_FRAMES} pings and pongs before welcome`)
+    if (this.#pending?.controlFrame()) return true
+    this.refuse('rate_limited', `more than ${MAX_CONTROL_FRAMES} pings and pongs before welcome`)
     return false
   }
 

@@ -341,6 +341,9 @@ class PendingConnections {
   }
 }
 
+/** Maximum number of websocket pings and pongs of a socket without a session. */
+export const MAX_CONTROL_FRAMES = 16
+
 /** One socket without a session. */
 export class PendingConnection {
   readonly socket: Socket
@@ -348,6 +351,7 @@ export class PendingConnection {
   readonly #groups: Group[] = []
   readonly #gone = () => this.done()
   #address: string | undefined
+  #controlFrames = 0
 
   constructor(socket: Socket, emptied: (address: string) => void) {
     this.socket = socket
@@ -366,6 +370,11 @@ export class PendingConnection {
     group.silent.add(this)
     this.#groups.push(group)
     this.#address = address
+  }
+
+  /** Counts a ping or pong. Returns false above `MAX_CONTROL_FRAMES`. */
+  controlFrame(): boolean {
+    return ++this.#controlFrames <= MAX_CONTROL_FRAMES
   }
 
   /** The client has sent `hello`: the socket is no longer destroyed to make room. */
