@@ -10,7 +10,7 @@ import { PlacingFailed } from '../directory/placing.ts'
 import { InvalidQuery, type RoomQuery, type RoomRow, readQuery } from '../directory/rows.ts'
 import type { Connection } from './connection.ts'
 import type { GatewayContext } from './context.ts'
-import type { Session } from './session.ts'
+import type { RequestError, Session } from './session.ts'
 
 /** Maximum length of a query, in characters of JSON. */
 const MAX_QUERY_LENGTH = 4096
@@ -28,13 +28,6 @@ export interface FindingContext extends GatewayContext {
   readonly findingFaults: Quiet
   /** Returns the room id of a code; undefined: no room has it. Rejects with `StoreUnavailable`. */
   readonly roomOfCode: (projectId: string, code: string) => Promise<string | undefined>
-}
-
-/** A list that a client watches. */
-interface Watch {
-  /** Sends the list now and after each change. Returns the function that ends the watch. */
-  readonly begin: () => () => void
-  readonly stop: () => void
 }
 
 /** A request that gets an `error`. */
@@ -55,8 +48,6 @@ export class RoomFinder {
   readonly #context: FindingContext
   readonly #connection: Connection
   readonly #address: string | undefined
-  /** By request id. */
-  readonly #watches = new Map<number, Watch>()
   /** By request id, the latest list that waits because the client reads too slowly. */
   readonly #held = new Map<number, readonly RoomRow[]>()
 
@@ -75,7 +66,7 @@ export class RoomFinder {
     void this.#answer(requestId, async () => {
       const asked = queryOf(query)
       if (watch)
-        this.#watch(requestId, () =>
+        this.#watch(session, requestId, () =>
           directory.watch(list, asked, allows, (rows) => this.#changed(requestId, rows)),
         )
       else this.#send(requestId, await directory.rooms(list, asked, allows))
@@ -83,9 +74,9 @@ export class RoomFinder {
   }
 
   /** Ends a watch. */
-  endWatch(requestId: number): void {
-    this.#watches.get(requestId)?.stop()
-    this.#watches.delete(requestId)
+  endWatch({ watches }: Session, requestId: number): void {
+    watches.get(requestId)?.stop()
+    watches.delete(requestId)
     this.#held.delete(requestId)
   }
 
@@ -108,13 +99,13 @@ export class RoomFinder {
   }
 
   /** The token allows other rooms than before: restarts each watch. */
-  renewed(): void {
-    for (const [requestId, { begin }] of [...this.#watches]) this.#watch(requestId, begin)
+  renewed(session: Session): void {
+    for (const [requestId, { begin }] of [...session.watches]) this.#watch(session, requestId, begin)
   }
 
   /** Ends all watches, because the connection has ended. */
-  stop(): void {
-    for (const requestId of this.#watches.keys()) this.endWatch(requestId)
+  stop(session: Session): void {
+    for (const requestId of session.watches.keys()) this.endWatch(session, requestId)
   }
 
   async #answer(requestId: number, work: () => Promise<void>): Promise<void> {
@@ -129,13 +120,12 @@ export class RoomFinder {
     }
   }
 
-  #watch(requestId: number, begin: () => () => void): void {
-    const { maxWatchesPerSession: max } = this.#context.options
-    this.endWatch(requestId)
-    if (this.#watches.size >= max)
-      throw new Refused('too_many_rooms', `a session can watch ${max} lists: end a watch first`)
+  #watch(session: Session, requestId: number, begin: () => () => void): void {
+    this.endWatch(session, requestId)
+    const tooMany = session.tooMany('watches', this.#context.options.maxWatchesPerSession)
+    if (tooMany) throw new Refused(tooMany.code, tooMany.message)
     const stop = begin()
-    if (this.#connection.open) this.#watches.set(requestId, { begin, stop })
+    if (this.#connection.open) session.watches.set(requestId, { begin, stop })
     else stop()
   }
 
@@ -211,7 +201,7 @@ function queryOf(query: Json = {}): RoomQuery {
   return readQuery(query)
 }
 
-function refusalOf(error: unknown): { readonly code: ErrorCode; readonly message: string } {
+function refusalOf(error: unknown): RequestError {
   if (error instanceof Refused) return error
   if (error instanceof InvalidQuery || error instanceof PlacingFailed) return error
   if (error instanceof StoreUnavailable)
