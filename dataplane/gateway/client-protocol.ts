@@ -348,7 +348,7 @@ export class ClientProtocol implements ConnectionListener {
   }
 
   async #greet(hello: Hello): Promise<void> {
-    const answer = await this.#context.handshake.greet(this.connection, hello)
+    const answer = await this.#context.handshake.greet(this.connection, hello, this.#pending!)
     if (!answer) return
     this.#span = this.#beginSpan(hello, answer)
     if ('close' in answer) {

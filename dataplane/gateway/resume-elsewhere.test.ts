@@ -492,6 +492,24 @@ describe('a resume token', () => {
     expect(pair.records.reads - reads).toBeLessThan(30)
     holder.ws.resume()
   })
+
+  it('that was used has a place for another waiting connection when the first is lost', async () => {
+    const { client, welcome } = await pair.a.join()
+    await pair.owner.lose(client)
+    const holder = await pair.a.resume(welcome)
+    holder.ws.pause()
+    await expect.poll(() => [pair.a.gateway.connections, pair.a.gateway.pending]).toEqual([1, 0])
+    const first = await pair.b.resume(welcome)
+    await expectClose(await pair.b.resume(welcome), 'overloaded', /may not have arrived yet: try again/)
+    await expect.poll(() => pair.b.gateway.pending).toBe(1)
+    first.ws.terminate()
+    await expect.poll(() => pair.b.gateway.pending).toBe(0)
+    const next = await pair.b.resume(welcome)
+    await expect.poll(() => pair.b.gateway.pending).toBe(1)
+    await pair.pass(5500, 100)
+    await next.next('welcome')
+    holder.ws.resume()
+  })
 })
 
 /** The last `welcome` that a client got. */
