@@ -24,7 +24,7 @@ import { countHandshake, type HandshakeResult } from './metrics.ts'
 import type { Flusher } from './outbox.ts'
 import type { Players } from './players.ts'
 import { type HandshakeQueue, MAX_CONTROL_FRAMES, type PendingConnection } from './server.ts'
-import type { RequestError, Session } from './session.ts'
+import type { Refused, Session } from './session.ts'
 import type { Sessions } from './sessions.ts'
 import { type AttachResult, LOST, leftMessage, type Subscription } from './subscription.ts'
 
@@ -323,7 +323,7 @@ export class ClientProtocol implements ConnectionListener {
   }
 
   /** Returns the reason why a session may not join a room. Undefined: it may. */
-  #joinRejection(session: Session, room: RoomAddress): RequestError | undefined {
+  #joinRejection(session: Session, room: RoomAddress): Pick<Refused, 'code' | 'message'> | undefined {
     const { roomType, key } = room
     const roomId = roomIdOf(room)
     // A colon separates type and key in a room id, so no room type contains one.

@@ -3,7 +3,6 @@ import type { Clock } from '../../shared/clock.ts'
 import { normalizeCode } from '../../shared/ids.ts'
 import { canonicalJson, type Json } from '../../shared/json.ts'
 import type { Quiet } from '../../shared/log.ts'
-import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { ClientMessage, ListedRoom } from '../../shared/protocol/messages.ts'
 import { type RateLimit, RateLimits } from '../../shared/rate-limit.ts'
 import { StoreUnavailable } from '../../shared/store/port.ts'
@@ -11,7 +10,7 @@ import { PlacingFailed } from '../directory/placing.ts'
 import { InvalidQuery, type RoomQuery, type RoomRow, readQuery } from '../directory/rows.ts'
 import type { Connection } from './connection.ts'
 import type { GatewayContext } from './context.ts'
-import type { RequestError, Session } from './session.ts'
+import { Refused, type Session } from './session.ts'
 
 /** Maximum length of a query, in characters of JSON. */
 const MAX_QUERY_LENGTH = 4096
@@ -29,16 +28,6 @@ export interface FindingContext extends GatewayContext {
   readonly findingFaults: Quiet
   /** Returns the room id of a code; undefined: no room has it. Rejects with `StoreUnavailable`. */
   readonly roomOfCode: (projectId: string, code: string) => Promise<string | undefined>
-}
-
-/** A request that gets an `error`. */
-class Refused extends Error {
-  readonly code: ErrorCode
-
-  constructor(code: ErrorCode, message: string) {
-    super(message)
-    this.code = code
-  }
 }
 
 /**
@@ -124,7 +113,7 @@ export class RoomFinder {
   #watch(session: Session, requestId: number, begin: () => () => void): void {
     this.endWatch(session, requestId)
     const tooMany = session.tooMany('watches', this.#context.options.maxWatchesPerSession)
-    if (tooMany) throw new Refused(tooMany.code, tooMany.message)
+    if (tooMany) throw tooMany
     const stop = begin()
     if (this.#connection.open) session.watches.set(requestId, { begin, stop })
     else stop()
@@ -202,7 +191,7 @@ function queryOf(query: Json = {}): RoomQuery {
   return readQuery(query)
 }
 
-function refusalOf(error: unknown): RequestError {
+function refusalOf(error: unknown): Pick<Refused, 'code' | 'message'> {
   if (error instanceof Refused) return error
   if (error instanceof InvalidQuery || error instanceof PlacingFailed) return error
   if (error instanceof StoreUnavailable)

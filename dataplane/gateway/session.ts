@@ -200,13 +200,13 @@ export class Session implements SubscribedSession {
   }
 
   /** Returns the error if the session has `max` rooms, or watches `max` lists. Undefined: it may open one more. */
-  tooMany(open: 'subscriptions' | 'watches', max: number): RequestError | undefined {
+  tooMany(open: 'subscriptions' | 'watches', max: number): Refused | undefined {
     if (this[open].size < max) return undefined
     const message =
       open === 'watches'
         ? `a session can watch ${max} lists: end a watch first`
         : `a session may be in ${max} rooms: leave one first`
-    return { code: 'too_many_rooms', message }
+    return new Refused('too_many_rooms', message)
   }
 
   /** Text for the player if it is banned from a room type. */
@@ -221,10 +221,14 @@ export class Session implements SubscribedSession {
   }
 }
 
-/** Reason why a client's request is refused. */
-export interface RequestError {
+/** A request that gets an `error`. */
+export class Refused extends Error {
   readonly code: ErrorCode
-  readonly message: string
+
+  constructor(code: ErrorCode, message: string) {
+    super(message)
+    this.code = code
+  }
 }
 
 /** A list that a client watches. */
