@@ -1,8 +1,8 @@
-import { setImmediate as nextTurn } from 'node:timers/promises'
 import { type Clock, untilNext } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
 import { counter, gauge, histogram, type Metrics } from '../../shared/metrics.ts'
 import type { Random } from '../../shared/random.ts'
+import { Slices } from '../../shared/slices.ts'
 import type { ListedRoom, Store } from '../../shared/store/port.ts'
 import {
   DEFAULT_LIMIT,
@@ -182,8 +182,6 @@ export const POLL_MS = 500
 export const KEPT_MS = 60_000
 /** Minimum milliseconds between two calls of a watcher: every second poll, even if the first was a little late. */
 const CALL_MS = 950
-/** Maximum milliseconds for which watchers run without a break. */
-const SLICE_MS = 5
 /** Rows in one answer of the store: a few milliseconds of work. */
 const PAGE = 200
 
@@ -192,6 +190,8 @@ class ListCopy {
   readonly #environment: ListEnvironment
   readonly #list: string
   readonly #onUnused: () => void
+  /** The evaluation of watchers. */
+  readonly #slices: Slices
   readonly #watchers = new Set<Watcher>()
   readonly #forgetReturn: () => void
   #rows = new Rows()
@@ -213,6 +213,7 @@ class ListCopy {
     this.#list = list
     this.#environment = environment
     this.#onUnused = onUnused
+    this.#slices = new Slices(clock)
     this.#usedAt = clock.monotonic()
     // A promoted replica may lack changes that this copy has, and may have other changes under the same numbers.
     this.#forgetReturn = store.onReturn(() => {
@@ -277,7 +278,9 @@ class ListCopy {
     await this.#poll().catch(() => undefined)
     if (this.#stopped) return
     this.#noticeGoneNodes()
-    if (this.#loaded) await this.#evaluateAll()
+    // After the end of a node, all watchers are due.
+    const due = this.#loaded ? [...this.#watchers].filter((watcher) => watcher.due) : []
+    await Promise.all(due.map((watcher) => this.#slices.run(() => this.#evaluate(watcher))))
     if (this.#stopped) return
     this.#cancel = this.#schedule()
   }
@@ -337,18 +340,6 @@ class ListCopy {
     const gone = [...nodes].filter(this.#environment.isGone).sort().join()
     if (gone !== this.#gone) for (const watcher of this.#watchers) watcher.due = true
     this.#gone = gone
-  }
-
-  /** Evaluates the due watchers. After the end of a node these are all of them, so it takes breaks for other work. */
-  async #evaluateAll(): Promise<void> {
-    const { clock } = this.#environment
-    let began = clock.monotonic()
-    for (const watcher of this.#watchers) {
-      this.#evaluate(watcher)
-      if (clock.monotonic() - began < SLICE_MS) continue
-      await nextTurn()
-      began = clock.monotonic()
-    }
   }
 
   #evaluate(watcher: Watcher): void {

@@ -7,6 +7,7 @@ import type { PlayerRecord } from '../../shared/players.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
 import type { Random } from '../../shared/random.ts'
 import { type Rate, RateLimit } from '../../shared/rate-limit.ts'
+import { Slices } from '../../shared/slices.ts'
 import type { Found, Query, SessionDescription } from '../descriptions.ts'
 import type { RoomAddress } from '../traffic.ts'
 import { Authenticator, type Rejection } from './authentication.ts'
@@ -21,7 +22,7 @@ import { Handshake } from './handshake.ts'
 import { KeyCache, type KeyName } from './key-cache.ts'
 import { endOfTurn, Flusher } from './outbox.ts'
 import { type Player, Players } from './players.ts'
-import { GatewayServer, HANDSHAKE_STEPS_PER_TURN, HandshakeQueue, type PendingConnection } from './server.ts'
+import { GatewayServer, HANDSHAKE_STEPS_PER_TURN, type PendingConnection } from './server.ts'
 import { type Session, SessionStore } from './session.ts'
 import { Sessions, SWEEP_MS } from './sessions.ts'
 
@@ -88,7 +89,7 @@ export class Gateway {
     this.#rerouter = new Rerouter(context, (session) => sessions.save(session))
     this.#keys = new KeyCache(context, askKeyStatus, options.maxKeyLookups)
     const tokens = new Authenticator(context, this.#keys)
-    const handshakes = new HandshakeQueue(HANDSHAKE_STEPS_PER_TURN)
+    const handshakes = new Slices(clock, HANDSHAKE_STEPS_PER_TURN)
     metrics.handshakesWaiting.read(() => handshakes.size)
     this.#clientContext = {
       ...context,
