@@ -2,6 +2,7 @@ import { type Clock, untilNext } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
 import { counter, gauge, histogram, type Metrics } from '../../shared/metrics.ts'
 import type { Random } from '../../shared/random.ts'
+import { type Rate, RateLimit } from '../../shared/rate-limit.ts'
 import { Slices } from '../../shared/slices.ts'
 import type { ListedRoom, Store } from '../../shared/store/port.ts'
 import {
@@ -172,16 +173,16 @@ interface Watcher {
   rows: readonly StoredRow[] | undefined
   /** True if the result may have changed. */
   due: boolean
-  /** Time of the last call, on the monotonic clock. */
-  calledAt: number
+  /** Rate of the calls. */
+  readonly calls: RateLimit
 }
 
 /** Milliseconds between two polls of a list. */
 export const POLL_MS = 500
 /** Time for which a copy is kept after its last query, in milliseconds. */
 export const KEPT_MS = 60_000
-/** Minimum milliseconds between two calls of a watcher: every second poll, even if the first was a little late. */
-const CALL_MS = 950
+/** Calls of a watcher: at most after every second poll, even if the first was a little late. */
+const CALL_RATE: Rate = { perSecond: 1 / 0.95, burst: 1 }
 /** Rows in one answer of the store: a few milliseconds of work. */
 const PAGE = 200
 
@@ -244,7 +245,7 @@ class ListCopy {
       callback,
       rows: undefined,
       due: true,
-      calledAt: Number.NEGATIVE_INFINITY,
+      calls: new RateLimit(this.#environment.clock, CALL_RATE),
     }
     this.#watchers.add(watcher)
     this.rows().then(
@@ -343,13 +344,12 @@ class ListCopy {
   }
 
   #evaluate(watcher: Watcher): void {
-    const now = this.#environment.clock.monotonic()
-    if (!watcher.due || now - watcher.calledAt < CALL_MS || !this.#watchers.has(watcher)) return
+    if (!watcher.due || watcher.calls.waitMs() > 0 || !this.#watchers.has(watcher)) return
     watcher.due = false
     const rows = this.#rows.find(watcher.search)
     if (watcher.rows && isSame(watcher.rows, rows)) return
     watcher.rows = rows
-    watcher.calledAt = now
+    watcher.calls.take()
     watcher.callback(rows)
   }
 }
