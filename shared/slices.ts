@@ -38,12 +38,9 @@ export class Slices {
     while (this.size > 0) {
       await nextTurn()
       const endMs = this.#clock.monotonic() + SLICE_MS
-      for (
-        let left = Math.min(this.#pieces, this.size);
-        left > 0 && this.#clock.monotonic() < endMs;
-        left--
-      ) {
-        const urgent = left > 1 || this.#waiting.length === 0 ? this.#urgent.shift() : undefined
+      let left = Math.min(this.#pieces, this.size)
+      while (left-- > 0 && this.#clock.monotonic() < endMs) {
+        const urgent = left > 0 || this.#waiting.length === 0 ? this.#urgent.shift() : undefined
         const start = urgent ?? this.#waiting.shift()
         start?.()
         await undefined // The piece runs here.

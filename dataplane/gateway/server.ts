@@ -15,12 +15,6 @@ import type { GatewayContext } from './context.ts'
 /** Burst of an address, in seconds of its connection rate. After an outage, all players of a school or a mobile network reconnect together. */
 const BURST_SECONDS = 10
 
-/**
- * Number of handshake steps in one turn of the event loop. A step is an upgrade or the work on a hello. It takes about 0.2 ms, and a flood brings
- * hundreds of them at the same time.
- */
-export const HANDSHAKE_STEPS_PER_TURN = 4
-
 /** Refused origins are counted, and at most one in 10 s is logged. */
 const ORIGIN_LOG_RATE: Rate = { perSecond: 0.1, burst: 1 }
 const MAX_LOGGED_ORIGIN = 200

@@ -161,7 +161,6 @@ export function answerInSlices(
         throw error
       }
     },
-    cancel: () => void texts.return(undefined),
   })
   return c.body(body, 200, headers)
 }
