@@ -10,6 +10,7 @@ import {
   type InvalidMessage,
 } from '../../shared/protocol/error-codes.ts'
 import type { ClientMessage, ResumePosition } from '../../shared/protocol/messages.ts'
+import type { Slices } from '../../shared/slices.ts'
 import { isNameable } from '../../shared/tokens.ts'
 import { contextOf, noSpan, type Span } from '../../shared/tracing/tracer.ts'
 import { frame } from '../frame.ts'
@@ -23,7 +24,7 @@ import { type Admitted, type Handshake, type Hello, WELCOME_WITHIN_MS } from './
 import { countHandshake, type HandshakeResult } from './metrics.ts'
 import type { Flusher } from './outbox.ts'
 import type { Players } from './players.ts'
-import { type HandshakeQueue, MAX_CONTROL_FRAMES, type PendingConnection } from './server.ts'
+import { MAX_CONTROL_FRAMES, type PendingConnection } from './server.ts'
 import type { Refused, Session } from './session.ts'
 import type { Sessions } from './sessions.ts'
 import { type AttachResult, LOST, leftMessage, type Subscription } from './subscription.ts'
@@ -62,7 +63,7 @@ type Join = Extract<ClientMessage, { t: 'join' }>
 export interface ClientProtocolContext extends FindingContext {
   readonly handshake: Handshake
   /** Queue of hellos. */
-  readonly handshakes: HandshakeQueue
+  readonly handshakes: Slices
   readonly tokens: Authenticator
   readonly sessions: Sessions
   readonly players: Pick<Players, 'read'>
@@ -203,11 +204,9 @@ export class ClientProtocol implements ConnectionListener {
     // Other players may wait for a client that resumes.
     const urgent = 'resume' in hello
     this.#check(
-      new Promise((resolve) =>
-        this.#context.handshakes.add(() => resolve(this.connection.wanted ? this.#greet(hello) : undefined), {
-          urgent,
-        }),
-      ),
+      this.#context.handshakes.run(() => (this.connection.wanted ? this.#greet(hello) : undefined), {
+        urgent,
+      }),
     )
   }
 

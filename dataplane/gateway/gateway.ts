@@ -7,6 +7,7 @@ import type { PlayerRecord } from '../../shared/players.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
 import type { Random } from '../../shared/random.ts'
 import { type Rate, RateLimit } from '../../shared/rate-limit.ts'
+import { Slices } from '../../shared/slices.ts'
 import type { Found, Query, SessionDescription } from '../descriptions.ts'
 import type { RoomAddress } from '../traffic.ts'
 import { Authenticator, type Rejection } from './authentication.ts'
@@ -21,7 +22,7 @@ import { Handshake } from './handshake.ts'
 import { KeyCache, type KeyName } from './key-cache.ts'
 import { endOfTurn, Flusher } from './outbox.ts'
 import { type Player, Players } from './players.ts'
-import { GatewayServer, HANDSHAKE_STEPS_PER_TURN, HandshakeQueue, type PendingConnection } from './server.ts'
+import { GatewayServer, type PendingConnection } from './server.ts'
 import { type Session, SessionStore } from './session.ts'
 import { Sessions, SWEEP_MS } from './sessions.ts'
 
@@ -29,6 +30,8 @@ import { Sessions, SWEEP_MS } from './sessions.ts'
 const RECHECK_MS = 30_000
 /** Minimum time between two logs of the same failure of lists and finds. */
 const FINDING_QUIET_MS = 10_000
+/** Handshake steps in a slice. A step is an upgrade or the work on a hello. It takes about 0.2 ms, and a flood brings hundreds of them together. */
+const STEPS_IN_SLICE = 4
 /**
  * No client is moved in this first part of a drain. A load balancer needs some checks to detect that this node is not ready. Until then, it
  * would send a moving client back here, where it would be refused.
@@ -86,7 +89,7 @@ export class Gateway {
     this.#rerouter = new Rerouter(context, (session) => sessions.save(session))
     this.#keys = new KeyCache(context, askKeyStatus, options.maxKeyLookups)
     const tokens = new Authenticator(context, this.#keys)
-    const handshakes = new HandshakeQueue(HANDSHAKE_STEPS_PER_TURN)
+    const handshakes = new Slices(clock, STEPS_IN_SLICE)
     metrics.handshakesWaiting.read(() => handshakes.size)
     this.#clientContext = {
       ...context,

@@ -8,55 +8,12 @@ import { isAllowedOrigin, normalOrigin } from '../../shared/origins.ts'
 import { Problem, type ProblemCode, problemResponse } from '../../shared/problem.ts'
 import type { Random } from '../../shared/random.ts'
 import { type Rate, RateLimit, RateLimits } from '../../shared/rate-limit.ts'
+import type { Slices } from '../../shared/slices.ts'
 import { ServerSocket } from './connection.ts'
 import type { GatewayContext } from './context.ts'
 
 /** Burst of an address, in seconds of its connection rate. After an outage, all players of a school or a mobile network reconnect together. */
 const BURST_SECONDS = 10
-
-/**
- * Number of handshake steps in one turn of the event loop. A step is an upgrade or the work on a hello. It takes about 0.2 ms, and a flood brings
- * hundreds of them at the same time.
- */
-export const HANDSHAKE_STEPS_PER_TURN = 4
-
-/**
- * Runs work in order, a limited number of pieces in one turn of the event loop. All sockets are read between the turns, so that connected players
- * do not wait behind new ones.
- */
-export class HandshakeQueue {
-  readonly #perTurn: number
-  readonly #defer: (turn: () => void) => void
-  readonly #urgent: (() => void)[] = []
-  readonly #waiting: (() => void)[] = []
-
-  /** `defer`: runs a callback in the next turn, after the reading of sockets. */
-  constructor(perTurn: number, defer: (turn: () => void) => void = setImmediate) {
-    this.#perTurn = perTurn
-    this.#defer = defer
-  }
-
-  /** Number of queued pieces. */
-  get size(): number {
-    return this.#urgent.length + this.#waiting.length
-  }
-
-  /** `urgent`: before all other work. One other piece still runs in each turn. */
-  add(work: () => void, { urgent = false } = {}): void {
-    const first = this.size === 0
-    const queue = urgent ? this.#urgent : this.#waiting
-    queue.push(work)
-    if (first) this.#defer(this.#turn)
-  }
-
-  readonly #turn = (): void => {
-    const urgent = Math.min(this.#urgent.length, this.#perTurn - Math.min(1, this.#waiting.length))
-    const others = Math.min(this.#waiting.length, this.#perTurn - urgent)
-    const taken = [...this.#urgent.splice(0, urgent), ...this.#waiting.splice(0, others)]
-    if (this.size > 0) this.#defer(this.#turn)
-    for (const work of taken) work()
-  }
-}
 
 /** Refused origins are counted, and at most one in 10 s is logged. */
 const ORIGIN_LOG_RATE: Rate = { perSecond: 0.1, burst: 1 }
@@ -77,7 +34,7 @@ const WEBSOCKET_VERSION = { 'sec-websocket-version': '13' }
 /** The HTTP server that accepts websockets. */
 export class GatewayServer {
   readonly #servers: Server[] = []
-  readonly #handshakes: HandshakeQueue
+  readonly #handshakes: Slices
   readonly #subprotocols: readonly string[]
   readonly #websockets: ReturnType<typeof websocketServer>
   readonly #context: GatewayContext
@@ -98,7 +55,7 @@ export class GatewayServer {
   constructor(
     context: GatewayContext,
     subprotocols: readonly string[],
-    handshakes: HandshakeQueue,
+    handshakes: Slices,
     accept: (ws: ServerSocket, pending: PendingConnection) => void,
   ) {
     const { options, clock } = context
@@ -150,7 +107,7 @@ export class GatewayServer {
     http.on('upgrade', (request, socket, head) => {
       // A named function instead of a closure: a closure would keep the whole request in memory as long as the socket is open.
       socket.on('error', destroy)
-      this.#handshakes.add(() => this.#upgrade(request, socket, head))
+      void this.#handshakes.run(() => this.#upgrade(request, socket, head))
     })
     return http
   }
