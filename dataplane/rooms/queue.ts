@@ -4,12 +4,13 @@ import * as v from 'valibot'
 import type { Json, JsonObject } from '../../shared/json.ts'
 import { MATCHED, PARTY_CODE } from '../../shared/protocol/messages.ts'
 import type { TypedRoom } from '../../shared/room-types.ts'
-import { defineRoom, type QueueFigures, type RoomDefinition } from './definition.ts'
+import { defineRoom, type RoomDefinition } from './definition.ts'
 import { checkQueueSpec } from './definition-check.ts'
 import type { AdmitContext, Member, Pair, RoomLog, TurnContext } from './definition-types.ts'
 import { errorText, jsonCopy, RoomLogicError, validateInput } from './failures.ts'
 import { frozen, guarded } from './guarded.ts'
 import type { RoomMetrics } from './metrics.ts'
+import type { RoomStream } from './stream.ts'
 import {
   type IndexedTicket,
   type Matcher,
@@ -125,6 +126,20 @@ interface QueueContext extends TurnContext<never, never, Pair, Pair, never> {
   readonly metrics: Pick<RoomMetrics, 'queueMatches' | 'queueWait' | 'queueFailures'>
 }
 
+/** Figures of a queue for operators. */
+interface QueueFigures {
+  /** Tickets that wait for a match. */
+  readonly waiting: number
+  /** Unix time in milliseconds since which the oldest of them waits; undefined: none waits. */
+  readonly oldestSince: number | undefined
+  /** Matches whose room has not answered yet. */
+  readonly pendingMatches: number
+  /** Matches since this node has the queue. */
+  readonly matches: number
+  /** Rules that failed and matches that were cancelled, since then. */
+  readonly failures: number
+}
+
 const TICKET_GONE = 'the ticket has ended'
 
 /**
@@ -165,7 +180,7 @@ export function defineQueue<
     ...definition,
     system: true,
     hidesMembers: true,
-    matches: { room: spec.room, players: max, figures: queue.figures },
+    matches: queue,
   }) as never
 }
 
@@ -189,8 +204,8 @@ const task = (run: unknown, handle: unknown) => ({
  */
 const IMPOSSIBLE: ReadonlySet<string> = new Set(['invalid_options', 'invalid_request', 'room_logic_failed'])
 
-/** The hooks of a queue. Between turns, its rooms keep an index of the tickets in memory. The state is authoritative. */
-class Queue {
+/** A queue: its rules, and the hooks of its rooms. Between turns, its rooms keep an index of the tickets in memory. The state is authoritative. */
+export class Queue {
   readonly #spec: AnyQueueSpec
   readonly #rules: MatchRules<Json>
   /** By the logger of the room, which all contexts of the room share. */
@@ -245,8 +260,19 @@ class Queue {
     }
   }
 
-  readonly figures = (log: RoomLog, state: Json): QueueFigures => {
-    const { tickets, orders } = state as unknown as QueueState
+  /** Room type of the matches. */
+  get room(): string {
+    return this.#spec.room
+  }
+
+  /** Maximum number of players of a match. */
+  get players(): number {
+    return this.#rules.matchSize.max
+  }
+
+  /** Describes the queue of a room. */
+  figures({ log, state }: Pick<RoomStream, 'log' | 'state'>): QueueFigures {
+    const { tickets, orders } = state.flushed as unknown as QueueState
     let waiting = 0
     let oldestSince: number | undefined
     for (const { since, order } of Object.values(tickets)) {
