@@ -5,7 +5,7 @@ import type { Random } from '../../shared/random.ts'
 import { MAX_SUB_LENGTH } from '../../shared/tokens.ts'
 import type { MessageType, RoomDefinition } from './definition.ts'
 import type { Member, Pair, Recipients, RoomLog, TurnContext } from './definition-types.ts'
-import type { RoomEnvironment } from './environment.ts'
+import { mayHave, type RoomEnvironment } from './environment.ts'
 import { bounded, jsonCopy, MAX_REPLY_BYTES, RoomLogicError, RoomLogicRefused, validate } from './failures.ts'
 import type { RoomEvent } from './journal.ts'
 import {
@@ -18,6 +18,7 @@ import {
   RIGHT_NAME,
 } from './layer-rules.ts'
 import type { Memberships } from './memberships.ts'
+import type { Counted } from './metrics.ts'
 import { type Notice, noticeOf } from './notices.ts'
 import type { RoomStream } from './stream.ts'
 import { reserve, seatName } from './table.ts'
@@ -87,7 +88,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
   readonly #state: HandledRoom['state']
   readonly #tables: HandledRoom['tables']
   readonly #notices: HandledRoom['notices']
-  readonly #limits: RoomEnvironment['limits']
+  readonly #room: HandledRoom
   #definition: RoomDefinition | undefined
   /** Type of the message or call that is being handled. */
   #message: Pick<MessageType, 'reply'> | undefined
@@ -97,17 +98,8 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
   #now: number | undefined
   #asked: Asked | undefined
 
-  constructor({
-    roomId,
-    address,
-    log,
-    memberships,
-    grants,
-    environment,
-    state,
-    tables,
-    notices,
-  }: HandledRoom) {
+  constructor(room: HandledRoom) {
+    const { roomId, address, log, memberships, grants, environment, state, tables, notices } = room
     this.roomId = roomId
     this.key = address.key
     this.log = log
@@ -119,7 +111,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
     this.#state = state
     this.#tables = tables
     this.#notices = notices
-    this.#limits = environment.limits
+    this.#room = room
     // Authors may destructure methods: `const { emit } = ctx`.
     this.random = this.random.bind(this)
     this.emit = this.emit.bind(this)
@@ -193,6 +185,14 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
     return new Set([...tasks.rows, ...timers.rows].map(({ data }) => data))
   }
 
+  /**
+   * As `mayHave` of `environment.ts`.
+   * @internal
+   */
+  mayHave(limit: Counted, number: number): boolean {
+    return mayHave(this.#room.environment, this.#definition!.type, limit, number)
+  }
+
   emit(name: string, data: unknown, to?: Recipients): void {
     const definition = this.#during('emit')
     if (typeof name !== 'string' || name === '' || name.length > 64)
@@ -233,9 +233,9 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
       )
     const { bans } = this.#tables
     if (bans.has(sub)) return
-    if (!this.#mayHave('bans', bans.size + 1))
+    if (!this.mayHave('bans', bans.size + 1))
       throw new RoomLogicError(
-        `ctx.kick with ban: the room has ${this.#limits.bans} bans, the most there may be; end one by ctx.unban(sub)`,
+        `ctx.kick with ban: the room has ${bans.size} bans, the most there may be; end one by ctx.unban(sub)`,
       )
     bans.set({ id: sub })
     this.#tables.reservations.delete(sub)
@@ -249,10 +249,10 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
   }
 
   reserve(sub: string, seconds: number): boolean {
-    const { durability, maxMembers, type } = this.#during('reserve')
-    if (durability === 'none')
+    const definition = this.#during('reserve')
+    if (definition.durability === 'none')
       throw new RoomLogicError(
-        `ctx.reserve: the room type ${type} has the durability 'none', which keeps no reservations: use 'journal' or 'snapshot'`,
+        `ctx.reserve: the room type ${definition.type} has the durability 'none', which keeps no reservations: use 'journal' or 'snapshot'`,
       )
     if (typeof sub !== 'string' || sub === '' || [...sub].length > MAX_SUB_LENGTH || !sub.isWellFormed())
       throw new RoomLogicError(
@@ -263,8 +263,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
       throw new RoomLogicError(
         `ctx.reserve got ${JSON.stringify(seconds)} as its seconds; it must be a number above 0, such as 30`,
       )
-    const limits = { maxMembers, maxReservations: this.#limits.reservations }
-    return reserve([sub], due, limits, this.#memberships.members, this.#tables)
+    return reserve([sub], due, definition, this.#room)
   }
 
   show(member: string | Member, layer: string): void {
@@ -284,7 +283,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
       )
     const { shown } = this.#ask()
     const asked = shown.filter((grant) => grant.memberId === memberId && grant.shown).length
-    if (call === 'show' && !this.#mayHave('layers', this.#grants.count(memberId) + asked + 1))
+    if (call === 'show' && !this.mayHave('layers', this.#grants.count(memberId) + asked + 1))
       throw new RoomLogicError(
         'ctx.show: the member was shown 1,024 layers, the most there may be; hide one, or put more into a layer',
       )
@@ -313,7 +312,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
         `ctx.task for ${JSON.stringify(name)} was called in onDispose: the room ends with this turn, so the task could not end; write results by save.to, or start the task before ctx.close()`,
       )
     const rows = this.#tables.tasks
-    if (!this.#mayHave('tasks', rows.size + 1))
+    if (!this.mayHave('tasks', rows.size + 1))
       throw new RoomLogicError(
         'ctx.task: the room has as many tasks in flight as it may have: wait for an outcome',
       )
@@ -335,7 +334,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
     const definition = this.#during('after')
     const asked = timerOf(definition, this.now, [ms, timer, data, id])
     const { timers } = this.#tables
-    if (!(asked.id !== undefined && timers.has(asked.id)) && !this.#mayHave('timers', timers.size + 1))
+    if (!(asked.id !== undefined && timers.has(asked.id)) && !this.mayHave('timers', timers.size + 1))
       throw new RoomLogicError(
         `ctx.after: the room has ${timers.size} timers, as many as it may have: cancel one, or give the id of the one to replace`,
       )
@@ -356,7 +355,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
     const notice = noticeOf(definition, name, data)
     const { notices } = this.#ask()
     const waiting = this.#notices.size + notices.length
-    if (!this.#mayHave('notices', waiting + 1))
+    if (!this.mayHave('notices', waiting + 1))
       throw new RoomLogicError(
         `ctx.notify: ${waiting} notices of the room wait to be delivered, as many as may: the backend at NOTIFY_URL does not accept them`,
       )
@@ -396,13 +395,6 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
       throw new RoomLogicError(
         'the message or call declares a reply, and its handler gave none: call ctx.reply(value), or ctx.refuse(text)',
       )
-  }
-
-  /** Returns true if the room may have `number` tasks, timers, notices or bans, or a member so many layers. Counts a reached limit. */
-  #mayHave(what: 'tasks' | 'timers' | 'layers' | 'notices' | 'bans', number: number): boolean {
-    if (number <= this.#limits[what]) return true
-    this.metrics.limitsReached.inc({ room_type: this.#definition!.type, limit: what })
-    return false
   }
 
   #ask(): Asked {

@@ -30,8 +30,6 @@ const MAX_TICKETS = 20_000
 const MAX_DATA_BYTES = 512
 /** Maximum size of the state when a ticket is added, as a part of its limit. The rest is for matches. */
 const MAX_STATE_SHARE = 0.5
-/** Maximum number of matches whose room has not answered. Less than the tasks that a room may have. */
-const MAX_ORDERS = 64
 /** Time for the room of a match to answer, milliseconds. Then the match is cancelled. */
 const ORDER_MS = 10_000
 /** Time for which the room of a match keeps the seats, seconds. */
@@ -121,6 +119,8 @@ interface QueueContext extends TurnContext<never, never, Pair, Pair, never> {
   seatName(memberId: string): string
   /** Data of the tasks and timers of the room that have not ended. */
   readonly pending: ReadonlySet<Json>
+  /** Returns true if the room may have `number` tasks. Otherwise counts the reached limit. */
+  mayHave(limit: 'tasks', number: number): boolean
   /** Size of the state, as a part of its limit. */
   readonly stateShare: number
   readonly metrics: Pick<RoomMetrics, 'queueMatches' | 'queueWait' | 'queueFailures'>
@@ -320,7 +320,7 @@ export class Queue {
     }
     state.tickets[player] = row
     const unit = this.#add(player, row, index)
-    if (unit && index.orders < MAX_ORDERS) {
+    if (unit && mayOrder(ctx, index)) {
       const match = unit.matcher.arrived(unit.id, ctx.now)
       if (match) this.#order(state, ctx, index, match, unit.matcher)
     }
@@ -356,7 +356,7 @@ export class Queue {
       index.wake(now)
       let left = COMPARISONS
       for (const [shard, matcher] of index.shards) {
-        if (left <= 0 || index.orders >= MAX_ORDERS) break
+        if (left <= 0 || !mayOrder(ctx, index)) break
         index.served(shard)
         const before = matcher.comparisons
         for (const match of matcher.search(now, left)) this.#order(state, ctx, index, match, matcher)
@@ -458,7 +458,7 @@ export class Queue {
     matcher: Matcher<Json>,
   ): void {
     const tickets = match.flatMap((unit) => unit.tickets)
-    if (index.orders >= MAX_ORDERS) {
+    if (!mayOrder(ctx, index)) {
       for (const unit of match) matcher.add(unit)
       return
     }
@@ -581,6 +581,9 @@ export class Queue {
     return index
   }
 }
+
+/** True if one more match may wait for its room. Each has at most one task. */
+const mayOrder = (ctx: QueueContext, { orders }: TicketIndex): boolean => ctx.mayHave('tasks', orders + 1)
 
 /** Outcome of a task of a queue. */
 interface Ended {
