@@ -1,7 +1,7 @@
 import type { Clock } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
-import type { Subprotocol } from '../../shared/protocol/messages.ts'
+import { MAX, type Subprotocol } from '../../shared/protocol/messages.ts'
 import type { Random } from '../../shared/random.ts'
 import type { Listings, Notices, RoomRecords, Wakeups } from '../../shared/store/port.ts'
 import type { Tracer } from '../../shared/tracing/tracer.ts'
@@ -13,7 +13,7 @@ import type { HistoryBudget, HistoryLimits } from './history.ts'
 import type { JournalFormat } from './journal.ts'
 import type { RoomCodes } from './listing.ts'
 import type { Departures, OutcomeLimits } from './memberships.ts'
-import type { Counted, RoomMetrics } from './metrics.ts'
+import type { Kept, RoomMetrics } from './metrics.ts'
 import type { RoomCode } from './room-code.ts'
 import type { LoopShare, NodeLoad, Scheduler } from './scheduler.ts'
 
@@ -32,6 +32,8 @@ export interface RoomLimits {
   readonly unconfirmed: OutcomeLimits
   /** Outcomes of requests. A large one counts as several. */
   readonly outcomes: number
+  /** Replies to one member's messages that its client has not confirmed. Large outcomes count as several. */
+  readonly requests: number
   /** Reservations. */
   readonly reservations: number
   /** Tasks in flight. */
@@ -76,6 +78,7 @@ export const ROOM_LIMITS: RoomLimits = {
   waitingMessages: 1000,
   unconfirmed: { messages: 1024, bytes: 256 * 1024 },
   outcomes: 2000,
+  requests: MAX.requests,
   reservations: 1000,
   tasks: 100,
   timers: 1000,
@@ -168,7 +171,7 @@ export interface RoomEnvironment extends RoomDependencies {
 export function mayHave(
   { limits, metrics }: Pick<RoomEnvironment, 'limits' | 'metrics'>,
   roomType: string,
-  limit: Counted,
+  limit: Kept,
   number: number,
 ): boolean {
   if (number <= limits[limit]) return true

@@ -10,9 +10,9 @@ const RESYNC_CAUSES: readonly ResyncCause[] = ['sequence', 'checksum', 'stalled'
 
 const ERROR_CODES = Object.keys(ERRORS) as ErrorCode[]
 
-/** Kinds of entries whose number is limited in a room, or for one of its members. */
-const COUNTED = ['tasks', 'timers', 'layers', 'notices', 'bans', 'reservations', 'outcomes'] as const
-export type Counted = (typeof COUNTED)[number]
+/** Entries that a room keeps, and whose number is limited. */
+const KEPT = ['tasks', 'timers', 'layers', 'notices', 'bans', 'reservations', 'outcomes', 'requests'] as const
+export type Kept = (typeof KEPT)[number]
 
 /** Metrics of rooms. */
 export const ROOM_METRICS = {
@@ -132,7 +132,7 @@ export const ROOM_METRICS = {
   limitsReached: counter(
     'service_room_limits_reached_total',
     'Turns, requests, messages and searches for matches that failed, were refused or were left out because the room had reached a limit: tasks, timers, layers, notices, bans, reservations, outcomes of requests, the unconfirmed replies of a member (requests), or MAX_ROOM_STATE_BYTES (state).',
-    { room_type: OPEN, limit: [...COUNTED, 'state', 'requests'] },
+    { room_type: OPEN, limit: [...KEPT, 'state'] },
   ),
   historyDropped: counter(
     'service_history_updates_dropped_total',

@@ -206,6 +206,10 @@ const IMPOSSIBLE: ReadonlySet<string> = new Set(['invalid_options', 'invalid_req
 
 /** A queue: its rules, and the hooks of its rooms. Between turns, its rooms keep an index of the tickets in memory. The state is authoritative. */
 export class Queue {
+  /** Room type of the matches. */
+  readonly room: string
+  /** Maximum number of players of a match. */
+  readonly players: number
   readonly #spec: AnyQueueSpec
   readonly #rules: MatchRules<Json>
   /** By the logger of the room, which all contexts of the room share. */
@@ -214,6 +218,8 @@ export class Queue {
   readonly #counts = new WeakMap<RoomLog, { matches: number; failures: number }>()
 
   constructor(spec: AnyQueueSpec, min: number, max: number) {
+    this.room = spec.room
+    this.players = max
     this.#spec = spec
     const waitMs = typeof spec.players === 'number' ? 0 : spec.players.waitSeconds * 1000
     this.#rules = { ...spec, matchSize: { min, max }, waitMs }
@@ -231,11 +237,8 @@ export class Queue {
           const [unknown] = Object.keys(others).filter((name) => name !== 'key')
           if (unknown !== undefined) return problem('is no option of a queue', unknown)
           const size = PARTY_CODE.exec(String(party))?.[1]
-          if (party !== undefined && !(Number(size) <= this.#rules.matchSize.max))
-            return problem(
-              `must be a code of client.party, of at most ${this.#rules.matchSize.max} players`,
-              'party',
-            )
+          if (party !== undefined && !(Number(size) <= this.players))
+            return problem(`must be a code of client.party, of at most ${this.players} players`, 'party')
           if (seen !== undefined && typeof seen !== 'string')
             return problem('must be the id of a room', 'seen')
           const valid = validateInput(this.#spec.ticket, ticket)
@@ -258,16 +261,6 @@ export class Queue {
         },
       },
     }
-  }
-
-  /** Room type of the matches. */
-  get room(): string {
-    return this.#spec.room
-  }
-
-  /** Maximum number of players of a match. */
-  get players(): number {
-    return this.#rules.matchSize.max
   }
 
   /** Describes the queue of a room. */
@@ -374,7 +367,7 @@ export class Queue {
     const order = state.orders[key]
     if (!order) return false
     const seats = plain(order.seats)
-    const answer = await rooms.reserve({ ...seats, roomType: this.#spec.room, seconds: RESERVE_SECONDS })
+    const answer = await rooms.reserve({ ...seats, roomType: this.room, seconds: RESERVE_SECONDS })
     return 'reply' in answer
   }
 
@@ -382,7 +375,7 @@ export class Queue {
     const order = state.orders[key]
     if (!order) return true
     const seats = plain(order.seats)
-    const answer = await rooms.cancel({ ...seats, roomType: this.#spec.room })
+    const answer = await rooms.cancel({ ...seats, roomType: this.room })
     return 'reply' in answer || IMPOSSIBLE.has(answer.code)
   }
 
@@ -395,7 +388,7 @@ export class Queue {
       return
     }
     const { subs, options } = plain(order.seats)
-    const matched = { room_id: `${this.#spec.room}:${key}`, options: options as JsonObject, at: ctx.now }
+    const matched = { room_id: `${this.room}:${key}`, options: options as JsonObject, at: ctx.now }
     for (const player of this.#ordered(state, key, subs)) {
       const { member, since } = state.tickets[player]!
       ctx.metrics.queueWait.observe({ room_type: this.#spec.type }, Math.max(0, ctx.now - since) / 1000)

@@ -151,17 +151,14 @@ export class RequestTurns {
   }
 
   #reserve({ subs, seconds }: Extract<RoomAction, { op: 'reserve' }>): Result {
-    const { environment } = this.#stream
     const { definition } = this.#inputs.handlers
-    if (definition.durability === 'none')
+    const { durability, type } = definition
+    if (durability === 'none')
       return {
         kept: false,
-        answer: refused(
-          'conflict',
-          `${definition.type} has the durability 'none', which keeps no reservations`,
-        ),
+        answer: refused('conflict', `${type} has the durability 'none', which keeps no reservations`),
       }
-    const due = Math.ceil(environment.clock.now() + seconds * 1000)
+    const due = Math.ceil(this.#stream.environment.clock.now() + seconds * 1000)
     const text = `${this.#stream.roomId} has too few free seats, or has banned one of the players`
     if (!reserve(subs, due, definition, this.#stream))
       return { kept: true, answer: refused('room_full', text) }
