@@ -303,7 +303,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       stateBytes: config.maxRoomStateBytes,
       detachedMs: config.sessionResumeTtl * 1000 + DETACHED_GRACE_MS,
       movesMs: 2 * config.heartbeatSeconds * 1000,
-      outcomes: { messages: config.maxUnackedMessages, bytes: config.maxUnackedBytes },
+      unconfirmed: { messages: config.maxUnackedMessages, bytes: config.maxUnackedBytes },
     },
   })
   metrics.nodeInfo.set({ node_id: name, ...build, rooms_hash: host.roomsHash }, 1)

@@ -467,7 +467,7 @@ export class RoomAdmission {
         outcomes: [],
         forgotten: 0,
       },
-      this.#stream.environment.limits.outcomes,
+      this.#stream.environment.limits.unconfirmed,
     )
     membership.resumes = turn
     let refused: Refusal | undefined

@@ -29,7 +29,6 @@ import type {
   ReplyTo,
   RetryInputs,
   RoomInput,
-  RoomLog,
   RoomSave,
   SavedAs,
   Schemas,
@@ -40,6 +39,7 @@ import type {
   Unhandled,
 } from './definition-types.ts'
 import type { LayerRule, LayerRules } from './layer-rules.ts'
+import type { Queue } from './queue.ts'
 
 /** Marks a room definition. The symbol is registered, because a process may load the module more than once. */
 export const ROOM: unique symbol = Symbol.for('roomful.room') as never
@@ -318,32 +318,10 @@ export interface RoomDefinition {
    */
   readonly hidesMembers: boolean
   /**
-   * Room type and largest number of players of the matches of a queue. Absent: the room type is no queue.
+   * Queue of this room type. Absent: the room type is no queue.
    * @internal
    */
-  readonly matches?: {
-    readonly room: string
-    readonly players: number
-    /** Describes a queue by the logger and the state of its room. */
-    readonly figures: (log: RoomLog, state: Json) => QueueFigures
-  }
-}
-
-/**
- * Figures of a queue for operators.
- * @internal
- */
-export interface QueueFigures {
-  /** Tickets that wait for a match. */
-  readonly waiting: number
-  /** Unix time in milliseconds since which the oldest of them waits; undefined: none waits. */
-  readonly oldestSince: number | undefined
-  /** Matches whose room has not answered yet. */
-  readonly pendingMatches: number
-  /** Matches since this node has the queue. */
-  readonly matches: number
-  /** Rules that failed and matches that were cancelled, since then. */
-  readonly failures: number
+  readonly matches?: Queue
 }
 
 /** Types that the client and the contexts infer from a room definition. */

@@ -234,6 +234,29 @@ describe('replies', () => {
       await bench.untilIdle()
       expect(ann.replies.map(({ ref }) => ref)).toEqual(range(1, 32))
       expect(ann.errors).toEqual([expect.objectContaining({ ref: 33, code: 'too_many_requests' })])
+      expect(bench.counts['limit requests']).toBe(1)
+    })
+
+    it('have at most the bytes of all outcomes of a member', async () => {
+      const limits = { unconfirmed: { messages: 1000, bytes: 12_000 } }
+      const { bench, ann } = await roomWith(office(), ['ann'], { limits })
+      for (const ref of range(1, 3)) say(bench, 'buy', { bytes: 4000 }, ref)
+      await bench.untilIdle()
+      expect(ann.replies.map(({ ref }) => ref)).toEqual([1, 2])
+      expect(ann.errors).toEqual([expect.objectContaining({ ref: 3, code: 'too_many_requests' })])
+      for (const ref of range(4, 5)) say(bench, 'buy', { bytes: 4000 }, ref, 3)
+      await bench.untilIdle()
+      expect(ann.replies.map(({ ref }) => ref)).toEqual([1, 2, 4, 5])
+    })
+
+    it('may be one in a room of so many members that the share of each is less than a reply', async () => {
+      const limits = { unconfirmed: { messages: 1000, bytes: 4000 } }
+      const { bench, ann } = await roomWith(office(), ['ann'], { limits })
+      say(bench, 'buy', { bytes: 100 }, 1)
+      say(bench, 'buy', { bytes: 100 }, 2)
+      await bench.untilIdle()
+      expect(ann.replies.map(({ ref }) => ref)).toEqual([1])
+      expect(ann.errors).toEqual([expect.objectContaining({ ref: 2, code: 'too_many_requests' })])
     })
 
     it('are forgotten, the oldest first, if the client never confirms, and never count as messages without a reply', async () => {

@@ -1,7 +1,7 @@
 import type { Clock } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
-import type { Subprotocol } from '../../shared/protocol/messages.ts'
+import { MAX, type Subprotocol } from '../../shared/protocol/messages.ts'
 import type { Random } from '../../shared/random.ts'
 import type { Listings, Notices, RoomRecords, Wakeups } from '../../shared/store/port.ts'
 import type { Tracer } from '../../shared/tracing/tracer.ts'
@@ -13,7 +13,7 @@ import type { HistoryBudget, HistoryLimits } from './history.ts'
 import type { JournalFormat } from './journal.ts'
 import type { RoomCodes } from './listing.ts'
 import type { Departures, OutcomeLimits } from './memberships.ts'
-import type { RoomMetrics } from './metrics.ts'
+import type { Kept, RoomMetrics } from './metrics.ts'
 import type { RoomCode } from './room-code.ts'
 import type { LoopShare, NodeLoad, Scheduler } from './scheduler.ts'
 
@@ -29,9 +29,11 @@ export interface RoomLimits {
    */
   readonly waitingMessages: number
   /** Outcomes of one member's messages that are kept until its client confirms them. */
-  readonly outcomes: OutcomeLimits
-  /** Outcomes of requests: their number, and their size as bytes of JSON. */
-  readonly requestOutcomes: { readonly entries: number; readonly bytes: number }
+  readonly unconfirmed: OutcomeLimits
+  /** Outcomes of requests. A large one counts as several. */
+  readonly outcomes: number
+  /** Replies to one member's messages that its client has not confirmed. Large outcomes count as several. */
+  readonly requests: number
   /** Reservations. */
   readonly reservations: number
   /** Tasks in flight. */
@@ -74,8 +76,9 @@ export const ROOM_LIMITS: RoomLimits = {
   history: { entries: 512, bytes: 256 * 1024 },
   historyBytes: 256 * 1024 * 1024,
   waitingMessages: 1000,
-  outcomes: { messages: 1024, bytes: 256 * 1024 },
-  requestOutcomes: { entries: 2000, bytes: 1024 * 1024 },
+  unconfirmed: { messages: 1024, bytes: 256 * 1024 },
+  outcomes: 2000,
+  requests: MAX.requests,
   reservations: 1000,
   tasks: 100,
   timers: 1000,
@@ -162,6 +165,18 @@ export interface RoomEnvironment extends RoomDependencies {
   readonly newer: Set<string>
   /** Failures of room logic that runs outside of a room's turns, such as `load`. */
   readonly failures: FailureLog
+}
+
+/** Returns true if a room, or one of its members, may have `number` entries of a kind. Otherwise counts the reached limit. */
+export function mayHave(
+  { limits, metrics }: Pick<RoomEnvironment, 'limits' | 'metrics'>,
+  roomType: string,
+  limit: Kept,
+  number: number,
+): boolean {
+  if (number <= limits[limit]) return true
+  metrics.limitsReached.inc({ room_type: roomType, limit })
+  return false
 }
 
 /** True while the node may act for its rooms. `now`: the monotonic time, if the caller has just read it. */

@@ -255,7 +255,7 @@ describe('refusals', () => {
     it('takes no more bytes than allowed: the oldest are dropped first', async () => {
       const text = 'é'.repeat(100)
       const { bench, ann } = await roomWith(counter(), ['ann'], {
-        limits: { outcomes: { messages: 1000, bytes: 1000 } },
+        limits: { unconfirmed: { messages: 1000, bytes: 1000 } },
       })
       bench.send('counter', 'ann', {
         kind: 'refuse',
@@ -272,7 +272,9 @@ describe('refusals', () => {
     // Members that joined early once kept as much as they were allowed while there were few.
     for (const when of ['when all are there', 'while they come'])
       it(`takes less if there are many members, so that those of a whole room are bounded, sent ${when}`, async () => {
-        const bench = new RoomBench([counter()], { limits: { outcomes: { messages: 1000, bytes: 10_000 } } })
+        const bench = new RoomBench([counter()], {
+          limits: { unconfirmed: { messages: 1000, bytes: 10_000 } },
+        })
         const members: TestMember[] = []
         const refuse = ({ memberId }: TestMember) => {
           for (const ref of range(1, 200)) bench.message('counter', memberId, 'nonsense', null, ref)
@@ -301,7 +303,7 @@ describe('refusals', () => {
     /** Refs 1 to 5 are refused, of which 3 to 5 are kept, and 6 is applied. */
     async function forgotten() {
       const { bench, ann } = await roomWith(counter(), ['ann'], {
-        limits: { outcomes: { messages: 3, bytes: 100_000 } },
+        limits: { unconfirmed: { messages: 3, bytes: 100_000 } },
       })
       for (const ref of range(1, 5)) bad(bench, ref)
       good(bench, 6)

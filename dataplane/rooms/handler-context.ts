@@ -1,11 +1,9 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec'
-import type { Clock } from '../../shared/clock.ts'
 import type { Json } from '../../shared/json.ts'
-import type { Random } from '../../shared/random.ts'
 import { MAX_SUB_LENGTH } from '../../shared/tokens.ts'
 import type { MessageType, RoomDefinition } from './definition.ts'
 import type { Member, Pair, Recipients, RoomLog, TurnContext } from './definition-types.ts'
-import type { RoomEnvironment } from './environment.ts'
+import { mayHave, type RoomEnvironment } from './environment.ts'
 import { bounded, jsonCopy, MAX_REPLY_BYTES, RoomLogicError, RoomLogicRefused, validate } from './failures.ts'
 import type { RoomEvent } from './journal.ts'
 import {
@@ -18,6 +16,7 @@ import {
   RIGHT_NAME,
 } from './layer-rules.ts'
 import type { Memberships } from './memberships.ts'
+import type { Kept } from './metrics.ts'
 import { type Notice, noticeOf } from './notices.ts'
 import type { RoomStream } from './stream.ts'
 import { reserve, seatName } from './table.ts'
@@ -80,14 +79,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
   readonly log: RoomLog
   /** @internal */
   readonly metrics: RoomEnvironment['metrics']
-  readonly #clock: Clock
-  readonly #random: Random
-  readonly #memberships: HandledRoom['memberships']
-  readonly #grants: HandledRoom['grants']
-  readonly #state: HandledRoom['state']
-  readonly #tables: HandledRoom['tables']
-  readonly #notices: HandledRoom['notices']
-  readonly #limits: RoomEnvironment['limits']
+  readonly #room: HandledRoom
   #definition: RoomDefinition | undefined
   /** Type of the message or call that is being handled. */
   #message: Pick<MessageType, 'reply'> | undefined
@@ -97,29 +89,12 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
   #now: number | undefined
   #asked: Asked | undefined
 
-  constructor({
-    roomId,
-    address,
-    log,
-    memberships,
-    grants,
-    environment,
-    state,
-    tables,
-    notices,
-  }: HandledRoom) {
-    this.roomId = roomId
-    this.key = address.key
-    this.log = log
-    this.metrics = environment.metrics
-    this.#clock = environment.clock
-    this.#random = environment.random
-    this.#memberships = memberships
-    this.#grants = grants
-    this.#state = state
-    this.#tables = tables
-    this.#notices = notices
-    this.#limits = environment.limits
+  constructor(room: HandledRoom) {
+    this.roomId = room.roomId
+    this.key = room.address.key
+    this.log = room.log
+    this.metrics = room.environment.metrics
+    this.#room = room
     // Authors may destructure methods: `const { emit } = ctx`.
     this.random = this.random.bind(this)
     this.emit = this.emit.bind(this)
@@ -154,17 +129,17 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
   }
 
   get now(): number {
-    if (!this.#definition) return this.#clock.now()
-    this.#now ??= this.#clock.now()
+    if (!this.#definition) return this.#room.environment.clock.now()
+    this.#now ??= this.#room.environment.clock.now()
     return this.#now
   }
 
   get members(): readonly Member[] {
-    return this.#memberships.members
+    return this.#room.memberships.members
   }
 
   random(): number {
-    return this.#random.float()
+    return this.#room.environment.random.float()
   }
 
   /**
@@ -172,7 +147,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
    * @internal
    */
   seatName(memberId: string): string {
-    const { member, sessionId } = this.#memberships.get(memberId)!
+    const { member, sessionId } = this.#room.memberships.get(memberId)!
     return seatName(member.sub, sessionId)
   }
 
@@ -181,7 +156,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
    * @internal
    */
   get stateShare(): number {
-    return this.#state.share
+    return this.#room.state.share
   }
 
   /**
@@ -189,8 +164,16 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
    * @internal
    */
   get pending(): ReadonlySet<Json> {
-    const { tasks, timers } = this.#tables
+    const { tasks, timers } = this.#room.tables
     return new Set([...tasks.rows, ...timers.rows].map(({ data }) => data))
+  }
+
+  /**
+   * As `mayHave` of `environment.ts`.
+   * @internal
+   */
+  mayHave(limit: Kept, number: number): boolean {
+    return mayHave(this.#room.environment, this.#definition!.type, limit, number)
   }
 
   emit(name: string, data: unknown, to?: Recipients): void {
@@ -231,28 +214,28 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
           ? `ctx.kick with ban got the member ${memberId}, whose token has no sub: only players with a sub can be banned`
           : `ctx.kick with ban got the id ${JSON.stringify(memberId)}, which no member has: give it a member that is here, or the object of one that has left`,
       )
-    const { bans } = this.#tables
+    const { bans } = this.#room.tables
     if (bans.has(sub)) return
-    if (!this.#mayHave('bans', bans.size + 1))
+    if (!this.mayHave('bans', bans.size + 1))
       throw new RoomLogicError(
-        `ctx.kick with ban: the room has ${this.#limits.bans} bans, the most there may be; end one by ctx.unban(sub)`,
+        `ctx.kick with ban: the room has ${bans.size} bans, the most there may be; end one by ctx.unban(sub)`,
       )
     bans.set({ id: sub })
-    this.#tables.reservations.delete(sub)
+    this.#room.tables.reservations.delete(sub)
   }
 
   unban(sub: string): boolean {
     this.#during('unban')
     if (typeof sub !== 'string')
       throw new RoomLogicError(`ctx.unban got ${JSON.stringify(sub)}; it must be the sub of a player`)
-    return this.#tables.bans.delete(sub)
+    return this.#room.tables.bans.delete(sub)
   }
 
   reserve(sub: string, seconds: number): boolean {
-    const { durability, maxMembers, type } = this.#during('reserve')
-    if (durability === 'none')
+    const definition = this.#during('reserve')
+    if (definition.durability === 'none')
       throw new RoomLogicError(
-        `ctx.reserve: the room type ${type} has the durability 'none', which keeps no reservations: use 'journal' or 'snapshot'`,
+        `ctx.reserve: the room type ${definition.type} has the durability 'none', which keeps no reservations: use 'journal' or 'snapshot'`,
       )
     if (typeof sub !== 'string' || sub === '' || [...sub].length > MAX_SUB_LENGTH || !sub.isWellFormed())
       throw new RoomLogicError(
@@ -263,8 +246,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
       throw new RoomLogicError(
         `ctx.reserve got ${JSON.stringify(seconds)} as its seconds; it must be a number above 0, such as 30`,
       )
-    const limits = { maxMembers, maxReservations: this.#limits.reservations }
-    return reserve([sub], due, limits, this.#memberships.members, this.#tables)
+    return reserve([sub], due, definition, this.#room)
   }
 
   show(member: string | Member, layer: string): void {
@@ -284,7 +266,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
       )
     const { shown } = this.#ask()
     const asked = shown.filter((grant) => grant.memberId === memberId && grant.shown).length
-    if (call === 'show' && !this.#mayHave('layers', this.#grants.count(memberId) + asked + 1))
+    if (call === 'show' && !this.mayHave('layers', this.#room.grants.count(memberId) + asked + 1))
       throw new RoomLogicError(
         'ctx.show: the member was shown 1,024 layers, the most there may be; hide one, or put more into a layer',
       )
@@ -312,8 +294,8 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
       throw new RoomLogicError(
         `ctx.task for ${JSON.stringify(name)} was called in onDispose: the room ends with this turn, so the task could not end; write results by save.to, or start the task before ctx.close()`,
       )
-    const rows = this.#tables.tasks
-    if (!this.#mayHave('tasks', rows.size + 1))
+    const rows = this.#room.tables.tasks
+    if (!this.mayHave('tasks', rows.size + 1))
       throw new RoomLogicError(
         'ctx.task: the room has as many tasks in flight as it may have: wait for an outcome',
       )
@@ -322,8 +304,8 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
         `ctx.task got work for the task ${JSON.stringify(name)}, which has retry and its own run: give it data, as in ctx.task(${JSON.stringify(name)}, data, { id })`,
       )
     const row = work
-      ? { id: this.#tables.newId('tsk'), name, data: null, work }
-      : retryTask(definition, this.now, [name, second, id ?? this.#tables.newId('tsk')])
+      ? { id: this.#room.tables.newId('tsk'), name, data: null, work }
+      : retryTask(definition, this.now, [name, second, id ?? this.#room.tables.newId('tsk')])
     if (rows.has(row.id))
       throw new RoomLogicError(
         `ctx.task got the id ${JSON.stringify(row.id)}, which a task has that has not ended: wait for its outcome, or give another id`,
@@ -334,12 +316,12 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
   after(ms: number, timer: string, data: unknown, { id }: { readonly id?: string } = {}): string {
     const definition = this.#during('after')
     const asked = timerOf(definition, this.now, [ms, timer, data, id])
-    const { timers } = this.#tables
-    if (!(asked.id !== undefined && timers.has(asked.id)) && !this.#mayHave('timers', timers.size + 1))
+    const { timers } = this.#room.tables
+    if (!(asked.id !== undefined && timers.has(asked.id)) && !this.mayHave('timers', timers.size + 1))
       throw new RoomLogicError(
         `ctx.after: the room has ${timers.size} timers, as many as it may have: cancel one, or give the id of the one to replace`,
       )
-    const known = asked.id ?? this.#tables.newId('tmr')
+    const known = asked.id ?? this.#room.tables.newId('tmr')
     timers.set({ ...asked, id: known })
     return known
   }
@@ -348,15 +330,15 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
     this.#during('cancel')
     if (typeof id !== 'string')
       throw new RoomLogicError(`ctx.cancel got ${JSON.stringify(id)}; it must be the id of a timer`)
-    return this.#tables.timers.delete(id)
+    return this.#room.tables.timers.delete(id)
   }
 
   notify(name: string, data: unknown): void {
     const definition = this.#during('notify')
     const notice = noticeOf(definition, name, data)
     const { notices } = this.#ask()
-    const waiting = this.#notices.size + notices.length
-    if (!this.#mayHave('notices', waiting + 1))
+    const waiting = this.#room.notices.size + notices.length
+    if (!this.mayHave('notices', waiting + 1))
       throw new RoomLogicError(
         `ctx.notify: ${waiting} notices of the room wait to be delivered, as many as may: the backend at NOTIFY_URL does not accept them`,
       )
@@ -396,13 +378,6 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
       throw new RoomLogicError(
         'the message or call declares a reply, and its handler gave none: call ctx.reply(value), or ctx.refuse(text)',
       )
-  }
-
-  /** Returns true if the room may have `number` tasks, timers, notices or bans, or a member so many layers. Counts a reached limit. */
-  #mayHave(what: 'tasks' | 'timers' | 'layers' | 'notices' | 'bans', number: number): boolean {
-    if (number <= this.#limits[what]) return true
-    this.metrics.limitsReached.inc({ room_type: this.#definition!.type, limit: what })
-    return false
   }
 
   #ask(): Asked {

@@ -22,11 +22,10 @@ import {
   type RequestAnswer,
   type RoomAddress,
   type RoomRequest,
-  roomNamed,
   type Shown,
   type ToOwner,
 } from '../traffic.ts'
-import { fieldsOf, type Suspects } from '../watchdog/suspects.ts'
+import type { Suspects } from '../watchdog/suspects.ts'
 import { noObserver, type TurnObserver } from '../watchdog/turns.ts'
 import { type RoomDefinition, type RoomListingRules, roomTypes } from './definition.ts'
 import { Replies } from './delivery.ts'
@@ -37,6 +36,7 @@ import { HistoryBudget } from './history.ts'
 import { JournalFormat } from './journal.ts'
 import { roomsHash } from './loader.ts'
 import { Departures } from './memberships.ts'
+import type { Queue } from './queue.ts'
 import { answerLeft, outcomesLeft, outcomesToLeave } from './request-turns.ts'
 import { restore } from './restore.ts'
 import type { Room } from './room.ts'
@@ -61,9 +61,6 @@ interface RoomHostOptions
   readonly limits?: Partial<RoomLimits>
 }
 
-/** Slow turns are logged at most once in this time. The metric counts each of them. */
-const SLOW_QUIET_MS = 1000
-
 /** The rooms that this node runs, and those that it opens. */
 export class RoomHost {
   /** Runs the code of all rooms. */
@@ -77,7 +74,6 @@ export class RoomHost {
   readonly #projects = new ProjectCounts()
   readonly #descriptions: RoomDescriptions
   readonly #refresh
-  #slowLoggedAt = Number.NEGATIVE_INFINITY
   #closed = false
 
   /** Throws RoomDefinitionError if two room types have the same name. */
@@ -85,10 +81,7 @@ export class RoomHost {
     const { clock, log, metrics, revealFailures = false } = options
     const limits = { ...ROOM_LIMITS, ...options.limits }
     const { defer = setImmediate } = options
-    const scheduler = new Scheduler(clock, defer, (error) =>
-      log.error({ err: error }, 'a timer of a room failed'),
-    )
-    const loopShare = new LoopShare(clock, defer, (ms) => this.#slowTurn(ms))
+    const scheduler = new Scheduler(clock, defer, log)
     this.code = new RoomCode({
       clock,
       log,
@@ -105,7 +98,7 @@ export class RoomHost {
       revealFailures,
       limits,
       scheduler,
-      loopShare,
+      loopShare: new LoopShare(clock, defer, this.code),
       codecs: new Map(options.codecs.map((codec) => [codec.subprotocol, codec])),
       format: new JournalFormat(),
       historyBudget: new HistoryBudget(limits.historyBytes, metrics.historyDropped),
@@ -123,8 +116,8 @@ export class RoomHost {
       ),
     )
     metrics.queueOldest.read(() =>
-      this.#ofQueues(({ log, state }, { figures }) => {
-        const { oldestSince = clock.now() } = figures(log, state.flushed)
+      this.#ofQueues((stream, queue) => {
+        const { oldestSince = clock.now() } = queue.figures(stream)
         return Math.max(0, clock.now() - oldestSince) / 1000
       }, Math.max),
     )
@@ -145,7 +138,7 @@ export class RoomHost {
 
   /** Returns a figure of the queues that run here, by room type. `join` combines the figures of several projects. */
   #ofQueues(
-    of: (queue: RoomStream, matches: NonNullable<RoomDefinition['matches']>) => number,
+    of: (stream: RoomStream, queue: Queue) => number,
     join: (one: number, other: number) => number,
   ): [{ room_type: string }, number][] {
     const figures = new Map<string, number>()
@@ -358,11 +351,8 @@ export class RoomHost {
   describeQueues(): QueueDescription[] {
     return this.rooms.flatMap(({ definition, stream }) => {
       if (!definition.matches) return []
-      const { address, roomId, log, state } = stream
-      const { waiting, oldestSince, pendingMatches, matches, failures } = definition.matches.figures(
-        log,
-        state.flushed,
-      )
+      const { address, roomId } = stream
+      const { waiting, oldestSince, pendingMatches, matches, failures } = definition.matches.figures(stream)
       return {
         room_id: roomId,
         project_id: address.projectId,
@@ -409,23 +399,6 @@ export class RoomHost {
     })
     await Promise.all(this.rooms.map((room) => room.handOver()))
     cancel()
-  }
-
-  /** Counts a slow turn, and logs its room at most once a second. */
-  #slowTurn(ms: number): void {
-    const turn = this.code.last
-    if (!turn) return
-    const { clock, log, metrics } = this.#environment
-    const { hook, room } = turn
-    const { roomType } = roomNamed(room.name)
-    metrics.slowTurns.inc({ room_type: roomType, hook })
-    const now = clock.monotonic()
-    if (now < this.#slowLoggedAt + SLOW_QUIET_MS) return
-    this.#slowLoggedAt = now
-    log.warn(
-      { ...fieldsOf(turn), ms: Math.round(ms) },
-      `room logic of type ${roomType} took ${Math.round(ms)} ms for ${hook}: meanwhile the node did nothing else`,
-    )
   }
 
   /** Returns the outcome that an ended room has left for a repeated request. Undefined: there is none. Rejects with `StoreUnavailable`. */

@@ -5,6 +5,7 @@ import type { RefusedRange, ToOwner } from '../traffic.ts'
 import type { TurnHook } from '../watchdog/turns.ts'
 import type { CallType, Hook as Handler, MessageType, RoomDefinition, TaskType } from './definition.ts'
 import type { CallInput, Member, MessageInput, Recipients, TaskOutcome } from './definition-types.ts'
+import { mayHave } from './environment.ts'
 import {
   errorText,
   FAILED,
@@ -47,6 +48,8 @@ export interface Refusal {
 }
 
 type MessageFrom = Extract<ToOwner, { kind: 'message' }>
+
+const TOO_MANY_REQUESTS = `the replies to ${MAX.requests} messages, or too many bytes of them, wait for your word (settled) that you know them`
 
 /** The turns of one room: calls its handlers, and applies the effects of each turn that succeeded. */
 export class Inputs {
@@ -92,7 +95,7 @@ export class Inputs {
       return
     }
     if (spec.reply && ref !== undefined && !this.#mayReply(membership)) {
-      this.#tooManyRequests(membership, ref)
+      this.#refuse(membership, 'too_many_requests', TOO_MANY_REQUESTS, ref)
       return
     }
     const turn: RoomTurn = {
@@ -384,14 +387,9 @@ export class Inputs {
   }
 
   #mayReply({ refs, committedRef }: Membership): boolean {
-    return refs.mayReply(committedRef, this.#stream.memberships.size)
-  }
-
-  #tooManyRequests(membership: Membership, ref: number): void {
-    const { environment, address } = this.#stream
-    environment.metrics.limitsReached.inc({ room_type: address.roomType, limit: 'requests' })
-    const text = `the replies to ${MAX.requests} messages, or too many bytes of them, wait for your word (settled) that you know them`
-    this.#refuse(membership, 'too_many_requests', text, ref)
+    const { address, environment, memberships } = this.#stream
+    const number = refs.repliesWithNext(committedRef, memberships.size)
+    return mayHave(environment, address.roomType, 'requests', number)
   }
 
   /** Room logic threw while it handled a message of `membership`. */

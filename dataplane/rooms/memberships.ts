@@ -457,21 +457,21 @@ class Deduplicator {
   }
 
   /**
-   * Returns true if one more message may get a reply without forgetting a reply that is not committed, or one that a confirming client may
-   * not know. `members`: number of members of the room.
+   * Number of replies, with one more, that are not committed, or that a confirming client may not know. Their bytes and those of refusals
+   * count too: as `MAX.requests` replies if they fill the share of one of `members`.
    */
-  mayReply(committed: number, members: number): boolean {
+  repliesWithNext(committed: number, members: number): number {
     const known = this.#known === 0 ? committed : this.#known
     const limit = this.#share(members)
     let bytes = this.#bytes + MAX_REPLY_BYTES
-    let replies = this.#replies
+    let replies = this.#replies + 1
     for (const outcome of this.#outcomes) {
-      if (replies < MAX.requests && bytes <= limit) break
-      if (outcome.ref > known) return false
+      const fits = replies <= MAX.requests && bytes <= limit
+      if (fits || outcome.ref > known) return Math.max(replies, Math.ceil((bytes / limit) * MAX.requests))
       bytes -= size(outcome)
       if ('reply' in outcome) replies--
     }
-    return true
+    return replies
   }
 
   /** The room has `members` members: forgets the oldest outcomes beyond the share of one of them. */

@@ -10,6 +10,10 @@ const RESYNC_CAUSES: readonly ResyncCause[] = ['sequence', 'checksum', 'stalled'
 
 const ERROR_CODES = Object.keys(ERRORS) as ErrorCode[]
 
+/** Entries that a room keeps, and whose number is limited. */
+const KEPT = ['tasks', 'timers', 'layers', 'notices', 'bans', 'reservations', 'outcomes', 'requests'] as const
+export type Kept = (typeof KEPT)[number]
+
 /** Metrics of rooms. */
 export const ROOM_METRICS = {
   rooms: gauge('service_rooms', 'Rooms this node owns.'),
@@ -127,8 +131,8 @@ export const ROOM_METRICS = {
   ),
   limitsReached: counter(
     'service_room_limits_reached_total',
-    'Turns that failed because the room has reached a limit (tasks, timers, layers, notices, bans, or state for MAX_ROOM_STATE_BYTES), and messages that were refused because too many replies of their member are unconfirmed (requests).',
-    { room_type: OPEN, limit: ['tasks', 'timers', 'layers', 'notices', 'bans', 'state', 'requests'] },
+    'Turns, requests, messages and searches for matches that failed, were refused or were left out because the room had reached a limit: tasks, timers, layers, notices, bans, reservations, outcomes of requests, the unconfirmed replies of a member (requests), or MAX_ROOM_STATE_BYTES (state).',
+    { room_type: OPEN, limit: [...KEPT, 'state'] },
   ),
   historyDropped: counter(
     'service_history_updates_dropped_total',

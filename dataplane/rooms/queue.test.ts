@@ -559,6 +559,20 @@ describe('Queue', () => {
     expect(queue.waiting).toHaveLength(20)
   })
 
+  it('makes no more matches without an answer than its room may have tasks', async () => {
+    queue = new Bench({}, { limits: { tasks: 2 } })
+    const answers: ((answer: Answer) => void)[] = []
+    queue.rooms.answers = () => new Promise((resolve) => answers.push(resolve))
+    for (const elo of [1000, 2000, 3000]) for (const sub of ['a', 'b']) await queue.join(`${sub} ${elo}`, elo)
+    await queue.advance(3000)
+    expect([answers.length, queue.waiting]).toEqual([2, ['a 3000', 'b 3000']])
+    expect(queue.bench.counts['limit tasks']).toBeGreaterThan(0)
+    answers[0]!('done')
+    await queue.advance(3000)
+    expect([answers.length, queue.waiting]).toEqual([3, []])
+    expect(queue.bench.counts['error room_logic_failed']).toBeUndefined()
+  })
+
   it('refuses a ticket when the state has half of its maximum size, so that matches can still be made', async () => {
     queue = new Bench({ players: 3 }, { limits: { stateBytes: 40_000 } })
     const ends: (string | undefined)[] = []

@@ -4,12 +4,13 @@ import * as v from 'valibot'
 import type { Json, JsonObject } from '../../shared/json.ts'
 import { MATCHED, PARTY_CODE } from '../../shared/protocol/messages.ts'
 import type { TypedRoom } from '../../shared/room-types.ts'
-import { defineRoom, type QueueFigures, type RoomDefinition } from './definition.ts'
+import { defineRoom, type RoomDefinition } from './definition.ts'
 import { checkQueueSpec } from './definition-check.ts'
 import type { AdmitContext, Member, Pair, RoomLog, TurnContext } from './definition-types.ts'
 import { errorText, jsonCopy, RoomLogicError, validateInput } from './failures.ts'
 import { frozen, guarded } from './guarded.ts'
 import type { RoomMetrics } from './metrics.ts'
+import type { RoomStream } from './stream.ts'
 import {
   type IndexedTicket,
   type Matcher,
@@ -29,8 +30,6 @@ const MAX_TICKETS = 20_000
 const MAX_DATA_BYTES = 512
 /** Maximum size of the state when a ticket is added, as a part of its limit. The rest is for matches. */
 const MAX_STATE_SHARE = 0.5
-/** Maximum number of matches whose room has not answered. Less than the tasks that a room may have. */
-const MAX_ORDERS = 64
 /** Time for the room of a match to answer, milliseconds. Then the match is cancelled. */
 const ORDER_MS = 10_000
 /** Time for which the room of a match keeps the seats, seconds. */
@@ -120,9 +119,25 @@ interface QueueContext extends TurnContext<never, never, Pair, Pair, never> {
   seatName(memberId: string): string
   /** Data of the tasks and timers of the room that have not ended. */
   readonly pending: ReadonlySet<Json>
+  /** Returns true if the room may have `number` tasks. Otherwise counts the reached limit. */
+  mayHave(limit: 'tasks', number: number): boolean
   /** Size of the state, as a part of its limit. */
   readonly stateShare: number
   readonly metrics: Pick<RoomMetrics, 'queueMatches' | 'queueWait' | 'queueFailures'>
+}
+
+/** Figures of a queue for operators. */
+interface QueueFigures {
+  /** Tickets that wait for a match. */
+  readonly waiting: number
+  /** Unix time in milliseconds since which the oldest of them waits; undefined: none waits. */
+  readonly oldestSince: number | undefined
+  /** Matches whose room has not answered yet. */
+  readonly pendingMatches: number
+  /** Matches since this node has the queue. */
+  readonly matches: number
+  /** Rules that failed and matches that were cancelled, since then. */
+  readonly failures: number
 }
 
 const TICKET_GONE = 'the ticket has ended'
@@ -165,7 +180,7 @@ export function defineQueue<
     ...definition,
     system: true,
     hidesMembers: true,
-    matches: { room: spec.room, players: max, figures: queue.figures },
+    matches: queue,
   }) as never
 }
 
@@ -189,8 +204,12 @@ const task = (run: unknown, handle: unknown) => ({
  */
 const IMPOSSIBLE: ReadonlySet<string> = new Set(['invalid_options', 'invalid_request', 'room_logic_failed'])
 
-/** The hooks of a queue. Between turns, its rooms keep an index of the tickets in memory. The state is authoritative. */
-class Queue {
+/** A queue: its rules, and the hooks of its rooms. Between turns, its rooms keep an index of the tickets in memory. The state is authoritative. */
+export class Queue {
+  /** Room type of the matches. */
+  readonly room: string
+  /** Maximum number of players of a match. */
+  readonly players: number
   readonly #spec: AnyQueueSpec
   readonly #rules: MatchRules<Json>
   /** By the logger of the room, which all contexts of the room share. */
@@ -199,6 +218,8 @@ class Queue {
   readonly #counts = new WeakMap<RoomLog, { matches: number; failures: number }>()
 
   constructor(spec: AnyQueueSpec, min: number, max: number) {
+    this.room = spec.room
+    this.players = max
     this.#spec = spec
     const waitMs = typeof spec.players === 'number' ? 0 : spec.players.waitSeconds * 1000
     this.#rules = { ...spec, matchSize: { min, max }, waitMs }
@@ -216,11 +237,8 @@ class Queue {
           const [unknown] = Object.keys(others).filter((name) => name !== 'key')
           if (unknown !== undefined) return problem('is no option of a queue', unknown)
           const size = PARTY_CODE.exec(String(party))?.[1]
-          if (party !== undefined && !(Number(size) <= this.#rules.matchSize.max))
-            return problem(
-              `must be a code of client.party, of at most ${this.#rules.matchSize.max} players`,
-              'party',
-            )
+          if (party !== undefined && !(Number(size) <= this.players))
+            return problem(`must be a code of client.party, of at most ${this.players} players`, 'party')
           if (seen !== undefined && typeof seen !== 'string')
             return problem('must be the id of a room', 'seen')
           const valid = validateInput(this.#spec.ticket, ticket)
@@ -245,8 +263,9 @@ class Queue {
     }
   }
 
-  readonly figures = (log: RoomLog, state: Json): QueueFigures => {
-    const { tickets, orders } = state as unknown as QueueState
+  /** Describes the queue of a room. */
+  figures({ log, state }: Pick<RoomStream, 'log' | 'state'>): QueueFigures {
+    const { tickets, orders } = state.flushed as unknown as QueueState
     let waiting = 0
     let oldestSince: number | undefined
     for (const { since, order } of Object.values(tickets)) {
@@ -294,7 +313,7 @@ class Queue {
     }
     state.tickets[player] = row
     const unit = this.#add(player, row, index)
-    if (unit && index.orders < MAX_ORDERS) {
+    if (unit && mayOrder(ctx, index)) {
       const match = unit.matcher.arrived(unit.id, ctx.now)
       if (match) this.#order(state, ctx, index, match, unit.matcher)
     }
@@ -330,7 +349,7 @@ class Queue {
       index.wake(now)
       let left = COMPARISONS
       for (const [shard, matcher] of index.shards) {
-        if (left <= 0 || index.orders >= MAX_ORDERS) break
+        if (left <= 0 || !mayOrder(ctx, index)) break
         index.served(shard)
         const before = matcher.comparisons
         for (const match of matcher.search(now, left)) this.#order(state, ctx, index, match, matcher)
@@ -348,7 +367,7 @@ class Queue {
     const order = state.orders[key]
     if (!order) return false
     const seats = plain(order.seats)
-    const answer = await rooms.reserve({ ...seats, roomType: this.#spec.room, seconds: RESERVE_SECONDS })
+    const answer = await rooms.reserve({ ...seats, roomType: this.room, seconds: RESERVE_SECONDS })
     return 'reply' in answer
   }
 
@@ -356,7 +375,7 @@ class Queue {
     const order = state.orders[key]
     if (!order) return true
     const seats = plain(order.seats)
-    const answer = await rooms.cancel({ ...seats, roomType: this.#spec.room })
+    const answer = await rooms.cancel({ ...seats, roomType: this.room })
     return 'reply' in answer || IMPOSSIBLE.has(answer.code)
   }
 
@@ -369,7 +388,7 @@ class Queue {
       return
     }
     const { subs, options } = plain(order.seats)
-    const matched = { room_id: `${this.#spec.room}:${key}`, options: options as JsonObject, at: ctx.now }
+    const matched = { room_id: `${this.room}:${key}`, options: options as JsonObject, at: ctx.now }
     for (const player of this.#ordered(state, key, subs)) {
       const { member, since } = state.tickets[player]!
       ctx.metrics.queueWait.observe({ room_type: this.#spec.type }, Math.max(0, ctx.now - since) / 1000)
@@ -432,7 +451,7 @@ class Queue {
     matcher: Matcher<Json>,
   ): void {
     const tickets = match.flatMap((unit) => unit.tickets)
-    if (index.orders >= MAX_ORDERS) {
+    if (!mayOrder(ctx, index)) {
       for (const unit of match) matcher.add(unit)
       return
     }
@@ -555,6 +574,9 @@ class Queue {
     return index
   }
 }
+
+/** True if one more match may wait for its room. Each has at most one task. */
+const mayOrder = (ctx: QueueContext, { orders }: TicketIndex): boolean => ctx.mayHave('tasks', orders + 1)
 
 /** Outcome of a task of a queue. */
 interface Ended {

@@ -226,6 +226,7 @@ describe('An idempotency id', () => {
     expect(await ask(grant(1, 'one_more'))).toMatchObject(oldestEnds)
     const cancel = other({ op: 'cancel', subs: ['bob'] }, 'key_1/one_more')
     expect(await ask(cancel)).toMatchObject(oldestEnds)
+    expect(bench.counts['limit outcomes']).toBe(2)
     expect(await ask(grant(1, 'order_0'))).toEqual(await answers[0])
     await bench.advance(600_000, 10_000)
     expect(codeOf(await ask(grant(1, 'one_more')))).toBe('reply')
@@ -239,6 +240,7 @@ describe('An idempotency id', () => {
     const kept = codes.indexOf('rate_limited')
     expect(kept).toBeGreaterThan(250)
     expect(kept * 4000).toBeLessThan(1024 * 1024)
+    expect(bench.counts['limit outcomes']).toBe(300 - kept)
     expect(codeOf(await ask(call('large', null, '0')))).toBe('reply')
   })
 

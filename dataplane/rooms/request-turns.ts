@@ -3,7 +3,7 @@ import type { Json } from '../../shared/json.ts'
 import type { Claim, Release } from '../../shared/store/port.ts'
 import type { RequestAnswer, RequestMessage, RoomAction, RoomRequest, Shown } from '../traffic.ts'
 import { viewOf } from './describe.ts'
-import type { RoomLimits } from './environment.ts'
+import { mayHave } from './environment.ts'
 import { bounded, FAILED, validateInput } from './failures.ts'
 import { handleOfCall, type Inputs } from './inputs.ts'
 import { type JournalFormat, UnreadableRecord } from './journal.ts'
@@ -42,15 +42,11 @@ export class RequestTurns {
   /** Senders that get their answer when the room has ended. It is the stored outcome, as for later repetitions. */
   readonly #closing: { readonly asker: Asker; readonly answer: RequestAnswer }[] = []
 
-  constructor({ environment, maker }: ClaimedRoom, room: Room, inputs: Inputs) {
+  constructor({ maker }: ClaimedRoom, room: Room, inputs: Inputs) {
     this.#room = room
     this.#stream = room.stream
     this.#inputs = inputs
-    this.#outcomes = new Outcomes(
-      room.stream.tables.outcomes,
-      environment.limits.requestOutcomes,
-      environment.clock,
-    )
+    this.#outcomes = new Outcomes(room.stream)
     this.#maker = maker
   }
 
@@ -72,7 +68,7 @@ export class RequestTurns {
       this.#close(asker, known.answer)
     else if (known?.hash === request.hash) this.#repeat(asker, known)
     else if (known) this.#answer(asker, answerOf(request, known))
-    else if (this.#outcomes.fullForMs > 0 && op !== 'close') this.#answerFull(asker)
+    else if (op !== 'close' && this.#outcomes.full) this.#answerFull(asker)
     else {
       const { kept, answer } = this.#run(request, id)
       if (!kept) this.#answer(asker, answer)
@@ -155,17 +151,16 @@ export class RequestTurns {
   }
 
   #reserve({ subs, seconds }: Extract<RoomAction, { op: 'reserve' }>): Result {
-    const { environment, memberships, tables } = this.#stream
-    const { durability, maxMembers, type } = this.#inputs.handlers.definition
+    const { definition } = this.#inputs.handlers
+    const { durability, type } = definition
     if (durability === 'none')
       return {
         kept: false,
         answer: refused('conflict', `${type} has the durability 'none', which keeps no reservations`),
       }
-    const due = Math.ceil(environment.clock.now() + seconds * 1000)
+    const due = Math.ceil(this.#stream.environment.clock.now() + seconds * 1000)
     const text = `${this.#stream.roomId} has too few free seats, or has banned one of the players`
-    const limits = { maxMembers, maxReservations: environment.limits.reservations }
-    if (!reserve(subs, due, limits, memberships.members, tables))
+    if (!reserve(subs, due, definition, this.#stream))
       return { kept: true, answer: refused('room_full', text) }
     this.#inputs.rowsChanged()
     return this.#done({ reserved: true })
@@ -184,7 +179,7 @@ export class RequestTurns {
   /** Ends the reservations of the request with the same id, and refuses that request from now on. */
   #cancel(asker: Asker, request: RoomRequest, subs: readonly string[], known: Outcome | undefined): void {
     if (known && 'code' in known.answer && known.answer.code === 'cancelled') this.#repeat(asker, known)
-    else if (!known && this.#outcomes.fullForMs > 0) this.#answerFull(asker)
+    else if (!known && this.#outcomes.full) this.#answerFull(asker)
     else {
       if (known && 'reply' in known.answer) {
         for (const sub of subs) this.#stream.tables.reservations.delete(sub)
@@ -200,7 +195,7 @@ export class RequestTurns {
   }
 
   #answerFull(asker: Asker): void {
-    const seconds = Math.ceil(this.#outcomes.fullForMs / 1000)
+    const seconds = Math.ceil(this.#outcomes.nextEndMs / 1000)
     const text = `${this.#stream.roomId} keeps the outcomes of as many requests as it may: try again in ${seconds} s`
     this.#answer(asker, { ...refused('rate_limited', text), retry_after_seconds: seconds })
   }
@@ -255,21 +250,25 @@ const refused = (
 /** How long a room keeps the outcome of a request, in milliseconds. */
 export const OUTCOME_MS = 600_000
 
+/** Bytes that count as one outcome, so that the bytes of all are limited too: 2,000 outcomes have 1 MiB. */
+const OUTCOME_BYTES = (1024 * 1024) / 2000
+
+/** Bytes of an outcome in a record, with its answer as JSON. */
 const bytesOf = ({ id, hash, answer }: Outcome): number =>
   id.length + hash.length + Buffer.byteLength(JSON.stringify(answer))
 
-/** Bounds and expiry of a room's outcomes. */
+/** Number and expiry of a room's outcomes. */
 class Outcomes {
+  readonly #stream: RoomStream
   readonly #table: Table<Outcome>
-  readonly #limits: RoomLimits['requestOutcomes']
   readonly #clock: Pick<Clock, 'now'>
   #bytes = 0
 
-  constructor(table: Table<Outcome>, limits: RoomLimits['requestOutcomes'], clock: Pick<Clock, 'now'>) {
-    this.#table = table
-    this.#limits = limits
-    this.#clock = clock
-    for (const row of table.rows) this.#bytes += bytesOf(row)
+  constructor(stream: RoomStream) {
+    this.#stream = stream
+    this.#table = stream.tables.outcomes
+    this.#clock = stream.environment.clock
+    for (const row of this.#table.rows) this.#bytes += bytesOf(row)
   }
 
   /** Outcome of an id. Outcomes that have expired are deleted first. */
@@ -282,11 +281,16 @@ class Outcomes {
     return this.#table.get(id)
   }
 
-  /** Milliseconds until the oldest outcome expires, if the room can store no other one before. Otherwise 0. */
-  get fullForMs(): number {
-    const { entries, bytes } = this.#limits
-    const isFull = this.#table.size >= entries || this.#bytes >= bytes
-    return isFull ? this.#table.next!.due - this.#clock.now() : 0
+  /** True if the room can store no other outcome before the oldest one expires. */
+  get full(): boolean {
+    const { address, environment } = this.#stream
+    const number = Math.max(this.#table.size, Math.floor(this.#bytes / OUTCOME_BYTES))
+    return !mayHave(environment, address.roomType, 'outcomes', number + 1)
+  }
+
+  /** Milliseconds until the oldest outcome expires. */
+  get nextEndMs(): number {
+    return this.#table.next!.due - this.#clock.now()
   }
 
   /** Stores the outcome of a request for 10 minutes, in place of an earlier one. */

@@ -40,9 +40,19 @@ function roomCode(known = suspects(0).known, observer = noObserver) {
     inc: ({ room_type, code }: { room_type: string; code: string }) =>
       void counts.push(`${room_type} ${code}`),
   }
+  const slowTurns = {
+    inc: ({ room_type, hook }: { room_type: string; hook: string }) =>
+      void counts.push(`${room_type} slow ${hook}`),
+  }
   let now = 0
   const clock = { now: () => now, monotonic: () => now, schedule: () => () => {} }
-  const code = new RoomCode({ clock, log, metrics: { roomErrors }, observer, suspects: known })
+  const code = new RoomCode({
+    clock,
+    log,
+    metrics: { roomErrors, slowTurns },
+    observer,
+    suspects: known,
+  })
   const pass = (ms: number): void => {
     now += ms
   }
@@ -97,6 +107,20 @@ describe('RoomCode', () => {
     const run = vi.fn()
     expect(() => code.run(TURN, run)).toThrow(TurnCut)
     expect(run).not.toHaveBeenCalled()
+  })
+
+  it('counts each slow turn, and logs one a second', () => {
+    const { code, lines, counts, pass } = roomCode()
+    code.wasSlow(100)
+    expect(counts).toEqual([])
+    for (const ms of [999, 1, 0]) {
+      code.run(TURN, () => {})
+      code.wasSlow(120.4)
+      pass(ms)
+    }
+    expect(counts).toEqual(Array(3).fill('duel slow onMessage'))
+    const line = { project_id: 'prj_a', room_id: 'duel:1', hook: 'onMessage', ms: 120 }
+    expect(lines).toMatchObject([line, line])
   })
 
   it.each<[string, () => void]>([

@@ -46,7 +46,7 @@ export const noSuspects: KnownSuspects = { limitOf: () => undefined, stuck: asyn
 interface RoomCodeDeps {
   readonly clock: Clock
   readonly log: RoomLog
-  readonly metrics: Pick<RoomMetrics, 'roomErrors'>
+  readonly metrics: Pick<RoomMetrics, 'roomErrors' | 'slowTurns'>
   readonly observer: TurnObserver
   readonly suspects: KnownSuspects
 }
@@ -58,6 +58,8 @@ interface RoomCodeDeps {
 const TURNS = new AsyncLocalStorage<RoomTurn>()
 /** Errors of one kind are logged at most once in this time. */
 const QUIET_MS = 10_000
+/** Slow turns are logged at most once in this time. The metric counts each of them. */
+const SLOW_QUIET_MS = 1000
 
 /**
  * The only place that calls room code: every handler, validator and function of a room type, on one node. It reports the running turn to
@@ -67,6 +69,7 @@ const QUIET_MS = 10_000
 export class RoomCode {
   readonly #deps: RoomCodeDeps
   readonly #quiet: Quiet
+  readonly #slow: Quiet
   /** Asynchronous calls in the order in which they started. The last one has not finished. */
   readonly #open: RoomTurn[] = []
   readonly #finished = new WeakSet<RoomTurn>()
@@ -76,6 +79,7 @@ export class RoomCode {
   constructor(deps: RoomCodeDeps) {
     this.#deps = deps
     this.#quiet = new Quiet(deps.clock, QUIET_MS)
+    this.#slow = new Quiet(deps.clock, SLOW_QUIET_MS)
   }
 
   /**
@@ -120,9 +124,18 @@ export class RoomCode {
     return returned
   }
 
-  /** The turn that ran last. */
-  get last(): RoomTurn | undefined {
-    return this.#last
+  /** The last turn took `ms` milliseconds, which is too long: counts it, and logs its room at most once a second. */
+  wasSlow(ms: number): void {
+    if (!this.#last) return
+    const { log, metrics } = this.#deps
+    const { hook, room } = this.#last
+    const { roomType } = roomNamed(room.name)
+    metrics.slowTurns.inc({ room_type: roomType, hook })
+    if (this.#slow.pass('') === undefined) return
+    log.warn(
+      { ...fieldsOf(this.#last), ms: Math.round(ms) },
+      `room logic of type ${roomType} took ${Math.round(ms)} ms for ${hook}: meanwhile the node did nothing else`,
+    )
   }
 
   /** The turn that has started the running code, however long ago. Undefined: the running code is not room code. */

@@ -12,11 +12,9 @@ function parts(startedAt?: number) {
   const clock = new FakeClock(startedAt)
   const deferred: (() => void)[] = []
   const errors: unknown[] = []
-  const scheduler = new Scheduler(
-    clock,
-    (callback) => deferred.push(callback),
-    (error) => errors.push(error),
-  )
+  const scheduler = new Scheduler(clock, (callback) => deferred.push(callback), {
+    error: (fields: unknown) => errors.push(fields),
+  })
   return { clock, deferred, errors, scheduler }
 }
 

@@ -1,28 +1,30 @@
 import { type Clock, MOMENT_MS } from '../../shared/clock.ts'
+import type { Logger } from '../../shared/log.ts'
+import type { RoomCode } from './room-code.ts'
 
 /** Calls a callback after all that this turn of the event loop still does, such as reading other sockets. */
 export type Defer = (callback: () => void) => void
 
 /**
  * The timers of all rooms: a heap of absolute deadlines, with at most one pending callback of the clock. Due timers run in the order of
- * their deadlines. If a timer throws, the error is reported and the others run.
+ * their deadlines. If a timer throws, the error is logged and the others run.
  */
 export class Scheduler {
   readonly clock: Clock
   /** Wall-clock time at monotonic 0, milliseconds. The slots of rooms are counted from it, so that those of all nodes start together. */
   readonly wallAtZero: number
   readonly #defer: Defer
-  readonly #onError: (error: unknown) => void
+  readonly #log: Pick<Logger, 'error'>
   readonly #heap: Timer[] = []
   #soon: Timer[] = []
   #order = 0
   #alarm: { readonly due: number; readonly cancel: () => void } | undefined
 
-  constructor(clock: Clock, defer: Defer, onError: (error: unknown) => void) {
+  constructor(clock: Clock, defer: Defer, log: Pick<Logger, 'error'>) {
     this.clock = clock
     this.wallAtZero = clock.now() - clock.monotonic()
     this.#defer = defer
-    this.#onError = onError
+    this.#log = log
   }
 
   /** Returns a timer that calls `run`. It does not wait yet. */
@@ -73,7 +75,7 @@ export class Scheduler {
     try {
       entry.run()
     } catch (error) {
-      this.#onError(error)
+      this.#log.error({ err: error }, 'a timer of a room failed')
     }
   }
 
@@ -362,18 +364,17 @@ const PAUSE_PER_TURN = 3
 export class LoopShare {
   readonly #clock: Clock
   readonly #defer: Defer
-  readonly #onSlow: (ms: number) => void
+  readonly #code: Pick<RoomCode, 'wasSlow'>
   #waiting: WaitingRoom[] = []
   #usedMs = 0
   /** Limit of `#usedMs` for the room that acts at present. */
   #mostMs = SHARE_MS
   #deferred = false
 
-  /** Calls `onSlow` with the milliseconds of a slow turn. */
-  constructor(clock: Clock, defer: Defer, onSlow: (ms: number) => void) {
+  constructor(clock: Clock, defer: Defer, code: Pick<RoomCode, 'wasSlow'>) {
     this.#clock = clock
     this.#defer = defer
-    this.#onSlow = onSlow
+    this.#code = code
   }
 
   /** True if the rooms have used their time in this turn. */
@@ -389,7 +390,7 @@ export class LoopShare {
 
   /** A room has acted for `ms` milliseconds. */
   use(ms: number): void {
-    if (ms >= SLOW_MS) this.#onSlow(ms)
+    if (ms >= SLOW_MS) this.#code.wasSlow(ms)
     this.#usedMs += ms
     if (this.#usedMs >= COUNTED_FROM_MS) this.#nextTurn()
   }

@@ -121,7 +121,7 @@ export class RoomStream {
     this.#room = room
     for (const restored of begin.memberships)
       this.memberships.add(
-        new Membership(restored, limits.outcomes, clock.monotonic(), clock.monotonic() + limits.movesMs),
+        new Membership(restored, limits.unconfirmed, clock.monotonic(), clock.monotonic() + limits.movesMs),
       )
     this.grants = begin.grants
     const turn = turnOf({ name: address.name, epoch: fence.epoch }, 'migrate')

@@ -294,8 +294,9 @@ describe('reservations', () => {
     })
 
     it('keeps at most 1,000 reservations in a room without maxMembers', async () => {
-      const { ask } = await tableOf({ maxMembers: 10_000 })
+      const { ask, bench } = await tableOf({ maxMembers: 10_000 })
       expect(await ask('many', 1200)).toBe(1000)
+      expect(bench.counts['limit reservations']).toBe(200)
     })
 
     it.each([

@@ -1,5 +1,7 @@
 import type { RequestAnswer } from '../traffic.ts'
-import type { Member } from './definition-types.ts'
+import type { RoomDefinition } from './definition.ts'
+import { mayHave } from './environment.ts'
+import type { HandledRoom } from './handler-context.ts'
 import type { RoomTask, RoomTimer } from './timers-and-tasks.ts'
 
 /** A row of a table. */
@@ -280,21 +282,25 @@ export const seatName = (sub: string | null, sessionId: string): string => sub ?
 
 /**
  * Keeps a seat for each player in `subs` until `due` (milliseconds since 1970), or for none of them. Members need none. An earlier
- * reservation of a player can become longer, but not shorter. Returns false if the room has too few free seats, if it would have more than
- * `maxReservations`, or if it has banned one of the players.
+ * reservation of a player can become longer, but not shorter. Returns false if the room has too few free seats, if it would have too many
+ * reservations, or if it has banned one of the players.
  */
 export function reserve(
   subs: readonly string[],
   due: number,
-  { maxMembers, maxReservations }: { readonly maxMembers: number; readonly maxReservations: number },
-  members: readonly Member[],
-  { bans, reservations }: Tables,
+  { type, maxMembers }: Pick<RoomDefinition, 'type' | 'maxMembers'>,
+  room: Pick<HandledRoom, 'environment' | 'memberships' | 'tables'>,
 ): boolean {
+  const { members } = room.memberships
+  const { bans, reservations } = room.tables
   const absent = new Set(subs)
   for (const { sub } of members) if (sub !== null) absent.delete(sub)
   const fresh = [...absent].filter((sub) => !reservations.has(sub))
-  const free = Math.min(maxMembers - members.length, maxReservations) - reservations.size
-  if (fresh.length > 0 && fresh.length > free) return false
+  const number = reservations.size + fresh.length
+  if (fresh.length > 0) {
+    if (members.length + number > maxMembers) return false
+    if (!mayHave(room.environment, type, 'reservations', number)) return false
+  }
   for (const sub of absent) if (bans.has(sub)) return false
   for (const sub of absent) if (due > (reservations.get(sub)?.due ?? 0)) reservations.set({ id: sub, due })
   return true
