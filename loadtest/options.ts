@@ -5,6 +5,7 @@ import { LONGEST_TOKEN_SECONDS } from './issuer.ts'
 import { LIMIT_KINDS, LIMIT_OPTIONS, type Limits, limitHelp, parseLimits } from './judge.ts'
 import type { MetricsSource } from './metrics.ts'
 import {
+  listOf,
   type Options,
   option,
   optional,
@@ -58,10 +59,6 @@ const address = (...protocols: string[]): Read<string> =>
     (url) => URL.canParse(url) && protocols.includes(new URL(url).protocol),
   )
 const HTTP = address('http:', 'https:')
-const listOf =
-  <T>(read: Read<T>): Read<T[]> =>
-  (given) =>
-    given.split(',').map(read)
 const metricsAt: Read<MetricsSource> = (given) => {
   const url = HTTP(given).replace(/\/metrics$/, '')
   return { name: new URL(url).host, url }
@@ -299,12 +296,14 @@ export const optionHelp = (options: Options): [string, string][] =>
     given === undefined ? meaning : `${meaning}; default ${given}`,
   ])
 
+/** Returns a section of a help: a title, and rows of two columns. */
+export function section(title: string, rows: readonly (readonly [string, string])[]): string {
+  const width = Math.max(...rows.map(([left]) => left.length))
+  return `${title}\n${rows.map(([left, right]) => `  ${left.padEnd(width)}  ${right}`).join('\n')}\n`
+}
+
 /** Returns the text of `--help`, for all scenarios or for one. */
 export function help(scenarios: readonly Scenario[], scenario: Scenario | undefined): string {
-  const section = (title: string, rows: readonly (readonly [string, string])[]): string => {
-    const width = Math.max(...rows.map(([left]) => left.length))
-    return `${title}\n${rows.map(([left, right]) => `  ${left.padEnd(width)}  ${right}`).join('\n')}\n`
-  }
   const common = section(scenario ? 'Options of all scenarios:' : 'Options of all:', [
     ...optionHelp(COMMON_OPTIONS),
     ['--help', 'this; behind a scenario: with its own options'],

@@ -75,12 +75,12 @@ export const plural = (number: number, noun: string): string =>
 export const oneLine = (text: string): string => text.replaceAll(/[\s\p{Cc}]+/gu, ' ').trim()
 
 /** Aligns rows of cells: the first column to the left, all others to the right. */
-export function alignedRows(rows: readonly (readonly string[])[]): string[] {
+export function alignedRows(rows: readonly (readonly string[])[], separator = '  '): string[] {
   const widths = rows[0]?.map((_, i) => Math.max(...rows.map((row) => row[i]?.length ?? 0))) ?? []
   return rows.map((row) =>
     row
       .map((cell, i) => (i === 0 ? cell.padEnd(widths[i]!) : cell.padStart(widths[i]!)))
-      .join('  ')
+      .join(separator)
       .trimEnd(),
   )
 }

@@ -81,7 +81,6 @@ interface Client {
 
 /** Totals of all clients in a window of time. */
 export interface Received {
-  readonly seconds: number
   readonly updates: number
   /** Updates of the client that received fewest. */
   readonly fewest: number
@@ -90,24 +89,24 @@ export interface Received {
   readonly inputs: number
   /** Times from an input to the update that shows it, milliseconds. */
   readonly roundTrips: readonly number[]
-  /** Utilization of the generator's event loop, 0 to 1. */
-  readonly busy: number
 }
 
 type Sending = Pick<Scenario, 'inputs' | 'nudges' | 'reliable'>
 const anyOf = <T>(all: readonly T[]): T => all[Math.floor(Math.random() * all.length)]!
 
-/** Calls `work` with each item, with at most `concurrency` calls at the same time. */
-export async function each<T>(
+/** Calls `work` with each item, with at most `concurrency` calls at the same time. Returns the results in the order of the items. */
+export async function each<T, R>(
   items: readonly T[],
   concurrency: number,
-  work: (item: T) => Promise<void>,
-): Promise<void> {
-  const waiting = [...items]
+  work: (item: T) => Promise<R>,
+): Promise<R[]> {
+  const results: R[] = []
+  const waiting = items.entries()
   const next = async (): Promise<void> => {
-    for (let item = waiting.shift(); item !== undefined; item = waiting.shift()) await work(item)
+    for (const [index, item] of waiting) results[index] = await work(item)
   }
   await Promise.all(Array.from({ length: concurrency }, next))
+  return results
 }
 
 /** The clients of one server. */
@@ -199,14 +198,8 @@ export class Clients {
   async finders(count: number, concurrency: number): Promise<() => Promise<void>> {
     const [endpoint] = this.#endpoints
     const finder = this.#dialect.finder!
-    const ready: (() => Promise<Joined>)[] = []
-    await each(this.#others(count), concurrency, async (n) => {
-      ready.push(await finder(endpoint!, n, mapOf(n)))
-    })
-    return () =>
-      each(ready, concurrency, async (find) => {
-        this.#extra.push(await find())
-      })
+    const ready = await each(this.#others(count), concurrency, (n) => finder(endpoint!, n, mapOf(n)))
+    return async () => void this.#extra.push(...(await each(ready, concurrency, (find) => find())))
   }
 
   /** Returns unused numbers for clients. */
@@ -219,7 +212,6 @@ export class Clients {
   /** Plays for `seconds`. Each client sends at its rate by absolute deadlines. */
   async play(seconds: number, sending: Sending): Promise<Received> {
     const start = performance.now()
-    const load = performance.eventLoopUtilization()
     const before = this.#clients.map(({ updates }) => updates)
     this.#bytes = this.#inputs = 0
     this.#roundTrips = []
@@ -236,13 +228,11 @@ export class Clients {
       sample?.since === undefined ? [] : end - sample.since,
     )
     return {
-      seconds: (end - start) / 1_000,
       updates: updates.reduce((sum, each) => sum + each, 0),
       fewest: Math.min(...updates),
       bytes: this.#bytes,
       inputs: this.#inputs,
       roundTrips: [...this.#roundTrips, ...open.filter((waited) => waited > OVERDUE_MS)],
-      busy: performance.eventLoopUtilization(load).utilization,
     }
   }
 

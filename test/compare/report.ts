@@ -21,12 +21,12 @@ const COLUMNS = [
   { name: 'lost', title: 'lost', text: count },
 ] as const
 
-/** `others`: share of the machine that other processes used. `busy`: utilization of the generator's event loop. */
+/** `others`: CPU time of other processes, as a share of one core. `busy`: utilization of the generator's event loop. */
 type FigureName = (typeof COLUMNS)[number]['name'] | 'others' | 'busy'
 /** Results of one measurement. Figures that a scenario does not have are absent. */
 export type Figures = Readonly<Partial<Record<FigureName, number>>>
 
-/** Share of the machine that other processes may use. */
+/** Share of one core that other processes may use. */
 const QUIET = 0.05
 /** Above this utilization the generator is the bottleneck. */
 const BUSY = 0.85
@@ -92,21 +92,11 @@ function cellsOf({ scenario, rows }: Comparison): string[][] {
   ]
 }
 
-/** Returns a table for the terminal. */
-export function textTable(comparison: Comparison): string {
+/** Returns a table as aligned Markdown, for the terminal and for pages of the documentation. */
+export function table(comparison: Comparison): string {
   const { name, meaning, per } = comparison.scenario
-  return [`${name}: ${meaning}; CPU per ${per}`, ...alignedRows(cellsOf(comparison))].join('\n')
-}
-
-/** Returns tables for pages of the documentation. */
-export function markdown(comparisons: readonly Comparison[]): string {
-  const row = (cells: readonly string[]): string => `| ${cells.join(' | ')} |`
-  return comparisons
-    .map((comparison) => {
-      const { name, meaning, per } = comparison.scenario
-      const [head = [], ...rows] = cellsOf(comparison)
-      const rule = head.map((_, i) => (i === 0 || i === head.length - 1 ? '---' : '--:'))
-      return `**${name}**: ${meaning}; CPU per ${per}.\n\n${[head, rule, ...rows].map(row).join('\n')}\n`
-    })
-    .join('\n')
+  const [head = [], ...rows] = cellsOf(comparison)
+  const rule = head.map((_, i) => (i === 0 || i === head.length - 1 ? '---' : '--:'))
+  const lines = alignedRows([head, rule, ...rows], ' | ')
+  return `**${name}**: ${meaning}; CPU per ${per}.\n\n${lines.map((line) => `| ${line} |\n`).join('')}`
 }
