@@ -7,7 +7,7 @@ import { optionHelp, section } from '../../loadtest/options.ts'
 import { packageVersion } from '../../shared/version.ts'
 import { findRedisProgram } from '../support/redis-server.ts'
 import { DIALECTS, type ServerName } from './dialects.ts'
-import { measure, type Options } from './measure.ts'
+import { measure } from './measure.ts'
 import { installPeers, pin } from './processes.ts'
 import { type Comparison, type Figures, line, rowOf, table } from './report.ts'
 import { needsRedis, SCENARIOS, type Scenario } from './scenarios.ts'
@@ -30,22 +30,20 @@ const HELP = section('npm run compare -- [options] [scenario …]\n', optionHelp
 const say = (line: string): void => void process.stdout.write(`${line}\n`)
 
 function readOptions() {
-  const text = { type: 'string' } as const
-  const known = Object.fromEntries(Object.keys(OPTIONS).map((name) => [name, text]))
-  const options = { ...known, help: { type: 'boolean', default: false } as const }
-  const { values, positionals } = parseArgs({ options, allowPositionals: true })
-  const { help, ...given } = values
-  const scenarios = positionals.length > 0 ? { scenarios: positionals.join(',') } : {}
-  return { ...readValues(OPTIONS, { ...given, ...scenarios } as Texts), help }
+  try {
+    const text = { type: 'string' } as const
+    const known = Object.fromEntries(Object.keys(OPTIONS).map((name) => [name, text]))
+    const options = { ...known, help: { type: 'boolean', default: false } as const }
+    const { values, positionals } = parseArgs({ options, allowPositionals: true })
+    const { help, ...given } = values
+    const scenarios = positionals.length > 0 ? { scenarios: positionals.join(',') } : {}
+    return { ...readValues(OPTIONS, { ...given, ...scenarios } as Texts), help }
+  } catch (error) {
+    process.stderr.write(`${(error as Error).message}\n\n${HELP}`)
+    return process.exit(2)
+  }
 }
-
-let values: ReturnType<typeof readOptions>
-try {
-  values = readOptions()
-} catch (error) {
-  process.stderr.write(`${(error as Error).message}\n\n${HELP}`)
-  process.exit(2)
-}
+const values = readOptions()
 
 /**
  * Returns the rows of a table, which are the servers. For a scenario that only this project has, they are the scenario and the scenarios
@@ -56,32 +54,25 @@ function contenders(scenario: Scenario, servers: readonly ServerName[]) {
   if (against === undefined)
     return servers
       .filter((server) => kind !== 'lobby' || DIALECTS[server].finder)
-      .map((server) => ({ name: server, server, scenario }))
+      .map((server) => ({ name: server, server, each: scenario }))
   return servers
     .filter((server) => server === 'roomful' || (server === 'bare' && nodes !== undefined))
-    .flatMap((server) =>
-      [...against, scenario].map((each) => ({
-        name: server === 'roomful' ? each.name : `${server} ${each.name}`,
-        server,
-        scenario: each,
-      })),
-    )
+    .flatMap((server) => {
+      const nameOf = ({ name }: Scenario): string => (server === 'roomful' ? name : `${server} ${name}`)
+      return [...against, scenario].map((each) => ({ name: nameOf(each), server, each }))
+    })
 }
 
 /** Measures all rows in turn, so that a change of the machine affects all of them. */
-async function compare(
-  scenario: Scenario,
-  servers: readonly ServerName[],
-  runs: number,
-  options: Omit<Options, 'report'>,
-): Promise<Comparison> {
+async function compare(scenario: Scenario): Promise<Comparison> {
+  const { servers, runs, seconds, warm: warmSeconds, repeats } = values
   const none = () => ({ measured: [] as Figures[], problems: [] as string[] })
   const all = contenders(scenario, servers).map((one) => ({ ...one, ...none() }))
   for (let i = 1; i <= runs; i++)
-    for (const { name, server, scenario: measuredScenario, measured, problems } of all) {
+    for (const { name, server, each, measured, problems } of all) {
       const report = (text: string): void => say(`${scenario.name} ${name} ${i}/${runs}: ${text}`)
       try {
-        const figures = await measure(server, measuredScenario, { ...options, report })
+        const figures = await measure(server, each, { seconds, warmSeconds, repeats, built: true, report })
         measured.push(figures)
         report(line(figures))
       } catch (error) {
@@ -93,7 +84,6 @@ async function compare(
 }
 
 async function run(): Promise<void> {
-  const { servers, runs, seconds, warm: warmSeconds, repeats } = values
   installPeers()
   pin(process.pid, availableParallelism() > 1 ? 1 : 0)
   const hasRedis = findRedisProgram() !== undefined
@@ -104,7 +94,7 @@ async function run(): Promise<void> {
       say(`${scenario.name} is skipped: put redis-server or valkey-server on PATH`)
       continue
     }
-    const comparison = await compare(scenario, servers, runs, { seconds, warmSeconds, repeats, built: true })
+    const comparison = await compare(scenario)
     say(`\n${table(comparison)}`)
     comparisons.push(comparison)
     await write(comparisons)

@@ -9,7 +9,6 @@ import { type Listening, mapOf } from './servers/served.ts'
 
 /** Number of clients that connect at the same time. More with direct nodes, where a client mostly waits for its `move`. */
 const CONNECTING = { known: 128, rerouted: 500 }
-const CONNECT_MS = 15_000
 /** One of this many clients measures round trips. */
 const SAMPLED = 20
 /** A round trip that is open at the end of a window, for longer than this, counts with its time so far. */
@@ -61,7 +60,6 @@ export const dial = (port: number, path: string, subprotocol?: string): WebSocke
   new WebSocket(`ws://127.0.0.1:${port}${path}`, subprotocol, {
     perMessageDeflate: false,
     skipUTF8Validation: true,
-    handshakeTimeout: CONNECT_MS,
   })
 
 /** A client in a room. */
@@ -77,18 +75,6 @@ interface Client {
   sent: number
   /** State of a round trip: the last x, and the time at which it was sent. Undefined time: the x has come back. */
   sample: { x: number; bytes: Buffer; since: number | undefined } | undefined
-}
-
-/** Totals of all clients in a window of time. */
-export interface Received {
-  readonly updates: number
-  /** Updates of the client that received fewest. */
-  readonly fewest: number
-  /** Payload of all messages. */
-  readonly bytes: number
-  readonly inputs: number
-  /** Times from an input to the update that shows it, milliseconds. */
-  readonly roundTrips: readonly number[]
 }
 
 type Sending = Pick<Scenario, 'inputs' | 'nudges' | 'reliable'>
@@ -118,7 +104,6 @@ export class Clients {
   readonly #clients: Client[] = []
   /** Watchers, and clients that have found a room. */
   readonly #extra: Joined[] = []
-  #numbered = 0
   #bytes = 0
   #inputs = 0
   #roundTrips: number[] = []
@@ -126,10 +111,6 @@ export class Clients {
   constructor(dialect: Dialect, endpoints: readonly Endpoint[]) {
     this.#dialect = dialect
     this.#endpoints = endpoints
-  }
-
-  get count(): number {
-    return this.#clients.length
   }
 
   /**
@@ -163,10 +144,11 @@ export class Clients {
       recorded: recorded ? messages : undefined,
       updates: 0,
       sent: 0,
-      sample: undefined,
+      sample:
+        number % SAMPLED === 0
+          ? { x: MARKS[0], bytes: this.#dialect.mark(MARKS[0]), since: undefined }
+          : undefined,
     }
-    if (number % SAMPLED === 0)
-      client.sample = { x: MARKS[0], bytes: this.#dialect.mark(MARKS[0]), since: undefined }
     socket.removeAllListeners('message').on('message', (bytes: Buffer) => this.#received(client, bytes))
     socket.on('close', (code, reason) => this.lost.push(`closed with ${code} ${reason}`))
     this.#clients.push(client)
@@ -204,13 +186,12 @@ export class Clients {
 
   /** Returns unused numbers for clients. */
   #others(count: number): number[] {
-    const first = this.#clients.length + this.#numbered
-    this.#numbered += count
+    const first = this.#clients.length + this.#extra.length
     return Array.from({ length: count }, (_, i) => first + i)
   }
 
-  /** Plays for `seconds`. Each client sends at its rate by absolute deadlines. */
-  async play(seconds: number, sending: Sending): Promise<Received> {
+  /** Plays for `seconds`. Each client sends at its rate by absolute deadlines. Returns the totals of all clients. */
+  async play(seconds: number, sending: Sending) {
     const start = performance.now()
     const before = this.#clients.map(({ updates }) => updates)
     this.#bytes = this.#inputs = 0
@@ -229,9 +210,12 @@ export class Clients {
     )
     return {
       updates: updates.reduce((sum, each) => sum + each, 0),
+      /** Updates of the client that received fewest. */
       fewest: Math.min(...updates),
+      /** Payload of all messages. */
       bytes: this.#bytes,
       inputs: this.#inputs,
+      /** Times from an input to the update that shows it, milliseconds. */
       roundTrips: [...this.#roundTrips, ...open.filter((waited) => waited > OVERDUE_MS)],
     }
   }

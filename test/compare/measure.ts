@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { isDeepStrictEqual } from 'node:util'
 import { quantile } from '../../loadtest/text.ts'
 import { DIALECTS, endpointsOf, type ServerName } from './dialects.ts'
-import { Clients, type Received } from './generator.ts'
+import { Clients } from './generator.ts'
 import { type Server, startServer, type Total } from './processes.ts'
 import { type Figures, isDisturbed } from './report.ts'
 import { needsRedis, type Scenario } from './scenarios.ts'
@@ -84,6 +84,7 @@ async function observe<T>(server: Server, work: () => Promise<T>) {
   const others = Math.max(0, used('othersCpuUs')) / (1e6 * seconds)
   return { result, seconds, rooms, used, machine: { busy, others } }
 }
+type Received = Awaited<ReturnType<Clients['play']>>
 type Observed = Awaited<ReturnType<typeof observe<Received>>>
 
 /** Measures a window of load, and the memory of the server for each client. */
@@ -154,7 +155,7 @@ const stalled: Measure = async (server, clients, { clients: count, perRoom }) =>
 async function capacity(name: ServerName, scenario: Scenario, options: Options): Promise<Figures> {
   const { perRoom } = scenario
   const warmSeconds = Math.min(options.warmSeconds, CAPACITY_WARM_SECONDS)
-  const playWith = async (count: number): Promise<Figures> => {
+  const attempt = async (count: number): Promise<{ figures: Figures; passes: boolean }> => {
     const sized = { ...scenario, clients: count }
     const figures = await withServer(name, sized, { ...options, warmSeconds }, play).catch(
       (error: Error): Figures => {
@@ -164,14 +165,11 @@ async function capacity(name: ServerName, scenario: Scenario, options: Options):
     )
     const { delivered = 0, p99 = Number.NaN } = figures
     options.report(`${count} clients: ${Math.round(100 * delivered)}% delivered, p99 ${Math.round(p99)} ms`)
-    return figures
-  }
-  const passes = async (count: number): Promise<boolean> => {
-    const { delivered = 0, p99 = Number.NaN } = await playWith(count)
-    return delivered >= CARRIED.delivered && p99 < CARRIED.p99
+    return { figures, passes: delivered >= CARRIED.delivered && p99 < CARRIED.p99 }
   }
   // A second attempt: a short disturbance of the machine must not halve the result.
-  const carries = async (count: number): Promise<boolean> => (await passes(count)) || passes(count)
+  const carries = async (count: number): Promise<boolean> =>
+    (await attempt(count)).passes || (await attempt(count)).passes
   let [low, high] = [0, perRoom * 20]
   while (high <= scenario.clients && (await carries(high))) [low, high] = [high, high * 2]
   while (high - low > Math.max(perRoom, low / 10)) {
@@ -179,7 +177,7 @@ async function capacity(name: ServerName, scenario: Scenario, options: Options):
     if (await carries(middle)) low = middle
     else high = middle
   }
-  const { cost: _cost, bytes: _bytes, rss: _rss, ...twice } = await playWith(2 * low)
+  const { cost: _cost, bytes: _bytes, rss: _rss, ...twice } = (await attempt(2 * low)).figures
   return { ...twice, clients: low }
 }
 
@@ -188,8 +186,7 @@ function figuresOf(
   clients: Clients,
   { result: { updates, bytes, fewest, roundTrips, inputs: sent }, seconds, rooms, used, machine }: Observed,
 ): Figures {
-  const { per, perRoom, inputs, tick, nodes } = scenario
-  const { count, lost } = clients
+  const { per, clients: count, perRoom, inputs, tick, nodes } = scenario
   const seen = used('inputs')
   const units = {
     update: updates,
@@ -203,7 +200,7 @@ function figuresOf(
   return {
     cost: used('cpuUs') / units[per],
     ...machine,
-    ...(lost.length > 0 && { lost: lost.length }),
+    ...(clients.lost.length > 0 && { lost: clients.lost.length }),
     ...(!per.endsWith('second') && { delivered }),
     ...((per === 'update' || per === 'flush') && { bytes: bytes / updates, slowest: fewest / seconds }),
     ...(inputs > 0 &&

@@ -3,7 +3,8 @@ import { once } from 'node:events'
 import { existsSync } from 'node:fs'
 import { cpus } from 'node:os'
 import { fileURLToPath } from 'node:url'
-import { asAdmin, freePort, startRedisWith } from '../support/redis-server.ts'
+import { redisCpuSeconds, redisInfo } from '../../loadtest/metrics.ts'
+import { asAdmin, startRedisWith } from '../support/redis-server.ts'
 import type { ServerName } from './dialects.ts'
 import { needsRedis, type Scenario } from './scenarios.ts'
 import type { Listening, Question, Sample, Settings } from './servers/served.ts'
@@ -25,12 +26,8 @@ export function installPeers(): void {
   if (status !== 0) throw new Error(`npm ci in ${FOLDER} ended with ${status}`)
 }
 
-/** A server: one process, or several nodes with a Redis. */
-export interface Server {
-  readonly listening: readonly Listening[]
-  sample(question?: Question): Promise<Total>
-  stop(): Promise<void>
-}
+/** A server: one process, or several nodes. */
+export type Server = Awaited<ReturnType<typeof startServer>>
 
 /** Totals of all processes of a server since their start. */
 export interface Total extends Omit<Sample, 'rooms'> {
@@ -47,18 +44,11 @@ export interface Total extends Omit<Sample, 'rooms'> {
  * Starts the server of a scenario: its processes on core 0, and the Redis of journals and of several nodes on the core of this process,
  * with the settings of docs/operations.md.
  */
-export async function startServer(name: ServerName, scenario: Scenario, built: boolean): Promise<Server> {
-  const { nodes: count = 1, direct = false, against: _, ...game } = scenario
+export async function startServer(name: ServerName, scenario: Scenario, built: boolean) {
   const redis = needsRedis(scenario) ? await startRedisWith({ settings: { appendonly: 'yes' } }) : undefined
   const children: ChildProcess[] = []
   const start = async (_: unknown, index: number): Promise<Listening> => {
-    const settings: Settings = {
-      ...game,
-      built,
-      ...(redis && { redisUrl: redis.url }),
-      ...(count > 1 && { nodes: { index, count } }),
-      ...(direct && { port: await freePort() }),
-    }
+    const settings: Settings = { ...scenario, index, built, ...(redis && { redisUrl: redis.url }) }
     const file = `${FOLDER}servers/${name}.${name === 'roomful' ? 'ts' : 'js'}`
     const child = fork(file, [JSON.stringify(settings)], {
       ...(built
@@ -90,8 +80,9 @@ export async function startServer(name: ServerName, scenario: Scenario, built: b
       }),
     )
     const sum = (of: 'cpuUs' | 'rssBytes' | 'inputs') => all.reduce((total, each) => total + each[of], 0)
-    const [cpuUs, info] = [sum('cpuUs'), redis && (await infoOf(redis.url))]
-    const redisCpuUs = info ? 1e6 * (info.get('used_cpu_user')! + info.get('used_cpu_sys')!) : 0
+    const cpuUs = sum('cpuUs')
+    const info = redis && (await asAdmin(redis.url, redisInfo))
+    const redisCpuUs = info ? 1e6 * redisCpuSeconds(info) : 0
     const { user, system } = process.cpuUsage()
     return {
       cpuUs,
@@ -99,27 +90,19 @@ export async function startServer(name: ServerName, scenario: Scenario, built: b
       inputs: sum('inputs'),
       rooms: all.map(({ rooms }) => rooms),
       redisCpuUs,
-      commands: info?.get('total_commands_processed') ?? 0,
+      commands: Number(info?.get('total_commands_processed') ?? 0),
       othersCpuUs: machineCpuUs() - cpuUs - redisCpuUs - user - system,
     }
   }
   try {
-    if (redis) pin((await infoOf(redis.url)).get('process_id')!, 1)
-    return { listening: await Promise.all(Array.from({ length: count }, start)), sample, stop }
+    if (redis) pin(Number((await asAdmin(redis.url, redisInfo)).get('process_id')), 1)
+    const listening = await Promise.all(Array.from({ length: scenario.nodes ?? 1 }, start))
+    return { listening, sample, stop }
   } catch (error) {
     await stop()
     throw error
   }
 }
-
-/** Returns the numbers of Redis' INFO. */
-const infoOf = async (url: string): Promise<ReadonlyMap<string, number>> =>
-  new Map(
-    (await asAdmin(url, (redis) => redis.info()))
-      .split('\r\n')
-      .map((line) => line.split(':'))
-      .map(([name = '', value]) => [name, Number(value)]),
-  )
 
 /** Returns the CPU time of all processes without interrupts, because this load causes most network interrupts. */
 const machineCpuUs = (): number =>

@@ -33,14 +33,6 @@ const BUSY = 0.85
 /** True if other processes may have changed the figures. */
 export const isDisturbed = ({ others = 0 }: Figures): boolean => others > QUIET
 
-/** Medians of one server in a scenario. */
-interface Row {
-  readonly name: string
-  readonly figures: Figures
-  readonly runs: readonly Figures[]
-  readonly remarks: readonly string[]
-}
-
 /** Measurements of one scenario. */
 export interface Comparison {
   readonly scenario: Scenario
@@ -54,20 +46,18 @@ export const line = (figures: Figures): string =>
   ).join(' · ')
 
 /** Returns the medians of all runs of a server. `problems`: messages of the failed runs. */
-export function rowOf(name: string, runs: readonly Figures[], problems: readonly string[]): Row {
+export function rowOf(name: string, runs: readonly Figures[], problems: readonly string[]) {
   const names = new Set(runs.flatMap((run) => Object.keys(run) as FigureName[]))
-  const median = (each: FigureName) =>
-    quantile(
-      runs.flatMap((run) => run[each] ?? []),
-      0.5,
-    )
+  const valuesOf = (each: FigureName): number[] => runs.flatMap((run) => run[each] ?? [])
+  const medians = [...names].map((each) => [each, quantile(valuesOf(each), 0.5)])
   const remarks = [
     ...(runs.some(isDisturbed) ? ['others used the machine'] : []),
     ...(runs.some(({ busy = 0 }) => busy > BUSY) ? ['the generator was the bottleneck'] : []),
     ...new Set(problems),
   ]
-  return { name, figures: Object.fromEntries([...names].map((each) => [each, median(each)])), runs, remarks }
+  return { name, figures: Object.fromEntries(medians) as Figures, runs, remarks }
 }
+type Row = ReturnType<typeof rowOf>
 
 /** Returns the cells of a table, with its head first. The last two columns are the cost relative to the base row, and remarks. */
 function cellsOf({ scenario, rows }: Comparison): string[][] {
