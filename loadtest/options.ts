@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { parseArgs } from 'node:util'
-import { closest, distance } from 'fastest-levenshtein'
+import { nearestOf } from '../shared/config.ts'
 import { LONGEST_TOKEN_SECONDS } from './issuer.ts'
 import { LIMIT_KINDS, LIMIT_OPTIONS, type Limits, limitHelp, parseLimits } from './judge.ts'
 import type { MetricsSource } from './metrics.ts'
@@ -143,8 +143,8 @@ export function parseRun(
 function suggestion(word: string, known: readonly string[]): string {
   const longer = known.filter((candidate) => candidate.startsWith(word))
   if (longer.length > 0) return ` (${longer.slice(0, 3).join(', ')}${longer.length > 3 ? ', …' : ''}?)`
-  const nearest = closest(word, known)
-  return distance(word, nearest) <= Math.max(1, word.length / 4) ? ` (${nearest}?)` : ''
+  const nearest = nearestOf(word, known)
+  return nearest === undefined ? '' : ` (${nearest}?)`
 }
 
 function readWords(words: readonly string[], scenario: Scenario): Texts | 'help' {

@@ -85,8 +85,8 @@ export function alignedRows(rows: readonly (readonly string[])[], separator = ' 
   )
 }
 
-/** Returns the smallest value that this fraction (0 to 1) of all values does not exceed. NaN without values. */
-export function quantile(values: readonly number[], share: number): number {
+/** Returns the smallest value that this fraction (0 to 1) of all values does not exceed. `none`: the result without values. */
+export function quantile(values: readonly number[], share: number, none = Number.NaN): number {
   const sorted = values.toSorted((a, b) => a - b)
-  return sorted[Math.max(0, Math.ceil(share * sorted.length) - 1)] ?? Number.NaN
+  return sorted[Math.max(0, Math.ceil(share * sorted.length) - 1)] ?? none
 }
