@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs'
 import { parseArgs } from 'node:util'
 import { nearestOf } from '../shared/config.ts'
 import { LONGEST_TOKEN_SECONDS } from './issuer.ts'
-import { LIMIT_KINDS, LIMIT_OPTIONS, type Limits, limitHelp, parseLimits } from './judge.ts'
+import { LIMIT_KINDS, LIMIT_OPTIONS, type Limits, limitHelp, limitsOf } from './judge.ts'
 import type { MetricsSource } from './metrics.ts'
 import {
   listOf,
@@ -182,9 +182,9 @@ function readWords(words: readonly string[], scenario: Scenario): Texts | 'help'
 }
 
 function runOptions(scenario: Scenario, texts: Texts, env: Environment, cores: number): RunOptions {
-  const common = readValues(COMMON_OPTIONS, texts)
-  const values = readValues(scenario.options, texts)
-  const limits = parseLimits(texts)
+  const all = { ...scenario.options, ...COMMON_OPTIONS, ...LIMIT_OPTIONS }
+  const values = readValues(all, texts)
+  const common: CommonValues = values
   const { local } = common
   if (scenario.local && local === undefined)
     throw new Error(
@@ -210,7 +210,6 @@ function runOptions(scenario: Scenario, texts: Texts, env: Environment, cores: n
     ...(texts.project === undefined ? [] : ['control']),
   ]
   const holds: Texts = { ...texts, ...(scenario.runs && { runs: String(runs) }), threads: String(threads) }
-  const all: Options = { ...scenario.options, ...COMMON_OPTIONS, ...LIMIT_OPTIONS }
   const told = Object.entries(all).flatMap(([name, { secret, default: otherwise }]) => {
     const value = holds[name] ?? otherwise
     return secret || value === undefined || untold.includes(name) ? [] : [[name, String(value)]]
@@ -225,7 +224,7 @@ function runOptions(scenario: Scenario, texts: Texts, env: Environment, cores: n
     message: common.message,
     seed: common.seed,
     out: common.out,
-    limits,
+    limits: limitsOf(values),
     told: Object.fromEntries(told),
   }
 }
