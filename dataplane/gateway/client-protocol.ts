@@ -23,13 +23,10 @@ import { type Admitted, type Handshake, type Hello, WELCOME_WITHIN_MS } from './
 import { countHandshake, type HandshakeResult } from './metrics.ts'
 import type { Flusher } from './outbox.ts'
 import type { Players } from './players.ts'
-import type { HandshakeQueue, PendingConnection } from './server.ts'
-import type { Session } from './session.ts'
+import { type HandshakeQueue, MAX_CONTROL_FRAMES, type PendingConnection } from './server.ts'
+import type { Refused, Session } from './session.ts'
 import type { Sessions } from './sessions.ts'
 import { type AttachResult, LOST, leftMessage, type Subscription } from './subscription.ts'
-
-/** Maximum number of websocket pings and pongs before there is a session. */
-const MAX_EARLY_CONTROL_FRAMES = 16
 
 /** Error text for players whose joins, or messages of a type, are refused for some time. */
 const BLOCKED = 'the last requests of this kind did not return, so they are refused for ten minutes'
@@ -84,7 +81,6 @@ export class ClientProtocol implements ConnectionListener {
   #pending: PendingConnection | undefined
   /** Stops the wait for `hello`. Set until it arrives. */
   #stopWaiting: (() => void) | undefined
-  #earlyControlFrames = 0
   #session: Session | undefined
   #span: Span = noSpan
   /** True since a message had to wait for the budget, until the budget has recovered. */
@@ -142,9 +138,8 @@ export class ClientProtocol implements ConnectionListener {
       this.#refuse(this.#session, 'control_frame', 1)
       return false
     }
-    this.#earlyControlFrames += 1
-    if (this.#earlyControlFrames <= MAX_EARLY_CONTROL_FRAMES) return true
-    this.refuse('rate_limited', `more than ${MAX_EARLY_CONTROL_FRAMES} pings and pongs before welcome`)
+    if (this.#pending?.controlFrame()) return true
+    this.refuse('rate_limited', `more than ${MAX_CONTROL_FRAMES} pings and pongs before welcome`)
     return false
   }
 
@@ -170,10 +165,10 @@ export class ClientProtocol implements ConnectionListener {
     const { sessions, log, over } = this.#context
     const session = this.#session
     this.#stopHelloTimeout()
-    this.#finder.stop()
     this.#endSpan(name)
     over(this)
     if (!session) return
+    this.#finder.stop(session)
     log.debug({ session_id: session.sessionId, close: name }, 'connection closed')
     // Otherwise the session is on another connection or at another node.
     if (session.connection !== this.connection) return
@@ -245,7 +240,7 @@ export class ClientProtocol implements ConnectionListener {
     else if (request.t === 'join') this.#join(session, request)
     else if (request.t === 'rooms') this.#finder.rooms(session, request)
     else if (request.t === 'find') this.#finder.find(session, request)
-    else if (request.t === 'rooms.end') this.#finder.endWatch(request.request_id)
+    else if (request.t === 'rooms.end') this.#finder.endWatch(session, request.request_id)
     else if (request.t === 'ping')
       this.connection.send({ t: 'pong', at: request.at, server_time: timestamp(clock.now()) })
     else {
@@ -328,11 +323,7 @@ export class ClientProtocol implements ConnectionListener {
   }
 
   /** Returns the reason why a session may not join a room. Undefined: it may. */
-  #joinRejection(
-    session: Session,
-    room: RoomAddress,
-  ): { readonly code: ErrorCode; readonly message: string } | undefined {
-    const { options } = this.#context
+  #joinRejection(session: Session, room: RoomAddress): Pick<Refused, 'code' | 'message'> | undefined {
     const { roomType, key } = room
     const roomId = roomIdOf(room)
     // A colon separates type and key in a room id, so no room type contains one.
@@ -350,15 +341,14 @@ export class ClientProtocol implements ConnectionListener {
     const subscription = session.subscriptions.get(roomId)
     if (subscription && subscription.leaveRequest === undefined)
       return { code: 'already_joined', message: `the session is in ${roomId}, or joining it, already` }
-    const { max_rooms: maxRooms } = options.limits
-    if (!subscription && session.subscriptions.size >= maxRooms)
-      return { code: 'too_many_rooms', message: `a session may be in ${maxRooms} rooms: leave one first` }
+    const tooMany = session.tooMany('subscriptions', this.#context.options.limits.max_rooms)
+    if (!subscription && tooMany) return tooMany
     if (this.#isBlocked(session, roomType)) return { code: 'room_logic_failed', message: BLOCKED }
     return undefined
   }
 
   async #greet(hello: Hello): Promise<void> {
-    const answer = await this.#context.handshake.greet(this.connection, hello)
+    const answer = await this.#context.handshake.greet(this.connection, hello, this.#pending!)
     if (!answer) return
     this.#span = this.#beginSpan(hello, answer)
     if ('close' in answer) {
@@ -460,7 +450,7 @@ export class ClientProtocol implements ConnectionListener {
       const before = JSON.stringify(session.data)
       const rooms = JSON.stringify(session.claims.rooms)
       session.renew(claims)
-      if (JSON.stringify(claims.rooms) !== rooms) this.#finder.renewed()
+      if (JSON.stringify(claims.rooms) !== rooms) this.#finder.renewed(session)
       if (JSON.stringify(session.data) !== before) this.#context.edge.renew(session)
       this.#context.sessions.saveLater(session)
       this.connection.send({ t: 'token', token_seconds: session.tokenSeconds })

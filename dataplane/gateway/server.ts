@@ -277,14 +277,16 @@ function refuseUpgrade({ headers }: IncomingMessage, socket: Duplex, problem: Pr
   endWithProblem(socket, problem, requestIdOf(typeof given === 'string' ? given : undefined, random))
 }
 
-/** The sockets without a session of the node, or of one address. */
+/** The sockets without a session of the node, or of one address, or those that wait for the resume of one session. */
 interface Group {
+  /** The address or the session id. Empty for the group of the node. */
+  readonly name: string
   count: number
   /** Sockets that have not sent `hello`, oldest first. */
   readonly silent: Set<PendingConnection>
 }
 
-const newGroup = (): Group => ({ count: 0, silent: new Set() })
+const newGroup = (name = ''): Group => ({ name, count: 0, silent: new Set() })
 
 /**
  * The sockets without a session, counted since their TCP connection was accepted. At a bound, also that of all open sockets, the socket that
@@ -299,7 +301,7 @@ class PendingConnections {
   readonly #closed = (): void => {
     this.#open -= 1
   }
-  readonly #byAddress = new Map<string, Group>()
+  readonly #byName = new Map<string, Group>()
 
   constructor(context: GatewayContext) {
     this.#context = context
@@ -318,58 +320,81 @@ class PendingConnections {
     if (!this.#makeRoom(this.#all, options.maxPendingConnections, 'pending')) return undefined
     this.#open += 1
     socket.once('close', this.#closed)
-    const pending = new PendingConnection(socket, (address) => this.#byAddress.delete(address))
+    const pending = new PendingConnection(socket, this)
     pending.join(this.#all)
     return pending
   }
 
   /** Sets the address of a socket, once. Returns false if that address has reached its limit. */
   locate(pending: PendingConnection, address: string): boolean {
-    const group = this.#byAddress.get(address) ?? newGroup()
-    if (!this.#makeRoom(group, this.#context.options.maxPendingConnectionsPerAddress, 'address')) return false
-    this.#byAddress.set(address, group)
-    pending.join(group, address)
+    pending.address = address
+    return this.join(pending, address, this.#context.options.maxPendingConnectionsPerAddress, 'address')
+  }
+
+  /** Adds a socket to a group of at most `most`. Returns false if the group is full, and all its sockets have sent `hello`. */
+  join(pending: PendingConnection, name: string, most: number, reason?: 'address'): boolean {
+    const group = this.#byName.get(name) ?? newGroup(name)
+    if (!this.#makeRoom(group, most, reason)) return false
+    this.#byName.set(name, group)
+    pending.join(group)
     return true
   }
 
-  #makeRoom({ count, silent }: Group, most: number, reason: 'files' | 'pending' | 'address'): boolean {
+  /** Forgets a group without sockets. */
+  forget({ name }: Group): void {
+    this.#byName.delete(name)
+  }
+
+  #makeRoom({ count, silent }: Group, most: number, reason?: 'files' | 'pending' | 'address'): boolean {
     if (most === 0 || count < most) return true
-    this.#context.metrics.connectionsDropped.inc({ reason })
+    if (reason) this.#context.metrics.connectionsDropped.inc({ reason })
     const [oldest] = silent
     oldest?.giveWay()
     return oldest !== undefined
   }
 }
 
+/** Maximum number of websocket pings and pongs of a socket without a session. */
+export const MAX_CONTROL_FRAMES = 16
+
 /** One socket without a session. */
 export class PendingConnection {
   readonly socket: Socket
-  readonly #emptied: (address: string) => void
+  /** The client's address, if it is known yet. */
+  address: string | undefined
+  readonly #all: PendingConnections
   readonly #groups: Group[] = []
   readonly #gone = () => this.done()
-  #address: string | undefined
+  #greeted = false
+  #controlFrames = 0
 
-  constructor(socket: Socket, emptied: (address: string) => void) {
+  constructor(socket: Socket, all: PendingConnections) {
     this.socket = socket
-    this.#emptied = emptied
+    this.#all = all
     socket.once('close', this.#gone)
   }
 
-  /** The client's address, if it is known yet. */
-  get address(): string | undefined {
-    return this.#address
+  /** Adds the socket to a group. */
+  join(group: Group): void {
+    group.count += 1
+    if (!this.#greeted) group.silent.add(this)
+    this.#groups.push(group)
   }
 
-  /** Adds the socket to a group. `address`: the group's address. */
-  join(group: Group, address?: string): void {
-    group.count += 1
-    group.silent.add(this)
-    this.#groups.push(group)
-    this.#address = address
+  /** The client waits until the resume of a session is decided. Returns false if another socket waits for that session. */
+  awaits(sessionId: string): boolean {
+    const waits = this.socket.destroyed || this.#groups.some(({ name }) => name === sessionId)
+    return waits || this.#all.join(this, sessionId, 1)
+  }
+
+  /** Counts a ping or pong. Returns false above `MAX_CONTROL_FRAMES`. */
+  controlFrame(): boolean {
+    return ++this.#controlFrames <= MAX_CONTROL_FRAMES
   }
 
   /** The client has sent `hello`: the socket is no longer destroyed to make room. */
   greeted(): void {
+    this.#greeted = true
     for (const group of this.#groups) group.silent.delete(this)
   }
 
@@ -377,9 +402,10 @@ export class PendingConnection {
   done(): void {
     this.greeted()
     this.socket.off('close', this.#gone)
-    for (const group of this.#groups) group.count -= 1
-    if (this.#address !== undefined && this.#groups.at(-1)?.count === 0) this.#emptied(this.#address)
-    this.#groups.length = 0
+    for (const group of this.#groups.splice(0)) {
+      group.count -= 1
+      if (group.count === 0) this.#all.forget(group)
+    }
   }
 
   giveWay(): void {
