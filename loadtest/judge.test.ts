@@ -1,17 +1,19 @@
 import { describe, expect, it } from 'vitest'
 import { SeededRandom } from '../test/kit/seeded-random.ts'
 import { madeUpResult } from '../test/support/load-run.ts'
-import { bottlenecks, judge, LIMIT_KINDS, limitHelp, parseLimits, wentWrong } from './judge.ts'
+import { bottlenecks, judge, LIMIT_KINDS, LIMIT_OPTIONS, limitHelp, limitsOf, wentWrong } from './judge.ts'
+import { readValues, type Texts } from './option-kinds.ts'
 import { type GeneratorSecond, noCounts, type RunResult, type Second } from './result.ts'
 
 const run = (but: Partial<RunResult> = {}) =>
   madeUpResult({ seconds: 40, nodes: 3, clients: 200, but }, new SeededRandom(5))
+const limitsFrom = (texts: Texts) => limitsOf(readValues(LIMIT_OPTIONS, texts))
 const verdict = (name: string, value: string, result = run()) =>
-  judge(parseLimits({ [name]: value }), result)[0]!
+  judge(limitsFrom({ [name]: value }), result)[0]!
 
 describe('limits', () => {
   it('reads durations, percentages, sizes and numbers in their units', () => {
-    const limits = parseLimits({
+    const limits = limitsFrom({
       'max-rtt-p99': '150ms',
       'max-connect-max': '1.5s',
       'max-pause-p50': '2 min',
@@ -34,7 +36,7 @@ describe('limits', () => {
 
   it('names every wrong limit, its value, and what would be right', () => {
     expect(() =>
-      parseLimits({ 'max-rtt-p99': '150', 'max-cpu': '0.8', 'max-errors': 'few', 'min-rate': '-1' }),
+      limitsFrom({ 'max-rtt-p99': '150', 'max-cpu': '0.8', 'max-errors': 'few', 'min-rate': '-1' }),
     ).toThrow(
       [
         '--max-rtt-p99 is "150"; expected: a duration with its unit, such as 150ms or 1.5s',
@@ -121,7 +123,7 @@ describe('limits', () => {
     const judged = (errors: string) =>
       run({
         totals: failed,
-        verdicts: judge(parseLimits({ 'max-errors': errors }), run({ totals: failed })),
+        verdicts: judge(limitsFrom({ 'max-errors': errors }), run({ totals: failed })),
       })
     expect(wentWrong(judged('3'))).toBe(false)
     expect(wentWrong(judged('2'))).toBe(true)

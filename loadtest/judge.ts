@@ -1,4 +1,4 @@
-import { type Options, optional, quantity, readValues, type Texts } from './option-kinds.ts'
+import { type Options, optional, quantity, type Values } from './option-kinds.ts'
 import {
   type GeneratorSecond,
   lengthOf,
@@ -127,11 +127,11 @@ export const LIMIT_OPTIONS: Options = Object.fromEntries(
 /** The given limits by name, each in its unit. */
 export type Limits = Readonly<Record<string, number>>
 
-/** Reads the limits among options. Throws as `readValues` does. */
-export const parseLimits = (texts: Texts): Limits =>
+/** Returns the given limits among the values of options. */
+export const limitsOf = (values: Values<Options>): Limits =>
   Object.fromEntries(
-    Object.entries(readValues(LIMIT_OPTIONS, texts)).flatMap(([name, limit]) =>
-      typeof limit === 'number' ? [[name, limit]] : [],
+    Object.entries(values).flatMap(([name, limit]) =>
+      Object.hasOwn(LIMIT_KINDS, name) && typeof limit === 'number' ? [[name, limit]] : [],
     ),
   )
 

@@ -183,12 +183,12 @@ describe('a run that cannot continue reports the reason', () => {
 
   it('if there is no control API', async () => {
     const issuer = new ControlIssuer({ controlUrl: 'http://127.0.0.1:9', controlToken: undefined })
-    expect(await failure('steady', { issuer })).toContain(
-      'The control API at http://127.0.0.1:9 cannot be reached',
+    expect(await failure('steady', { issuer })).toMatch(
+      /^control does not answer at http:\/\/127.0.0.1:9 \(.+\): is the service running\?/,
     )
     const node = new ControlIssuer({ controlUrl: service.adminUrl, controlToken: undefined })
     expect(await failure('steady', { issuer: node })).toContain(
-      '404: There is nothing at /projects. Is --control',
+      '404 not_found: There is nothing at /projects. Is --control',
     )
   })
 })

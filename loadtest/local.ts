@@ -10,7 +10,7 @@ import { type Child, describeExit } from '../deploy/local/processes.ts'
 import { ownersOf } from '../examples/backend/nodes.ts'
 import { systemClock } from '../shared/clock.ts'
 import { redisStore } from '../shared/store/redis/redis.ts'
-import { type MetricsSource, parseMetrics } from './metrics.ts'
+import { type MetricsSource, parseMetrics, redisCpuSeconds, redisInfo } from './metrics.ts'
 import { ProxyChain, type ProxyKind } from './proxy.ts'
 import { plural } from './text.ts'
 
@@ -171,29 +171,23 @@ export class LocalService {
     return memoryOf(this.process(node))
   }
 
-  /** Returns a section of the INFO of Redis, by name. */
-  async redisInfo(section: string): Promise<ReadonlyMap<string, string>> {
-    const lines = (await this.cluster.redis.info(section)).split('\r\n').filter((line) => line.includes(':'))
-    return new Map(lines.map((line) => [line.split(':')[0]!, line.slice(line.indexOf(':') + 1)]))
-  }
-
   /** Returns the CPU time of the processes, and the commands of Redis, during `work`. */
   async usageDuring<T>(work: () => Promise<T>) {
     const names = [...this.nodes, ...this.controls]
     const read = async () => {
       const at = performance.now() / 1000
       const all = names.map((name) => this.metric(name, 'service_process_cpu_seconds_total'))
-      const redis = await this.redisInfo('cpu')
-      const stats = [...(await this.redisInfo('commandstats'))].filter(([name]) => name !== 'cmdstat_info')
+      const redis = await redisInfo(this.cluster.redis, 'all')
+      const stats = [...redis].filter(([name]) => name.startsWith('cmdstat_') && name !== 'cmdstat_info')
       const calls = (text: string): number => Number(/calls=(\d+)/.exec(text)?.[1] ?? 0)
       const { user, system } = process.cpuUsage()
       return {
         at,
         cpu: new Map((await Promise.all(all)).map((seconds, i) => [names[i]!, seconds])),
-        redis: Number(redis.get('used_cpu_user') ?? 0) + Number(redis.get('used_cpu_sys') ?? 0),
+        redis: redisCpuSeconds(redis),
         clients: (user + system) / 1e6,
         commands: stats.reduce((sum, [, text]) => sum + calls(text), 0),
-        evals: calls(stats.find(([name]) => name === 'cmdstat_evalsha')?.[1] ?? ''),
+        evals: calls(redis.get('cmdstat_evalsha') ?? ''),
       }
     }
     const before = await read()

@@ -1,3 +1,4 @@
+import type { Redis } from 'ioredis'
 import type { Clock } from '../shared/clock.ts'
 import type { Unit } from './text.ts'
 
@@ -43,6 +44,16 @@ export function parseMetrics(text: string): Metrics {
   }
   return sums
 }
+
+/** Returns the fields of a section of Redis' INFO, by name. */
+export async function redisInfo(redis: Redis, section = 'default'): Promise<ReadonlyMap<string, string>> {
+  const fields = (await redis.info(section)).matchAll(/^([^#:\r\n]+):(.*)$/gm)
+  return new Map([...fields].map(([, name = '', value = '']) => [name, value]))
+}
+
+/** Returns the CPU time of Redis since its start. */
+export const redisCpuSeconds = (info: ReadonlyMap<string, string>): number =>
+  Number(info.get('used_cpu_user')) + Number(info.get('used_cpu_sys'))
 
 interface ServerFigure {
   /** `counter`: the increase in the second. `mean`: the mean of a histogram of seconds, in milliseconds. */

@@ -54,11 +54,22 @@ export const quantity = (
   return valid(expected, read, isValid)
 }
 
-export const wholeNumber = (most: number, expected = `1 to ${most}`): Read<number> =>
-  quantity(expected, { '': 1 }, (value) => Number.isInteger(value) && value >= 1 && value <= most)
+export const wholeNumber = (most: number, expected = `1 to ${most}`, least = 1): Read<number> =>
+  quantity(expected, { '': 1 }, (value) => Number.isInteger(value) && value >= least && value <= most)
+
+const oneWordOf = <T extends string>(words: readonly T[]): Read<T> =>
+  valid(
+    words.join(', '),
+    (text) => text as T,
+    (word) => words.includes(word),
+  )
+
+export const listOf =
+  <T>(read: Read<T>): Read<T[]> =>
+  (given) =>
+    given.split(',').map(read)
 
 const MOST = 999_999_999
-const COUNT = wholeNumber(MOST, `a whole number from 1 to ${MOST}`)
 const DECIMAL = quantity('a number above 0, such as 2.5', { '': 1 })
 const SECONDS = { '': 1, s: 1, min: 60, h: 3600 }
 const DURATION = quantity('a number of seconds above 0, or with its unit, such as 90s or 5min', SECONDS)
@@ -66,23 +77,15 @@ const PART = { '': 1, '%': 0.01 }
 const SHARE = quantity('a share above 0, such as 0.25 or 25%', PART, (value) => value > 0 && value <= 1)
 
 // Kinds of options of scenarios.
-export const count = (meaning: string, given: number) => option('N', meaning, COUNT, given)
+export const count = (meaning: string, given: number, least = 1) =>
+  option('N', meaning, wholeNumber(MOST, `a whole number from ${least} to ${MOST}`, least), given)
 export const decimal = (meaning: string, given: number) => option('NUMBER', meaning, DECIMAL, given)
 export const seconds = (meaning: string, given: number) => option('SECONDS', meaning, DURATION, given)
 export const share = (meaning: string, given: number) => option('SHARE', meaning, SHARE, given)
-export const oneOf = <T extends string>(meaning: string, words: readonly T[], given: T) => {
-  const list = words.join(', ')
-  return option(
-    'WORD',
-    `${meaning}: ${list}`,
-    valid(
-      list,
-      (text) => text as T,
-      (word) => words.includes(word),
-    ),
-    given,
-  )
-}
+export const oneOf = <T extends string>(meaning: string, words: readonly T[], given: T) =>
+  option('WORD', `${meaning}: ${words.join(', ')}`, oneWordOf(words), given)
+export const someOf = <T extends string>(meaning: string, words: readonly T[]) =>
+  option('A,B', meaning, listOf(oneWordOf(words)), [...words])
 
 /** Reads the values of options. Throws an Error that names every invalid one with its value and the valid ones. */
 export function readValues<O extends Options>(options: O, texts: Texts): Values<O> {

@@ -123,6 +123,10 @@ describe('a mistake gets an error with what would be right', () => {
     [['steady', '--local', '2', '--ws', 'ws://a'], '--local starts a new service: leave out --ws'],
     [['node-kill'], 'add --local 3'],
     [['steady', '--max-rtt-p99', '150'], '--max-rtt-p99 is "150"'],
+    [
+      ['steady', '--max-cpu', 'few', '--threads', '0', '--rooms', '0'],
+      '--rooms is "0"; expected: a whole number from 1 to 999999999\n--threads is "0"; expected: 1 to 64\n--max-cpu is "few"',
+    ],
   ])('%o', (words, text) => {
     expect(mistake(...words)).toContain(text)
   })

@@ -1,10 +1,11 @@
 import { readFileSync } from 'node:fs'
 import { parseArgs } from 'node:util'
-import { closest, distance } from 'fastest-levenshtein'
+import { nearestOf } from '../shared/config.ts'
 import { LONGEST_TOKEN_SECONDS } from './issuer.ts'
-import { LIMIT_KINDS, LIMIT_OPTIONS, type Limits, limitHelp, parseLimits } from './judge.ts'
+import { LIMIT_KINDS, LIMIT_OPTIONS, type Limits, limitHelp, limitsOf } from './judge.ts'
 import type { MetricsSource } from './metrics.ts'
 import {
+  listOf,
   type Options,
   option,
   optional,
@@ -58,10 +59,6 @@ const address = (...protocols: string[]): Read<string> =>
     (url) => URL.canParse(url) && protocols.includes(new URL(url).protocol),
   )
 const HTTP = address('http:', 'https:')
-const listOf =
-  <T>(read: Read<T>): Read<T[]> =>
-  (given) =>
-    given.split(',').map(read)
 const metricsAt: Read<MetricsSource> = (given) => {
   const url = HTTP(given).replace(/\/metrics$/, '')
   return { name: new URL(url).host, url }
@@ -146,8 +143,8 @@ export function parseRun(
 function suggestion(word: string, known: readonly string[]): string {
   const longer = known.filter((candidate) => candidate.startsWith(word))
   if (longer.length > 0) return ` (${longer.slice(0, 3).join(', ')}${longer.length > 3 ? ', …' : ''}?)`
-  const nearest = closest(word, known)
-  return distance(word, nearest) <= Math.max(1, word.length / 4) ? ` (${nearest}?)` : ''
+  const nearest = nearestOf(word, known)
+  return nearest === undefined ? '' : ` (${nearest}?)`
 }
 
 function readWords(words: readonly string[], scenario: Scenario): Texts | 'help' {
@@ -185,9 +182,9 @@ function readWords(words: readonly string[], scenario: Scenario): Texts | 'help'
 }
 
 function runOptions(scenario: Scenario, texts: Texts, env: Environment, cores: number): RunOptions {
-  const common = readValues(COMMON_OPTIONS, texts)
-  const values = readValues(scenario.options, texts)
-  const limits = parseLimits(texts)
+  const all = { ...scenario.options, ...COMMON_OPTIONS, ...LIMIT_OPTIONS }
+  const values = readValues(all, texts)
+  const common: CommonValues = values
   const { local } = common
   if (scenario.local && local === undefined)
     throw new Error(
@@ -213,7 +210,6 @@ function runOptions(scenario: Scenario, texts: Texts, env: Environment, cores: n
     ...(texts.project === undefined ? [] : ['control']),
   ]
   const holds: Texts = { ...texts, ...(scenario.runs && { runs: String(runs) }), threads: String(threads) }
-  const all: Options = { ...scenario.options, ...COMMON_OPTIONS, ...LIMIT_OPTIONS }
   const told = Object.entries(all).flatMap(([name, { secret, default: otherwise }]) => {
     const value = holds[name] ?? otherwise
     return secret || value === undefined || untold.includes(name) ? [] : [[name, String(value)]]
@@ -228,7 +224,7 @@ function runOptions(scenario: Scenario, texts: Texts, env: Environment, cores: n
     message: common.message,
     seed: common.seed,
     out: common.out,
-    limits,
+    limits: limitsOf(values),
     told: Object.fromEntries(told),
   }
 }
@@ -299,12 +295,14 @@ export const optionHelp = (options: Options): [string, string][] =>
     given === undefined ? meaning : `${meaning}; default ${given}`,
   ])
 
+/** Returns a section of a help: a title, and rows of two columns. */
+export function section(title: string, rows: readonly (readonly [string, string])[]): string {
+  const width = Math.max(...rows.map(([left]) => left.length))
+  return `${title}\n${rows.map(([left, right]) => `  ${left.padEnd(width)}  ${right}`).join('\n')}\n`
+}
+
 /** Returns the text of `--help`, for all scenarios or for one. */
 export function help(scenarios: readonly Scenario[], scenario: Scenario | undefined): string {
-  const section = (title: string, rows: readonly (readonly [string, string])[]): string => {
-    const width = Math.max(...rows.map(([left]) => left.length))
-    return `${title}\n${rows.map(([left, right]) => `  ${left.padEnd(width)}  ${right}`).join('\n')}\n`
-  }
   const common = section(scenario ? 'Options of all scenarios:' : 'Options of all:', [
     ...optionHelp(COMMON_OPTIONS),
     ['--help', 'this; behind a scenario: with its own options'],

@@ -75,18 +75,18 @@ export const plural = (number: number, noun: string): string =>
 export const oneLine = (text: string): string => text.replaceAll(/[\s\p{Cc}]+/gu, ' ').trim()
 
 /** Aligns rows of cells: the first column to the left, all others to the right. */
-export function alignedRows(rows: readonly (readonly string[])[]): string[] {
+export function alignedRows(rows: readonly (readonly string[])[], separator = '  '): string[] {
   const widths = rows[0]?.map((_, i) => Math.max(...rows.map((row) => row[i]?.length ?? 0))) ?? []
   return rows.map((row) =>
     row
       .map((cell, i) => (i === 0 ? cell.padEnd(widths[i]!) : cell.padStart(widths[i]!)))
-      .join('  ')
+      .join(separator)
       .trimEnd(),
   )
 }
 
-/** Returns the smallest value that this fraction (0 to 1) of all values does not exceed. NaN without values. */
-export function quantile(values: readonly number[], share: number): number {
+/** Returns the smallest value that this fraction (0 to 1) of all values does not exceed. `none`: the result without values. */
+export function quantile(values: readonly number[], share: number, none = Number.NaN): number {
   const sorted = values.toSorted((a, b) => a - b)
-  return sorted[Math.max(0, Math.ceil(share * sorted.length) - 1)] ?? Number.NaN
+  return sorted[Math.max(0, Math.ceil(share * sorted.length) - 1)] ?? none
 }

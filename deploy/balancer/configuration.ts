@@ -15,7 +15,7 @@ export function haproxyAt(text: string, places: Places): string {
   let placed = redirectedTo(text, places)
   for (const [port, address] of listeners(places))
     placed = replaced(placed, `\n    bind :${port}`, `\n    bind ${address}`)
-  placed = servers(placed, 'node', places.nodes, (line, at, { address, healthPort }) =>
+  placed = repeated(placed, 'server node-', places.nodes, (line, at, { address, healthPort }) =>
     line.replace(/node-1 node-1:4000 port 9100/, `node-${at} ${address} port ${healthPort}`),
   )
   placed = repeated(placed, 'server workers-of-node-', places.nodes, (line, at, { address, healthPort }) =>
@@ -24,7 +24,7 @@ export function haproxyAt(text: string, places: Places): string {
       `node-${at} ${address.replace(/:(?=\d+$)/, ':+')} port ${healthPort}`,
     ),
   )
-  return servers(placed, 'control', places.controls, (line, at, { address }) =>
+  return repeated(placed, 'server control-', places.controls, (line, at, { address }) =>
     line.replace(/control-1 control-1:3000/, `control-${at} ${address}`),
   )
 }
@@ -34,13 +34,13 @@ export function nginxAt(text: string, places: Places): string {
   let placed = redirectedTo(text, places)
   for (const [port, address] of listeners(places))
     placed = replaced(placed, `\n        listen ${port}`, `\n        listen ${address}`)
-  placed = servers(placed, 'node', places.nodes, (line, _, { address }) =>
+  placed = repeated(placed, 'server node-', places.nodes, (line, _, { address }) =>
     line.replace('node-1:4000', address),
   )
   placed = repeated(placed, 'upstream node-', places.nodes, (line, at, { address }) =>
     line.replace('node-1:4000', address).replace('node-1', `node-${at}`),
   )
-  return servers(placed, 'control', places.controls, (line, _, { address }) =>
+  return repeated(placed, 'server control-', places.controls, (line, _, { address }) =>
     line.replace('control-1:3000', address),
   )
 }
@@ -65,14 +65,6 @@ function replaced(text: string, what: string | RegExp, by: string): string {
   if (text.split(what).length !== 2) throw new Error(`"${what}" stands not once in the configuration`)
   return text.replace(what, () => by)
 }
-
-/** Returns the lines of the servers of one kind, one for each address. */
-const servers = <Place>(
-  text: string,
-  kind: 'node' | 'control',
-  places: readonly Place[],
-  lineOf: (first: string, at: number, place: Place) => string,
-): string => repeated(text, `server ${kind}-`, places, lineOf)
 
 /** Replaces all lines that begin with `begin` with a copy of the first one for each address. */
 function repeated<Place>(

@@ -63,8 +63,8 @@ export class DeploymentApi {
     return send<T>({
       who: 'control',
       url: controlUrl,
-      address: 'CONTROL_URL',
-      credential: 'CONTROL_API_TOKENS',
+      ifWrong: 'is CONTROL_URL right?',
+      hints: { 401: 'Set CONTROL_API_TOKENS.' },
       headers: token === undefined ? {} : { authorization: `Bearer ${token}` },
       method,
       path,
@@ -97,8 +97,8 @@ export class DeploymentApi {
     return send<T>({
       who: node ? `node ${node.node_id}` : 'the node',
       url: other?.admin_url ?? own,
-      address: other ? 'ADMIN_URL of that node' : 'ADMIN_URL',
-      credential: 'INTERNAL_TOKEN',
+      ifWrong: `is ADMIN_URL${other ? ' of that node' : ''} right?`,
+      hints: { 401: 'Set INTERNAL_TOKEN.' },
       headers: shown === undefined ? {} : { 'x-service-internal-token': shown },
       method,
       path,
@@ -112,19 +112,22 @@ export class DeploymentApi {
   }
 }
 
-async function send<T extends object>(request: {
+/** Sends a request to control or a node. Rejects with `RequestFailed`. */
+export async function send<T extends object>(request: {
   readonly who: string
   readonly url: string
-  /** Names of the variables with the address and the credential. */
-  readonly address: string
-  readonly credential: string
+  /** Question to the operator if the address does not answer, or another service does. */
+  readonly ifWrong: string
+  /** Advice by HTTP status. */
+  readonly hints: Readonly<Record<number, string>>
   readonly headers: Readonly<Record<string, string>>
   readonly method: Method
   readonly path: string
   readonly body?: object | undefined
+  /** Example of the answer. */
   readonly like: T
 }): Promise<T> {
-  const { who, url, method, path, body, like } = request
+  const { who, url, ifWrong, hints, method, path, body, like } = request
   const headers = { ...request.headers, ...(body && { 'content-type': 'application/json' }) }
   const init = { method, headers, ...(body && { body: JSON.stringify(body) }) }
   let response: Response
@@ -138,7 +141,7 @@ async function send<T extends object>(request: {
   } catch (error) {
     const { message, cause } = error as Error & { cause?: NodeJS.ErrnoException }
     const reason = cause?.code ?? cause?.message ?? message
-    throw new RequestFailed(`${who} does not answer at ${url} (${reason}): is ${request.address} right?`)
+    throw new RequestFailed(`${who} does not answer at ${url} (${reason}): ${ifWrong}`)
   }
   const answer = parsed(text)
   if (response.ok && isLike(answer, like)) return answer as T
@@ -152,12 +155,12 @@ async function send<T extends object>(request: {
     errors?: readonly { path: string; message: string }[]
   }
   if (code === undefined)
-    throw new RequestFailed(
-      `${url} answered ${response.status} with nothing that roomful says: is ${request.address} right?`,
-    )
+    throw new RequestFailed(`${url} answered ${response.status} with nothing that roomful says: ${ifWrong}`)
   const fields = errors.map(({ path, message }) => `\n  ${path}: ${message}`).join('')
-  const hint = response.status === 401 ? ` Set ${request.credential}.` : ''
-  throw new RequestFailed(`${who} answered ${response.status} ${code}: ${detail}${hint}${fields}`)
+  const hint = hints[response.status]
+  throw new RequestFailed(
+    `${who} answered ${response.status} ${code}: ${detail}${hint === undefined ? '' : ` ${hint}`}${fields}`,
+  )
 }
 
 /** Returns true if an answer has the fields of an example, with values of the same types. Another service may answer at the address. */

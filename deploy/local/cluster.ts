@@ -33,36 +33,27 @@ REDIS_URL uses that Redis instead of starting one. Every other variable of roomf
 to the processes.
 `
 
-/** Returns the options of `npm run cluster --`. Throws if one is wrong. */
+/** Returns the options of `npm run cluster --`. If one is wrong, the process ends with 2. */
 function readWords() {
-  const { values } = parseArgs({
-    options: {
-      nodes: { type: 'string', default: '3' },
-      controls: { type: 'string', default: '2' },
-      'free-ports': { type: 'boolean', default: false },
-      help: { type: 'boolean', short: 'h', default: false },
-    },
-  })
-  for (const name of ['nodes', 'controls'] as const)
-    if (!/^[1-9]$/.test(values[name])) throw new Error(`--${name} is "${values[name]}"; expected: 1 to 9`)
-  return values
-}
-
-async function main(): Promise<void> {
-  let words: ReturnType<typeof readWords>
   try {
-    words = readWords()
+    const { values } = parseArgs({
+      options: {
+        nodes: { type: 'string', default: '3' },
+        controls: { type: 'string', default: '2' },
+        'free-ports': { type: 'boolean', default: false },
+        help: { type: 'boolean', short: 'h', default: false },
+      },
+    })
+    for (const name of ['nodes', 'controls'] as const)
+      if (!/^[1-9]$/.test(values[name])) throw new Error(`--${name} is "${values[name]}"; expected: 1 to 9`)
+    return values
   } catch (error) {
     process.stderr.write(`${(error as Error).message}\nSee npm run cluster -- --help.\n`)
-    process.exitCode = 2
-    return
+    return process.exit(2)
   }
-  const { help, nodes, controls, 'free-ports': freePorts } = words
-  if (help) process.stdout.write(HELP)
-  else await run({ nodes: Number(nodes), controls: Number(controls), freePorts })
 }
 
-async function run(words: { nodes: number; controls: number; freePorts: boolean }): Promise<void> {
+async function run(words: ReturnType<typeof readWords>): Promise<void> {
   const prompt = new Prompt()
   const tell = (text: string): void => prompt.tell(text)
   let cluster: LocalCluster | undefined
@@ -100,9 +91,9 @@ async function run(words: { nodes: number; controls: number; freePorts: boolean 
 
   try {
     cluster = await LocalCluster.prepare({
-      nodes: words.nodes,
-      controls: words.controls,
-      documentedPorts: !words.freePorts,
+      nodes: Number(words.nodes),
+      controls: Number(words.controls),
+      documentedPorts: !words['free-ports'],
       balancer: 'auto',
       advertise: true,
       env: process.env,
@@ -165,4 +156,6 @@ function startGames(cluster: LocalCluster, act: (line: string) => Promise<void>)
   })
 }
 
-await main()
+const words = readWords()
+if (words.help) process.stdout.write(HELP)
+else await run(words)

@@ -1,3 +1,4 @@
+import { quantile } from '../../loadtest/text.ts'
 import { enter, join, type Player, type Target, tokenFor } from './attack.ts'
 
 /** Interval of a bystander's pings, and of its messages. */
@@ -63,9 +64,10 @@ export class Bystanders {
     while (unanswered().length > 0 && performance.now() < deadline)
       await new Promise((resolve) => setTimeout(resolve, 20))
     return {
-      pingP50: percentile(this.#pings, 0.5),
-      pingP99: percentile(this.#pings, 0.99),
-      ackP99: percentile(this.#acks, 0.99),
+      // Without an answer no limit holds.
+      pingP50: quantile(this.#pings, 0.5, Number.POSITIVE_INFINITY),
+      pingP99: quantile(this.#pings, 0.99, Number.POSITIVE_INFINITY),
+      ackP99: quantile(this.#acks, 0.99, Number.POSITIVE_INFINITY),
       pings: this.#pings.length,
       lost: this.#players.filter(({ client }) => client.ended !== undefined).length,
       unanswered: new Set(unanswered().map((name) => name.split('/')[0])).size,
@@ -100,10 +102,4 @@ export class Bystanders {
     const roomId = `meadow:of-${Math.floor(index / 3)}`
     client.send({ t: 'message', room_id: roomId, type: 'add', data: { n: 1 }, ref, settled: 0 })
   }
-}
-
-/** Returns the percentile `share` (0 to 1) of the values. Infinity: no values. */
-export function percentile(values: readonly number[], share: number): number {
-  const sorted = [...values].sort((a, b) => a - b)
-  return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? Number.POSITIVE_INFINITY
 }

@@ -1,5 +1,4 @@
-import { expect, onTestFinished, test } from 'vitest'
-import { startRedis } from '../support/redis-server.ts'
+import { expect, test } from 'vitest'
 import { measure } from './measure.ts'
 import type { Figures } from './report.ts'
 import { SCENARIOS, type Scenario } from './scenarios.ts'
@@ -17,15 +16,13 @@ function expectFigures(figures: Figures): void {
 }
 
 test('measure has all figures of rooms on two nodes with one Redis, with and without direct connections', async () => {
-  const redis = await startRedis()
-  onTestFinished(() => redis.close())
-  // Not the pid of Redis, which may run in a container. The test does not check the cost of Redis.
-  const on = { ...options, redis: { url: redis.url, pid: process.pid } }
-  const figures = await measure('bare', { ...tiny, nodes: 2 }, on)
+  const figures = await measure('bare', { ...tiny, nodes: 2 }, options)
   expectFigures(figures)
   expect(figures.crossing).toBeGreaterThan(0)
   expect(figures.crossing).toBeLessThan(1)
-  const direct = await measure('roomful', { ...tiny, nodes: 2, direct: true }, on)
+  expect(figures.redis).toBeGreaterThan(0)
+  expect(figures.commands).toBeGreaterThan(0)
+  const direct = await measure('roomful', { ...tiny, nodes: 2, direct: true }, options)
   expectFigures(direct)
   expect(direct.crossing).toBe(0)
 })

@@ -2,8 +2,8 @@ import { encode } from '@msgpack/msgpack'
 import type { WebSocket } from 'ws'
 import { ControlIssuer, type Credentials } from '../../loadtest/issuer.ts'
 import type { Json } from '../../shared/json.ts'
-import { ReadingCodec } from '../../shared/protocol/codec.ts'
-import { SERVER_OPCODES } from '../../shared/protocol/messages.ts'
+import { type DecodedMessage, ReadingCodec } from '../../shared/protocol/codec.ts'
+import { type ClientMessage, SERVER_OPCODES } from '../../shared/protocol/messages.ts'
 import { MsgpackClientCodec } from '../../shared/protocol/msgpack-client-codec.ts'
 import { apply } from '../../shared/sync/delta.ts'
 import { type Dialect, dial, type Endpoint, each, type Joined } from './generator.ts'
@@ -68,19 +68,31 @@ const bare: Dialect = {
 /** Encodes the moves of all clients. */
 const encoder = new MsgpackClientCodec()
 
-/** Connects a client of roomful. */
-async function welcomed({ port, credentials }: Endpoint, client: number) {
+/** Opens a connection of roomful. `until` resolves when `step`, called with each message, returns true. It rejects on an error of the server. */
+function connect(port: number, hello: ClientMessage) {
   const codec = new MsgpackClientCodec()
-  const { projectId: project_id, token } = credentials[client]!
   const socket = dial(port, '/', codec.subprotocol)
-  socket.once('open', () => socket.send(codec.encode({ t: 'hello', project_id, token })))
+  const send = (message: ClientMessage): void => socket.send(codec.encode(message))
+  socket.once('open', () => send(hello))
+  const until = (step: (message: DecodedMessage) => boolean): Promise<Joined> =>
+    joined(socket.removeAllListeners('message'), (bytes) => {
+      const message = codec.decode(bytes)
+      if (message.t === 'error') throw new Error(`${message.code}: ${message.message}`)
+      return step(message)
+    })
+  return { codec, socket, send, until }
+}
+
+/** Connects client number `client`. Resolves when it has a session. */
+async function welcomed({ port, credentials }: Endpoint, client: number) {
+  const { projectId: project_id, token } = credentials[client]!
+  const connection = connect(port, { t: 'hello', project_id, token })
   let session = { project_id, session_id: '', resume_token: '' }
-  await joined(socket, (bytes) => {
-    const message = codec.decode(bytes)
+  await connection.until((message) => {
     if (message.t === 'welcome') session = { ...session, ...message }
     return message.t === 'welcome'
   })
-  return { codec, session, socket: socket.removeAllListeners('message') }
+  return { ...connection, session }
 }
 
 /** The server sends `move` within this time if the room is at another node. */
@@ -89,17 +101,15 @@ const REROUTE_MS = 8_000
 /** Moves to the node of the room as the SDK does: resumes there, then closes this connection. Without a `move` stays here. */
 async function rerouted(
   here: Joined,
-  codec: MsgpackClientCodec,
-  { project_id, session_id, resume_token }: Record<'project_id' | 'session_id' | 'resume_token', string>,
+  { codec, socket, session }: Awaited<ReturnType<typeof welcomed>>,
   joinedAt: { room_id: string; member_id: string; epoch: number; seq: number },
 ): Promise<Joined> {
-  const { member_id } = joinedAt
-  let { room_id, epoch, seq } = joinedAt
+  let room = joinedAt
   const url = await new Promise<string | undefined>((resolve) => {
     const timer = setTimeout(resolve, REROUTE_MS, undefined)
-    here.socket.removeAllListeners('message').on('message', (bytes: Buffer) => {
+    socket.removeAllListeners('message').on('message', (bytes: Buffer) => {
       const message = codec.decode(bytes)
-      if (message.t === 'state.patch') ({ room_id, epoch, seq } = message)
+      if (message.t === 'state.patch') room = { ...room, ...message }
       if (message.t !== 'move') return
       clearTimeout(timer)
       resolve(message.url)
@@ -107,47 +117,40 @@ async function rerouted(
   })
   if (url === undefined) return here
   const port = Number(new URL(url).port)
-  const there = new MsgpackClientCodec()
-  const socket = dial(port, '/', codec.subprotocol)
+  const { project_id, session_id, resume_token } = session
+  const { room_id, member_id, epoch, seq } = room
   const resume = { session_id, resume_token, rooms: [{ room_id, member_id, epoch, seq, settled: 0 }] }
-  socket.once('open', () => socket.send(there.encode({ t: 'hello', project_id, resume })))
-  const moved = await joined(socket, (bytes) => there.decode(bytes).t === 'welcome')
-  here.socket.terminate()
+  const moved = await connect(port, { t: 'hello', project_id, resume }).until(({ t }) => t === 'welcome')
+  socket.terminate()
   return { ...moved, port }
 }
 
 const roomful: Dialect = {
   async join(endpoint, client, key) {
-    const { codec, session, socket } = await welcomed(endpoint, client)
-    socket.send(codec.encode({ t: 'join', request_id: 1, room_type: 'arena', options: { key } }))
+    const connection = await welcomed(endpoint, client)
+    connection.send({ t: 'join', request_id: 1, room_type: 'arena', options: { key } })
     let room = { room_id: '', member_id: '', epoch: 0, seq: 0 }
-    const here = await joined(socket, (bytes) => {
-      const message = codec.decode(bytes)
-      if (message.t === 'error') throw new Error(`${message.code}: ${message.message}`)
+    const here = await connection.until((message) => {
       if (message.t === 'joined') room = { ...room, member_id: message.member_id }
-      if (message.t !== 'state.snapshot') return false
-      room = { ...message, member_id: room.member_id }
-      return true
+      if (message.t === 'state.snapshot') room = { ...message, member_id: room.member_id }
+      return message.t === 'state.snapshot'
     })
-    return endpoint.direct ? rerouted(here, codec, session, room) : here
+    return endpoint.direct ? rerouted(here, connection, room) : here
   },
   async watch(endpoint, client, map) {
-    const { codec, socket } = await welcomed(endpoint, client)
-    const query = { where: { map } }
-    socket.send(codec.encode({ t: 'rooms', request_id: 1, room_type: 'arena', query, watch: true }))
-    return joined(socket, (bytes) => codec.decode(bytes).t === 'rooms')
+    const { send, until } = await welcomed(endpoint, client)
+    send({ t: 'rooms', request_id: 1, room_type: 'arena', query: { where: { map } }, watch: true })
+    return until(({ t }) => t === 'rooms')
   },
   async finder(endpoint, client, map) {
-    const { codec, socket } = await welcomed(endpoint, client)
+    const { send, until } = await welcomed(endpoint, client)
     const room = { room_type: 'arena', query: { where: { map } }, options: {}, not: [] }
     return () => {
-      socket.send(codec.encode({ t: 'find', request_id: 1, room }))
-      return joined(socket, (bytes) => {
-        const message = codec.decode(bytes)
-        if (message.t === 'error') throw new Error(`${message.code}: ${message.message}`)
+      send({ t: 'find', request_id: 1, room })
+      return until((message) => {
         if (message.t === 'found') {
           const key = message.room_id.slice(message.room_id.indexOf(':') + 1)
-          socket.send(codec.encode({ t: 'join', request_id: 2, room_type: 'arena', options: { key } }))
+          send({ t: 'join', request_id: 2, room_type: 'arena', options: { key } })
         }
         return message.t === 'state.snapshot'
       })
@@ -267,13 +270,11 @@ export async function endpointsOf(
   clients: number,
   direct: boolean,
 ): Promise<Endpoint[]> {
-  const credentials: Credentials[] = []
+  let credentials: readonly Credentials[] = []
   const controlUrl = listening[0]?.controlUrl
   if (controlUrl !== undefined) {
     const issuer = new ControlIssuer({ controlUrl, controlToken: undefined })
-    await each([...Array(clients).keys()], 100, async (i) => {
-      credentials[i] = await issuer.issue(`player-${i}`)
-    })
+    credentials = await each([...Array(clients).keys()], 100, (i) => issuer.issue(`player-${i}`))
   }
   return listening.map((addresses) => ({ ...addresses, credentials, direct }))
 }

@@ -9,7 +9,6 @@ import { type Listening, mapOf } from './servers/served.ts'
 
 /** Number of clients that connect at the same time. More with direct nodes, where a client mostly waits for its `move`. */
 const CONNECTING = { known: 128, rerouted: 500 }
-const CONNECT_MS = 15_000
 /** One of this many clients measures round trips. */
 const SAMPLED = 20
 /** A round trip that is open at the end of a window, for longer than this, counts with its time so far. */
@@ -61,7 +60,6 @@ export const dial = (port: number, path: string, subprotocol?: string): WebSocke
   new WebSocket(`ws://127.0.0.1:${port}${path}`, subprotocol, {
     perMessageDeflate: false,
     skipUTF8Validation: true,
-    handshakeTimeout: CONNECT_MS,
   })
 
 /** A client in a room. */
@@ -79,35 +77,22 @@ interface Client {
   sample: { x: number; bytes: Buffer; since: number | undefined } | undefined
 }
 
-/** Totals of all clients in a window of time. */
-export interface Received {
-  readonly seconds: number
-  readonly updates: number
-  /** Updates of the client that received fewest. */
-  readonly fewest: number
-  /** Payload of all messages. */
-  readonly bytes: number
-  readonly inputs: number
-  /** Times from an input to the update that shows it, milliseconds. */
-  readonly roundTrips: readonly number[]
-  /** Utilization of the generator's event loop, 0 to 1. */
-  readonly busy: number
-}
-
 type Sending = Pick<Scenario, 'inputs' | 'nudges' | 'reliable'>
 const anyOf = <T>(all: readonly T[]): T => all[Math.floor(Math.random() * all.length)]!
 
-/** Calls `work` with each item, with at most `concurrency` calls at the same time. */
-export async function each<T>(
+/** Calls `work` with each item, with at most `concurrency` calls at the same time. Returns the results in the order of the items. */
+export async function each<T, R>(
   items: readonly T[],
   concurrency: number,
-  work: (item: T) => Promise<void>,
-): Promise<void> {
-  const waiting = [...items]
+  work: (item: T) => Promise<R>,
+): Promise<R[]> {
+  const results: R[] = []
+  const waiting = items.entries()
   const next = async (): Promise<void> => {
-    for (let item = waiting.shift(); item !== undefined; item = waiting.shift()) await work(item)
+    for (const [index, item] of waiting) results[index] = await work(item)
   }
   await Promise.all(Array.from({ length: concurrency }, next))
+  return results
 }
 
 /** The clients of one server. */
@@ -119,7 +104,6 @@ export class Clients {
   readonly #clients: Client[] = []
   /** Watchers, and clients that have found a room. */
   readonly #extra: Joined[] = []
-  #numbered = 0
   #bytes = 0
   #inputs = 0
   #roundTrips: number[] = []
@@ -127,10 +111,6 @@ export class Clients {
   constructor(dialect: Dialect, endpoints: readonly Endpoint[]) {
     this.#dialect = dialect
     this.#endpoints = endpoints
-  }
-
-  get count(): number {
-    return this.#clients.length
   }
 
   /**
@@ -164,10 +144,11 @@ export class Clients {
       recorded: recorded ? messages : undefined,
       updates: 0,
       sent: 0,
-      sample: undefined,
+      sample:
+        number % SAMPLED === 0
+          ? { x: MARKS[0], bytes: this.#dialect.mark(MARKS[0]), since: undefined }
+          : undefined,
     }
-    if (number % SAMPLED === 0)
-      client.sample = { x: MARKS[0], bytes: this.#dialect.mark(MARKS[0]), since: undefined }
     socket.removeAllListeners('message').on('message', (bytes: Buffer) => this.#received(client, bytes))
     socket.on('close', (code, reason) => this.lost.push(`closed with ${code} ${reason}`))
     this.#clients.push(client)
@@ -199,27 +180,19 @@ export class Clients {
   async finders(count: number, concurrency: number): Promise<() => Promise<void>> {
     const [endpoint] = this.#endpoints
     const finder = this.#dialect.finder!
-    const ready: (() => Promise<Joined>)[] = []
-    await each(this.#others(count), concurrency, async (n) => {
-      ready.push(await finder(endpoint!, n, mapOf(n)))
-    })
-    return () =>
-      each(ready, concurrency, async (find) => {
-        this.#extra.push(await find())
-      })
+    const ready = await each(this.#others(count), concurrency, (n) => finder(endpoint!, n, mapOf(n)))
+    return async () => void this.#extra.push(...(await each(ready, concurrency, (find) => find())))
   }
 
   /** Returns unused numbers for clients. */
   #others(count: number): number[] {
-    const first = this.#clients.length + this.#numbered
-    this.#numbered += count
+    const first = this.#clients.length + this.#extra.length
     return Array.from({ length: count }, (_, i) => first + i)
   }
 
-  /** Plays for `seconds`. Each client sends at its rate by absolute deadlines. */
-  async play(seconds: number, sending: Sending): Promise<Received> {
+  /** Plays for `seconds`. Each client sends at its rate by absolute deadlines. Returns the totals of all clients. */
+  async play(seconds: number, sending: Sending) {
     const start = performance.now()
-    const load = performance.eventLoopUtilization()
     const before = this.#clients.map(({ updates }) => updates)
     this.#bytes = this.#inputs = 0
     this.#roundTrips = []
@@ -236,13 +209,14 @@ export class Clients {
       sample?.since === undefined ? [] : end - sample.since,
     )
     return {
-      seconds: (end - start) / 1_000,
       updates: updates.reduce((sum, each) => sum + each, 0),
+      /** Updates of the client that received fewest. */
       fewest: Math.min(...updates),
+      /** Payload of all messages. */
       bytes: this.#bytes,
       inputs: this.#inputs,
+      /** Times from an input to the update that shows it, milliseconds. */
       roundTrips: [...this.#roundTrips, ...open.filter((waited) => waited > OVERDUE_MS)],
-      busy: performance.eventLoopUtilization(load).utilization,
     }
   }
 

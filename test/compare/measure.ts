@@ -3,8 +3,8 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { isDeepStrictEqual } from 'node:util'
 import { quantile } from '../../loadtest/text.ts'
 import { DIALECTS, endpointsOf, type ServerName } from './dialects.ts'
-import { Clients, type Received } from './generator.ts'
-import { type Redis, type Server, sampleRedis, startServer, type Total, watchOthers } from './processes.ts'
+import { Clients } from './generator.ts'
+import { type Server, startServer, type Total } from './processes.ts'
 import { type Figures, isDisturbed } from './report.ts'
 import { needsRedis, type Scenario } from './scenarios.ts'
 import { FLUSHES_PER_SECOND } from './servers/served.ts'
@@ -40,7 +40,6 @@ export interface Options {
   readonly repeats: number
   /** Runs compiled code on the Node that `npm run compare` installs; otherwise the sources on this Node. */
   readonly built: boolean
-  readonly redis?: Redis
   readonly report: (line: string) => void
 }
 
@@ -59,21 +58,34 @@ async function withServer(
   options: Options,
   use: Measure,
 ): Promise<Figures> {
-  const { clients, kind, nodes: processes = 1, direct = false, against: _, ...others } = scenario
-  const redisUrl = needsRedis(scenario) ? options.redis?.url : undefined
-  const settings = { ...others, built: options.built, ...(redisUrl !== undefined && { redisUrl }) }
+  const { clients, kind, direct = false } = scenario
   const count = kind === 'lobby' ? clients + shareOf(clients, WATCHERS) + shareOf(clients, FINDERS) : clients
-  const server = await startServer(name, { count: processes, direct }, settings)
+  const server = await startServer(name, scenario, options.built)
   let all: Clients | undefined
   try {
     all = new Clients(DIALECTS[name], await endpointsOf(server.listening, count, direct))
-    if (processes > 1) await sleep(CALM_MS)
+    if (server.listening.length > 1) await sleep(CALM_MS)
     return await use(server, all, scenario, options)
   } finally {
     all?.end()
     await server.stop()
   }
 }
+
+/** Runs `work`. Returns what the server has used during it, and the use of the machine. */
+async function observe<T>(server: Server, work: () => Promise<T>) {
+  const before = await server.sample()
+  const [start, load] = [performance.now(), performance.eventLoopUtilization()]
+  const result = await work()
+  const seconds = (performance.now() - start) / 1_000
+  const busy = performance.eventLoopUtilization(load).utilization
+  const { rooms, ...after } = await server.sample()
+  const used = (name: Exclude<keyof Total, 'rooms'>): number => after[name] - before[name]
+  const others = Math.max(0, used('othersCpuUs')) / (1e6 * seconds)
+  return { result, seconds, rooms, used, machine: { busy, others } }
+}
+type Received = Awaited<ReturnType<Clients['play']>>
+type Observed = Awaited<ReturnType<typeof observe<Received>>>
 
 /** Measures a window of load, and the memory of the server for each client. */
 const play: Measure = async (server, clients, scenario, options) => {
@@ -87,50 +99,20 @@ const play: Measure = async (server, clients, scenario, options) => {
 /** Measures a window of load. Repeats it while other processes use the machine. */
 const quietWindow: Measure = async (server, clients, scenario, options) => {
   const { seconds, warmSeconds, repeats, report } = options
-  const redis = needsRedis(scenario) ? options.redis : undefined
-  await clients.play(warmSeconds * server.pids.length, scenario)
-  const sample = () => Promise.all([server.sample(), redis && sampleRedis(redis)])
+  await clients.play(warmSeconds * server.listening.length, scenario)
   for (let left = repeats; ; left--) {
-    const others = watchOthers([process.pid, ...server.pids, ...(redis ? [redis.pid] : [])])
-    const [before, redisBefore] = await sample()
-    const received = await clients.play(seconds, scenario)
-    const [after, redisAfter] = await sample()
-    const figures: Figures = {
-      ...figuresOf(scenario, clients, received, before, after),
-      others: others(),
-      ...(scenario.nodes !== undefined && { crossing: clients.elsewhere(after.rooms) }),
-      ...(redisBefore &&
-        redisAfter && {
-          redis: ((redisAfter.cpuSeconds - redisBefore.cpuSeconds) * 1e6) / received.updates,
-          commands: (redisAfter.commands - redisBefore.commands) / received.seconds,
-        }),
-    }
+    const figures = figuresOf(scenario, clients, await observe(server, () => clients.play(seconds, scenario)))
     if (clients.lost.length > 0)
       report(`${clients.lost.length} clients lost their connection: ${clients.lost[0]}`)
     if (!isDisturbed(figures) || left <= 0) return figures
-    report(`others used ${Math.round(100 * (figures.others ?? 0))}% of the machine: again`)
+    report(`others used ${Math.round(100 * (figures.others ?? 0))}% of a core: again`)
   }
-}
-
-/** Runs `work`. Returns the CPU time of the server for each of `count` units, in µs, and the use of the machine by other processes. */
-async function costOf(server: Server, count: number, work: () => Promise<void>) {
-  const others = watchOthers([process.pid, ...server.pids])
-  const before = await server.sample()
-  await work()
-  const after = await server.sample()
-  return { cost: (after.cpuUs - before.cpuUs) / count, others: others() }
 }
 
 /** Lets all clients join at the same time. */
 const joins: Measure = async (server, clients, { clients: count, perRoom }) => {
-  let joining = { joinsPerSecond: 0, busy: 0 }
-  const cost = await costOf(server, count, async () => {
-    const [start, load] = [performance.now(), performance.eventLoopUtilization()]
-    await clients.join(count, perRoom)
-    const joinsPerSecond = (1_000 * count) / (performance.now() - start)
-    joining = { joinsPerSecond, busy: performance.eventLoopUtilization(load).utilization }
-  })
-  return { ...cost, ...joining }
+  const { seconds, used, machine } = await observe(server, () => clients.join(count, perRoom))
+  return { cost: used('cpuUs') / count, ...machine, joinsPerSecond: count / seconds }
 }
 
 /** Measures rooms whose rows change while clients watch them. Then the rows rest, and other clients find rooms. */
@@ -142,8 +124,9 @@ const lobby: Measure = async (server, clients, scenario, options) => {
   await server.sample('freeze')
   const find = await clients.finders(finders, FINDING)
   await sleep(CALM_MS)
-  const { cost: finding, others } = await costOf(server, finders, find)
-  return { ...figures, finding, others: Math.max(figures.others ?? 0, others) }
+  const { used, machine } = await observe(server, find)
+  const others = Math.max(figures.others ?? 0, machine.others)
+  return { ...figures, finding: used('cpuUs') / finders, others }
 }
 
 const shareOf = (count: number, share: number): number => Math.ceil(count * share)
@@ -172,7 +155,7 @@ const stalled: Measure = async (server, clients, { clients: count, perRoom }) =>
 async function capacity(name: ServerName, scenario: Scenario, options: Options): Promise<Figures> {
   const { perRoom } = scenario
   const warmSeconds = Math.min(options.warmSeconds, CAPACITY_WARM_SECONDS)
-  const playWith = async (count: number): Promise<Figures> => {
+  const attempt = async (count: number): Promise<{ figures: Figures; passes: boolean }> => {
     const sized = { ...scenario, clients: count }
     const figures = await withServer(name, sized, { ...options, warmSeconds }, play).catch(
       (error: Error): Figures => {
@@ -182,14 +165,11 @@ async function capacity(name: ServerName, scenario: Scenario, options: Options):
     )
     const { delivered = 0, p99 = Number.NaN } = figures
     options.report(`${count} clients: ${Math.round(100 * delivered)}% delivered, p99 ${Math.round(p99)} ms`)
-    return figures
-  }
-  const passes = async (count: number): Promise<boolean> => {
-    const { delivered = 0, p99 = Number.NaN } = await playWith(count)
-    return delivered >= CARRIED.delivered && p99 < CARRIED.p99
+    return { figures, passes: delivered >= CARRIED.delivered && p99 < CARRIED.p99 }
   }
   // A second attempt: a short disturbance of the machine must not halve the result.
-  const carries = async (count: number): Promise<boolean> => (await passes(count)) || passes(count)
+  const carries = async (count: number): Promise<boolean> =>
+    (await attempt(count)).passes || (await attempt(count)).passes
   let [low, high] = [0, perRoom * 20]
   while (high <= scenario.clients && (await carries(high))) [low, high] = [high, high * 2]
   while (high - low > Math.max(perRoom, low / 10)) {
@@ -197,18 +177,17 @@ async function capacity(name: ServerName, scenario: Scenario, options: Options):
     if (await carries(middle)) low = middle
     else high = middle
   }
-  const { cost: _cost, bytes: _bytes, rss: _rss, ...twice } = await playWith(2 * low)
+  const { cost: _cost, bytes: _bytes, rss: _rss, ...twice } = (await attempt(2 * low)).figures
   return { ...twice, clients: low }
 }
 
 function figuresOf(
-  { per, perRoom, inputs, tick }: Scenario,
-  { count, lost }: Clients,
-  { updates, seconds, bytes, fewest, roundTrips, busy, inputs: sent }: Received,
-  before: Total,
-  after: Total,
+  scenario: Scenario,
+  clients: Clients,
+  { result: { updates, bytes, fewest, roundTrips, inputs: sent }, seconds, rooms, used, machine }: Observed,
 ): Figures {
-  const seen = after.inputs - before.inputs
+  const { per, clients: count, perRoom, inputs, tick, nodes } = scenario
+  const seen = used('inputs')
   const units = {
     update: updates,
     input: seen,
@@ -219,13 +198,18 @@ function figuresOf(
   }
   const delivered = per === 'input' ? seen / sent : updates / (count * FLUSHES_PER_SECOND * seconds)
   return {
-    cost: (after.cpuUs - before.cpuUs) / units[per],
-    busy,
-    ...(lost.length > 0 && { lost: lost.length }),
+    cost: used('cpuUs') / units[per],
+    ...machine,
+    ...(clients.lost.length > 0 && { lost: clients.lost.length }),
     ...(!per.endsWith('second') && { delivered }),
     ...((per === 'update' || per === 'flush') && { bytes: bytes / updates, slowest: fewest / seconds }),
     ...(inputs > 0 &&
       tick === 'none' &&
       per === 'update' && { p50: quantile(roundTrips, 0.5), p99: quantile(roundTrips, 0.99) }),
+    ...(nodes !== undefined && { crossing: clients.elsewhere(rooms) }),
+    ...(needsRedis(scenario) && {
+      redis: used('redisCpuUs') / updates,
+      commands: used('commands') / seconds,
+    }),
   }
 }

@@ -1,11 +1,12 @@
-import { fork, spawnSync } from 'node:child_process'
+import { type ChildProcess, fork, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync, readFileSync } from 'node:fs'
-import { availableParallelism } from 'node:os'
+import { existsSync } from 'node:fs'
+import { cpus } from 'node:os'
 import { fileURLToPath } from 'node:url'
-import { Redis as IoRedis } from 'ioredis'
-import { findRedisProgram, freePort, startRedisWith } from '../support/redis-server.ts'
+import { redisCpuSeconds, redisInfo } from '../../loadtest/metrics.ts'
+import { asAdmin, startRedisWith } from '../support/redis-server.ts'
 import type { ServerName } from './dialects.ts'
+import { needsRedis, type Scenario } from './scenarios.ts'
 import type { Listening, Question, Sample, Settings } from './servers/served.ts'
 
 /** The measured processes, each pinned to its core. */
@@ -26,134 +27,83 @@ export function installPeers(): void {
 }
 
 /** A server: one process, or several nodes. */
-export interface Server {
-  readonly pids: readonly number[]
-  readonly listening: readonly Listening[]
-  sample(question?: Question): Promise<Total>
-  stop(): Promise<void>
-}
+export type Server = Awaited<ReturnType<typeof startServer>>
 
-/** Totals of all processes of a server. */
+/** Totals of all processes of a server since their start. */
 export interface Total extends Omit<Sample, 'rooms'> {
   /** Rooms of each process. */
   readonly rooms: readonly Sample['rooms'][]
+  /** CPU time and commands of the server's Redis. 0: it has none. */
+  readonly redisCpuUs: number
+  readonly commands: number
+  /** CPU time of all processes of the machine except the server, its Redis and this process. */
+  readonly othersCpuUs: number
 }
 
-/** Starts `count` processes on core 0. `direct`: each has a separate port for the address that it sends to clients. */
-export async function startServer(
-  name: ServerName,
-  { count, direct }: { count: number; direct: boolean },
-  settings: Settings,
-): Promise<Server> {
-  const started = Array.from({ length: count }, async (_, index) => {
-    const nodes = count > 1 ? { nodes: { index, count } } : {}
-    const port = direct ? { port: await freePort() } : {}
-    return startProcess(name, { ...settings, ...nodes, ...port })
-  })
-  const all = await Promise.all(started)
-  return {
-    pids: all.map(({ child }) => child.pid!),
-    listening: all.map(({ listening }) => listening),
-    sample: async (question = 'sample') => {
-      const samples = await Promise.all(
-        all.map(async ({ child }): Promise<Sample> => {
-          const answer = once(child, 'message')
-          child.send(question)
-          return (await answer)[0]
-        }),
-      )
-      const sum = (name: 'cpuUs' | 'rssBytes' | 'inputs') =>
-        samples.reduce((total, each) => total + each[name], 0)
-      const rooms = samples.map((each) => each.rooms)
-      return { cpuUs: sum('cpuUs'), rssBytes: sum('rssBytes'), inputs: sum('inputs'), rooms }
-    },
-    stop: async () => {
-      const running = all.filter(({ child }) => child.exitCode === null).map(({ child }) => child)
-      const gone = Promise.all(running.map((child) => once(child, 'exit')))
-      for (const child of running) child.kill('SIGKILL')
-      await gone
-    },
+/**
+ * Starts the server of a scenario: its processes on core 0, and the Redis of journals and of several nodes on the core of this process,
+ * with the settings of docs/operations.md.
+ */
+export async function startServer(name: ServerName, scenario: Scenario, built: boolean) {
+  const redis = needsRedis(scenario) ? await startRedisWith({ settings: { appendonly: 'yes' } }) : undefined
+  const children: ChildProcess[] = []
+  const start = async (_: unknown, index: number): Promise<Listening> => {
+    const settings: Settings = { ...scenario, index, built, ...(redis && { redisUrl: redis.url }) }
+    const file = `${FOLDER}servers/${name}.${name === 'roomful' ? 'ts' : 'js'}`
+    const child = fork(file, [JSON.stringify(settings)], {
+      ...(built
+        ? { execPath: NODE_22, execArgv: ['--disable-warning=ExperimentalWarning'] }
+        : { execArgv: ['--import', 'tsx'] }),
+      env: { ...process.env, NODE_ENV: 'production' },
+    })
+    children[index] = child
+    pin(child.pid!, 0)
+    const ended = once(child, 'exit').then(([code]) => {
+      throw new Error(`the server ${name} ended with ${code}`)
+    })
+    ended.catch(() => undefined)
+    return (await Promise.race([once(child, 'message'), ended]))[0]
   }
-}
-
-async function startProcess(name: ServerName, settings: Settings) {
-  const file = `${FOLDER}servers/${name}.${name === 'roomful' ? 'ts' : 'js'}`
-  const child = fork(file, [JSON.stringify(settings)], {
-    ...(settings.built
-      ? { execPath: NODE_22, execArgv: ['--disable-warning=ExperimentalWarning'] }
-      : { execArgv: ['--import', 'tsx'] }),
-    env: { ...process.env, NODE_ENV: 'production' },
-  })
-  pin(child.pid!, 0)
-  const ended = once(child, 'exit').then(([code]) => {
-    throw new Error(`the server ${name} ended with ${code}`)
-  })
-  ended.catch(() => undefined)
-  const [listening] = (await Promise.race([once(child, 'message'), ended])) as [Listening]
-  return { child, listening }
-}
-
-/** A Redis for journals, and for several nodes. */
-export interface Redis {
-  readonly url: string
-  readonly pid: number
-}
-
-/** Returns a figure of Redis' INFO. */
-async function infoOf(url: string, name: string): Promise<number> {
-  const client = new IoRedis(url)
+  const stop = async (): Promise<void> => {
+    const running = children.filter(({ exitCode }) => exitCode === null)
+    const gone = Promise.all(running.map((child) => once(child, 'exit')))
+    for (const child of running) child.kill('SIGKILL')
+    await gone
+    await redis?.close()
+  }
+  const sample = async (question: Question = 'sample'): Promise<Total> => {
+    const all = await Promise.all(
+      children.map(async (child): Promise<Sample> => {
+        const answer = once(child, 'message')
+        child.send(question)
+        return (await answer)[0]
+      }),
+    )
+    const sum = (of: 'cpuUs' | 'rssBytes' | 'inputs') => all.reduce((total, each) => total + each[of], 0)
+    const cpuUs = sum('cpuUs')
+    const info = redis && (await asAdmin(redis.url, redisInfo))
+    const redisCpuUs = info ? 1e6 * redisCpuSeconds(info) : 0
+    const { user, system } = process.cpuUsage()
+    return {
+      cpuUs,
+      rssBytes: sum('rssBytes'),
+      inputs: sum('inputs'),
+      rooms: all.map(({ rooms }) => rooms),
+      redisCpuUs,
+      commands: Number(info?.get('total_commands_processed') ?? 0),
+      othersCpuUs: machineCpuUs() - cpuUs - redisCpuUs - user - system,
+    }
+  }
   try {
-    const [, value] = new RegExp(`^${name}:(\\d+)`, 'm').exec(await client.info()) ?? []
-    return Number(value)
-  } finally {
-    client.disconnect()
+    if (redis) pin(Number((await asAdmin(redis.url, redisInfo)).get('process_id')), 1)
+    const listening = await Promise.all(Array.from({ length: scenario.nodes ?? 1 }, start))
+    return { listening, sample, stop }
+  } catch (error) {
+    await stop()
+    throw error
   }
-}
-
-/** CPU time and commands of a Redis since its start. */
-export const sampleRedis = async ({ url, pid }: Redis) => ({
-  commands: await infoOf(url, 'total_commands_processed'),
-  cpuSeconds: cpuSeconds(pid),
-})
-
-/** Starts a Redis on the generator's core, with the settings of docs/operations.md. It ends with this process. Undefined: none is installed. */
-export async function startRedis(): Promise<Redis | undefined> {
-  if (!findRedisProgram()) return undefined
-  const { url } = await startRedisWith({ settings: { appendonly: 'yes' } })
-  const pid = await infoOf(url, 'process_id')
-  pin(pid, 1)
-  return { url, pid }
-}
-
-/** /proc of Linux counts CPU time in hundredths of a second. Without /proc all figures are 0. */
-const TICK_SECONDS = 0.01
-
-function read(path: string): string {
-  try {
-    return readFileSync(path, 'utf8')
-  } catch {
-    return ''
-  }
-}
-
-/** Returns the CPU time of a process with all its threads, in seconds. */
-export function cpuSeconds(pid: number): number {
-  // utime and stime are fields 14 and 15. The name in field 2 may contain spaces, but it ends with the last bracket.
-  const fields = read(`/proc/${pid}/stat`)
-    .replace(/^.*\) /s, '')
-    .split(' ')
-  return (Number(fields[11] ?? 0) + Number(fields[12] ?? 0)) * TICK_SECONDS
 }
 
 /** Returns the CPU time of all processes without interrupts, because this load causes most network interrupts. */
-function allCpuSeconds(): number {
-  const [, user = 0, nice = 0, system = 0] = read('/proc/stat').split(/\s+/, 4).map(Number)
-  return (user + nice + system) * TICK_SECONDS
-}
-
-/** Starts to measure. The returned function returns the share of all cores that processes other than `pids` have used since. */
-export function watchOthers(pids: readonly number[]): () => number {
-  const used = (): number => allCpuSeconds() - pids.reduce((sum, pid) => sum + cpuSeconds(pid), 0)
-  const [start, before] = [performance.now(), used()]
-  return () => Math.max(0, used() - before) / (((performance.now() - start) / 1_000) * availableParallelism())
-}
+const machineCpuUs = (): number =>
+  cpus().reduce((sum, { times: { user, nice, sys } }) => sum + 1_000 * (user + nice + sys), 0)

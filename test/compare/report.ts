@@ -21,25 +21,17 @@ const COLUMNS = [
   { name: 'lost', title: 'lost', text: count },
 ] as const
 
-/** `others`: share of the machine that other processes used. `busy`: utilization of the generator's event loop. */
+/** `others`: CPU time of other processes, as a share of one core. `busy`: utilization of the generator's event loop. */
 type FigureName = (typeof COLUMNS)[number]['name'] | 'others' | 'busy'
 /** Results of one measurement. Figures that a scenario does not have are absent. */
 export type Figures = Readonly<Partial<Record<FigureName, number>>>
 
-/** Share of the machine that other processes may use. */
+/** Share of one core that other processes may use. */
 const QUIET = 0.05
 /** Above this utilization the generator is the bottleneck. */
 const BUSY = 0.85
 /** True if other processes may have changed the figures. */
 export const isDisturbed = ({ others = 0 }: Figures): boolean => others > QUIET
-
-/** Medians of one server in a scenario. */
-interface Row {
-  readonly name: string
-  readonly figures: Figures
-  readonly runs: readonly Figures[]
-  readonly remarks: readonly string[]
-}
 
 /** Measurements of one scenario. */
 export interface Comparison {
@@ -54,20 +46,18 @@ export const line = (figures: Figures): string =>
   ).join(' · ')
 
 /** Returns the medians of all runs of a server. `problems`: messages of the failed runs. */
-export function rowOf(name: string, runs: readonly Figures[], problems: readonly string[]): Row {
+export function rowOf(name: string, runs: readonly Figures[], problems: readonly string[]) {
   const names = new Set(runs.flatMap((run) => Object.keys(run) as FigureName[]))
-  const median = (each: FigureName) =>
-    quantile(
-      runs.flatMap((run) => run[each] ?? []),
-      0.5,
-    )
+  const valuesOf = (each: FigureName): number[] => runs.flatMap((run) => run[each] ?? [])
+  const medians = [...names].map((each) => [each, quantile(valuesOf(each), 0.5)])
   const remarks = [
     ...(runs.some(isDisturbed) ? ['others used the machine'] : []),
     ...(runs.some(({ busy = 0 }) => busy > BUSY) ? ['the generator was the bottleneck'] : []),
     ...new Set(problems),
   ]
-  return { name, figures: Object.fromEntries([...names].map((each) => [each, median(each)])), runs, remarks }
+  return { name, figures: Object.fromEntries(medians) as Figures, runs, remarks }
 }
+type Row = ReturnType<typeof rowOf>
 
 /** Returns the cells of a table, with its head first. The last two columns are the cost relative to the base row, and remarks. */
 function cellsOf({ scenario, rows }: Comparison): string[][] {
@@ -92,21 +82,11 @@ function cellsOf({ scenario, rows }: Comparison): string[][] {
   ]
 }
 
-/** Returns a table for the terminal. */
-export function textTable(comparison: Comparison): string {
+/** Returns a table as aligned Markdown, for the terminal and for pages of the documentation. */
+export function table(comparison: Comparison): string {
   const { name, meaning, per } = comparison.scenario
-  return [`${name}: ${meaning}; CPU per ${per}`, ...alignedRows(cellsOf(comparison))].join('\n')
-}
-
-/** Returns tables for pages of the documentation. */
-export function markdown(comparisons: readonly Comparison[]): string {
-  const row = (cells: readonly string[]): string => `| ${cells.join(' | ')} |`
-  return comparisons
-    .map((comparison) => {
-      const { name, meaning, per } = comparison.scenario
-      const [head = [], ...rows] = cellsOf(comparison)
-      const rule = head.map((_, i) => (i === 0 || i === head.length - 1 ? '---' : '--:'))
-      return `**${name}**: ${meaning}; CPU per ${per}.\n\n${[head, rule, ...rows].map(row).join('\n')}\n`
-    })
-    .join('\n')
+  const [head = [], ...rows] = cellsOf(comparison)
+  const rule = head.map((_, i) => (i === 0 || i === head.length - 1 ? '---' : '--:'))
+  const lines = alignedRows([head, rule, ...rows], ' | ')
+  return `**${name}**: ${meaning}; CPU per ${per}.\n\n${lines.map((line) => `| ${line} |\n`).join('')}`
 }

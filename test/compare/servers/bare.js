@@ -116,7 +116,7 @@ class Bus {
   #timer
 
   /** Calls `onMessage` with each message for node `index` of `count`. */
-  constructor(url, { index, count }, onMessage) {
+  constructor(url, index, count, onMessage) {
     const { hostname: host, port } = new URL(url)
     this.#waiting = Array.from({ length: count }, () => [])
     this.#publisher = connect({ host, port, noDelay: true })
@@ -171,13 +171,13 @@ function eachPublished(bytes, onMessage) {
 }
 
 await serve(async (settings, served) => {
-  const { nodes = { index: 0, count: 1 }, redisUrl, port = 0 } = settings
+  const { nodes = 1, index, redisUrl } = settings
   const rooms = new Map()
-  const bus = settings.nodes && new Bus(redisUrl, nodes, receive)
+  const bus = nodes > 1 && new Bus(redisUrl, index, nodes, receive)
 
   function makeRoom(number) {
-    const owner = number % nodes.count
-    if (owner !== nodes.index) return distantRoom(number, nodes.index, (input) => bus.send(owner, input))
+    const owner = number % nodes
+    if (owner !== index) return distantRoom(number, index, (input) => bus.send(owner, input))
     served.rooms.add(`arena:r${number}`)
     const id = Buffer.alloc(2)
     id.writeUInt16LE(number, 0)
@@ -202,7 +202,7 @@ await serve(async (settings, served) => {
 
   // Imported for the one scenario that needs it, because only `npm run compare` installs it.
   const unpack = settings.nudges && (await import('msgpackr')).unpack
-  const server = new WebSocketServer({ host: '127.0.0.1', port, perMessageDeflate: false })
+  const server = new WebSocketServer({ host: '127.0.0.1', port: 0, perMessageDeflate: false })
   server.on('connection', (socket, request) => {
     const room = roomOf(Number.parseInt(request.url.slice(2), 10))
     const number = room.join(request.socket)

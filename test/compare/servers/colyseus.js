@@ -74,7 +74,7 @@ const listed = (served) =>
 await serve(async (settings, served) => {
   const http = createServer()
   const server = new Server({ transport: new WebSocketTransport({ server: http }), greet: false })
-  if (settings.listed) {
+  if (settings.kind === 'lobby') {
     server.define('lobby', LobbyRoom)
     server.define('arena', listed(served)).filterBy(['key', 'map']).enableRealtimeListing()
   } else server.define('arena', arena(settings, served)).filterBy(['key'])

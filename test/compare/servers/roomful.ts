@@ -1,6 +1,7 @@
 import { pino } from 'pino'
 import * as v from 'valibot'
 import type { defineRoom as DefineRoom } from '../../../dataplane/index.ts'
+import { freePort } from '../../../deploy/local/machine.ts'
 import {
   AREA,
   FLUSHES_PER_SECOND,
@@ -96,12 +97,14 @@ await serve(async (settings, served) => {
   const store = await openStore({ redisUrl: settings.redisUrl, log, clock, random })
   const config = { controlPort: 0, internalToken: INTERNAL_TOKEN, tokenRate: UNLIMITED }
   const control = await startControl({ config, store, log, clock, random })
+  const wsPort = settings.direct ? await freePort(random) : 0
   const node = await startNode({
-    rooms: [settings.listed ? listed(defineRoom, served) : arena(defineRoom, settings, served)],
+    rooms: [settings.kind === 'lobby' ? listed(defineRoom, served) : arena(defineRoom, settings, served)],
     store,
     log,
-    wsPort: settings.port ?? 0,
-    ...(settings.port !== undefined && { advertiseUrl: `ws://127.0.0.1:${settings.port}` }),
+    wsPort,
+    // Without it clients get no `move`.
+    ...(settings.direct && { advertiseUrl: `ws://127.0.0.1:${wsPort}` }),
     adminPort: 0,
     controlUrl: control.url,
     internalToken: INTERNAL_TOKEN,

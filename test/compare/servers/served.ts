@@ -1,5 +1,6 @@
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
+import type { Scenario } from '../scenarios.ts'
 
 /** Code of every server under comparison: its settings, and the samples of its cost. */
 
@@ -7,23 +8,12 @@ import { runInNewContext } from 'node:vm'
 export const AREA = 1_000
 export const FLUSHES_PER_SECOND = 20
 
-export interface Settings {
-  /** Moves at 20 Hz without inputs: none, all players, all entities, or one entity along x. */
-  readonly tick: 'none' | 'players' | 'entities' | 'entity'
-  /** Number of entities in the state of each room, in addition to its players. */
-  readonly entities: number
-  /** True: clients send inputs that change nothing, as MessagePack. */
-  readonly nudges: boolean
-  /** Rooms have 4 seats, and a row in a list that changes once a second. */
-  readonly listed?: boolean
-  /** For roomful: each flush is committed to Redis before it is sent. */
-  readonly journal: boolean
+/** Settings of one process. */
+export interface Settings extends Scenario {
+  /** Number of this node, from 0. */
+  readonly index: number
   /** Redis of several nodes, and roomful's store. Absent: one node, in memory. */
   readonly redisUrl?: string
-  /** For bare: number of this node, and of all nodes. */
-  readonly nodes?: { readonly index: number; readonly count: number }
-  /** For direct nodes: port of the address that roomful sends to clients. Absent: any port, and no `move`. */
-  readonly port?: number
   /** For roomful: true runs compiled code from dist/, false the sources (for tests). */
   readonly built: boolean
 }
