@@ -259,6 +259,23 @@ describe('a node that is overloaded', () => {
     }
   })
 
+  it('reads a client at the interval also if it sends more than the share of one turn', async () => {
+    const { client, joined } = await test.join()
+    const others = [(await test.hello()).client, (await test.hello()).client] as const
+    intervalMs = 200
+    together(client, () => {
+      for (let n = 1; n <= 40; n++) move(client, joined.room_id, n, n)
+    })
+    await expect.poll(moves).toHaveLength(40)
+    move(client, joined.room_id, 'next')
+    await others[0].roundTrip()
+    test.clock.advance(199)
+    await others[1].roundTrip()
+    expect(moves()).toHaveLength(40)
+    test.clock.advance(21)
+    await expect.poll(() => moves().at(-1)).toBe('next')
+  })
+
   it('keeps the newest message while the player cannot pay, and handles it later', async () => {
     const { client, joined } = await test.join()
     const other = (await test.hello()).client

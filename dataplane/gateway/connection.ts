@@ -127,6 +127,8 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
   readIn: number | undefined
   /** True while nothing is read or handled. Each pause ends with one `wake`. */
   #paused = false
+  /** True from a read until `Polling` has decided when the next one may be. A client's own pause comes first. */
+  #wasRead = false
   /** The newest of the droppable messages in this read. It is handled at the end of the read. */
   #newest: Uint8Array | undefined
   /** Number of messages that were dropped for a newer one. The listener sets it to 0 when they are paid. */
@@ -228,8 +230,8 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
 
   /** All data of one read is handled or queued. */
   read(): void {
+    this.#wasRead = true
     this.#endRead()
-    if (!this.#paused && !this.#closed) this.#context.polling.read(this)
   }
 
   pause(reason?: 'rate' | 'turn'): void {
@@ -431,11 +433,14 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
       if (!this.#closed) this.#handle(data, binary, from)
   }
 
-  /** The end of the data that could be handled: handles the newest droppable message, and starts the pause that the client has to make. */
+  /** The end of the data that could be handled: handles the newest droppable message, and starts the pause before the next read, if any. */
   #endRead(): void {
     if (!this.#paused && !this.#closed && (!this.#takeNewest() || this.#throttleMs > 0)) this.#wait()
     // The buffer of the read is reused.
     if (this.#newest) this.#newest = Buffer.from(this.#newest)
+    if (this.#paused || this.#closed || !this.#wasRead) return
+    this.#wasRead = false
+    this.#context.polling.read(this)
   }
 
   /** Pauses until the `hello` or token in front of a message is answered, until the client is within its rate, or until others had their turn. */
