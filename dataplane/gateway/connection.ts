@@ -239,7 +239,9 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
     this.#paused = true
     this.#pingedAt = undefined
     if (reason) this.#context.metrics.readingPaused.inc({ reason })
-    stopReading(this.#ws, this.#socket)
+    // A resume waits for seconds. The stream notices a lost connection during that time, and reads at most 64 KiB.
+    if (this.#held) this.#ws.pause()
+    else stopReading(this.#ws, this.#socket)
   }
 
   wake(): void {
