@@ -332,7 +332,7 @@ export function stopReading(ws: Pausable, { _handle: handle }: SocketWithHandle)
 /** Starts the reads again, unless the stream has stopped the handle: it would later fail to start a started handle, and end the connection. */
 export function startReading(ws: Pausable, { _handle: handle }: SocketWithHandle): void {
   if (ws.isPaused) ws.resume()
-  else if (handle?.reading) handle.readStart?.()
+  if (handle?.reading) handle.readStart?.()
 }
 
 interface Pausable {
