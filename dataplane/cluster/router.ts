@@ -1,3 +1,4 @@
+import { type Rate, RateLimit } from '../../shared/rate-limit.ts'
 import type { RoomOwner } from '../../shared/store/port.ts'
 import { Inbox } from '../inbox.ts'
 import {
@@ -52,20 +53,20 @@ interface Route {
   durable: boolean
   /** Messages that wait for the search for the owner. Undefined: no search is running. */
   inbox: Inbox | undefined
-  /** Number of searches in quick succession, and the start of the latest one. */
-  searches: number
-  searchedAt: number
+  /** Rate of searches. */
+  readonly searches: RateLimit
 }
 
-/** Number of searches within a second without a pause between them. More of them would not find the room either. */
-const QUICK_SEARCHES = 4
-const FIRST_PAUSE_MS = 20
+/**
+ * Searches for the owner of one room. A takeover rarely takes more than two, also with a redirect, so the burst covers several in a row. A room
+ * that is not found then costs the store two reads a second.
+ */
+const SEARCH_RATE: Rate = { perSecond: 2, burst: 8 }
 /** Label objects are created once, because every message is counted. */
 const LOCAL_INPUT = { what: 'input', way: 'local' } as const
 const FORWARDED_INPUT = { what: 'input', way: 'bus' } as const
 const LOCAL_UPDATE = { what: 'update', way: 'local' } as const
 const SENT_UPDATE = { what: 'update', way: 'bus' } as const
-const LONGEST_PAUSE_MS = 500
 
 /**
  * Routes messages between edges and the owners of rooms, within this node or over the links. Finds the owner of each room with members at this
@@ -253,8 +254,7 @@ export class Router {
         epoch: 0,
         durable: false,
         inbox: undefined,
-        searches: 0,
-        searchedAt: Number.NEGATIVE_INFINITY,
+        searches: new RateLimit(this.#environment.clock, SEARCH_RATE),
       }
       this.#routes.set(name, route)
     }
@@ -262,18 +262,12 @@ export class Router {
   }
 
   #search(route: Route, inbox: Inbox): void {
-    const { clock } = this.#environment
-    const now = clock.monotonic()
-    route.searches = now - route.searchedAt < 1000 ? route.searches + 1 : 1
-    route.searchedAt = now
     route.inbox = inbox
     const find = (): void => void this.#find(route, inbox, this.#locate(route.room, inbox))
-    if (route.searches <= QUICK_SEARCHES) find()
-    else
-      clock.schedule(
-        Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** (route.searches - QUICK_SEARCHES)),
-        find,
-      )
+    const waitMs = route.searches.waitMs()
+    route.searches.charge(1)
+    if (waitMs > 0) this.#environment.clock.schedule(waitMs, find)
+    else find()
   }
 
   /** Brings the messages of an inbox to the place of the room. If the search fails, they are refused. Never rejects. */

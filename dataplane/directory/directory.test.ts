@@ -115,7 +115,8 @@ function opened() {
     async poll(times = 1): Promise<void> {
       for (let n = 0; n < times; n++) {
         clock.advance(POLL_MS)
-        await nextTurn()
+        await nextTurn() // The poll.
+        await nextTurn() // The evaluation of the watchers.
       }
     },
   }

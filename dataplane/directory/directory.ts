@@ -1,8 +1,9 @@
-import { setImmediate as nextTurn } from 'node:timers/promises'
 import { type Clock, untilNext } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
 import { counter, gauge, histogram, type Metrics } from '../../shared/metrics.ts'
 import type { Random } from '../../shared/random.ts'
+import { type Rate, RateLimit } from '../../shared/rate-limit.ts'
+import { Slices } from '../../shared/slices.ts'
 import type { ListedRoom, Store } from '../../shared/store/port.ts'
 import {
   DEFAULT_LIMIT,
@@ -172,18 +173,16 @@ interface Watcher {
   rows: readonly StoredRow[] | undefined
   /** True if the result may have changed. */
   due: boolean
-  /** Time of the last call, on the monotonic clock. */
-  calledAt: number
+  /** Rate of the calls. */
+  readonly calls: RateLimit
 }
 
 /** Milliseconds between two polls of a list. */
 export const POLL_MS = 500
 /** Time for which a copy is kept after its last query, in milliseconds. */
 export const KEPT_MS = 60_000
-/** Minimum milliseconds between two calls of a watcher: every second poll, even if the first was a little late. */
-const CALL_MS = 950
-/** Maximum milliseconds for which watchers run without a break. */
-const SLICE_MS = 5
+/** Calls of a watcher: at most after every second poll, even if the first was a little late. */
+const CALL_RATE: Rate = { perSecond: 1 / 0.95, burst: 1 }
 /** Rows in one answer of the store: a few milliseconds of work. */
 const PAGE = 200
 
@@ -192,6 +191,8 @@ class ListCopy {
   readonly #environment: ListEnvironment
   readonly #list: string
   readonly #onUnused: () => void
+  /** The evaluation of watchers. */
+  readonly #slices: Slices
   readonly #watchers = new Set<Watcher>()
   readonly #forgetReturn: () => void
   #rows = new Rows()
@@ -213,6 +214,7 @@ class ListCopy {
     this.#list = list
     this.#environment = environment
     this.#onUnused = onUnused
+    this.#slices = new Slices(clock)
     this.#usedAt = clock.monotonic()
     // A promoted replica may lack changes that this copy has, and may have other changes under the same numbers.
     this.#forgetReturn = store.onReturn(() => {
@@ -243,7 +245,7 @@ class ListCopy {
       callback,
       rows: undefined,
       due: true,
-      calledAt: Number.NEGATIVE_INFINITY,
+      calls: new RateLimit(this.#environment.clock, CALL_RATE),
     }
     this.#watchers.add(watcher)
     this.rows().then(
@@ -277,7 +279,9 @@ class ListCopy {
     await this.#poll().catch(() => undefined)
     if (this.#stopped) return
     this.#noticeGoneNodes()
-    if (this.#loaded) await this.#evaluateAll()
+    // After the end of a node, all watchers are due.
+    const due = this.#loaded ? [...this.#watchers].filter((watcher) => watcher.due) : []
+    await Promise.all(due.map((watcher) => this.#slices.run(() => this.#evaluate(watcher))))
     if (this.#stopped) return
     this.#cancel = this.#schedule()
   }
@@ -339,26 +343,13 @@ class ListCopy {
     this.#gone = gone
   }
 
-  /** Evaluates the due watchers. After the end of a node these are all of them, so it takes breaks for other work. */
-  async #evaluateAll(): Promise<void> {
-    const { clock } = this.#environment
-    let began = clock.monotonic()
-    for (const watcher of this.#watchers) {
-      this.#evaluate(watcher)
-      if (clock.monotonic() - began < SLICE_MS) continue
-      await nextTurn()
-      began = clock.monotonic()
-    }
-  }
-
   #evaluate(watcher: Watcher): void {
-    const now = this.#environment.clock.monotonic()
-    if (!watcher.due || now - watcher.calledAt < CALL_MS || !this.#watchers.has(watcher)) return
+    if (!watcher.due || watcher.calls.waitMs() > 0 || !this.#watchers.has(watcher)) return
     watcher.due = false
     const rows = this.#rows.find(watcher.search)
     if (watcher.rows && isSame(watcher.rows, rows)) return
     watcher.rows = rows
-    watcher.calledAt = now
+    watcher.calls.take()
     watcher.callback(rows)
   }
 }

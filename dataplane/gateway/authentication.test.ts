@@ -1,7 +1,7 @@
 import { generateKeyPairSync, type KeyObject } from 'node:crypto'
 import { type JWTPayload, SignJWT } from 'jose'
 import { pino } from 'pino'
-import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
+import { beforeEach, describe, expect, it } from 'vitest'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { gatewayContext } from '../../test/support/gateway/test-gateway.ts'
 import { IssuerUnavailable, JwtIssuers } from './authentication.ts'
@@ -44,7 +44,6 @@ beforeEach(() => {
     return Response.json({ keys })
   })
 })
-afterEach(() => vi.useRealTimers())
 
 const sign = (claims: JWTPayload, alg: keyof typeof PAIRS = 'EdDSA', kid: string = alg): Promise<string> =>
   new SignJWT(claims).setProtectedHeader({ alg, kid }).sign(PAIRS[alg].privateKey)
@@ -106,18 +105,17 @@ it('only a token with claims that its issuer may set reaches the signature check
 
 describe('the keys of an issuer', () => {
   it('are fetched once for all tokens, and once in 30 s for an unknown kid, whose tokens are not refused until then', async () => {
-    vi.useFakeTimers({ toFake: ['Date'] })
     const token = await sign(GOOD)
     expect(await Promise.all([check(token), check(token), check(token)])).toEqual([true, true, true])
     const rotated = await sign(GOOD, 'EdDSA', 'next')
     published = { next: PAIRS.EdDSA.publicKey }
     for (let i = 0; i < 5; i++) await expect(check(rotated)).rejects.toThrow(IssuerUnavailable)
     expect(fetches).toBe(1)
-    vi.setSystemTime(Date.now() + 30_001)
+    clock.advance(30_000)
     expect(await check(rotated)).toBe(true)
     await expect(check(token)).rejects.toThrow(IssuerUnavailable)
     expect(fetches).toBe(2)
-    vi.setSystemTime(Date.now() + 30_001)
+    clock.advance(30_000)
     await expect(check(token)).rejects.toMatchObject({
       fault: 'bad_signature',
       message: expect.stringMatching(/no key.* of the kid/),

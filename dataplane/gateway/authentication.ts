@@ -193,8 +193,8 @@ const OWN_CLAIM = 'roomful'
 const MAX_ROOMS = 64
 /** Age at which an issuer's keys are fetched again, in the background. */
 const REFRESH_MS = 600_000
-/** Minimum time between two fetches for an unknown `kid`. */
-const COOLDOWN_MS = 30_000
+/** Fetches of an issuer's keys. An unknown `kid` makes one necessary, and any client can invent one. */
+const FETCH_RATE: Rate = { perSecond: 1 / 30, burst: 1 }
 /** Minimum time between a failed fetch and the next one. */
 const PAUSE_MS = 1000
 const TIMEOUT_MS = 3000
@@ -306,7 +306,7 @@ const isRooms = (rooms: unknown): rooms is string[] =>
   rooms.every((room) => typeof room === 'string' && isWellFormed(room))
 
 /**
- * The keys of one issuer. They are fetched for the first token, every ten minutes in the background, and for an unknown `kid`, at most every 30 s.
+ * The keys of one issuer. They are fetched for the first token, every ten minutes in the background, and for an unknown `kid`, at most once in 30 s.
  * Between those fetches a token with an unknown `kid` cannot be checked, because the issuer may have published its key. While a fetch
  * fails, the known keys stay valid.
  */
@@ -314,20 +314,21 @@ class IssuerKeys {
   readonly #context: Context
   readonly #issuer: string
   readonly #set: ReturnType<typeof createRemoteJWKSet>
+  readonly #fetches: RateLimit
   /** The `kid` of each malformed key that was logged. */
   readonly #malformed = new Set<string | undefined>()
   #refreshAt: number
   #failedAt: number | undefined
-  /** Number of fetched key sets. */
-  #fetched = 0
 
   constructor(context: Context, { issuer, jwks }: JwtIssuer, fetchKeys: typeof fetch) {
     this.#context = context
     this.#issuer = issuer
     this.#refreshAt = context.clock.monotonic() + REFRESH_MS
+    this.#fetches = new RateLimit(context.clock, FETCH_RATE)
     this.#set = createRemoteJWKSet(new URL(jwks), {
       timeoutDuration: TIMEOUT_MS,
-      cooldownDuration: COOLDOWN_MS,
+      // `#fetch` has its own limit.
+      cooldownDuration: 0,
       // `find` refreshes the set. If it expired here, there would be no keys while the issuer is unreachable.
       cacheMaxAge: Number.POSITIVE_INFINITY,
       [customFetch]: (url, options) => this.#fetch(() => fetchKeys(url, options)),
@@ -340,12 +341,9 @@ class IssuerKeys {
       this.#refreshAt = now + REFRESH_MS
       this.#set.reload().catch(() => {})
     }
-    const fetchedBefore = this.#fetched
     try {
       return KeyObject.from(await this.#set(header))
     } catch (error) {
-      if (error instanceof errors.JWKSNoMatchingKey && this.#fetched === fetchedBefore)
-        throw new IssuerUnavailable('the issuer may have published the key since its keys were fetched')
       if (error instanceof errors.JWKSNoMatchingKey || error instanceof errors.JWKSMultipleMatchingKeys)
         throw new TokenError(
           'bad_signature',
@@ -370,6 +368,8 @@ class IssuerKeys {
     const { clock, metrics, log } = this.#context
     if (this.#failedAt !== undefined && clock.monotonic() - this.#failedAt < PAUSE_MS)
       throw new IssuerUnavailable('the issuer could not be reached a moment ago')
+    if (this.#fetches.waitMs() > 0)
+      throw new IssuerUnavailable('the issuer may have published the key since its keys were fetched')
     try {
       const response = await fetchKeys()
       if (response.status !== 200) throw new Error(`it answered ${response.status}`)
@@ -378,7 +378,7 @@ class IssuerKeys {
       createLocalJWKSet(JSON.parse(text))
       metrics.jwksFetches.inc({ result: 'ok' })
       this.#failedAt = undefined
-      this.#fetched += 1
+      this.#fetches.take()
       return new Response(text)
     } catch (error) {
       metrics.jwksFetches.inc({ result: 'failed' })

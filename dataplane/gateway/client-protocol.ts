@@ -10,6 +10,7 @@ import {
   type InvalidMessage,
 } from '../../shared/protocol/error-codes.ts'
 import type { ClientMessage, ResumePosition } from '../../shared/protocol/messages.ts'
+import type { Slices } from '../../shared/slices.ts'
 import { isNameable } from '../../shared/tokens.ts'
 import { contextOf, noSpan, type Span } from '../../shared/tracing/tracer.ts'
 import { frame } from '../frame.ts'
@@ -23,13 +24,10 @@ import { type Admitted, type Handshake, type Hello, WELCOME_WITHIN_MS } from './
 import { countHandshake, type HandshakeResult } from './metrics.ts'
 import type { Flusher } from './outbox.ts'
 import type { Players } from './players.ts'
-import type { HandshakeQueue, PendingConnection } from './server.ts'
-import type { Session } from './session.ts'
+import { MAX_CONTROL_FRAMES, type PendingConnection } from './server.ts'
+import type { Refused, Session } from './session.ts'
 import type { Sessions } from './sessions.ts'
 import { type AttachResult, LOST, leftMessage, type Subscription } from './subscription.ts'
-
-/** Maximum number of websocket pings and pongs before there is a session. */
-const MAX_EARLY_CONTROL_FRAMES = 16
 
 /** Error text for players whose joins, or messages of a type, are refused for some time. */
 const BLOCKED = 'the last requests of this kind did not return, so they are refused for ten minutes'
@@ -65,7 +63,7 @@ type Join = Extract<ClientMessage, { t: 'join' }>
 export interface ClientProtocolContext extends FindingContext {
   readonly handshake: Handshake
   /** Queue of hellos. */
-  readonly handshakes: HandshakeQueue
+  readonly handshakes: Slices
   readonly tokens: Authenticator
   readonly sessions: Sessions
   readonly players: Pick<Players, 'read'>
@@ -84,7 +82,6 @@ export class ClientProtocol implements ConnectionListener {
   #pending: PendingConnection | undefined
   /** Stops the wait for `hello`. Set until it arrives. */
   #stopWaiting: (() => void) | undefined
-  #earlyControlFrames = 0
   #session: Session | undefined
   #span: Span = noSpan
   /** True since a message had to wait for the budget, until the budget has recovered. */
@@ -142,9 +139,8 @@ export class ClientProtocol implements ConnectionListener {
       this.#refuse(this.#session, 'control_frame', 1)
       return false
     }
-    this.#earlyControlFrames += 1
-    if (this.#earlyControlFrames <= MAX_EARLY_CONTROL_FRAMES) return true
-    this.refuse('rate_limited', `more than ${MAX_EARLY_CONTROL_FRAMES} pings and pongs before welcome`)
+    if (this.#pending?.controlFrame()) return true
+    this.refuse('rate_limited', `more than ${MAX_CONTROL_FRAMES} pings and pongs before welcome`)
     return false
   }
 
@@ -170,10 +166,10 @@ export class ClientProtocol implements ConnectionListener {
     const { sessions, log, over } = this.#context
     const session = this.#session
     this.#stopHelloTimeout()
-    this.#finder.stop()
     this.#endSpan(name)
     over(this)
     if (!session) return
+    this.#finder.stop(session)
     log.debug({ session_id: session.sessionId, close: name }, 'connection closed')
     // Otherwise the session is on another connection or at another node.
     if (session.connection !== this.connection) return
@@ -208,11 +204,9 @@ export class ClientProtocol implements ConnectionListener {
     // Other players may wait for a client that resumes.
     const urgent = 'resume' in hello
     this.#check(
-      new Promise((resolve) =>
-        this.#context.handshakes.add(() => resolve(this.connection.wanted ? this.#greet(hello) : undefined), {
-          urgent,
-        }),
-      ),
+      this.#context.handshakes.run(() => (this.connection.wanted ? this.#greet(hello) : undefined), {
+        urgent,
+      }),
     )
   }
 
@@ -245,7 +239,7 @@ export class ClientProtocol implements ConnectionListener {
     else if (request.t === 'join') this.#join(session, request)
     else if (request.t === 'rooms') this.#finder.rooms(session, request)
     else if (request.t === 'find') this.#finder.find(session, request)
-    else if (request.t === 'rooms.end') this.#finder.endWatch(request.request_id)
+    else if (request.t === 'rooms.end') this.#finder.endWatch(session, request.request_id)
     else if (request.t === 'ping')
       this.connection.send({ t: 'pong', at: request.at, server_time: timestamp(clock.now()) })
     else {
@@ -328,11 +322,7 @@ export class ClientProtocol implements ConnectionListener {
   }
 
   /** Returns the reason why a session may not join a room. Undefined: it may. */
-  #joinRejection(
-    session: Session,
-    room: RoomAddress,
-  ): { readonly code: ErrorCode; readonly message: string } | undefined {
-    const { options } = this.#context
+  #joinRejection(session: Session, room: RoomAddress): Pick<Refused, 'code' | 'message'> | undefined {
     const { roomType, key } = room
     const roomId = roomIdOf(room)
     // A colon separates type and key in a room id, so no room type contains one.
@@ -350,15 +340,14 @@ export class ClientProtocol implements ConnectionListener {
     const subscription = session.subscriptions.get(roomId)
     if (subscription && subscription.leaveRequest === undefined)
       return { code: 'already_joined', message: `the session is in ${roomId}, or joining it, already` }
-    const { max_rooms: maxRooms } = options.limits
-    if (!subscription && session.subscriptions.size >= maxRooms)
-      return { code: 'too_many_rooms', message: `a session may be in ${maxRooms} rooms: leave one first` }
+    const tooMany = session.tooMany('subscriptions', this.#context.options.limits.max_rooms)
+    if (!subscription && tooMany) return tooMany
     if (this.#isBlocked(session, roomType)) return { code: 'room_logic_failed', message: BLOCKED }
     return undefined
   }
 
   async #greet(hello: Hello): Promise<void> {
-    const answer = await this.#context.handshake.greet(this.connection, hello)
+    const answer = await this.#context.handshake.greet(this.connection, hello, this.#pending!)
     if (!answer) return
     this.#span = this.#beginSpan(hello, answer)
     if ('close' in answer) {
@@ -460,7 +449,7 @@ export class ClientProtocol implements ConnectionListener {
       const before = JSON.stringify(session.data)
       const rooms = JSON.stringify(session.claims.rooms)
       session.renew(claims)
-      if (JSON.stringify(claims.rooms) !== rooms) this.#finder.renewed()
+      if (JSON.stringify(claims.rooms) !== rooms) this.#finder.renewed(session)
       if (JSON.stringify(session.data) !== before) this.#context.edge.renew(session)
       this.#context.sessions.saveLater(session)
       this.connection.send({ t: 'token', token_seconds: session.tokenSeconds })

@@ -19,6 +19,7 @@ import {
   type PolledSocket,
   startReading,
   stopReading,
+  TURN_BYTES,
 } from './fast-socket.ts'
 import { countClose } from './metrics.ts'
 import { type Flusher, Outbox, type OutboxListener } from './outbox.ts'
@@ -36,8 +37,7 @@ const FLOODS: ReadonlySet<CloseName> = new Set(['rate_limited', 'protocol_error'
 /** Bytes that are read and dropped after a close. More than a client has under way when it receives the close frame. */
 const IGNORED_BYTES = 4 * 1024 * 1024
 
-/** Bytes of one client that are handled in one turn, before other clients are read. Each message counts as 2,048 more bytes. */
-const TURN_BYTES = 32 * 1024
+/** A message counts as this many bytes more. */
 const BYTES_PER_MESSAGE = 2048
 
 /** Receives the messages and the end of a connection. */
@@ -123,22 +123,18 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
   #replaced = false
   /** The room that the last queued frames were about. */
   #room: string | undefined
-  /** Bytes that may still be handled in this turn. */
-  #turnBytes = TURN_BYTES
-  /** For `Polling`. */
+  turnBytes = TURN_BYTES
   readIn: number | undefined
-  /** True while `Polling` has stopped the reading. */
-  #resting = false
+  /** True while nothing is read or handled. Each pause ends with one `wake`. */
+  #paused = false
   /** The newest of the droppable messages in this read. It is handled at the end of the read. */
   #newest: Uint8Array | undefined
   /** Number of messages that were dropped for a newer one. The listener sets it to 0 when they are paid. */
   dropped = 0
-  /** Time without reading after this turn, in milliseconds. */
+  /** Length of the pause after this read, in milliseconds. */
   #throttleMs = 0
-  /** Promise until which nothing is read. */
+  /** Promise that ends the pause. Undefined: the pause has a length. */
   #held: Promise<void> | undefined
-  /** Set while reading is paused. */
-  #stopPause: (() => void) | undefined
   /** Frames that were already read when the pause started: at most one read of the socket. `from`: the first message that waits. */
   readonly #waiting: { readonly data: Buffer; readonly binary: boolean; from: number }[] = []
   #ending = false
@@ -232,27 +228,36 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
 
   /** All data of one read is handled or queued. */
   read(): void {
-    if (!this.#resting && !this.#closed) {
-      if (!this.#takeNewest()) this.#pause()
-      this.#context.polling.read(this)
-    }
-    // The buffer of the read is reused.
-    if (this.#newest) this.#newest = Buffer.from(this.#newest)
-    if (this.#throttleMs > 0) this.#pause()
-    else if (!this.#stopPause) this.#turnBytes = TURN_BYTES
+    this.#endRead()
+    if (!this.#paused && !this.#closed) this.#context.polling.read(this)
   }
 
-  rest(): void {
-    this.#resting = true
+  pause(reason?: 'rate' | 'turn'): void {
+    if (this.#closed || this.#paused) return
+    this.#paused = true
     this.#pingedAt = undefined
-    stopReading(this.#socket)
+    if (reason) this.#context.metrics.readingPaused.inc({ reason })
+    stopReading(this.#ws, this.#socket)
   }
 
   wake(): void {
-    this.#resting = false
     if (this.#closed) return
-    startReading(this.#socket)
-    if (!this.#takeNewest()) this.#pause()
+    this.#paused = false
+    this.#held = undefined
+    this.#throttleMs = 0
+    this.turnBytes = TURN_BYTES
+    // A client that is not read is not silent.
+    this.#heard = true
+    let next = 0
+    while (next < this.#waiting.length && !this.#paused && !this.#closed) {
+      const frame = this.#waiting[next]!
+      const from = this.#handle(frame.data, frame.binary, frame.from)
+      if (from === undefined) next++
+      else frame.from = from
+    }
+    this.#waiting.splice(0, next)
+    this.#endRead()
+    if (!this.#paused) startReading(this.#ws, this.#socket)
   }
 
   /** Queues one message for this client only. */
@@ -282,17 +287,14 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
     })
   }
 
-  /** Stops reading for this many milliseconds after this turn, because the client exceeds its rate. */
+  /** Pauses for this many milliseconds after this read, because the client exceeds its rate. */
   throttle(ms: number): void {
     this.#throttleMs = Math.max(this.#throttleMs, ms)
   }
 
-  /** Stops reading until `over` resolves, because the next message depends on its result. */
+  /** Pauses until `over` resolves, because the message that is being handled depends on its result, and has to wait. */
   holdUntil(over: Promise<void>): void {
     this.#held = over
-    this.#stopPause?.()
-    this.#stopPause = undefined
-    this.#pause()
   }
 
   /**
@@ -337,19 +339,19 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
   }
 
   #ping(): void {
-    // While reading is paused, a pong would wait in this process, and the measured time would be wrong.
-    this.#pingedAt = this.#resting || this.#stopPause ? undefined : this.#context.clock.monotonic()
+    // During a pause, a pong would wait, and the measured time would be wrong.
+    this.#pingedAt = this.#paused ? undefined : this.#context.clock.monotonic()
     this.#ws.ping()
   }
 
   #receive(data: Buffer, binary: boolean): void {
     this.#heard = true
     if (this.#closed || this.#replaced) return
-    const from = this.#stopPause ? 0 : this.#handle(data, binary)
+    const from = this.#paused ? 0 : this.#handle(data, binary)
     if (from !== undefined) this.#waiting.push({ data: Buffer.from(data), binary, from })
   }
 
-  /** Handles the messages of a frame from number `from` on. Returns the number of the first message that has to wait, which pauses reading. */
+  /** Handles the messages of a frame from number `from` on. Returns the number of the first message that has to wait, which starts a pause. */
   #handle(data: Buffer, binary: boolean, from = 0): number | undefined {
     if (binary !== this.codec.binary) {
       const is = binary ? 'binary' : 'text'
@@ -362,13 +364,13 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
       const count = batch?.length ?? 1
       for (let at = from; at < count && !this.#closed; at++)
         if (!this.#take(batch?.[at] ?? data)) {
-          this.#pause()
+          this.#wait()
           return at
         }
     } catch (error) {
       this.#refuse(error)
     }
-    if (this.#turnBytes <= 0) this.#pause()
+    if (this.turnBytes <= 0) this.#wait()
     return undefined
   }
 
@@ -377,7 +379,7 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
    * too much.
    */
   #take(payload: Uint8Array): boolean {
-    this.#turnBytes -= payload.length
+    this.turnBytes -= payload.length
     if (this.#context.inputIntervalMs() === 0 || !this.codec.isUnreliable(payload)) {
       return this.#takeNewest() && this.#decode(payload)
     }
@@ -401,7 +403,7 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
 
   /** Decodes and handles one message. Its error does not affect other messages in the frame, unless it ends the connection. False: it has to wait. */
   #decode(payload: Uint8Array): boolean {
-    this.#turnBytes -= BYTES_PER_MESSAGE
+    this.turnBytes -= BYTES_PER_MESSAGE
     try {
       const message = this.codec.decode(payload)
       if (!this.#listener.message(message, payload.length)) return false
@@ -429,49 +431,26 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
       if (!this.#closed) this.#handle(data, binary, from)
   }
 
-  /**
-   * Stops reading until the client is within its rate, or until all other clients had their turn. Without this pause, Node reads up to 2 MiB of
-   * one socket before it looks at another.
-   */
-  #pause(): void {
-    if (this.#closed || this.#stopPause) return
-    this.#pingedAt = undefined
-    const held = this.#held
-    const ms = Math.ceil(this.#throttleMs)
-    if (!held) this.#context.metrics.readingPaused.inc({ reason: ms > 0 ? 'rate' : 'turn' })
-    this.#ws.pause()
-    if (held) {
-      let isOver = false
-      this.#stopPause = () => {
-        isOver = true
-      }
-      void held.then(() => {
-        if (!isOver) this.#resume()
-      })
-    } else if (ms > 0) this.#stopPause = this.#context.clock.schedule(ms, () => this.#resume())
-    else {
-      const immediate = setImmediate(() => this.#resume())
-      this.#stopPause = () => clearImmediate(immediate)
-    }
+  /** The end of the data that could be handled: handles the newest droppable message, and starts the pause that the client has to make. */
+  #endRead(): void {
+    if (!this.#paused && !this.#closed && (!this.#takeNewest() || this.#throttleMs > 0)) this.#wait()
+    // The buffer of the read is reused.
+    if (this.#newest) this.#newest = Buffer.from(this.#newest)
   }
 
-  #resume(): void {
-    this.#stopPause = undefined
-    this.#held = undefined
-    this.#throttleMs = 0
-    this.#turnBytes = TURN_BYTES
-    // Data that was read before the pause shows that the client is alive.
-    this.#heard = true
-    let next = 0
-    while (next < this.#waiting.length && !this.#stopPause && !this.#closed) {
-      const frame = this.#waiting[next]!
-      const from = this.#handle(frame.data, frame.binary, frame.from)
-      if (from === undefined) next++
-      else frame.from = from
-    }
-    this.#waiting.splice(0, next)
-    this.read()
-    if (!this.#stopPause) this.#ws.resume()
+  /** Pauses until the `hello` or token in front of a message is answered, until the client is within its rate, or until others had their turn. */
+  #wait(): void {
+    if (this.#closed || this.#paused) return
+    const { clock, polling } = this.#context
+    const held = this.#held
+    const ms = Math.ceil(this.#throttleMs)
+    if (held) {
+      this.pause()
+      void held.then(() => this.wake())
+    } else if (ms > 0) {
+      this.pause('rate')
+      clock.schedule(ms, () => this.wake())
+    } else polling.nextTurn(this)
   }
 
   /** Reads and drops further data. A socket that is destroyed with unread bytes is reset, which can lose the close frame. */
@@ -491,11 +470,8 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
     if (this.#closed) return
     this.#closed = true
     this.#waiting.length = 0
-    if (this.#resting) startReading(this.#socket)
-    if (this.#stopPause) {
-      this.#stopPause()
-      this.#ws.resume()
-    }
+    // For the closing handshake.
+    if (this.#paused) startReading(this.#ws, this.#socket)
     this.outbox.close()
     countClose(this.#context.metrics, name)
     this.#listener.closed(name)

@@ -8,7 +8,7 @@ import fc from 'fast-check'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { type WebSocket, WebSocketServer } from 'ws'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
-import { type ByteSink, FrameReader, type PolledSocket, Polling, Sockets } from './fast-socket.ts'
+import { type ByteSink, FrameReader, type PolledSocket, Polling, Sockets, TURN_BYTES } from './fast-socket.ts'
 
 describe('Sockets', () => {
   let server: Server
@@ -348,15 +348,16 @@ describe('FrameReader', () => {
 describe('Polling', () => {
   /** A socket that always has data. */
   class BusySocket implements PolledSocket {
+    turnBytes = TURN_BYTES
     readIn: number | undefined
-    resting = false
+    paused = false
 
-    rest(): void {
-      this.resting = true
+    pause(): void {
+      this.paused = true
     }
 
     wake(): void {
-      this.resting = false
+      this.paused = false
     }
   }
 
@@ -372,14 +373,14 @@ describe('Polling', () => {
       const socket = new BusySocket()
       let reads = 0
       for (let at = 0; at < ms; at += 2) {
-        if (!socket.resting) {
+        if (!socket.paused) {
           reads++
           polling.read(socket)
         }
         clock.advance(2)
       }
       for (const end of ends.splice(0)) end()
-      expect(socket.resting).toBe(false)
+      expect(socket.paused).toBe(false)
       return reads
     }
     for (let times = 0; times < 20; times++) expect(readsIn(8)).toBe(4)

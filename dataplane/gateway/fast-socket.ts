@@ -213,33 +213,40 @@ function streamBinding(): StreamBinding | undefined {
 const LOOK_MS = 20
 /** Duration from which a turn counts as long. */
 const LONG_MS = 10
-/** Resting sockets are resumed in groups, one per slot of this length. A timer for each would cost as much as to read it. */
+/** Sockets that wait for a time are woken in groups, one per slot of this length. A timer for each would cost as much as to read it. */
 const SLOT_MS = 20
 
-/** A socket that is read when data arrives, unless it rests. */
+/** Bytes of one socket that are handled in one turn, before other sockets are read. */
+export const TURN_BYTES = 32 * 1024
+
+/** A socket that is read when data arrives, unless it is paused. */
 export interface PolledSocket {
+  /** Bytes that may still be handled in this turn. The socket counts them down, and sets them to `TURN_BYTES` when it wakes. */
+  turnBytes: number
   /** The latest long turn in which it was read. Used by `Polling` only. */
   readIn: number | undefined
-  /** Stops reading until `wake`. */
-  rest(): void
+  /** Nothing is read or handled until `wake`. `reason`: for the metric. */
+  pause(reason?: 'turn'): void
   wake(): void
 }
 
 /**
- * Decides when sockets are read. The event loop polls 1,024 sockets together. While that many have data, it polls again, up to 48 times, before
- * any timer fires. With a few thousand clients that all send, this takes seconds, and the node loses its lease. Therefore no
- * socket is read twice in a long turn.
+ * Decides when a socket is read again, so that each gets its share of the event loop:
  *
- * A read costs more than most messages. Therefore an overloaded node reads each socket only at an interval, and gets several messages with
- * one read.
+ * - A socket that has sent `TURN_BYTES` waits until the others had their turn. Otherwise Node reads up to 2 MiB of one socket before it looks at
+ *   another.
+ * - No socket is read twice in a long turn. The event loop polls 1,024 sockets together. While that many have data, it polls again, up to 48
+ *   times, before any timer fires. With a few thousand clients that all send, this takes seconds, and the node loses its lease.
+ * - An overloaded node reads each socket only at an interval, and gets several messages with one read, because a read costs more than most
+ *   messages.
  */
 export class Polling {
   readonly #clock: Clock
   readonly #intervalMs: () => number
   readonly #defer: (callback: () => void) => void
-  /** Resting sockets by slot number. */
-  readonly #resting = new Map<number, PolledSocket[]>()
-  /** Sockets that rest until this turn ends. */
+  /** Sockets that wait for a time, by slot number. */
+  readonly #slots = new Map<number, PolledSocket[]>()
+  /** Sockets that wait until this turn ends. */
   #waiting: PolledSocket[] = []
   #turn = 0
   /** Start of the measured turn, or of the latest one. */
@@ -260,30 +267,34 @@ export class Polling {
     this.#defer = defer
   }
 
-  /** A socket was read. It may have to rest. */
+  /** A socket was read. It may have to pause. */
   read(socket: PolledSocket): void {
     const now = this.#clock.monotonic()
     const intervalMs = this.#intervalMs()
     if (intervalMs > 0) {
-      socket.rest()
-      this.#group(Math.ceil((now + intervalMs) / SLOT_MS)).push(socket)
+      socket.pause()
+      this.#inSlot(Math.ceil((now + intervalMs) / SLOT_MS)).push(socket)
       return
     }
+    socket.turnBytes = TURN_BYTES
     const turn = this.#longTurn(now)
-    if (turn !== undefined && socket.readIn === turn) {
-      socket.rest()
-      if (this.#waiting.push(socket) === 1) this.#defer(this.#endWait)
-    }
+    if (turn !== undefined && socket.readIn === turn) this.nextTurn(socket)
     socket.readIn = turn
   }
 
-  #group(slot: number): PolledSocket[] {
-    const known = this.#resting.get(slot)
+  /** Pauses a socket until the others had their turn. */
+  nextTurn(socket: PolledSocket): void {
+    socket.pause('turn')
+    if (this.#waiting.push(socket) === 1) this.#defer(this.#endWait)
+  }
+
+  #inSlot(slot: number): PolledSocket[] {
+    const known = this.#slots.get(slot)
     if (known) return known
     const group: PolledSocket[] = []
-    this.#resting.set(slot, group)
+    this.#slots.set(slot, group)
     this.#clock.schedule(slot * SLOT_MS - this.#clock.monotonic(), () => {
-      this.#resting.delete(slot)
+      this.#slots.delete(slot)
       for (const socket of group) socket.wake()
     })
     return group
@@ -310,13 +321,23 @@ export class Polling {
 }
 
 /**
- * Stops the reads of a socket. The stream's own `pause` still reads into memory, and that is most of a read's cost. Node has no public API for this.
- * Without such a handle, the socket is still read.
+ * Stops the reads of a websocket's handle. The stream's own `pause` still reads into memory, and that is most of a read's cost. Node has no public
+ * API for this. Without such a handle, the stream is paused.
  */
-export const stopReading = (socket: SocketWithHandle): void => socket._handle?.readStop?.()
+export function stopReading(ws: Pausable, { _handle: handle }: SocketWithHandle): void {
+  if (handle?.readStop) handle.readStop()
+  else ws.pause()
+}
+
 /** Starts the reads again, unless the stream has stopped the handle: it would later fail to start a started handle, and end the connection. */
-export const startReading = ({ _handle: handle }: SocketWithHandle): void => {
-  if (handle?.reading) handle.readStart?.()
+export function startReading(ws: Pausable, { _handle: handle }: SocketWithHandle): void {
+  if (!handle?.readStart) ws.resume()
+  else if (handle.reading) handle.readStart()
+}
+
+interface Pausable {
+  pause(): void
+  resume(): void
 }
 
 /** Maximum number of bytes that `ws` parses in one step. */

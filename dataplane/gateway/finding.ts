@@ -3,14 +3,14 @@ import type { Clock } from '../../shared/clock.ts'
 import { normalizeCode } from '../../shared/ids.ts'
 import { canonicalJson, type Json } from '../../shared/json.ts'
 import type { Quiet } from '../../shared/log.ts'
-import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { ClientMessage, ListedRoom } from '../../shared/protocol/messages.ts'
+import { type RateLimit, RateLimits } from '../../shared/rate-limit.ts'
 import { StoreUnavailable } from '../../shared/store/port.ts'
 import { PlacingFailed } from '../directory/placing.ts'
 import { InvalidQuery, type RoomQuery, type RoomRow, readQuery } from '../directory/rows.ts'
 import type { Connection } from './connection.ts'
 import type { GatewayContext } from './context.ts'
-import type { Session } from './session.ts'
+import { Refused, type Session } from './session.ts'
 
 /** Maximum length of a query, in characters of JSON. */
 const MAX_QUERY_LENGTH = 4096
@@ -30,23 +30,6 @@ export interface FindingContext extends GatewayContext {
   readonly roomOfCode: (projectId: string, code: string) => Promise<string | undefined>
 }
 
-/** A list that a client watches. */
-interface Watch {
-  /** Sends the list now and after each change. Returns the function that ends the watch. */
-  readonly begin: () => () => void
-  readonly stop: () => void
-}
-
-/** A request that gets an `error`. */
-class Refused extends Error {
-  readonly code: ErrorCode
-
-  constructor(code: ErrorCode, message: string) {
-    super(message)
-    this.code = code
-  }
-}
-
 /**
  * Answers one client's requests about rooms that it is not in: lists, and which room to join. The requests change nothing, so they end with the
  * connection. After a resume the client sends them again.
@@ -55,8 +38,6 @@ export class RoomFinder {
   readonly #context: FindingContext
   readonly #connection: Connection
   readonly #address: string | undefined
-  /** By request id. */
-  readonly #watches = new Map<number, Watch>()
   /** By request id, the latest list that waits because the client reads too slowly. */
   readonly #held = new Map<number, readonly RoomRow[]>()
 
@@ -75,7 +56,7 @@ export class RoomFinder {
     void this.#answer(requestId, async () => {
       const asked = queryOf(query)
       if (watch)
-        this.#watch(requestId, () =>
+        this.#watch(session, requestId, () =>
           directory.watch(list, asked, allows, (rows) => this.#changed(requestId, rows)),
         )
       else this.#send(requestId, await directory.rooms(list, asked, allows))
@@ -83,9 +64,9 @@ export class RoomFinder {
   }
 
   /** Ends a watch. */
-  endWatch(requestId: number): void {
-    this.#watches.get(requestId)?.stop()
-    this.#watches.delete(requestId)
+  endWatch({ watches }: Session, requestId: number): void {
+    watches.get(requestId)?.stop()
+    watches.delete(requestId)
     this.#held.delete(requestId)
   }
 
@@ -108,13 +89,13 @@ export class RoomFinder {
   }
 
   /** The token allows other rooms than before: restarts each watch. */
-  renewed(): void {
-    for (const [requestId, { begin }] of [...this.#watches]) this.#watch(requestId, begin)
+  renewed(session: Session): void {
+    for (const [requestId, { begin }] of [...session.watches]) this.#watch(session, requestId, begin)
   }
 
   /** Ends all watches, because the connection has ended. */
-  stop(): void {
-    for (const requestId of this.#watches.keys()) this.endWatch(requestId)
+  stop(session: Session): void {
+    for (const requestId of session.watches.keys()) this.endWatch(session, requestId)
   }
 
   async #answer(requestId: number, work: () => Promise<void>): Promise<void> {
@@ -129,13 +110,12 @@ export class RoomFinder {
     }
   }
 
-  #watch(requestId: number, begin: () => () => void): void {
-    const { maxWatchesPerSession: max } = this.#context.options
-    this.endWatch(requestId)
-    if (this.#watches.size >= max)
-      throw new Refused('too_many_rooms', `a session can watch ${max} lists: end a watch first`)
+  #watch(session: Session, requestId: number, begin: () => () => void): void {
+    this.endWatch(session, requestId)
+    const tooMany = session.tooMany('watches', this.#context.options.maxWatchesPerSession)
+    if (tooMany) throw tooMany
     const stop = begin()
-    if (this.#connection.open) this.#watches.set(requestId, { begin, stop })
+    if (this.#connection.open) session.watches.set(requestId, { begin, stop })
     else stop()
   }
 
@@ -211,7 +191,7 @@ function queryOf(query: Json = {}): RoomQuery {
   return readQuery(query)
 }
 
-function refusalOf(error: unknown): { readonly code: ErrorCode; readonly message: string } {
+function refusalOf(error: unknown): Pick<Refused, 'code' | 'message'> {
   if (error instanceof Refused) return error
   if (error instanceof InvalidQuery || error instanceof PlacingFailed) return error
   if (error instanceof StoreUnavailable)
@@ -228,7 +208,7 @@ const listed = ({ room_id, members, max_members: max, reserved, created_at, data
   data,
 })
 
-/** Maximum number of wrong codes in one minute at a node: of one player, from one address, and in one project. */
+/** Wrong codes in a minute at a node: of one player, from one address, and in one project. Bursts of as many pass. */
 const WRONG_CODES = { player: 10, address: 100, project: 1000 }
 
 /** An attempt to use a code. `address` undefined: unknown, and not counted. */
@@ -240,38 +220,38 @@ interface CodeAttempt {
 }
 
 /**
- * Counts the wrong codes of the current minute. These limits are separate from the player's budget: they protect the codes of a project against many
- * accounts, and a player who mistypes a code can still play. At the limit of a project, only players and addresses with a wrong code
- * are refused, so that an attacker cannot block the codes of others.
+ * Limits the wrong codes. These limits are separate from the player's budget: they protect the codes of a project against many accounts, and a
+ * player who mistypes a code can still play. At the limit of a project, a wrong code uses up the minute of its player and its address. Only those
+ * with an earlier wrong code are then refused, so that an attacker cannot block the codes of others.
  */
 export class WrongCodes {
-  readonly #clock: Clock
-  #counts = new Map<string, number>()
-  #minute = 0
+  readonly #limits: Readonly<Record<keyof typeof WRONG_CODES, RateLimits>>
 
   constructor(clock: Clock) {
-    this.#clock = clock
+    const perMinute = (burst: number) => new RateLimits(clock, { perSecond: burst / 60, burst })
+    const { player, address, project } = WRONG_CODES
+    this.#limits = { player: perMinute(player), address: perMinute(address), project: perMinute(project) }
   }
 
   /** Counts an attempt as wrong until the returned function is called because the code was right. Undefined: a limit is reached. */
   add({ projectId, player, address }: CodeAttempt): (() => void) | undefined {
-    const minute = Math.floor(this.#clock.monotonic() / 60_000)
-    if (minute !== this.#minute) this.#counts = new Map()
-    this.#minute = minute
-    const counts = this.#counts
-    const of = (who: string): number => counts.get(who) ?? 0
-    const [byPlayer, byAddress, byProject] = [
-      `player ${player}`,
-      `address ${address}`,
-      `project ${projectId}`,
-    ]
-    const fromAddress = address === undefined ? 0 : of(byAddress)
-    if (of(byPlayer) >= WRONG_CODES.player || fromAddress >= WRONG_CODES.address) return undefined
-    if (of(byProject) >= WRONG_CODES.project && of(byPlayer) + fromAddress > 0) return undefined
-    const count = (by: number): void => {
-      for (const who of [byPlayer, byAddress, byProject]) counts.set(who, of(who) + by)
+    const taken: (readonly [RateLimit, count: number])[] = []
+    const take = (kind: keyof typeof WRONG_CODES, who: string, count: number): boolean => {
+      const limit = this.#limits[kind].of(who)
+      const isTaken = limit.take(undefined, count)
+      if (isTaken) taken.push([limit, count])
+      return isTaken
     }
-    count(1)
-    return () => count(-1)
+    const giveBack = (): void => {
+      for (const [limit, count] of taken) limit.charge(-count)
+    }
+    const cost = take('project', projectId, 1) ? { player: 1, address: 1 } : WRONG_CODES
+    if (
+      take('player', player, cost.player) &&
+      (address === undefined || take('address', address, cost.address))
+    )
+      return giveBack
+    giveBack()
+    return undefined
   }
 }

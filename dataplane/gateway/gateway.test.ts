@@ -21,19 +21,20 @@ import { arrivedAt } from './session.ts'
 describe('Gateway', () => {
   const WITHIN_MS = 10_000
 
-  /** A drain of this many connections. Returns when each was asked to move, and when it was closed. */
+  /** A drain of this many connections. Returns the times of the moves and of the closes, in the order of the connections. */
   function drain(count: number) {
     const clock = new FakeClock()
     const toldMs: number[] = []
     const closedMs: number[] = []
-    const connection = {
-      send: (message: ServerMessage) => {
-        if (message.t === 'move') toldMs.push(message.in_ms)
-      },
-      close: () => void closedMs.push(clock.monotonic() - began),
-    }
     const began = clock.monotonic()
-    const connections = Array.from({ length: count }, () => connection)
+    const connections = Array.from({ length: count }, (_, index) => ({
+      send: (message: ServerMessage) => {
+        if (message.t === 'move') toldMs[index] = message.in_ms
+      },
+      close: () => {
+        closedMs[index] = clock.monotonic() - began
+      },
+    }))
     void drainConnections(connections, { clock, random: new SeededRandom(1), withinMs: WITHIN_MS })
     return { clock, told_ms: toldMs, closed_ms: closedMs }
   }
@@ -48,15 +49,35 @@ describe('Gateway', () => {
     expect(Math.min(...toldMs)).toBeGreaterThanOrEqual(WITHIN_MS / 10)
   })
 
-  it('moves all other clients evenly over the remaining time, and ends with it', () => {
+  it('moves all clients evenly over the remaining time, and closes each 2 s after its move', async () => {
     const { clock, told_ms: toldMs, closed_ms: closedMs } = drain(500)
-    const early = toldMs.filter((moment) => moment < (WITHIN_MS * 5.5) / 10)
-    expect(early.length).toBeGreaterThan(200)
-    expect(early.length).toBeLessThan(300)
-    expect(Math.max(...toldMs)).toBeLessThan(WITHIN_MS)
-    clock.advance(WITHIN_MS + 2000)
-    expect(closedMs).toHaveLength(500)
-    expect(Math.min(...closedMs)).toBeGreaterThan(WITHIN_MS / 10)
+    const inOrder = toldMs.toSorted((a, b) => a - b)
+    expect(inOrder).toEqual(Array.from({ length: 500 }, (_, index) => WITHIN_MS / 10 + index * 18))
+    for (let ms = 0; ms < WITHIN_MS + 2000; ms++) {
+      clock.advance(1)
+      await Promise.resolve()
+    }
+    expect(closedMs).toEqual(toldMs.map((moment) => moment + 2000))
+  })
+
+  it('moves clients in random order, so that clients that connected together do not resume together', () => {
+    const { told_ms: toldMs } = drain(500)
+    const early = toldMs.slice(0, 250).filter((moment) => moment < (WITHIN_MS * 5.5) / 10)
+    expect(early.length).toBeGreaterThan(100)
+    expect(early.length).toBeLessThan(150)
+  })
+
+  it('moves and closes a client also if it has no time', async () => {
+    const moved: unknown[] = []
+    const connection = {
+      send: (message: ServerMessage) => moved.push(message),
+      close: () => moved.push('closed'),
+    }
+    const clock = new FakeClock()
+    const drained = drainConnections([connection], { clock, random: new SeededRandom(1), withinMs: 0 })
+    clock.advance(500)
+    await drained
+    expect(moved).toEqual([{ t: 'move', in_ms: 0 }, 'closed'])
   })
 
   describe('a drain', () => {
@@ -207,7 +228,8 @@ describe('Rerouter', () => {
     async function gone({ drain = false } = {}) {
       const { client, welcome, snapshot, joined } = await pair.a.join('one')
       let drained: Promise<void> | undefined
-      if (drain) drained = pair.a.gateway.drain(60_000)
+      // The node would close the old connection 62 s from now.
+      if (drain) drained = pair.a.gateway.drain(600_000)
       else pair.nearer = NEARER
       expect(await toldAfter(6000, client)).toBe(1)
       const next = await pair.b.resume(welcome, [{ ...snapshot, member_id: joined.member_id }])

@@ -7,6 +7,7 @@ import type { PlayerRecord } from '../../shared/players.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
 import type { Random } from '../../shared/random.ts'
 import { type Rate, RateLimit } from '../../shared/rate-limit.ts'
+import { Slices } from '../../shared/slices.ts'
 import type { Found, Query, SessionDescription } from '../descriptions.ts'
 import type { RoomAddress } from '../traffic.ts'
 import { Authenticator, type Rejection } from './authentication.ts'
@@ -21,7 +22,7 @@ import { Handshake } from './handshake.ts'
 import { KeyCache, type KeyName } from './key-cache.ts'
 import { endOfTurn, Flusher } from './outbox.ts'
 import { type Player, Players } from './players.ts'
-import { GatewayServer, HANDSHAKE_STEPS_PER_TURN, HandshakeQueue, type PendingConnection } from './server.ts'
+import { GatewayServer, type PendingConnection } from './server.ts'
 import { type Session, SessionStore } from './session.ts'
 import { Sessions, SWEEP_MS } from './sessions.ts'
 
@@ -29,14 +30,14 @@ import { Sessions, SWEEP_MS } from './sessions.ts'
 const RECHECK_MS = 30_000
 /** Minimum time between two logs of the same failure of lists and finds. */
 const FINDING_QUIET_MS = 10_000
-/** Number of waves in which a drain moves clients. */
-const WAVES = 20
+/** Handshake steps in a slice. A step is an upgrade or the work on a hello. It takes about 0.2 ms, and a flood brings hundreds of them together. */
+const STEPS_IN_SLICE = 4
 /**
  * No client is moved in this first part of a drain. A load balancer needs some checks to detect that this node is not ready. Until then, it
  * would send a moving client back here, where it would be refused.
  */
 const NOTICE = 0.1
-/** Additional time before a client that was asked to move is closed, for example because its network is slow: minimum and maximum. */
+/** Time after its move at which a client is closed that has not moved, for example because its network is slow: minimum and maximum. */
 const GRACE_MS = 500
 const MOST_GRACE_MS = 2000
 /** Time for which a drain waits for connections without a session, and time between two checks. */
@@ -88,7 +89,7 @@ export class Gateway {
     this.#rerouter = new Rerouter(context, (session) => sessions.save(session))
     this.#keys = new KeyCache(context, askKeyStatus, options.maxKeyLookups)
     const tokens = new Authenticator(context, this.#keys)
-    const handshakes = new HandshakeQueue(HANDSHAKE_STEPS_PER_TURN)
+    const handshakes = new Slices(clock, STEPS_IN_SLICE)
     metrics.handshakesWaiting.read(() => handshakes.size)
     this.#clientContext = {
       ...context,
@@ -229,7 +230,7 @@ export class Gateway {
   }
 
   /**
-   * Moves all clients to other nodes, in waves over `withinMs`, and accepts no new ones. Resolves when all are gone, at most 2 s after
+   * Moves all clients to other nodes, evenly over `withinMs`, and accepts no new ones. Resolves when all are gone, at most 2 s after
    * `withinMs`. Sessions stay until `close`.
    */
   async drain(withinMs: number): Promise<void> {
@@ -341,33 +342,29 @@ export class Gateway {
 }
 
 /**
- * Moves clients to other nodes. Each gets a random time within `withinMs`, after the first tenth, at which it connects to another node. Connections
- * that are still open some time later are closed in waves, the last at most `withinMs` + 2 s from now. A client without `welcome`
- * gets the `move` message behind it, or is closed in its wave. Resolves when the last connection is closed.
+ * Moves clients to other nodes, in random order and at an even rate after the first tenth of `withinMs`. Each gets the time at which it connects to
+ * another node. Connections that are still open some time later are closed, the last at most `withinMs` + 2 s from now. A client without
+ * `welcome` gets the `move` message behind it, or is closed at that time. Resolves when the last connection is closed.
  */
 export async function drainConnections(
   connections: readonly Pick<Connection, 'send' | 'close'>[],
   { clock, random, withinMs }: { readonly clock: Clock; readonly random: Random; readonly withinMs: number },
 ): Promise<void> {
   const graceMs = Math.min(MOST_GRACE_MS, GRACE_MS + withinMs)
-  const waves = Array.from({ length: WAVES }, (): Pick<Connection, 'close'>[] => [])
-  for (const connection of connections) {
-    const moment = NOTICE + (1 - NOTICE) * random.float()
-    connection.send({ t: 'move', in_ms: Math.floor(moment * withinMs) })
-    waves[Math.floor(moment * WAVES)]!.push(connection)
+  const noticeMs = NOTICE * withinMs
+  const perSecond = (connections.length * 1000) / Math.max(1, withinMs - noticeMs)
+  const moves = new RateLimit(clock, { perSecond, burst: 1 })
+  const move = async (connection: Pick<Connection, 'send' | 'close'>): Promise<void> => {
+    const inMs = Math.floor(noticeMs + moves.waitMs())
+    moves.charge(1)
+    connection.send({ t: 'move', in_ms: inMs })
+    await sleep(clock, inMs + graceMs)
+    connection.close('draining', 'this node is going away: resume on another')
   }
-  const moved = waves.map(
-    (wave, index) =>
-      new Promise<void>((resolve) => {
-        if (wave.length === 0) return resolve()
-        clock.schedule(((index + 1) / WAVES) * withinMs + graceMs, () => {
-          for (const connection of wave)
-            connection.close('draining', 'this node is going away: resume on another')
-          resolve()
-        })
-      }),
-  )
-  await Promise.all(moved)
+  // Members of a room have often connected together. In that order, they would also resume together.
+  const drawn = connections.map((connection) => ({ connection, rank: random.float() }))
+  drawn.sort((one, other) => one.rank - other.rank)
+  await Promise.all(drawn.map(({ connection }) => move(connection)))
 }
 
 /** Time for which all rooms of a session must have been at one other node before the session is moved there. */

@@ -1,3 +1,4 @@
+import type { Socket } from 'node:net'
 import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { expectClose, type TestClient, TestPair } from '../../test/support/gateway/test-gateway.ts'
 import { ServerSocket } from './connection.ts'
@@ -439,14 +440,18 @@ describe('a resume that fails half-way', () => {
     const emit = vi.spyOn(ServerSocket.prototype, 'emit')
     onTestFinished(() => emit.mockRestore())
     const third = await retry(welcome)
-    const [socket] = emit.mock.contexts as ServerSocket[]
+    const [{ _socket: socket }] = emit.mock.contexts as unknown as [{ readonly _socket: Socket }]
+    const { bytesRead: bytesOfHello } = socket
     third.send({ t: 'join', request_id: 2, room_type: 'arena', options: { key: 'two' } })
-    await expect.poll(() => socket?.isPaused).toBe(true)
+    await expect.poll(() => socket.bytesRead).toBeGreaterThan(bytesOfHello)
+    const { bytesRead } = socket
+    third.send({ t: 'ping', at: 1 })
     for (let times = 0; times < 20; times++) await other.roundTrip()
-    expect(socket?.isPaused).toBe(true)
+    expect(socket.bytesRead).toBe(bytesRead)
     await pair.pass(5000, 100)
     await third.next('welcome')
     await third.next('joined')
+    await third.next('pong')
     second.ws.resume()
   })
 })
@@ -490,6 +495,24 @@ describe('a resume token', () => {
     expect(pair.records.reads - reads).toBe(20)
     await pair.pass(4900, 100)
     expect(pair.records.reads - reads).toBeLessThan(30)
+    holder.ws.resume()
+  })
+
+  it('that was used has a place for another waiting connection when the first is lost', async () => {
+    const { client, welcome } = await pair.a.join()
+    await pair.owner.lose(client)
+    const holder = await pair.a.resume(welcome)
+    holder.ws.pause()
+    await expect.poll(() => [pair.a.gateway.connections, pair.a.gateway.pending]).toEqual([1, 0])
+    const first = await pair.b.resume(welcome)
+    await expectClose(await pair.b.resume(welcome), 'overloaded', /may not have arrived yet: try again/)
+    await expect.poll(() => pair.b.gateway.pending).toBe(1)
+    first.ws.terminate()
+    await expect.poll(() => pair.b.gateway.pending).toBe(0)
+    const next = await pair.b.resume(welcome)
+    await expect.poll(() => pair.b.gateway.pending).toBe(1)
+    await pair.pass(5500, 100)
+    await next.next('welcome')
     holder.ws.resume()
   })
 })

@@ -14,7 +14,7 @@ import { expectClose, type TestClient, TestGateway } from '../../test/support/ga
 import { problemIn, rawHttp } from '../../test/support/raw-client.ts'
 import type { GatewayOptions } from './context.ts'
 import { GATEWAY_METRICS } from './metrics.ts'
-import { HandshakeQueue, TrustedProxies } from './server.ts'
+import { TrustedProxies } from './server.ts'
 import { newResumeToken } from './session.ts'
 
 let test: TestGateway
@@ -365,39 +365,5 @@ describe('the address of a client', () => {
     ['the peer has gone', undefined, '203.0.113.7'],
   ])('is unknown if %s', (_, peer, header) => {
     expect(proxies.clientOf(peer, header)).toBeUndefined()
-  })
-})
-
-describe('queued handshakes', () => {
-  it('run a few at a time, those of resumes first, and one of the others in each turn', () => {
-    const turns: (() => void)[] = []
-    const done: string[] = []
-    const queue = new HandshakeQueue(4, (turn) => turns.push(turn))
-    const add = (name: string, urgent = false) => queue.add(() => void done.push(name), { urgent })
-    for (const name of ['new 1', 'new 2', 'new 3']) add(name)
-    for (let n = 1; n <= 5; n++) add(`resume ${n}`, true)
-    const inTurns: string[][] = []
-    for (let turn = turns.shift(); turn; turn = turns.shift()) {
-      turn()
-      inTurns.push(done.splice(0))
-    }
-    expect(inTurns).toEqual([
-      ['resume 1', 'resume 2', 'resume 3', 'new 1'],
-      ['resume 4', 'resume 5', 'new 2', 'new 3'],
-    ])
-    expect(queue.size).toBe(0)
-  })
-
-  it('continue behind one that fails', () => {
-    const turns: (() => void)[] = []
-    const done: string[] = []
-    const queue = new HandshakeQueue(1, (turn) => turns.push(turn))
-    queue.add(() => {
-      throw new Error('planted')
-    })
-    queue.add(() => void done.push('the next'))
-    expect(() => turns.shift()!()).toThrow('planted')
-    turns.shift()!()
-    expect(done).toEqual(['the next'])
   })
 })

@@ -8,55 +8,12 @@ import { isAllowedOrigin, normalOrigin } from '../../shared/origins.ts'
 import { Problem, type ProblemCode, problemResponse } from '../../shared/problem.ts'
 import type { Random } from '../../shared/random.ts'
 import { type Rate, RateLimit, RateLimits } from '../../shared/rate-limit.ts'
+import type { Slices } from '../../shared/slices.ts'
 import { ServerSocket } from './connection.ts'
 import type { GatewayContext } from './context.ts'
 
 /** Burst of an address, in seconds of its connection rate. After an outage, all players of a school or a mobile network reconnect together. */
 const BURST_SECONDS = 10
-
-/**
- * Number of handshake steps in one turn of the event loop. A step is an upgrade or the work on a hello. It takes about 0.2 ms, and a flood brings
- * hundreds of them at the same time.
- */
-export const HANDSHAKE_STEPS_PER_TURN = 4
-
-/**
- * Runs work in order, a limited number of pieces in one turn of the event loop. All sockets are read between the turns, so that connected players
- * do not wait behind new ones.
- */
-export class HandshakeQueue {
-  readonly #perTurn: number
-  readonly #defer: (turn: () => void) => void
-  readonly #urgent: (() => void)[] = []
-  readonly #waiting: (() => void)[] = []
-
-  /** `defer`: runs a callback in the next turn, after the reading of sockets. */
-  constructor(perTurn: number, defer: (turn: () => void) => void = setImmediate) {
-    this.#perTurn = perTurn
-    this.#defer = defer
-  }
-
-  /** Number of queued pieces. */
-  get size(): number {
-    return this.#urgent.length + this.#waiting.length
-  }
-
-  /** `urgent`: before all other work. One other piece still runs in each turn. */
-  add(work: () => void, { urgent = false } = {}): void {
-    const first = this.size === 0
-    const queue = urgent ? this.#urgent : this.#waiting
-    queue.push(work)
-    if (first) this.#defer(this.#turn)
-  }
-
-  readonly #turn = (): void => {
-    const urgent = Math.min(this.#urgent.length, this.#perTurn - Math.min(1, this.#waiting.length))
-    const others = Math.min(this.#waiting.length, this.#perTurn - urgent)
-    const taken = [...this.#urgent.splice(0, urgent), ...this.#waiting.splice(0, others)]
-    if (this.size > 0) this.#defer(this.#turn)
-    for (const work of taken) work()
-  }
-}
 
 /** Refused origins are counted, and at most one in 10 s is logged. */
 const ORIGIN_LOG_RATE: Rate = { perSecond: 0.1, burst: 1 }
@@ -77,7 +34,7 @@ const WEBSOCKET_VERSION = { 'sec-websocket-version': '13' }
 /** The HTTP server that accepts websockets. */
 export class GatewayServer {
   readonly #servers: Server[] = []
-  readonly #handshakes: HandshakeQueue
+  readonly #handshakes: Slices
   readonly #subprotocols: readonly string[]
   readonly #websockets: ReturnType<typeof websocketServer>
   readonly #context: GatewayContext
@@ -98,7 +55,7 @@ export class GatewayServer {
   constructor(
     context: GatewayContext,
     subprotocols: readonly string[],
-    handshakes: HandshakeQueue,
+    handshakes: Slices,
     accept: (ws: ServerSocket, pending: PendingConnection) => void,
   ) {
     const { options, clock } = context
@@ -150,7 +107,7 @@ export class GatewayServer {
     http.on('upgrade', (request, socket, head) => {
       // A named function instead of a closure: a closure would keep the whole request in memory as long as the socket is open.
       socket.on('error', destroy)
-      this.#handshakes.add(() => this.#upgrade(request, socket, head))
+      void this.#handshakes.run(() => this.#upgrade(request, socket, head))
     })
     return http
   }
@@ -277,14 +234,16 @@ function refuseUpgrade({ headers }: IncomingMessage, socket: Duplex, problem: Pr
   endWithProblem(socket, problem, requestIdOf(typeof given === 'string' ? given : undefined, random))
 }
 
-/** The sockets without a session of the node, or of one address. */
+/** The sockets without a session of the node, or of one address, or those that wait for the resume of one session. */
 interface Group {
+  /** The address or the session id. Empty for the group of the node. */
+  readonly name: string
   count: number
   /** Sockets that have not sent `hello`, oldest first. */
   readonly silent: Set<PendingConnection>
 }
 
-const newGroup = (): Group => ({ count: 0, silent: new Set() })
+const newGroup = (name = ''): Group => ({ name, count: 0, silent: new Set() })
 
 /**
  * The sockets without a session, counted since their TCP connection was accepted. At a bound, also that of all open sockets, the socket that
@@ -299,7 +258,7 @@ class PendingConnections {
   readonly #closed = (): void => {
     this.#open -= 1
   }
-  readonly #byAddress = new Map<string, Group>()
+  readonly #byName = new Map<string, Group>()
 
   constructor(context: GatewayContext) {
     this.#context = context
@@ -318,58 +277,81 @@ class PendingConnections {
     if (!this.#makeRoom(this.#all, options.maxPendingConnections, 'pending')) return undefined
     this.#open += 1
     socket.once('close', this.#closed)
-    const pending = new PendingConnection(socket, (address) => this.#byAddress.delete(address))
+    const pending = new PendingConnection(socket, this)
     pending.join(this.#all)
     return pending
   }
 
   /** Sets the address of a socket, once. Returns false if that address has reached its limit. */
   locate(pending: PendingConnection, address: string): boolean {
-    const group = this.#byAddress.get(address) ?? newGroup()
-    if (!this.#makeRoom(group, this.#context.options.maxPendingConnectionsPerAddress, 'address')) return false
-    this.#byAddress.set(address, group)
-    pending.join(group, address)
+    pending.address = address
+    return this.join(pending, address, this.#context.options.maxPendingConnectionsPerAddress, 'address')
+  }
+
+  /** Adds a socket to a group of at most `most`. Returns false if the group is full, and all its sockets have sent `hello`. */
+  join(pending: PendingConnection, name: string, most: number, reason?: 'address'): boolean {
+    const group = this.#byName.get(name) ?? newGroup(name)
+    if (!this.#makeRoom(group, most, reason)) return false
+    this.#byName.set(name, group)
+    pending.join(group)
     return true
   }
 
-  #makeRoom({ count, silent }: Group, most: number, reason: 'files' | 'pending' | 'address'): boolean {
+  /** Forgets a group without sockets. */
+  forget({ name }: Group): void {
+    this.#byName.delete(name)
+  }
+
+  #makeRoom({ count, silent }: Group, most: number, reason?: 'files' | 'pending' | 'address'): boolean {
     if (most === 0 || count < most) return true
-    this.#context.metrics.connectionsDropped.inc({ reason })
+    if (reason) this.#context.metrics.connectionsDropped.inc({ reason })
     const [oldest] = silent
     oldest?.giveWay()
     return oldest !== undefined
   }
 }
 
+/** Maximum number of websocket pings and pongs of a socket without a session. */
+export const MAX_CONTROL_FRAMES = 16
+
 /** One socket without a session. */
 export class PendingConnection {
   readonly socket: Socket
-  readonly #emptied: (address: string) => void
+  /** The client's address, if it is known yet. */
+  address: string | undefined
+  readonly #all: PendingConnections
   readonly #groups: Group[] = []
   readonly #gone = () => this.done()
-  #address: string | undefined
+  #greeted = false
+  #controlFrames = 0
 
-  constructor(socket: Socket, emptied: (address: string) => void) {
+  constructor(socket: Socket, all: PendingConnections) {
     this.socket = socket
-    this.#emptied = emptied
+    this.#all = all
     socket.once('close', this.#gone)
   }
 
-  /** The client's address, if it is known yet. */
-  get address(): string | undefined {
-    return this.#address
+  /** Adds the socket to a group. */
+  join(group: Group): void {
+    group.count += 1
+    if (!this.#greeted) group.silent.add(this)
+    this.#groups.push(group)
   }
 
-  /** Adds the socket to a group. `address`: the group's address. */
-  join(group: Group, address?: string): void {
-    group.count += 1
-    group.silent.add(this)
-    this.#groups.push(group)
-    this.#address = address
+  /** The client waits until the resume of a session is decided. Returns false if another socket waits for that session. */
+  awaits(sessionId: string): boolean {
+    const waits = this.socket.destroyed || this.#groups.some(({ name }) => name === sessionId)
+    return waits || this.#all.join(this, sessionId, 1)
+  }
+
+  /** Counts a ping or pong. Returns false above `MAX_CONTROL_FRAMES`. */
+  controlFrame(): boolean {
+    return ++this.#controlFrames <= MAX_CONTROL_FRAMES
   }
 
   /** The client has sent `hello`: the socket is no longer destroyed to make room. */
   greeted(): void {
+    this.#greeted = true
     for (const group of this.#groups) group.silent.delete(this)
   }
 
@@ -377,9 +359,10 @@ export class PendingConnection {
   done(): void {
     this.greeted()
     this.socket.off('close', this.#gone)
-    for (const group of this.#groups) group.count -= 1
-    if (this.#address !== undefined && this.#groups.at(-1)?.count === 0) this.#emptied(this.#address)
-    this.#groups.length = 0
+    for (const group of this.#groups.splice(0)) {
+      group.count -= 1
+      if (group.count === 0) this.#all.forget(group)
+    }
   }
 
   giveWay(): void {

@@ -2,6 +2,7 @@ import { hash, timingSafeEqual } from 'node:crypto'
 import type { Clock } from '../../shared/clock.ts'
 import { newId, randomToken } from '../../shared/ids.ts'
 import type { JsonObject } from '../../shared/json.ts'
+import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { Random } from '../../shared/random.ts'
 import { hashTag, type Records, type Write } from '../../shared/store/port.ts'
 import type { TokenClaims } from '../../shared/tokens.ts'
@@ -23,6 +24,8 @@ export class Session implements SubscribedSession {
   readonly place: QuotaPlace | undefined
   /** Subscriptions by room id, also those that are joining or leaving. */
   readonly subscriptions = new Map<string, Subscription>()
+  /** Lists that its client watches, by request id. They end with the connection. */
+  readonly watches = new Map<number, Watch>()
   readonly ended: EndedSeats
   /** Codes with which the client found rooms, by room id. Each is deleted when a join of its room is answered. */
   readonly codes: Map<string, string>
@@ -196,6 +199,16 @@ export class Session implements SubscribedSession {
     }
   }
 
+  /** Returns the error if the session has `max` rooms, or watches `max` lists. Undefined: it may open one more. */
+  tooMany(open: 'subscriptions' | 'watches', max: number): Refused | undefined {
+    if (this[open].size < max) return undefined
+    const message =
+      open === 'watches'
+        ? `a session can watch ${max} lists: end a watch first`
+        : `a session may be in ${max} rooms: leave one first`
+    return new Refused('too_many_rooms', message)
+  }
+
   /** Text for the player if it is banned from a room type. */
   bannedFrom(roomType: string): string | undefined {
     return this.known?.bannedFrom(roomType)
@@ -206,6 +219,23 @@ export class Session implements SubscribedSession {
     const { rooms } = this.#claims
     return rooms === undefined || rooms.includes(roomType) || rooms.includes(roomId)
   }
+}
+
+/** A request that gets an `error`. */
+export class Refused extends Error {
+  readonly code: ErrorCode
+
+  constructor(code: ErrorCode, message: string) {
+    super(message)
+    this.code = code
+  }
+}
+
+/** A list that a client watches. */
+interface Watch {
+  /** Sends the list now and after each change. Returns the function that ends the watch. */
+  readonly begin: () => () => void
+  readonly stop: () => void
 }
 
 /** Maximum number of ended seats of a session; older ones are dropped. */

@@ -6,6 +6,7 @@ import type { Clock } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
 import { LOG_LEVELS, type LogLevel } from '../../shared/log.ts'
 import { Problem, problemResponse, storeReason, strayProblem } from '../../shared/problem.ts'
+import { Slices } from '../../shared/slices.ts'
 import type { StoreFailure } from '../../shared/store/port.ts'
 import { readJson, validate } from '../../shared/validate.ts'
 import type { ClusterNodeDescription, QueueDescription } from '../descriptions.ts'
@@ -82,6 +83,7 @@ export function createAdminApp(options: AdminOptions): Hono<AdminEnv> {
   })
   let page: Promise<Page> | undefined
   const guard = requireToken(options.internalToken)
+  const slices = new Slices(options.clock, 1)
 
   app.get('/metrics', async (c) =>
     c.body(await registry.metrics(), 200, { 'content-type': registry.contentType }),
@@ -101,7 +103,7 @@ export function createAdminApp(options: AdminOptions): Hono<AdminEnv> {
     return c.html(html, 200, headers)
   })
   app.get('/admin/runtime', guard, (c) =>
-    runtime(c, options, (error) =>
+    runtime(c, options, slices, (error) =>
       log.error({ err: error, request_id: c.get('requestId'), path: c.req.path }, 'answer aborted'),
     ),
   )

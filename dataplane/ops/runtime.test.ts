@@ -2,6 +2,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 import { Hono } from 'hono'
 import { describe, expect, it } from 'vitest'
 import { createLog } from '../../shared/log.ts'
+import { Slices } from '../../shared/slices.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import type { Bus } from '../../shared/store/port.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
@@ -26,6 +27,7 @@ describe('the answer', () => {
           for (; seen.made < pieces; seen.made++) yield PIECE
           if (failure) throw failure
         })(),
+        new Slices(new FakeClock(), 1),
         (error) => seen.broke.push(error),
       ),
     )

@@ -1,6 +1,6 @@
-import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { Context } from 'hono'
 import * as v from 'valibot'
+import type { Slices } from '../../shared/slices.ts'
 import { validate } from '../../shared/validate.ts'
 import type {
   ClusterNodeDescription,
@@ -87,10 +87,11 @@ export const RUNTIME_PARAMETERS = {
   ),
 }
 
-/** Answers `GET /admin/runtime`: the node, the selected rooms, and the sessions in them. `onBreak`: see `answerInSlices`. */
+/** Answers `GET /admin/runtime`: the node, the selected rooms, and the sessions in them. `slices`, `onBreak`: see `answerInSlices`. */
 export async function runtime(
   c: Context,
   source: RuntimeSource,
+  slices: Slices,
   onBreak: (error: unknown) => void,
 ): Promise<Response> {
   const { include_state: includeState, ...which } = validate(
@@ -109,7 +110,7 @@ export async function runtime(
     found: { rooms: rooms.found, sessions: sessions.found },
     totals: { rooms: rooms.total, members: source.members(), sessions: sessions.total },
   }
-  return answerInSlices(c, piecesOf(answer), onBreak)
+  return answerInSlices(c, piecesOf(answer), slices, onBreak)
 }
 
 /** Encodes the answer as JSON, one room or session at a time. */
@@ -133,26 +134,26 @@ function* listOf(items: Iterable<unknown>): Iterable<string> {
 const SLICE = 32_768
 
 /**
- * Answers with JSON that consists of `pieces`. If they exceed one slice, each further slice is made in a separate turn of the event loop, and only
- * as fast as the client reads. Other work of the node runs in between. If the client disconnects, the remaining pieces are not requested.
+ * Answers with JSON that consists of `pieces`. If they exceed one slice, each further slice is made in one of `slices`, and only as fast as the
+ * client reads. Other work of the node runs in between. If the client disconnects, the remaining pieces are not requested.
  * Throws an error of the first slice. An error of a later one breaks the connection, because the answer has started; `onBreak` gets it.
  */
 export function answerInSlices(
   c: Context,
   pieces: Iterable<string>,
+  slices: Slices,
   onBreak: (error: unknown) => void,
 ): Response {
-  const slices = slicesOf(pieces)
-  const first = slices.next()
+  const texts = slicesOf(pieces)
+  const first = texts.next()
   const headers = { 'content-type': 'application/json', 'cache-control': 'no-store' }
   if (first.done || first.value.length < SLICE) return c.body(first.value ?? '', 200, headers)
   const encoder = new TextEncoder()
   const body = new ReadableStream<Uint8Array>({
     start: (controller) => controller.enqueue(encoder.encode(first.value)),
-    async pull(controller) {
-      await nextTurn()
+    pull: async (controller) => {
       try {
-        const next = slices.next()
+        const next = await slices.run(() => texts.next())
         if (next.done) controller.close()
         else controller.enqueue(encoder.encode(next.value))
       } catch (error) {
@@ -160,7 +161,6 @@ export function answerInSlices(
         throw error
       }
     },
-    cancel: () => void slices.return(undefined),
   })
   return c.body(body, 200, headers)
 }
