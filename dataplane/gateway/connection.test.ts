@@ -259,6 +259,25 @@ describe('a node that is overloaded', () => {
     }
   })
 
+  it('reads a client that has sent more than its share of a turn after the interval, not earlier', async () => {
+    const { client, joined } = await test.join()
+    // An overloaded node answers each of them once in an interval.
+    const others = await Promise.all([test.hello(), test.hello(), test.hello()])
+    intervalMs = 200
+    together(client, () => {
+      for (let n = 1; n <= 40; n++) move(client, joined.room_id, n, n)
+    })
+    await expect.poll(() => moves().length).toBe(40)
+    await others[0].client.roundTrip()
+    move(client, joined.room_id, 41, 41)
+    await others[1].client.roundTrip()
+    test.clock.advance(199)
+    await others[2].client.roundTrip()
+    expect(moves()).toHaveLength(40)
+    test.clock.advance(21)
+    await expect.poll(() => moves().length).toBe(41)
+  })
+
   it('keeps the newest message while the player cannot pay, and handles it later', async () => {
     const { client, joined } = await test.join()
     const other = (await test.hello()).client

@@ -127,6 +127,8 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
   readIn: number | undefined
   /** True while nothing is read or handled. Each pause ends with one `wake`. */
   #paused = false
+  /** True if the pause began before `Polling` has counted the read. */
+  #isMidRead = false
   /** The newest of the droppable messages in this read. It is handled at the end of the read. */
   #newest: Uint8Array | undefined
   /** Number of messages that were dropped for a newer one. The listener sets it to 0 when they are paid. */
@@ -242,6 +244,8 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
 
   wake(): void {
     if (this.#closed) return
+    const isMidRead = this.#isMidRead
+    this.#isMidRead = false
     this.#paused = false
     this.#held = undefined
     this.#throttleMs = 0
@@ -256,7 +260,9 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
       else frame.from = from
     }
     this.#waiting.splice(0, next)
-    this.#endRead()
+    // An overloaded node reads this client after the next interval, however much the client has sent.
+    if (isMidRead) this.read()
+    else this.#endRead()
     if (!this.#paused) startReading(this.#ws, this.#socket)
   }
 
@@ -441,6 +447,7 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
   /** Pauses until the `hello` or token in front of a message is answered, until the client is within its rate, or until others had their turn. */
   #wait(): void {
     if (this.#closed || this.#paused) return
+    this.#isMidRead = true
     const { clock, polling } = this.#context
     const held = this.#held
     const ms = Math.ceil(this.#throttleMs)

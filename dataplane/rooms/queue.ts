@@ -205,7 +205,8 @@ const task = (run: unknown, handle: unknown) => ({
 const IMPOSSIBLE: ReadonlySet<string> = new Set(['invalid_options', 'invalid_request', 'room_logic_failed'])
 
 /**
- * A queue: its rules, and the hooks of its rooms. Between turns, its rooms keep an index of the tickets in memory. The state is authoritative.
+ * A queue: its rules, and the hooks of its rooms. Between turns, its rooms keep an index of the tickets in memory. The state is
+ * authoritative.
  * @internal
  */
 export class Queue {
