@@ -127,8 +127,8 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
   readIn: number | undefined
   /** True while nothing is read or handled. Each pause ends with one `wake`. */
   #paused = false
-  /** True if the pause began before `Polling` has counted the read. */
-  #isMidRead = false
+  /** True from a read until `Polling` has decided when the next one may be. A client's own pause comes first. */
+  #wasRead = false
   /** The newest of the droppable messages in this read. It is handled at the end of the read. */
   #newest: Uint8Array | undefined
   /** Number of messages that were dropped for a newer one. The listener sets it to 0 when they are paid. */
@@ -230,8 +230,8 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
 
   /** All data of one read is handled or queued. */
   read(): void {
+    this.#wasRead = true
     this.#endRead()
-    if (!this.#paused && !this.#closed) this.#context.polling.read(this)
   }
 
   pause(reason?: 'rate' | 'turn'): void {
@@ -239,13 +239,13 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
     this.#paused = true
     this.#pingedAt = undefined
     if (reason) this.#context.metrics.readingPaused.inc({ reason })
-    stopReading(this.#ws, this.#socket)
+    // A resume waits for seconds. The stream notices a lost connection during that time, and reads at most 64 KiB.
+    if (this.#held) this.#ws.pause()
+    else stopReading(this.#ws, this.#socket)
   }
 
   wake(): void {
     if (this.#closed) return
-    const isMidRead = this.#isMidRead
-    this.#isMidRead = false
     this.#paused = false
     this.#held = undefined
     this.#throttleMs = 0
@@ -260,9 +260,7 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
       else frame.from = from
     }
     this.#waiting.splice(0, next)
-    // An overloaded node reads this client after the next interval, however much the client has sent.
-    if (isMidRead) this.read()
-    else this.#endRead()
+    this.#endRead()
     if (!this.#paused) startReading(this.#ws, this.#socket)
   }
 
@@ -437,17 +435,19 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
       if (!this.#closed) this.#handle(data, binary, from)
   }
 
-  /** The end of the data that could be handled: handles the newest droppable message, and starts the pause that the client has to make. */
+  /** The end of the data that could be handled: handles the newest droppable message, and starts the pause before the next read, if any. */
   #endRead(): void {
     if (!this.#paused && !this.#closed && (!this.#takeNewest() || this.#throttleMs > 0)) this.#wait()
     // The buffer of the read is reused.
     if (this.#newest) this.#newest = Buffer.from(this.#newest)
+    if (this.#paused || this.#closed || !this.#wasRead) return
+    this.#wasRead = false
+    this.#context.polling.read(this)
   }
 
   /** Pauses until the `hello` or token in front of a message is answered, until the client is within its rate, or until others had their turn. */
   #wait(): void {
     if (this.#closed || this.#paused) return
-    this.#isMidRead = true
     const { clock, polling } = this.#context
     const held = this.#held
     const ms = Math.ceil(this.#throttleMs)

@@ -322,20 +322,21 @@ export class Polling {
 
 /**
  * Stops the reads of a websocket's handle. The stream's own `pause` still reads into memory, and that is most of a read's cost. Node has no public
- * API for this. Without such a handle, the stream is paused.
+ * API for this. Without such a handle, or if the stream has stopped it and would start it again, the stream is paused.
  */
 export function stopReading(ws: Pausable, { _handle: handle }: SocketWithHandle): void {
-  if (handle?.readStop) handle.readStop()
+  if (handle?.readStop && handle.reading) handle.readStop()
   else ws.pause()
 }
 
 /** Starts the reads again, unless the stream has stopped the handle: it would later fail to start a started handle, and end the connection. */
 export function startReading(ws: Pausable, { _handle: handle }: SocketWithHandle): void {
-  if (!handle?.readStart) ws.resume()
-  else if (handle.reading) handle.readStart()
+  if (ws.isPaused) ws.resume()
+  else if (handle?.reading) handle.readStart?.()
 }
 
 interface Pausable {
+  readonly isPaused: boolean
   pause(): void
   resume(): void
 }
