@@ -221,6 +221,8 @@ export class QueueTicket<R extends TypedRoom = TypedRoom> {
       throw this.#ended(error)
     }
     this.#room = room
+    // The match can arrive together with the join, before this code could add listeners. The queue repeats it to the next join.
+    if (room.status === 'left') return this.#wait(type)
     return new Promise((resolve, reject) => {
       const { memberId } = room
       const lost = (): void => {

@@ -129,10 +129,13 @@ describe('the installed package', () => {
     expect((await run(bin(), ['--help'], { cwd: folder })).stdout).toContain('CONTROL_PORT')
   })
 
-  it('has the files that its code reads, and no source files', async () => {
+  it('has the files that its code reads, no source files, and no declarations of internal parts', async () => {
     const files = await readdir(join(folder, 'node_modules/roomful/dist'), { recursive: true })
     expect(files).toContain('shared/store/redis/lua/claim.lua')
     expect(files.filter((file) => /(?<!\.d)\.ts$|\.md$|from-source/.test(file))).toEqual([])
+    // A public type that names the internal class of a room would bring the declarations of most of the node.
+    expect(files).toContain('dataplane/rooms/stream.js')
+    expect(files).not.toContain('dataplane/rooms/stream.d.ts')
   })
 
   it('has every page and file that its pages link to', async () => {

@@ -136,6 +136,25 @@ describe('client.queue', () => {
     expect(asked).toEqual([undefined, 'duel:a'])
   })
 
+  it.each([false, true])(
+    'gets a match that arrives together with the join from the next join, or rejects with cancelled (cancel: %s)',
+    async (isCancelled) => {
+      const found = { id: 'duel:a' }
+      const asked: string[] = []
+      const join = async (type: string) => {
+        if (type === 'duel') return found
+        if (asked.push(type) === 1) return { ...seat, status: 'left', leave: async () => {} }
+        throw new RoomfulError('join_refused', 'matched {"room_id":"duel:a","options":{}}')
+      }
+      const client = withQueues({ join, serverTime: () => 0 } as never)
+      const ticket = client.queue('ranked', {} as never)
+      if (isCancelled) void ticket.cancel()
+      if (isCancelled) expect(await codeOf(ticket.matched)).toBe('cancelled')
+      else expect(await ticket.matched).toBe(found)
+      expect(asked).toEqual(['ranked', 'ranked'])
+    },
+  )
+
   it.each(['foul play', 'matched a known cheat', 'matched 1'])(
     'rejects with seat_lost and the reason if the player is kicked or banned while it waits (%s)',
     async (reason) => {

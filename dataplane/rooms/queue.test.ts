@@ -573,6 +573,15 @@ describe('Queue', () => {
     expect(queue.bench.counts['error room_logic_failed']).toBeUndefined()
   })
 
+  it('counts the reached limit of tasks once for each search, however many matches the search finds', async () => {
+    queue = new Bench({ fits: (_a, _b, { waitedMs }) => waitedMs >= 2000 }, { limits: { tasks: 2 } })
+    queue.rooms.answers = () => new Promise(() => {})
+    for (let n = 0; n < 20; n++) await queue.join(`p${n}`, 1000)
+    while (queue.rooms.asked.length === 0) await queue.advance(50)
+    expect([queue.rooms.asked.length, queue.waiting.length]).toEqual([2, 16])
+    expect(queue.bench.counts['limit tasks']).toBe(1)
+  })
+
   it('refuses a ticket when the state has half of its maximum size, so that matches can still be made', async () => {
     queue = new Bench({ players: 3 }, { limits: { stateBytes: 40_000 } })
     const ends: (string | undefined)[] = []

@@ -13,7 +13,6 @@ import type { RoomMetrics } from './metrics.ts'
 import type { RoomStream } from './stream.ts'
 import {
   type IndexedTicket,
-  type Matcher,
   type MatchRules,
   type MatchTicket,
   type QueueSpec,
@@ -204,7 +203,11 @@ const task = (run: unknown, handle: unknown) => ({
  */
 const IMPOSSIBLE: ReadonlySet<string> = new Set(['invalid_options', 'invalid_request', 'room_logic_failed'])
 
-/** A queue: its rules, and the hooks of its rooms. Between turns, its rooms keep an index of the tickets in memory. The state is authoritative. */
+/**
+ * A queue: its rules, and the hooks of its rooms. Between turns, its rooms keep an index of the tickets in memory. The state is
+ * authoritative.
+ * @internal
+ */
 export class Queue {
   /** Room type of the matches. */
   readonly room: string
@@ -315,7 +318,7 @@ export class Queue {
     const unit = this.#add(player, row, index)
     if (unit && mayOrder(ctx, index)) {
       const match = unit.matcher.arrived(unit.id, ctx.now)
-      if (match) this.#order(state, ctx, index, match, unit.matcher)
+      if (match) this.#order(state, ctx, index, match)
     }
   })
 
@@ -348,11 +351,17 @@ export class Queue {
       this.#resume(state, ctx)
       index.wake(now)
       let left = COMPARISONS
+      // A search may find thousands of matches: the limit counts once.
+      let isFull = false
       for (const [shard, matcher] of index.shards) {
-        if (left <= 0 || !mayOrder(ctx, index)) break
+        if (left <= 0 || isFull || !mayOrder(ctx, index)) break
         index.served(shard)
         const before = matcher.comparisons
-        for (const match of matcher.search(now, left)) this.#order(state, ctx, index, match, matcher)
+        for (const match of matcher.search(now, left)) {
+          isFull ||= !mayOrder(ctx, index)
+          if (isFull) for (const unit of match) matcher.add(unit)
+          else this.#order(state, ctx, index, match)
+        }
         left -= matcher.comparisons - before
       }
       // A change is sent to each member. This limits the messages to 1,000 a second.
@@ -443,18 +452,8 @@ export class Queue {
   }
 
   /** Commits the order of a match. Its tickets stop waiting in the turn that starts its task. */
-  #order(
-    state: QueueState,
-    ctx: QueueContext,
-    index: TicketIndex,
-    match: readonly Unit<Json>[],
-    matcher: Matcher<Json>,
-  ): void {
+  #order(state: QueueState, ctx: QueueContext, index: TicketIndex, match: readonly Unit<Json>[]): void {
     const tickets = match.flatMap((unit) => unit.tickets)
-    if (!mayOrder(ctx, index)) {
-      for (const unit of match) matcher.add(unit)
-      return
-    }
     const options = this.#optionsOf(tickets, ctx, index)
     if (!options) {
       index.rest(

@@ -140,7 +140,7 @@ export const BACKEND_ATTACKS: readonly Attack[] = [
     holds:
       'calls with any key of a room, player, data or idempotency key run once and are answered, or are refused with a reason',
     async run(target, seconds) {
-      const key = await keyOf(target, target.projectId, SCOPES)
+      let key: string
       const second = await keyOf(target, target.projectId, SCOPES)
       const rooms = `/projects/${target.projectId}/rooms/bank`
       const subs = `/projects/${target.projectId}/subs`
@@ -162,6 +162,8 @@ export const BACKEND_ATTACKS: readonly Attack[] = [
       let round = 0
       const took = await forSeconds(seconds, async () => {
         round += 1
+        // A round makes about ten rooms, and a key may make 60 a minute.
+        key = await keyOf(target, target.projectId, SCOPES)
         const room = `${rooms}/room-${round}-${process.pid}`
         const calls = `${room}/calls/take`
         await expecting('a call of no room', [404], { path: calls, body: take(1) })

@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest'
 import { measure } from './measure.ts'
+import { startServer } from './processes.ts'
 import type { Figures } from './report.ts'
 import { SCENARIOS, type Scenario } from './scenarios.ts'
 
@@ -32,4 +33,10 @@ test('measure has the cost of listed rooms, and of the clients that find them', 
   const { cost, finding } = await measure('roomful', lobby, options)
   expect(cost).toBeGreaterThan(0)
   expect(finding).toBeGreaterThan(0)
+})
+
+test('a sample of a server that has ended fails, and names the server', async () => {
+  const server = await startServer('bare', tiny, false)
+  await server.stop()
+  await expect(server.sample()).rejects.toThrow('the server bare ended with SIGKILL')
 })

@@ -46,7 +46,8 @@ export interface Total extends Omit<Sample, 'rooms'> {
  */
 export async function startServer(name: ServerName, scenario: Scenario, built: boolean) {
   const redis = needsRedis(scenario) ? await startRedisWith({ settings: { appendonly: 'yes' } }) : undefined
-  const children: ChildProcess[] = []
+  /** `ended` rejects when the process has ended. */
+  const processes: { readonly child: ChildProcess; readonly ended: Promise<never> }[] = []
   const start = async (_: unknown, index: number): Promise<Listening> => {
     const settings: Settings = { ...scenario, index, built, ...(redis && { redisUrl: redis.url }) }
     const file = `${FOLDER}servers/${name}.${name === 'roomful' ? 'ts' : 'js'}`
@@ -56,27 +57,26 @@ export async function startServer(name: ServerName, scenario: Scenario, built: b
         : { execArgv: ['--import', 'tsx'] }),
       env: { ...process.env, NODE_ENV: 'production' },
     })
-    children[index] = child
     pin(child.pid!, 0)
-    const ended = once(child, 'exit').then(([code]) => {
-      throw new Error(`the server ${name} ended with ${code}`)
+    const ended = once(child, 'exit').then(([code, signal]) => {
+      throw new Error(`the server ${name} ended with ${code ?? signal}`)
     })
     ended.catch(() => undefined)
+    processes.push({ child, ended })
     return (await Promise.race([once(child, 'message'), ended]))[0]
   }
   const stop = async (): Promise<void> => {
-    const running = children.filter(({ exitCode }) => exitCode === null)
-    const gone = Promise.all(running.map((child) => once(child, 'exit')))
-    for (const child of running) child.kill('SIGKILL')
-    await gone
+    for (const { child } of processes) child.kill('SIGKILL')
+    await Promise.allSettled(processes.map(({ ended }) => ended))
     await redis?.close()
   }
   const sample = async (question: Question = 'sample'): Promise<Total> => {
     const all = await Promise.all(
-      children.map(async (child): Promise<Sample> => {
+      processes.map(async ({ child, ended }): Promise<Sample> => {
         const answer = once(child, 'message')
-        child.send(question)
-        return (await answer)[0]
+        // If it cannot be sent, the process has ended.
+        child.send(question, () => undefined)
+        return (await Promise.race([answer, ended]))[0]
       }),
     )
     const sum = (of: 'cpuUs' | 'rssBytes' | 'inputs') => all.reduce((total, each) => total + each[of], 0)
