@@ -195,6 +195,17 @@ describe('a client that sends a large burst', () => {
     await client.closed
     expect(test.owner.of('message')).toHaveLength(200)
   })
+
+  it('is still read after it has sent the burst behind its hello', async () => {
+    const client = await test.open()
+    const token = await test.token()
+    tcpOf(client).cork()
+    client.send({ t: 'hello', project_id: 'prj_one', token })
+    for (let at = 1; at <= 40; at++) client.send({ t: 'ping', at })
+    tcpOf(client).uncork()
+    await client.next('pong', ({ at }) => at === 40)
+    await client.roundTrip()
+  })
 })
 
 describe('a node that is overloaded', () => {
