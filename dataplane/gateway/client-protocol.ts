@@ -347,7 +347,7 @@ export class ClientProtocol implements ConnectionListener {
   }
 
   async #greet(hello: Hello): Promise<void> {
-    const answer = await this.#context.handshake.greet(this.connection, hello, this.#pending!)
+    const answer = await this.#context.handshake.greet(this.connection, hello)
     if (!answer) return
     this.#span = this.#beginSpan(hello, answer)
     if ('close' in answer) {

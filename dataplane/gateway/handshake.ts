@@ -11,7 +11,6 @@ import type { Connection } from './connection.ts'
 import type { GatewayContext } from './context.ts'
 import type { Edge } from './edge.ts'
 import type { Players } from './players.ts'
-import type { PendingConnection } from './server.ts'
 import {
   arrivedAt,
   checkResumeToken,
@@ -42,7 +41,6 @@ const SESSION_ID = idPattern('ses')
 /** A client that wants to resume a session. */
 interface Claimant {
   readonly connection: Connection
-  readonly pending: PendingConnection
   readonly projectId: string
   readonly sessionId: string
   readonly resumeToken: string
@@ -108,6 +106,8 @@ export class Handshake {
   readonly #store: SessionStore
   readonly #sessions: Sessions
   readonly #players: Players
+  /** Sessions with a waiting claimant at this node, at most one each. Its connection counts as one without a session. */
+  readonly #waiting = new Set<string>()
   /** Number of handshakes that are getting a session. */
   #arriving = 0
   /** The same for new sessions, by project. */
@@ -130,14 +130,10 @@ export class Handshake {
   }
 
   /** Gives the connection a session, or returns the reason for a rejection. Undefined: the connection has closed, so no answer is needed. */
-  greet(
-    connection: Connection,
-    hello: Hello,
-    pending: PendingConnection,
-  ): Promise<Admitted | Rejection | undefined> {
+  greet(connection: Connection, hello: Hello): Promise<Admitted | Rejection | undefined> {
     return 'token' in hello
       ? this.#start(connection, hello.project_id, hello.token)
-      : this.#resume(connection, hello.project_id, hello.resume, pending)
+      : this.#resume(connection, hello.project_id, hello.resume)
   }
 
   /** Ends a session, whichever node has it. Returns false if the project has no such session. Rejects with `StoreUnavailable`. */
@@ -189,14 +185,13 @@ export class Handshake {
     connection: Connection,
     projectId: string,
     { session_id: sessionId, resume_token: resumeToken, rooms }: Resume,
-    pending: PendingConnection,
   ): Promise<Admitted | Rejection | undefined> {
     const { options } = this.#context
     // A session that resumes at its own node needs no additional capacity.
     const closed = this.#sessions.find(sessionId) ? undefined : this.#closed
     if (closed) return closed
     const taken = await this.#countArrival(() =>
-      this.#takeOver({ connection, pending, projectId, sessionId, resumeToken }),
+      this.#takeOver({ connection, projectId, sessionId, resumeToken }),
     )
     if (!taken || 'close' in taken) return taken
     const { session } = taken
@@ -382,9 +377,16 @@ export class Handshake {
     if (!claimant.connection.wanted) return undefined
     const seen = await this.#look(claimant)
     if (!('undecided' in seen)) return seen
-    if (claimant.pending.awaits(sessionId)) return this.#waitFor(claimant, seen.undecided)
-    metrics.resumeWaitsRefused.inc()
-    return WAITED_FOR
+    if (this.#waiting.has(sessionId)) {
+      metrics.resumeWaitsRefused.inc()
+      return WAITED_FOR
+    }
+    this.#waiting.add(sessionId)
+    try {
+      return await this.#waitFor(claimant, seen.undecided)
+    } finally {
+      this.#waiting.delete(sessionId)
+    }
   }
 
   /**

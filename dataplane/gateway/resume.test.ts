@@ -14,7 +14,6 @@ import type { Connection } from './connection.ts'
 import { Edge } from './edge.ts'
 import { Handshake } from './handshake.ts'
 import { Players } from './players.ts'
-import type { PendingConnection } from './server.ts'
 import { newResumeToken, SessionStore } from './session.ts'
 import { Sessions } from './sessions.ts'
 
@@ -198,15 +197,11 @@ class Race {
     await this.wait(random.float() * lateMs)
     const { handshake, sessions } = this.#node(nodeId)
     const connection: Partial<Connection> = { open: true, wanted: true, close: () => {} }
-    const admitted = await handshake.greet(
-      connection as Connection,
-      {
-        t: 'hello',
-        project_id: 'prj_one',
-        resume: { session_id: 'ses_one', resume_token: this.#token, rooms: [] },
-      },
-      { awaits: () => true } as Partial<PendingConnection> as PendingConnection,
-    )
+    const admitted = await handshake.greet(connection as Connection, {
+      t: 'hello',
+      project_id: 'prj_one',
+      resume: { session_id: 'ses_one', resume_token: this.#token, rooms: [] },
+    })
     if (!admitted) return 'lost'
     if ('close' in admitted) return admitted.close as Outcome
     const { session } = admitted

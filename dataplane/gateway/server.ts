@@ -234,16 +234,14 @@ function refuseUpgrade({ headers }: IncomingMessage, socket: Duplex, problem: Pr
   endWithProblem(socket, problem, requestIdOf(typeof given === 'string' ? given : undefined, random))
 }
 
-/** The sockets without a session of the node, or of one address, or those that wait for the resume of one session. */
+/** The sockets without a session of the node, or of one address. */
 interface Group {
-  /** The address or the session id. Empty for the group of the node. */
-  readonly name: string
   count: number
   /** Sockets that have not sent `hello`, oldest first. */
   readonly silent: Set<PendingConnection>
 }
 
-const newGroup = (name = ''): Group => ({ name, count: 0, silent: new Set() })
+const newGroup = (): Group => ({ count: 0, silent: new Set() })
 
 /**
  * The sockets without a session, counted since their TCP connection was accepted. At a bound, also that of all open sockets, the socket that
@@ -258,7 +256,7 @@ class PendingConnections {
   readonly #closed = (): void => {
     this.#open -= 1
   }
-  readonly #byName = new Map<string, Group>()
+  readonly #byAddress = new Map<string, Group>()
 
   constructor(context: GatewayContext) {
     this.#context = context
@@ -277,34 +275,23 @@ class PendingConnections {
     if (!this.#makeRoom(this.#all, options.maxPendingConnections, 'pending')) return undefined
     this.#open += 1
     socket.once('close', this.#closed)
-    const pending = new PendingConnection(socket, this)
+    const pending = new PendingConnection(socket, (address) => this.#byAddress.delete(address))
     pending.join(this.#all)
     return pending
   }
 
   /** Sets the address of a socket, once. Returns false if that address has reached its limit. */
   locate(pending: PendingConnection, address: string): boolean {
-    pending.address = address
-    return this.join(pending, address, this.#context.options.maxPendingConnectionsPerAddress, 'address')
-  }
-
-  /** Adds a socket to a group of at most `most`. Returns false if the group is full, and all its sockets have sent `hello`. */
-  join(pending: PendingConnection, name: string, most: number, reason?: 'address'): boolean {
-    const group = this.#byName.get(name) ?? newGroup(name)
-    if (!this.#makeRoom(group, most, reason)) return false
-    this.#byName.set(name, group)
-    pending.join(group)
+    const group = this.#byAddress.get(address) ?? newGroup()
+    if (!this.#makeRoom(group, this.#context.options.maxPendingConnectionsPerAddress, 'address')) return false
+    this.#byAddress.set(address, group)
+    pending.join(group, address)
     return true
   }
 
-  /** Forgets a group without sockets. */
-  forget({ name }: Group): void {
-    this.#byName.delete(name)
-  }
-
-  #makeRoom({ count, silent }: Group, most: number, reason?: 'files' | 'pending' | 'address'): boolean {
+  #makeRoom({ count, silent }: Group, most: number, reason: 'files' | 'pending' | 'address'): boolean {
     if (most === 0 || count < most) return true
-    if (reason) this.#context.metrics.connectionsDropped.inc({ reason })
+    this.#context.metrics.connectionsDropped.inc({ reason })
     const [oldest] = silent
     oldest?.giveWay()
     return oldest !== undefined
@@ -317,31 +304,29 @@ export const MAX_CONTROL_FRAMES = 16
 /** One socket without a session. */
 export class PendingConnection {
   readonly socket: Socket
-  /** The client's address, if it is known yet. */
-  address: string | undefined
-  readonly #all: PendingConnections
+  readonly #emptied: (address: string) => void
   readonly #groups: Group[] = []
   readonly #gone = () => this.done()
-  #greeted = false
+  #address: string | undefined
   #controlFrames = 0
 
-  constructor(socket: Socket, all: PendingConnections) {
+  constructor(socket: Socket, emptied: (address: string) => void) {
     this.socket = socket
-    this.#all = all
+    this.#emptied = emptied
     socket.once('close', this.#gone)
   }
 
-  /** Adds the socket to a group. */
-  join(group: Group): void {
-    group.count += 1
-    if (!this.#greeted) group.silent.add(this)
-    this.#groups.push(group)
+  /** The client's address, if it is known yet. */
+  get address(): string | undefined {
+    return this.#address
   }
 
-  /** The client waits until the resume of a session is decided. Returns false if another socket waits for that session. */
-  awaits(sessionId: string): boolean {
-    const waits = this.socket.destroyed || this.#groups.some(({ name }) => name === sessionId)
-    return waits || this.#all.join(this, sessionId, 1)
+  /** Adds the socket to a group. `address`: the group's address. */
+  join(group: Group, address?: string): void {
+    group.count += 1
+    group.silent.add(this)
+    this.#groups.push(group)
+    this.#address = address
   }
 
   /** Counts a ping or pong. Returns false above `MAX_CONTROL_FRAMES`. */
@@ -351,7 +336,6 @@ export class PendingConnection {
 
   /** The client has sent `hello`: the socket is no longer destroyed to make room. */
   greeted(): void {
-    this.#greeted = true
     for (const group of this.#groups) group.silent.delete(this)
   }
 
@@ -359,10 +343,9 @@ export class PendingConnection {
   done(): void {
     this.greeted()
     this.socket.off('close', this.#gone)
-    for (const group of this.#groups.splice(0)) {
-      group.count -= 1
-      if (group.count === 0) this.#all.forget(group)
-    }
+    for (const group of this.#groups) group.count -= 1
+    if (this.#address !== undefined && this.#groups.at(-1)?.count === 0) this.#emptied(this.#address)
+    this.#groups.length = 0
   }
 
   giveWay(): void {
