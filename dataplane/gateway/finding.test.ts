@@ -321,19 +321,12 @@ describe('Wrong codes', () => {
   })
 
   it('beyond 1,000 in a project are refused only to players and addresses that have sent one', () => {
-    const clock = new FakeClock()
-    const codes = new WrongCodes(clock)
+    const codes = new WrongCodes(new FakeClock())
     for (let i = 0; i < 1000; i++) expect(codes.add(attempt(`${i}`, `a${i}`))).toBeDefined()
     expect(codes.add(attempt('5', 'elsewhere'))).toBe(undefined)
     expect(codes.add(attempt('new', 'a5'))).toBe(undefined)
-    const right = codes.add(attempt('new', 'elsewhere'))
-    expect(codes.add(attempt('new', 'there'))).toBe(undefined)
-    right?.()
     expect(codes.add(attempt('new', 'elsewhere'))).toBeDefined()
-    expect(codes.add(attempt('new', 'there'))).toBe(undefined)
     expect(codes.add(attempt('5', 'a5', 'other'))).toBeDefined()
-    clock.advance(60_000)
-    expect(codes.add(attempt('new', 'elsewhere'))).toBeDefined()
   })
 })
 

@@ -4,7 +4,6 @@ import { normalizeCode } from '../../shared/ids.ts'
 import { canonicalJson, type Json } from '../../shared/json.ts'
 import type { Quiet } from '../../shared/log.ts'
 import type { ClientMessage, ListedRoom } from '../../shared/protocol/messages.ts'
-import { type RateLimit, RateLimits } from '../../shared/rate-limit.ts'
 import { StoreUnavailable } from '../../shared/store/port.ts'
 import { PlacingFailed } from '../directory/placing.ts'
 import { InvalidQuery, type RoomQuery, type RoomRow, readQuery } from '../directory/rows.ts'
@@ -208,7 +207,7 @@ const listed = ({ room_id, members, max_members: max, reserved, created_at, data
   data,
 })
 
-/** Wrong codes in a minute at a node: of one player, from one address, and in one project. Bursts of as many pass. */
+/** Maximum number of wrong codes in one minute at a node: of one player, from one address, and in one project. */
 const WRONG_CODES = { player: 10, address: 100, project: 1000 }
 
 /** An attempt to use a code. `address` undefined: unknown, and not counted. */
@@ -220,38 +219,38 @@ interface CodeAttempt {
 }
 
 /**
- * Limits the wrong codes. These limits are separate from the player's budget: they protect the codes of a project against many accounts, and a
- * player who mistypes a code can still play. At the limit of a project, a wrong code uses up the minute of its player and its address. Only those
- * with an earlier wrong code are then refused, so that an attacker cannot block the codes of others.
+ * Counts the wrong codes of the current minute. These limits are separate from the player's budget: they protect the codes of a project against many
+ * accounts, and a player who mistypes a code can still play. At the limit of a project, only players and addresses with a wrong code
+ * are refused, so that an attacker cannot block the codes of others.
  */
 export class WrongCodes {
-  readonly #limits: Readonly<Record<keyof typeof WRONG_CODES, RateLimits>>
+  readonly #clock: Clock
+  #counts = new Map<string, number>()
+  #minute = 0
 
   constructor(clock: Clock) {
-    const perMinute = (burst: number) => new RateLimits(clock, { perSecond: burst / 60, burst })
-    const { player, address, project } = WRONG_CODES
-    this.#limits = { player: perMinute(player), address: perMinute(address), project: perMinute(project) }
+    this.#clock = clock
   }
 
   /** Counts an attempt as wrong until the returned function is called because the code was right. Undefined: a limit is reached. */
   add({ projectId, player, address }: CodeAttempt): (() => void) | undefined {
-    const taken: (readonly [RateLimit, count: number])[] = []
-    const take = (kind: keyof typeof WRONG_CODES, who: string, count: number): boolean => {
-      const limit = this.#limits[kind].of(who)
-      const isTaken = limit.take(undefined, count)
-      if (isTaken) taken.push([limit, count])
-      return isTaken
+    const minute = Math.floor(this.#clock.monotonic() / 60_000)
+    if (minute !== this.#minute) this.#counts = new Map()
+    this.#minute = minute
+    const counts = this.#counts
+    const of = (who: string): number => counts.get(who) ?? 0
+    const [byPlayer, byAddress, byProject] = [
+      `player ${player}`,
+      `address ${address}`,
+      `project ${projectId}`,
+    ]
+    const fromAddress = address === undefined ? 0 : of(byAddress)
+    if (of(byPlayer) >= WRONG_CODES.player || fromAddress >= WRONG_CODES.address) return undefined
+    if (of(byProject) >= WRONG_CODES.project && of(byPlayer) + fromAddress > 0) return undefined
+    const count = (by: number): void => {
+      for (const who of [byPlayer, byAddress, byProject]) counts.set(who, of(who) + by)
     }
-    const giveBack = (): void => {
-      for (const [limit, count] of taken) limit.charge(-count)
-    }
-    const cost = take('project', projectId, 1) ? { player: 1, address: 1 } : WRONG_CODES
-    if (
-      take('player', player, cost.player) &&
-      (address === undefined || take('address', address, cost.address))
-    )
-      return giveBack
-    giveBack()
-    return undefined
+    count(1)
+    return () => count(-1)
   }
 }
