@@ -29,13 +29,25 @@ describe('Slices', () => {
     return { slices, add, inTurns }
   }
 
-  it('runs a few pieces in each turn, urgent ones first, and one of the others', async () => {
+  it('runs a few pieces in each turn: one that is not urgent, then urgent ones, then the others', async () => {
     const { add, inTurns } = queued(4)
     for (const name of ['new 1', 'new 2', 'new 3']) void add(name)
     for (let n = 1; n <= 5; n++) void add(`resume ${n}`, { urgent: true })
     expect(await inTurns()).toEqual([
-      ['resume 1', 'resume 2', 'resume 3', 'new 1'],
-      ['resume 4', 'resume 5', 'new 2', 'new 3'],
+      ['new 1', 'resume 1', 'resume 2', 'resume 3'],
+      ['new 2', 'resume 4', 'resume 5', 'new 3'],
+    ])
+  })
+
+  it('runs a piece that is not urgent in each turn, however long the urgent ones take', async () => {
+    const { add, inTurns } = queued(4)
+    for (let n = 1; n <= 4; n++) void add(`resume ${n}`, { urgent: true, ms: 5 })
+    for (const name of ['new 1', 'new 2']) void add(name)
+    expect(await inTurns()).toEqual([
+      ['new 1', 'resume 1'],
+      ['new 2', 'resume 2'],
+      ['resume 3'],
+      ['resume 4'],
     ])
   })
 

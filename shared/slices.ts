@@ -26,7 +26,7 @@ export class Slices {
     return this.#urgent.length + this.#waiting.length
   }
 
-  /** Runs `work` in one of the next turns, and resolves or rejects as it does. `urgent`: before other work, except the last piece of a slice. */
+  /** Runs `work` in one of the next turns, and resolves or rejects as it does. `urgent`: before other work, except one piece in each slice. */
   run<T>(work: () => T | Promise<T>, { urgent = false } = {}): Promise<T> {
     const turn = new Promise<void>((resolve) => (urgent ? this.#urgent : this.#waiting).push(resolve))
     if (!this.#running) void this.#runAll()
@@ -38,10 +38,11 @@ export class Slices {
     while (this.size > 0) {
       await nextTurn()
       const endMs = this.#clock.monotonic() + SLICE_MS
-      let left = Math.min(this.#pieces, this.size)
-      while (left-- > 0 && this.#clock.monotonic() < endMs) {
-        const urgent = left > 0 || this.#waiting.length === 0 ? this.#urgent.shift() : undefined
-        const start = urgent ?? this.#waiting.shift()
+      const pieces = Math.min(this.#pieces, this.size)
+      for (let n = 0; n < pieces && this.#clock.monotonic() < endMs; n++) {
+        // The first piece is not urgent, so that urgent ones never keep all others waiting.
+        const start =
+          (n === 0 ? this.#waiting.shift() : undefined) ?? this.#urgent.shift() ?? this.#waiting.shift()
         start?.()
         await undefined // The piece runs here.
       }
