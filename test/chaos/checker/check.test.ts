@@ -463,11 +463,12 @@ describe('A member of a room that ended with its owner', () => {
   })
 
   it('loses its seat in a drain if no other node takes rooms, and only then', () => {
-    const drained = (durability: Durability, forget: boolean, other?: FaultKind) => {
+    const drained = (durability: Durability, forget: boolean, other?: FaultKind, earlierMs = 0) => {
       const scenario = new Scenario(durability)
       scenario.claim('node_b')
       scenario.join('ann')
-      if (other) scenario.fault(other, { node: 'node_a' })
+      if (other) scenario.fault(other, { node: 'node_a', ms: earlierMs + 5 })
+      scenario.wait(earlierMs)
       scenario.fault('drain')
       scenario.release({ forget })
       scenario.claim('node_a.2')
@@ -476,9 +477,10 @@ describe('A member of a room that ended with its owner', () => {
     }
     expect(drained('none', true, 'drain')).toEqual([])
     expect(drained('none', true, 'kill')).toEqual([])
+    expect(drained('none', true, 'pause', 1000)).toEqual([])
     for (const lost of [
       drained('none', true),
-      drained('none', true, 'pause'),
+      drained('none', true, 'pause', 900),
       drained('none', false, 'drain'),
       drained('snapshot', true, 'drain'),
     ])

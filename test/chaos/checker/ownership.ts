@@ -115,22 +115,25 @@ export class Ownerships {
     })
   }
 
-  /** True if a node ended a room because it drained while all others were draining or down. A room that is kept nowhere then ends. */
+  /** True if a node ended a room because it drained while all others were draining, suspended for a lease, or down. A room that is kept nowhere then ends. */
   #hasNoSuccessor({ node, began, forget = false }: StoreRecord): boolean {
-    const isGone = (place: string, kinds: readonly FaultKind[]): boolean =>
+    const isGone = (place: string, kinds: readonly FaultKind[], afterMs = 0): boolean =>
       this.#faults.some(
         (fault) =>
           fault.node !== undefined &&
           placeOf(fault.node) === place &&
           kinds.includes(fault.kind) &&
-          fault.at <= began &&
+          fault.at + afterMs <= began &&
           began <= fault.until + DETECTED_LEASES * this.#leaseMs,
       )
     const own = placeOf(node)
     return (
       forget &&
       isGone(own, ['drain']) &&
-      [...this.#places].every((place) => place === own || isGone(place, ['drain', 'kill']))
+      [...this.#places].every(
+        (place) =>
+          place === own || isGone(place, ['drain', 'kill']) || isGone(place, ['pause'], this.#leaseMs),
+      )
     )
   }
 
