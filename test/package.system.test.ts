@@ -129,7 +129,7 @@ describe('the installed package', () => {
     expect((await run(bin(), ['--help'], { cwd: folder })).stdout).toContain('CONTROL_PORT')
   })
 
-  it('has the files that its code reads, no source files, and no declarations of internal parts', async () => {
+  it('contains the files that its code reads. It contains no source files and no declarations of internal parts', async () => {
     const files = await readdir(join(folder, 'node_modules/roomful/dist'), { recursive: true })
     expect(files).toContain('shared/store/redis/lua/claim.lua')
     expect(files.filter((file) => /(?<!\.d)\.ts$|\.md$|from-source/.test(file))).toEqual([])

@@ -196,7 +196,7 @@ describe('a client that sends a large burst', () => {
     expect(test.owner.of('message')).toHaveLength(200)
   })
 
-  it('is still read after it has sent the burst behind its hello', async () => {
+  it('is read again after the messages that it sent together with its hello', async () => {
     const client = await test.open()
     const token = await test.token()
     tcpOf(client).cork()

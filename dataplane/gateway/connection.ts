@@ -37,7 +37,7 @@ const FLOODS: ReadonlySet<CloseName> = new Set(['rate_limited', 'protocol_error'
 /** Bytes that are read and dropped after a close. More than a client has under way when it receives the close frame. */
 const IGNORED_BYTES = 4 * 1024 * 1024
 
-/** A message counts as this many bytes more. */
+/** Bytes that a message counts in addition to its size. */
 const BYTES_PER_MESSAGE = 2048
 
 /** Receives the messages and the end of a connection. */

@@ -69,7 +69,7 @@ describe('the record of a session', () => {
     expect(await again.next('welcome')).toMatchObject({ resumed: true })
   })
 
-  it('is written again once when the store is back, and at most 100 records are written at the same time', async () => {
+  it('is written again once when the store is back. At most 100 records are written at the same time', async () => {
     for (let i = 0; i < 250; i++) await pair.a.hello(await pair.a.token({ sub: `${i}` }))
     pair.records.replace(memoryStore({ clock: pair.clock }).records)
     const before = pair.records.written.length

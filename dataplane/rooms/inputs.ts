@@ -49,7 +49,7 @@ export interface Refusal {
 
 type MessageFrom = Extract<ToOwner, { kind: 'message' }>
 
-const TOO_MANY_REQUESTS = `the replies to ${MAX.requests} messages, or too many bytes of them, wait for your word (settled) that you know them`
+const TOO_MANY_REQUESTS = `${MAX.requests} replies, or too many bytes of them, are unconfirmed: confirm them with settled`
 
 /** The turns of one room: calls its handlers, and applies the effects of each turn that succeeded. */
 export class Inputs {
