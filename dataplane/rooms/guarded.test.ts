@@ -219,9 +219,9 @@ describe('a value for room code', () => {
       'options',
       'member',
       'ctx.members',
-      'data of a timer',
       'value of a task',
       'input.data',
+      'data of a timer',
     ])
     for (const result of results) if (typeof result === 'string') expect(result).not.toContain('native code')
     expect(takeChanges(before)).toEqual([])

@@ -269,7 +269,6 @@ export class Inputs {
       tables.tasks.set({ ...task, due: environment.clock.now() + RENEW_MS })
     else if (reservation) tables.reservations.delete(reservation.id)
     tables.commit()
-    this.#room.watchTimers()
     this.#stream.touch()
   }
 

@@ -86,7 +86,7 @@ export class Room {
         this.#timed(() => this.#inputs.tick())
       skip = false
     })
-    this.#timers = environment.scheduler.timer(() => this.act(() => this.#fireDue()))
+    this.#timers = environment.scheduler.timer(() => this.#fireDue())
     this.#share = new RoomShare(environment, () => this.handleInbox())
     for (const membership of [...this.stream.memberships])
       if (stuck.hasLeft(membership.member.id)) this.#inputs.part(membership, 'left')
@@ -369,12 +369,17 @@ export class Room {
     this.watchIdle()
   }
 
-  /** Handles one due row. If many are due together, the room can handle messages between them. */
+  /** Handles the due rows in order. Rows that the room cannot handle now wait behind its messages. */
   #fireDue(): void {
     const { environment, tables } = this.stream
-    if (this.#stage === 'open' && tables.due !== undefined && tables.due <= environment.clock.now())
-      this.#inputs.due()
-    else this.watchTimers()
+    while (this.#stage === 'open' && tables.due !== undefined && tables.due <= environment.clock.now()) {
+      if (!this.#canAct()) {
+        this.#inbox.defer(() => this.#fireDue())
+        return
+      }
+      this.#timed(() => this.#inputs.due())
+    }
+    this.watchTimers()
   }
 
   #endIfIdle(): void {
@@ -424,7 +429,7 @@ export class Room {
   /** Calls `run` now, or in its turn when the room can act again. */
   act(run: () => void): void {
     if (this.#canAct()) this.#timed(run)
-    else if (this.#stage === 'open' || this.#stage === 'closing') this.#inbox.defer(run)
+    else if (this.#stage === 'open' || this.#stage === 'closing') this.#inbox.defer(() => this.#timed(run))
   }
 
   /**
@@ -497,7 +502,7 @@ export class Room {
       const waiting = this.#inbox.shift()
       if (!waiting) break
       try {
-        if (typeof waiting === 'function') this.#timed(waiting)
+        if (typeof waiting === 'function') waiting()
         else if (this.#isLate(waiting)) this.#shed(waiting)
         else this.receive(waiting.message, waiting.from)
       } catch (error) {

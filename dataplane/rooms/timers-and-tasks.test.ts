@@ -1,6 +1,6 @@
 import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
-import { type BenchOptions, roomWith } from '../../test/support/rooms/room-bench.ts'
+import { type BenchOptions, RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
 import { type Durability, defineRoom } from './definition.ts'
 
 const DAY_MS = 86_400_000
@@ -113,11 +113,12 @@ describe('a timer', () => {
     ).toBe('ssssabcd')
   })
 
-  it('with a due time of now or in the past fires in the next turn', async () => {
-    const { say, diary, now } = await started()
+  it('with a due time of now or in the past fires in the next millisecond', async () => {
+    const { bench, say, diary, now } = await started()
     await say('after', { ms: 0, note: 'now' })
     await say('after', { ms: -5000, note: 'past' })
-    expect(diary()).toEqual(['set tmr_', `now at ${now}`, 'set tmr_', `past at ${now}`])
+    await bench.advance(1, 1)
+    expect(diary()).toEqual(['set tmr_', 'set tmr_', `now at ${now + 1}`, `past at ${now + 1}`])
   })
 
   it('fires when it is due in 60 days (more than setTimeout can hold)', async () => {
@@ -212,6 +213,48 @@ describe('a timer', () => {
 })
 
 describe('the timers of a room', () => {
+  it('that are due together share the turns of the event loop with messages', async () => {
+    const handled: string[] = []
+    const room = defineRoom({
+      type: 'bells',
+      create: () => ({}),
+      messages: {
+        set: {
+          data: v.number(),
+          handle(_state, { data }, ctx) {
+            for (let i = 1; i <= data; i++) ctx.after(1000, 'rings', i)
+          },
+        },
+        say: { data: v.string(), handle: (_state, { data }) => void handled.push(data) },
+      },
+      timers: {
+        rings: {
+          data: v.number(),
+          handle(_state, { data }) {
+            bench.clock.pause(4)
+            handled.push(`bell ${data}`)
+          },
+        },
+      },
+    })
+    const bench: RoomBench = new RoomBench([room])
+    await bench.join('bells', 'ann', { key: 'one' })
+    await bench.join('bells', 'bob', { key: 'two' })
+    await bench.say('bells', 'ann', 'set', 20, undefined, 'one')
+    bench.clock.schedule(1005, () => {
+      bench.message('bells', 'ann', 'say', 'same room', undefined, 'one')
+      bench.message('bells', 'bob', 'say', 'other room', undefined, 'two')
+    })
+    await bench.advance(1000, 1000)
+    await bench.advance(100, 5)
+    const bells = Array.from({ length: 20 }, (_, i) => `bell ${i + 1}`)
+    expect(handled.filter((line) => line.startsWith('bell'))).toEqual(bells)
+    for (const message of ['same room', 'other room']) {
+      expect(handled.indexOf(message)).toBeGreaterThan(2)
+      expect(handled.indexOf(message)).toBeLessThan(12)
+    }
+  })
+
   it.each(['journal', 'snapshot'] as const)('fire at the next owner (%s), each once', async (durability) => {
     const { bench, ann, say, diary, now } = await started({}, clockwork(durability))
     await say('after', { ms: 20, note: 'before', id: 'a' })

@@ -39,9 +39,9 @@ export function timerOf(
 
 const show = (value: unknown): string => JSON.stringify(value) ?? String(value)
 
-/** Returns the due time. A time in the past is due immediately. */
+/** Returns the due time: in the next millisecond or later, so that timers which set each other again never keep a room busy for ever. */
 function dueAfter(now: number, ms: number): number {
-  const due = typeof ms === 'number' ? Math.ceil(now + Math.max(0, ms)) : Number.NaN
+  const due = typeof ms === 'number' ? Math.ceil(now + Math.max(1, ms)) : Number.NaN
   if (Number.isSafeInteger(due)) return due
   throw new RoomLogicError(
     `ctx.after got ${typeof ms === 'number' ? ms : show(ms)} as its delay; it must be milliseconds, such as 20_000`,
