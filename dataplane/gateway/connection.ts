@@ -320,6 +320,7 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
     this.outbox.close()
     this.#replaced = true
     this.#waiting.length = 0
+    this.#newest = undefined
   }
 
   /** Ends the TCP connection without a close frame, because the client does not respond. */

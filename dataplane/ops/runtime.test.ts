@@ -67,6 +67,15 @@ describe('the answer', () => {
       expect(seen.made).toBe(made)
     })
 
+    it('reports nothing if the reader disconnects during a slice', async () => {
+      const { seen, response } = ask(200)
+      const reader = (await response).body!.getReader()
+      await reader.read()
+      await reader.cancel()
+      for (let turn = 0; turn < 50; turn++) await nextTurn()
+      expect(seen.broke).toEqual([])
+    })
+
     it('breaks the connection if a piece cannot be made, and reports the error', async () => {
       const failure = new Error('a room that cannot be described')
       const { seen, response } = ask(200, failure)

@@ -149,11 +149,17 @@ export function answerInSlices(
   const headers = { 'content-type': 'application/json', 'cache-control': 'no-store' }
   if (first.done || first.value.length < SLICE) return c.body(first.value ?? '', 200, headers)
   const encoder = new TextEncoder()
+  let isCancelled = false
   const body = new ReadableStream<Uint8Array>({
     start: (controller) => controller.enqueue(encoder.encode(first.value)),
+    cancel: () => {
+      isCancelled = true
+    },
     pull: async (controller) => {
       try {
         const next = await slices.run(() => texts.next())
+        // The client has disconnected.
+        if (isCancelled) return
         if (next.done) controller.close()
         else controller.enqueue(encoder.encode(next.value))
       } catch (error) {

@@ -582,6 +582,15 @@ describe('Queue', () => {
     expect(queue.bench.counts['limit tasks']).toBe(1)
   })
 
+  it('counts no reached limit of tasks while no ticket waits for a match', async () => {
+    queue = new Bench({}, { limits: { tasks: 2 } })
+    queue.rooms.answers = () => new Promise(() => {})
+    for (const elo of [1000, 2000]) for (const sub of ['a', 'b']) await queue.join(`${sub} ${elo}`, elo)
+    await queue.advance(3000)
+    expect([queue.rooms.asked.length, queue.waiting]).toEqual([2, []])
+    expect(queue.bench.counts['limit tasks']).toBeUndefined()
+  })
+
   it('refuses a ticket when the state has half of its maximum size, so that matches can still be made', async () => {
     queue = new Bench({ players: 3 }, { limits: { stateBytes: 40_000 } })
     const ends: (string | undefined)[] = []

@@ -354,6 +354,7 @@ export class Queue {
       // A search may find thousands of matches: the limit counts once.
       let isFull = false
       for (const [shard, matcher] of index.shards) {
+        if (matcher.empty) continue
         if (left <= 0 || isFull || !mayOrder(ctx, index)) break
         index.served(shard)
         const before = matcher.comparisons

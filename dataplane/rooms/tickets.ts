@@ -357,6 +357,11 @@ export class Matcher<Ticket> {
     return this.#comparisons
   }
 
+  /** True if no unit waits for a match. */
+  get empty(): boolean {
+    return this.#entries.size === 0
+  }
+
   has(id: string): boolean {
     return this.#entries.has(id)
   }

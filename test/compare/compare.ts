@@ -83,7 +83,8 @@ async function compare(scenario: Scenario): Promise<Comparison> {
   return { scenario, rows: all.map(({ name, measured, problems }) => rowOf(name, measured, problems)) }
 }
 
-async function run(): Promise<void> {
+/** Measures all chosen scenarios. Returns true if every row has figures. */
+async function run(): Promise<boolean> {
   installPeers()
   pin(process.pid, availableParallelism() > 1 ? 1 : 0)
   const hasRedis = findRedisProgram() !== undefined
@@ -100,6 +101,7 @@ async function run(): Promise<void> {
     await write(comparisons)
   }
   say(`results.json and tables.md are in ${values.out}`)
+  return comparisons.every(({ rows }) => rows.every(({ runs }) => runs.length > 0))
 }
 
 /** Writes the results. Called after each scenario, so that an interrupted run leaves its measurements. */
@@ -115,6 +117,5 @@ async function write(comparisons: readonly Comparison[]): Promise<void> {
 for (const signal of ['SIGINT', 'SIGTERM']) process.once(signal, () => process.exit(1))
 if (values.help) process.stdout.write(HELP)
 else {
-  await run()
-  process.exit()
+  process.exit((await run()) ? 0 : 1)
 }
