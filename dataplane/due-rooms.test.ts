@@ -11,7 +11,7 @@ const EVERY_MS = 4000
 const flushed = () => new Promise((resolve) => setImmediate(resolve))
 
 /** An index of two parts with `counts` due rooms, and a node that works on at most 3 rooms of a part. */
-function bench(counts: readonly [number, number], space?: () => number) {
+function bench(counts: readonly [number, number]) {
   const clock = new FakeClock()
   const index = counts.map((count, part) => Array.from({ length: count }, (_, i) => `${part}/${i}`))
   const reads: string[] = []
@@ -24,7 +24,6 @@ function bench(counts: readonly [number, number], space?: () => number) {
     parts: 2,
     maxRunning: 3,
     everyMs: EVERY_MS,
-    ...(space && { space }),
     take: async (part, limit) => {
       reads.push(`${part}: ${limit}`)
       return index[part]!.splice(0, limit).map((room) => ({ room }))
@@ -52,18 +51,6 @@ it('DueRooms works on at most maxRunning rooms of a part at the same time, and t
   await end('0/1')
   await end('1/0')
   expect(running()).toEqual(['0/0', '0/2', '1/1', '0/3'])
-})
-
-it('DueRooms takes no more rooms in all parts together than there is space for', async () => {
-  let space = 4
-  const { start, end, running } = bench([9, 9], () => space)
-  await start()
-  expect(running()).toEqual(['0/0', '0/1', '0/2', '1/0'])
-  space = 3
-  await end('0/0')
-  expect(running()).toEqual(['0/1', '0/2', '1/0'])
-  await end('0/1')
-  expect(running()).toHaveLength(3)
 })
 
 it('DueRooms reads each part at intervals between half of everyMs and everyMs', async () => {
@@ -123,22 +110,4 @@ it('DueRooms takes no rooms after stop, which resolves when the work under way h
   expect([running(), isStopped]).toEqual([['0/2'], false])
   await end('0/2')
   await stopped
-})
-
-it('DueRooms gives the space that a read has not used to the other parts', async () => {
-  const { start, running, reads } = bench([0, 2], () => 2)
-  await start()
-  expect(running()).toEqual(['1/0', '1/1'])
-  expect(reads).toEqual(['0: 2', '1: 2'])
-})
-
-it('DueRooms gives the space to the parts in turn, if more rooms are due than there is space for', async () => {
-  const { start, end, running } = bench([9, 9], () => 1)
-  await start()
-  const worked: string[] = []
-  for (let i = 0; i < 4; i++) {
-    worked.push(...running())
-    await end(running()[0]!)
-  }
-  expect(worked).toEqual(['0/0', '1/0', '0/1', '1/1'])
 })

@@ -21,8 +21,6 @@ interface DueRoomsEnvironment<Due extends DueRoom> {
   readonly maxRunning: number
   /** Maximum time between two looks at the index, in milliseconds. The minimum is half of it. */
   readonly everyMs: number
-  /** Number of rooms that this node can take, apart from those under way. Default: no limit. */
-  readonly space?: () => number
   /** Takes due rooms of a part, at most `limit`. The store defers them, so that other nodes do not take them as well. */
   readonly take: (part: number, limit: number) => Promise<readonly Due[]>
   /** Work for one room. If it fails, the room is due again later. */
@@ -52,12 +50,8 @@ class Part {
 export class DueRooms<Due extends DueRoom> {
   readonly #environment: DueRoomsEnvironment<Due>
   readonly #parts: readonly Part[]
-  /** The parts in the order in which they get free space: the part that has used it last is the last. */
-  readonly #turns: Part[]
   /** Reads and rooms that are under way. */
   readonly #active = new Set<Promise<void>>()
-  /** Number of rooms that are under way, or that reads under way may take. */
-  #taken = 0
   #cancel: (() => void) | undefined
   #stopped = false
 
@@ -65,7 +59,6 @@ export class DueRooms<Due extends DueRoom> {
     const { parts, maxRunning } = environment
     this.#environment = environment
     this.#parts = Array.from({ length: parts }, (_, index) => new Part(index, maxRunning))
-    this.#turns = [...this.#parts]
   }
 
   /** Reads all parts after an interval, and again after each further one. */
@@ -74,7 +67,7 @@ export class DueRooms<Due extends DueRoom> {
     if (this.#stopped) return
     // Random, so that nodes which have started together read at different times.
     this.#cancel = clock.schedule(everyMs * (0.5 + random.float() / 2), () => {
-      for (const part of [...this.#turns]) this.#read(part)
+      for (const part of this.#parts) this.#read(part)
       this.start()
     })
   }
@@ -103,22 +96,16 @@ export class DueRooms<Due extends DueRoom> {
 
   /** Never rejects. */
   async #take(part: Part): Promise<void> {
-    const { space, take, log } = this.#environment
-    const free = space ? space() - this.#taken : Number.POSITIVE_INFINITY
-    const limit = Math.min(part.places.free, free)
+    const { take, log } = this.#environment
+    const limit = part.places.free
     part.isFull = limit <= 0
     if (part.isFull) return
-    this.#taken += limit
-    this.#turns.push(...this.#turns.splice(this.#turns.indexOf(part), 1))
     try {
       const rooms = await take(part.index, limit)
       for (const due of rooms) this.#begin(part, due)
       if (rooms.length === limit) part.again = true
     } catch (error) {
       if (!(error instanceof StoreUnavailable)) log.error({ err: error }, 'due rooms not read')
-    } finally {
-      this.#taken -= limit
-      this.#readFull()
     }
   }
 
@@ -131,16 +118,9 @@ export class DueRooms<Due extends DueRoom> {
         if (!(error instanceof StoreUnavailable)) log.error({ err: error, room: due.room }, 'due room failed')
       }
     }
-    this.#taken += 1
     this.#track(part.places.run(run)!, () => {
-      this.#taken -= 1
-      this.#readFull()
+      if (part.isFull) this.#read(part)
     })
-  }
-
-  /** There may be space again for the parts that had none. */
-  #readFull(): void {
-    for (const part of [...this.#turns]) if (part.isFull) this.#read(part)
   }
 
   #track(promise: Promise<void>, done: () => void): void {

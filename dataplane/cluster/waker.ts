@@ -33,7 +33,7 @@ const NO_CODE_MS = 300_000
 
 /**
  * Opens rooms without an owner when one of their timers is due. The index of the store has hints only: the claim of a room decides which
- * node opens it. A node with `maxRooms` rooms opens none.
+ * node opens it. A node with `maxRooms` rooms takes none.
  */
 export class RoomWaker {
   readonly #environment: WakerEnvironment
@@ -49,8 +49,10 @@ export class RoomWaker {
       ...{ clock, random, log, everyMs },
       parts: WAKEUP_PARTS,
       maxRunning: MAX_RUNNING,
-      space: () => this.#space,
-      take: (part, limit) => store.wakeups.take(part, { limit, againMs: everyMs }),
+      take: async (part, places) => {
+        const limit = Math.min(places, this.#space)
+        return limit > 0 ? store.wakeups.take(part, { limit, againMs: everyMs }) : []
+      },
       work: (wakeup) => this.#wake(wakeup),
     })
   }

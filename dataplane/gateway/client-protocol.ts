@@ -24,7 +24,7 @@ import { type Admitted, type Handshake, type Hello, WELCOME_WITHIN_MS } from './
 import { countHandshake, type HandshakeResult } from './metrics.ts'
 import type { Flusher } from './outbox.ts'
 import type { Players } from './players.ts'
-import { MAX_CONTROL_FRAMES, type PendingConnection } from './server.ts'
+import type { PendingConnection } from './server.ts'
 import type { Refused, Session } from './session.ts'
 import type { Sessions } from './sessions.ts'
 import { type AttachResult, LOST, leftMessage, type Subscription } from './subscription.ts'
@@ -140,7 +140,7 @@ export class ClientProtocol implements ConnectionListener {
       return false
     }
     if (this.#pending?.controlFrame()) return true
-    this.refuse('rate_limited', `more than ${MAX_CONTROL_FRAMES} pings and pongs before welcome`)
+    this.refuse('rate_limited', 'pings and pongs before welcome come faster than 1 a second')
     return false
   }
 

@@ -57,7 +57,7 @@ export class Edge {
   readonly #context: GatewayContext
   readonly #record: (session: SubscribedSession) => Promise<boolean>
   readonly #rooms = new Map<string, SubscribedRoom>()
-  /** Subscriptions with an open question to the owner. */
+  /** Subscriptions with a question to the owner that is open, or that waits until it may be sent. */
   readonly #asking = new Set<Subscription>()
   /** Subscriptions that may have reliable messages without an ack. */
   readonly #unanswered = new Set<Subscription>()
@@ -112,11 +112,17 @@ export class Edge {
     subscription.joinSpan = span
     session.ended.delete(subscription.roomId)
     this.#add(subscription)
+    this.#asking.add(subscription)
     // Before the record is written, so that concurrent joins of the player count for each other.
     this.#pay(subscription)
     this.#record(session).then(
-      // False: another node has taken the session over with this subscription, so this node does not join.
-      (recorded) => recorded && this.#askJoin(subscription),
+      (recorded) => {
+        // False: another node has taken the session over with this subscription, so this node does not join. A client that is gone sends the join
+        // again when it is back. The owner would keep a seat for it, after its `detach`.
+        if (!recorded || !subscription.join || !this.#asking.has(subscription)) return
+        subscription.recorded = true
+        this.#askState(subscription)
+      },
       () => this.#failJoin(subscription, 'room_unavailable', 'the store does not answer: try again'),
     )
   }
@@ -547,20 +553,12 @@ export class Edge {
     subscription.joinSpan = noSpan
   }
 
-  #askJoin(subscription: Subscription): void {
-    // The subscription may have ended while the record was written.
-    if (subscription.session.subscriptions.get(subscription.roomId) !== subscription || !subscription.join)
-      return
-    // A client that is gone sends the join again when it is back. The owner would keep a seat for it, after its `detach`.
-    if (subscription.connection) this.#askState(subscription)
-  }
-
   #failJoin(subscription: Subscription, code: ErrorCode, why: string): void {
     if (subscription.session.subscriptions.get(subscription.roomId) !== subscription || !subscription.join)
       return
     const { request_id: requestId } = subscription.join
     this.#joinAnswered(subscription, code)
-    if (this.#asking.has(subscription)) this.endSubscription(subscription, 'left')
+    if (subscription.recorded) this.endSubscription(subscription, 'left')
     else this.forget(subscription)
     subscription.fail(code, why, { request_id: requestId })
   }

@@ -164,7 +164,7 @@ export class Handshake {
     const claims = await this.#tokens.check(projectId, token, { pays: true })
     if (!connection.open) return undefined
     if ('close' in claims) return claims
-    const closed = this.#closed ?? this.#projectFull(projectId)
+    const closed = this.#closed(projectId)
     if (closed) return closed
     const { resume_token: resumeToken, right } = newResumeToken(random)
     const at = clock.monotonic()
@@ -188,7 +188,7 @@ export class Handshake {
   ): Promise<Admitted | Rejection | undefined> {
     const { options } = this.#context
     // A session that resumes at its own node needs no additional capacity.
-    const closed = this.#sessions.find(sessionId) ? undefined : this.#closed
+    const closed = this.#sessions.find(sessionId) ? undefined : this.#closed()
     if (closed) return closed
     const taken = await this.#countArrival(() =>
       this.#takeOver({ connection, projectId, sessionId, resumeToken }),
@@ -220,22 +220,17 @@ export class Handshake {
     return undefined
   }
 
-  /** Reason why this node accepts no session. Undefined: it does. */
-  get #closed(): Rejection | undefined {
-    const { cluster, options } = this.#context
-    if (cluster.cordoned) return CORDONED
-    const { maxSessions } = options
-    return maxSessions > 0 && this.#sessions.size + this.#arriving >= maxSessions ? FULL : undefined
-  }
-
   /**
-   * Reason why this node accepts no new session of a project. Undefined: it does. Existing sessions are always accepted: when a node drains,
-   * its sessions move to the others.
+   * Reason why this node accepts no session. Undefined: it does. `newOf`: project of a new session. The limit of a project is not for existing
+   * sessions: when a node drains, they move to the others.
    */
-  #projectFull(projectId: string): Rejection | undefined {
-    const { options, metrics } = this.#context
-    const { maxSessionsPerProject: max } = options
-    if (max === 0 || this.#sessions.ofProject(projectId) + this.#newOfProject.of(projectId) < max)
+  #closed(newOf?: string): Rejection | undefined {
+    const { cluster, options, metrics } = this.#context
+    const { maxSessions, maxSessionsPerProject: max } = options
+    const isFull = (count: number, most: number): boolean => most > 0 && count >= most
+    if (cluster.cordoned) return CORDONED
+    if (isFull(this.#sessions.size + this.#arriving, maxSessions)) return FULL
+    if (newOf === undefined || !isFull(this.#sessions.ofProject(newOf) + this.#newOfProject.of(newOf), max))
       return undefined
     metrics.projectSessionsRefused.inc()
     return tryAgain(`this node has ${max} sessions of this project already`)

@@ -2,6 +2,7 @@ import { createServer, type IncomingMessage, type Server } from 'node:http'
 import { type AddressInfo, BlockList, isIPv4, isIPv6, type Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { WebSocketServer } from 'ws'
+import type { Clock } from '../../shared/clock.ts'
 import { endWithProblem, refuseUnreadable, requestListener } from '../../shared/http-server.ts'
 import { requestIdOf } from '../../shared/ids.ts'
 import { isAllowedOrigin, normalOrigin } from '../../shared/origins.ts'
@@ -275,7 +276,9 @@ class PendingConnections {
     if (!this.#makeRoom(this.#all, options.maxPendingConnections, 'pending')) return undefined
     this.#open += 1
     socket.once('close', this.#closed)
-    const pending = new PendingConnection(socket, (address) => this.#byAddress.delete(address))
+    const pending = new PendingConnection(socket, this.#context.clock, (address) =>
+      this.#byAddress.delete(address),
+    )
     pending.join(this.#all)
     return pending
   }
@@ -298,8 +301,8 @@ class PendingConnections {
   }
 }
 
-/** Maximum number of websocket pings and pongs of a socket without a session. */
-export const MAX_CONTROL_FRAMES = 16
+/** Websocket pings and pongs of a socket without a session. */
+const CONTROL_RATE: Rate = { perSecond: 1, burst: 16 }
 
 /** One socket without a session. */
 export class PendingConnection {
@@ -307,11 +310,12 @@ export class PendingConnection {
   readonly #emptied: (address: string) => void
   readonly #groups: Group[] = []
   readonly #gone = () => this.done()
+  readonly #controlFrames: RateLimit
   #address: string | undefined
-  #controlFrames = 0
 
-  constructor(socket: Socket, emptied: (address: string) => void) {
+  constructor(socket: Socket, clock: Clock, emptied: (address: string) => void) {
     this.socket = socket
+    this.#controlFrames = new RateLimit(clock, CONTROL_RATE)
     this.#emptied = emptied
     socket.once('close', this.#gone)
   }
@@ -329,9 +333,9 @@ export class PendingConnection {
     this.#address = address
   }
 
-  /** Counts a ping or pong. Returns false above `MAX_CONTROL_FRAMES`. */
+  /** Counts a ping or pong. Returns false above their rate. */
   controlFrame(): boolean {
-    return ++this.#controlFrames <= MAX_CONTROL_FRAMES
+    return this.#controlFrames.take()
   }
 
   /** The client has sent `hello`: the socket is no longer destroyed to make room. */

@@ -259,6 +259,8 @@ export class Subscription {
   readonly unacked: Unacked
   /** Reason of the client's open resync request. */
   resync: ResyncReason | undefined
+  /** True if the session's record names the seat of the join, so that the join may be sent. */
+  recorded = false
   /** Points that were paid for the state which the open question may return. */
   paid: number | undefined
   /** True if the open question is not sent, because the player cannot pay for the state. */
@@ -340,10 +342,10 @@ export class Subscription {
     return this.#phase === 'attaching' ? this.#attach : undefined
   }
 
-  /** The open question to the owner: the join, an attach, or a resync. `edge`: id of this node. */
+  /** The question to the owner that may be sent now: the join, an attach, or a resync. `edge`: id of this node. */
   question(edge: string): ToOwner | undefined {
     const { attaching, session, room, memberId } = this
-    if (this.#phase === 'joining') return this.join
+    if (this.#phase === 'joining') return this.recorded ? this.join : undefined
     if (this.#phase === 'resyncing') return { kind: 'resync', room, member_id: memberId, reason: 'stalled' }
     if (this.#phase === 'live' && this.resync)
       return { kind: 'resync', room, member_id: memberId, reason: this.resync }

@@ -1,4 +1,5 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec'
+import type { Clock } from '../../shared/clock.ts'
 import type { Json } from '../../shared/json.ts'
 import { MAX_SUB_LENGTH } from '../../shared/tokens.ts'
 import type { MessageType, RoomDefinition } from './definition.ts'
@@ -21,7 +22,6 @@ import { type Notice, noticeOf } from './notices.ts'
 import type { RoomStream } from './stream.ts'
 import { reserve, seatName } from './table.ts'
 import { retryTask, timerOf, type Work } from './timers-and-tasks.ts'
-
 /** An event that a handler has emitted. `layer`: it is for the members that have the layer at the end of the turn. */
 export type AskedEvent = RoomEvent & { readonly layer?: string }
 
@@ -166,6 +166,14 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
   get pending(): ReadonlySet<Json> {
     const { tasks, timers } = this.#room.tables
     return new Set([...tasks.rows, ...timers.rows].map(({ data }) => data))
+  }
+
+  /**
+   * Clock of the node.
+   * @internal
+   */
+  get clock(): Clock {
+    return this.#room.environment.clock
   }
 
   /**

@@ -601,6 +601,18 @@ describe('Queue', () => {
     expect(new Set(ends)).toEqual(new Set([undefined, 'queue_full']))
   })
 
+  it('sends the number of waiting tickets at most once a second', async () => {
+    queue = new Bench({ fits: () => false })
+    const numbers: number[] = []
+    for (let n = 1; n <= 40; n++) {
+      await queue.join(`p${n}`, 1000)
+      await queue.advance(100)
+      if (queue.state.waiting !== numbers.at(-1)) numbers.push(queue.state.waiting)
+    }
+    expect(numbers.length).toBeGreaterThanOrEqual(4)
+    expect(numbers.length).toBeLessThanOrEqual(6)
+  })
+
   it('leaves out tickets whose match fails, for a growing time, so that the others are matched', async () => {
     queue = new Bench({
       options(tickets) {

@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto'
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import * as v from 'valibot'
+import type { Clock } from '../../shared/clock.ts'
 import type { Json, JsonObject } from '../../shared/json.ts'
 import { MATCHED, PARTY_CODE } from '../../shared/protocol/messages.ts'
 import type { TypedRoom } from '../../shared/room-types.ts'
@@ -20,6 +21,7 @@ import {
   TicketIndex,
   type TicketRow,
   type Unit,
+  WAITING_SENDS,
 } from './tickets.ts'
 import type { SeatRequest, TaskRooms } from './timers-and-tasks.ts'
 
@@ -122,6 +124,7 @@ interface QueueContext extends TurnContext<never, never, Pair, Pair, never> {
   mayHave(limit: 'tasks', number: number): boolean
   /** Size of the state, as a part of its limit. */
   readonly stateShare: number
+  readonly clock: Clock
   readonly metrics: Pick<RoomMetrics, 'queueMatches' | 'queueWait' | 'queueFailures'>
 }
 
@@ -365,10 +368,11 @@ export class Queue {
         }
         left -= matcher.comparisons - before
       }
-      // A change is sent to each member. This limits the messages to 1,000 a second.
-      if (now - index.waitingSentAt >= Math.max(1000, index.size) && state.waiting !== index.size) {
-        index.waitingSentAt = now
-        state.waiting = index.size
+      const { size, waitingSends } = index
+      if (state.waiting !== size && waitingSends.waitMs(WAITING_SENDS.burst) < 1) {
+        // At least a whole burst, so that members get one change a second.
+        waitingSends.charge(Math.max(WAITING_SENDS.burst, size))
+        state.waiting = size
       }
     })(draft, undefined, ctx)
   }
@@ -560,7 +564,7 @@ export class Queue {
   #index(state: QueueState, ctx: QueueContext): TicketIndex {
     const known = this.#indexes.get(ctx.log)
     if (known?.changes === state.changes) return known
-    const index = new TicketIndex(this.#rules)
+    const index = new TicketIndex(this.#rules, ctx.clock)
     this.#indexes.set(ctx.log, index)
     const tickets = Object.entries(plain(state.tickets))
     for (const [player, row] of tickets) this.#add(player, row, index)

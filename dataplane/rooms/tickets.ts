@@ -1,6 +1,8 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec'
+import type { Clock } from '../../shared/clock.ts'
 import type { Json, JsonObject } from '../../shared/json.ts'
 import { PARTY_CODE } from '../../shared/protocol/messages.ts'
+import { type Rate, RateLimit } from '../../shared/rate-limit.ts'
 
 type Out<S extends StandardSchemaV1> = StandardSchemaV1.InferOutput<S>
 
@@ -65,6 +67,8 @@ function countFailure(failures: RuleFailures, rule: 'near' | 'fits' | 'shard', e
 
 /** Maximum number of waiting tickets of a shard. */
 const MAX_SHARD_TICKETS = 5000
+/** Members that get the number of waiting tickets. */
+export const WAITING_SENDS: Rate = { perSecond: 1000, burst: 1000 }
 /** Shortest and longest time for which tickets are left out after their match has failed, milliseconds. It doubles with each failure. */
 const REST_MS = 1000
 const MAX_REST_MS = 60_000
@@ -102,8 +106,8 @@ export class TicketIndex {
   orders = 0
   /** See `QueueState.changes`. */
   changes = 0
-  /** When the members last received the number of tickets. */
-  waitingSentAt = Number.NEGATIVE_INFINITY
+  /** Limits how often the members get the number of tickets. */
+  readonly waitingSends: RateLimit
   readonly failures: RuleFailures = new Map()
   readonly #rules: MatchRules<Json>
   readonly #tickets = new Map<string, IndexedTicket>()
@@ -115,8 +119,9 @@ export class TicketIndex {
   readonly #expiring: { readonly player: string; readonly at: number }[] = []
   readonly #logged = new Map<string, number>()
 
-  constructor(rules: MatchRules<Json>) {
+  constructor(rules: MatchRules<Json>, clock: Clock) {
     this.#rules = rules
+    this.waitingSends = new RateLimit(clock, WAITING_SENDS)
   }
 
   get size(): number {
