@@ -45,12 +45,10 @@ export interface Flush {
   readonly packed: Uint8Array | undefined
   /** The members after the flush. */
   readonly members: readonly Member[]
-  readonly joins: readonly PendingJoin[]
-  readonly leaves: readonly PendingLeave[]
+  /** The changes that it delivers. */
+  readonly changes: Changes
   /** The memberships of `update.acks`, in the same order. */
   readonly acked: readonly Membership[]
-  /** When its first change was made (monotonic clock). */
-  readonly since: number
 }
 
 const NONE: readonly never[] = []
@@ -94,11 +92,11 @@ export class Delivery {
 
   /** Sends one flush. Returns its encoded frames, for members that miss them. */
   flush(flush: Flush): UpdateFrames | undefined {
-    const { update, members } = flush
+    const { update, members, changes } = flush
     const { seq, checksum, visible } = update
     if (update.delta) this.#frames.stateChanged(this.#state.base)
-    const parting = flush.leaves.filter(getsLeft)
-    for (const leave of flush.leaves) if (!getsLeft(leave)) this.#release(leave)
+    const parting = changes.leaves.filter(getsLeft)
+    for (const leave of changes.leaves) if (!getsLeft(leave)) this.#release(leave)
     const { personal, leaving } = this.#personal(flush, parting)
     let encoded: UpdateFrames | undefined
     if (!visible) {
@@ -110,7 +108,7 @@ export class Delivery {
       const layers = this.#layers?.flush(
         update,
         // If a seat is taken over, the leaving session gets its layers up to this flush.
-        new Set(flush.joins.filter((join) => !join.replaces).map(({ membership }) => membership.member.id)),
+        new Set(changes.joins.filter((join) => !join.replaces).map(({ membership }) => membership.member.id)),
       )
       encoded = this.#frames.update(update, this.#memberships.codecs)
       if (layers) encoded = { ...encoded, layers: layers.encoded }
@@ -231,7 +229,7 @@ export class Delivery {
 
   /** Returns, by edge, the parts for single members, and the members that leave with the update. */
   #personal(
-    { update, joins, acked }: Flush,
+    { update, changes: { joins }, acked }: Flush,
     parting: readonly PendingLeave[],
   ): { readonly personal: Map<string, PersonalPart[]>; readonly leaving: Map<string, string[]> } {
     const departed = new Set(parting.map(({ membership }) => membership))
@@ -283,7 +281,7 @@ export class Delivery {
   }
 
   /** Returns, by edge, the members that join with this flush, each with its snapshot. */
-  #joined({ update, members, joins }: Flush): Map<string, JoinedMember[]> {
+  #joined({ update, members, changes: { joins } }: Flush): Map<string, JoinedMember[]> {
     const byEdge = new Map<string, JoinedMember[]>()
     if (joins.length === 0) return byEdge
     const { epoch, seq, checksum } = update
@@ -486,8 +484,8 @@ interface PendingLeave {
   readonly departs: boolean
 }
 
-/** Changes of a room since its last flush, except those of the state. */
-export class Pending {
+/** Changes of a room for one flush, until it is delivered. The state has its own. */
+export class Changes {
   events: RoomEvent[] = []
   joins: PendingJoin[] = []
   leaves: PendingLeave[] = []

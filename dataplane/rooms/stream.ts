@@ -3,7 +3,7 @@ import type { Delta } from '../../shared/sync/delta.ts'
 import { type RoomAddress, roomIdOf } from '../traffic.ts'
 import type { RoomDefinition } from './definition.ts'
 import type { Member, RoomLog } from './definition-types.ts'
-import { changesOf, Delivery, type Flush, Pending, Replies } from './delivery.ts'
+import { Changes, changesOf, Delivery, type Flush, Replies } from './delivery.ts'
 import { FencedLog, RoomDurability, type RoomLife } from './durability.ts'
 import { hasLease, type RoomEnvironment } from './environment.ts'
 import type { StuckTurns } from './failures.ts'
@@ -97,7 +97,7 @@ export class RoomStream {
   #wasCutOff = false
   readonly #timer: Timer
   #pace: FixedRate | undefined
-  #pending = new Pending()
+  #pending = new Changes()
   /** Seq of the last flush, which may still be in flight. */
   #seq: number
   /** The flush that is being committed, or that is withheld. */
@@ -192,7 +192,7 @@ export class RoomStream {
   }
 
   /** Changes since the last flush. Turns add to it, then call `touch`. */
-  get pending(): Pending {
+  get pending(): Changes {
     return this.#pending
   }
 
@@ -426,7 +426,8 @@ export class RoomStream {
 
   /** Takes all changes since the last flush as one update. Undefined: there is nothing to flush. */
   #take(): Flush | undefined {
-    const { events, joins, leaves, changed, acked, since } = this.#pending
+    const changes = this.#pending
+    const { events, joins, leaves, changed, acked } = changes
     const { memberships } = this
     const whole = this.state.flush()
     const bytes = this.state.nearLimit()
@@ -441,7 +442,7 @@ export class RoomStream {
     // Journal entries contain neither the version nor the code.
     if (this.#flushedVersion !== this.#version || codeChanged) this.#durability.snapshotNext()
     this.#flushedVersion = this.#version
-    this.#pending = new Pending()
+    this.#pending = new Changes()
     if (whole) this.saves?.changed()
     const left = leaves.filter(({ departs }) => departs)
     const recordsOf = (replaces: boolean) =>
@@ -498,10 +499,8 @@ export class RoomStream {
       notices: this.notices.flush(update),
       packed: this.#durability.entry(update),
       members: memberships.members,
-      joins,
-      leaves,
+      changes,
       acked: stillHere,
-      since: since ?? this.environment.clock.monotonic(),
     }
   }
 
@@ -542,19 +541,20 @@ export class RoomStream {
       return
     }
     this.#underWay = undefined
-    const { update } = flush
+    const { update, changes } = flush
+    const { clock, metrics } = this.environment
+    const since = changes.since ?? clock.monotonic()
     const frames = this.delivery.flush(flush)
     flush.acked.forEach((membership, i) => {
       membership.committedRef = update.acks[i]!.ref
     })
-    for (const { membership } of flush.joins) membership.announced = true
+    for (const { membership } of changes.joins) membership.announced = true
     if (update.visible) {
-      if (frames) this.history.add(update, flush.packed, frames, flush.since)
+      if (frames) this.history.add(update, flush.packed, frames, since)
       else this.history.clear({ epoch: update.epoch, seq: update.seq })
     }
-    const { clock, metrics } = this.environment
     const { roomType } = this.address
-    metrics.deliveryDuration.observe({ room_type: roomType }, (clock.monotonic() - flush.since) / 1000)
+    metrics.deliveryDuration.observe({ room_type: roomType }, (clock.monotonic() - since) / 1000)
     this.saves?.committed()
     this.listing?.committed()
     this.#room.delivered(update)
