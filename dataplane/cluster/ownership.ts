@@ -114,8 +114,6 @@ export interface ClusterEnvironment {
   readonly recordTtlMs: number
   /** Maximum numbers of rooms that may be made. */
   readonly quota: RoomQuota
-  /** Maximum number of rooms of this node. 0: no limit. */
-  readonly maxRooms: number
   /** Maximum number of messages that wait for one room while the node looks for its owner. */
   readonly maxWaitingMessages: number
   /** Describes this node for the other nodes. */
@@ -297,13 +295,13 @@ export class Ownership {
   /** Describes this node for the other nodes. */
   info(): NodeInfo {
     const { nodeId, rooms, info } = this.#environment
-    const { size, versions } = rooms()
+    const { claimed, versions } = rooms()
     return {
       ...info(),
       node_id: nodeId,
       draining: this.#draining,
       ...(this.#cordoned && { cordoned: true }),
-      rooms: size,
+      rooms: claimed + this.router.claiming,
       room_types: versions,
     }
   }

@@ -3,7 +3,7 @@ import * as v from 'valibot'
 import { describe, expect, it, vi } from 'vitest'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { nodeInfo } from '../../test/support/descriptions.ts'
-import { RoomBench } from '../../test/support/rooms/room-bench.ts'
+import { type BenchOptions, RoomBench } from '../../test/support/rooms/room-bench.ts'
 import type { TestMember } from '../../test/support/rooms/test-member.ts'
 import { type Durability, defineRoom } from '../rooms/definition.ts'
 import { RoomWaker } from './waker.ts'
@@ -41,14 +41,12 @@ const sleeper = (durability: Durability = 'journal', woken: number[] = [], type 
 
 interface WakingOptions {
   readonly leaseMs?: number
-  /** Maximum number of rooms of the node. */
-  readonly maxRooms?: number
   /** Room types of the other nodes, by node id. */
   readonly others?: Readonly<Record<string, Readonly<Record<string, number>>>>
 }
 
 /** A node whose waker runs, with the results of its wake-ups. */
-function waking(bench: RoomBench, { leaseMs = LEASE_MS, maxRooms = 0, others = {} }: WakingOptions = {}) {
+function waking(bench: RoomBench, { leaseMs = LEASE_MS, others = {} }: WakingOptions = {}) {
   const results: string[] = []
   const asked: string[] = []
   const { nodeId, host } = bench
@@ -63,10 +61,9 @@ function waking(bench: RoomBench, { leaseMs = LEASE_MS, maxRooms = 0, others = {
       log: pino({ level: 'silent' }),
       metrics: { roomWakeups: { inc: ({ result }) => results.push(result) } },
       leaseMs,
-      maxRooms,
     },
     {
-      cordoned: false,
+      info: () => nodeInfo(nodeId, { cordoned: !bench.takesRooms }),
       lease: { valid: () => bench.mayAct },
       claims: bench.claims,
       router: bench.router,
@@ -199,7 +196,7 @@ describe('A room with a timer that no node runs', () => {
 })
 
 /** An empty node with code for `rooms`, on a store in which the rooms `names` are due. */
-async function due(names: readonly string[], rooms = [sleeper()]) {
+async function due(names: readonly string[], rooms = [sleeper()], options: BenchOptions = {}) {
   const alarm = sleeper('journal', [], 'alarm')
   const bench = new RoomBench([sleeper(), alarm])
   await bench.live()
@@ -210,7 +207,12 @@ async function due(names: readonly string[], rooms = [sleeper()]) {
   }
   bench.mayAct = false
   await bench.die()
-  const next = new RoomBench(rooms, { clock: bench.clock, store: bench.store.store, nodeId: 'node_b' })
+  const next = new RoomBench(rooms, {
+    clock: bench.clock,
+    store: bench.store.store,
+    nodeId: 'node_b',
+    ...options,
+  })
   await next.live()
   next.clock.advance(31_000)
   return { next }
@@ -219,18 +221,26 @@ async function due(names: readonly string[], rooms = [sleeper()]) {
 const sleepers = (count: number) => Array.from({ length: count }, (_, i) => `sleeper:${i}`)
 
 describe('RoomWaker', () => {
-  it('takes no rooms while its node has maxRooms, and leaves them to a node with space', async () => {
-    const { next } = await due(sleepers(6))
-    for (const key of ['x', 'y']) await next.join('sleeper', 'ann', { key })
-    const { results } = waking(next, { maxRooms: 2 })
-    await next.advance(4 * LEASE_MS, 50)
-    expect([next.host.size, results]).toEqual([2, []])
-    const third = next.successor([], { nodeId: 'node_c' })
-    await third.live()
-    const other = waking(third, { maxRooms: 7 })
-    await third.advance(2 * LEASE_MS, 50)
-    expect(other.results).toEqual(Array.from({ length: 6 }, () => 'opened'))
-  })
+  it.each([1, 25, 30])(
+    'opens no more rooms than its node may have (%i), and leaves the others to a node with space',
+    async (maxRooms) => {
+      const { next } = await due(sleepers(60), [sleeper()], { maxRooms })
+      const { results } = waking(next)
+      await next.advance(LEASE_MS / 2, 50)
+      expect([next.host.size, results.filter((result) => result === 'opened')]).toMatchObject([
+        maxRooms,
+        { length: maxRooms },
+      ])
+      const third = next.successor([], { nodeId: 'node_c', maxRooms: 60 })
+      await third.live()
+      const other = waking(third)
+      await third.advance(2 * LEASE_MS, 50)
+      expect([next.host.size, other.results.filter((result) => result === 'opened')]).toMatchObject([
+        maxRooms,
+        { length: 60 - maxRooms },
+      ])
+    },
+  )
 
   it('tries rooms of a type that no node has again after 5 minutes, and opens the rooms behind them', async () => {
     const { next } = await due([...sleepers(150), 'alarm:a'], [sleeper('journal', [], 'alarm')])

@@ -6,18 +6,18 @@ import type { NodeLease } from './lease.ts'
 import type { ClusterMetrics, WakeupResult } from './metrics.ts'
 import type { ClusterNodes } from './nodes.ts'
 import type { ClusterEnvironment, LocalRooms, Ownership } from './ownership.ts'
-import { canRun } from './placement.ts'
+import { canRun, takesRooms } from './placement.ts'
 import type { Router } from './router.ts'
 
 interface WakerEnvironment
-  extends Pick<ClusterEnvironment, 'nodeId' | 'clock' | 'random' | 'log' | 'leaseMs' | 'maxRooms'> {
+  extends Pick<ClusterEnvironment, 'nodeId' | 'clock' | 'random' | 'log' | 'leaseMs'> {
   readonly store: Pick<Store, 'wakeups'>
-  readonly rooms: () => Pick<LocalRooms, 'accepts' | 'claimed' | 'wake'>
+  readonly rooms: () => Pick<LocalRooms, 'accepts' | 'wake'>
   readonly metrics: Pick<ClusterMetrics, 'roomWakeups'>
 }
 
 /** The ownership, as the waker uses it. */
-interface WakingOwnership extends Pick<Ownership, 'cordoned' | 'openElsewhere'> {
+interface WakingOwnership extends Pick<Ownership, 'info' | 'openElsewhere'> {
   readonly lease: Pick<NodeLease, 'valid'>
   readonly claims: Pick<Claims, 'inspect'>
   readonly nodes: Pick<ClusterNodes, 'nodes' | 'judge'>
@@ -33,7 +33,7 @@ const NO_CODE_MS = 300_000
 
 /**
  * Opens rooms without an owner when one of their timers is due. The index of the store has hints only: the claim of a room decides which
- * node opens it. A node with `maxRooms` rooms takes none.
+ * node opens it. A node that has its maximum number of rooms takes none.
  */
 export class RoomWaker {
   readonly #environment: WakerEnvironment
@@ -49,10 +49,8 @@ export class RoomWaker {
       ...{ clock, random, log, everyMs },
       parts: WAKEUP_PARTS,
       maxRunning: MAX_RUNNING,
-      take: async (part, places) => {
-        const limit = Math.min(places, this.#space)
-        return limit > 0 ? store.wakeups.take(part, { limit, againMs: everyMs }) : []
-      },
+      take: async (part, limit) =>
+        this.#takesRooms ? store.wakeups.take(part, { limit, againMs: everyMs }) : [],
       work: (wakeup) => this.#wake(wakeup),
     })
   }
@@ -66,12 +64,9 @@ export class RoomWaker {
     void this.#due.stop()
   }
 
-  /** Number of rooms that this node can still open. */
-  get #space(): number {
-    const { maxRooms, rooms } = this.#environment
-    const { cordoned, lease } = this.#ownership
-    if (cordoned || !lease.valid() || !rooms().accepts) return 0
-    return maxRooms === 0 ? Number.POSITIVE_INFINITY : maxRooms - rooms().claimed
+  get #takesRooms(): boolean {
+    const { lease } = this.#ownership
+    return lease.valid() && this.#environment.rooms().accepts && takesRooms(this.#ownership.info())
   }
 
   async #wake(wakeup: Wakeup): Promise<void> {
@@ -94,7 +89,7 @@ export class RoomWaker {
       await store.wakeups.set(room, fence, clock.now() + NO_CODE_MS)
       return 'no_code'
     }
-    if (found && !able.some((node) => node.node_id === nodeId))
+    if (found && !(able.some((node) => node.node_id === nodeId) && this.#takesRooms))
       return this.#ownership.openElsewhere(address, stateVersion) ? 'elsewhere' : 'unavailable'
     const place = found && (await router.open(address))
     // If an owner has made the room again since, it has set its time under a later fence, and this call has no effect.

@@ -19,6 +19,20 @@ const answers = ({ received }: TestClient): string[] =>
     return told.t === 'ack' || told.t === 'reply' ? [`${told.t} ${told.ref}`] : []
   })
 
+/** The store gets writes of sessions, and answers them when the test calls `answer`. */
+function holdWrites() {
+  const write = test.records.write.bind(test.records)
+  let answer = (): void => {}
+  const answered = new Promise<void>((resolve) => {
+    answer = resolve
+  })
+  const writes = vi.spyOn(test.records, 'write').mockImplementation(async (...args) => {
+    await answered
+    return write(...args)
+  })
+  return { writes, answer }
+}
+
 const errors = ({ received }: TestClient) => received.filter(({ t }) => t === 'error')
 
 describe('a join', () => {
@@ -35,21 +49,32 @@ describe('a join', () => {
 
   it('is not sent to the owner if its client is gone before the record of the session is written', async () => {
     const { client } = await test.hello()
-    const write = test.records.write.bind(test.records)
-    let answer = (): void => {}
-    const answered = new Promise<void>((resolve) => {
-      answer = resolve
-    })
-    const writes = vi.spyOn(test.records, 'write').mockImplementation(async (...args) => {
-      await answered
-      return write(...args)
-    })
+    const { writes, answer } = holdWrites()
     client.send({ t: 'join', request_id: 1, room_type: 'arena', options: { key: 'one' } })
     await vi.waitFor(() => expect(writes).toHaveBeenCalled())
     await test.owner.lose(client)
     answer()
     await test.join('two')
     expect(test.owner.of('join').map(({ room }) => room.key)).toEqual(['two'])
+  })
+
+  it('is not sent to the owner before the record of the session is written, and fails if that takes too long', async () => {
+    const { client } = await test.hello()
+    const { writes, answer } = holdWrites()
+    client.send({ t: 'join', request_id: 1, room_type: 'arena', options: { key: 'one' } })
+    await vi.waitFor(() => expect(writes).toHaveBeenCalled())
+    test.clock.advance(6000)
+    test.clock.advance(4000)
+    expect(await client.next('error')).toMatchObject({
+      code: 'room_unavailable',
+      message: 'the store does not answer: try again',
+      request_id: 1,
+    })
+    expect(test.owner.received).toEqual([])
+    client.send({ t: 'join', request_id: 2, room_type: 'arena', options: { key: 'one' } })
+    answer()
+    expect(await client.next('joined')).toMatchObject({ request_id: 2 })
+    expect(test.owner.received.map(({ kind }) => kind)).toEqual(['join'])
   })
 
   it('cannot address another room by a colon in its type', async () => {

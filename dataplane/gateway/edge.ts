@@ -44,6 +44,8 @@ const ACK_WAIT_MS = 5000
  */
 const ASSUMED_STATE_BYTES = 1024 * 1024
 
+const STORE_SILENT = 'the store does not answer: try again'
+
 /** A message of a client, by its type. */
 type Ask<T extends ClientMessage['t']> = Extract<ClientMessage, { t: T }>
 /** A message of an owner to one subscription. */
@@ -123,7 +125,7 @@ export class Edge {
         subscription.recorded = true
         this.#askState(subscription)
       },
-      () => this.#failJoin(subscription, 'room_unavailable', 'the store does not answer: try again'),
+      () => this.#failJoin(subscription, 'room_unavailable', STORE_SILENT),
     )
   }
 
@@ -353,7 +355,11 @@ export class Edge {
     }
     for (const subscription of this.#asking) {
       if (subscription.phase === 'joining' && now - subscription.madeAt >= this.#context.options.joinWaitMs)
-        this.#failJoin(subscription, 'room_unavailable', `${subscription.roomId} did not answer: try again`)
+        this.#failJoin(
+          subscription,
+          'room_unavailable',
+          subscription.recorded ? `${subscription.roomId} did not answer: try again` : STORE_SILENT,
+        )
       else if (subscription.unpaid || now - subscription.askedAt >= this.#context.options.attachWaitMs)
         this.#askAgain(subscription)
     }

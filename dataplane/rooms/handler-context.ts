@@ -22,6 +22,7 @@ import { type Notice, noticeOf } from './notices.ts'
 import type { RoomStream } from './stream.ts'
 import { reserve, seatName } from './table.ts'
 import { retryTask, timerOf, type Work } from './timers-and-tasks.ts'
+
 /** An event that a handler has emitted. `layer`: it is for the members that have the layer at the end of the turn. */
 export type AskedEvent = RoomEvent & { readonly layer?: string }
 

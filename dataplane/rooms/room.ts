@@ -60,6 +60,8 @@ export class Room {
   #stage: 'open' | 'closing' | 'leaving' | 'ended' = 'open'
   /** True when the idle timeout has passed and the last save is still running. A join cancels the end. */
   #waitsForSave = false
+  /** True while due rows wait in the inbox. */
+  #dueWaits = false
   readonly #requests: RequestTurns
   /** Requests that arrived while the room was ending. The next owner handles them. */
   readonly #late: Inbox
@@ -369,12 +371,18 @@ export class Room {
     this.watchIdle()
   }
 
+  readonly #fireWaiting = (): void => {
+    this.#dueWaits = false
+    this.#fireDue()
+  }
+
   /** Handles the due rows in order. Rows that the room cannot handle now wait behind its messages. */
   #fireDue(): void {
     const { environment, tables } = this.stream
     while (this.#stage === 'open' && tables.due !== undefined && tables.due <= environment.clock.now()) {
       if (!this.#canAct()) {
-        this.#inbox.defer(() => this.#fireDue())
+        if (!this.#dueWaits) this.#inbox.defer(this.#fireWaiting)
+        this.#dueWaits = true
         return
       }
       this.#timed(() => this.#inputs.due())

@@ -272,6 +272,42 @@ describe('the timers of a room', () => {
     expect(ann.faults).toEqual([])
   })
 
+  it('delay a message by no more than their share of the event loop, also if each of them is set again', async () => {
+    const delays: number[] = []
+    let fired = 0
+    const room = defineRoom({
+      type: 'bells',
+      create: () => ({}),
+      messages: {
+        set: {
+          data: v.number(),
+          handle(_state, { data }, ctx) {
+            for (let i = 0; i < data; i++) ctx.after(1000, 'rings', i)
+          },
+        },
+        say: { data: v.number(), handle: (_state, { data }) => void delays.push(bench.clock.now() - data) },
+      },
+      timers: {
+        rings: {
+          data: v.number(),
+          handle(_state, { data }, ctx) {
+            bench.clock.pause(4)
+            if (++fired > 2000) return
+            ctx.after(1, 'rings', data)
+            if (fired % 50 === 0)
+              bench.clock.schedule(0, () => bench.message('bells', 'ann', 'say', bench.clock.now()))
+          },
+        },
+      },
+    })
+    const bench: RoomBench = new RoomBench([room])
+    await bench.join('bells', 'ann')
+    await bench.say('bells', 'ann', 'set', 30)
+    await bench.advance(2000, 1000)
+    expect([fired, delays.length]).toEqual([2030, 40])
+    expect(Math.max(...delays)).toBeLessThan(30)
+  })
+
   it('fire at the next owner if the last update before a crash has set them, whatever else its flush contained', async () => {
     const { bench, ann, say } = await started({}, clockwork('journal', { sync: 20 }))
     await say('after', { ms: 5000, note: 'x', id: 'a' })

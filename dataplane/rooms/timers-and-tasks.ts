@@ -39,7 +39,7 @@ export function timerOf(
 
 const show = (value: unknown): string => JSON.stringify(value) ?? String(value)
 
-/** Returns the due time: in the next millisecond or later, so that timers which set each other again never keep a room busy for ever. */
+/** Returns the due time: in the next millisecond or later, so that a timer that sets itself again cannot fire twice in one millisecond. */
 function dueAfter(now: number, ms: number): number {
   const due = typeof ms === 'number' ? Math.ceil(now + Math.max(1, ms)) : Number.NaN
   if (Number.isSafeInteger(due)) return due
