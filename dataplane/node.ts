@@ -240,6 +240,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       maxLasting: config.maxSleepingRoomsPerPlayer,
       perMinute: config.newRoomsPerMinute,
     },
+    maxRooms: config.maxRooms,
     maxWaitingMessages: config.maxRoomBacklog,
     info: () => ({
       started_at: startedAt,

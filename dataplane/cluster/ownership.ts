@@ -114,6 +114,8 @@ export interface ClusterEnvironment {
   readonly recordTtlMs: number
   /** Maximum numbers of rooms that may be made. */
   readonly quota: RoomQuota
+  /** Maximum number of rooms of this node. 0: no limit. */
+  readonly maxRooms: number
   /** Maximum number of messages that wait for one room while the node looks for its owner. */
   readonly maxWaitingMessages: number
   /** Describes this node for the other nodes. */
@@ -295,13 +297,13 @@ export class Ownership {
   /** Describes this node for the other nodes. */
   info(): NodeInfo {
     const { nodeId, rooms, info } = this.#environment
-    const { claimed, versions } = rooms()
+    const { size, versions } = rooms()
     return {
       ...info(),
       node_id: nodeId,
       draining: this.#draining,
       ...(this.#cordoned && { cordoned: true }),
-      rooms: claimed + this.router.claiming,
+      rooms: size,
       room_types: versions,
     }
   }

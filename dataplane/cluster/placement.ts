@@ -57,8 +57,8 @@ export function place({
   const able = alive.filter((node) => canRun(node, room))
   // For a room type that no node knows, any node can answer with the error.
   const nodes = able.length === 0 && room.stateVersion === 1 ? alive : able
-  const idle = nodes.filter((node) => takesRooms(node) && !node.overloaded)
-  const open = preferSessions(reason === 'create' || idle.length > 0 ? idle : nodes.filter(takesRooms))
+  const idle = nodes.filter((node) => isOpen(node) && !node.overloaded)
+  const open = preferSessions(reason === 'create' || idle.length > 0 ? idle : nodes.filter(isOpen))
   const average = averageOf(open)
   const here = open.find(({ node_id: nodeId }) => nodeId === self)
   const others = open.filter(({ node_id: nodeId }) => nodeId !== self)
@@ -91,8 +91,7 @@ export const takesSessions = ({
 /** Returns true if one more is allowed; `max` 0: no limit. */
 const hasSpace = (count: number, max: number): boolean => max === 0 || count < max
 
-/** Returns true if a node can get one more room. */
-export const takesRooms = ({ draining, cordoned, rooms, max_rooms: maxRooms }: NodeInfo): boolean =>
+const isOpen = ({ draining, cordoned, rooms, max_rooms: maxRooms }: NodeInfo): boolean =>
   !draining && !cordoned && hasSpace(rooms, maxRooms)
 
 /** Prefers nodes that also accept sessions. If there are none, returns all: existing members may still open rooms. */

@@ -76,8 +76,6 @@ export class Router {
   readonly #environment: RouterEnvironment
   readonly #ownership: RoutingOwnership
   readonly #routes = new Map<string, Route>()
-  /** Names of the rooms that this node is claiming. */
-  readonly #claiming = new Set<string>()
 
   constructor(environment: RouterEnvironment, ownership: RoutingOwnership) {
     this.#environment = environment
@@ -246,11 +244,6 @@ export class Router {
       .map(({ room }) => room)
   }
 
-  /** Number of rooms that this node is claiming. Those that it gets will run here. */
-  get claiming(): number {
-    return this.#claiming.size
-  }
-
   #routeOf(room: RoomAddress): Route {
     const name = room.name
     let route = this.#routes.get(name)
@@ -353,7 +346,6 @@ export class Router {
     const isUnknown = 'at' in type
     // Operators can close rooms of an unknown type.
     if (isUnknown && !inbox.arrivals.some(({ message }) => isClose(message))) return type
-    this.#claiming.add(room.name)
     const first = isUnknown ? undefined : firstMaker(inbox)
     // Only the room's owner can find out whether `load` returns a state.
     const maker = first?.create === false && !isUnknown && !type.load ? undefined : first
@@ -374,7 +366,6 @@ export class Router {
     const { nodeId, rooms, gateway, links } = this.#environment
     const { room } = route
     route.inbox = undefined
-    this.#claiming.delete(room.name)
     // A route is kept only while clients at this node's edge use the room.
     if (!gateway().edge.subscribes(room.name)) this.#routes.delete(room.name)
     if (place.at === 'here') {

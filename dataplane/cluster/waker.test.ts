@@ -3,7 +3,7 @@ import * as v from 'valibot'
 import { describe, expect, it, vi } from 'vitest'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { nodeInfo } from '../../test/support/descriptions.ts'
-import { type BenchOptions, RoomBench } from '../../test/support/rooms/room-bench.ts'
+import { RoomBench } from '../../test/support/rooms/room-bench.ts'
 import type { TestMember } from '../../test/support/rooms/test-member.ts'
 import { type Durability, defineRoom } from '../rooms/definition.ts'
 import { RoomWaker } from './waker.ts'
@@ -41,12 +41,14 @@ const sleeper = (durability: Durability = 'journal', woken: number[] = [], type 
 
 interface WakingOptions {
   readonly leaseMs?: number
+  /** Maximum number of rooms of the node. */
+  readonly maxRooms?: number
   /** Room types of the other nodes, by node id. */
   readonly others?: Readonly<Record<string, Readonly<Record<string, number>>>>
 }
 
 /** A node whose waker runs, with the results of its wake-ups. */
-function waking(bench: RoomBench, { leaseMs = LEASE_MS, others = {} }: WakingOptions = {}) {
+function waking(bench: RoomBench, { leaseMs = LEASE_MS, maxRooms = 0, others = {} }: WakingOptions = {}) {
   const results: string[] = []
   const asked: string[] = []
   const { nodeId, host } = bench
@@ -61,9 +63,10 @@ function waking(bench: RoomBench, { leaseMs = LEASE_MS, others = {} }: WakingOpt
       log: pino({ level: 'silent' }),
       metrics: { roomWakeups: { inc: ({ result }) => results.push(result) } },
       leaseMs,
+      maxRooms,
     },
     {
-      info: () => nodeInfo(nodeId, { cordoned: !bench.takesRooms }),
+      cordoned: false,
       lease: { valid: () => bench.mayAct },
       claims: bench.claims,
       router: bench.router,
@@ -196,7 +199,7 @@ describe('A room with a timer that no node runs', () => {
 })
 
 /** An empty node with code for `rooms`, on a store in which the rooms `names` are due. */
-async function due(names: readonly string[], rooms = [sleeper()], options: BenchOptions = {}) {
+async function due(names: readonly string[], rooms = [sleeper()]) {
   const alarm = sleeper('journal', [], 'alarm')
   const bench = new RoomBench([sleeper(), alarm])
   await bench.live()
@@ -207,12 +210,7 @@ async function due(names: readonly string[], rooms = [sleeper()], options: Bench
   }
   bench.mayAct = false
   await bench.die()
-  const next = new RoomBench(rooms, {
-    clock: bench.clock,
-    store: bench.store.store,
-    nodeId: 'node_b',
-    ...options,
-  })
+  const next = new RoomBench(rooms, { clock: bench.clock, store: bench.store.store, nodeId: 'node_b' })
   await next.live()
   next.clock.advance(31_000)
   return { next }
@@ -221,24 +219,20 @@ async function due(names: readonly string[], rooms = [sleeper()], options: Bench
 const sleepers = (count: number) => Array.from({ length: count }, (_, i) => `sleeper:${i}`)
 
 describe('RoomWaker', () => {
-  it.each([1, 25, 30])(
-    'opens no more rooms than its node may have (%i), and leaves the others to a node with space',
-    async (maxRooms) => {
-      const { next } = await due(sleepers(60), [sleeper()], { maxRooms })
-      const { results } = waking(next)
-      await next.advance(LEASE_MS / 2, 50)
-      expect([next.host.size, results.filter((result) => result === 'opened')]).toMatchObject([
-        maxRooms,
-        { length: maxRooms },
-      ])
-      const third = next.successor([], { nodeId: 'node_c', maxRooms: 60 })
+  it.each([0, 1, 25, 30])(
+    'opens at most maxRooms rooms (%i more), and leaves the others to a node with space',
+    async (more) => {
+      const { next } = await due(sleepers(60))
+      await next.join('sleeper', 'ann', { key: 'x' })
+      const { results } = waking(next, { maxRooms: 1 + more })
+      const opened = (all: readonly string[]) => all.filter((result) => result === 'opened').length
+      await next.advance(LEASE_MS, 50)
+      expect([next.host.size, opened(results)]).toEqual([1 + more, more])
+      const third = next.successor([], { nodeId: 'node_c' })
       await third.live()
       const other = waking(third)
       await third.advance(2 * LEASE_MS, 50)
-      expect([next.host.size, other.results.filter((result) => result === 'opened')]).toMatchObject([
-        maxRooms,
-        { length: 60 - maxRooms },
-      ])
+      expect([next.host.size, opened(other.results)]).toEqual([1 + more, 60 - more])
     },
   )
 

@@ -1,23 +1,24 @@
 import { type Store, WAKEUP_PARTS, type Wakeup } from '../../shared/store/port.ts'
 import { DueRooms } from '../due-rooms.ts'
-import { roomNamed } from '../traffic.ts'
+import type { Place } from '../place.ts'
+import { type RoomAddress, roomNamed } from '../traffic.ts'
 import type { Claims } from './claims.ts'
 import type { NodeLease } from './lease.ts'
 import type { ClusterMetrics, WakeupResult } from './metrics.ts'
 import type { ClusterNodes } from './nodes.ts'
 import type { ClusterEnvironment, LocalRooms, Ownership } from './ownership.ts'
-import { canRun, takesRooms } from './placement.ts'
+import { canRun } from './placement.ts'
 import type { Router } from './router.ts'
 
 interface WakerEnvironment
-  extends Pick<ClusterEnvironment, 'nodeId' | 'clock' | 'random' | 'log' | 'leaseMs'> {
+  extends Pick<ClusterEnvironment, 'nodeId' | 'clock' | 'random' | 'log' | 'leaseMs' | 'maxRooms'> {
   readonly store: Pick<Store, 'wakeups'>
-  readonly rooms: () => Pick<LocalRooms, 'accepts' | 'wake'>
+  readonly rooms: () => Pick<LocalRooms, 'accepts' | 'claimed' | 'wake'>
   readonly metrics: Pick<ClusterMetrics, 'roomWakeups'>
 }
 
 /** The ownership, as the waker uses it. */
-interface WakingOwnership extends Pick<Ownership, 'info' | 'openElsewhere'> {
+interface WakingOwnership extends Pick<Ownership, 'cordoned' | 'openElsewhere'> {
   readonly lease: Pick<NodeLease, 'valid'>
   readonly claims: Pick<Claims, 'inspect'>
   readonly nodes: Pick<ClusterNodes, 'nodes' | 'judge'>
@@ -33,12 +34,14 @@ const NO_CODE_MS = 300_000
 
 /**
  * Opens rooms without an owner when one of their timers is due. The index of the store has hints only: the claim of a room decides which
- * node opens it. A node that has its maximum number of rooms takes none.
+ * node opens it. A node with `maxRooms` rooms opens none.
  */
 export class RoomWaker {
   readonly #environment: WakerEnvironment
   readonly #ownership: WakingOwnership
   readonly #due: DueRooms<Wakeup>
+  /** Rooms that this node is opening. */
+  #opening = 0
 
   constructor(environment: WakerEnvironment, ownership: WakingOwnership) {
     this.#environment = environment
@@ -49,8 +52,10 @@ export class RoomWaker {
       ...{ clock, random, log, everyMs },
       parts: WAKEUP_PARTS,
       maxRunning: MAX_RUNNING,
-      take: async (part, limit) =>
-        this.#takesRooms ? store.wakeups.take(part, { limit, againMs: everyMs }) : [],
+      take: async (part, places) => {
+        const limit = Math.min(places, this.#space)
+        return limit > 0 ? store.wakeups.take(part, { limit, againMs: everyMs }) : []
+      },
       work: (wakeup) => this.#wake(wakeup),
     })
   }
@@ -64,18 +69,28 @@ export class RoomWaker {
     void this.#due.stop()
   }
 
-  get #takesRooms(): boolean {
-    const { lease } = this.#ownership
-    return lease.valid() && this.#environment.rooms().accepts && takesRooms(this.#ownership.info())
+  /** Number of rooms that this node can open in addition to those that it is opening. */
+  get #space(): number {
+    const { maxRooms, rooms } = this.#environment
+    const { cordoned, lease } = this.#ownership
+    if (cordoned || !lease.valid() || !rooms().accepts) return 0
+    return maxRooms === 0 ? Number.POSITIVE_INFINITY : maxRooms - rooms().claimed - this.#opening
   }
 
   async #wake(wakeup: Wakeup): Promise<void> {
     this.#environment.metrics.roomWakeups.inc({ result: await this.#result(wakeup) })
   }
 
+  async #open(room: RoomAddress): Promise<Place | undefined> {
+    this.#opening++
+    const place = await this.#ownership.router.open(room)
+    this.#opening--
+    return place
+  }
+
   async #result({ room, fence }: Wakeup): Promise<WakeupResult> {
     const { nodeId, store, clock } = this.#environment
-    const { claims, nodes, router } = this.#ownership
+    const { claims, nodes } = this.#ownership
     const rooms = this.#environment.rooms()
     if (rooms.wake(room)) return 'running'
     const found = await claims.inspect(room)
@@ -89,9 +104,11 @@ export class RoomWaker {
       await store.wakeups.set(room, fence, clock.now() + NO_CODE_MS)
       return 'no_code'
     }
-    if (found && !(able.some((node) => node.node_id === nodeId) && this.#takesRooms))
+    if (found && !able.some((node) => node.node_id === nodeId))
       return this.#ownership.openElsewhere(address, stateVersion) ? 'elsewhere' : 'unavailable'
-    const place = found && (await router.open(address))
+    // The parts of the index are read at the same time, so there may be more rooms than space.
+    if (found && this.#space <= 0) return 'unavailable'
+    const place = found && (await this.#open(address))
     // If an owner has made the room again since, it has set its time under a later fence, and this call has no effect.
     if (!found || (place?.at === 'nowhere' && place.why === 'absent')) {
       await store.wakeups.set(room, fence, undefined)

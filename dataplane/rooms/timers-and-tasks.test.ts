@@ -275,6 +275,23 @@ describe('the timers of a room', () => {
     expect(Math.max(...said)).toBeLessThan(30)
   })
 
+  it.each(['journal', 'snapshot'] as const)('fire at the next owner (%s), each once', async (durability) => {
+    const { bench, ann, say, diary, now } = await started({}, clockwork(durability))
+    await say('after', { ms: 20, note: 'before', id: 'a' })
+    await say('after', { ms: 5000, note: 'after', id: 'b' })
+    await say('after', { ms: 6000, note: 'cancelled', id: 'c' })
+    await bench.advance(2000)
+    await say('cancel', 'c')
+    await bench.advance(durability === 'snapshot' ? 1000 : 0)
+    // The owner has crashed.
+    bench.mayAct = false
+    const next = bench.successor([ann])
+    await next.resume('clockwork', ann)
+    await next.advance(10_000)
+    expect(diary().slice(3)).toEqual([`before at ${now + 20}`, 'cancelled true', `after at ${now + 5000}`])
+    expect(ann.faults).toEqual([])
+  })
+
   it('fire at the next owner if the last update before a crash has set them, whatever else its flush contained', async () => {
     const { bench, ann, say } = await started({}, clockwork('journal', { sync: 20 }))
     await say('after', { ms: 5000, note: 'x', id: 'a' })

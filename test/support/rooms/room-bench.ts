@@ -46,8 +46,6 @@ export interface BenchOptions {
   store?: Store
   clock?: FakeClock
   limits?: Partial<RoomLimits>
-  /** Maximum number of rooms of the node. Default: no limit. */
-  maxRooms?: number
   nodeId?: string
   seed?: number
   tracer?: Tracer
@@ -151,7 +149,7 @@ export class RoomBench {
           nodes: () => [nodeInfo(this.nodeId)],
           get: (nodeId) => nodeInfo(nodeId),
         },
-        place: () => (this.takesRooms ? this.nodeId : undefined),
+        place: () => this.nodeId,
         requests: { receive: () => false },
         draining: false,
         cordoned: false,
@@ -192,16 +190,6 @@ export class RoomBench {
       ...(options.suspects ? { suspects: options.suspects } : {}),
       ...(options.tracer ? { tracer: options.tracer } : {}),
     })
-  }
-
-  /** Number of rooms that the node runs or claims. */
-  get rooms(): number {
-    return this.host.claimed + this.router.claiming
-  }
-
-  /** True if the node may run one more room. */
-  get takesRooms(): boolean {
-    return this.rooms < (this.#options.maxRooms ?? Number.POSITIVE_INFINITY)
   }
 
   /** False: the lease has expired, so the rooms must not act. */
