@@ -121,9 +121,8 @@ export class Edge {
       (recorded) => {
         // False: another node has taken the session over with this subscription, so this node does not join. A client that is gone sends the join
         // again when it is back. The owner would keep a seat for it, after its `detach`.
-        if (!recorded || !subscription.join || !this.#asking.has(subscription)) return
-        subscription.recorded = true
-        this.#askState(subscription)
+        subscription.recorded = recorded && this.#asking.has(subscription)
+        if (subscription.recorded && subscription.join) this.#askState(subscription)
       },
       () => this.#failJoin(subscription, 'room_unavailable', STORE_SILENT),
     )
