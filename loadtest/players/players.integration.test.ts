@@ -315,8 +315,8 @@ const FOUND_BY: Readonly<Record<FaultName, string>> = {
   'applied twice': 'applied twice',
 }
 const NAMES = Object.keys(FAULTS) as FaultName[]
-/** Many players who rarely send, so that no next message hides a fault, also on a busy machine. */
-const PLAYERS = { count: 24, rate: 1, seconds: 7 }
+/** Many players who rarely send, so that no next message hides a fault. */
+const PLAYERS = { count: 24, rate: 2, seconds: 6 }
 
 describe('a service with an injected fault', () => {
   const fronts: FaultyFront[] = []
