@@ -1,7 +1,7 @@
 import { pino } from 'pino'
 import { Registry } from 'prom-client'
 import * as v from 'valibot'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import { registerMetrics } from '../../shared/metrics.ts'
 import { decodeNodeInfo, leaseKey, NODES } from '../../shared/node-registry.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
@@ -296,6 +296,22 @@ describe('the name of a node', () => {
     expect(outcome.text).toBe('started')
     expect([first.lease.valid(), second.lease.valid()]).toEqual([false, true])
     expect(second.line.regained).toBe(0)
+  })
+
+  it('is free if the lease of an earlier process expires while the next process reads it', async () => {
+    const { second, advance } = pair()
+    const { clock, store, records, lease } = second
+    const key = leaseKey('node_a')
+    await store.records.renewLease({ key, holder: 'node_a~1', value: new Uint8Array(), ttlMs: 60_000 })
+    const read = records.read.bind(records)
+    const expiresAt = clock.monotonic() + 2000
+    vi.spyOn(records, 'read').mockImplementation(async (keys) => {
+      if (clock.monotonic() >= expiresAt) await store.records.write([{ remove: key }])
+      return read(keys)
+    })
+    const outcome = watch(lease.start())
+    await advance(2500)
+    expect(outcome.text).toBe('started')
   })
 
   it('is free immediately when its process has ended', async () => {

@@ -80,9 +80,11 @@ export class NodeLease {
     let renewedAt = began
     while ((await this.#renew()) !== nodeId) {
       const [lease] = await store.records.read([leaseKey(name)])
+      // It has just expired, which is no renewal.
+      if (!lease) continue
       const now = clock.monotonic()
-      if (version !== undefined && lease?.version !== version) renewedAt = now
-      version = lease?.version
+      if (version !== undefined && lease.version !== version) renewedAt = now
+      version = lease.version
       // A process that has died is waited for, also if its lease is longer than ours.
       if (now - began >= ttlMs && now - renewedAt < ttlMs / 2) throw new NodeIdInUse(name, ttlMs)
       await sleep(clock, ttlMs / 20)
