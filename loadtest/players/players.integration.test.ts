@@ -328,7 +328,7 @@ describe('a service with an injected fault', () => {
     const play = async (name: FaultName | 'none'): Promise<void> => {
       const front = await faultyFront(service.wsUrl, name === 'none' ? {} : FAULTS[name]())
       fronts.push(front)
-      const keyPrefix = name.replaceAll(' ', '-')
+      const keyPrefix = `${name.replaceAll(' ', '-')}-${fronts.length}`
       const settings = { wsUrls: [front.wsUrl], roomType: 'load', keyPrefix, message: undefined, seed: 1 }
       const worker = new LoadWorker(settings, { index: 0, of: 1 }, systemClock, new SeededRandom(1))
       const { count, rate, seconds } = PLAYERS
@@ -344,7 +344,9 @@ describe('a service with an injected fault', () => {
       await worker.close()
     }
     await Promise.all([...NAMES, 'none' as const].map(play))
-  }, 60_000)
+    // On a busy machine, a late process can excuse a fault near it. Then the fault is played alone.
+    for (const name of NAMES) if (broken(name).length === 0) await play(name)
+  }, 120_000)
   afterAll(async () => {
     for (const front of fronts) front.close()
   })
