@@ -58,7 +58,7 @@ describe('a join', () => {
     expect(test.owner.of('join').map(({ room }) => room.key)).toEqual(['two'])
   })
 
-  it('is not sent to the owner before the record of the session is written, and fails if that takes too long', async () => {
+  it('waits for the record of the session, and fails if the record takes too long', async () => {
     const { client } = await test.hello()
     const { writes, answer } = holdWrites()
     client.send({ t: 'join', request_id: 1, room_type: 'arena', options: { key: 'one' } })

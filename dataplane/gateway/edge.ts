@@ -119,8 +119,8 @@ export class Edge {
     this.#pay(subscription)
     this.#record(session).then(
       (recorded) => {
-        // False: another node has taken the session over with this subscription, so this node does not join. A client that is gone sends the join
-        // again when it is back. The owner would keep a seat for it, after its `detach`.
+        // Another node may have taken the session over. A client that is gone sends the join again when it is back: the owner would keep a seat
+        // for a join that arrives after the client's `detach`.
         subscription.recorded = recorded && this.#asking.has(subscription)
         if (subscription.recorded && subscription.join) this.#askState(subscription)
       },

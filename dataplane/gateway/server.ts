@@ -301,7 +301,7 @@ class PendingConnections {
   }
 }
 
-/** Websocket pings and pongs of a socket without a session. */
+/** Rate of the websocket pings and pongs of a socket without a session. */
 const CONTROL_RATE: Rate = { perSecond: 1, burst: 16 }
 
 /** One socket without a session. */

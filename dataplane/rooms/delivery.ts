@@ -484,7 +484,7 @@ interface PendingLeave {
   readonly departs: boolean
 }
 
-/** Changes of a room for one flush, until it is delivered. The state has its own. */
+/** Changes of a room that one flush delivers, except those of the state. */
 export class Changes {
   events: RoomEvent[] = []
   joins: PendingJoin[] = []

@@ -67,7 +67,7 @@ function countFailure(failures: RuleFailures, rule: 'near' | 'fits' | 'shard', e
 
 /** Maximum number of waiting tickets of a shard. */
 const MAX_SHARD_TICKETS = 5000
-/** Members that get the number of waiting tickets. */
+/** Rate at which members get the number of waiting tickets: one token for each member. */
 export const WAITING_SENDS: Rate = { perSecond: 1000, burst: 1000 }
 /** Shortest and longest time for which tickets are left out after their match has failed, milliseconds. It doubles with each failure. */
 const REST_MS = 1000
