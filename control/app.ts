@@ -4,7 +4,14 @@ import type { Registry } from 'prom-client'
 import { requestIdOf } from '../shared/ids.ts'
 import type { LogLevel } from '../shared/log.ts'
 import { Quiet } from '../shared/log.ts'
-import { PROBLEMS, Problem, problemResponse, storeProblem, strayProblem } from '../shared/problem.ts'
+import {
+  PROBLEMS,
+  Problem,
+  problemResponse,
+  storeDataLost,
+  storeProblem,
+  strayProblem,
+} from '../shared/problem.ts'
 import { type Rate, RateLimits } from '../shared/rate-limit.ts'
 import { type Store, StoreUnavailable } from '../shared/store/port.ts'
 import { noSpan, type Span, type Tracer } from '../shared/tracing/tracer.ts'
@@ -78,8 +85,10 @@ export function createControlApp(deps: ControlDeps): Hono<ControlEnv> {
     allowAdminPages(() => deps.nodes.adminPages(), operatorTokens.length === 0),
   )
   const storeFailures = new Quiet(clock, STORE_FAILURE_QUIET_MS)
-  app.onError((error, c) => {
-    const problem = asProblem(error, { ...deps, storeFailures }, c.get('requestId'))
+  app.onError(async (error, c) => {
+    const isUncertain = error instanceof Problem && error.isAbsence && (await deps.dataLost())
+    const certain = isUncertain ? storeDataLost() : error
+    const problem = asProblem(certain, { ...deps, storeFailures }, c.get('requestId'))
     const { status } = PROBLEMS[problem.code]
     if (status < 500) c.get('span').set({ 'error.type': problem.code })
     else c.get('span').fail(problem.code, PROBLEMS[problem.code].title)

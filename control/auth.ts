@@ -78,7 +78,7 @@ export class Authentication {
       this.#keys.findBySecret(secret),
       projectId === undefined ? undefined : this.#projects.find(projectId),
     ])
-    if (!key) throw unauthenticated('The credential is neither an operator token nor a key’s secret.')
+    if (!key) throw unauthenticated('No key has this secret.', { isAbsence: true })
     if (keyStatus(key, this.#clock.now()) === 'revoked')
       throw new Problem('key_revoked', `The key ${key.id} was revoked.`)
     return { kind: 'key', id: key.id, key, project }
@@ -103,9 +103,10 @@ export function requireScope(key: KeyRecord, scope: string): void {
     throw new Problem('missing_scope', `The key ${key.id} does not have the scope ${scope}.`)
 }
 
-const unauthenticated = (detail: string): Problem =>
+const unauthenticated = (detail: string, more: { readonly isAbsence?: boolean } = {}): Problem =>
   new Problem('unauthenticated', detail, {
     headers: { 'www-authenticate': 'Bearer realm="roomful control"' },
+    ...more,
   })
 
 /** Callers of a control API that needs no credential. */

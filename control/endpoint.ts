@@ -70,7 +70,7 @@ export interface Services extends Pick<RecordsEnvironment, 'keyring' | 'clock' |
   /** Rate of tokens for one caller. */
   readonly tokenLimits: RateLimits
   readonly requireKeyId: boolean
-  /** Returns true if the store has lost data that this process has seen. */
+  /** Checks the store. Resolves with true if it has lost its data. */
   readonly dataLost: () => Promise<boolean>
   readonly metrics: ControlMetrics
   readonly log: Logger
@@ -189,7 +189,7 @@ const isRequired = (body: v.GenericSchema): boolean =>
 const STORE_PROBLEMS: readonly StoreFailure[] = ['store_unreachable', 'store_full', 'store_refused']
 
 function refusals<Body, Query>(endpoint: Endpoint<Body, Query>): DescribeRouteOptions['responses'] {
-  const codes: ProblemCode[] = ['unauthenticated', ...STORE_PROBLEMS, ...endpoint.problems]
+  const codes: ProblemCode[] = ['unauthenticated', ...STORE_PROBLEMS, 'store_data_lost', ...endpoint.problems]
   if (endpoint.access !== 'internal') codes.push('forbidden', 'key_revoked')
   if (endpoint.body) codes.push('payload_too_large', 'unsupported_media_type')
   codes.push('invalid_request')

@@ -222,7 +222,7 @@ export class Keys {
 
 /** Returns the problem for a key that a project does not have. */
 export const noKey = (projectId: string, keyId: string): Problem =>
-  new Problem('key_not_found', `The project ${projectId} has no key ${keyId}.`)
+  new Problem('key_not_found', `The project ${projectId} has no key ${keyId}.`, { isAbsence: true })
 
 /** Number of records with a private key, and number of those that were sealed again. */
 interface Resealed {

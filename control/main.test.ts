@@ -78,6 +78,33 @@ describe('a control process', () => {
     await expect.poll(status).toEqual([200, undefined])
   })
 
+  it('answers backends and operators with a temporary error instead of an absence while the store has lost its data', async () => {
+    const first = await start()
+    const ask = async (credential: string, path: string, url = first.url) => {
+      const answer = await fetch(`${url}${path}`, { headers: { authorization: `Bearer ${credential}` } })
+      const { code } = await answer.json()
+      return [answer.status, code, answer.headers.get('retry-after')]
+    }
+    const unknownKey = () => ask('rfsk_unknown', '/projects/prj_a/keys')
+    const unknownProject = () => ask('operator-token', '/projects/prj_a')
+    await expect.poll(() => store.records.read(['{control}:data'])).not.toEqual([undefined])
+    expect(await unknownKey()).toEqual([401, 'unauthenticated', null])
+    expect(await unknownProject()).toEqual([404, 'project_not_found', null])
+
+    await store.records.write([{ remove: '{control}:data' }])
+    expect(await unknownKey()).toEqual([503, 'store_data_lost', '5'])
+    expect(await unknownProject()).toEqual([503, 'store_data_lost', '5'])
+    expect(await ask('another-token', '/projects/prj_a')).toEqual([401, 'unauthenticated', null])
+    const second = await start()
+    await expect
+      .poll(() => ask('operator-token', '/projects/prj_a', second.url))
+      .toEqual([503, 'store_data_lost', '5'])
+
+    await store.records.write([{ remove: '{control}:data-lost' }])
+    expect(await unknownKey()).toEqual([401, 'unauthenticated', null])
+    expect(await unknownProject()).toEqual([404, 'project_not_found', null])
+  })
+
   it('keeps an idle connection open for longer than load balancers do', async () => {
     const { headers } = await fetch(`${(await start()).url}/healthz`)
     expect(headers.get('keep-alive')).toBe('timeout=75')

@@ -173,4 +173,5 @@ export function enabled(id: string, project: ProjectRecord | undefined): Project
   return project
 }
 
-const noProject = (id: string): Problem => new Problem('project_not_found', `There is no project ${id}.`)
+const noProject = (id: string): Problem =>
+  new Problem('project_not_found', `There is no project ${id}.`, { isAbsence: true })

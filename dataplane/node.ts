@@ -30,7 +30,7 @@ import { DIRECTORY_METRICS, Directory, type DirectoryEnvironment } from './direc
 import { ClusterPlacing } from './directory/placing.ts'
 import { readQuery } from './directory/rows.ts'
 import { Gateway } from './gateway/gateway.ts'
-import { type AskKeyStatus, askControl } from './gateway/key-cache.ts'
+import { type AskKeyStatus, askControl, askUnlessLost } from './gateway/key-cache.ts'
 import { GATEWAY_METRICS } from './gateway/metrics.ts'
 import { NODE_METRICS } from './metrics.ts'
 import { DeadLetters } from './notices/dead-letters.ts'
@@ -327,7 +327,9 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     random,
     log,
     codecs,
-    askKeyStatus: options.askKeyStatus ?? askControl(config, CONTROL_TIMEOUT_MS),
+    askKeyStatus: askUnlessLost(options.askKeyStatus ?? askControl(config, CONTROL_TIMEOUT_MS), () =>
+      dataWatch.checkLost(),
+    ),
     overloaded: () => load.overloaded,
     cluster: ownership,
     blocks: (...message) => suspects.blocks(...message),

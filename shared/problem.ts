@@ -65,16 +65,23 @@ export class Problem extends Error {
   readonly code: ProblemCode
   readonly errors: readonly FieldError[] | undefined
   readonly headers: Readonly<Record<string, string>>
+  /** True: the store has no such record. While the store has lost its data, this is not the answer. */
+  readonly isAbsence: boolean
 
   constructor(
     code: ProblemCode,
     detail: string,
-    more: { errors?: readonly FieldError[]; headers?: Readonly<Record<string, string>> } = {},
+    more: {
+      errors?: readonly FieldError[]
+      headers?: Readonly<Record<string, string>>
+      isAbsence?: boolean
+    } = {},
   ) {
     super(detail)
     this.code = code
     this.errors = more.errors
     this.headers = more.headers ?? {}
+    this.isAbsence = more.isAbsence ?? false
   }
 }
 
@@ -136,6 +143,14 @@ export function storeProblem(error: StoreUnavailable): Problem {
     headers: { 'retry-after': '1' },
   })
 }
+
+/** Returns the answer instead of the absence of a project or key while the store has lost its data: a backup may bring it back. */
+export const storeDataLost = (): Problem =>
+  new Problem(
+    'store_data_lost',
+    'The store lost its data, so control cannot tell whether this project or key exists. Try again: it works when the data is back. Projects and keys that were created since the loss work now.',
+    { headers: { 'retry-after': '5' } },
+  )
 
 /** Returns the problem of a request without a route: the path is unknown, or it has other methods. */
 export function strayProblem(

@@ -1,6 +1,6 @@
 import { timestamp } from '../../shared/clock.ts'
 import type { JsonObject } from '../../shared/json.ts'
-import { Problem } from '../../shared/problem.ts'
+import { Problem, storeDataLost } from '../../shared/problem.ts'
 import { issueToken, MAX_TOKEN_LENGTH, type SigningKey, type TokenClaims } from '../../shared/tokens.ts'
 import type { Span, TraceContext } from '../../shared/tracing/tracer.ts'
 import { invalid } from '../../shared/validate.ts'
@@ -300,7 +300,7 @@ export function internalRoutes(endpoints: Endpoints, { keys, projects, clock, da
       access: 'internal',
       query: KeyStatusQuery,
       answer: { status: 200, description: 'The status.', schema: KeyStatusAnswer },
-      problems: ['store_data_lost'],
+      problems: [],
     },
     ({ query: { project_id: projectId, key_id: keyId } }) =>
       keyId === undefined ? builtInStatus(projectId) : statusOf(projectId, keyId),
@@ -347,11 +347,7 @@ export function internalRoutes(endpoints: Endpoints, { keys, projects, clock, da
     keyId: string | null,
     project?: ProjectRecord,
   ): Promise<KeyStatusBody> {
-    if (await dataLost())
-      throw new Problem(
-        'store_data_lost',
-        'The store lost its data, so control cannot tell whether this key exists: restore the backup.',
-      )
+    if (await dataLost()) throw storeDataLost()
     return {
       project_id: projectId,
       key_id: keyId,

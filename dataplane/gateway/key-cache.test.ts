@@ -11,6 +11,7 @@ import { FakeClock } from '../../test/kit/fake-clock.ts'
 import {
   type AskKeyStatus,
   askControl,
+  askUnlessLost,
   KEY_REVOKED,
   KeyCache,
   type KeyName,
@@ -197,6 +198,26 @@ describe('KeyCache while control is away', () => {
     await fail(4)
     expect(bench.logged.slice(2)).toEqual([expect.stringContaining(text)])
     expect(bench.results).toEqual([fault, fault, fault, 'ok', fault, fault])
+  })
+})
+
+describe('askUnlessLost', () => {
+  it.each([
+    ['an unknown key while the store has lost its data', { exists: false }, true, 'unreachable'],
+    ['an unknown key', { exists: false }, false, { exists: false }],
+    [
+      'a deleted project, whose note is in the store',
+      { exists: false, project_disabled: true },
+      true,
+      { exists: false, project_disabled: true },
+    ],
+  ] as const)('answers for %s', async (_, answer, isLost, expected) => {
+    const ask = askUnlessLost(
+      async () => answer,
+      async () => isLost,
+    )
+    const outcome = await ask(projectId, 'key_a').catch((error: KeyStatusUnavailable) => error.fault)
+    expect(outcome).toEqual(expected)
   })
 })
 

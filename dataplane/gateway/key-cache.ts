@@ -255,6 +255,23 @@ export class KeyStatusUnavailable extends Error {
   }
 }
 
+/**
+ * Asks with `ask`. While the store has lost its data, an unknown key counts as no answer: it may return with a backup, and a control process
+ * that has started after the loss may not know of it.
+ */
+export const askUnlessLost =
+  (ask: AskKeyStatus, dataLost: () => Promise<boolean>): AskKeyStatus =>
+  async (projectId, keyId) => {
+    const answer = await ask(projectId, keyId)
+    const isAbsent = !answer.exists && answer.project_disabled !== true
+    if (isAbsent && (await dataLost()))
+      throw new KeyStatusUnavailable(
+        'unreachable',
+        'the store lost its data, so control cannot know all keys: restore the backup',
+      )
+    return answer
+  }
+
 /** Log lines of the faults of control. `busy` has none: control works, and this node has too many questions. */
 const FAULT_TEXTS: { readonly [fault in KeyStatusUnavailable['fault']]?: string } = {
   unreachable:

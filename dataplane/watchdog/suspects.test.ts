@@ -42,7 +42,8 @@ async function nodes(count: number, limitAllMs?: number) {
     clock.advance(ms)
     await nextTurn()
   }
-  return { clock, counted, record: new SuspectRecord(store), start, started, pass }
+  const { records } = store
+  return { clock, counted, records, record: new SuspectRecord(store), start, started, pass }
 }
 
 describe('a handler that did not return', () => {
@@ -106,6 +107,35 @@ describe('a handler that did not return', () => {
     expect(counted).toEqual(['duel onMessage 1'])
     await start()
     expect(counted).toEqual(['duel onMessage 1', 'duel onMessage 1'])
+  })
+})
+
+describe('the counts of turns that did not return', () => {
+  it('do not rise when the store loses its data and a backup restores them, but by later turns', async () => {
+    const { counted, records, started, pass } = await nodes(1)
+    const [node] = started
+    await node!.stuck(turn(), 'guard')
+    await pass(0)
+    const [backup] = await records.read(['{nodes}:suspects'])
+    await records.write([{ remove: '{nodes}:suspects' }])
+    await pass(5000)
+    await node!.stuck(turn({ hook: 'onTick' }), 'guard')
+    await records.write([{ put: '{nodes}:suspects', value: backup!.value }])
+    await pass(5000)
+    expect(counted).toEqual(['duel onMessage 1', 'duel onTick 1'])
+    await node!.stuck(turn(), 'guard')
+    expect(counted.slice(2)).toEqual(['duel onMessage 1'])
+  })
+
+  it('do not rise by a turn that was running when the backup was made', async () => {
+    const { counted, records, record, started, clock, pass } = await nodes(1)
+    await record.change((shared) => withRunning(shared, turn(), code, clock.now()))
+    const [backup] = await records.read(['{nodes}:suspects'])
+    await record.change((shared) => withoutRunning(shared, turn(), code))
+    await pass(1_800_000)
+    await records.write([{ put: '{nodes}:suspects', value: backup!.value }])
+    for (let n = 0; n < 3; n++) await pass(5000)
+    expect([counted, started[0]!.limitOf(turn())]).toEqual([[], undefined])
   })
 })
 

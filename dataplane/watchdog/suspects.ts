@@ -37,9 +37,11 @@ interface SharedSuspects {
   readonly charges: readonly Charge[]
   /** Number of turns that did not end, by `room type/hook`, since the record exists. */
   readonly counts: Readonly<Record<string, number>>
+  /** Time of the first entry. It identifies the record: after a loss of data, another one is made. 0: there is no entry. */
+  readonly since: number
 }
 
-const NO_SUSPECTS: SharedSuspects = { suspects: [], charges: [], counts: {} }
+const NO_SUSPECTS: SharedSuspects = { suspects: [], charges: [], counts: {}, since: 0 }
 
 const KEY = '{nodes}:suspects'
 /** Bus channel on which nodes announce changes of the record. */
@@ -65,6 +67,8 @@ const CUT_WINDOW_MS = 60_000
 const RECORD_TTL_MS = 30 * 86_400_000
 /** A turn that runs for longer has ended with its process. */
 const LONGEST_TURN_MS = 60_000
+/** A running turn that is older comes from a backup. Nodes read the record all the time, so they find a crashed node earlier. */
+const OLD_TURN_MS = 600_000
 /** If this many different handlers of one room type are suspects, all of its code is treated like them. */
 const HANDLERS_OF_TYPE = 2
 /** If this many different handlers of any type are suspects, code of all types runs inside the boundary until it is proven. */
@@ -149,12 +153,12 @@ export function withStuck(
   )
 }
 
-/** Counts turns that have run for too long: their node has crashed, and could not write that they did not end. */
+/** Counts turns that have run for too long: their node has crashed, and could not write that they did not end. Drops those of a backup. */
 function withoutGone(shared: SharedSuspects, now: number): SharedSuspects {
-  const isGone = ({ runningSince }: Suspect) =>
-    runningSince !== undefined && now - runningSince > LONGEST_TURN_MS
-  let next = shared
-  for (const { runningSince: _, ...one } of shared.suspects.filter(isGone))
+  const ageOf = ({ runningSince }: Suspect) => (runningSince === undefined ? 0 : now - runningSince)
+  const suspects = shared.suspects.filter((one) => ageOf(one) <= OLD_TURN_MS)
+  let next = suspects.length === shared.suspects.length ? shared : { ...shared, suspects }
+  for (const { runningSince: _, ...one } of suspects.filter((one) => ageOf(one) > LONGEST_TURN_MS))
     next = counted(withSuspect(next, one, now), one.code)
   return next
 }
@@ -165,7 +169,7 @@ function withSuspect(shared: SharedSuspects, added: Omit<Suspect, 'until'>, now:
   const mode = before?.mode === 'refuse' && before.until > now ? 'refuse' : added.mode
   const others = shared.suspects.filter(({ code, until }) => code !== added.code && until > now)
   const suspects = [...others, { ...added, mode, until: now + SUSPECT_MS }].slice(-MAX_SUSPECTS)
-  return { ...shared, suspects }
+  return { ...shared, suspects, since: shared.since || now }
 }
 
 function counted(shared: SharedSuspects, code: string): SharedSuspects {
@@ -219,8 +223,8 @@ const NOTHING = new Uint8Array(0)
 function decoded(value: Uint8Array | undefined): SharedSuspects {
   if (!value) return NO_SUSPECTS
   try {
-    const { suspects, charges, counts } = JSON.parse(new TextDecoder().decode(value)) as SharedSuspects
-    return { suspects: [...suspects], charges: [...charges], counts: { ...counts } }
+    const { suspects, charges, counts, since } = JSON.parse(new TextDecoder().decode(value)) as SharedSuspects
+    return { suspects: [...suspects], charges: [...charges], counts: { ...counts }, since }
   } catch {
     return NO_SUSPECTS // Damaged: what is missed is found again.
   }
@@ -252,7 +256,8 @@ export class Suspects {
   #proven = new Map<string, number>()
   /** `project/principal code` of players whose messages are refused. */
   #blocked = new Set<string>()
-  #counts: Readonly<Record<string, number>> = {}
+  /** Last counts of each record, by its `since`. A restored record must not count its turns again. */
+  readonly #counts = new Map<number, SharedSuspects['counts']>()
   #cancel = () => {}
   #unsubscribe: () => Promise<void> = async () => {}
   #stopped = false
@@ -361,7 +366,7 @@ export class Suspects {
     if (!this.#stopped) this.#readLater()
   }
 
-  #take({ suspects, charges, counts }: SharedSuspects): void {
+  #take({ suspects, charges, counts, since }: SharedSuspects): void {
     const { clock, hashes } = this.#deps
     const now = clock.now()
     const isHere = ({ code }: { readonly code: string }) =>
@@ -378,12 +383,13 @@ export class Suspects {
     this.#alert = stuck.length >= HANDLERS_OF_ALL
     if (!this.#alert) this.#proven.clear()
     this.#blocked = blockedBy(charges.filter(isHere), now)
+    const before = this.#counts.get(since)
     for (const [key, count] of Object.entries(counts)) {
-      const more = count - (this.#counts[key] ?? 0)
+      const more = count - (before?.[key] ?? 0)
       const [roomType = '', hook] = key.split('/')
       if (more > 0) this.#deps.onCount(roomType, hook as TurnHook, more)
     }
-    this.#counts = counts
+    this.#counts.set(since, counts)
   }
 }
 

@@ -95,7 +95,7 @@ function setup() {
     },
   }
   const flush = async () => {
-    for (let i = 0; i < 20; i++) await Promise.resolve()
+    for (let i = 0; i < 100; i++) await Promise.resolve()
   }
   const watching = (seed: number) => {
     const logged: { level: number; msg: string }[] = []
@@ -166,6 +166,80 @@ describe('StoreDataWatch', () => {
     expect(watch.lost).toBe(true)
     await pass(MINUTE_MS)
     expect(watch.lost).toBe(false)
+  })
+
+  it('reports the loss in a process that starts after it, and ends the report when an operator deletes the note', async () => {
+    const { watching, records, empty, pass, back } = setup()
+    const earlier = watching(1)
+    await earlier.watch.start()
+    records.replace(empty())
+    await back()
+    const later = watching(2)
+    await later.watch.start()
+    expect([later.watch.lost, later.errors()]).toEqual([true, ['the store lost its data']])
+
+    await records.write([{ remove: '{control}:data-lost' }])
+    await pass(10_000)
+    expect([earlier.watch.lost, later.watch.lost]).toEqual([false, false])
+  })
+
+  it('notes a loss although another process, which knew nothing, has written the new mark', async () => {
+    const { watching, records, empty, back } = setup()
+    const knowing = watching(1)
+    await knowing.watch.start()
+    records.replace(empty())
+    const fresh = watching(2)
+    await fresh.watch.start()
+    expect(fresh.watch.lost).toBe(false)
+    await back()
+    expect([await fresh.watch.checkLost(), knowing.watch.lost]).toEqual([true, true])
+  })
+
+  it('writes the note later if the store has failed after the loss was found', async () => {
+    const { watching, records, empty, pass, back } = setup()
+    const { watch, errors } = watching(1)
+    await watch.start()
+    const after = empty()
+    let fails = true
+    records.replace({
+      read: (keys) => after.read(keys),
+      write: async (writes) => {
+        const isNote = writes.some((write) => 'put' in write && write.put.endsWith('-lost'))
+        if (fails && isNote) throw new StoreUnavailable('gone')
+        return after.write(writes)
+      },
+      renewLease: (renewal) => after.renewLease(renewal),
+      page: (index, options) => after.page(index, options),
+    })
+    await back()
+    fails = false
+    await pass(10_000)
+    expect([watch.lost, errors()]).toEqual([true, ['the store lost its data']])
+    const later = watching(2)
+    await later.watch.start()
+    expect(later.watch.lost).toBe(true)
+  })
+
+  it('deletes the note that a restored backup contains', async () => {
+    const { watching, records, first, empty, back } = setup()
+    const { watch } = watching(1)
+    await watch.start()
+    await first.write([{ put: '{control}:data-lost', value: new Uint8Array(0) }])
+    records.replace(empty())
+    await back()
+    records.replace(first)
+    await back()
+    expect(await watch.checkLost()).toBe(false)
+    expect(await first.read(['{control}:data-lost'])).toEqual([undefined])
+  })
+
+  it('reads the store once for many questions at a time', async () => {
+    const { watching, records } = setup()
+    const { watch } = watching(1)
+    await watch.start()
+    const before = records.reads
+    await Promise.all(Array.from({ length: 100 }, () => watch.checkLost()))
+    expect(records.reads - before).toBe(2)
   })
 })
 

@@ -100,30 +100,37 @@ interface StoreDataWatchParts {
 
 /** Interval in milliseconds between checks while the store is reachable. FLUSHALL closes no connection. */
 const LOOK_MS = 10_000
-/** Time in milliseconds for which a loss is reported. */
-const REPORTED_MS = 3_600_000
+/** Lifetime in milliseconds of the note about a loss. */
+const NOTE_MS = 3_600_000
+const NOTHING = new Uint8Array(0)
 
 /**
  * Detects that the store has lost the data that this process knew. The first process of a deployment writes a random mark that never
- * expires. A process that finds no mark, or a different one, reports a loss, and uses the new mark from then on. A restored backup contains
- * the earlier mark.
+ * expires. A process that finds no mark, or a different one, uses the new mark from then on, and writes a note about the loss into the
+ * store. The note tells processes that start later, and expires after an hour. A restored backup contains the earlier mark.
  */
 export class StoreDataWatch {
   readonly #parts: StoreDataWatchParts
+  readonly #noteKey: string
   /** All marks that this process has found. The last one is current. */
   #marks: string[] = []
-  #lostAt: number | undefined
+  #lost = false
+  /** True until the note about a loss that this process has found is stored. */
+  #owesNote = false
+  #looking: Promise<void> | undefined
+  #lookingNext: Promise<void> | undefined
   #cancel: () => void = () => undefined
   #forgetReturn: () => void = () => undefined
   #stopped = false
 
   constructor(parts: StoreDataWatchParts) {
     this.#parts = parts
+    this.#noteKey = `${parts.key}-lost`
   }
 
-  /** True for an hour after a loss, unless the earlier data is back. */
+  /** True from the discovery of a loss until the earlier data is back, or the note has expired or was deleted. */
   get lost(): boolean {
-    return this.#lostAt !== undefined && this.#parts.clock.monotonic() - this.#lostAt < REPORTED_MS
+    return this.#lost
   }
 
   /** Checks the store. Resolves with true if its data is lost. Never rejects. */
@@ -150,10 +157,25 @@ export class StoreDataWatch {
     if (!this.#stopped) this.#cancel = clock.schedule(untilNext(clock, LOOK_MS), () => void this.#turn())
   }
 
-  async #look(): Promise<void> {
+  /** Checks the store after this call. One check runs at a time, and callers that wait share the next one. */
+  #look(): Promise<void> {
+    if (this.#looking) {
+      this.#lookingNext ??= this.#looking.then(() => {
+        this.#lookingNext = undefined
+        return this.#look()
+      })
+      return this.#lookingNext
+    }
+    this.#looking = this.#lookNow().finally(() => {
+      this.#looking = undefined
+    })
+    return this.#looking
+  }
+
+  async #lookNow(): Promise<void> {
     const { log } = this.#parts
     try {
-      this.#found(await this.#mark())
+      await this.#compare(await this.#read())
     } catch (error) {
       // Code that needs the store reports the failure.
       if (!(error instanceof StoreUnavailable))
@@ -161,30 +183,33 @@ export class StoreDataWatch {
     }
   }
 
-  async #mark(): Promise<string> {
+  async #read(): Promise<{ mark: string; isNoted: boolean }> {
     const { store, key, random } = this.#parts
     for (;;) {
-      const [record] = await store.records.read([key])
-      if (record) return new TextDecoder().decode(record.value)
+      const [record, note] = await store.records.read([key, this.#noteKey])
+      if (record) return { mark: new TextDecoder().decode(record.value), isNoted: note !== undefined }
       const value = new TextEncoder().encode(randomToken(random, 16))
       // Another process may be faster. Then its mark is valid.
       await store.records.write([{ put: key, value, ifVersion: 0 }])
     }
   }
 
-  #found(mark: string): void {
-    const { clock, log } = this.#parts
+  async #compare({ mark, isNoted }: { mark: string; isNoted: boolean }): Promise<void> {
+    const { store, log } = this.#parts
     const known = this.#marks.indexOf(mark)
-    if (known === -1) {
-      this.#marks.push(mark)
-      if (this.#marks.length === 1) return
-      this.#lostAt = clock.monotonic()
-      log.error('the store lost its data')
-    } else if (known < this.#marks.length - 1) {
-      this.#marks = this.#marks.slice(0, known + 1)
-      this.#lostAt = undefined
-      log.warn('the store has its earlier data again')
-    }
+    const isNewLoss = known === -1 && this.#marks.length > 0
+    const isBack = known !== -1 && known < this.#marks.length - 1
+    if (known === -1) this.#marks.push(mark)
+    if (isBack) this.#marks = this.#marks.slice(0, known + 1)
+    this.#owesNote = isNewLoss || (this.#owesNote && !isBack)
+    const wasLost = this.#lost
+    this.#lost = this.#owesNote || (isNoted && !isBack)
+    if (isNewLoss || (this.#lost && !wasLost)) log.error('the store lost its data')
+    if (isBack) log.warn('the store has its earlier data again')
+    // A backup that was taken after a loss contains the note of that time.
+    if (isBack && isNoted) await store.records.write([{ remove: this.#noteKey }])
+    if (this.#owesNote) await store.records.write([{ put: this.#noteKey, value: NOTHING, ttlMs: NOTE_MS }])
+    this.#owesNote = false
   }
 }
 
@@ -199,7 +224,7 @@ const STORE_METRICS = {
   ),
   dataLost: gauge(
     'service_store_data_lost',
-    '1 for an hour after this process found the store without the data that it had, unless that data is back.',
+    '1 after the store was found without the data that it had: for an hour, or until that data is back.',
   ),
   commandDuration: histogram(
     'service_store_command_duration_seconds',
