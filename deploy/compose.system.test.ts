@@ -1,6 +1,6 @@
 import { execFile, spawn } from 'node:child_process'
 import { existsSync, readFileSync } from 'node:fs'
-import { mkdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { cp, mkdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
@@ -12,7 +12,14 @@ import { parseConfig } from '../shared/config.ts'
 import { type ComposeService, composeVariables, readCompose } from '../test/support/compose.ts'
 import { programOr } from '../test/support/debian-package.ts'
 import { readImage } from '../test/support/image/container.ts'
-import { freePort, redisAnswers } from '../test/support/redis-server.ts'
+import {
+  asAdmin,
+  asRedisUser,
+  freePort,
+  redisAnswers,
+  redisFile,
+  until,
+} from '../test/support/redis-server.ts'
 import { newFolder } from '../test/support/run-folder.ts'
 
 const run = promisify(execFile)
@@ -246,47 +253,77 @@ describe('compose.yaml', () => {
     ).toEqual([])
   })
 
-  it('starts a Redis that stores all data on disk and evicts nothing', async () => {
-    const { redis } = compose.services
+  it('starts Redis with the files of redis/, and overrides only its addresses, folder and memory', () => {
+    const { redis, secrets } = compose.services
+    expect(secrets!.volumes).toContain('./redis:/run/files:ro')
+    const script = secrets!.command![0]!
+    const [, files] =
+      /^for file in (.*); do sed "\$rules" \/run\/files\/\$file \| give \/run\/redis\/\$file /m.exec(script)!
+    expect(files).toBe('users.acl redis.conf')
+    expect(redis!.volumes).toContain('redis-secrets:/etc/redis:ro')
+    expect(read('redis/redis.conf')).toMatch(/^aclfile \/etc\/redis\/users.acl$/m)
+    const [program, conf, ...overrides] = redis!.command!
+    expect([program, conf]).toEqual(['redis-server', '/etc/redis/redis.conf'])
+    expect(overrides.filter((word) => word.startsWith('--'))).toEqual(['--bind', '--dir', '--maxmemory'])
+    const standard = /^maxmemory (.*)$/m.exec(read('redis/redis.conf'))![1]
+    expect(overrides.at(-1)).toBe(standard)
+    expect(mebibytes(redis!.deploy!.resources.limits.memory)).toBeGreaterThan(2 * mebibytes(standard!))
+  })
+
+  it('calls Redis healthy when it answers PONG, and not while it loads, nor with a wrong password', async () => {
     const place = await newFolder()
-    const port = await freePort()
     const acl = join(place, 'users.acl')
-    await writeFile(acl, read('redis/users.acl'))
-    const [, ...words] = redis!.command!.map((word) => (word === '/run/redis/users.acl' ? acl : word))
-    const child = spawn(programOr('redis-server'), [
-      ...words,
-      '--port',
-      String(port),
-      '--bind',
-      '127.0.0.1',
-      '--dir',
-      place,
-    ])
-    const ended = new Promise((resolve) => child.once('close', resolve))
-    onTestFinished(async () => {
-      child.kill('SIGKILL')
-      await ended
-    })
-    const url = `redis://operator:OPERATOR_PASSWORD@127.0.0.1:${port}`
-    await redisAnswers(url, 10_000)
-    const { Redis } = await import('ioredis')
-    const client = new Redis(url)
-    const settings = Object.fromEntries(
-      await Promise.all(
-        ['maxmemory-policy', 'appendonly', 'maxmemory'].map(
-          (name) => client.config('GET', name) as Promise<[string, string]>,
-        ),
-      ),
+    await writeFile(acl, redisFile('users.acl'))
+    await writeFile(join(place, 'redis.conf'), redisFile('redis.conf', { aclfile: acl, dir: place }))
+    await writeFile(join(place, 'health-password'), 'password-of-health')
+    const port = await freePort()
+    const [, , ...overrides] = compose.services.redis!.command!
+    const start = async (...more: string[]) => {
+      const words = [
+        join(place, 'redis.conf'),
+        ...overrides.map((word) => (word === '/data' ? place : word)),
+        '--port',
+        String(port),
+        ...more,
+      ]
+      const child = spawn(programOr('redis-server'), words)
+      const ended = new Promise((resolve) => child.once('close', resolve))
+      const end = async () => {
+        child.kill('SIGKILL')
+        await ended
+      }
+      onTestFinished(end)
+      return end
+    }
+    const [, ...words] = compose.services.redis!.healthcheck!.test!
+    const [program, ...check] = words.map((word) =>
+      word.replaceAll('/etc/redis', place).replace('redis-cli', `redis-cli -p ${port}`),
     )
-    client.disconnect()
-    // A health check works without a password.
-    const stranger = new Redis(port)
-    expect(await stranger.ping()).toBe('PONG')
-    await expect(stranger.get('roomful:{control}:keyring')).rejects.toThrow('NOPERM')
-    stranger.disconnect()
-    expect(settings).toMatchObject({ 'maxmemory-policy': 'noeviction', appendonly: 'yes' })
-    const held = Number(settings.maxmemory) / 2 ** 20
-    expect(mebibytes(redis!.deploy!.resources.limits.memory)).toBeGreaterThan(2 * held)
+    const healthy = () =>
+      run(program!, check).then(
+        () => true,
+        () => false,
+      )
+    const url = `redis://127.0.0.1:${port}`
+    const end = await start()
+    await redisAnswers(asRedisUser(url, 'operator'), 10_000)
+    expect(await healthy()).toBe(true)
+    await writeFile(join(place, 'health-password'), 'another')
+    expect(await healthy()).toBe(false)
+    await writeFile(join(place, 'health-password'), 'password-of-health')
+    await asAdmin(asRedisUser(url, 'operator'), async (redis) => {
+      const keys = redis.pipeline()
+      for (let n = 0; n < 20_000; n++) keys.set(`k${n}`, n)
+      await keys.exec()
+    })
+    await end()
+    // 1 ms for each key: it loads for 20 s.
+    await start('--key-load-delay', '1000')
+    await until('Redis is loading', async () => {
+      const { stdout } = await run('redis-cli', ['-u', asRedisUser(url, 'health'), 'ping'])
+      return stdout.startsWith('LOADING')
+    })
+    expect(await healthy()).toBe(false)
   })
 })
 
@@ -304,9 +341,8 @@ describe.skipIf(!asRoot)('the secrets of compose.yaml', () => {
     const place = await newFolder()
     const { secrets } = compose.services
     const volumes = secrets!.volumes!.map((mount) => mount.split(':')[1]!)
-    for (const path of volumes.filter((path) => !path.endsWith('.acl')))
-      await mkdir(join(place, path), { recursive: true })
-    await writeFile(join(place, 'run/users.acl'), read('redis/users.acl'))
+    for (const path of volumes) await mkdir(join(place, path), { recursive: true })
+    await cp(join(folder, 'redis'), join(place, 'run/files'), { recursive: true })
     const [shell, ...options] = secrets!.entrypoint!
     const [script] = secrets!.command!
     const make = () =>
@@ -331,6 +367,7 @@ describe.skipIf(!asRoot)('the secrets of compose.yaml', () => {
       'control/redis-url': [10001, /^redis:\/\/roomful-control:([0-9a-f]{64})@redis:6379\n$/],
       'node/redis-url': [10001, /^redis:\/\/roomful-node:([0-9a-f]{64})@redis:6379\n$/],
       'redis/operator-password': [999, /^([0-9a-f]{64})$/],
+      'redis/health-password': [999, /^([0-9a-f]{64})$/],
     } as const
     const passwords: string[] = []
     for (const [name, [owner, pattern]] of Object.entries(redisFiles)) {
@@ -340,11 +377,18 @@ describe.skipIf(!asRoot)('the secrets of compose.yaml', () => {
       made[name] = await readFile(path, 'utf8')
       passwords.push(pattern.exec(made[name])![1]!)
     }
-    expect(new Set(passwords).size).toBe(3)
-    const acl = await readFile(join(place, 'run/redis/users.acl'), 'utf8')
-    expect((await stat(join(place, 'run/redis/users.acl'))).uid).toBe(999)
-    expect(acl).not.toContain('PASSWORD')
-    for (const password of passwords) expect(acl).toContain(` >${password} `)
+    expect(new Set(passwords).size).toBe(4)
+    for (const name of ['users.acl', 'redis.conf'] as const) {
+      const path = join(place, 'run/redis', name)
+      const { mode, uid } = await stat(path)
+      expect([mode & 0o777, uid], name).toEqual([0o400, 999])
+      const text = await readFile(path, 'utf8')
+      made[`redis/${name}`] = text
+      expect(text).not.toContain('PASSWORD')
+      const secretsOf = (text: string) => text.replaceAll(/password-of-[a-z-]+|[0-9a-f]{64}/g, '…')
+      expect(secretsOf(text)).toBe(secretsOf(redisFile(name)))
+    }
+    for (const password of passwords) expect(made['redis/users.acl']).toContain(` >${password} `)
     // Changes one as README.md says, with a docker that runs in the folder what Compose would run in the containers.
     const [block] = /(?<=```sh\n# secret\n).*?(?=```)/s.exec(read('README.md'))!
     await writeFile(

@@ -103,10 +103,8 @@ function alertTable(): string {
   return table(['Alert', 'Severity', 'It says', 'Runbook'], rows)
 }
 
-function redisUsers(): string {
-  const users = read('deploy/redis/users.acl').match(/^user roomful-.*$/gm) ?? []
-  return ['```', ...users, '```'].join('\n')
-}
+/** Returns a file of `deploy/redis` as a block. */
+const redisFile = (name: string): string => `\`\`\`\n${read(`deploy/redis/${name}`)}\`\`\``
 
 /** Returns the scenarios of the load test that measure something, or the others. */
 const scenarioTable = (measures: boolean): string =>
@@ -157,7 +155,9 @@ const PARTS: Readonly<Record<string, (before: string) => string | Promise<string
     ),
   ...PROTOCOL_PARTS,
   alerts: alertTable,
-  'redis users': redisUsers,
+  'redis users': () => redisFile('users.acl'),
+  'redis.conf': () => redisFile('redis.conf'),
+  'sentinel.conf': () => redisFile('sentinel.conf'),
   authorisation: authorisationTables,
   'scaling, measured': measuredTable,
   'scaling, players': playersTable,

@@ -15,13 +15,7 @@ import { callControl } from './support/calls.ts'
 import { programOr } from './support/debian-package.ts'
 import { codeOf, textOf } from './support/pages.ts'
 import { type Program, startProgram, startTyped } from './support/program.ts'
-import {
-  asRedisUser,
-  freePort,
-  type RedisServer,
-  redisUsersFile,
-  startRedisWith,
-} from './support/redis-server.ts'
+import { asRedisUser, freePort, type RedisServer, redisFile, startRedisWith } from './support/redis-server.ts'
 import { newFolder } from './support/run-folder.ts'
 
 const run = promisify(execFile)
@@ -63,7 +57,7 @@ beforeAll(async () => {
   await chmod(shim, 0o755)
   await symlink(join(root, 'node_modules'), join(folder, 'node_modules'))
   const aclFile = join(folder, 'users.acl')
-  await writeFile(aclFile, redisUsersFile())
+  await writeFile(aclFile, redisFile('users.acl'))
   redis = await startRedisWith({
     settings: { appendonly: 'yes', 'repl-diskless-sync-delay': '0', aclfile: aclFile },
   })

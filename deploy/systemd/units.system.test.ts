@@ -6,6 +6,7 @@ import { promisify } from 'node:util'
 import { describe, expect, it } from 'vitest'
 import { parseConfig } from '../../shared/config.ts'
 import { mayInstall, programOr } from '../../test/support/debian-package.ts'
+import { redisFile } from '../../test/support/redis-server.ts'
 import { newFolder } from '../../test/support/run-folder.ts'
 import { findProgram } from '../local/machine.ts'
 
@@ -108,7 +109,8 @@ describe('the files beside the units', () => {
     await mkdir(join(place, 'deploy'))
     await cp(folder, join(place, 'deploy/systemd'), { recursive: true })
     await cp(join(folder, '../redis'), join(place, 'deploy/redis'), { recursive: true })
-    const script = commands.replaceAll('sudo ', '').replaceAll('/etc/', `${place}/etc/`)
+    const here = (block: string) => block.replaceAll('sudo ', '').replaceAll('/etc/', `${place}/etc/`)
+    const script = here(commands)
     const keyring = () => readFile(join(place, 'etc/roomful/secrets/keyring'), 'utf8')
     await run('sh', ['-ec', script], { cwd: place })
     const made = await keyring()
@@ -116,11 +118,21 @@ describe('the files beside the units', () => {
     // Repeated by a person who installs a new version, the command must not replace the signing keys.
     await run('sh', ['-ec', script], { cwd: place })
     expect(await keyring()).toBe(made)
-    const acl = await readFile(join(place, 'etc/redis/users.acl'), 'utf8')
-    expect(acl).not.toContain('PASSWORD')
+    const [, redisCommands] = section.match(/```sh\n# redis\n(.*?)```/s)!
+    await run('sh', ['-ec', here(redisCommands!)], { cwd: place })
+    const secret = async (name: string) =>
+      (await readFile(join(place, 'etc/roomful/secrets', name), 'utf8')).trim()
+    const passwords: Record<string, string> = {}
     for (const plane of ['control', 'node']) {
-      const url = new URL(await readFile(join(place, `etc/roomful/secrets/${plane}-redis-url`), 'utf8'))
-      expect(acl).toContain(`\nuser ${url.username} on >${url.password} `)
+      const { username, password } = new URL(await secret(`${plane}-redis-url`))
+      passwords[username] = password
+    }
+    for (const user of ['operator', 'health', 'replica', 'sentinel'])
+      passwords[user] = await secret(`redis-${user}`)
+    for (const name of ['users.acl', 'redis.conf', 'sentinel.conf'] as const) {
+      const text = redisFile(name).replaceAll(/password-of-([a-z-]+)/g, (_, user) => passwords[user]!)
+      const written = await readFile(join(place, 'etc/redis', name), 'utf8')
+      expect(written, name).toBe(text)
     }
     for (const { unit } of UNITS) {
       const of = await settingsOf(unit)

@@ -216,9 +216,40 @@ class RedisContainer implements RedisServer {
   }
 }
 
-/** Rules of the users in `deploy/redis/users.acl`, by name. */
+/** User of each password in the files of `deploy/redis`, by the start of its placeholder `…_PASSWORD`. */
+const PASSWORD_OF: Readonly<Record<string, string>> = {
+  OPERATOR: 'operator',
+  HEALTH: 'health',
+  CONTROL: 'roomful-control',
+  NODE: 'roomful-node',
+  REPLICA: 'replica',
+  SENTINEL: 'sentinel',
+}
+
+/**
+ * Returns a file of `deploy/redis` with the passwords `password-of-<name of the user>`. `settings`: new values of lines, by the words before
+ * them. Throws if the file has no such line.
+ */
+export function redisFile(
+  name: 'users.acl' | 'redis.conf' | 'sentinel.conf',
+  settings: Readonly<Record<string, string>> = {},
+): string {
+  const file = new URL(`../../deploy/redis/${name}`, import.meta.url)
+  const text = readFileSync(file, 'utf8').replace(/\b([A-Z]+)_PASSWORD\b/g, (placeholder, start: string) => {
+    const user = PASSWORD_OF[start]
+    if (user === undefined) throw new Error(`${name} has ${placeholder}, and there is no such user`)
+    return `password-of-${user}`
+  })
+  return Object.entries(settings).reduce((before, [setting, value]) => {
+    const line = new RegExp(`^${setting} .*$`, 'm')
+    if (!line.test(before)) throw new Error(`${name} has no line that starts with ${setting}`)
+    return before.replace(line, () => `${setting} ${value}`)
+  }, text)
+}
+
+/** Rules of the users in `deploy/redis/users.acl`, by name, with the passwords of `redisFile`. */
 export const REDIS_USERS: ReadonlyMap<string, readonly string[]> = new Map(
-  readFileSync(new URL('../../deploy/redis/users.acl', import.meta.url), 'utf8')
+  redisFile('users.acl')
     .trim()
     .split('\n')
     .map((line) => {
@@ -227,20 +258,11 @@ export const REDIS_USERS: ReadonlyMap<string, readonly string[]> = new Map(
     }),
 )
 
-/** Returns the text of an `aclfile` with the users of `deploy/redis/users.acl` and the passwords `password-of-<name>`. */
-export const redisUsersFile = (): string =>
-  [...REDIS_USERS]
-    .map(([name, rules]) =>
-      ['user', name, ...rules.map((rule) => (rule.startsWith('>') ? `>password-of-${name}` : rule))].join(
-        ' ',
-      ),
-    )
-    .join('\n')
-    .concat('\n')
-
 /** Returns the URL of the Redis at `url` for one of these users. */
-export const asRedisUser = (url: string, name: 'operator' | 'roomful-control' | 'roomful-node'): string =>
-  url.replace('://', `://${name}:password-of-${name}@`)
+export const asRedisUser = (
+  url: string,
+  name: 'operator' | 'health' | 'roomful-control' | 'roomful-node',
+): string => url.replace('://', `://${name}:password-of-${name}@`)
 
 /** Adds one of these users to the Redis at `url`, with `keyPrefix` instead of `roomful:`. Returns the URL for the user. */
 export async function addRedisUser(
@@ -248,10 +270,7 @@ export async function addRedisUser(
   name: 'roomful-control' | 'roomful-node',
   keyPrefix = 'roomful:',
 ): Promise<string> {
-  const password = `password-of-${name}`
-  const rules = REDIS_USERS.get(name)!.map((rule) =>
-    rule.startsWith('>') ? `>${password}` : rule.replace(/^((?:%R)?[~&])roomful:/, `$1${keyPrefix}`),
-  )
+  const rules = REDIS_USERS.get(name)!.map((rule) => rule.replace(/^((?:%R)?[~&])roomful:/, `$1${keyPrefix}`))
   await asAdmin(url, (redis) => redis.call('ACL', 'SETUSER', name, 'reset', ...rules))
   return asRedisUser(url, name)
 }
