@@ -40,6 +40,7 @@ function rawAppWith(changes: Partial<ControlDeps> = {}) {
     openTo: 'this machine',
     nodes: { call: async () => ({}), adminPages: async () => [ADMIN_PAGE] },
     internalToken: undefined,
+    notifySecrets: [],
     requireKeyId: false,
     tokenRate: { perSecond: 100, burst: 100 },
     setLogLevel: () => undefined,

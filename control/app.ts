@@ -30,7 +30,10 @@ import { roomRoutes } from './routes/rooms.ts'
 
 /** Dependencies of the API. */
 export interface ControlDeps
-  extends Pick<Services, 'keyring' | 'clock' | 'random' | 'metrics' | 'log' | 'requireKeyId' | 'dataLost'> {
+  extends Pick<
+    Services,
+    'keyring' | 'clock' | 'random' | 'metrics' | 'log' | 'notifySecrets' | 'requireKeyId' | 'dataLost'
+  > {
   readonly store: Store
   /** Source of `/metrics`. */
   readonly exposition: Pick<Registry, 'metrics' | 'contentType'>

@@ -69,6 +69,8 @@ export interface Services extends Pick<RecordsEnvironment, 'keyring' | 'clock' |
   readonly nodes: Pick<Nodes, 'call'>
   /** Rate of tokens for one caller. */
   readonly tokenLimits: RateLimits
+  /** Values of `NOTIFY_SECRET`. */
+  readonly notifySecrets: readonly string[]
   readonly requireKeyId: boolean
   /** Checks the store. Resolves with true if it has lost its data. */
   readonly dataLost: () => Promise<boolean>

@@ -122,6 +122,7 @@ export async function startControl({
     openTo: openToAll ? 'everyone' : 'this machine',
     nodes: new Nodes({ records: store.records, clock, random, log, internalToken: config.internalToken }),
     internalToken: config.internalToken,
+    notifySecrets: config.notifySecret ?? [],
     requireKeyId: config.requireKeyId,
     tokenRate: config.tokenRate ?? DEFAULT_TOKEN_RATE,
     setLogLevel: sharing?.setLogLevel ?? ((level) => setLogLevel(log, level)),

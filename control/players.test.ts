@@ -42,6 +42,7 @@ beforeEach(async () => {
     openTo: 'this machine',
     nodes: { call: async () => ({ ended_rooms: 0, next_cursor: null }), adminPages: async () => [] },
     internalToken: undefined,
+    notifySecrets: [],
     requireKeyId: false,
     tokenRate: { perSecond: 100, burst: 100 },
     setLogLevel: () => undefined,

@@ -349,6 +349,17 @@ export const RoomView = v.pipe(
 
 export const EndedRoom = v.object({ project_id: v.string(), room_id: v.string(), ended: v.literal(true) })
 
+export const NotifyKey = v.pipe(
+  v.object({
+    project_id: v.string(),
+    notify_key: described(
+      v.string(),
+      'whsec_ and a key in base64. While NOTIFY_SECRET has several values, one key for each, separated by commas.',
+    ),
+  }),
+  v.metadata({ ref: 'NotifyKey' }),
+)
+
 export const Project = v.pipe(
   v.object({
     id: v.string(),

@@ -2,6 +2,7 @@ import * as v from 'valibot'
 import { afterEach, describe, expect, expectTypeOf, it, vi } from 'vitest'
 import { defineRoom } from '../dataplane/index.ts'
 import { webhook } from '../dataplane/notices/notice.ts'
+import { notifyKeys } from '../shared/notify-keys.ts'
 import { FakeClock } from '../test/kit/fake-clock.ts'
 import { InvalidNotice, type Notice, verifyNotice } from './notices.ts'
 
@@ -72,6 +73,8 @@ describe('verifyNotice', () => {
     ['the signature of another secret', { signature: STANDARD.signature }],
     ['a signature of another scheme', { signature: NOTICE.signature.replace('v1', 'v2') }],
     ['a signature that is no base64', { signature: 'v1,???' }],
+    ['a signature of a wrong length', { signature: NOTICE.signature.slice(0, -4) }],
+    ['a signature of one character', { signature: 'v1,a' }],
   ])('rejects %s', async (_, change) => {
     at(NOTICE.seconds)
     const wrong = verifyNotice(request({ ...NOTICE, ...change }), NOTICE.secret)
@@ -94,9 +97,18 @@ describe('verifyNotice', () => {
     },
   )
 
-  it('says what a secret must look like', async () => {
+  it.each([
+    ['is empty', ''],
+    ['has no whsec_', NOTICE.secret.slice('whsec_'.length)],
+    ['is no base64', `${NOTICE.secret}!`],
+    ['is too short', `whsec_${btoa('x'.repeat(23))}`],
+    ['is too long', `whsec_${btoa('x'.repeat(65))}`],
+    ['ends with a comma', `${NOTICE.secret},`],
+  ])('rejects with InvalidNotice if the notify key %s', async (_, notifyKey) => {
     at(NOTICE.seconds)
-    await expect(verifyNotice(request(NOTICE), 'secret')).rejects.toThrow('use the value of NOTIFY_SECRET')
+    const wrong = verifyNotice(request(NOTICE), notifyKey)
+    await expect(wrong).rejects.toThrow(InvalidNotice)
+    await expect(verifyNotice(request(NOTICE), notifyKey)).rejects.toThrow('roomful admin notify-key')
   })
 
   it('has the types of the notices of its room types', () => {
@@ -112,7 +124,7 @@ describe('verifyNotice', () => {
 })
 
 describe('webhook', () => {
-  it('signs a notice with each secret, as Standard Webhooks says', async () => {
+  it('signs a notice with the key of its project from each secret, as Standard Webhooks says', async () => {
     const clock = new FakeClock(NOTICE.seconds * 1000 + 999)
     const sent: Request[] = []
     vi.spyOn(globalThis, 'fetch').mockImplementation(async (url, init) => {
@@ -125,13 +137,24 @@ describe('webhook', () => {
       clock,
     })
     const { signal } = new AbortController()
-    expect(await post({ id: NOTICE.id, body: NOTICE.body }, signal)).toBe(204)
+    const notice = { projectId: 'prj_a', id: NOTICE.id, body: NOTICE.body }
+    expect(await post(notice, signal)).toEqual({ status: 204 })
     const [request] = sent as [Request]
-    expect(request.headers.get('webhook-signature')?.split(' ')).toHaveLength(2)
-    expect(request.headers.get('webhook-signature')).toContain(NOTICE.signature)
+    // `printf %s prj_a | openssl dgst -sha256 -mac HMAC -macopt hexkey:$SECRET -binary`, and that as the key of NOTICE.
+    expect(request.headers.get('webhook-signature')?.split(' ')).toEqual([
+      'v1,52Dqs8BjHsqC3XcGifquhHd5UhVHQokOv1G+z6pAH/Y=',
+      expect.any(String),
+    ])
     expect(request.headers.get('webhook-timestamp')).toBe(String(NOTICE.seconds))
-    expect(await request.text()).toBe(NOTICE.body)
+    expect(await request.clone().text()).toBe(NOTICE.body)
     expect(clock.pending).toBe(0)
+    at(NOTICE.seconds)
+    for (const secret of [NOTICE.secret, STANDARD.secret])
+      expect(await verifyNotice(request.clone(), notifyKeys([secret], 'prj_a')[0]!)).toMatchObject({
+        id: NOTICE.id,
+      })
+    for (const foreign of [NOTICE.secret, notifyKeys([NOTICE.secret], 'prj_b')[0]!])
+      await expect(verifyNotice(request.clone(), foreign)).rejects.toThrow(InvalidNotice)
   })
 
   it('needs a secret', () => {

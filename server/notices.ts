@@ -33,18 +33,20 @@ export class InvalidNotice extends Error {
   override readonly name = 'InvalidNotice'
 }
 
-const PREFIX = 'whsec_'
+/** Length of the key of a webhook, by Standard Webhooks. */
+const MIN_KEY_BYTES = 24
+const MAX_KEY_BYTES = 64
 /** Maximum difference between the time of the request and the clock here, seconds. */
 const TOLERANCE_S = 300
 
 /**
  * Returns the notice in a request to your `NOTIFY_URL`. Rejects with `InvalidNotice` if the signature is wrong, or if the request was sent more than
- * five minutes ago. `secret`: the value of `NOTIFY_SECRET`. `R`: the room types that send notices, as `typeof duel`. The body of the request
+ * five minutes ago. `notifyKey`: the notify key of your project, from `roomful admin notify-key`. `R`: the room types that send notices, as `typeof duel`. The body of the request
  * must not be read before.
  */
 export async function verifyNotice<R extends TypedRoom = TypedRoom>(
   request: Request,
-  secret: string,
+  notifyKey: string,
 ): Promise<NoticeOf<R>> {
   const id = headerOf(request, 'webhook-id')
   const timestamp = headerOf(request, 'webhook-timestamp')
@@ -56,16 +58,16 @@ export async function verifyNotice<R extends TypedRoom = TypedRoom>(
     )
   const body = await request.text()
   const content = new TextEncoder().encode(`${id}.${timestamp}.${body}`)
-  const keys = await Promise.all(secret.split(',').map(importKey))
+  const keys = await Promise.all(notifyKey.split(',').map(importKey))
   const given = signatures.split(' ').flatMap((signature) => {
-    const [, base64] = /^v1,([A-Za-z0-9+/]+={0,2})$/.exec(signature) ?? []
-    return base64 === undefined ? [] : [bytesOf(base64)]
+    const bytes = signature.startsWith('v1,') ? bytesOf(signature.slice('v1,'.length)) : undefined
+    return bytes ? [bytes] : []
   })
   for (const key of keys)
     for (const signature of given)
       if (await crypto.subtle.verify('HMAC', key, signature, content))
         return readNotice(id, body) as NoticeOf<R>
-  throw new InvalidNotice('webhook-signature is not a signature of this request with your secret')
+  throw new InvalidNotice('webhook-signature is not a signature of this request with your notify key')
 }
 
 function headerOf(request: Request, name: string): string {
@@ -74,16 +76,24 @@ function headerOf(request: Request, name: string): string {
   throw new InvalidNotice(`the request has no header ${name}`)
 }
 
-function importKey(secret: string): Promise<CryptoKey> {
-  const text = secret.trim()
-  if (!text.startsWith(PREFIX))
-    throw new TypeError('the secret does not begin with whsec_: use the value of NOTIFY_SECRET')
-  const key = bytesOf(text.slice(PREFIX.length))
+async function importKey(text: string): Promise<CryptoKey> {
+  const [, base64 = ''] = /^whsec_(.*)$/.exec(text.trim()) ?? []
+  const key = bytesOf(base64)
+  if (key === undefined || key.length < MIN_KEY_BYTES || key.length > MAX_KEY_BYTES)
+    throw new InvalidNotice(
+      'the notify key is not whsec_ and 24 to 64 bytes in base64: use the one that roomful admin notify-key prints',
+    )
   return crypto.subtle.importKey('raw', key, { name: 'HMAC', hash: 'SHA-256' }, false, ['verify'])
 }
 
-const bytesOf = (base64: string): Uint8Array<ArrayBuffer> =>
-  Uint8Array.from(atob(base64), (character) => character.charCodeAt(0))
+/** Returns the bytes of a text in base64. Undefined: it is not base64. */
+function bytesOf(base64: string): Uint8Array<ArrayBuffer> | undefined {
+  try {
+    return Uint8Array.from(atob(base64), (character) => character.charCodeAt(0))
+  } catch {
+    return undefined
+  }
+}
 
 /**
  * Reads the body of a notice.

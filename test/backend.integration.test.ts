@@ -50,7 +50,7 @@ const bank = defineRoom({
 
 const NOTIFY_SECRET = 'whsec_bm90aWNlcy1vZi10aGUtYmFja2VuZC10ZXN0cw=='
 
-const cluster = sharedCluster({ redis: 'none', leaseMs: 2000 })
+const cluster = sharedCluster({ redis: 'none', leaseMs: 2000, notifySecret: [NOTIFY_SECRET] })
 let nodes: readonly ClusterNode[]
 let projectId: string
 let keyId: string
@@ -78,7 +78,7 @@ beforeAll(async () => {
     CONTROL_URL: cluster.control.url,
     PROJECT_ID: projectId,
     ROOMFUL_KEY: key.secret,
-    NOTIFY_SECRET,
+    NOTIFY_KEY: (await cluster.call('GET', `/projects/${projectId}/notify-key`)).notify_key,
   })
   app = (await import(join(folder, 'backend.ts'))).app
   server = serve({ fetch: app.fetch, port: 0, hostname: '127.0.0.1' })
@@ -93,7 +93,7 @@ beforeAll(async () => {
 })
 afterAll(() => {
   server?.close()
-  for (const name of ['CONTROL_URL', 'PROJECT_ID', 'ROOMFUL_KEY', 'NOTIFY_SECRET']) delete process.env[name]
+  for (const name of ['CONTROL_URL', 'PROJECT_ID', 'ROOMFUL_KEY', 'NOTIFY_KEY']) delete process.env[name]
 })
 
 /** Connects a player to a node, and joins a room. */

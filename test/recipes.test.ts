@@ -8,6 +8,7 @@ import { type Client, connect, type Room } from '../client/index.ts'
 import type { RoomDefinition } from '../dataplane/index.ts'
 import { type Backend, InvalidNotice, roomful } from '../server/index.ts'
 import type { Json } from '../shared/json.ts'
+import { notifyKeys } from '../shared/notify-keys.ts'
 import type { TypedRoom, UntypedRoom } from '../shared/room-types.ts'
 import { type Player, type TestRooms, testRooms } from './kit/index.ts'
 import { startService } from './support/cluster.ts'
@@ -275,7 +276,7 @@ it('coins from the backend: an order counts once, also after the death of the ow
 it('final scores: reach the backend after the players have left, and only with a signature', async () => {
   type Save = (match: string, points: object) => Promise<void>
   const { matchOver } = await pageOf<{
-    matchOver: (request: Request, secret: string, save: Save) => Promise<Response>
+    matchOver: (request: Request, notifyKey: string, save: Save) => Promise<Response>
   }>('Final scores')
   const secret = `whsec_${Buffer.alloc(32, 7).toString('base64')}`
   const saved = new Map<string, object>()
@@ -284,8 +285,9 @@ it('final scores: reach the backend after the players have left, and only with a
     if (tries++ === 0) throw new Error('the database is away')
     saved.set(match, points)
   }
+  let notifyKey = ''
   const fetch = (request: Request) =>
-    matchOver(request, secret, save).catch(() => new Response(null, { status: 500 }))
+    matchOver(request, notifyKey, save).catch(() => new Response(null, { status: 500 }))
   const backend = serve({ fetch, port: 0, hostname: '127.0.0.1' })
   await once(backend, 'listening')
   onTestFinished(() => void backend.close())
@@ -293,7 +295,9 @@ it('final scores: reach the backend after the players have left, and only with a
   const node = { notifyUrl, notifySecret: [secret] }
   const service = await startService({ rooms: [rooms.get('scored')!], node })
   onTestFinished(() => service.close())
-  const client = await connect(service.wsUrl, await service.login({ sub: 'ann' }))
+  const login = await service.login({ sub: 'ann' })
+  notifyKey = notifyKeys([secret], login.projectId)[0]!
+  const client = await connect(service.wsUrl, login)
   const room = await client.join('scored')
   for (let point = 0; point < 3; point++) await room.send('point')
   await expect(room.send('point')).rejects.toMatchObject(refused('the match is over'))
@@ -301,7 +305,7 @@ it('final scores: reach the backend after the players have left, and only with a
   client.close()
   await vi.waitFor(() => expect([...saved.values()]).toEqual([{ ann: 3 }]), { timeout: 10_000 })
   const forged = new Request(notifyUrl, { method: 'POST', body: '{}' })
-  await expect(matchOver(forged, secret, save)).rejects.toBeInstanceOf(InvalidNotice)
+  await expect(matchOver(forged, notifyKey, save)).rejects.toBeInstanceOf(InvalidNotice)
 })
 
 it('bans: end the sessions of the player, and the page shows the reason', async () => {

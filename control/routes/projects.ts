@@ -1,4 +1,5 @@
 import type { JsonObject } from '../../shared/json.ts'
+import { notifyKeys } from '../../shared/notify-keys.ts'
 import type { PlayerRecord } from '../../shared/players.ts'
 import { Problem } from '../../shared/problem.ts'
 import { invalid, type ObjectSchema, validate } from '../../shared/validate.ts'
@@ -15,6 +16,7 @@ import {
   EndedSession,
   encodeCursor,
   Nothing,
+  NotifyKey,
   PageQuery,
   Player,
   Project,
@@ -31,7 +33,7 @@ const DELETE_MS = 15_000
 /** `/projects`, `/projects/:id`, and the end of a session. */
 export function projectRoutes(
   endpoints: Endpoints,
-  { projects, keys, players, idempotency, nodes, clock, log }: Services,
+  { projects, keys, players, idempotency, nodes, notifySecrets, clock, log }: Services,
 ): void {
   endpoints.mount(
     {
@@ -86,6 +88,29 @@ export function projectRoutes(
       problems: ['project_not_found'],
     },
     async ({ params }) => projectView(await projects.require(params.id!)),
+  )
+
+  endpoints.mount(
+    {
+      method: 'GET',
+      path: '/projects/:id/notify-key',
+      tag: 'Projects',
+      summary: 'Notify key of a project',
+      description:
+        'The key with which the backend of the project verifies notices (verifyNotice). It is derived from NOTIFY_SECRET and the id of the project, so it is no secret of another project. 409 if control has no NOTIFY_SECRET.',
+      access: 'operator',
+      answer: { status: 200, description: 'The notify key.', schema: NotifyKey },
+      problems: ['project_not_found', 'conflict'],
+    },
+    async ({ params }) => {
+      const { id } = await projects.require(params.id!)
+      if (notifySecrets.length === 0)
+        throw new Problem(
+          'conflict',
+          'NOTIFY_SECRET is not set at control, so it cannot compute notify keys: give control the value of the nodes.',
+        )
+      return { project_id: id, notify_key: notifyKeys(notifySecrets, id).join(',') }
+    },
   )
 
   endpoints.mount(

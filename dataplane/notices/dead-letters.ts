@@ -104,7 +104,7 @@ export class DeadLetters {
     const asked = id === undefined ? kept : kept.filter((member) => member.endsWith(` ${id}`))
     let delivered = 0
     for (const letter of await this.#read(projectId, asked.slice(0, RESENT))) {
-      const result = await attemptOf(post, letter, never)
+      const result = await attemptOf(post, { projectId, ...letter }, never)
       if (result.is !== 'delivered') return { delivered, failed: { id: letter.id, reason: result.reason } }
       await this.#drop(projectId, [memberOf(letter)])
       delivered++

@@ -20,7 +20,7 @@ const HOUR_MS = 3_600_000
 const SECRET = `whsec_${Buffer.alloc(32, 7).toString('base64')}`
 
 /** Answer of the backend: a status, or none until the promise resolves. */
-type Answer = number | Promise<number>
+type Answer = number | Promise<number> | { readonly status: number; readonly retryAfter: string }
 
 /** A backend that answers notices as the test says, and 204 after that. */
 class Backend {
@@ -41,9 +41,11 @@ class Backend {
       for await (const chunk of request) body += chunk
       this.bodies.push(body)
       this.ids.push(String(request.headers['webhook-id']))
-      const status = await (this.answers.shift() ?? 204)
+      const answer = await (this.answers.shift() ?? 204)
       this.open--
-      response.writeHead(status, { location: '/elsewhere' }).end()
+      const { status, retryAfter } = typeof answer === 'number' ? { status: answer } : answer
+      response.writeHead(status, { location: '/elsewhere', ...(retryAfter && { 'retry-after': retryAfter }) })
+      response.end()
     })
   }
 
@@ -254,6 +256,33 @@ describe('NoticeDelivery', () => {
     }
     await soon(async () => expect(await value('service_notices_oldest_seconds')).toBe(0))
   })
+
+  it.each([
+    [429, '20', 20],
+    [503, '20', 20],
+    [503, 'Thu, 01 Jan 2026 00:01:00 GMT', 60],
+    [429, '86400', 3600],
+    [429, '0', 1],
+    [429, 'Wed, 31 Dec 2025 00:00:00 GMT', 1],
+    [429, 'soon', 1],
+    [500, '20', 1],
+  ])(
+    'after %i with retry-after %s, the next attempt follows after about %i s',
+    async (status, retryAfter, seconds) => {
+      const { clock, backend, commit, node } = await setup()
+      backend.answers.push({ status, retryAfter })
+      const { delivery, value } = node()
+      await commit(ROOM, 'a', 'b')
+      delivery.deliver(ROOM)
+      await soon(async () =>
+        expect(await value('service_notice_attempts_total', '{result="failed"}')).toBe(1),
+      )
+      const waited = await passed(clock, () => backend.ids.length > 1, 4_000_000)
+      expect(waited / 1000).toBeGreaterThanOrEqual(seconds - 1)
+      expect(waited / 1000).toBeLessThanOrEqual(seconds + 6)
+      await soon(() => expect(backend.ids).toEqual(['a', 'a', 'b']))
+    },
+  )
 
   it('reports the age of the oldest notice that the backend does not accept', async () => {
     const { clock, backend, commit, node } = await setup()

@@ -20,6 +20,8 @@ const LEASE_MS = 15_000
 const LOOK_MS = 5000
 const FIRST_RETRY_MS = 1000
 const LONGEST_RETRY_MS = 300_000
+/** Maximum time for which `retry-after` of the backend delays an attempt. */
+const LONGEST_RETRY_AFTER_MS = 3_600_000
 /** Number of quick reads for a write that a room has announced, and the time between them. If the write comes later, that counts as a failure. */
 const LOOKS = 10
 const LOOK_AGAIN_MS = 50
@@ -121,10 +123,10 @@ export class NoticeDelivery {
         return
       }
       if (this.#stopped) break
-      const isOver = await this.#deliverOne(taken, decodeNotice(bytes))
-      if (isOver === 'aborted') break
-      if (isOver === 'failed') {
-        await this.#retryLater(taken, LONGEST_RETRY_MS)
+      const outcome = await this.#deliverOne(taken, decodeNotice(bytes))
+      if (outcome.is === 'aborted') break
+      if (outcome.is === 'failed') {
+        await this.#retryLater(taken, outcome.delayMs)
         return
       }
       await notices.remove(room, bytes)
@@ -141,7 +143,7 @@ export class NoticeDelivery {
     const { notices } = this.#env.store
     const { room } = taken
     if (!(await this.#isWritten(taken))) {
-      await this.#retryLater(taken, LONGEST_WAIT_MS)
+      await this.#retryLater(taken, retryDelay(taken.failures, LONGEST_WAIT_MS))
       return
     }
     // The write may have come between the two answers.
@@ -156,44 +158,47 @@ export class NoticeDelivery {
     return !record?.owner || record.epoch !== fence.epoch || record.version > fence.version
   }
 
-  async #retryLater(taken: TakenNotices, longestMs: number): Promise<void> {
+  async #retryLater(taken: TakenNotices, delayMs: number): Promise<void> {
     const { store, clock } = this.#env
     const { room, failures } = taken
-    const delayMs = retryDelay(failures, longestMs)
     if (await store.notices.putOff(taken, delayMs, failures + 1))
       clock.schedule(delayMs, () => this.deliver(room))
   }
 
-  async #deliverOne(
-    { room, failures }: TakenNotices,
-    notice: StoredNotice,
-  ): Promise<'over' | 'failed' | 'aborted'> {
+  async #deliverOne({ room, failures }: TakenNotices, notice: StoredNotice): Promise<Outcome> {
     const { clock, log, metrics, post } = this.#env
+    const { projectId } = roomNamed(room)
     const body: NoticeBody = JSON.parse(notice.body)
     const at = Date.parse(body.at)
     const isLast = clock.now() - at >= MAX_AGE_MS
-    this.#reportAge(room, at, retryDelay(failures, LONGEST_RETRY_MS) + LEASE_MS)
+    const backoffMs = retryDelay(failures, LONGEST_RETRY_MS)
+    this.#reportAge(room, at, backoffMs + LEASE_MS)
     const { signal } = this.#stopping
-    const attempt = await attemptOf(post, notice, signal)
-    if (signal.aborted && attempt.is === 'failed') return 'aborted'
+    const attempt = await attemptOf(post, { projectId, ...notice }, signal)
+    if (signal.aborted && attempt.is === 'failed') return { is: 'aborted' }
     if (attempt.is === 'delivered') {
       metrics.noticeAttempts.inc({ result: 'delivered' })
       metrics.noticeAge.observe(Math.max(0, clock.now() - at) / 1000)
-      return 'over'
+      return { is: 'over' }
     }
     const isDead = attempt.is === 'rejected' || isLast
     metrics.noticeAttempts.inc({ result: isDead ? 'dead' : 'failed' })
     const fields = { room, notice: notice.id, reason: attempt.reason }
     if (!isDead) {
+      const delayMs = Math.max(backoffMs, Math.min(attempt.retryAfterMs, LONGEST_RETRY_AFTER_MS))
+      this.#reportAge(room, at, delayMs + LEASE_MS)
       const suppressed = this.#quiet.pass(attempt.reason)
       if (suppressed !== undefined) log.warn({ ...fields, suppressed }, 'notice not accepted')
-      return 'failed'
+      return { is: 'failed', delayMs }
     }
-    await this.#deadLetters.add(roomNamed(room).projectId, notice, attempt.reason)
+    await this.#deadLetters.add(projectId, notice, attempt.reason)
     log.warn(fields, 'notice moved to the dead letters')
-    return 'over'
+    return { is: 'over' }
   }
 }
+
+/** Result of one attempt. `over`: the notice needs no other one. `failed`: the next one follows after `delayMs` milliseconds. */
+type Outcome = { readonly is: 'over' | 'aborted' } | { readonly is: 'failed'; readonly delayMs: number }
 
 /** Milliseconds until the next attempt, after so many earlier failures. */
 const retryDelay = (failures: number, longestMs: number): number =>

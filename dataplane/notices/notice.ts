@@ -1,8 +1,8 @@
-import { createHmac } from 'node:crypto'
 import type { Clock } from '../../shared/clock.ts'
 import type { Json } from '../../shared/json.ts'
 import type { Logger } from '../../shared/log.ts'
 import { counter, gauge, histogram, type Metrics } from '../../shared/metrics.ts'
+import { notifyKeys, notifySignature } from '../../shared/notify-keys.ts'
 import type { Random } from '../../shared/random.ts'
 import type { Store } from '../../shared/store/port.ts'
 
@@ -68,8 +68,21 @@ export const NOTICE_METRICS = {
   ),
 }
 
-/** Sends one notice. Resolves to the HTTP status of the answer. Rejects if there is no answer within 10 s, or when `signal` aborts. */
-export type PostNotice = (notice: StoredNotice, signal: AbortSignal) => Promise<number>
+/** A notice on its way to the backend. */
+interface OutgoingNotice extends StoredNotice {
+  readonly projectId: string
+}
+
+/** Answer of the backend to a notice. */
+interface NoticeAnswer {
+  /** HTTP status. */
+  readonly status: number
+  /** Time in milliseconds for which the backend asks for no other attempt (`retry-after`). Absent: it does not ask. */
+  readonly retryAfterMs?: number
+}
+
+/** Sends one notice. Rejects if there is no answer within 10 s, or when `signal` aborts. */
+export type PostNotice = (notice: OutgoingNotice, signal: AbortSignal) => Promise<NoticeAnswer>
 
 /** Dependencies of the delivery of notices and of the dead letters. */
 export interface NoticeEnvironment {
@@ -84,15 +97,13 @@ export interface NoticeEnvironment {
 /** The backend that receives notices. */
 interface WebhookOptions {
   readonly url: string
-  /** Values of `NOTIFY_SECRET`: `whsec_` and the key in base64. The notice is signed with each. */
+  /** Values of `NOTIFY_SECRET`. The notice is signed with the key of its project from each. */
   readonly secrets: readonly string[]
   readonly clock: Clock
 }
 
 /** Time limit of one attempt, milliseconds. */
 export const ATTEMPT_MS = 10_000
-
-const SECRET_PREFIX = 'whsec_'
 
 /** Fails each attempt, so that notices wait, and operators see why. */
 export const noUrl: PostNotice = () => Promise.reject(new Error('NOTIFY_URL is not set'))
@@ -101,11 +112,10 @@ export const noUrl: PostNotice = () => Promise.reject(new Error('NOTIFY_URL is n
 export function webhook({ url, secrets, clock }: WebhookOptions): PostNotice {
   if (secrets.length === 0)
     throw new TypeError('notifyUrl is set, and notifySecret is not: notices are signed with it')
-  const keys = secrets.map((secret) => Buffer.from(secret.slice(SECRET_PREFIX.length), 'base64'))
-  return async ({ id, body }, signal) => {
+  return async ({ projectId, id, body }, signal) => {
     const timestamp = String(Math.floor(clock.now() / 1000))
     const content = `${id}.${timestamp}.${body}`
-    const signatures = keys.map((key) => `v1,${createHmac('sha256', key).update(content).digest('base64')}`)
+    const signatures = notifyKeys(secrets, projectId).map((key) => `v1,${notifySignature(key, content)}`)
     const late = new AbortController()
     const cancel = clock.schedule(ATTEMPT_MS, () =>
       late.abort(new Error(`no answer within ${ATTEMPT_MS / 1000} s`)),
@@ -126,34 +136,47 @@ export function webhook({ url, secrets, clock }: WebhookOptions): PostNotice {
       })
       // The status decides. An unread body would keep the connection.
       await response.body?.cancel()
-      return response.status
+      const retryAfterMs = waitOf(response.headers.get('retry-after'), clock.now())
+      return { status: response.status, ...(retryAfterMs !== undefined && { retryAfterMs }) }
     } finally {
       cancel()
     }
   }
 }
 
+/** Returns the milliseconds of a `retry-after`: seconds, or a date. Undefined: it is absent or neither. */
+function waitOf(header: string | null, now: number): number | undefined {
+  if (header === null) return undefined
+  const ms = /^\d{1,10}$/.test(header) ? Number(header) * 1000 : Date.parse(header) - now
+  return ms > 0 ? ms : undefined
+}
+
 /** 4xx answers that can change. */
 const TEMPORARY: ReadonlySet<number> = new Set([408, 425, 429])
+
+/** Answers whose `retry-after` counts. */
+const BUSY: ReadonlySet<number> = new Set([429, 503])
 
 /** Result of one attempt. `rejected`: trying again would not help. */
 export type Attempt =
   | { readonly is: 'delivered' }
-  | { readonly is: 'rejected' | 'failed'; readonly reason: string }
+  | { readonly is: 'rejected'; readonly reason: string }
+  | { readonly is: 'failed'; readonly reason: string; readonly retryAfterMs: number }
 
 /** Sends a notice once. Never rejects. */
 export async function attemptOf(
   post: PostNotice,
-  notice: StoredNotice,
+  notice: OutgoingNotice,
   signal: AbortSignal,
 ): Promise<Attempt> {
   try {
-    const status = await post(notice, signal)
+    const { status, retryAfterMs = 0 } = await post(notice, signal)
     if (status >= 200 && status < 300) return { is: 'delivered' }
-    const isFinal = status >= 400 && status < 500 && !TEMPORARY.has(status)
-    return { is: isFinal ? 'rejected' : 'failed', reason: `HTTP ${status}` }
+    const reason = `HTTP ${status}`
+    if (status >= 400 && status < 500 && !TEMPORARY.has(status)) return { is: 'rejected', reason }
+    return { is: 'failed', reason, retryAfterMs: BUSY.has(status) ? retryAfterMs : 0 }
   } catch (error) {
-    return { is: 'failed', reason: reasonOf(error) }
+    return { is: 'failed', reason: reasonOf(error), retryAfterMs: 0 }
   }
 }
 

@@ -4,6 +4,7 @@ import * as v from 'valibot'
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest'
 import { type Client, connect } from '../../client/index.ts'
 import { defineRoom } from '../../dataplane/index.ts'
+import { notifyKeys } from '../../shared/notify-keys.ts'
 import { sharedCluster, type ClusterNode as TestNode } from '../../test/support/cluster.ts'
 import { runAdmin } from './admin.ts'
 import { type ClusterNode, DeploymentApi } from './admin-api.ts'
@@ -33,7 +34,14 @@ const backend = createServer((request, response) => {
   request.resume().on('end', () => response.writeHead(answers.shift() ?? 204).end())
 })
 
-const cluster = sharedCluster({ redis: 'none', leaseMs: 2000, controlApiTokens: ['the-operator'] })
+const NOTIFY_SECRET = [7, 8].map((byte) => `whsec_${Buffer.alloc(32, byte).toString('base64')}`)
+
+const cluster = sharedCluster({
+  redis: 'none',
+  leaseMs: 2000,
+  controlApiTokens: ['the-operator'],
+  notifySecret: NOTIFY_SECRET,
+})
 let nodes: readonly TestNode[]
 const clients: Client[] = []
 let env: Record<string, string>
@@ -44,7 +52,7 @@ beforeAll(async () => {
   nodes = await cluster.local(2, {
     rooms: [arena],
     drainSeconds: 0,
-    notifySecret: [`whsec_${Buffer.alloc(32, 7).toString('base64')}`],
+    notifySecret: NOTIFY_SECRET,
     notifyUrl: `http://127.0.0.1:${(backend.address() as AddressInfo).port}/`,
   })
   env = {
@@ -103,6 +111,16 @@ const until = <T>(look: () => Promise<T>, expected: T): Promise<void> =>
   vi.waitFor(async () => expect(await look()).toEqual(expected), { timeout: 10_000 })
 
 describe('roomful admin', () => {
+  it('prints the notify key of a project, one for each value of NOTIFY_SECRET', async () => {
+    const { out } = await admin('notify-key', '--project', projectId)
+    expect(out).toBe(`${notifyKeys(NOTIFY_SECRET, projectId).join(',')}\n`)
+    expect((await json('notify-key', '--project', projectId)).notify_key).toBe(out.trim())
+    expect(await admin('notify-key', '--project', 'prj_nobody')).toMatchObject({
+      code: 1,
+      err: expect.stringContaining('404 project_not_found'),
+    })
+  })
+
   it('finds an abusive room by its player and closes it', async () => {
     const { left } = await player('mallory', 'stuck', 1)
     await player('ada', 'fine')

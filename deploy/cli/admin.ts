@@ -435,6 +435,15 @@ const COMMANDS: Readonly<Record<string, AdminCommand>> = {
     options: ['project'],
     run: notices,
   },
+  'notify-key': {
+    words: '',
+    help: 'prints the key with which the backend of a project verifies notices',
+    options: ['project'],
+    run: async ({ api, project: given }) => {
+      const answer = await api.control('GET', `${project(await given())}/notify-key`, { notify_key: '' })
+      return { json: answer, text: answer.notify_key }
+    },
+  },
   drain: nodeCommand('drain', 'hands the rooms and clients of a node over to others, and ends it'),
   cordon: nodeCommand('cordon', 'lets a node take no new rooms and sessions'),
   uncordon: nodeCommand('uncordon', 'lets it take them again'),

@@ -24,7 +24,7 @@ const SCHEMA = 'postgres-schema'
 
 /** Commands with their descriptions. */
 export const COMMANDS: Readonly<Record<Command | typeof SCHEMA, string>> = {
-  dev: 'both planes in one process; needs nothing. Plays the room types in ROOMS_DIR, else in ./rooms, else the example games.\n             -- COMMAND: runs it as well, such as the server of your page or your backend, until one of both ends,\n             with ROOMFUL_URL, VITE_ROOMFUL_URL, CONTROL_URL and PROJECT_ID in its environment',
+  dev: 'both planes in one process; needs nothing. Plays the room types in ROOMS_DIR, else in ./rooms, else the example games.\n             -- COMMAND: runs it as well, such as the server of your page or your backend, until one of both ends,\n             with ROOMFUL_URL, VITE_ROOMFUL_URL, CONTROL_URL and PROJECT_ID in its environment, and NOTIFY_KEY if NOTIFY_SECRET is set',
   control: 'a control process: projects, keys and tokens over HTTP',
   dataplane: 'a node: rooms and the websockets of their members',
   rekey: 'seals every private key in the store under the first KEYRING_SECRET, and ends',

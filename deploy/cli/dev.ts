@@ -10,6 +10,7 @@ import { systemClock } from '../../shared/clock.ts'
 import type { Config } from '../../shared/config.ts'
 import { newId, randomToken } from '../../shared/ids.ts'
 import type { Logger } from '../../shared/log.ts'
+import { notifyKeys } from '../../shared/notify-keys.ts'
 import { systemRandom } from '../../shared/random.ts'
 import { openStore } from '../../shared/store/open.ts'
 import { openTracing, tracingConfig } from '../../shared/tracing/tracer.ts'
@@ -118,7 +119,10 @@ export async function startDev({ config, log, tell, beside }: DevParts): Promise
       ROOMFUL_URL: node.addresses.websocket,
       VITE_ROOMFUL_URL: node.addresses.websocket,
       CONTROL_URL: control.url,
-      ...(projectId !== undefined && { PROJECT_ID: projectId }),
+      ...(projectId !== undefined && {
+        PROJECT_ID: projectId,
+        ...(config.notifySecret && { NOTIFY_KEY: notifyKeys(config.notifySecret, projectId).join(',') }),
+      }),
     })
     running.push(child.end)
     return { addresses, close, ended: Promise.race([node.ended, child.ended]), unhandled: node.unhandled }

@@ -308,9 +308,9 @@ export const VARIABLES = {
   },
   NOTIFY_SECRET: {
     topic: 'rooms',
-    help: 'Signs the notices (Standard Webhooks). Required with NOTIFY_URL. If there are several secrets, each signs, so that the backend can change from one to the next.',
+    help: 'Secret from which the notify key of each project is derived. Nodes sign notices with it, and control shows it. Control and all nodes have the same value. Required with NOTIFY_URL. If there are several secrets, each signs, so that the backends can change from one to the next.',
     schema: webhookSecrets,
-    readBy: DATAPLANE,
+    readBy: BOTH,
     secret: true,
   },
   EXAMPLES_PORT: {

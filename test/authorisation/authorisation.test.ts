@@ -76,6 +76,7 @@ describe('the control API', () => {
         adminPages: async () => [],
       },
       internalToken: INTERNAL,
+      notifySecrets: [`whsec_${Buffer.alloc(32, 7).toString('base64')}`],
       requireKeyId: false,
       tokenRate: { perSecond: 1000, burst: 1000 },
       setLogLevel: () => undefined,

@@ -69,6 +69,7 @@ export const CONTROL: Readonly<Record<string, ControlRow>> = {
   'POST /projects': OPERATORS,
   'GET /projects': OPERATORS,
   'GET /projects/:id': OPERATORS,
+  'GET /projects/:id/notify-key': OPERATORS,
   'PATCH /projects/:id': OPERATORS,
   'POST /projects/:id/disable': OPERATORS,
   'POST /projects/:id/enable': OPERATORS,

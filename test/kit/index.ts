@@ -354,7 +354,7 @@ class TestRooms<Rooms extends Definitions = Definitions> {
       random: new SeededRandom(this.#seed * 1000 + number),
       postNotice: async ({ id, body }) => {
         this.#notices.set(id, this.#notices.get(id) ?? readNotice(id, body))
-        return 204
+        return { status: 204 }
       },
       askKeyStatus: async () => ({
         exists: true,

@@ -52,7 +52,7 @@ class Webhook implements Notices {
     await sleep(this.#clock, mood === 'silent' || mood === 'late' ? ATTEMPT_MS : 0)
     if (mood === 'silent' || mood === 'late') throw new Error('no answer')
     await new Promise<void>((resolve) => way.send(resolve))
-    return mood === 'fails' ? 500 : 204
+    return { status: mood === 'fails' ? 500 : 204 }
   }
 }
 
@@ -104,6 +104,7 @@ export class SimControl implements SystemControl {
       openTo: 'everyone',
       nodes: { call: (call) => this.#call(call), adminPages: async () => [] },
       internalToken: INTERNAL_TOKEN,
+      notifySecrets: [],
       requireKeyId: false,
       tokenRate: { perSecond: 1000, burst: 1000 },
       setLogLevel: () => undefined,

@@ -560,8 +560,8 @@ export const FAULTS = {
     what: 'A node takes each answer of the webhook for a success',
     notices: (post) => (notice, signal) =>
       post(notice, signal).then(
-        () => 204,
-        () => 204,
+        () => ({ status: 204 }),
+        () => ({ status: 204 }),
       ),
     players: { backends: 2 },
     breaks: ['notice_lost'],
@@ -588,7 +588,7 @@ export const FAULTS = {
       return async (notice, signal) => {
         const earlier = waiting
         waiting = earlier ? undefined : notice
-        if (!earlier) return 204
+        if (!earlier) return { status: 204 }
         await post(notice, signal)
         return post(earlier, signal)
       }

@@ -35,6 +35,8 @@ export interface ClusterOptions {
   readonly leaseMs?: number
   /** Tokens of operators. Default: none, and control is open to everyone. Then `login` works. */
   readonly controlApiTokens?: readonly string[]
+  /** Values of `NOTIFY_SECRET` of control. Default: none. */
+  readonly notifySecret?: readonly string[]
 }
 
 /** A project and a token for its players. */
@@ -85,12 +87,13 @@ export class TestCluster {
     const open = () => openStore(inMemory ? parts : { redisUrl, keyPrefix, ...parts })
     const own = await open()
     const controlStore = inMemory ? own : await (options.control === 'apart' ? openStore(parts) : open())
-    const { controlApiTokens } = options
+    const { controlApiTokens, notifySecret } = options
     const control = await startControl({
       config: {
         controlPort: 0,
         internalToken: INTERNAL_TOKEN,
         ...(controlApiTokens && { controlApiTokens }),
+        ...(notifySecret && { notifySecret }),
       },
       store: controlStore,
       ...parts,

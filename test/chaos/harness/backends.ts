@@ -1,4 +1,3 @@
-import { createHmac } from 'node:crypto'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { text } from 'node:stream/consumers'
@@ -6,6 +5,7 @@ import { type Client, connect, type Room } from 'roomful/client'
 import { RoomfulError as RoomfulErrorOfServer } from 'roomful/server'
 import { Backend } from '../../../server/backend.ts'
 import { sleep } from '../../../shared/clock.ts'
+import { notifyKeys, notifySignature } from '../../../shared/notify-keys.ts'
 import { type Random, systemRandom } from '../../../shared/random.ts'
 import { SeededRandom } from '../../kit/seeded-random.ts'
 import { callControl } from '../../support/calls.ts'
@@ -440,7 +440,8 @@ export class NoticeReceiver implements Notices {
       'webhook-signature': signature,
     } = request.headers
     // The time is not checked, because the clocks of nodes jump.
-    const expected = createHmac('sha256', KEY).update(`${id}.${timestamp}.${body}`).digest('base64')
+    const [notifyKey = ''] = notifyKeys([this.secret], JSON.parse(body).project_id)
+    const expected = notifySignature(notifyKey, `${id}.${timestamp}.${body}`)
     if (signature !== `v1,${expected}`) return void response.writeHead(401).end()
     const mood = this.mood()
     this.onNotice(String(id), body, mood === 'accepts')
