@@ -5,7 +5,7 @@ import { isWellFormed } from '../shared/json.ts'
 import { LOG_LEVELS } from '../shared/log.ts'
 import { MAX_BAN_REASON_BYTES } from '../shared/players.ts'
 import { CONTROL_PROBLEMS } from '../shared/problem.ts'
-import { dataFault, isNameable, MAX_SUB_LENGTH } from '../shared/tokens.ts'
+import { dataFault, MAX_SUB_LENGTH, subFault } from '../shared/tokens.ts'
 import { MINT_SCOPE, PLAYER_SCOPE, ROOM_CALL_SCOPE, ROOM_READ_SCOPE } from './keys.ts'
 import { MEMBER_PATTERN } from './records.ts'
 
@@ -92,7 +92,10 @@ export const RotateKey = v.strictObject({
 
 const Sub = v.pipe(
   text(1, MAX_SUB_LENGTH, 'The player’s id in your game, which room code receives.'),
-  v.check(isNameable, 'must not be . or .., which no path can name'),
+  v.rawCheck(({ dataset, addIssue }) => {
+    const message = dataset.typed ? subFault(dataset.value) : undefined
+    if (message !== undefined) addIssue({ message })
+  }),
 )
 
 /** Path parameter with a player's sub. */

@@ -7,6 +7,10 @@ function lines(options: { isTTY?: boolean } = {}) {
   return { written, output: { ...options, write: (line: string) => void written.push(line) } }
 }
 
+const circle: Error = new Error('oops')
+delete circle.stack
+circle.cause = circle
+
 describe('the log', () => {
   it('has JSON lines with time, level, base fields and message', () => {
     const { written, output } = lines()
@@ -61,6 +65,79 @@ describe('the log', () => {
       hello: { project_id: 'prj_1' },
       connection: { state: 'open' },
     })
+  })
+
+  it('has name, message, stack, code and cause of an error, and nothing else', () => {
+    class NoRoom extends Error {}
+    const attached = {
+      config: { headers: { authorization: 'hunter2' } },
+      request: 'hunter2',
+      hint: 'hunter2',
+    }
+    const response = Object.assign(new TypeError('HTTP 401'), attached, { code: 'ERR_BAD_REQUEST' })
+    const error = Object.assign(new NoRoom('failed', { cause: response }), attached, { code: 7 })
+    const { written, output } = lines()
+    const log = createLog({ logLevel: 'info' }, {}, output)
+    log.error({ err: error }, 'one')
+    log.error({ failure: error }, 'two')
+    log.error(error)
+    log.child({ room_id: 'arena:a' }).error({ error }, 'four')
+    const expected = {
+      name: 'NoRoom',
+      message: 'failed',
+      stack: expect.stringContaining('log.test'),
+      code: 7,
+      cause: {
+        name: 'TypeError',
+        message: 'HTTP 401',
+        stack: expect.stringContaining('log.test'),
+        code: 'ERR_BAD_REQUEST',
+      },
+    }
+    const parsed = written.map((line) => JSON.parse(line))
+    expect([parsed[0].err, parsed[1].failure, parsed[2].err, parsed[3].error]).toEqual(
+      Array(4).fill(expected),
+    )
+    expect(written.join()).not.toContain('hunter2')
+  })
+
+  it('shortens long errors and long chains of causes', () => {
+    const long = Object.assign(new Error('x'.repeat(100_000)), { code: 'c'.repeat(1000) })
+    let error = long
+    for (let n = 0; n < 20; n++) error = new Error('x'.repeat(100_000), { cause: error }) as typeof long
+    const { written, output } = lines()
+    createLog({ logLevel: 'info' }, {}, output).error({ err: error }, 'failed')
+    expect(written[0]!.length).toBeLessThan(50_000)
+    expect(JSON.parse(written[0]!).err.cause.cause.cause.cause).toBeUndefined()
+  })
+
+  it.each([
+    ['a text', 'oops', { message: 'oops' }],
+    ['nothing', null, { message: 'null' }],
+    ['an object', { message: 'oops', token: 'hunter2' }, { name: 'Object', message: 'oops' }],
+    ['an object without a prototype', Object.create(null), {}],
+    [
+      'a circle',
+      circle,
+      [3, 2, 1, 0].reduceRight(
+        (cause: object | undefined) => ({ name: 'Error', message: 'oops', ...(cause && { cause }) }),
+        undefined,
+      ),
+    ],
+    [
+      'an error that cannot be read',
+      new Proxy(new Error('oops'), {
+        get: () => {
+          throw new Error('no')
+        },
+      }),
+      {},
+    ],
+    ['a code that is an object', { code: { authorization: 'hunter2' } }, { name: 'Object' }],
+  ])('logs a thrown value that is no error: %s', (_, thrown, expected) => {
+    const { written, output } = lines()
+    createLog({ logLevel: 'info' }, {}, output).error({ err: thrown }, 'failed')
+    expect(JSON.parse(written[0]!).err).toEqual(expected)
   })
 
   it('contains the stack of an error', () => {

@@ -1,5 +1,5 @@
 import { createRequire } from 'node:module'
-import { type DestinationStream, type Logger, pino, stdSerializers } from 'pino'
+import { type DestinationStream, type Logger, pino } from 'pino'
 import type { Clock } from './clock.ts'
 import type { LogConfig } from './config.ts'
 
@@ -48,14 +48,84 @@ export function createLog(
       level: config.logLevel ?? 'info',
       base: fields,
       timestamp: () => `,"time":"${new Date().toISOString()}"`,
-      formatters: { level: (label) => ({ level: label }) },
-      serializers: { err: stdSerializers.err, error: stdSerializers.err },
+      formatters: { level: (label) => ({ level: label }), log: withErrors },
+      // Replaces the default of pino, which logs all properties of an error.
+      serializers: { err: (logged) => logged },
       redact: { paths: SECRET_FIELDS.flatMap((field) => [field, `*.${field}`]), censor },
     },
     new LogOutput({ stream, errors, format, onRecovered }),
   )
   return log
 }
+
+/** An error in a log line. */
+interface LoggedError {
+  readonly name?: string | undefined
+  readonly message: string | undefined
+  readonly stack?: string | undefined
+  readonly code?: string | number | undefined
+  readonly cause?: LoggedError | undefined
+}
+
+/** Maximum number of characters of each field, and of causes of an error, in a log line. */
+const MAX_NAME = 100
+const MAX_MESSAGE = 2000
+const MAX_STACK = 8000
+const MAX_CAUSES = 3
+
+/** Returns the fields of a log line with all errors in their loggable form. A value of `err` is an error, whatever was thrown. */
+function withErrors(fields: Record<string, unknown>): Record<string, unknown> {
+  const entries = Object.entries(fields)
+  if (!entries.some(([name, value]) => isError(name, value))) return fields
+  return Object.fromEntries(
+    entries.map(([name, value]) => [name, isError(name, value) ? loggedError(value) : value]),
+  )
+}
+
+function isError(name: string, value: unknown): boolean {
+  if (name === 'err') return value !== undefined
+  try {
+    return value instanceof Error
+  } catch {
+    return false // A proxy of room code.
+  }
+}
+
+/**
+ * Returns the loggable part of a thrown value. Libraries attach the request with its headers, or a whole command, to their errors, so no other
+ * property may get into the log. Never throws, although reading the value may.
+ */
+function loggedError(error: unknown, causes = MAX_CAUSES): LoggedError {
+  if (typeof error !== 'object' || error === null) return { message: shortened(String(error), MAX_MESSAGE) }
+  const read = (name: string, max: number): string | undefined => {
+    const value = propertyOf(error, name)
+    return typeof value === 'string' ? shortened(value, max) : undefined
+  }
+  const name = read('name', MAX_NAME)
+  const className = propertyOf(propertyOf(error, 'constructor'), 'name')
+  const isPlain = name === undefined || name === 'Error'
+  const code = propertyOf(error, 'code')
+  const cause = propertyOf(error, 'cause')
+  const hasCause = cause !== undefined && cause !== null && causes > 0
+  return {
+    name: isPlain && typeof className === 'string' ? shortened(className, MAX_NAME) : name,
+    message: read('message', MAX_MESSAGE),
+    stack: read('stack', MAX_STACK),
+    code: typeof code === 'number' ? code : read('code', MAX_NAME),
+    cause: hasCause ? loggedError(cause, causes - 1) : undefined,
+  }
+}
+
+/** Returns a property of a value. Undefined: there is none, or reading it throws. */
+function propertyOf(value: unknown, name: string): unknown {
+  try {
+    return (value as Readonly<Record<string, unknown>> | null | undefined)?.[name]
+  } catch {
+    return undefined
+  }
+}
+
+const shortened = (text: string, max: number): string => (text.length > max ? `${text.slice(0, max)}…` : text)
 
 /** Sets the level of a log and of all its children, until the process ends. */
 export function setLogLevel(log: Logger, level: LogLevel): void {

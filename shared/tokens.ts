@@ -96,6 +96,14 @@ export const MAX_SUB_LENGTH = 256
 /** Returns true if a path of the control API can name this player or room. `.` and `..` are path steps in every spelling. */
 export const isNameable = (name: string): boolean => name !== '.' && name !== '..'
 
+/** Returns what is wrong with a `sub`, in words. Undefined: nothing. */
+export function subFault(sub: string): string | undefined {
+  if (!isNameable(sub)) return 'must not be . or .., which no path can name'
+  if (sub in Object.prototype)
+    return 'must not be a name that every object has, such as constructor or __proto__: rooms use it as a key'
+  return undefined
+}
+
 /** Returns what a claim `data` must be, in words. Undefined: it is valid. */
 export function dataFault(data: unknown): string | undefined {
   if (typeof data !== 'object' || data === null || Array.isArray(data)) return 'must be an object'
@@ -104,7 +112,13 @@ export function dataFault(data: unknown): string | undefined {
   } catch (error) {
     return `must be plain JSON: ${(error as Error).message}`
   }
-  const bytes = Buffer.byteLength(JSON.stringify(data))
+  let isRounded = false
+  const json = JSON.stringify(data, (_, value: unknown) => {
+    isRounded ||= Number.isInteger(value) && !Number.isSafeInteger(value)
+    return value
+  })
+  if (isRounded) return 'has an integer beyond 2^53 - 1, which would be rounded; send it as a string'
+  const bytes = Buffer.byteLength(json)
   return bytes > MAX_DATA_BYTES ? `has ${bytes} bytes of JSON; ${MAX_DATA_BYTES} is the most` : undefined
 }
 

@@ -1,6 +1,14 @@
 import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
-import { CreateKey, CreateProject, IssueToken, PageQuery } from '../control/schemas.ts'
+import {
+  CreateKey,
+  CreateProject,
+  IssueToken,
+  KickPlayer,
+  PageQuery,
+  ReserveSeats,
+  SubPath,
+} from '../control/schemas.ts'
 import { Problem } from './problem.ts'
 import { type ObjectSchema, readJson, validate } from './validate.ts'
 
@@ -77,6 +85,19 @@ describe('a body', () => {
     expect(validate(IssueToken, { project_id: 'prj_a', sub: '...' }, 'body').sub).toBe('...')
   })
 
+  it('is refused with a player whose name every object has, in each call with a sub', () => {
+    for (const sub of Object.getOwnPropertyNames(Object.prototype)) {
+      const bodies = [
+        refusal(IssueToken, { project_id: 'prj_a', sub }),
+        refusal(ReserveSeats, { subs: [sub], seconds: 30 }),
+        refusal(KickPlayer, { sub }),
+        refusal(SubPath, { sub }),
+      ]
+      for (const { message } of bodies) expect(message).toContain('a name that every object has')
+    }
+    expect(validate(IssueToken, { project_id: 'prj_a', sub: 'toStrings' }, 'body').sub).toBe('toStrings')
+  })
+
   it('names the place of an error in a list, once for each place', () => {
     const errors = refusal(IssueToken, {
       project_id: 'prj_a',
@@ -122,6 +143,28 @@ describe('the body of a request', () => {
       code: 'unsupported_media_type',
       message: expect.stringContaining('encoded as gzip'),
     })
+  })
+
+  const read = (body: string) => {
+    const headers = { 'content-type': 'application/json' }
+    return readJson(new Request('http://localhost/', { method: 'POST', headers, body }))
+  }
+
+  it.each(['9007199254740993', '-9007199254740993', '9007199254740992', '1000000000000000000000000'])(
+    'is refused with an integer that would be rounded: %s',
+    async (integer) => {
+      await expect(read(`{"gold":{"of":[1,${integer}]}}`)).rejects.toMatchObject({
+        code: 'invalid_request',
+        message: expect.stringContaining(
+          `${integer} is beyond 2^53 - 1 and would be rounded; send it as a string`,
+        ),
+      })
+    },
+  )
+
+  it('keeps large integers that are exact, in texts, or written as floating-point numbers', async () => {
+    const body = '{"a":9007199254740991,"b":"9007199254740993","c":9007199254740993.5,"d":1e300}'
+    expect(await read(body)).toEqual(JSON.parse(body))
   })
 })
 

@@ -1,4 +1,5 @@
 import * as v from 'valibot'
+import { unsafeIntegerIn } from './json.ts'
 import { type FieldError, Problem } from './problem.ts'
 import { checkJson, NotJson } from './sync/check.ts'
 
@@ -96,8 +97,17 @@ export async function readJson(
         ? 'The request has a body and no content-type; send application/json.'
         : `The body is ${type.slice(0, 100)}; send application/json.`,
     )
+  const { text, value } = parsed(bytes)
+  const unsafe = unsafeIntegerIn(text)
+  if (unsafe === undefined) return value
+  const message = `the integer ${shorten(unsafe)} is beyond 2^53 - 1 and would be rounded; send it as a string`
+  throw invalid([{ path: '', message }])
+}
+
+function parsed(bytes: Uint8Array): { readonly text: string; readonly value: unknown } {
   try {
-    return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes))
+    const text = new TextDecoder('utf-8', { fatal: true }).decode(bytes)
+    return { text, value: JSON.parse(text) }
   } catch {
     throw invalid([{ path: '', message: 'the body is not valid JSON in UTF-8' }])
   }

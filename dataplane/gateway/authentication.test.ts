@@ -85,8 +85,11 @@ it('only a token with claims that its issuer may set reaches the signature check
     [{ ...rest, sub: 'ada', iat: now, exp: now + 1 }, /claim uid/],
     [{ ...GOOD, uid: 'x'.repeat(257) }, /claim uid/],
     [{ ...GOOD, uid: '..' }, /claim uid .* must not be \. or \.\./],
+    [{ ...GOOD, uid: '__proto__' }, /claim uid .* must not be a name that every object has/],
+    [{ ...GOOD, uid: 'constructor' }, /claim uid .* must not be a name that every object has/],
     [{ ...GOOD, roomful: 'all' }, /claim roomful/],
     [{ ...GOOD, roomful: { data: { text: 'x'.repeat(2048) } } }, /roomful\.data .* 2048/],
+    [{ ...GOOD, roomful: { data: { elo: [2 ** 53] } } }, /roomful\.data .* integer beyond 2\^53/],
     [{ ...GOOD, roomful: { rooms: 'duel' } }, /roomful\.rooms/],
     [{ ...GOOD, pad: 'x'.repeat(8192) }, /longer than 8192/],
   ]

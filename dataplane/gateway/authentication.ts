@@ -16,13 +16,13 @@ import { type Rate, RateLimit } from '../../shared/rate-limit.ts'
 import {
   dataFault,
   ISSUED_AHEAD_MS,
-  isNameable,
   isSigned,
   MAX_SUB_LENGTH,
   MAX_TOKEN_LENGTH,
   MAX_TOKEN_LIFE_MS,
   readToken,
   requireClaims,
+  subFault,
   type TokenClaims,
   TokenError,
   type TokenExpectation,
@@ -283,11 +283,12 @@ function claimsOf(payload: ReturnType<typeof decodeJwt>, { project, sub: subClai
   const { [subClaim]: sub, [OWN_CLAIM]: own = {} } = payload
   if (typeof sub !== 'string' || sub === '' || [...sub].length > MAX_SUB_LENGTH || !isWellFormed(sub))
     throw malformed(subClaim, `must be text of 1 to ${MAX_SUB_LENGTH} characters`)
-  if (!isNameable(sub)) throw malformed(subClaim, 'must not be . or ..')
+  const fault = subFault(sub)
+  if (fault !== undefined) throw malformed(subClaim, fault)
   if (typeof own !== 'object' || own === null) throw malformed(OWN_CLAIM, 'must be an object')
   const { data, rooms } = own as { data?: unknown; rooms?: unknown }
-  const fault = data === undefined ? undefined : dataFault(data)
-  if (fault !== undefined) throw malformed(`${OWN_CLAIM}.data`, fault)
+  const dataIsWrong = data === undefined ? undefined : dataFault(data)
+  if (dataIsWrong !== undefined) throw malformed(`${OWN_CLAIM}.data`, dataIsWrong)
   if (rooms !== undefined && !isRooms(rooms))
     throw malformed(`${OWN_CLAIM}.rooms`, `must be at most ${MAX_ROOMS} texts`)
   return {

@@ -1,7 +1,7 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import type { Clock } from '../../shared/clock.ts'
 import type { Json } from '../../shared/json.ts'
-import { MAX_SUB_LENGTH } from '../../shared/tokens.ts'
+import { MAX_SUB_LENGTH, subFault } from '../../shared/tokens.ts'
 import type { MessageType, RoomDefinition } from './definition.ts'
 import type { Member, Pair, Recipients, RoomLog, TurnContext } from './definition-types.ts'
 import { mayHave, type RoomEnvironment } from './environment.ts'
@@ -250,6 +250,8 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
       throw new RoomLogicError(
         `ctx.reserve got ${JSON.stringify(sub)}; it must be the sub of a player, a text of 1 to ${MAX_SUB_LENGTH} characters`,
       )
+    const fault = subFault(sub)
+    if (fault !== undefined) throw new RoomLogicError(`ctx.reserve got ${JSON.stringify(sub)}; it ${fault}`)
     const due = Math.ceil(this.now + seconds * 1000)
     if (typeof seconds !== 'number' || !(seconds > 0 && Number.isSafeInteger(due)))
       throw new RoomLogicError(

@@ -18,7 +18,7 @@ interface Entry {
   readonly end?: string
   /** Failed handler. */
   readonly failed?: string
-  readonly err?: { readonly type?: string; readonly message?: string; readonly stack?: string }
+  readonly err?: { readonly name?: string; readonly message?: string; readonly stack?: string }
 }
 
 /** Log lines below `warn` that a developer sees although room code did not write them, by their text. */
@@ -54,8 +54,8 @@ function placeOf(stack = ''): string {
   return ''
 }
 
-const thrown = ({ type = 'Error', message, stack }: NonNullable<Entry['err']> = {}): string =>
-  `${type}: ${message}${placeOf(stack)}`
+const thrown = ({ name = 'Error', message, stack }: NonNullable<Entry['err']> = {}): string =>
+  `${name}: ${message}${placeOf(stack)}`
 
 /**
  * Log of `roomful dev` on a terminal, for a game's developer: one line per player who joins or leaves, per failure of room code with its file

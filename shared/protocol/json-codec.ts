@@ -1,4 +1,4 @@
-import type { Json, JsonObject } from '../json.ts'
+import { type Json, type JsonObject, unsafeIntegerIn } from '../json.ts'
 import { type Delta, toOperations } from '../sync/delta.ts'
 import {
   type Codec,
@@ -31,7 +31,7 @@ export class JsonCodec implements Codec {
       throw new ProtocolError('a frame is not a JSON object; send {"t": …}')
     const message = parseNamed(found as JsonObject)
     const unsafe = unsafeIntegerIn(text)
-    if (unsafe) throw unsafeInteger(unsafe, message)
+    if (unsafe !== undefined) throw unsafeInteger(new UnsafeInteger(Number(unsafe)), message)
     return message
   }
 
@@ -70,20 +70,6 @@ function parseText(text: string, bytes: number): Json {
   } catch {
     throw notJson(bytes)
   }
-}
-
-/** The smallest integer above 2^53 has 16 digits. */
-const MANY_DIGITS = /\d{16}/
-/** A string or a number. The group captures an integer. */
-const TOKENS = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d|[eE])[\d+-]*(?:[eE][\d+-]*)?|(-?\d+)/g
-
-/** Returns the first integer in valid JSON that `JSON.parse` would silently round. Numbers with a fraction or an exponent are doubles. */
-function unsafeIntegerIn(text: string): UnsafeInteger | undefined {
-  if (!MANY_DIGITS.test(text)) return undefined
-  for (const [, integer] of text.matchAll(TOKENS))
-    if (integer !== undefined && !Number.isSafeInteger(Number(integer)))
-      return new UnsafeInteger(Number(integer))
-  return undefined
 }
 
 /** The state stream of a room, or of one of its layers, as JSON. Every frame is independent. */
