@@ -48,7 +48,7 @@ describe('control configuration', () => {
   })
 
   it('splits operator tokens at commas', () => {
-    const parsed = parseConfig('control', { ...REDIS, CONTROL_API_TOKENS: ' one, two ,' })
+    const parsed = parseConfig('control', { ...REDIS, CONTROL_API_TOKENS: 'one, two ,' })
     expect(config(parsed).controlApiTokens).toEqual(['one', 'two'])
   })
 
@@ -57,7 +57,7 @@ describe('control configuration', () => {
     expect(named(parseConfig('control', env))).toEqual(['CONTROL_HOST'])
     const open = parseConfig('control', { ...env, CONTROL_API_TOKENS: 'none' })
     expect(config(open).controlApiTokens).toBe('none')
-    expect(config(parseConfig('control', { ...env, CONTROL_API_TOKENS: ' None' })).controlApiTokens).toBe(
+    expect(config(parseConfig('control', { ...env, CONTROL_API_TOKENS: 'None' })).controlApiTokens).toBe(
       'none',
     )
     expect(named(parseConfig('control', { ...env, CONTROL_API_TOKENS: `${OPERATOR},none` }))).toContain(
@@ -352,11 +352,39 @@ describe('NAME_FILE', () => {
   it.each([
     ['begins with a byte order mark', '\ufeffa secret', 'byte order mark'],
     ['has blanks only', ' \n\n', 'white space'],
+    ['has a second line break at its end', 'a-secret\n\n', 'more than one line break'],
+    ['ends with a blank', 'a-secret \n', 'ends with white space'],
+    ['ends with a tab and a line break of Windows', 'a-secret\t\r\n', 'ends with white space'],
+    ['begins with a blank', ' a-secret\n', 'begins with white space'],
+    ['has two lines', 'a-secret\nanother\n', 'more than one line'],
+    ['has quotes', '"a-secret"\n', 'in quotes'],
+    ['has single quotes and a blank', "'a-secret' \n", 'in quotes'],
   ])('causes an error if the file %s', (_, content, words) => {
     const parsed = parseConfig('control', { ...REDIS, INTERNAL_TOKEN_FILE: file('odd', content) })
     expect(problems(parsed)).toEqual([
       expect.objectContaining({ name: 'INTERNAL_TOKEN_FILE', was: expect.stringContaining(words) }),
     ])
+  })
+
+  it('has no second message for the parser of Redis addresses: a blank behind the address is the cause', () => {
+    const parsed = parseConfig('control', { REDIS_URL_FILE: file('blank', 'redis://r:6379 \n') })
+    expect(problems(parsed)).toEqual([
+      expect.objectContaining({ was: expect.stringContaining('ends with white space: remove it') }),
+    ])
+  })
+
+  it('may have JSON of several lines in it', () => {
+    const json = JSON.stringify(
+      { issuer: 'i', jwks: 'https://login.example.com/keys', audience: 'game', project: 'prj_a' },
+      null,
+      2,
+    )
+    const parsed = parseConfig('dataplane', {
+      ...REDIS,
+      ROOMS_DIR: 'rooms',
+      AUTH_JWKS_FILE: file('jwks', `${json}\n\n`),
+    })
+    expect(config(parsed).authJwks).toHaveLength(1)
   })
 
   it('must name a readable file that is not empty', () => {
@@ -369,11 +397,28 @@ describe('NAME_FILE', () => {
   })
 })
 
+describe('a secret in a variable', () => {
+  it.each([
+    ['INTERNAL_TOKEN', '"a-secret"', 'in quotes'],
+    ['INTERNAL_TOKEN', "'a-secret'", 'in quotes'],
+    ['REDIS_URL', 'redis://:hunter2@r:6379 ', 'ends with white space'],
+    ['REDIS_URL', '"redis://:hunter2@r:6379"', 'in quotes'],
+    ['KEYRING_SECRET', 'hunter2\n', 'line break'],
+    ['CONTROL_API_TOKENS', ' hunter2', 'begins with white space'],
+  ])('%s = %j: the error names the cause and not the secret', (name, value, words) => {
+    const parsed = parseConfig('control', { ...REDIS, [name]: value })
+    const [problem, ...others] = problems(parsed)
+    expect([problem?.name, others]).toEqual([name, []])
+    expect(problem?.was).toContain(words)
+    expect(JSON.stringify(parsed)).not.toContain('hunter2')
+  })
+})
+
 describe('a variable with several secrets', () => {
   const keyring = (KEYRING_SECRET: string) =>
     parseConfig('control', { ...REDIS, CONTROL_API_TOKENS: 'o', KEYRING_SECRET })
 
-  it.each(['one', 'new,old', 'a b,c d', ' outer space '])('may be %j', (value) => {
+  it.each(['one', 'new,old', 'a b,c d'])('may be %j', (value) => {
     expect(config(keyring(value)).keyringSecret).toBe(value)
   })
 

@@ -122,7 +122,12 @@ function findText(name: VariableName, variable: Variable, env: Environment, read
   const direct = env[name] || undefined
   const fileName = `${name}_FILE`
   const path = env[fileName] || undefined
-  if (path === undefined) return direct === undefined ? {} : { text: direct, from: name }
+  if (path === undefined) {
+    if (direct === undefined) return {}
+    const fault = variable.secret ? faultOf(direct) : undefined
+    if (fault === undefined) return { text: direct, from: name }
+    return { problem: { name, was: `a value that ${fault}`, mayBe: expects(variable.schema) } }
+  }
   if (direct !== undefined)
     return {
       problem: {
@@ -143,11 +148,19 @@ function findText(name: VariableName, variable: Variable, env: Environment, read
   }
 }
 
-/** Returns the problem of a file's text that is independent of the variable. */
+/** Returns the problem of the text of a file or a secret that is independent of the variable, without revealing the text. */
 function faultOf(text: string): string | undefined {
   if (text === '') return 'is empty'
   if (text.startsWith('\ufeff')) return 'begins with a byte order mark: save it as UTF-8 without one'
-  return text.trim() === '' ? 'has nothing but white space in it' : undefined
+  const trimmed = text.trim()
+  if (trimmed === '') return 'has nothing but white space in it'
+  if (/^(["'`]).*\1$/s.test(trimmed)) return 'is in quotes: write it without them'
+  // JSON may have white space anywhere.
+  if (/^[[{]/.test(trimmed)) return undefined
+  if (/^\s/.test(text)) return 'begins with white space: remove it'
+  if (/[\r\n]$/.test(text)) return 'ends with more than one line break: leave one, or none'
+  if (/\s$/.test(text)) return 'ends with white space: remove it'
+  return /[\r\n]/.test(text) ? 'has more than one line: write it in one' : undefined
 }
 
 /**
