@@ -128,7 +128,8 @@ describe('a run', () => {
     const on = { ...target, issuer: new ControlIssuer({ controlUrl, controlToken: undefined }) }
     const result = await run('steady', { on, interruption })
     expect(result).toMatchObject({ interrupted: true, failure: undefined, totals: { connects: 0 } })
-    expect(result.seconds).toBeLessThan(10)
+    // The run was planned for longer.
+    expect(result.seconds).toBeLessThan(result.planned_seconds)
     silent.closeAllConnections()
     silent.close()
   })

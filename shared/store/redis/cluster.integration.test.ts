@@ -6,10 +6,10 @@ import {
   startRedisCluster,
 } from '../../../test/support/redis-server.ts'
 import {
+  expectUnavailable,
   listening,
   openRedisStore,
   silent,
-  unavailableAfter,
   whenBack,
 } from '../../../test/support/redis-store.ts'
 import { systemClock } from '../../clock.ts'
@@ -142,7 +142,7 @@ describe('a Redis store on a Cluster whose master is killed', () => {
     await asAdmin((await cluster.masterOf(slot)).url, (redis) => redis.wait(1, 1000))
 
     await cluster.kill(slot)
-    await unavailableAfter(store.records.write([{ put: 'lost', value: bytes('new') }]))
+    await expectUnavailable(store.records.write([{ put: 'lost', value: bytes('new') }]))
     // For any room: the reachable servers may have lost data that the unreachable one has.
     const opening = { owner: 'node_b', ttlMs: LONG_MS, stateVersion: 1, creator: 'ada' }
     const rooms = Array.from({ length: 12 }, (_, n) => `p/a:${n}`)

@@ -7,10 +7,10 @@ import {
   until,
 } from '../../../test/support/redis-server.ts'
 import {
+  expectUnavailable,
   listening,
   openRedisStore,
   silent,
-  unavailableAfter,
   whenBack,
 } from '../../../test/support/redis-store.ts'
 import { bytes, LONG_MS, text } from '../testing/harness.ts'
@@ -64,13 +64,13 @@ describe('a Redis store whose Sentinels appoint another master', () => {
     await vi.waitFor(() => expect(told.heard).toEqual(['here']), 60_000)
   })
 
-  it('rejects with StoreUnavailable in bounded time while there is no master', async () => {
+  it('rejects with StoreUnavailable while there is no master', async () => {
     const set = await startRedisSentinel({ replicas: 0 })
     onTestFinished(() => set.close())
     const store = await openRedisStore({ url: set.url, commandTimeoutMs: 1000 })
     const dead = await set.killMaster()
-    expect(await unavailableAfter(store.ping())).toBeLessThan(1500)
-    expect(await unavailableAfter(store.bus.subscribe('c', () => undefined))).toBeLessThan(1500)
+    await expectUnavailable(store.ping())
+    await expectUnavailable(store.bus.subscribe('c', () => undefined))
     await dead.start()
     await whenBack(() => store.ping())
   })
