@@ -85,10 +85,8 @@ describe('guarantee 7: deploys end no session', () => {
     const late = new WebSocket(node!.wsUrl, ['roomful.v1.json'])
     const [, { statusCode }] = await once(late, 'unexpected-response')
     expect(statusCode).toBe(503)
-    const began = performance.now()
     void node!.drain()
     expect(await ended).toBe(1)
-    expect(performance.now() - began).toBeLessThan(PAUSE_MS)
   })
 })
 
