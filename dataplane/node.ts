@@ -300,6 +300,11 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       tasks: config.maxRoomTasks,
       timers: config.maxRoomTimers,
       historyBytes: config.maxHistoryBytes,
+      events: {
+        turn: config.maxTurnEvents,
+        bytes: config.maxEventBytes,
+        turnBytes: config.maxTurnEventBytes,
+      },
       stateBytes: config.maxRoomStateBytes,
       detachedMs: config.sessionResumeTtl * 1000 + DETACHED_GRACE_MS,
       movesMs: 2 * config.heartbeatSeconds * 1000,

@@ -16,6 +16,11 @@ export const LIMITS = {
     unit: 'connections',
     why: 'Websockets that an address (of IPv6: a network of 64 bits) opens at a node. A burst of ten times as many passes, so that a school or an office reconnects together.',
   },
+  maxEventBytes: {
+    value: 262_144,
+    unit: 'bytes',
+    why: 'An event that room code emits: its name, its data and the ids of its recipients, as MessagePack. A member has the same bound for queued data before patches are left out.',
+  },
   maxHistoryBytes: {
     value: 268_435_456,
     unit: 'bytes',
@@ -55,6 +60,16 @@ export const LIMITS = {
     value: 16,
     unit: 'rooms',
     why: 'Rooms of a session. The session record lists them, and a resume asks each owner.',
+  },
+  maxTurnEventBytes: {
+    value: 1_048_576,
+    unit: 'bytes',
+    why: 'All events of one turn. A node then encodes and sends them within some milliseconds. Equal to outboxLimitBytes: above it, each member would be disconnected.',
+  },
+  maxTurnEvents: {
+    value: 10_000,
+    unit: 'events',
+    why: 'The number of these events. Each is a message to its recipients.',
   },
   maxUnackedBytes: {
     value: 262_144,

@@ -1,4 +1,5 @@
 import type { Clock } from '../../shared/clock.ts'
+import { LIMITS } from '../../shared/limits.ts'
 import type { Logger } from '../../shared/log.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
 import { MAX, type Subprotocol } from '../../shared/protocol/messages.ts'
@@ -46,6 +47,8 @@ export interface RoomLimits {
   readonly bans: number
   /** Hidden layers that are shown to one member. */
   readonly layers: number
+  /** Events of one turn, and bytes of one event and of all events of a turn, as `bytesOf` counts them. */
+  readonly events: { readonly turn: number; readonly bytes: number; readonly turnBytes: number }
   /** Bytes of the state, as `LiveState` counts them. */
   readonly stateBytes: number
   /** How long `admit` may take. */
@@ -85,6 +88,11 @@ export const ROOM_LIMITS: RoomLimits = {
   notices: 1000,
   bans: 1000,
   layers: 1024,
+  events: {
+    turn: LIMITS.maxTurnEvents.value,
+    bytes: LIMITS.maxEventBytes.value,
+    turnBytes: LIMITS.maxTurnEventBytes.value,
+  },
   stateBytes: 8 * 1024 * 1024,
   admitMs: 5000,
   loadMs: 10_000,

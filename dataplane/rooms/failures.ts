@@ -3,7 +3,7 @@ import type { Clock } from '../../shared/clock.ts'
 import type { Json } from '../../shared/json.ts'
 import { Quiet } from '../../shared/log.ts'
 import type { Claim } from '../../shared/store/port.ts'
-import { cloneJson, NotJson } from '../../shared/sync/check.ts'
+import { cloneJson, NotJson, type Weigh } from '../../shared/sync/check.ts'
 import { decodeNote, type TurnCause } from '../watchdog/turns.ts'
 import type { RoomDefinition } from './definition.ts'
 import type { RoomLog } from './definition-types.ts'
@@ -51,10 +51,10 @@ export const MAX_REPLY_BYTES = 4096
 /** Texts that come from room logic and validators are cut to this many characters before they are sent. */
 const MAX_TEXT = 300
 
-/** Returns a copy of `value` as JSON. Undefined becomes null. Throws a RoomLogicError that calls the value `what`. */
-export function jsonCopy(value: unknown, what: string): Json {
+/** Returns a copy of `value` as JSON. Undefined becomes null. Throws a RoomLogicError that calls the value `what`, or what `weigh` throws. */
+export function jsonCopy(value: unknown, what: string, weigh?: Weigh): Json {
   try {
-    return cloneJson(value === undefined ? null : value)
+    return cloneJson(value === undefined ? null : value, weigh)
   } catch (error) {
     if (error instanceof NotJson) throw new RoomLogicError(`${what} is not JSON: ${error.message}`)
     throw error

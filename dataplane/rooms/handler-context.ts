@@ -1,6 +1,7 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import type { Clock } from '../../shared/clock.ts'
 import type { Json } from '../../shared/json.ts'
+import type { Weigh } from '../../shared/sync/check.ts'
 import { MAX_SUB_LENGTH, subFault } from '../../shared/tokens.ts'
 import type { MessageType, RoomDefinition } from './definition.ts'
 import type { Member, Pair, Recipients, RoomLog, TurnContext } from './definition-types.ts'
@@ -16,6 +17,7 @@ import {
   ownLayer,
   RIGHT_NAME,
 } from './layer-rules.ts'
+import { bytesOf } from './live-object.ts'
 import type { Memberships } from './memberships.ts'
 import type { Kept } from './metrics.ts'
 import { type Notice, noticeOf } from './notices.ts'
@@ -29,6 +31,8 @@ export type AskedEvent = RoomEvent & { readonly layer?: string }
 /** Effects that a turn has requested so far. */
 interface Asked {
   readonly events: AskedEvent[]
+  /** Bytes of the events. */
+  eventBytes: number
   readonly shown: Grant[]
   readonly kicked: Kick[]
   readonly notices: Notice[]
@@ -38,6 +42,7 @@ interface Asked {
 
 const nothingAsked = (): Asked => ({
   events: [],
+  eventBytes: 0,
   shown: [],
   kicked: [],
   notices: [],
@@ -189,8 +194,35 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
     const definition = this.#during('emit')
     if (typeof name !== 'string' || name === '' || name.length > 64)
       throw new RoomLogicError(`ctx.emit got the name ${JSON.stringify(name)}; it must be 1–64 characters`)
-    const event = { name, data: eventData(definition.events, name, data) }
-    this.#ask().events.push({ ...event, ...recipients(to, definition) })
+    const asked = this.#ask()
+    const { turn: mostEvents, bytes: most, turnBytes: mostTogether } = this.#room.environment.limits.events
+    if (asked.events.length >= mostEvents)
+      throw this.#tooManyEvents(
+        `ctx.emit: the turn has ${mostEvents} events, the most there may be (maxTurnEvents): put more into one event, or into the state`,
+      )
+    let bytes = 0
+    // Counts while it copies, so that it stops at the bound.
+    const weigh = (part: string | number | boolean | null): void => {
+      bytes += bytesOf(part)
+      if (bytes > most)
+        throw this.#tooManyEvents(
+          `ctx.emit: the event ${JSON.stringify(name)} has more than ${most} bytes, the most there may be (maxEventBytes): send less, or put it into the state`,
+        )
+      if (asked.eventBytes + bytes > mostTogether)
+        throw this.#tooManyEvents(
+          `ctx.emit: with the event ${JSON.stringify(name)}, the turn has more than ${mostTogether} bytes of events, the most there may be (maxTurnEventBytes): send less, or put it into the state`,
+        )
+    }
+    weigh(name)
+    const addressed = recipients(to, definition)
+    addressed.to?.forEach(weigh)
+    asked.events.push({ name, data: eventData(definition.events, name, data, weigh), ...addressed })
+    asked.eventBytes += bytes
+  }
+
+  #tooManyEvents(text: string): RoomLogicError {
+    this.metrics.limitsReached.inc({ room_type: this.#definition!.type, limit: 'events' })
+    return new RoomLogicError(text)
   }
 
   close(): void {
@@ -416,7 +448,7 @@ function checkedReply(schema: StandardSchemaV1, value: unknown): Json {
 }
 
 /** Returns a copy of an event's data, checked by its declared schema if there is one. */
-function eventData(events: RoomDefinition['events'], name: string, data: unknown): Json {
+function eventData(events: RoomDefinition['events'], name: string, data: unknown, weigh: Weigh): Json {
   let checked = data
   if (events) {
     if (!Object.hasOwn(events, name))
@@ -426,7 +458,7 @@ function eventData(events: RoomDefinition['events'], name: string, data: unknown
       throw new RoomLogicError(`the data of the event ${JSON.stringify(name)}: ${result.message}`)
     checked = result.value
   }
-  return jsonCopy(checked, `the data of the event ${JSON.stringify(name)}`)
+  return jsonCopy(checked, `the data of the event ${JSON.stringify(name)}`, weigh)
 }
 
 function recipients(

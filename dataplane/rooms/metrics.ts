@@ -131,8 +131,8 @@ export const ROOM_METRICS = {
   ),
   limitsReached: counter(
     'service_room_limits_reached_total',
-    'Turns, requests, messages and searches for matches that failed, were refused or were left out because the room had reached a limit: tasks, timers, layers, notices, bans, reservations, outcomes of requests, the unconfirmed replies of a member (requests), or MAX_ROOM_STATE_BYTES (state).',
-    { room_type: OPEN, limit: [...KEPT, 'state'] },
+    'Turns, requests, messages and searches for matches that failed, were refused or were left out because the room had reached a limit: tasks, timers, layers, notices, bans, reservations, outcomes of requests, the unconfirmed replies of a member (requests), the number or bytes of the events of a turn (events), or MAX_ROOM_STATE_BYTES (state).',
+    { room_type: OPEN, limit: [...KEPT, 'events', 'state'] },
   ),
   historyDropped: counter(
     'service_history_updates_dropped_total',

@@ -591,6 +591,47 @@ describe('handler context', () => {
     })
   })
 
+  describe('events of a turn', () => {
+    const crier = defineRoom({
+      type: 'crier',
+      sync: { rate: 0 },
+      create: () => ({ turns: 0 }),
+      messages: { cry: { data: v.object({ times: v.number(), text: v.string(), to: v.number() }) } },
+      onMessage(state, { data: { times, text, to } }, ctx) {
+        state.turns += 1
+        const ids = Array.from({ length: to }, () => ctx.members[0]!)
+        for (let i = 0; i < times; i++) ctx.emit('cry', { text }, to > 0 ? ids : undefined)
+      },
+    })
+    const limits = { events: { turn: 3, bytes: 200, turnBytes: 500 } }
+
+    it.each<[what: string, times: number, text: string, to: number, reason: string]>([
+      ['has too many', 4, '', 0, 'the turn has 3 events, the most there may be (maxTurnEvents)'],
+      ['has one that is too large', 1, 'x'.repeat(200), 0, 'has more than 200 bytes'],
+      ['has one with too many recipients', 1, '', 50, 'has more than 200 bytes'],
+      ['has too many bytes', 3, 'ä'.repeat(90), 0, 'the turn has more than 500 bytes of events'],
+    ])(
+      'are limited: one that %s fails, and nothing of it is applied',
+      async (_what, times, text, to, reason) => {
+        const { bench, ann } = await roomWith(crier, ['ann'], { limits, revealFailures: true })
+        await bench.say('crier', 'ann', 'cry', { times: 2, text: 'x'.repeat(150), to: 0 })
+        await bench.say('crier', 'ann', 'cry', { times, text, to })
+        expect(ann.heard).toHaveLength(2)
+        expect(ann.state).toEqual({ turns: 1 })
+        expect(ann.errors).toMatchObject([
+          { code: 'room_logic_failed', message: expect.stringContaining(reason) },
+        ])
+        expect(bench.counts['limit events']).toBe(1)
+      },
+    )
+
+    it('may have all that the limits allow', async () => {
+      const { bench, ann } = await roomWith(crier, ['ann'], { limits })
+      await bench.say('crier', 'ann', 'cry', { times: 3, text: 'x'.repeat(150), to: 0 })
+      expect(ann.heard).toHaveLength(3)
+    })
+  })
+
   describe('a message without a schema', () => {
     it('takes only null', async () => {
       const { bench, ann } = await roomWith(room, ['ann'])

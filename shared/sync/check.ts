@@ -25,12 +25,15 @@ export function checkJson(value: unknown): asserts value is Json {
   check(value, 1, [])
 }
 
+/** Called for each key and scalar of a value that is cloned, and with null for each array and object. An error that it throws ends the clone. */
+export type Weigh = (part: string | number | boolean | null) => void
+
 /**
  * Returns a deep copy of a value, which may be a view of a room's state, with the checks of checkJson. It omits properties that are
  * `undefined`, as JSON.stringify does.
  */
-export function cloneJson(value: unknown): Json {
-  return clone(value, 1, [])
+export function cloneJson(value: unknown, weigh?: Weigh): Json {
+  return clone(value, 1, [], weigh)
 }
 
 type Path = (string | number)[]
@@ -57,21 +60,21 @@ function check(value: unknown, level: number, path: Path): void {
   }
 }
 
-function clone(value: unknown, level: number, path: Path): Json {
+function clone(value: unknown, level: number, path: Path, weigh: Weigh | undefined): Json {
   if (typeof value !== 'object' || value === null) {
     checkScalar(value, path)
-    return value as Json
+    weigh?.(value)
+    return value
   }
   checkContainer(value, level, path)
-  const below = (key: string | number, element: unknown) => {
-    path.push(key)
-    const copy = clone(element, level + 1, path)
-    path.pop()
-    return copy
-  }
+  weigh?.(null)
   if (Array.isArray(value)) {
     const copy: Json[] = []
-    for (let i = 0; i < value.length; i++) copy.push(below(i, value[i]))
+    for (let i = 0; i < value.length; i++) {
+      path.push(i)
+      copy.push(clone(value[i], level + 1, path, weigh))
+      path.pop()
+    }
     return copy
   }
   const copy: Record<string, Json> = {}
@@ -79,7 +82,10 @@ function clone(value: unknown, level: number, path: Path): Json {
     const element = (value as Record<string, unknown>)[key]
     if (element === undefined) continue
     checkKey(key, path)
-    copy[key] = below(key, element)
+    weigh?.(key)
+    path.push(key)
+    copy[key] = clone(element, level + 1, path, weigh)
+    path.pop()
   }
   return copy
 }
@@ -89,7 +95,7 @@ const fail = (path: Path, found: string): never => {
 }
 
 /** Throws NotJson unless a value that is not an object is JSON. */
-export function checkScalar(value: unknown, path: Path): void {
+export function checkScalar(value: unknown, path: Path): asserts value is string | number | boolean | null {
   if (value === null || typeof value === 'boolean') return
   if (typeof value === 'string') {
     if (!isWellFormed(value)) fail(path, 'is a string with half a surrogate pair')
