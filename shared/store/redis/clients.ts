@@ -26,13 +26,20 @@ export class Clients {
   }
 
   /** Returns two clients of the master that the Sentinels name at each connect, or of its successor if `watch` has reported one. */
-  bothOfMaster(watch: SentinelWatch): Record<Purpose, Redis> {
-    const natMap = (address: string) => watch.successorOf(address) ?? null
+  bothOfMaster(watch: SentinelWatch, report: SentinelReport): Record<Purpose, Redis> {
+    const natMap = (address: string) => {
+      const successor = watch.successorOf(address)
+      report.named(successor ? `${successor.host}:${successor.port}` : address)
+      return successor ?? null
+    }
     const common = { ...this.#sentinel(), natMap }
-    return {
+    const both = {
       commands: new Redis({ ...this.#options('commands'), ...common }),
       bus: new Redis({ ...this.#options('bus'), ...common }),
     }
+    for (const redis of Object.values(both))
+      redis.on('sentinelError', (error: Error) => report.failed(error.message))
+    return both
   }
 
   /** Returns two clients of the server at `endpoint`. */
@@ -191,6 +198,72 @@ export class SentinelWatch {
     this.#successors.delete(there)
     this.#successors.set(`${oldHost}:${oldPort}`, { master, at: this.#clock.monotonic() })
     this.#onSwitch()
+  }
+}
+
+/** Text of the library when no Sentinel has named a master, for whatever reason. */
+const ALL_FAILED = /^All sentinels are unreachable/
+/** Texts of the library about one Sentinel. */
+const NO_ANSWER = /^failed to connect to sentinel (\S+) because (.*)$/s
+const NO_MASTER = /^connected to sentinel (\S+) successfully, but got an invalid reply/
+
+/** Latest answers of the Sentinels. They explain why there is no connection to the master. */
+export class SentinelReport {
+  readonly #masterName: string
+  readonly #sentinels: number
+  /** Fault of each Sentinel since one has named a master, by address. */
+  readonly #faults = new Map<string, string>()
+  /** Last error of the separate connection to each Sentinel, by address. */
+  readonly #errors = new Map<string, string>()
+  #named: string | undefined
+
+  /** `sentinels`: clients of all Sentinels. */
+  constructor(masterName: string, sentinels: readonly Redis[]) {
+    this.#masterName = masterName
+    this.#sentinels = sentinels.length
+    for (const sentinel of sentinels) {
+      const { host, port } = sentinel.options
+      sentinel.on('error', (error: Error) => this.#errors.set(`${host}:${port}`, error.message))
+      sentinel.on('ready', () => this.#errors.delete(`${host}:${port}`))
+    }
+  }
+
+  /** A Sentinel has named the master at `address` (`host:port`). */
+  named(address: string): void {
+    this.#named = address
+    this.#faults.clear()
+  }
+
+  /** A Sentinel has named no master. `text`: that of the library. */
+  failed(text: string): void {
+    const [, address = '', reason = ''] = NO_ANSWER.exec(text) ?? NO_MASTER.exec(text) ?? []
+    if (address !== '') this.#faults.set(address, this.#faultOf(address, reason))
+  }
+
+  #faultOf(address: string, reason: string): string {
+    // The library keeps the error of its connection to itself.
+    const error = reason === 'Connection is closed.' ? (this.#errors.get(address) ?? reason) : reason
+    if (error === '' || /No such master/.test(error)) return `knows no master "${this.#masterName}"`
+    if (/\b(NOAUTH|WRONGPASS|NOPERM)\b/.test(error))
+      return `refuses sentinel_username or sentinel_password (${error})`
+    return `does not answer (${error})`
+  }
+
+  /**
+   * Returns the reason for which there is no connection. `reason`: that of the library; undefined: the server has closed the connection. Undefined
+   * if the library only begins again with its list of Sentinels, although not all have failed.
+   */
+  explain(reason: string | undefined): string | undefined {
+    if (reason !== undefined && ALL_FAILED.test(reason)) {
+      if (this.#faults.size < this.#sentinels) return undefined
+      const faults = [...this.#faults].map(([address, fault]) => `${address} ${fault}`)
+      return `no Sentinel names a master: ${faults.join('; ')}`
+    }
+    if (this.#named === undefined) return reason ?? 'no Sentinel has named a master yet'
+    const master = `the Sentinels name ${this.#named} as the master`
+    return reason === undefined
+      ? `${master}, and it has closed the connection, or is a replica that was not promoted`
+      : `${master}: ${reason}`
   }
 }
 

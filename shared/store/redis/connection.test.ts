@@ -30,6 +30,25 @@ describe('Connection', () => {
     })
   })
 
+  it('logs each reason of an outage once, also while the library still looks for the master', () => {
+    const { lines, redis } = setup()
+    redis.status = 'connecting'
+    for (const reason of ['no master', 'no master', 'refused', 'no master'])
+      redis.emit('error', new Error(reason))
+    redis.emit('close')
+    expect(lines.map(({ msg, reason }) => [msg, reason])).toEqual([
+      ['no connection to the store yet', 'no master'],
+      ['no connection to the store yet', 'refused'],
+    ])
+    redis.emit('ready')
+    redis.emit('close')
+    redis.emit('error', new Error('refused'))
+    expect(lines.slice(3).map(({ msg, reason }) => [msg, reason])).toEqual([
+      ['the store connection is lost', 'the server closed it'],
+      ['no connection to the store yet', 'refused'],
+    ])
+  })
+
   it.each(["Stream isn't writeable and enableOfflineQueue options is false", 'Connection is closed.'])(
     'reports "%s" as a lost connection',
     async (message) => {

@@ -126,6 +126,11 @@ export interface ConnectionOptions {
   readonly timeoutMs: number
   /** Observers of the commands. */
   readonly observers: Observers
+  /**
+   * Returns why the connection is down, from the text of the last error, which is undefined if the server has closed it. Returns undefined for an
+   * error that says nothing about it. Default: that text.
+   */
+  readonly explain?: (reason: string | undefined) => string | undefined
 }
 
 interface Waiter {
@@ -151,8 +156,11 @@ export class Connection {
   #wasReady = false
   /** Time of the loss, monotonic milliseconds. Undefined: the connection is up. */
   #lostAt: number | undefined
-  /** Reason why the connection is down, as text of the last error. */
-  #reason = 'the server closed it'
+  readonly #explain: (reason: string | undefined) => string | undefined
+  /** Reason why the connection is down. Undefined: the server has closed it. */
+  #reason: string | undefined
+  /** Logged reasons of this outage. */
+  readonly #logged = new Set<string>()
   #inFlight = 0
   #onIdle: (() => void) | undefined
   #gathering = false
@@ -163,11 +171,15 @@ export class Connection {
     this.#log = options.log
     this.#timeoutMs = options.timeoutMs
     this.#observers = options.observers
+    this.#explain = options.explain ?? ((reason) => reason)
     redis.on('ready', () => this.#found())
     redis.on('close', () => this.#lost())
     redis.on('end', () => this.#ended())
     redis.on('error', (error: NodeJS.ErrnoException) => {
-      this.#reason = error.message || error.code || error.name
+      const reason = this.#explain(error.message || error.code || error.name)
+      if (reason === undefined) return
+      this.#reason = reason
+      this.#stillLost()
     })
   }
 
@@ -183,7 +195,7 @@ export class Connection {
 
   /** Calls `callback` with the reason each time the connection is lost, and after each failed attempt. */
   onLost(callback: (reason: string) => void): void {
-    this.#redis.on('close', () => callback(this.#reason))
+    this.#redis.on('close', () => callback(this.#why))
   }
 
   /** Resolves when the connection is up. Rejects with `NotRun` after `timeoutMs`. */
@@ -257,10 +269,13 @@ export class Connection {
     disconnect(this.#redis)
   }
 
+  get #why(): string {
+    return this.#reason ?? this.#explain(undefined) ?? 'the server closed it'
+  }
+
   #noConnection(): NotRun {
-    return new NotRun(`no connection to the store: ${this.#reason}`, 'unsent', {
-      reply: replyIn(this.#reason),
-    })
+    const reason = this.#why
+    return new NotRun(`no connection to the store: ${reason}`, 'unsent', { reply: replyIn(reason) })
   }
 
   #found(): void {
@@ -273,7 +288,8 @@ export class Connection {
     }
     this.#lostAt = undefined
     this.#wasReady = true
-    this.#reason = 'the server closed it'
+    this.#reason = undefined
+    this.#logged.clear()
     for (const waiter of this.#waiters) waiter.resolve()
   }
 
@@ -288,9 +304,24 @@ export class Connection {
   #lost(): void {
     if (this.#closed || this.#lostAt !== undefined) return
     this.#lostAt = this.#clock.monotonic()
-    const what = this.#wasReady ? 'the store connection is lost' : 'no connection to the store yet'
-    this.#log.warn({ failure: this.#noConnection().failure, reason: this.#reason }, what)
+    this.#report(this.#wasReady ? 'the store connection is lost' : 'no connection to the store yet')
+  }
+
+  /** The first reason of an outage is often only that the server has closed the connection. Those of later attempts say why it lasts. */
+  #stillLost(): void {
+    const isDown = this.#lostAt !== undefined || this.#redis.status === 'connecting'
+    if (this.#closed || !isDown || this.#logged.has(this.#why) || this.#logged.size >= MAX_REASONS) return
+    this.#lostAt ??= this.#clock.monotonic()
+    this.#report('no connection to the store yet')
+  }
+
+  #report(what: string): void {
+    this.#logged.add(this.#why)
+    this.#log.warn({ failure: this.#noConnection().failure, reason: this.#why }, what)
   }
 }
+
+/** Maximum number of logged reasons of one outage. */
+const MAX_REASONS = 5
 
 const closed = () => new NotRun('the store is closed', 'unsent')

@@ -528,12 +528,15 @@ describe('a Redis store that loses its server', () => {
     await redis.call('ACL', 'SETUSER', 'player', 'resetpass', '>another')
     await redis.call('CLIENT', 'KILL', 'SKIPME', 'yes')
     await vi.waitFor(() => expect(store.ping()).rejects.toThrow('WRONGPASS'), { timeout: 60_000 })
+    await vi.waitFor(() => expect(logged().match(/"reason":"WRONGPASS/g)).toHaveLength(2), {
+      timeout: 60_000,
+    })
     const said = logged()
     expect(said.match(/is lost/g)).toHaveLength(6)
     expect(said.match(/is back/g)).toHaveLength(4)
     expect(said).not.toContain('s3cret-word')
     expect(said).toContain(new URL(server.url).host)
-    expect(said.trim().split('\n')).toHaveLength(10)
+    expect(said.trim().split('\n')).toHaveLength(12)
   })
 })
 

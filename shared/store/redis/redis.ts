@@ -5,7 +5,7 @@ import { type Random, systemRandom } from '../../random.ts'
 import { type Fence, type Store, StoreUnavailable, type Wakeup, type Wakeups, wakeupPart } from '../port.ts'
 import { parseAddress, type RedisAddress } from './address.ts'
 import { type BusMode, Probe, RedisBus } from './bus.ts'
-import { Clients, SentinelWatch } from './clients.ts'
+import { Clients, SentinelReport, SentinelWatch } from './clients.ts'
 import { ClusterServers, nameOf } from './cluster.ts'
 import { Observers } from './connection.ts'
 import { RedisListings, RedisLocks, RedisRecords } from './records.ts'
@@ -85,8 +85,14 @@ function serversAt(address: RedisAddress, parts: Parts): Servers {
   const [endpoint] = address.endpoints
   if (address.kind === 'single')
     return new SingleServer(new Server(clients.both(endpoint!), { ...parts, name: nameOf(endpoint!) }))
-  const watch = new SentinelWatch(clients.sentinels(), { ...parts, masterName: address.masterName })
-  const server = new Server(clients.bothOfMaster(watch), { ...parts, name: address.masterName })
+  const sentinels = clients.sentinels()
+  const watch = new SentinelWatch(sentinels, { ...parts, masterName: address.masterName })
+  const report = new SentinelReport(address.masterName, sentinels)
+  const explain = (reason: string | undefined) => report.explain(reason)
+  const server = new Server(clients.bothOfMaster(watch, report), {
+    ...{ ...parts, explain },
+    name: address.masterName,
+  })
   watch.onSwitch(() => server.rebuild('the Sentinels appointed another master'))
   return new SingleServer(server, () => watch.close())
 }

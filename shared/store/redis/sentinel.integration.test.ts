@@ -10,6 +10,7 @@ import {
   expectUnavailable,
   listening,
   openRedisStore,
+  recordingLog,
   silent,
   whenBack,
 } from '../../../test/support/redis-store.ts'
@@ -80,13 +81,37 @@ describe('opening a Redis store by its Sentinels', () => {
   it('fails in bounded time, with the reason, if no Sentinel answers or knows the master', async () => {
     const set = await startRedisSentinel({ replicas: 0 })
     onTestFinished(() => set.close())
-    const open = (url: string) => redisStore({ url, log: silent, connectTimeoutMs: 1000 })
+    const { log, logged } = recordingLog()
+    const open = (url: string) => redisStore({ url, log, connectTimeoutMs: 3000 })
     await expect(open('redis+sentinel://127.0.0.1:1/games')).rejects.toThrow(
-      /no connection to the store: All sentinels are unreachable/,
+      /no connection to the store: no Sentinel names a master: 127\.0\.0\.1:1 does not answer \(.*ECONNREFUSED/,
     )
     await expect(open(set.url.replace('/games', '/films'))).rejects.toThrow(
-      /no connection to the store: All sentinels are unreachable/,
+      /no connection to the store: no Sentinel names a master: 127\.0\.0\.1:\d+ knows no master "films"/,
     )
+    expect(logged()).toContain('knows no master')
+    expect(logged()).not.toContain('sentinels are unreachable')
+  })
+
+  it('fails with the reason if the master does not accept the password, or is a replica that was not promoted', async () => {
+    const master = await startRedisWith({ settings: { requirepass: 'for-the-master' } })
+    onTestFinished(() => master.close())
+    const { port } = new URL(master.url)
+    const sentinel = await startRedisWith({
+      sentinel: [`sentinel monitor games 127.0.0.1 ${port} 1`, 'sentinel auth-pass games for-the-master'],
+    })
+    onTestFinished(() => sentinel.close())
+    const { host } = new URL(sentinel.url)
+    const open = (password: string) =>
+      redisStore({ url: `redis+sentinel://:${password}@${host}/games`, log: silent, connectTimeoutMs: 3000 })
+    await expect(open('guess')).rejects.toThrow(
+      new RegExp(
+        `no connection to the store: the Sentinels name 127\\.0\\.0\\.1:${port} as the master: .*WRONGPASS`,
+      ),
+    )
+    const withPassword = master.url.replace('redis://', 'redis://:for-the-master@')
+    await asAdmin(withPassword, (redis) => redis.replicaof('127.0.0.1', 1))
+    await expect(open('for-the-master')).rejects.toThrow(/is a replica that was not promoted/)
   })
 
   it('sends the Sentinels and the master their separate passwords', async () => {
@@ -108,8 +133,10 @@ describe('opening a Redis store by its Sentinels', () => {
     const wrong = redisStore({
       url: url.replace('=for-the-sentinel', '=guess'),
       log: silent,
-      connectTimeoutMs: 1000,
+      connectTimeoutMs: 3000,
     })
-    await expect(wrong).rejects.toThrow(/no connection to the store: .*(WRONGPASS|NOAUTH)/)
+    await expect(wrong).rejects.toThrow(
+      /no connection to the store: no Sentinel names a master: .* refuses sentinel_username or sentinel_password \(.*(WRONGPASS|NOAUTH)/,
+    )
   })
 })
