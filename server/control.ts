@@ -5,7 +5,7 @@ import type { Random } from '../shared/random.ts'
 
 /** Error codes of this package. */
 export type LocalErrorCode =
-  /** Control could not be reached, or did not answer in time. It may have carried out the request. */
+  /** Control could not be reached, or did not answer in time; also if a load balancer says so. It may have carried out the request. */
   | 'unreachable'
   /** The answer is not one of roomful's control API. Check `url`. */
   | 'unexpected_answer'
@@ -84,8 +84,8 @@ const ATTEMPT_MS = 15_000
 const LEAST_ATTEMPT_MS = 500
 const RETRY_BASE_MS = 100
 const RETRY_MAX_MS = 2000
-/** 502 comes from proxies. The others are those of control that pass. */
-const RETRIED = new Set([429, 502, 503, 504])
+/** Statuses of answers that pass. 408 and 502 come from load balancers, the others also from control. */
+const RETRIED = new Set([408, 429, 502, 503, 504])
 
 /** The control API over HTTP. Each request is repeated until there is an answer that stays, or the time is over. */
 export class Control {
@@ -148,10 +148,11 @@ export class Control {
     if (response.ok && answer !== undefined) return { answer, retryAfterMs: 0 }
     const { code, detail, errors } = Object(answer)
     const known = typeof code === 'string' && typeof detail === 'string'
+    const retryable = RETRIED.has(status)
     const error = new RoomfulError(
-      known ? (code as RoomfulError['code']) : 'unexpected_answer',
+      known ? (code as RoomfulError['code']) : retryable ? 'unreachable' : 'unexpected_answer',
       known ? detail : `${url} answered ${status}, and not as the control API of roomful does`,
-      { status, retryable: RETRIED.has(status), ...(Array.isArray(errors) && { errors }) },
+      { status, retryable, ...(Array.isArray(errors) && { errors }) },
     )
     return { error, retryAfterMs: 1000 * (Number(headers.get('retry-after')) || 0) }
   }

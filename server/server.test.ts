@@ -129,12 +129,14 @@ describe('roomful/server', () => {
       problem(503, 'room_unavailable'),
       problem(504, 'timeout'),
       { status: 502, body: '<html>' },
+      { status: 408, body: '<html>' },
+      problem(502, 'unreachable'),
       { body: { reply: { total: 1 } } },
     ]
     const call = game.room<Duel>('duel', 'a').call('grant', { sub: 'ada', gold: 1 }, { open: true })
     expect(await call).toEqual({ total: 1 })
     const sent = control.requests.map(({ line, headers, body }) => [line, headers['idempotency-key'], body])
-    expect(sent).toHaveLength(6)
+    expect(sent).toHaveLength(8)
     expect(new Set(sent.map((request) => JSON.stringify(request))).size).toBe(1)
     expect(sent[0]![0]).toBe('POST /projects/prj_a/rooms/duel/a/calls/grant?open=1')
     expect(sent[0]![1]).toMatch(/^[\w-]{21}$/)
@@ -194,6 +196,12 @@ describe('roomful/server', () => {
     control.answers = [answer]
     await expect(game.room<Duel>('duel', 'a').call('tick')).rejects.toMatchObject(error)
     expect(control.requests).toHaveLength(1)
+  })
+
+  it.each([408, 502, 503, 504])('rejects with unreachable if a load balancer answers %i', async (status) => {
+    control.answers = [{ status, body: '<html>' }]
+    const expected = { code: 'unreachable', status, retryable: true }
+    await expect(newGame(1000).token()).rejects.toMatchObject(expected)
   })
 
   it('rejects with unreachable and the reason where nothing listens', async () => {

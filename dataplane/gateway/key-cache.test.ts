@@ -279,7 +279,7 @@ describe('askControl', () => {
     },
   )
 
-  it.each([500, 502, 503])('rejects as unreachable if a load balancer answers %i', async (code) => {
+  it.each([408, 500, 502, 503])('rejects as unreachable if a load balancer answers %i', async (code) => {
     status = code
     body = '<html>no server</html>'
     await expect(ask()).rejects.toMatchObject({

@@ -332,8 +332,8 @@ export function askControl(
     if (problem.success && (status === 401 || status === 403))
       throw new KeyStatusUnavailable('refused', `control answered ${what}`)
     if (problem.success) throw new KeyStatusUnavailable('unreachable', `control answered ${what}`)
-    // A load balancer answers 5xx while no control process runs.
-    if (status >= 500)
+    // A load balancer answers 5xx while no control process runs, and 408 if the request arrives too slowly.
+    if (status >= 500 || status === 408)
       throw new KeyStatusUnavailable('unreachable', `a server in front of control answered ${what}`)
     throw new KeyStatusUnavailable('foreign', `another server answered ${what}: control gives no such answer`)
   }
