@@ -1,6 +1,8 @@
+import { EventEmitter, once } from 'node:events'
 import { createServer, type RequestListener, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { json } from 'node:stream/consumers'
+import { setImmediate } from 'node:timers/promises'
 import { pino } from 'pino'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { encodeNodeInfo, leaseKey, NODES, type NodeInfo } from '../shared/node-registry.ts'
@@ -32,18 +34,13 @@ const answering =
     void response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body))
 
 /** Control, and nodes with these addresses. Undefined: the node has no address. */
-async function setup(
-  urls: readonly (string | undefined)[],
-  draining: readonly boolean[] = [],
-  answerMs?: number,
-) {
-  return (await setupStore(urls, draining, answerMs)).nodes
+async function setup(urls: readonly (string | undefined)[], draining: readonly boolean[] = []) {
+  return (await setupStore(urls, draining)).nodes
 }
 
 async function setupStore(
   urls: readonly (string | undefined)[],
   draining: readonly boolean[] = [],
-  answerMs = 60_000,
   failure?: Error,
 ) {
   const clock = new FakeClock()
@@ -80,9 +77,11 @@ async function setupStore(
     random: new SeededRandom(),
     log: pino({ level: 'silent' }),
     internalToken: 'first,second',
-    answerMs,
   })
-  return { nodes, clock, reads: () => reads }
+  const failing = (error: Error) => {
+    failure = error
+  }
+  return { nodes, clock, reads: () => reads, records: store.records, failing }
 }
 
 /** An address at which nothing listens. */
@@ -157,7 +156,7 @@ describe('Nodes', () => {
   ])(
     'reads the registry for admin pages once a second while it %s, and for calls each time',
     async (_, failure) => {
-      const { nodes, clock, reads } = await setupStore([], [], undefined, failure)
+      const { nodes, clock, reads } = await setupStore([], [], failure)
       const call = () => nodes.call(CALL).catch(() => undefined)
       for (let i = 0; i < 3; i++) expect(await nodes.adminPages()).toEqual([])
       expect(reads()).toBe(1)
@@ -209,10 +208,40 @@ describe('Nodes', () => {
   })
 
   it('rejects with timeout if a node does not answer, and calls no other', async () => {
-    let asked = 0
-    const silent = () => listening(() => void asked++)
-    const nodes = await setup([await silent(), await silent()], [], 200)
-    await expect(nodes.call(CALL)).rejects.toMatchObject({ code: 'timeout' })
-    expect(asked).toBe(1)
+    const asked = new EventEmitter()
+    const silent = () => listening(() => void asked.emit('asked'))
+    const { nodes, clock } = await setupStore([await silent(), await silent()])
+    const rejected = expect(nodes.call(CALL)).rejects.toMatchObject({ code: 'timeout' })
+    await once(asked, 'asked')
+    clock.advance(12_000)
+    await rejected
+  })
+
+  it('calls another node if one loses its lease before it answers, and gives both 12 s', async () => {
+    const asked = new EventEmitter()
+    const hanging = await listening(() => void asked.emit('first'))
+    const slow = await listening(() => void asked.emit('second'))
+    const { nodes, clock, records } = await setupStore([hanging, slow], [false, true])
+    const rejected = expect(nodes.call(CALL)).rejects.toMatchObject({ code: 'timeout' })
+    await once(asked, 'first')
+    const [lease] = await records.read([leaseKey('node-0')])
+    await records.write([{ remove: leaseKey('node-0'), ifVersion: lease!.version }])
+    clock.advance(1000)
+    await once(asked, 'second')
+    clock.advance(11_000)
+    await rejected
+  })
+
+  it('waits for a node while the registry cannot be read', async () => {
+    const asked = new EventEmitter()
+    const url = await listening((_, response) => void asked.emit('asked', response))
+    const { nodes, clock, failing } = await setupStore([url])
+    const answered = nodes.call(CALL)
+    const [response] = await once(asked, 'asked')
+    failing(new Error('the store is away'))
+    clock.advance(1000)
+    await setImmediate()
+    response.end('{"ok":true}')
+    expect(await answered).toEqual({ ok: true })
   })
 })

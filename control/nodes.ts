@@ -18,9 +18,6 @@ interface NodesParts {
   readonly log: Logger
   /** Token that nodes accept (`INTERNAL_TOKEN`). */
   readonly internalToken: string | undefined
-  /** Time limits of a node for accepting a connection and for answering, by default 2 s and 12 s. A node answers within 10 s. */
-  readonly connectMs?: number
-  readonly answerMs?: number
 }
 
 /** A call of a node's `/internal` routes. */
@@ -39,7 +36,13 @@ type Reachable = NodeInfo & { readonly admin_url: string }
 /** Maximum number of nodes that are tried for one call. */
 const MOST_TRIED = 3
 
-/** Time for which a list of living nodes is used. Reading it costs more than a call. */
+/** Time limit of a node for accepting a connection. */
+const CONNECT_MS = 2000
+
+/** Time limit of a call, over all nodes that are tried. A node answers within 10 s. */
+const ANSWER_MS = 12_000
+
+/** Time for which a list of living nodes is used. Reading it costs more than a call. A node that has not answered for as long must be in the list. */
 const NODES_KEPT_MS = 1000
 
 /** Problems of a node that are passed to the caller. After any other, the node counts as unable to serve the call. */
@@ -84,7 +87,7 @@ interface NodeAnswer {
 
 /**
  * Calls of living nodes over HTTP, with the internal token. Any node can take a call: it routes the call to the owner of the room. If a node
- * is unreachable, another is called.
+ * is unreachable, or loses its lease before it answers, another is called.
  */
 export class Nodes {
   readonly #parts: NodesParts
@@ -108,10 +111,11 @@ export class Nodes {
    * `timeout`. Rejects with `StoreUnavailable` if the registry cannot be read.
    */
   async call(call: NodeCall): Promise<object> {
+    const until = this.#parts.clock.monotonic() + ANSWER_MS
     const nodes = this.#inOrder(await this.#living())
     for (const node of nodes.slice(0, MOST_TRIED)) {
       try {
-        return await this.#ask(node, call)
+        return await this.#ask(node, call, until)
       } catch (error) {
         if (!(error instanceof Unreachable)) throw error
         this.#known = undefined
@@ -161,10 +165,10 @@ export class Nodes {
       .map(({ node }) => node)
   }
 
-  async #ask(node: Reachable, call: NodeCall): Promise<object> {
-    const url = addressOf(node.admin_url, call)
-    const { status, body, retryAfter } = await this.#send(url, call).catch((error: unknown) => {
-      if (error instanceof Stale) return this.#send(url, call)
+  /** `until`: monotonic time at which the call times out. */
+  async #ask(node: Reachable, call: NodeCall, until: number): Promise<object> {
+    const { status, body, retryAfter } = await this.#send(node, call, until).catch((error: unknown) => {
+      if (error instanceof Stale) return this.#send(node, call, until)
       throw error
     })
     const json = parsed(body)
@@ -187,9 +191,11 @@ export class Nodes {
   }
 
   /** Rejects with `Unreachable`, or with a `Problem` (timeout). */
-  #send(url: URL, { method, body }: NodeCall): Promise<NodeAnswer> {
-    const { connectMs = 2000, answerMs = 12_000 } = this.#parts
+  #send(node: Reachable, call: NodeCall, until: number): Promise<NodeAnswer> {
+    const { clock } = this.#parts
+    const url = addressOf(node.admin_url, call)
     return new Promise((resolve, reject) => {
+      const { method, body } = call
       const text = body && JSON.stringify(body)
       const headers = {
         ...(this.#token !== undefined && { 'x-service-internal-token': this.#token }),
@@ -211,18 +217,17 @@ export class Nodes {
         )
         response.on('error', (error) => reject(new Unreachable('the answer broke off', { cause: error })))
       })
-      const answering = setTimeout(
-        () =>
-          request.destroy(
-            new Problem('timeout', `The node did not answer within ${answerMs / 1000} s; try again.`),
-          ),
-        answerMs,
-      )
+      const cancelTimeout = clock.schedule(until - clock.monotonic(), () => {
+        const late = `No node has answered within ${ANSWER_MS / 1000} s; try again.`
+        request.destroy(new Problem('timeout', late))
+      })
+      const endWatch = this.#whenDead(node, () => request.destroy(new Unreachable('its lease has expired')))
       request.on('socket', (socket) => {
         if (!socket.connecting) return
-        const late = (): void => void request.destroy(new Unreachable(`no connection within ${connectMs} ms`))
-        const connecting = setTimeout(late, connectMs)
-        for (const end of ['connect', 'close']) socket.once(end, () => clearTimeout(connecting))
+        const late = (): void =>
+          void request.destroy(new Unreachable(`no connection within ${CONNECT_MS} ms`))
+        const cancel = clock.schedule(CONNECT_MS, late)
+        for (const end of ['connect', 'close']) socket.once(end, cancel)
       })
       // Every call may be sent twice, so it is repeated if the connection ends without an answer.
       request.on('error', (error: NodeJS.ErrnoException) => {
@@ -230,9 +235,33 @@ export class Nodes {
         const stale = request.reusedSocket && (error.code === 'ECONNRESET' || error.code === 'EPIPE')
         reject(new (stale ? Stale : Unreachable)(error.message, { cause: error }))
       })
-      request.on('close', () => clearTimeout(answering))
+      request.on('close', () => {
+        cancelTimeout()
+        endWatch()
+      })
       request.end(text)
     })
+  }
+
+  /** Calls `dead` if the node has no lease: it hangs, or its process has ended. Returns a function that ends the watch. */
+  #whenDead({ node_id: nodeId }: Reachable, dead: () => void): () => void {
+    let cancel = (): void => {}
+    let isWatched = true
+    const look = async (): Promise<void> => {
+      // An unreadable registry says nothing about the node.
+      const nodes = await this.#living({ orEmpty: true }).catch(() => undefined)
+      if (!isWatched) return
+      if (nodes && !nodes.some((node) => node.node_id === nodeId)) dead()
+      else watch()
+    }
+    const watch = (): void => {
+      cancel = this.#parts.clock.schedule(NODES_KEPT_MS, () => void look())
+    }
+    watch()
+    return () => {
+      isWatched = false
+      cancel()
+    }
   }
 }
 

@@ -226,12 +226,14 @@ export function roomRoutes(endpoints: Endpoints, { projects, nodes, random }: Se
       answer: { status: 200, description: 'The room has ended.', schema: EndedRoom },
       problems: ['room_not_found', 'room_unavailable', ...FORWARDED],
     },
-    async ({ params: { id = '', type = '', key = '' } }) => {
-      await projects.require(id)
+    async ({ caller, params: { id: projectId = '', type = '', key = '' } }) => {
+      await projects.require(projectId)
+      // If a node hangs and another ends the room, the first must not end the next room of that key later.
+      const id = `${caller.id}/${randomToken(random, KEY_LENGTH)}`
       return nodes.call({
         method: 'DELETE',
         path: '/internal/rooms',
-        query: { project_id: id, room_id: `${type}:${key}` },
+        query: { project_id: projectId, room_id: `${type}:${key}`, id },
       })
     },
   )

@@ -143,7 +143,7 @@ const DESCRIBE_QUERY = v.object({
   include_state: FLAG,
   include_layers: FLAG,
 })
-const END_QUERY = v.object({ project_id: v.optional(PROJECT_ID, ''), room_id: v.optional(ROOM_ID, '') })
+const END_QUERY = v.object({ project_id: PROJECT_ID, room_id: ROOM_ID, id: REQUEST_ID })
 
 const LISTING_QUERY = v.object({
   project_id: v.optional(PROJECT_ID, ''),
@@ -229,21 +229,9 @@ async function listing(c: Context, { listedRooms }: InternalCallsSource): Promis
   )
 }
 
-/** Closes a room for an operator. */
-const closeRoom = (
-  { requestRoom, random }: Pick<InternalCallsSource, 'requestRoom' | 'random'>,
-  projectId: string,
-  roomId: string,
-): Promise<RequestAnswer> =>
-  requestRoom(projectId, roomId, {
-    id: `operator/${randomToken(random, 16)}`,
-    hash: '',
-    do: { op: 'close' },
-  })
-
-async function end(c: Context, source: InternalCallsSource): Promise<Response> {
-  const { project_id: projectId, room_id: roomId } = validate(END_QUERY, c.req.query(), 'query')
-  const answer = await closeRoom(source, projectId, roomId)
+async function end(c: Context, { requestRoom }: InternalCallsSource): Promise<Response> {
+  const { project_id: projectId, room_id: roomId, id } = validate(END_QUERY, c.req.query(), 'query')
+  const answer = await requestRoom(projectId, roomId, { id, hash: '', do: { op: 'close' } })
   if ('reply' in answer) return c.json({ project_id: projectId, room_id: roomId, ended: true })
   if (answer.code !== 'timeout') throw problemOf(answer)
   throw new Problem(
@@ -325,7 +313,8 @@ async function endRooms(c: Context, source: InternalCallsSource): Promise<Respon
   const rooms = await source.countedRooms(projectId, BATCH, cursor)
   await Promise.all(
     rooms.map(async ({ roomId }) => {
-      const answer = await closeRoom(source, projectId, roomId)
+      const id = `operator/${randomToken(source.random, 16)}`
+      const answer = await source.requestRoom(projectId, roomId, { id, hash: '', do: { op: 'close' } })
       if ('reply' in answer || answer.code === 'room_not_found') return
       throw new Problem('room_unavailable', `${roomId} has not ended: ${answer.message}. Try again.`)
     }),

@@ -239,7 +239,7 @@ describe('the admin side of a node', () => {
     'GET /internal/rooms': '?project_id=prj_one',
     'DELETE /internal/project-rooms': '?project_id=prj_one',
     'DELETE /internal/sessions': '?project_id=prj_one&session_id=ses_one',
-    'DELETE /internal/rooms': '?project_id=prj_one&room_id=arena:one',
+    'DELETE /internal/rooms': '?project_id=prj_one&room_id=arena:one&id=operator/1',
     'GET /internal/listings': '?project_id=prj_one&room_type=arena',
     'GET /internal/room': '?project_id=prj_one&room_id=arena:one',
   }

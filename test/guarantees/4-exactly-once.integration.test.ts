@@ -4,6 +4,7 @@ import type { AddressInfo } from 'node:net'
 import { text } from 'node:stream/consumers'
 import { roomful } from 'roomful/server'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import { callControl } from '../support/calls.ts'
 import { sharedCluster } from '../support/cluster.ts'
 import { expectIntact, type Player } from '../support/cluster-player.ts'
 import bank from '../support/cluster-rooms/bank.ts'
@@ -150,6 +151,25 @@ describe('guarantee 4: exactly once', () => {
     expect(await answer).toBe(2)
     expect(await call('grant', 'order-2')).toBe(2)
     expect(await call('grant', 'order-3')).toBe(3)
+  })
+
+  it('calls at a node that hangs are answered by another node, and do not run again when the node continues', async () => {
+    await cluster.local(1, { rooms: [bank] })
+    const { login, call } = await backend()
+    await call('grant', 'before')
+    const [hanging] = await cluster.processes(1)
+    hanging!.stop()
+    // Control sends each of them to one of the two nodes first, and answers 504 if that node is the only one that it asks.
+    const path = `/projects/${login.projectId}/rooms/bank/one/calls/grant`
+    const answers = Array.from({ length: 16 }, (_, i) =>
+      callControl(cluster.control.url, 'POST', path, undefined, { 'idempotency-key': `order-${i}` }),
+    )
+    const totals = (await Promise.all(answers)).map(({ reply }) => Number(reply))
+    expect(totals.sort((a, b) => a - b)).toEqual(Array.from({ length: 16 }, (_, i) => i + 2))
+    hanging!.cont()
+    const ready = async () => (await fetch(`${hanging!.adminUrl}/readyz`)).ok
+    await until('the node is ready', ready)
+    expect(await call('grant', 'after')).toBe(18)
   })
 
   it('a notice of a killed owner is delivered before the notices of the next owner', async () => {
