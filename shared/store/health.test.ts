@@ -183,8 +183,25 @@ describe('StoreDataWatch', () => {
     expect([earlier.watch.lost, later.watch.lost]).toEqual([false, false])
   })
 
+  it('ends the report when the data is back, also in a process that has started after the loss', async () => {
+    const { watching, records, first, empty, back } = setup()
+    await watching(1).watch.start()
+    for (const seed of [2, 3]) {
+      records.replace(empty())
+      await back()
+      const later = watching(seed)
+      await later.watch.start()
+      expect(later.watch.lost).toBe(true)
+    }
+    const last = watching(4)
+    await last.watch.start()
+    records.replace(first)
+    await back()
+    expect([last.watch.lost, await watching(5).watch.checkLost()]).toEqual([false, false])
+  })
+
   it('notes a loss although another process, which knew nothing, has written the new mark', async () => {
-    const { watching, records, empty, back } = setup()
+    const { watching, records, first, empty, back } = setup()
     const knowing = watching(1)
     await knowing.watch.start()
     records.replace(empty())
@@ -193,6 +210,9 @@ describe('StoreDataWatch', () => {
     expect(fresh.watch.lost).toBe(false)
     await back()
     expect([await fresh.watch.checkLost(), knowing.watch.lost]).toEqual([true, true])
+    records.replace(first)
+    await back()
+    expect([fresh.watch.lost, knowing.watch.lost]).toEqual([false, false])
   })
 
   it('writes the note later if the store has failed after the loss was found', async () => {
@@ -224,7 +244,7 @@ describe('StoreDataWatch', () => {
     const { watching, records, first, empty, back } = setup()
     const { watch } = watching(1)
     await watch.start()
-    await first.write([{ put: '{control}:data-lost', value: new Uint8Array(0) }])
+    await first.write([{ put: '{control}:data-lost', value: new TextEncoder().encode('earlier') }])
     records.replace(empty())
     await back()
     records.replace(first)

@@ -4,7 +4,13 @@ import { randomToken } from '../ids.ts'
 import type { Logger } from '../log.ts'
 import { counter, gauge, histogram, OPEN, registerMetrics } from '../metrics.ts'
 import type { Random } from '../random.ts'
-import { type Store, type StoreServer, StoreUnavailable, type StoreVitals } from './port.ts'
+import {
+  type Store,
+  type StoredRecord,
+  type StoreServer,
+  StoreUnavailable,
+  type StoreVitals,
+} from './port.ts'
 
 /** Monitoring of the store by a process: the clock, the data, and the metrics of both. */
 
@@ -102,12 +108,20 @@ interface StoreDataWatchParts {
 const LOOK_MS = 10_000
 /** Lifetime in milliseconds of the note about a loss. */
 const NOTE_MS = 3_600_000
-const NOTHING = new Uint8Array(0)
+
+/** Content of the store: the current mark, and the earlier ones of the note. `lost` undefined: there is no note. */
+interface Found {
+  readonly mark: string
+  readonly lost: readonly string[] | undefined
+}
+
+const textOf = ({ value }: StoredRecord): string => new TextDecoder().decode(value)
 
 /**
  * Detects that the store has lost the data that this process knew. The first process of a deployment writes a random mark that never
  * expires. A process that finds no mark, or a different one, uses the new mark from then on, and writes a note about the loss into the
- * store. The note tells processes that start later, and expires after an hour. A restored backup contains the earlier mark.
+ * store. The note has the earlier marks, tells processes that start later, and expires after an hour. A restored backup contains an earlier
+ * mark.
  */
 export class StoreDataWatch {
   readonly #parts: StoreDataWatchParts
@@ -183,21 +197,25 @@ export class StoreDataWatch {
     }
   }
 
-  async #read(): Promise<{ mark: string; isNoted: boolean }> {
+  async #read(): Promise<Found> {
     const { store, key, random } = this.#parts
     for (;;) {
       const [record, note] = await store.records.read([key, this.#noteKey])
-      if (record) return { mark: new TextDecoder().decode(record.value), isNoted: note !== undefined }
+      if (record) return { mark: textOf(record), lost: note && textOf(note).split(' ') }
       const value = new TextEncoder().encode(randomToken(random, 16))
       // Another process may be faster. Then its mark is valid.
       await store.records.write([{ put: key, value, ifVersion: 0 }])
     }
   }
 
-  async #compare({ mark, isNoted }: { mark: string; isNoted: boolean }): Promise<void> {
+  async #compare({ mark, lost }: Found): Promise<void> {
     const { store, log } = this.#parts
+    const isNoted = lost !== undefined
+    const isFirst = this.#marks.length === 0
+    const unknown = (lost ?? []).filter((one) => one !== mark && !this.#marks.includes(one))
+    this.#marks.unshift(...unknown)
     const known = this.#marks.indexOf(mark)
-    const isNewLoss = known === -1 && this.#marks.length > 0
+    const isNewLoss = known === -1 && !isFirst
     const isBack = known !== -1 && known < this.#marks.length - 1
     if (known === -1) this.#marks.push(mark)
     if (isBack) this.#marks = this.#marks.slice(0, known + 1)
@@ -208,7 +226,8 @@ export class StoreDataWatch {
     if (isBack) log.warn('the store has its earlier data again')
     // A backup that was taken after a loss contains the note of that time.
     if (isBack && isNoted) await store.records.write([{ remove: this.#noteKey }])
-    if (this.#owesNote) await store.records.write([{ put: this.#noteKey, value: NOTHING, ttlMs: NOTE_MS }])
+    const value = new TextEncoder().encode(this.#marks.slice(0, -1).join(' '))
+    if (this.#owesNote) await store.records.write([{ put: this.#noteKey, value, ttlMs: NOTE_MS }])
     this.#owesNote = false
   }
 }
