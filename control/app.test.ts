@@ -1,6 +1,7 @@
 import { pino } from 'pino'
 import { Registry } from 'prom-client'
 import { beforeEach, describe, expect, it, vi } from 'vitest'
+import { notifyKeys } from '../shared/notify-keys.ts'
 import { systemRandom } from '../shared/random.ts'
 import { memoryStore } from '../shared/store/memory/memory.ts'
 import { type Store, StoreUnavailable } from '../shared/store/port.ts'
@@ -67,6 +68,25 @@ function appWith(changes: Partial<ControlDeps> = {}) {
     return { status: response.status, headers: response.headers, body: JSON.parse(await response.text()) }
   }
 }
+
+describe('the notify key of a project', () => {
+  it('is that of the project, and needs NOTIFY_SECRET at control', async () => {
+    const secret = `whsec_${Buffer.alloc(32, 7).toString('base64')}`
+    const call = appWith({ notifySecrets: [secret] })
+    const { id } = (await call('POST /projects', { name: 'game' })).body
+    const other = (await call('POST /projects', { name: 'another' })).body.id
+    const keyOf = async (project: string) =>
+      (await call(`GET /projects/${project}/notify-key`)).body.notify_key
+    expect([await keyOf(id), await keyOf(other)]).toEqual([
+      notifyKeys([secret], id)[0],
+      notifyKeys([secret], other)[0],
+    ])
+    expect(await appWith()(`GET /projects/${id}/notify-key`)).toMatchObject({
+      status: 409,
+      body: { code: 'conflict', detail: expect.stringContaining('NOTIFY_SECRET is not set at control') },
+    })
+  })
+})
 
 describe('when the store cannot be reached', () => {
   it('every call answers 503 with retry-after, and the process is alive but not ready', async () => {

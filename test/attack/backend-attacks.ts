@@ -224,6 +224,7 @@ export const BACKEND_ATTACKS: readonly Attack[] = [
           '{"n":1,"__proto__":{"n":2}}',
           `{"n":${'['.repeat(20_000)}}`,
           '{"n":"1"}',
+          '{"n":9007199254740993}',
           '[]',
           '"\ud800"',
           '{',
@@ -234,6 +235,23 @@ export const BACKEND_ATTACKS: readonly Attack[] = [
         await expecting('a reply over 4 KiB', [500], { path: `${room}/calls/brag` })
         for (const name of ['constructor', '__proto__', 'toString', '..%2ftake'])
           await expecting(`a call of ${name}`, [400, 404], { path: `${room}/calls/${name}`, body: take(1) })
+
+        // Names that every object has, which rooms use as keys, and the notify key, with which one could forge notices.
+        for (const sub of ['__proto__', 'constructor', 'toString']) {
+          const tokens = { path: '/tokens', body: JSON.stringify({ project_id: target.projectId, sub }) }
+          await expecting(`a token of ${sub}`, [400], tokens)
+          const seats = { path: `${room}/reserve`, body: JSON.stringify({ subs: [sub], seconds: 30 }) }
+          await expecting(`a seat of ${sub}`, [400], seats)
+          await expecting(`a ban of ${sub}`, [400], {
+            path: `/projects/${target.projectId}/subs/${sub}/ban`,
+            method: 'PUT',
+            body: '{}',
+          })
+        }
+        await expecting('the notify key', [403], {
+          path: `/projects/${target.projectId}/notify-key`,
+          method: 'GET',
+        })
 
         // Idempotency keys. The state shows the effect of the four accepted calls.
         const named = (id: string) => ({ path: calls, headers: { 'idempotency-key': id } })
