@@ -45,6 +45,7 @@ const mebibytes = (text: string) => {
 /** Content of each path under `/run/` of a service: the volumes that the one-shot service fills. */
 const SECRETS: Readonly<Record<string, string>> = {
   'internal-secret:token': 'an-internal-token-of-32-characters',
+  'internal-secret:notify-secret': `whsec_${Buffer.alloc(32, 7).toString('base64')}`,
   'control-secrets:keyring': 'the-secret-of-the-keyring',
   'control-secrets:operator-tokens': 'the-token-of-an-operator',
   'control-secrets:redis-url': 'redis://roomful-control:s3cret@redis:6379',

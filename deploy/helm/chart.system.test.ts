@@ -5,8 +5,10 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
+import * as v from 'valibot'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { parse, parseAllDocuments } from 'yaml'
+import { webhookSecrets } from '../../shared/config/kinds.ts'
 import { variables } from '../../shared/config/variables.ts'
 import type { Environment, ReadFile } from '../../shared/config.ts'
 import { parseConfig } from '../../shared/config.ts'
@@ -230,6 +232,7 @@ const OWN_SECRET: Manifest = {
       'redis-url': 'rediss://roomful-control:s3cret@redis.example.com:6380',
       'node-redis-url': 'rediss://roomful-node:s3cret@redis.example.com:6380',
       'internal-token': 'internal-token-of-somebody',
+      'notify-secret': `whsec_${Buffer.alloc(32, 7).toString('base64')}`,
       'keyring-secret': 'keyring-secret-of-somebody',
       'control-api-tokens': 'operator-token-of-somebody',
     }).map(([key, value]) => [key, Buffer.from(value).toString('base64')]),
@@ -383,11 +386,12 @@ describe.skipIf(missing !== undefined)('the chart', () => {
           ({ secret }: { secret?: { items: { key: string }[] } }) =>
             secret?.items.map(({ key }) => key) ?? [],
         )
-      expect(keys('-node').sort()).toEqual(['internal-token', 'node-redis-url'])
+      expect(keys('-node').sort()).toEqual(['internal-token', 'node-redis-url', 'notify-secret'])
       expect(keys('-control').sort()).toEqual([
         'control-api-tokens',
         'internal-token',
         'keyring-secret',
+        'notify-secret',
         'redis-url',
       ])
     })
@@ -478,6 +482,9 @@ describe.skipIf(missing !== undefined)('the chart', () => {
       expect(other.data[key]).not.toBe(first.data[key])
       expect(Buffer.from(first.data[key], 'base64').toString()).toMatch(/^[A-Za-z0-9]{43}$/)
     }
+    const notifySecret = Buffer.from(first.data['notify-secret'], 'base64').toString()
+    expect(v.safeParse(webhookSecrets, notifySecret).success).toBe(true)
+    expect(other.data['notify-secret']).not.toBe(first.data['notify-secret'])
   })
 
   it('accepts the first values of the README', () => {

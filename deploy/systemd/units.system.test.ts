@@ -15,8 +15,8 @@ const folder = fileURLToPath(new URL('.', import.meta.url))
 const read = (name: string) => readFile(join(folder, name), 'utf8')
 
 const UNITS = [
-  { unit: 'roomful-control@.service', command: 'control', settings: 'control-1.env', credentials: 4 },
-  { unit: 'roomful-node@.service', command: 'dataplane', settings: 'node-1.env', credentials: 2 },
+  { unit: 'roomful-control@.service', command: 'control', settings: 'control-1.env', credentials: 5 },
+  { unit: 'roomful-node@.service', command: 'dataplane', settings: 'node-1.env', credentials: 3 },
 ] as const
 
 /** Folder of a unit's credentials in systemd: the value of `%d`. */
@@ -66,6 +66,7 @@ describe.each(UNITS)('$unit', ({ unit, command, settings, credentials }) => {
     const readFile = (path: string) => {
       const source = handed.get(path.replace(`${CREDENTIALS}/`, ''))
       if (source === undefined) throw new Error(`${path} is no credential`)
+      if (source.endsWith('notify-secret')) return `whsec_${Buffer.alloc(32, 7).toString('base64')}`
       return source.endsWith('redis-url') ? 'redis://127.0.0.1:6379' : 'a-secret-of-32-characters-or-more'
     }
     const parsed =

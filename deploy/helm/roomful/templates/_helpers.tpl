@@ -110,6 +110,8 @@ securityContext:
   value: /etc/roomful/secrets/redis-url
 - name: INTERNAL_TOKEN_FILE
   value: /etc/roomful/secrets/internal-token
+- name: NOTIFY_SECRET_FILE
+  value: /etc/roomful/secrets/notify-secret
 - name: KEY_PREFIX
   value: {{ .Values.keyPrefix | quote }}
 - name: LOG_LEVEL
