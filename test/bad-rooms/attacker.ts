@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { connect, RoomfulError } from 'roomful/client'
 import { type Target, tokenFor } from '../attack/attack.ts'
-import { type Fault, type Hook, type Kind, waysOf } from './faults.ts'
+import { type Fault, type Hook, type Kind, messageOf, waysOf } from './faults.ts'
 import { playerSocket } from './honest-players.ts'
 
 /** An order to trigger one kind of fault in some hooks. */
@@ -12,8 +12,8 @@ export interface Order {
   readonly seconds: number
   /** Faults per second. */
   readonly rate: number
-  /** Number of players (`sub`) that trigger them in turn. */
-  readonly players: number
+  /** Number of players (`sub`) that trigger them in turn. Undefined: a new one triggers each. */
+  readonly players: number | undefined
 }
 
 /** Result of an order: the number of the players' promises that ended with each code. */
@@ -30,23 +30,11 @@ const PAUSE_MS = 1000
 /** Largest number of concurrent faults. */
 const MOST_RUNNING = 60
 
-/** The message type that reaches a hook. */
-const MESSAGE_TYPES: Partial<Record<Hook, string>> = {
-  onMessage: 'hit',
-  handle: 'handled',
-  messageValidator: 'checked',
-  replyValidator: 'answered',
-  eventValidator: 'announced',
-}
-
 /**
  * Triggers the fault in each hook once, with a pause of one second after each. Then triggers all faults in turn until the time is over,
  * `rate` per second, each in a new room.
  */
 export async function attack({ target, kind, hooks, seconds, rate, players }: Order): Promise<Outcome> {
-  const tokens = await Promise.all(
-    Array.from({ length: players }, (_, i) => tokenFor(target, { sub: `attacker-${i}` })),
-  )
   const ways = waysOf(kind)
   const outcome: Record<string, number> = {}
   const strike = async (i: number): Promise<void> => {
@@ -54,7 +42,8 @@ export async function attack({ target, kind, hooks, seconds, rate, players }: Or
     const way = ways[Math.floor(i / hooks.length) % ways.length]!
     const fault: Fault = { kind, way, hook, id: `${hook}-${i}` }
     const url = target.wsUrls[i % target.wsUrls.length]!
-    const code = await trigger({ target, fault, url, token: tokens[i % players]! })
+    const token = await tokenFor(target, { sub: `attacker-${i % (players ?? Number.POSITIVE_INFINITY)}` })
+    const code = await trigger({ target, fault, url, token })
     outcome[code] = (outcome[code] ?? 0) + 1
   }
   const began = performance.now()
@@ -113,7 +102,7 @@ async function enter({ target, fault, url, token }: Strike, roomType: string, si
 async function play(strike: Strike, signal: AbortSignal): Promise<void> {
   const { hook } = strike.fault
   const { room, cut } = await enter(strike, 'bad', signal)
-  const type = MESSAGE_TYPES[hook]
+  const type = messageOf(hook)
   if (type !== undefined) await room.send(type, strike.fault)
   if (hook === 'onDisconnect' || hook === 'onReconnect') cut()
   if (hook === 'onLeave' || hook === 'onDispose') await room.leave()

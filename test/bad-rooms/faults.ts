@@ -64,6 +64,38 @@ const WAYS = {
       for (;;) hoard.push(new Array(100_000).fill(hoard.length))
     },
   },
+  getter: {
+    message: () => {
+      throw endless('message')
+    },
+    stack: () => {
+      throw endless('stack')
+    },
+    other: () => {
+      throw endless('detail')
+    },
+    rejected: () => void Promise.reject(endless('stack')),
+  },
+  'next-tick': {
+    again: () => {
+      const again = (): void => process.nextTick(again)
+      again()
+    },
+  },
+  microtask: {
+    await: () => void awaitForever(),
+    later: () => void setTimeout(() => void awaitForever(), 10),
+    queue: () => {
+      const again = (): void => queueMicrotask(again)
+      again()
+    },
+  },
+  immediate: {
+    again: () => {
+      const again = (): void => void setImmediate(again)
+      again()
+    },
+  },
   exit: {
     exit: () => process.exit(1),
     kill: () => process.kill(process.pid, 'SIGKILL'),
@@ -71,16 +103,42 @@ const WAYS = {
   },
 } satisfies Record<string, Record<string, () => unknown>>
 
+/** Returns an error with a property that cannot be read. */
+function endless(property: string): Error {
+  const get = (): never => {
+    for (;;);
+  }
+  return Object.defineProperty(new Error('an error with a getter'), property, { get, enumerable: true })
+}
+
+async function awaitForever(): Promise<void> {
+  for (;;) await null
+}
+
 export type Kind = keyof typeof WAYS
 
 /** All kinds of bad room code. */
 export const KINDS = Object.keys(WAYS) as readonly Kind[]
 
+/** Kinds that only the end of the process can stop. */
+export const ENDING: readonly Kind[] = ['fifo', 'oom', 'next-tick', 'microtask']
+
 /** Returns the ways of a kind. */
 export const waysOf = (kind: Kind): readonly string[] => Object.keys(WAYS[kind])
 
-/** Hooks that run for one message of a player. */
-const MESSAGE_HOOKS = ['onMessage', 'handle', 'messageValidator', 'replyValidator', 'eventValidator'] as const
+/** Message types by the hook that they reach. */
+const MESSAGES = {
+  onMessage: 'hit',
+  handle: 'handled',
+  messageValidator: 'checked',
+  replyValidator: 'answered',
+  eventValidator: 'announced',
+}
+const MESSAGE_HOOKS = Object.keys(MESSAGES) as readonly (keyof typeof MESSAGES)[]
+
+/** Returns the message type that reaches a hook. Undefined: no message reaches it. */
+export const messageOf = (hook: Hook | 'none'): string | undefined =>
+  (MESSAGES as Partial<Record<string, string>>)[hook]
 
 /** All code of a room type that can be bad. `admitAfterAwait` is `admit` after its first `await`. */
 export const HOOKS = [
@@ -115,10 +173,13 @@ export const hooksOf = (kind: Kind): readonly Hook[] => (kind === 'task-throw' ?
 export type Fault = {
   readonly kind: Kind
   readonly way: string
-  readonly hook: Hook
+  readonly hook: Hook | 'none'
   /** Different for each message or join. */
   readonly id: string
 }
+
+/** Data of the messages, and options, of honest players. */
+export const NO_FAULT: Fault = { kind: 'loop', way: 'statement', hook: 'none', id: 'none' }
 
 /** A start of bad code, as a line of the fault log. */
 interface FaultStart {
@@ -169,6 +230,11 @@ export class FaultLog {
   /** Returns the last start of bad code in an ended process, which has ended it. Undefined: none ran there. */
   culprit({ pid }: ProcessEnd): FaultStart | undefined {
     return this.#read().findLast((start) => start.pid === pid)
+  }
+
+  /** Time of the first start, in milliseconds since 1970. Undefined: no bad code has started. */
+  get first(): number | undefined {
+    return this.#read()[0]?.at
   }
 
   /** Number of starts. */

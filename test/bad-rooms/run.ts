@@ -2,40 +2,58 @@ import { writeFile } from 'node:fs/promises'
 import { parseArgs } from 'node:util'
 import { carryOutOrders, metric, OtherProcess } from '../attack/attack.ts'
 import { attack, type Order, type Outcome } from './attacker.ts'
-import { FaultLog, HOOKS, type Hook, hooksOf, KINDS, type Kind, type Rerun } from './faults.ts'
-import { type Experience, HonestPlayers } from './honest-players.ts'
-import { type ProcessEnd, Supervisor, startCluster, startDev } from './service.ts'
+import {
+  ENDING,
+  FaultLog,
+  HOOKS,
+  type Hook,
+  hooksOf,
+  KINDS,
+  type Kind,
+  messageOf,
+  type Rerun,
+} from './faults.ts'
+import { type Experiences, HonestPlayers } from './honest-players.ts'
+import { isScarcity, makeScarce, SCARCITIES, type Scarcity } from './scarcity.ts'
+import { NODES, type ProcessEnd, Supervisor, startCluster, startDev } from './service.ts'
 
 const HELP = `npm run bad-rooms -- [options]
 
-Starts a cluster of three nodes with bad room code. Players in another process trigger the faults, while six honest players play. Each kind
-of fault gets a new cluster. Measures the ends of node processes, whether all nodes are live after the second end, the acks of the honest
-players, and whether a message that has ended one process was given to another one.
+Starts a cluster of three nodes with bad room code. Players in another process trigger the faults, each in a new room, while twelve honest
+players play: in other rooms, in another project, and in the bad room type with the same messages. Each kind of fault gets a new cluster.
+Measures the ends of node processes, whether all nodes are live after the last allowed end, the acks of the honest players, and whether a
+message that has ended one process was given to another one. In two more trials, a node is suspended, or gets 10 % of a core.
 
   --seconds N      time for each kind (600): first the fault of each hook alone, then all in turn, in a new room each time
-  --kinds KINDS    ${KINDS.join(', ')} (all)
+  --kinds KINDS    ${[...KINDS, ...SCARCITIES].join(', ')} (all)
   --hooks HOOKS    ${HOOKS.join(', ')} (all)
   --rate N         faults per second in new rooms (3)
-  --players N      players (sub) that trigger faults in turn (40)
-  --share N        required percentage of honest messages that are acked within 2 s (97); two ends weigh more in a short run
+  --players N      players (sub) that trigger faults in turn (a new one for each fault)
+  --share N        required percentage of honest messages that are acked within 2 s (97); the ends weigh more in a short run
+  --worst N        the same for the worst ten seconds (85); if only the end of a process stops the fault: from 15 s after the first one
+  --same N         the same for those who send the same messages as the attackers (90), if a cut-off stops the fault
   --dev            roomful dev instead of a cluster; its process must not end, and honest players have no goals
   --json FILE      write the results to this file
   --keep           keep the folders with the logs
 
 Exits with 1 if a goal is missed.
 `
-/** Allowed number of ended node processes for each kind. */
+/** Allowed number of ended node processes for a kind that a cut-off stops. Of other kinds, each node may end once. */
 const MOST_ENDS = 2
+/** Time after the first fault in which all players must be served again. */
+const SERVED_AGAIN_MS = 15_000
 const PROGRESS_MS = 10_000
 
 const { values } = parseArgs({
   options: {
     seconds: { type: 'string', default: '600' },
-    kinds: { type: 'string', default: KINDS.join() },
+    kinds: { type: 'string', default: [...KINDS, ...SCARCITIES].join() },
     hooks: { type: 'string', default: HOOKS.join() },
     rate: { type: 'string', default: '3' },
-    players: { type: 'string', default: '40' },
+    players: { type: 'string' },
     share: { type: 'string', default: '97' },
+    worst: { type: 'string', default: '85' },
+    same: { type: 'string', default: '90' },
     dev: { type: 'boolean', default: false },
     json: { type: 'string' },
     keep: { type: 'boolean', default: false },
@@ -55,7 +73,7 @@ function chosen<T extends string>(option: 'kinds' | 'hooks', all: readonly T[]):
   return all.filter((name) => names.includes(name))
 }
 
-function number(option: 'seconds' | 'rate' | 'players' | 'share'): number {
+function number(option: 'seconds' | 'rate' | 'players' | 'share' | 'worst' | 'same'): number {
   const value = Number(values[option])
   if (!(value > 0)) wrong(`--${option} is ${values[option]}: use a number above 0`)
   return value
@@ -64,15 +82,15 @@ function number(option: 'seconds' | 'rate' | 'players' | 'share'): number {
 const say = (line: string): void => void process.stdout.write(`${line}\n`)
 
 /** Result of one kind of fault. */
-interface Judgement extends Experience {
-  readonly kind: Kind
+interface Judgement extends Experiences {
+  readonly kind: Kind | Scarcity
   readonly hooks: readonly Hook[]
   readonly ends: readonly (ProcessEnd & { readonly hook: string })[]
   /** Starts of bad code. */
   readonly faults: number
   /** Hooks in which no bad code has started. */
   readonly not_reached: readonly Hook[]
-  /** Share of the checks after the second end in which all nodes were ready, from 0 to 1. */
+  /** Share of the checks after the last allowed end in which all nodes were ready, from 0 to 1. */
   readonly live_afterwards: number
   readonly room_errors: number
   readonly reruns: readonly Rerun[]
@@ -81,9 +99,9 @@ interface Judgement extends Experience {
   readonly missed: readonly string[]
 }
 
-async function judge(kind: Kind, hooks: readonly Hook[]): Promise<Judgement> {
+async function judge(kind: Kind | Scarcity, hooks: readonly Hook[]): Promise<Judgement> {
   const seconds = number('seconds')
-  say(`\n${kind} in ${hooks.join(', ')}`)
+  say(`\n${kind}${hooks.length > 0 ? ` in ${hooks.join(', ')}` : ''}`)
   // Started before the service, so that both become ready at the same time.
   const attacker = new OtherProcess<Order, Outcome>(import.meta.filename)
   const service = await (values.dev ? startDev() : startCluster())
@@ -93,11 +111,12 @@ async function judge(kind: Kind, hooks: readonly Hook[]): Promise<Judgement> {
   const note = (line: string): void => say(`  ${((Date.now() - began) / 1000).toFixed(1)} s: ${line}`)
   const describe = (end: ProcessEnd): string => faults.culprit(end)?.hook ?? 'no fault'
   try {
-    const honest = await HonestPlayers.gather(target)
+    const honest = await HonestPlayers.gather(target, messagesOf(hooks))
     const supervisor = new Supervisor({
       processes,
       adminUrls: target.adminUrls,
       restart: !values.dev,
+      mostEnds: isEnding(kind) ? NODES : MOST_ENDS,
       onEnd: (end) => note(`${end.node} ended (${end.how}) after a fault in ${describe(end)}`),
     })
     const progress = setInterval(() => {
@@ -106,16 +125,21 @@ async function judge(kind: Kind, hooks: readonly Hook[]): Promise<Judgement> {
         `${faults.length} faults, ${ends.length} ends, ${percent(honest.share)} of honest messages in time`,
       )
     }, PROGRESS_MS)
-    const order = { target, kind, hooks, seconds, rate: number('rate'), players: number('players') }
+    const players = values.players === undefined ? undefined : number('players')
+    const suffer = (): Promise<Outcome> =>
+      isScarcity(kind)
+        ? makeScarce(kind, target.nodePids[0]!, seconds).then(() => ({}))
+        : attacker.carryOut({ target, kind, hooks, seconds, rate: number('rate'), players })
     // The rooms and the project of roomful dev are in its memory, so its end is the end of the measurement.
     const endOfDev = values.dev ? [processes[0]!.ended.then((): Outcome => ({}))] : []
-    const outcome = await Promise.race([attacker.carryOut(order), ...endOfDev])
+    const outcome = await Promise.race([suffer(), ...endOfDev])
     clearInterval(progress)
     attacker.end()
     honest.stop()
     await supervisor.stop()
+    const first = faults.first ?? began
     const found = {
-      ...(await honest.end()),
+      ...(await honest.end(isEnding(kind) ? first + SERVED_AGAIN_MS : first)),
       kind,
       hooks,
       ends: supervisor.ends.map((end) => ({ ...end, hook: describe(end) })),
@@ -142,22 +166,39 @@ async function judge(kind: Kind, hooks: readonly Hook[]): Promise<Judgement> {
   }
 }
 
+const isEnding = (kind: Kind | Scarcity): boolean => (ENDING as readonly string[]).includes(kind)
+
+/** Returns the types of the messages that reach the hooks, or the first type if none does. */
+function messagesOf(hooks: readonly Hook[]): readonly string[] {
+  const types = hooks.flatMap((hook) => messageOf(hook) ?? [])
+  return types.length > 0 ? types : [messageOf('onMessage')!]
+}
+
 function missedGoals(found: Omit<Judgement, 'missed'>): readonly string[] {
-  const { kind, ends, faults, due, in_time, lost, doubled, reruns, live_afterwards, room_errors } = found
+  const { kind, ends, faults, others, same, lost, doubled, reruns, live_afterwards, room_errors } = found
+  if (isScarcity(kind)) return ends.length > 0 ? [`${ends.length} processes ended, none may`] : []
   const most = values.dev ? 0 : MOST_ENDS
   const regiven = reruns.filter((rerun) => rerun.regiven)
+  const twice = ends.find(({ node }) => ends.filter((end) => end.node === node).length > 1)
   const errorsAreDue = ['rejection', 'timer-throw', 'task-throw'].includes(kind) && ends.length === 0
   const inCluster = [
     live_afterwards < 1 &&
-      `all nodes were live in ${percent(live_afterwards)} of the time after the second end`,
-    100 * in_time < number('share') * due &&
-      `${percent(in_time / due)} of honest messages were acked within 2 s`,
+      `all nodes were live in ${percent(live_afterwards)} of the time after the last allowed end`,
+    100 * others.in_time < number('share') * others.due &&
+      `${percent(others.in_time / others.due)} of honest messages were acked within 2 s`,
+    100 * others.worst < number('worst') &&
+      `${percent(others.worst)} of honest messages were acked within 2 s in the worst ten seconds`,
+    !isEnding(kind) &&
+      100 * same.in_time < number('same') * same.due &&
+      `${percent(same.in_time / same.due)} of the same messages of honest players were acked within 2 s`,
     lost > 0 && `${lost} acked messages were lost`,
     doubled > 0 && `${doubled} messages were applied more than once`,
   ]
   return [
     faults === 0 && 'no bad code has run',
-    ends.length > most && `${ends.length} processes ended, at most ${most} may`,
+    isEnding(kind) && !values.dev
+      ? twice !== undefined && `${twice.node} ended more than once`
+      : ends.length > most && `${ends.length} processes ended, at most ${most} may`,
     regiven.length > 0 &&
       `${regiven.length} messages that had ended one process were given to another one, such as ${JSON.stringify(regiven[0])}`,
     kind === 'loop' &&
@@ -178,24 +219,31 @@ function table(judgements: readonly Judgement[]): string {
     'process ends',
     'live afterwards',
     'honest acks in 2 s',
+    'in the worst 10 s',
+    'same message: acks, worst 10 s',
     'ack p99',
     'lost / doubled',
     'given again after an end / started again',
   ]
   const rows = judgements.map((found) => {
-    const { kind, hooks, faults, ends, live_afterwards, due, in_time, ack_p99_ms, lost, doubled, reruns } =
-      found
+    const { kind, hooks, faults, ends, live_afterwards, others, same, lost, doubled, reruns } = found
     const byHook = [...new Set(ends.map(({ hook }) => hook))].map(
       (hook) => `${hook} ${ends.filter((end) => end.hook === hook).length}`,
     )
     return [
       kind,
-      hooks.length === hooksOf(kind).length ? `all ${hooks.length}` : hooks.join(', '),
+      isScarcity(kind)
+        ? '–'
+        : hooks.length === hooksOf(kind).length
+          ? `all ${hooks.length}`
+          : hooks.join(', '),
       faults,
       ends.length === 0 ? 0 : `${ends.length} (${byHook.join(', ')})`,
       percent(live_afterwards),
-      `${percent(in_time / due)} of ${due}`,
-      `${ack_p99_ms.toFixed(0)} ms`,
+      `${percent(others.in_time / others.due)} of ${others.due}`,
+      percent(others.worst),
+      `${percent(same.in_time / same.due)}, ${percent(same.worst)}`,
+      `${others.ack_p99_ms.toFixed(0)} ms`,
       // The states were in the memory of the ended process.
       values.dev && ends.length > 0 ? '–' : `${lost} / ${doubled}`,
       `${reruns.filter(({ regiven }) => regiven).length} / ${reruns.length}`,
@@ -205,12 +253,16 @@ function table(judgements: readonly Judgement[]): string {
 }
 
 async function main(): Promise<number> {
-  const kinds = chosen('kinds', KINDS)
+  const kinds = chosen<Kind | Scarcity>('kinds', [...KINDS, ...SCARCITIES])
   const hooks = chosen('hooks', HOOKS)
-  for (const option of ['seconds', 'rate', 'players', 'share'] as const) number(option)
+  for (const option of ['seconds', 'rate', 'share', 'worst', 'same'] as const) number(option)
   const judgements: Judgement[] = []
   for (const kind of kinds) {
     // roomful dev has no second node with other code.
+    if (isScarcity(kind)) {
+      if (!values.dev) judgements.push(await judge(kind, []))
+      continue
+    }
     const some = hooksOf(kind).filter((hook) => hooks.includes(hook) && !(values.dev && hook === 'migrate'))
     if (some.length > 0) judgements.push(await judge(kind, some))
   }

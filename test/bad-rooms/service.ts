@@ -11,7 +11,7 @@ import { call, startService, type Target } from '../attack/attack.ts'
 
 const HOST = '127.0.0.1'
 const ROOMS = `${import.meta.dirname}/rooms`
-const NODES = 3
+export const NODES = 3
 /** Heap of a node. Small, so that code that allocates without end does not take the memory of the machine. */
 const HEAP_MIB = 256
 
@@ -137,6 +137,7 @@ export class Supervisor {
   readonly #adminUrls: readonly string[]
   readonly #looks: { readonly at: number; readonly live: boolean }[] = []
   readonly #restart: boolean
+  readonly #mostEnds: number
   readonly #onEnd: (end: ProcessEnd) => void
   readonly #over = new AbortController()
 
@@ -145,21 +146,24 @@ export class Supervisor {
     readonly adminUrls: readonly string[]
     /** False: ended processes are not restarted. */
     readonly restart: boolean
+    /** Allowed number of ends. */
+    readonly mostEnds: number
     readonly onEnd: (end: ProcessEnd) => void
   }) {
     this.#adminUrls = parts.adminUrls
     this.#restart = parts.restart
+    this.#mostEnds = parts.mostEnds
     this.#onEnd = parts.onEnd
     for (const child of parts.processes) void this.#keep(child)
     void this.#look()
   }
 
   /**
-   * Share of the checks after the second end in which all processes were ready, from 0 to 1. The checks count from the moment when all are
+   * Share of the checks after the last allowed end in which all processes were ready, from 0 to 1. The checks count from the moment when all are
    * ready again, at most 20 s after that end. With fewer ends, the last one counts instead.
    */
   get liveAfterwards(): number {
-    const from = this.ends[1]?.at ?? this.ends.at(-1)?.at ?? 0
+    const from = this.ends[this.#mostEnds - 1]?.at ?? this.ends.at(-1)?.at ?? 0
     const later = this.#looks.filter(({ at }) => at > from)
     const first = later.findIndex(({ at, live }) => live || at > from + RECOVERY_MS)
     const afterwards = first < 0 ? [] : later.slice(first)
