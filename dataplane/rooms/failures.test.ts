@@ -8,7 +8,7 @@ import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
 import type { TestMember } from '../../test/support/rooms/test-member.ts'
 import type { Acknowledgement } from '../traffic.ts'
 import { defineRoom } from './definition.ts'
-import { FailureLog, RoomLogicRefused } from './failures.ts'
+import { FailureLog, plainThrown, RoomLogicError, RoomLogicRefused } from './failures.ts'
 import { JournalFormat } from './journal.ts'
 import { restore } from './restore.ts'
 
@@ -169,8 +169,33 @@ describe.each(THROWN)('%s', (_name, thrown) => {
   it('is logged as far as it can be read', () => {
     const lines: string[] = []
     const log = pino({}, { write: (line: string) => lines.push(line) })
-    new FailureLog(new FakeClock(), log, true).explain('onTick', thrown)
+    new FailureLog(new FakeClock(), log, true).explain('onTick', plainThrown(thrown))
     expect(lines.map((line) => JSON.parse(line).failed)).toEqual(['onTick'])
+  })
+})
+
+describe('plainThrown', () => {
+  it('copies name, message, stack, code and three causes as short texts, and nothing else', () => {
+    const [first, second, third, last] = ['a', 'b', 'c', 'd'].map((text) => new Error(text))
+    Object.assign(third!, { cause: last }) && Object.assign(second!, { cause: third })
+    const error = Object.assign(new TypeError('x'.repeat(1000)), { code: 'E_X', data: 1, cause: first })
+    Object.assign(first!, { cause: second })
+    const plain = plainThrown(error)
+    expect(plain).toMatchObject({
+      name: 'TypeError',
+      message: expect.stringMatching(/^x{299}…$/),
+      stack: expect.stringContaining('failures.test'),
+      code: 'E_X',
+      cause: { message: 'a', cause: { message: 'b', cause: { message: 'c' } } },
+    })
+    expect(JSON.stringify(plain)).not.toMatch(/"data"|"d"/)
+    const properties = Object.values(Object.getOwnPropertyDescriptors(plain))
+    expect(properties.every((property) => 'value' in property)).toBe(true)
+  })
+
+  it('keeps refusals and errors of roomful', () => {
+    for (const own of [new RoomLogicRefused('no'), new RoomLogicError('no')])
+      expect(plainThrown(own)).toBe(own)
   })
 })
 

@@ -12,6 +12,12 @@ import { guarded } from './guarded.ts'
 /** Room logic did something that it may not do. The text names it, and what would be right. */
 export class RoomLogicError extends Error {
   override readonly name: string = 'RoomLogicError'
+  readonly #own = true
+
+  /** True for errors of roomful. Unlike instanceof, it throws for no value, and runs no code of the value. */
+  static is(thrown: unknown): thrown is RoomLogicError {
+    return typeof thrown === 'object' && thrown !== null && #own in thrown
+  }
 }
 
 /** Room logic has called `ctx.refuse`, which is no failure. The text is for the player. An Error without a stack. */
@@ -73,7 +79,7 @@ export function validate(schema: StandardSchemaV1, value: unknown): Validated {
       ? { ok: false, message: issuesText(result.issues) }
       : { ok: true, value: result.value }
   } catch (error) {
-    return { ok: false, message: 'the validator failed', cause: error ?? new Error('it threw nothing') }
+    return { ok: false, message: 'the validator failed', cause: plainThrown(error) }
   }
 }
 
@@ -112,6 +118,56 @@ export function errorText(error: unknown): string {
   return 'the room logic threw something that is no Error'
 }
 
+/** Limits of the texts of a plain error, in characters, and of its chain of causes. */
+const MAX_NAME = 100
+const MAX_STACK = 8192
+const MAX_CAUSES = 3
+
+/** What room code threw, as plain data. It is an Error that captures no stack. */
+class Thrown implements Error {
+  readonly name: string
+  readonly message: string
+  declare readonly stack?: string
+  declare readonly code?: string | number
+  declare readonly cause?: unknown
+  readonly #plain = true
+
+  static is(thrown: unknown): thrown is Thrown {
+    return typeof thrown === 'object' && thrown !== null && #plain in thrown
+  }
+
+  constructor(thrown: object, causes: number) {
+    const read = (key: string): unknown => {
+      try {
+        return (thrown as Record<string, unknown>)[key]
+      } catch {
+        return undefined
+      }
+    }
+    const [name, stack, code, cause] = [read('name'), read('stack'), read('code'), read('cause')]
+    this.message = errorText(thrown)
+    this.name = typeof name === 'string' ? cut(name, MAX_NAME) : 'Error'
+    // As values, because the log must not find a getter again.
+    if (typeof stack === 'string') this.stack = cut(stack, MAX_STACK)
+    if (typeof code === 'number') this.code = code
+    if (typeof code === 'string') this.code = cut(code, MAX_NAME)
+    if (cause !== undefined && causes > 0) this.cause = plainThrown(cause, causes - 1)
+  }
+}
+Object.setPrototypeOf(Thrown.prototype, Error.prototype)
+
+/**
+ * Returns a value that room code threw as an Error with short, plain properties. To be called inside of the turn, because reading a property
+ * may run code that throws or never returns. Errors of roomful stay as they are.
+ */
+export function plainThrown(thrown: unknown, causes = MAX_CAUSES): Error {
+  if (RoomLogicRefused.is(thrown) || RoomLogicError.is(thrown) || Thrown.is(thrown)) return thrown
+  return new Thrown(
+    typeof thrown === 'object' && thrown !== null ? thrown : new Error(errorText(thrown)),
+    causes,
+  )
+}
+
 /**
  * Returns the kind of a value that a hook returned, for an error. Texts and values of entries are left out, because they may contain what
  * players wrote.
@@ -125,8 +181,10 @@ export function kindOf(value: unknown): string {
 }
 
 /** Cuts a text of room logic or of a validator to the length that may be sent. */
-export const bounded = (text: string): string =>
-  text.length <= MAX_TEXT ? text : `${text.slice(0, MAX_TEXT - 1)}…`
+export const bounded = (text: string): string => cut(text, MAX_TEXT)
+
+const cut = (text: string, length: number): string =>
+  text.length <= length ? text : `${text.slice(0, length - 1)}…`
 
 const QUIET_MS = 10_000
 /** The interval during development: the next edit may fail in the same handler. */
@@ -167,16 +225,7 @@ export class FailureLog {
   #add(kind: string, error: unknown, room?: string): void {
     const suppressed = this.#quiet.pass(kind)
     if (suppressed !== undefined)
-      logFailure(this.#log, error, 'the room logic failed', { failed: kind, room, suppressed })
-  }
-}
-
-/** Logs a value that room logic threw. Never throws, although a log reads every property of an error, which may throw. */
-export function logFailure(log: Pick<RoomLog, 'warn'>, error: unknown, text: string, fields: object): void {
-  try {
-    log.warn({ ...fields, err: error }, text)
-  } catch {
-    log.warn({ ...fields, err: new Error(errorText(error)) }, text)
+      this.#log.warn({ failed: kind, room, suppressed, err: error }, 'the room logic failed')
   }
 }
 

@@ -94,12 +94,26 @@ describe('RoomCode', () => {
   it('gives what a suspect returns and throws, if it does so in time', () => {
     const { code } = roomCode(suspects(1000, 'onMessage strike').known)
     expect(code.run(TURN, () => 7)).toBe(7)
-    const thrown = new Error('no')
     expect(() =>
       code.run(TURN, () => {
-        throw thrown
+        throw new TypeError('no')
       }),
-    ).toThrow(thrown)
+    ).toThrow(expect.objectContaining({ name: 'TypeError', message: 'no' }))
+  })
+
+  // The log once read them after the turn, where nothing could cut them off.
+  it.each(['message', 'stack', 'cause'])('cuts off a suspect whose error has an endless %s', (property) => {
+    const { known, stuck } = suspects(20, 'onMessage strike')
+    const { code } = roomCode(known)
+    const get = (): never => {
+      for (;;);
+    }
+    expect(() =>
+      code.run(TURN, () => {
+        throw Object.defineProperty(new Error('x'), property, { get })
+      }),
+    ).toThrow(TurnCut)
+    expect(stuck).toEqual([['onMessage strike', 'guard']])
   })
 
   it('does not start a handler that ended a node behind its boundary', () => {

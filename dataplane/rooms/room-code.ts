@@ -6,7 +6,7 @@ import { roomNamed } from '../traffic.ts'
 import { fieldsOf, type Suspects } from '../watchdog/suspects.ts'
 import { plainTurn, type Turn, type TurnHook, type TurnObserver, type TurnRoom } from '../watchdog/turns.ts'
 import type { RoomLog } from './definition-types.ts'
-import { logFailure, RoomLogicError } from './failures.ts'
+import { plainThrown, RoomLogicError } from './failures.ts'
 import type { RoomMetrics } from './metrics.ts'
 
 /** A room whose state is written by room code. */
@@ -95,7 +95,7 @@ export class RoomCode {
     this.#last = turn
     observer.begin(turn, limitMs !== undefined)
     try {
-      if (limitMs === undefined) return TURNS.run(turn, code)
+      if (limitMs === undefined) return TURNS.run(turn, plainly<T>, code)
       return TURNS.run(turn, () => this.#guard(turn, code, limitMs))
     } catch (error) {
       if (error instanceof TurnCut && limitMs !== undefined) this.#cut(turn, limitMs)
@@ -115,13 +115,14 @@ export class RoomCode {
       const value = code()
       return isPromise(value) ? Promise.resolve(value as PromiseLike<T>) : value
     })
-    if (returned instanceof Promise) {
-      this.#open.push(turn)
-      this.#deps.observer.open(turn)
-      const done = () => this.#done(turn)
-      returned.then(done, done)
-    }
-    return returned
+    if (!(returned instanceof Promise)) return returned
+    this.#open.push(turn)
+    this.#deps.observer.open(turn)
+    const done = () => this.#done(turn)
+    returned.then(done, done)
+    return returned.catch((thrown: unknown) => {
+      throw this.#plain(turn, thrown)
+    })
   }
 
   /** The last turn took `ms` milliseconds, which is too long: counts it, and logs its room at most once a second. */
@@ -162,8 +163,20 @@ export class RoomCode {
     metrics.roomErrors.inc({ room_type: roomType, code: 'room_logic_failed' })
     const suppressed = this.#quiet.pass(`${roomType} ${hook} ${type}`)
     if (suppressed !== undefined)
-      logFailure(log, error, 'room code failed outside of its turn', { ...fieldsOf(turn), suppressed })
+      log.warn(
+        { ...fieldsOf(turn), suppressed, err: this.#plain(turn, error) },
+        'room code failed outside of its turn',
+      )
     return true
+  }
+
+  /** Reads a value that was thrown outside of its turn, in another turn, because that may run code of the room. */
+  #plain(turn: RoomTurn, thrown: unknown): unknown {
+    try {
+      return this.run(turn, () => plainThrown(thrown))
+    } catch (cut) {
+      return cut
+    }
   }
 
   #done(turn: RoomTurn): void {
@@ -176,7 +189,7 @@ export class RoomCode {
 
   #guard<T>(turn: RoomTurn, code: () => T, limitMs: number): T {
     try {
-      return this.#boundary.run(code, limitMs)
+      return this.#boundary.run(() => plainly(code), limitMs)
     } catch (error) {
       if (error instanceof Overrun)
         throw new TurnCut(`${turn.hook} did not return within ${limitMs} ms and was cut off`, {
@@ -191,6 +204,15 @@ export class RoomCode {
     log.error({ ...fieldsOf(turn), limit_ms: limitMs }, 'a turn did not return and was cut off')
     turn.room.cutOff?.(turn)
     void suspects.stuck(turn, 'guard')
+  }
+}
+
+/** Runs code whose errors become plain before the turn ends. */
+function plainly<T>(code: () => T): T {
+  try {
+    return code()
+  } catch (thrown) {
+    throw plainThrown(thrown)
   }
 }
 
