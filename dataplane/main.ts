@@ -35,6 +35,8 @@ export interface RunningDataplane {
   rooms(): readonly RoomDefinition[]
   /** Handler for errors that no other code has handled. */
   readonly unhandled: UnhandledErrors
+  /** An exception has interrupted roomful's own code: notes the last turn as the reason if it has just ended. */
+  readonly failing: () => void
   /** Drains the node, hands its rooms over, and closes everything except the store; `drainMs` as in `RunningNode`. */
   close(drainMs?: number): Promise<void>
   /** Resolves when the node has shut down after `POST /admin/drain`. */
@@ -97,6 +99,7 @@ export async function startDataplane({
     rooms: () => [...byType.values()],
     ended: node.drained,
     unhandled: node.unhandled,
+    failing: watchdog.lastWords,
     close: async (drainMs) => {
       developed?.close()
       await node.close(drainMs)
@@ -126,5 +129,5 @@ const watchdogSettings = (
   nodeId: config.nodeId ?? '',
   // A session may resume and send the message again within this time.
   noteTtlMs: 1000 * Math.max(config.roomOrphanTtl, config.sessionResumeTtl),
-  noteTimeoutMs: config.nodeLeaseMs,
+  leaseMs: config.nodeLeaseMs,
 })

@@ -261,9 +261,11 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     hashes: (roomType) => host.codeHash(roomType),
     turnLimitMs: config.turnLimitMs ?? defaultTurnLimit(config.nodeLeaseMs),
     limitAllMs: options.cutOffMs,
+    log,
     onCount: (roomType, hook, count) => metrics.turnsStuck.inc({ room_type: roomType, hook }, count),
   })
   metrics.playersBlocked.read(() => suspects.blocked)
+  metrics.handlersRefused.read(() => suspects.refusals)
   const { notifyUrl, notifySecret = [] } = config
   const webhookPost =
     notifyUrl === undefined ? noUrl : webhook({ url: notifyUrl, secrets: notifySecret, clock })
@@ -337,7 +339,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     ),
     overloaded: () => load.overloaded,
     cluster: ownership,
-    blocks: (...message) => suspects.blocks(...message),
+    verdict: (...message) => suspects.verdict(...message),
     inputIntervalMs: () => load.inputIntervalMs,
     directory,
     placing,

@@ -30,7 +30,9 @@ import type { Sessions } from './sessions.ts'
 import { type AttachResult, LOST, leftMessage, type Subscription } from './subscription.ts'
 
 /** Error text for players whose joins, or messages of a type, are refused for some time. */
-const BLOCKED = 'the last requests of this kind did not return, so they are refused for ten minutes'
+const BLOCKED = 'the last requests of this kind did not return, so they are refused for a while'
+/** Time after which a request that waits is looked at again. */
+const WAIT_MS = 1000
 
 /** Points that a message costs in addition to its share of the session's rate. */
 const POINTS: Readonly<Partial<Record<ClientMessage['t'], number>>> = {
@@ -226,6 +228,10 @@ export class ClientProtocol implements ConnectionListener {
 
   /** Returns false if the request has to wait. */
   #request(session: Session, request: LaterMessage, bytes: number): boolean {
+    if (!this.connection.ending && this.#verdict(session, request) === 'wait') {
+      this.connection.throttle(WAIT_MS)
+      return false
+    }
     const verdict = this.#admit(session, request, POINTS[request.t] ?? 0)
     if (verdict === 'pass') this.#handle(session, request, bytes)
     return verdict !== 'wait'
@@ -245,7 +251,7 @@ export class ClientProtocol implements ConnectionListener {
     else {
       const subscription = this.#subscriptionFor(session, request)
       if (!subscription) return
-      if (request.t === 'message' && this.#isBlocked(session, subscription.room.roomType, request.type))
+      if (request.t === 'message' && this.#verdict(session, request) === 'refuse')
         this.#refuseRequest(session, request, 'room_logic_failed', BLOCKED)
       else if (request.t === 'message') edge.message(subscription, request, bytes)
       else if (request.t === 'leave') edge.leave(subscription, request.request_id)
@@ -258,8 +264,14 @@ export class ClientProtocol implements ConnectionListener {
     this.connection.close('normal', CLOSE_MEANINGS.normal)
   }
 
-  #isBlocked({ projectId, sub, sessionId }: Session, roomType: string, messageType?: string): boolean {
-    return this.#context.blocks(projectId, playerOf(sub, sessionId), roomType, messageType)
+  /** Returns what becomes of a message or a join, after others of its kind did not return. Other requests pass. */
+  #verdict({ projectId, sub, sessionId, since, subscriptions }: Session, request: LaterMessage) {
+    const sender = { projectId, principal: playerOf(sub, sessionId), since }
+    if (request.t === 'join') return this.#context.verdict(sender, request.room_type)
+    const room = request.t === 'message' ? subscriptions.get(request.room_id)?.room : undefined
+    return room && request.t === 'message'
+      ? this.#context.verdict(sender, room.roomType, request.type)
+      : 'pass'
   }
 
   /** Returns the subscription for a request. If the session is not in that room, sends an error and returns undefined. */
@@ -311,7 +323,7 @@ export class ClientProtocol implements ConnectionListener {
       edge.endSubscription(unlisted, 'left')
     }
     const subscription = session.subscriptions.get(roomId)
-    const refused = this.#joinRejection(session, room)
+    const refused = this.#joinRejection(session, room, request)
     if (refused) {
       edge.refuseJoin(session, room, refused.code)
       this.connection.sendError(refused.code, refused.message, { request_id: requestId, room_id: roomId })
@@ -322,7 +334,11 @@ export class ClientProtocol implements ConnectionListener {
   }
 
   /** Returns the reason why a session may not join a room. Undefined: it may. */
-  #joinRejection(session: Session, room: RoomAddress): Pick<Refused, 'code' | 'message'> | undefined {
+  #joinRejection(
+    session: Session,
+    room: RoomAddress,
+    request: Join,
+  ): Pick<Refused, 'code' | 'message'> | undefined {
     const { roomType, key } = room
     const roomId = roomIdOf(room)
     // A colon separates type and key in a room id, so no room type contains one.
@@ -342,7 +358,7 @@ export class ClientProtocol implements ConnectionListener {
       return { code: 'already_joined', message: `the session is in ${roomId}, or joining it, already` }
     const tooMany = session.tooMany('subscriptions', this.#context.options.limits.max_rooms)
     if (!subscription && tooMany) return tooMany
-    if (this.#isBlocked(session, roomType)) return { code: 'room_logic_failed', message: BLOCKED }
+    if (this.#verdict(session, request) === 'refuse') return { code: 'room_logic_failed', message: BLOCKED }
     return undefined
   }
 

@@ -37,8 +37,12 @@ export interface GatewayContext {
   readonly budgets: PlayerBudgets
   /** True while this node is overloaded, so that it refuses new sessions. `LoadMeter.overloaded`. */
   readonly overloaded: () => boolean
-  /** True if a player's messages of a type are refused, because too many of them did not return. Without a type: its joins. `Suspects.blocks`. */
-  readonly blocks: (projectId: string, principal: string, roomType: string, messageType?: string) => boolean
+  /** What to do with a player's message of a type, after others did not return. Without a type: with its join. `Suspects.verdict`. */
+  readonly verdict: (
+    sender: { readonly projectId: string; readonly principal: string; readonly since: number },
+    roomType: string,
+    messageType?: string,
+  ) => 'pass' | 'refuse' | 'wait'
   /**
    * Minimum time between two reads of a socket, in milliseconds; 0: none. One message without `ref` is handled per read.
    * `LoadMeter.inputIntervalMs`.

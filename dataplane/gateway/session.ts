@@ -123,6 +123,11 @@ export class Session implements SubscribedSession {
     return this.#connectedAt
   }
 
+  /** Start of the session, in milliseconds since 1970. If sessions are not limited: start of its connection. */
+  get since(): number {
+    return this.place?.came_at ?? this.#connectedAt
+  }
+
   /** Ids of the rooms that the session is in, without those that it is joining or leaving. */
   get roomIds(): string[] {
     return [...this.subscriptions.values()]

@@ -325,9 +325,9 @@ export class Inputs {
 
   async #work(task: RoomTask, work: Work): Promise<void> {
     const { code } = this.#stream.environment
-    const { name, epoch } = this.#stream
+    const { name, epoch, createdAt } = this.#stream
     // Neither the work nor the check of its result writes to the state.
-    const turn = { ...turnOf({ name, epoch }, 'task'), subject: task.id, type: task.name }
+    const turn = { ...turnOf({ name, epoch, createdAt }, 'task'), subject: task.id, type: task.name }
     let outcome: TaskOutcome<unknown>
     try {
       const value = await code.start(turn, work)

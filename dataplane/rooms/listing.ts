@@ -208,7 +208,7 @@ export class RoomListing {
     const { key, roomType } = address
     const { maxMembers } = this.#definition
     const members = delivery.delivered.members.length
-    const turn = turnOf({ name, epoch }, 'listing')
+    const turn = turnOf({ name, epoch, createdAt }, 'listing')
     const began = clock.monotonic()
     try {
       const data = environment.code.run(turn, () => dataOf(listing, state.base, { key, members, maxMembers }))

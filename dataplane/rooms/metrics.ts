@@ -105,6 +105,11 @@ export const ROOM_METRICS = {
     'service_players_blocked',
     'Players and message types whose messages are refused, because three of them did not return within ten minutes. The log names them.',
   ),
+  handlersRefused: gauge(
+    'service_handlers_refused',
+    'Handlers that are not started in a project, because only the end of a process has stopped them: until when, in seconds since 1970. Hook `all`: all code of the room type.',
+    { project_id: OPEN, room_type: OPEN, hook: OPEN, message_type: OPEN },
+  ),
   inputsShed: counter(
     'service_inputs_shed_total',
     'Messages that an overloaded node did not handle because they had waited for too long: without a ref (dropped), or with one (refused).',

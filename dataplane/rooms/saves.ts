@@ -151,8 +151,8 @@ export class RoomSaves {
   async #call({ state, epoch, seq, last }: CommittedRoom): Promise<'saved' | 'failed'> {
     const { code } = this.#room.environment
     const { key, projectId, roomType } = this.#room.address
-    const { name, epoch: owner } = this.#room
-    const turn = turnOf({ name, epoch: owner }, 'save')
+    const { name, epoch: owner, createdAt } = this.#room
+    const turn = turnOf({ name, epoch: owner, createdAt }, 'save')
     try {
       await code.start(turn, () => this.#save.to(state, { key, epoch, seq, projectId, roomType, last }))
       return 'saved'

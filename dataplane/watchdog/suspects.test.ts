@@ -1,9 +1,10 @@
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { describe, expect, it } from 'vitest'
+import type { Logger } from '../../shared/log.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { SuspectRecord, Suspects, withoutRunning, withRunning, withStuck } from './suspects.ts'
-import type { Turn, TurnHook } from './turns.ts'
+import type { Turn } from './turns.ts'
 
 const turn = (change: Partial<Turn> = {}): Turn => ({
   room: { name: 'prj_a/duel:1', epoch: 1 },
@@ -15,6 +16,9 @@ const turn = (change: Partial<Turn> = {}): Turn => ({
   ...change,
 })
 
+/** A player. */
+const ADA = { projectId: 'prj_a', principal: 'ada', since: 0 }
+
 /** Hash of the code of every room type. */
 const code = () => 'a1'
 
@@ -23,11 +27,14 @@ async function nodes(count: number, limitAllMs?: number) {
   const clock = new FakeClock()
   const store = memoryStore({ clock })
   const counted: string[] = []
+  const lines: string[] = []
+  const log = { error: (_fields: object, text: string) => void lines.push(text) } as unknown as Logger
   /** `hash`: hash of the code of its room types. */
   const start = async (hash = 'a1') => {
     const suspects = new Suspects({
       store,
       clock,
+      log,
       hashes: () => hash,
       turnLimitMs: 800,
       limitAllMs: limitAllMs === undefined ? undefined : () => limitAllMs,
@@ -43,7 +50,7 @@ async function nodes(count: number, limitAllMs?: number) {
     await nextTurn()
   }
   const { records } = store
-  return { clock, counted, records, record: new SuspectRecord(store), start, started, pass }
+  return { clock, counted, lines, records, record: new SuspectRecord(store), start, started, pass }
 }
 
 describe('a handler that did not return', () => {
@@ -59,21 +66,19 @@ describe('a handler that did not return', () => {
     expect(second!.limitOf(turn())).toBeUndefined()
   })
 
-  it('is not started any more after only the end of its process has stopped it', async () => {
-    const { started } = await nodes(1)
-    await started[0]!.stuck(turn(), 'refuse')
-    await started[0]!.stuck(turn(), 'guard')
-    expect(started[0]!.limitOf(turn())).toBe(0)
+  it('is cut off earlier while its cut-offs use more than 5 % of the node', async () => {
+    const { started, clock } = await nodes(1)
+    const limits: (number | undefined)[] = []
+    for (let n = 0; n < 30; n++, clock.advance(10)) {
+      await started[0]!.stuck(turn({ principal: `player-${n}` }), 'guard')
+      limits.push(started[0]!.limitOf(turn()))
+    }
+    expect([limits[1], limits[2], limits[4], limits[5], limits[9], limits[10], limits[29]]).toEqual([
+      200, 100, 100, 50, 50, 20, 20,
+    ])
+    clock.advance(10_000)
+    expect(started[0]!.limitOf(turn())).toBe(200)
   })
-
-  it.each(['admit', 'load', 'save', 'task'] as const)(
-    'is not started if it may continue after an await: %s',
-    async (hook: TurnHook) => {
-      const { started } = await nodes(1)
-      await started[0]!.stuck(turn({ hook, type: '' }), 'guard')
-      expect(started[0]!.limitOf(turn({ hook, type: '' }))).toBe(0)
-    },
-  )
 
   it('makes all code of its room type a suspect, together with a second handler', async () => {
     const { started } = await nodes(1)
@@ -84,6 +89,17 @@ describe('a handler that did not return', () => {
     expect(node!.limitOf(other)).toBe(200)
     await node!.stuck(turn({ hook: 'onJoin', type: '' }), 'refuse')
     expect(node!.limitOf(other)).toBe(0)
+  })
+
+  it('changes nothing in other projects', async () => {
+    const { started } = await nodes(1)
+    const [node] = started
+    for (const hook of ['onMessage', 'onTick', 'onJoin'] as const)
+      for (let n = 0; n < 3; n++) await node!.stuck(turn({ hook }), n === 0 ? 'refuse' : 'guard')
+    const room = { name: 'prj_b/duel:1', epoch: 1 }
+    for (const hook of ['onMessage', 'onTick', 'create'] as const)
+      expect(node!.limitOf(turn({ room, hook }))).toBeUndefined()
+    expect(node!.verdict({ ...ADA, projectId: 'prj_b', since: 0 }, 'duel', 'strike')).toBe('pass')
   })
 
   it('has code of other types guarded for its first 1,000 turns, together with a second handler', async () => {
@@ -107,6 +123,55 @@ describe('a handler that did not return', () => {
     expect(counted).toEqual(['duel onMessage 1'])
     await start()
     expect(counted).toEqual(['duel onMessage 1', 'duel onMessage 1'])
+  })
+})
+
+describe('a handler that only the end of a process has stopped', () => {
+  it('is refused for 1, 2 and 4 minutes, in its project, and says so', async () => {
+    const { started, lines, pass, clock } = await nodes(1)
+    const [node] = started
+    for (const minutes of [1, 2, 4]) {
+      const until = new Date(clock.now() + minutes * 60_000).toISOString()
+      await node!.stuck(turn(), 'refuse')
+      const text = `messages strike of duel are refused in project prj_a until ${until}`
+      expect([lines.at(-1), node!.problems]).toEqual([text, [{ code: 'handler_refused', detail: text }]])
+      const labels = { project_id: 'prj_a', room_type: 'duel', hook: 'onMessage', message_type: 'strike' }
+      expect(node!.refusals).toEqual([[labels, Date.parse(until) / 1000]])
+      await pass(minutes * 60_000 - 1)
+      expect(node!.limitOf(turn())).toBe(0)
+      await pass(1)
+      expect([node!.limitOf(turn()), node!.refusals]).toEqual([200, []])
+    }
+    expect(lines).toHaveLength(3)
+  })
+
+  it('is refused once for nodes that end at the same time', async () => {
+    const { started, pass } = await nodes(2)
+    await started[0]!.stuck(turn(), 'refuse')
+    await pass(300)
+    await started[1]!.stuck(turn({ principal: 'bob' }), 'refuse')
+    await pass(60_000)
+    expect(started[0]!.limitOf(turn())).toBe(200)
+  })
+
+  it('is tried again with players and rooms that are at least a minute old', async () => {
+    const { started, pass, clock } = await nodes(1)
+    const [node] = started
+    await node!.stuck(turn(), 'refuse')
+    await node!.stuck(turn({ hook: 'onTick', type: '', principal: '' }), 'refuse')
+    await pass(60_000)
+    const verdict = (age: number, principal = 'bob') =>
+      node!.verdict({ projectId: 'prj_a', principal, since: clock.now() - age }, 'duel', 'strike')
+    expect([verdict(59_999), verdict(60_000), verdict(60_000, 'ada')]).toEqual(['wait', 'pass', 'refuse'])
+    const tick = (age: number) =>
+      node!.limitOf(
+        turn({
+          room: { name: 'prj_a/duel:2', epoch: 1, createdAt: clock.now() - age },
+          hook: 'onTick',
+          type: '',
+        }),
+      )
+    expect([tick(59_999), tick(60_000)]).toEqual([0, 200])
   })
 })
 
@@ -149,11 +214,11 @@ describe('repaired code', () => {
     const known = (node: Suspects) => [
       node.limitOf(turn()),
       node.limitOf(turn({ hook: 'create', type: '' })),
-      node.blocks('prj_a', 'ada', 'duel', 'strike'),
+      node.verdict({ ...ADA, since: clock.now() - 60_000 }, 'duel', 'strike'),
       node.blocked,
     ]
-    expect(known(broken!)).toEqual([0, 0, true, 1])
-    expect(known(repaired)).toEqual([undefined, undefined, false, 0])
+    expect(known(broken!)).toEqual([0, 0, 'refuse', 1])
+    expect(known(repaired)).toEqual([undefined, undefined, 'pass', 0])
   })
 
   it('is a suspect if it does not return either', async () => {
@@ -194,20 +259,36 @@ describe('a player whose messages did not return three times', () => {
     const { clock, started, pass } = await nodes(2)
     const [first, second] = started
     for (let n = 0; n < 3; n++, clock.advance(200)) {
-      expect(first!.blocks('prj_a', 'ada', 'duel', 'strike')).toBe(false)
+      expect(first!.verdict(ADA, 'duel', 'strike')).toBe('pass')
       await first!.stuck(turn(), 'guard')
     }
     await pass(0)
-    const blocks = (project: string, player: string, type: string) =>
-      second!.blocks(project, player, 'duel', type)
-    expect(blocks('prj_a', 'ada', 'strike')).toBe(true)
-    expect([
-      blocks('prj_b', 'ada', 'strike'),
-      blocks('prj_a', 'bob', 'strike'),
-      blocks('prj_a', 'ada', 'look'),
-    ]).toEqual([false, false, false])
+    const verdict = (change: object, type = 'strike') => second!.verdict({ ...ADA, ...change }, 'duel', type)
+    expect(verdict({})).toBe('refuse')
+    expect([verdict({ projectId: 'prj_b' }), verdict({ principal: 'bob' }), verdict({}, 'look')]).toEqual([
+      'pass',
+      'pass',
+      'pass',
+    ])
     await pass(600_000)
-    expect(blocks('prj_a', 'ada', 'strike')).toBe(false)
+    expect(verdict({})).toBe('pass')
+  })
+})
+
+describe('a handler whose cut-offs use more than 5 % of a node at the shortest limit', () => {
+  it('refuses players with one of them, and lets young players wait, on every node, for 10 s', async () => {
+    const { clock, started, pass } = await nodes(2)
+    for (let n = 0; n < 26; n++) await started[0]!.stuck(turn({ principal: `player-${n}`, ref: n }), 'guard')
+    await pass(0)
+    const verdict = (principal: string, age: number) =>
+      started[1]!.verdict({ projectId: 'prj_a', principal, since: clock.now() - age }, 'duel', 'strike')
+    expect([verdict('player-7', 90_000), verdict('bob', 59_999), verdict('bob', 60_000)]).toEqual([
+      'refuse',
+      'wait',
+      'pass',
+    ])
+    await pass(10_000)
+    expect([verdict('player-7', 90_000), verdict('bob', 0)]).toEqual(['pass', 'pass'])
   })
 })
 

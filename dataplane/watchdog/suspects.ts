@@ -1,24 +1,26 @@
 import { type Clock, timestamp } from '../../shared/clock.ts'
+import type { Logger } from '../../shared/log.ts'
 import type { Bus, Records, Store } from '../../shared/store/port.ts'
 import type { ProblemDescription } from '../descriptions.ts'
 import { roomIdOf, roomNamed } from '../traffic.ts'
 import type { Turn, TurnHook } from './turns.ts'
 
-/**
- * How a suspect runs: inside the boundary that can cut it off (`guard`), or not at all (`refuse`), because only the end of the process could
- * stop it.
- */
+/** What ends a turn of a handler: the boundary that cuts it off (`guard`), or only the end of its process (`refuse`). */
 export type Mode = 'guard' | 'refuse'
 
-/** A handler with a turn that has exceeded the turn limit. */
+/** A handler with a turn that has exceeded the turn limit, in one project. */
 interface Suspect {
+  readonly project: string
   /** Name of the handler: `room type@hash of its code/hook/message type`. */
   readonly code: string
-  readonly mode: Mode
-  /** End of the suspicion, in milliseconds since 1970. */
+  /** End of the suspicion. This and the other times are in milliseconds since 1970. */
   readonly until: number
-  /** Player who caused the latest such turn. Empty: no player did. */
-  readonly principal: string
+  /** Number of times that the handler was refused, because only the end of a process has stopped it. */
+  readonly refusals: number
+  /** The handler is not started until then. After that, turns of young players and rooms wait. */
+  readonly refusedUntil: number
+  /** Turns of young players wait until then, because the cut-offs use too much of a node. */
+  readonly hotUntil: number
   /** Start of a long turn that may still be running. Absent: a turn did not end. */
   readonly runningSince?: number
 }
@@ -48,30 +50,36 @@ const KEY = '{nodes}:suspects'
 const CHANNEL = 'suspects'
 /** Interval at which a node reads the record again, in case it has missed a change. */
 const READ_MS = 5000
-/** Time after which a turn of a suspect is cut off. */
-const GUARD_MS = 200
+/** Times in milliseconds after which turns of a suspect are cut off: the longest one whose cut-offs use at most 5 % of the node. */
+const CUT_LIMITS = [200, 100, 50, 20] as const
+const CUT_WINDOW_MS = 10_000
+const MAX_CUT_SHARE = 0.05
+/** Maximum number of cut-offs within the window, with the shortest limit. */
+const MAX_CUTS = (MAX_CUT_SHARE * CUT_WINDOW_MS) / CUT_LIMITS[3]
 /** Time limit of a suspect with a turn that is running now, as a share of the turn limit. */
 const RUNNING_SHARE = 0.85
 /** Duration of the suspicion after the latest such turn. */
 const SUSPECT_MS = 3_600_000
+/** Duration of the first refusal of a handler. Each further one is twice as long, up to 32 minutes. */
+const REFUSED_MS = 60_000
+const MAX_DOUBLINGS = 5
+/** Players whose session is younger wait, and rooms that are younger, while a handler is tried again or uses too much. */
+const YOUNG_MS = 60_000
 /** Maximum numbers of entries. The oldest are dropped. */
 const MAX_SUSPECTS = 256
 const MAX_CHARGES = 1024
 /** After this many such turns of one player and handler within the window, the player's messages of that type are refused. */
 const CHARGES = 3
 const CHARGE_WINDOW_MS = 600_000
-/** After this many such turns of one handler within a minute, it is not started any more. */
-const CUTS = 10
-const CUT_WINDOW_MS = 60_000
 /** Life of the record, and of its counts, after the latest change. */
 const RECORD_TTL_MS = 30 * 86_400_000
 /** A turn that runs for longer has ended with its process. */
 const LONGEST_TURN_MS = 60_000
 /** A running turn that is older comes from a backup. Nodes read the record all the time, so they find a crashed node earlier. */
 const OLD_TURN_MS = 600_000
-/** If this many different handlers of one room type are suspects, all of its code is treated like them. */
+/** If this many different handlers of one room type are suspects in a project, all of its code is treated like them. */
 const HANDLERS_OF_TYPE = 2
-/** If this many different handlers of any type are suspects, code of all types runs inside the boundary until it is proven. */
+/** If this many different handlers of any type are, code of all types runs inside the boundary there until it is proven. */
 const HANDLERS_OF_ALL = 2
 /** Number of turns after which a handler is proven. */
 const PROVEN_AFTER = 1000
@@ -87,7 +95,10 @@ function codeType(roomType: string, hashes: CodeHashes): string {
 }
 
 /** Returns the room type of a handler. */
-const roomTypeOf = (code: string): string => code.slice(0, code.search(/[@/]/))
+const roomTypeOf = (code: string): string => /^[^@/]*/.exec(code)![0]
+
+/** Returns the project of a room name. */
+const projectOf = (room: string): string => room.slice(0, room.indexOf('/'))
 
 /** Returns the name of a turn's handler: `room type@hash/hook/message type`. */
 const codeOf = ({ room, hook, type }: Turn, hashes: CodeHashes): string =>
@@ -119,16 +130,23 @@ export function withRunning(
   hashes: CodeHashes,
   now: number,
 ): SharedSuspects {
-  const code = codeOf(turn, hashes)
-  if (shared.suspects.some((one) => one.code === code)) return shared
-  return withSuspect(shared, { code, mode: 'guard', principal: turn.principal, runningSince: now }, now)
+  if (suspectOf(shared, turn, hashes)) return shared
+  return withSuspect(shared, { ...unknown(turn, hashes), runningSince: now }, now)
 }
 
 /** Removes a long turn that has returned. */
 export function withoutRunning(shared: SharedSuspects, turn: Turn, hashes: CodeHashes): SharedSuspects {
-  const code = codeOf(turn, hashes)
-  const suspects = shared.suspects.filter((one) => one.code !== code || one.runningSince === undefined)
-  return suspects.length === shared.suspects.length ? shared : { ...shared, suspects }
+  const returned = suspectOf(shared, turn, hashes)
+  if (returned?.runningSince === undefined) return shared
+  return { ...shared, suspects: shared.suspects.filter((one) => one !== returned) }
+}
+
+/** Result of a turn that did not end. */
+interface Stuck {
+  readonly mode: Mode
+  readonly now: number
+  /** The cut-offs of its handler use too much of this node. Default: they do not. */
+  readonly hot?: boolean
 }
 
 /** Adds a turn that did not end. `now` identifies it: if the write is repeated because the store's answer was lost, it counts once. */
@@ -136,19 +154,26 @@ export function withStuck(
   shared: SharedSuspects,
   turn: Turn,
   hashes: CodeHashes,
-  { mode, now }: { readonly mode: Mode; readonly now: number },
+  { mode, now, hot = false }: Stuck,
 ): SharedSuspects {
   const code = codeOf(turn, hashes)
   const charge = { by: chargedTo(turn), code, at: now }
   if (shared.charges.some(({ by, code, at }) => by === charge.by && code === charge.code && at === now))
     return shared
   const charges = shared.charges.filter(({ at }) => now - at < CHARGE_WINDOW_MS)
+  const { runningSince: _, ...before } = suspectOf(shared, turn, hashes) ?? unknown(turn, hashes)
+  // Nodes that were hit at the same time have ended for one reason.
+  const refused = mode === 'refuse' && before.refusedUntil <= now
+  const suspect = {
+    ...before,
+    ...(refused && {
+      refusals: before.refusals + 1,
+      refusedUntil: now + REFUSED_MS * 2 ** Math.min(before.refusals, MAX_DOUBLINGS),
+    }),
+    ...(hot && { hotUntil: now + CUT_WINDOW_MS }),
+  }
   return counted(
-    withSuspect(
-      { ...shared, charges: [...charges, charge].slice(-MAX_CHARGES) },
-      { code, mode, principal: turn.principal },
-      now,
-    ),
+    withSuspect({ ...shared, charges: [...charges, charge].slice(-MAX_CHARGES) }, suspect, now),
     code,
   )
 }
@@ -163,12 +188,25 @@ function withoutGone(shared: SharedSuspects, now: number): SharedSuspects {
   return next
 }
 
+/** Returns the entry of the turn's handler in the turn's project. */
+function suspectOf({ suspects }: SharedSuspects, turn: Turn, hashes: CodeHashes): Suspect | undefined {
+  const [project, code] = [projectOf(turn.room.name), codeOf(turn, hashes)]
+  return suspects.find((one) => one.project === project && one.code === code)
+}
+
+const unknown = (turn: Turn, hashes: CodeHashes): Omit<Suspect, 'until'> => ({
+  project: projectOf(turn.room.name),
+  code: codeOf(turn, hashes),
+  refusals: 0,
+  refusedUntil: 0,
+  hotUntil: 0,
+})
+
 function withSuspect(shared: SharedSuspects, added: Omit<Suspect, 'until'>, now: number): SharedSuspects {
-  const before = shared.suspects.find(({ code }) => code === added.code)
-  // A refused handler stays refused: it would end another process if it outlasted the boundary.
-  const mode = before?.mode === 'refuse' && before.until > now ? 'refuse' : added.mode
-  const others = shared.suspects.filter(({ code, until }) => code !== added.code && until > now)
-  const suspects = [...others, { ...added, mode, until: now + SUSPECT_MS }].slice(-MAX_SUSPECTS)
+  const others = shared.suspects.filter(
+    ({ project, code, until }) => (project !== added.project || code !== added.code) && until > now,
+  )
+  const suspects = [...others, { ...added, until: now + SUSPECT_MS }].slice(-MAX_SUSPECTS)
   return { ...shared, suspects, since: shared.since || now }
 }
 
@@ -233,6 +271,7 @@ function decoded(value: Uint8Array | undefined): SharedSuspects {
 interface SuspectsDeps {
   readonly store: Pick<Store, 'records' | 'bus'>
   readonly clock: Clock
+  readonly log: Pick<Logger, 'error'>
   /** Hashes of the code that this node runs. */
   readonly hashes: CodeHashes
   /** Time after which the watchdog ends the process, in milliseconds. */
@@ -243,19 +282,36 @@ interface SuspectsDeps {
   readonly onCount: (roomType: string, hook: TurnHook, count: number) => void
 }
 
+/** A player who sends a message or joins. */
+interface Sender {
+  readonly projectId: string
+  readonly principal: string
+  /** Start of its session, in milliseconds since 1970. */
+  readonly since: number
+}
+
+/** A handler that is not started at the moment. Hook `all`: all code of the room type. */
+interface Refusal {
+  readonly project_id: string
+  readonly room_type: string
+  readonly hook: string
+  readonly message_type: string
+}
+
 /** The suspects in the code of this node. Reads the shared record after each change. */
 export class Suspects {
   readonly #deps: SuspectsDeps
   readonly #record: SuspectRecord
-  /** Suspects by handler. `limitMs`: absent while a long turn may be running. */
-  #suspects = new Map<string, Suspect & { readonly limitMs?: number }>()
-  #byType = new Map<string, number>()
-  /** True if several handlers did not return, so that others may not return either. */
-  #alert = false
-  /** Number of turns of each handler that is not a suspect, since the alert started. */
+  /** Suspects by `project code`, and room types with several of them by `project type@hash`. */
+  #suspects = new Map<string, Suspect>()
+  /** Projects with suspects. True: with several, so that other handlers may not return either. */
+  #projects = new Map<string, boolean>()
+  /** Number of turns of each handler that is not a suspect, since its project has several. */
   #proven = new Map<string, number>()
-  /** `project/principal code` of players whose messages are refused. */
-  #blocked = new Set<string>()
+  /** Number of turns that did not end, by `project/principal code`. */
+  #charges = new Map<string, number>()
+  /** Monotonic times of the latest cut-offs on this node, by `project code`. */
+  readonly #cuts = new Map<string, number[]>()
   /** Last counts of each record, by its `since`. A restored record must not count its turns again. */
   readonly #counts = new Map<number, SharedSuspects['counts']>()
   #cancel = () => {}
@@ -283,54 +339,92 @@ export class Suspects {
   /** Returns the time in milliseconds after which a turn is cut off; 0: it must not start. Undefined: it is not limited. */
   limitOf(turn: Turn): number | undefined {
     const { limitAllMs } = this.#deps
-    if (this.#suspects.size === 0) return limitAllMs?.()
-    const code = codeOf(turn, this.#deps.hashes)
-    const suspect = this.#suspects.get(code)
-    const limit = suspect?.limitMs ?? this.#byType.get(roomNamed(turn.room.name).roomType)
-    if (limitAllMs && limit !== 0) return limitAllMs()
-    return limit ?? this.#limitOfRunning(suspect) ?? (this.#alert ? this.#unproven(code) : undefined)
+    if (this.#projects.size === 0) return limitAllMs?.()
+    const project = projectOf(turn.room.name)
+    const several = this.#projects.get(project)
+    if (several === undefined) return limitAllMs?.()
+    const key = `${project} ${codeOf(turn, this.#deps.hashes)}`
+    const suspect = this.#suspects.get(key) ?? this.#suspects.get(typeOf(key))
+    if (suspect && this.#isRefused(suspect, turn)) return 0
+    if (limitAllMs) return limitAllMs()
+    if (suspect?.runningSince !== undefined) return this.#limitOfRunning(suspect.runningSince)
+    if (suspect) return this.#cutLimit(key)
+    return several ? this.#unproven(key) : undefined
+  }
+
+  /** The gateway has already asked for the turns of a player's messages and joins. Only rooms that were there before the trial take part in it. */
+  #isRefused({ refusals, refusedUntil }: Suspect, { hook, room }: Turn): boolean {
+    const now = this.#deps.clock.now()
+    if (now < refusedUntil) return true
+    return refusals > 0 && !OF_PLAYERS.includes(hook) && now - (room.createdAt ?? now) < YOUNG_MS
   }
 
   /** Limit while another node has a long turn of the handler, which may be slow or may never end. */
-  #limitOfRunning(suspect: Suspect | undefined): number | undefined {
-    const since = suspect?.runningSince
-    if (since === undefined || this.#deps.clock.now() - since < this.#deps.turnLimitMs / 2) return undefined
+  #limitOfRunning(since: number): number | undefined {
+    if (this.#deps.clock.now() - since < this.#deps.turnLimitMs / 2) return undefined
     return RUNNING_SHARE * this.#deps.turnLimitMs
   }
 
+  #cutLimit(key: string): number {
+    const cuts = this.#recentCuts(key).length
+    return CUT_LIMITS.find((limit) => cuts * limit <= MAX_CUT_SHARE * CUT_WINDOW_MS) ?? CUT_LIMITS[3]
+  }
+
+  #recentCuts(key: string): readonly number[] {
+    const since = this.#deps.clock.monotonic() - CUT_WINDOW_MS
+    return (this.#cuts.get(key) ?? []).filter((at) => at > since)
+  }
+
   /** Limit of code that is not proven. Frequent handlers are soon proven, and then run without the cost of the boundary. */
-  #unproven(code: string): number | undefined {
-    const turns = this.#proven.get(code) ?? 0
+  #unproven(key: string): number | undefined {
+    const turns = this.#proven.get(key) ?? 0
     if (turns >= PROVEN_AFTER) return undefined
-    this.#proven.set(code, turns + 1)
+    this.#proven.set(key, turns + 1)
     return RUNNING_SHARE * this.#deps.turnLimitMs
   }
 
   /**
-   * Returns true if a player's messages of this type are refused, because too many of them did not end. Without a type: if its joins of this room
-   * type are refused.
+   * Returns what the gateway does with a player's message of this type, or, without a type, with its join of this room type: it refuses it,
+   * because too many of them did not end, or lets it wait.
    */
-  blocks(projectId: string, principal: string, roomType: string, messageType?: string): boolean {
-    if (this.#blocked.size === 0) return false
-    const hooks = messageType === undefined ? JOIN_HOOKS : MESSAGE_HOOKS
+  verdict(sender: Sender, roomType: string, messageType?: string): 'pass' | 'refuse' | 'wait' {
+    const { projectId, principal, since } = sender
+    if (!this.#projects.has(projectId)) return 'pass'
+    const now = this.#deps.clock.now()
     const type = codeType(roomType, this.#deps.hashes)
-    return hooks.some((hook) =>
-      this.#blocked.has(`${projectId}/${principal} ${codeName(type, hook, messageType ?? '')}`),
-    )
+    let verdict: 'pass' | 'wait' = 'pass'
+    for (const hook of messageType === undefined ? JOIN_HOOKS : MESSAGE_HOOKS) {
+      const code = codeName(type, hook, messageType ?? '')
+      const suspect = this.#suspects.get(`${projectId} ${code}`) ?? this.#suspects.get(`${projectId} ${type}`)
+      const scarce = suspect !== undefined && (suspect.hotUntil > now || suspect.refusals > 0)
+      if ((this.#charges.get(`${projectId}/${principal} ${code}`) ?? 0) >= (scarce ? 1 : CHARGES))
+        return 'refuse'
+      if (scarce && suspect.refusedUntil <= now && now - since < YOUNG_MS) verdict = 'wait'
+    }
+    return verdict
   }
 
   /** Number of pairs of player and handler whose messages are refused. */
   get blocked(): number {
-    return this.#blocked.size
+    return [...this.#charges.values()].filter((charges) => charges >= CHARGES).length
+  }
+
+  /** The handlers that are not started at the moment, with the end of that in seconds since 1970. */
+  get refusals(): (readonly [Refusal, number])[] {
+    const now = this.#deps.clock.now()
+    return [...this.#suspects.values()].flatMap((one) =>
+      one.refusedUntil > now ? [[refusalOf(one), one.refusedUntil / 1000] as const] : [],
+    )
   }
 
   /** The handlers with a turn that did not end, for operators. */
   get problems(): ProblemDescription[] {
-    return [...this.#suspects.values()].flatMap(({ code, until, limitMs }) => {
-      if (limitMs === undefined) return []
-      const fate = limitMs === 0 ? 'not started' : `cut off after ${limitMs} ms`
-      const detail = `a turn of ${code} did not end: its turns are ${fate} until ${timestamp(until)}`
-      return { code: 'suspect', detail }
+    const now = this.#deps.clock.now()
+    return [...this.#suspects].flatMap(([key, one]) => {
+      if (one.runningSince !== undefined) return []
+      if (one.refusedUntil > now) return [{ code: 'handler_refused', detail: refusedText(one) }]
+      const fate = `cut off after ${this.#cutLimit(key)} ms until ${timestamp(one.until)}`
+      return [{ code: 'suspect', detail: `turns of ${one.code} in project ${one.project} are ${fate}` }]
     })
   }
 
@@ -338,7 +432,11 @@ export class Suspects {
   async stuck(turn: Turn, mode: Mode): Promise<void> {
     const { clock, hashes } = this.#deps
     const now = clock.now()
-    await this.#change((shared) => withStuck(shared, turn, hashes, { mode, now }))
+    const key = `${projectOf(turn.room.name)} ${codeOf(turn, hashes)}`
+    const cuts = [...this.#recentCuts(key), clock.monotonic()].slice(-MAX_CUTS - 1)
+    this.#cuts.set(key, cuts)
+    const hot = cuts.length > MAX_CUTS
+    await this.#change((shared) => withStuck(shared, turn, hashes, { mode, now, hot }))
   }
 
   async #change(change: (shared: SharedSuspects) => SharedSuspects): Promise<void> {
@@ -367,22 +465,26 @@ export class Suspects {
   }
 
   #take({ suspects, charges, counts, since }: SharedSuspects): void {
-    const { clock, hashes } = this.#deps
+    const { clock, hashes, log } = this.#deps
     const now = clock.now()
     const isHere = ({ code }: { readonly code: string }) =>
       code.startsWith(`${codeType(roomTypeOf(code), hashes)}/`)
     const here = suspects.filter((one) => one.until > now && isHere(one))
     const stuck = here.filter(({ runningSince }) => runningSince === undefined)
-    const cutOften = tooOften(charges, now)
-    const limitOf = ({ code, mode }: Suspect) =>
-      mode === 'refuse' || isAsynchronous(code) || cutOften.has(code) ? 0 : GUARD_MS
-    this.#suspects = new Map(
-      here.map((one) => [one.code, one.runningSince === undefined ? { ...one, limitMs: limitOf(one) } : one]),
-    )
-    this.#byType = limitsOfTypes(stuck)
-    this.#alert = stuck.length >= HANDLERS_OF_ALL
-    if (!this.#alert) this.#proven.clear()
-    this.#blocked = blockedBy(charges.filter(isHere), now)
+    const known = this.#suspects
+    this.#suspects = new Map([...typesOf(stuck), ...here].map((one) => [`${one.project} ${one.code}`, one]))
+    this.#projects = new Map(here.map(({ project }) => [project, severalIn(stuck, project)]))
+    if (![...this.#projects.values()].includes(true)) this.#proven.clear()
+    for (const key of this.#cuts.keys()) if (!this.#suspects.has(key)) this.#cuts.delete(key)
+    this.#charges = new Map()
+    for (const { by, code, at } of charges.filter(isHere)) {
+      const key = `${by} ${code}`
+      if (!by.endsWith('/') && now - at < CHARGE_WINDOW_MS)
+        this.#charges.set(key, (this.#charges.get(key) ?? 0) + 1)
+    }
+    for (const [key, one] of this.#suspects)
+      if (one.refusedUntil > now && known.get(key)?.refusedUntil !== one.refusedUntil)
+        log.error({ ...refusalOf(one), until: timestamp(one.refusedUntil) }, refusedText(one))
     const before = this.#counts.get(since)
     for (const [key, count] of Object.entries(counts)) {
       const more = count - (before?.[key] ?? 0)
@@ -395,45 +497,47 @@ export class Suspects {
 
 const MESSAGE_HOOKS: readonly TurnHook[] = ['onMessage']
 const JOIN_HOOKS: readonly TurnHook[] = ['options', 'load', 'create', 'admit', 'onJoin']
+/** Hooks that run for a message or a join of a player. */
+const OF_PLAYERS: readonly TurnHook[] = [...MESSAGE_HOOKS, ...JOIN_HOOKS]
 
-/** True for a handler whose code may continue after an `await`. The boundary does not reach it there, so it is not started. */
-const isAsynchronous = (code: string): boolean => ASYNCHRONOUS.includes(code.split('/', 2)[1]!)
+const severalIn = (suspects: readonly Suspect[], project: string): boolean =>
+  suspects.filter((one) => one.project === project).length >= HANDLERS_OF_ALL
 
-const ASYNCHRONOUS: readonly string[] = ['load', 'save', 'admit', 'task'] satisfies TurnHook[]
-
-/** Returns the keys that at least `least` of the items have. */
-function often<T>(items: readonly T[], keyOf: (item: T) => string, least: number): string[] {
-  const counts = new Map<string, number>()
-  for (const key of items.map(keyOf)) counts.set(key, (counts.get(key) ?? 0) + 1)
-  return [...counts].flatMap(([key, count]) => (count >= least ? [key] : []))
+/** Returns the room types with several suspects in a project, as suspects. If several are refused, so is the type. */
+function typesOf(suspects: readonly Suspect[]): Suspect[] {
+  const types = new Map<string, Suspect[]>()
+  for (const one of suspects) {
+    const key = typeOf(`${one.project} ${one.code}`)
+    types.set(key, [...(types.get(key) ?? []), one])
+  }
+  return [...types.values()].flatMap((handlers) => {
+    if (handlers.length < HANDLERS_OF_TYPE) return []
+    const refused = handlers.filter(({ refusals }) => refusals > 0)
+    const all = refused.length >= HANDLERS_OF_TYPE
+    const latest = (times: readonly number[]) => Math.max(0, ...times)
+    return {
+      project: handlers[0]!.project,
+      code: typeOf(handlers[0]!.code),
+      until: latest(handlers.map(({ until }) => until)),
+      refusals: all ? refused.length : 0,
+      refusedUntil: all ? latest(refused.map(({ refusedUntil }) => refusedUntil)) : 0,
+      hotUntil: 0,
+    }
+  })
 }
 
-/** Returns the room types with several suspects, and the limit of all their code in milliseconds. */
-function limitsOfTypes(suspects: readonly Suspect[]): Map<string, number> {
-  const roomType = ({ code }: Suspect) => roomTypeOf(code)
-  const refused = suspects.filter(({ mode }) => mode === 'refuse')
-  return new Map([
-    ...often(suspects, roomType, HANDLERS_OF_TYPE).map((type) => [type, GUARD_MS] as const),
-    ...often(refused, roomType, HANDLERS_OF_TYPE).map((type) => [type, 0] as const),
-  ])
+/** Returns a handler's room type with its hash, with or without a project before both. */
+const typeOf = (code: string): string => code.slice(0, code.indexOf('/'))
+
+function refusalOf({ project, code }: Suspect): Refusal {
+  const [, hook = 'all', message_type = ''] = code.split('/')
+  return { project_id: project, room_type: roomTypeOf(code), hook, message_type }
 }
 
-/** Returns the handlers that were cut off too often within the last minute. */
-const tooOften = (charges: readonly Charge[], now: number): Set<string> =>
-  new Set(
-    often(
-      charges.filter(({ at }) => now - at < CUT_WINDOW_MS),
-      ({ code }) => code,
-      CUTS,
-    ),
-  )
-
-/** Returns players and handlers, as `project/principal code`, with too many turns that did not end. */
-const blockedBy = (charges: readonly Charge[], now: number): Set<string> =>
-  new Set(
-    often(
-      charges.filter(({ by, at }) => !by.endsWith('/') && now - at < CHARGE_WINDOW_MS),
-      ({ by, code }) => `${by} ${code}`,
-      CHARGES,
-    ),
-  )
+/** Returns the sentence about a refused handler, for operators. */
+function refusedText(suspect: Suspect): string {
+  const { project_id, room_type, hook, message_type } = refusalOf(suspect)
+  const turns = hook === 'onMessage' ? 'messages' : hook === 'all' ? 'turns' : `turns of ${hook}`
+  const what = `${turns}${message_type === '' ? '' : ` ${message_type}`} of ${room_type}`
+  return `${what} are refused in project ${project_id} until ${timestamp(suspect.refusedUntil)}`
+}

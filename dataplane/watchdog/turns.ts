@@ -35,6 +35,8 @@ export interface TurnRoom {
   /** `project/type:key`. */
   readonly name: string
   readonly epoch: number
+  /** When the room was made, in milliseconds since 1970. Undefined: it is being made. */
+  readonly createdAt?: number
 }
 
 /** Cause of a call of room code, as far as the room's next owner needs it. */
@@ -87,8 +89,8 @@ export interface TurnObserver {
 /** Observes nothing. */
 export const noObserver: TurnObserver = { begin() {}, end() {}, open() {} }
 
-// One buffer: 32-bit words, then doubles, then five texts at fixed offsets.
-const WORDS = 10
+// One buffer: 32-bit words (an even number, because doubles are aligned), then doubles, then five texts at fixed offsets.
+const WORDS = 12
 const SEQUENCE = 0
 const HOOK = 1
 /** Five words: the length of each text. */
@@ -96,6 +98,7 @@ const LENGTHS = 2
 const DEBUGGED = 7
 const BEATS = 8
 const GUARDED = 9
+const ENDING = 10
 const DOUBLES = 2
 const EPOCH = 0
 const REF = 1
@@ -177,6 +180,13 @@ export class TurnWriter implements TurnObserver {
     Atomics.add(this.#layout.words, BEATS, 1)
   }
 
+  /** The process is about to end: waits until the other thread has noted the reason, at most `timeoutMs`. */
+  lastWords(timeoutMs: number): void {
+    const { words } = this.#layout
+    Atomics.store(words, ENDING, 1)
+    Atomics.wait(words, ENDING, 1, timeoutMs)
+  }
+
   /** True while a debugger is attached: a turn may then take any time. */
   set debugged(debugged: boolean) {
     Atomics.store(this.#layout.words, DEBUGGED, debugged ? 1 : 0)
@@ -230,6 +240,23 @@ export class TurnReader {
     return (sequence & 1) === 1 && Atomics.load(words, DEBUGGED) === 0 ? sequence : undefined
   }
 
+  /** Number that changes when a turn starts or ends. Undefined: a debugger may have stopped it. */
+  get sequence(): number | undefined {
+    const { words } = this.#layout
+    return Atomics.load(words, DEBUGGED) === 0 ? Atomics.load(words, SEQUENCE) : undefined
+  }
+
+  /** True after `lastWords`: the process is about to end. */
+  get ending(): boolean {
+    return Atomics.load(this.#layout.words, ENDING) === 1
+  }
+
+  /** Lets the other thread end. */
+  release(): void {
+    Atomics.store(this.#layout.words, ENDING, 2)
+    Atomics.notify(this.#layout.words, ENDING)
+  }
+
   /** The running turn, or the latest one. Valid only if `running` is the same before and after. */
   get turn(): Turn & { readonly guarded: boolean } {
     const { words, doubles } = this.#layout
@@ -274,8 +301,8 @@ export class StandstillMeter {
   #ms = 0
 
   /**
-   * `current`: undefined if nothing is to be measured now. `ms`: time since the previous tick. Returns whether the time without a change has
-   * reached a limit with this tick (`reaches`), or with this or an earlier one (`exceeds`).
+   * `current`: undefined if nothing is to be measured now. `ms`: time since the previous tick. Returns the time without a change (`ms`), and
+   * whether it has reached a limit with this tick (`reaches`), or with this or an earlier one (`exceeds`).
    */
   tick(current: number | undefined, ms: number) {
     const same = current !== undefined && current === this.#last
@@ -284,6 +311,7 @@ export class StandstillMeter {
     this.#ms = same ? before + ms : 0
     const now = this.#ms
     return {
+      ms: now,
       reaches: (limitMs: number): boolean => before < limitMs && now >= limitMs,
       exceeds: (limitMs: number): boolean => now >= limitMs,
     }

@@ -10,6 +10,9 @@ import type { WatchdogSettings } from './worker.ts'
 /** Interval of the beats of the event loop, and pause before a failed thread is restarted, in milliseconds. */
 const BEAT_MS = 500
 
+/** Maximum time in milliseconds for the note about the reason of the end. */
+const LAST_WORDS_MS = 500
+
 const CODE = new URL(
   extname(import.meta.url) === '.ts' ? './worker-from-source.mjs' : './worker.js',
   import.meta.url,
@@ -21,13 +24,16 @@ interface Watchdog {
   readonly turns: TurnObserver
   /** Sets the function that returns the position of this thread: `RoomCode.where`. */
   watch(where: () => string): void
+  /** The process is about to end after a failure: notes the last turn as the reason if it has just ended. Blocks for half a second at most. */
+  readonly lastWords: () => void
   close(): Promise<void>
 }
 
 /**
  * Watches the turns of this process' rooms from another thread. A long turn is noted in the room's record and among the suspects, so that no
  * second node starts it if it ends this process. The process ends if a turn takes longer than `limitMs`, or if room code blocks the event loop
- * after an `await`, because nothing else can stop them. It does not end while a debugger is attached.
+ * after an `await`, because nothing else can stop them, or if the event loop does not turn for twice the lease. It does not end while a debugger
+ * is attached.
  */
 export function startWatchdog(
   settings: Omit<WatchdogSettings, 'turn' | 'beatMs'>,
@@ -56,16 +62,21 @@ export function startWatchdog(
     turns.debugged = debuggerUrl() !== undefined
     cancel = clock.schedule(untilNext(clock, BEAT_MS), beat)
   }
+  const lastWords = (): void => turns.lastWords(LAST_WORDS_MS)
+  const onExit = (code: number): void => void (code === 0 || lastWords())
+  process.on('exit', onExit)
   start()
   beat()
   return {
     turns,
+    lastWords,
     watch(where) {
       shared[WHERE] = where
     },
     async close() {
       closed = true
       cancel()
+      process.off('exit', onExit)
       delete shared[WHERE]
       await worker.terminate()
     },

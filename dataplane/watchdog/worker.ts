@@ -30,8 +30,8 @@ export interface WatchdogSettings extends StoreConfig, LogConfig {
   readonly codeHashes: Readonly<Record<string, string | undefined>>
   /** Life of a note: as long as a client may send the message again that it is about. */
   readonly noteTtlMs: number
-  /** Maximum time for which the thread waits for the store to take a note. After it, other nodes take the rooms over. */
-  readonly noteTimeoutMs: number
+  /** Time after which other nodes take the rooms over. The thread waits as long for the store to take a note. */
+  readonly leaseMs: number
 }
 
 /** Interval of the checks. Each check of an idle node wakes a thread. */
@@ -43,6 +43,8 @@ const RETRY_MS = 50
 const LOCATE_MS = 800
 /** Time after the cut-off at which a turn that still runs is cut off again. */
 const CUT_AGAIN_MS = 250
+/** If the process or its event loop stops within this time after a turn, the turn is the reason. */
+const AFTER_TURN_MS = 1000
 
 /** Writes synchronously, and not through the thread of the rooms, which may be blocked. */
 const STDERR = {
@@ -67,8 +69,11 @@ class TurnWatch {
   readonly #tickMs: number
   readonly #turnMeter = new StandstillMeter()
   readonly #loopMeter = new StandstillMeter()
+  readonly #quietMeter = new StandstillMeter()
   /** Higher than the limit of a turn, because the event loop of a busy process is late too. */
   readonly #loopLimitMs: number
+  /** The process ends if its event loop does not run for this time, whatever the reason is. */
+  readonly #deadLimitMs: number
   readonly #ticks: NodeJS.Timeout
   /** CPU time of the process at the last tick, in milliseconds. */
   #cpuMs = 0
@@ -76,6 +81,10 @@ class TurnWatch {
   #noted: { readonly sequence: number; readonly turn: Turn } | undefined
   /** Position of the turn that has reached half of the limit. */
   #looking: Promise<Location | undefined> = Promise.resolve(undefined)
+  /** Time from the end of the latest turn to the stop of the event loop, in milliseconds. 0 or less: the event loop runs. */
+  #quietMs = 0
+  /** True while the reason for the end of the process is being noted. */
+  #speaking = false
   /** True while a turn is being cut off again. */
   #cutting = false
   /** Resolves after all earlier writes to the store. */
@@ -89,18 +98,22 @@ class TurnWatch {
     this.#turns = new TurnReader(settings.turn)
     this.#tickMs = Math.min(TICK_MS, settings.limitMs / 4)
     this.#loopLimitMs = settings.beatMs + 2 * settings.limitMs
+    this.#deadLimitMs = settings.beatMs + 2 * settings.leaseMs
     this.#ticks = setInterval(() => this.#tick(), this.#tickMs)
   }
 
   #tick(): void {
     const { limitMs, cutOffMs, idleShare } = this.#settings
-    const { running, beats } = this.#turns
+    const { running, sequence, beats, ending } = this.#turns
     const { user, system } = process.cpuUsage()
     const cpuBefore = this.#cpuMs
     this.#cpuMs = (user + system) / 1000
     const ms = countedMs(this.#tickMs, this.#cpuMs - cpuBefore, idleShare)
     const turn = this.#turnMeter.tick(running, ms)
     const loop = this.#loopMeter.tick(beats, ms)
+    // No turn starts or ends after the event loop has stopped.
+    this.#quietMs = this.#quietMeter.tick(sequence, ms).ms - loop.ms
+    if (ending && !this.#speaking) void this.#lastWords()
     if (this.#noted && this.#noted.sequence !== running) this.#returned(this.#noted.turn)
     if (this.#ends && running !== undefined && turn.exceeds(NOTE_AFTER_MS) && !this.#noted)
       this.#overruns(running)
@@ -110,6 +123,7 @@ class TurnWatch {
     if (cutOffMs !== undefined && turn.exceeds(cutOffMs + CUT_AGAIN_MS) && !this.#cutting)
       void this.#cutAgain()
     if (loop.reaches(this.#loopLimitMs)) void this.#stuckLoop()
+    if (loop.reaches(this.#deadLimitMs)) void this.#deadLoop()
   }
 
   /** Notes the running turn. If it never ends, the room's next owner must know of it, whatever ends this process. */
@@ -170,11 +184,32 @@ class TurnWatch {
     const turn = at ? at.turn : blocking(this.#turns.open)
     if (turn && this.#ends) await this.#end(turn, 'refuse', at)
     else if (turn) this.#report(turn, at)
-    else
-      this.#log.error(
-        { limit_ms: this.#loopLimitMs, ...(at?.frame && { at: at.frame }) },
-        'the event loop stands still, and no room code is known to run',
-      )
+  }
+
+  /** The event loop has not run for so long that the other nodes have taken the rooms over. The process serves nobody, and cannot recover. */
+  async #deadLoop(): Promise<void> {
+    const { beats } = this.#turns
+    const at = await locate(LOCATE_MS)
+    if (this.#turns.beats !== beats) return
+    const turn = at?.turn ?? this.#latest
+    if (turn && this.#ends) await this.#end(turn, 'refuse', at)
+    else if (this.#ends) this.#kill(at)
+    else this.#log.error(this.#aboutLoop(at), 'the event loop stands still')
+  }
+
+  /** The turn that ended within a second before the event loop stopped. Undefined: there is none. */
+  get #latest(): Turn | undefined {
+    return this.#turns.sequence !== 0 && this.#quietMs <= AFTER_TURN_MS ? this.#turns.turn : undefined
+  }
+
+  /** The process is about to end. If a turn is the reason, the next owner of its room must not start it. */
+  async #lastWords(): Promise<void> {
+    this.#speaking = true
+    const turn = this.#latest
+    if (turn)
+      await Promise.race([this.#inOrder((store) => this.#note(store, turn)), sleep(this.#settings.leaseMs)])
+    this.#turns.release()
+    this.#speaking = false
   }
 
   #report(turn: Turn, at: Location | undefined): void {
@@ -190,7 +225,7 @@ class TurnWatch {
       await new SuspectRecord(store).change((shared) => withStuck(shared, turn, this.#hashOf, { mode, now }))
       return note
     })
-    const written = await Promise.race([write, sleep(this.#settings.noteTimeoutMs)])
+    const written = await Promise.race([write, sleep(this.#settings.leaseMs)])
     const rooms = this.#store
       ? 'its rooms continue elsewhere'
       : 'and its rooms with it, since they are in memory; REDIS_URL keeps them'
@@ -199,6 +234,16 @@ class TurnWatch {
       `${nameOf(turn)} did not return: the process ends, ${rooms}`,
     )
     process.kill(process.pid, 'SIGKILL')
+  }
+
+  /** Ends the process without a turn to blame. */
+  #kill(at: Location | undefined): void {
+    this.#log.fatal(this.#aboutLoop(at), 'the event loop stands still: the process ends')
+    process.kill(process.pid, 'SIGKILL')
+  }
+
+  #aboutLoop(at: Location | undefined) {
+    return { limit_ms: this.#deadLimitMs, at: at ? at.frame : 'a native call' }
   }
 
   #note({ rooms }: Store, turn: Turn): Promise<boolean> {

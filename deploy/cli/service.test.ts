@@ -144,13 +144,15 @@ describe('the life of a process', () => {
     expect(codes).toEqual([])
   })
 
-  it('drains within seconds and exits with 1 after an exception of its own code', async () => {
+  it('notes the reason, drains within seconds and exits with 1 after an exception of its own code', async () => {
     const drains: (number | undefined)[] = []
-    const { send, exited, codes } = setup(async () => dealing(drains, async () => {}, true))
+    const noted: number[] = []
+    const failing = () => void noted.push(drains.length)
+    const { send, exited, codes } = setup(async () => ({ ...dealing(drains, async () => {}, true), failing }))
     await nextTurn()
     send('uncaughtException', new Error('own'))
     await exited
-    expect([codes, drains]).toEqual([[1], [2000]])
+    expect([codes, drains, noted]).toEqual([[1], [2000], [0]])
   })
 
   it('waits at most five seconds for a drain after an exception', async () => {

@@ -14,6 +14,8 @@ export interface Service {
   readonly registry?: Pick<Registry, 'metrics'>
   /** Handles uncaught errors. Absent: each ends the process. */
   readonly unhandled?: UnhandledErrors
+  /** Called after an exception in its own code, before it is closed. */
+  readonly failing?: () => void
   /** Hands off its work and closes everything. `drainMs`: time limit in milliseconds, instead of the configured one. */
   close(drainMs?: number): Promise<void>
   /** Resolves when the service has ended without a signal, such as a node that was drained over HTTP. Rejects when it has failed. */
@@ -62,6 +64,7 @@ export function live(
     stopping = true
     log.fatal({ err }, `${message}: ${name} hands over its work and ends`)
     clock.schedule(FAILED_END_MS, () => host.exit(1))
+    running.failing?.()
     const end = () => host.exit(1)
     running.close(FAILED_DRAIN_MS).then(end, end)
   }

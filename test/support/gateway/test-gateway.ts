@@ -176,7 +176,7 @@ export const gatewayContext = (
   polling: new Polling(parts.clock, () => 0),
   budgets: new PlayerBudgets(parts.clock, gatewayOptions()),
   overloaded: () => false,
-  blocks: () => false,
+  verdict: () => 'pass',
   inputIntervalMs: () => 0,
   cluster: gatewayCluster(),
   directory: { rooms: async () => [], watch: () => () => {} },

@@ -314,6 +314,17 @@ const ROWS: readonly Row[] = [
     '1',
   ],
   [
+    'RoomfulHandlerRefused',
+    set(
+      'service_handlers_refused',
+      { ...NODE, project_id: 'prj_a', room_type: 'arena', hook: 'onMessage', message_type: 'put' },
+      1_800_000_000,
+    ),
+    60,
+    { ...ARENA, project_id: 'prj_a', hook: 'onMessage', message_type: 'put' },
+    '2027-01-15 08:00:00 +0000 UTC',
+  ],
+  [
     'RoomfulRoomTurnStuck',
     raise('service_room_turns_stuck_total', { ...NODE, room_type: 'arena', hook: 'onMessage' }, 0.01),
     60,
