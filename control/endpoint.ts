@@ -7,7 +7,13 @@ import { PROBLEMS, type ProblemCode } from '../shared/problem.ts'
 import type { RateLimits } from '../shared/rate-limit.ts'
 import type { StoreFailure } from '../shared/store/port.ts'
 import type { Span } from '../shared/tracing/tracer.ts'
-import { MAX_BODY_BYTES, type ObjectSchema, readJson, requireJson, validate } from '../shared/validate.ts'
+import {
+  MAX_BODY_BYTES,
+  type ObjectSchema,
+  readExactJson,
+  requireJson,
+  validate,
+} from '../shared/validate.ts'
 import { type Authentication, type Caller, requireOperator } from './auth.ts'
 import type { Keys } from './keys.ts'
 import type { ControlMetrics } from './metrics.ts'
@@ -123,8 +129,8 @@ export class Endpoints {
 const NO_QUERY = v.object({})
 
 async function readBody(schema: v.GenericSchema, request: Request): Promise<unknown> {
-  if (isObjectSchema(schema)) return validate(schema, await readJson(request), 'body')
-  const value = await readJson(request, MAX_BODY_BYTES, null)
+  if (isObjectSchema(schema)) return validate(schema, await readExactJson(request), 'body')
+  const value = await readExactJson(request, MAX_BODY_BYTES, null)
   requireJson(value)
   return value
 }

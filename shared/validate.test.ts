@@ -10,7 +10,7 @@ import {
   SubPath,
 } from '../control/schemas.ts'
 import { Problem } from './problem.ts'
-import { type ObjectSchema, readJson, validate } from './validate.ts'
+import { type ObjectSchema, readExactJson, readJson, validate } from './validate.ts'
 
 function refusal(schema: ObjectSchema<unknown>, value: unknown): Problem {
   try {
@@ -147,7 +147,7 @@ describe('the body of a request', () => {
 
   const read = (body: string) => {
     const headers = { 'content-type': 'application/json' }
-    return readJson(new Request('http://localhost/', { method: 'POST', headers, body }))
+    return readExactJson(new Request('http://localhost/', { method: 'POST', headers, body }))
   }
 
   it.each(['9007199254740993', '-9007199254740993', '9007199254740992', '1000000000000000000000000'])(

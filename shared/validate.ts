@@ -81,8 +81,39 @@ export async function readJson(
   maxBytes = MAX_BODY_BYTES,
   absent: unknown = {},
 ): Promise<unknown> {
+  const text = await readText(request, maxBytes)
+  return text === undefined ? absent : parsed(text)
+}
+
+/** As `readJson`, for a body that another program has written: an integer that would be rounded is an invalid_request. */
+export async function readExactJson(
+  request: Request,
+  maxBytes = MAX_BODY_BYTES,
+  absent: unknown = {},
+): Promise<unknown> {
+  const text = await readText(request, maxBytes)
+  if (text === undefined) return absent
+  const value = parsed(text)
+  const unsafe = unsafeIntegerIn(text)
+  if (unsafe === undefined) return value
+  const message = `the integer ${shorten(unsafe)} is beyond 2^53 - 1 and would be rounded; send it as a string`
+  throw invalid([{ path: '', message }])
+}
+
+const notJson = (): Problem => invalid([{ path: '', message: 'the body is not valid JSON in UTF-8' }])
+
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    throw notJson()
+  }
+}
+
+/** Returns the text of a JSON body. Undefined: the body is empty. */
+async function readText(request: Request, maxBytes: number): Promise<string | undefined> {
   const bytes = await readBytes(request, maxBytes)
-  if (bytes.length === 0) return absent
+  if (bytes.length === 0) return undefined
   const encoding = request.headers.get('content-encoding') ?? 'identity'
   if (encoding.toLowerCase() !== 'identity')
     throw new Problem(
@@ -97,19 +128,10 @@ export async function readJson(
         ? 'The request has a body and no content-type; send application/json.'
         : `The body is ${type.slice(0, 100)}; send application/json.`,
     )
-  const { text, value } = parsed(bytes)
-  const unsafe = unsafeIntegerIn(text)
-  if (unsafe === undefined) return value
-  const message = `the integer ${shorten(unsafe)} is beyond 2^53 - 1 and would be rounded; send it as a string`
-  throw invalid([{ path: '', message }])
-}
-
-function parsed(bytes: Uint8Array): { readonly text: string; readonly value: unknown } {
   try {
-    const text = new TextDecoder('utf-8', { fatal: true }).decode(bytes)
-    return { text, value: JSON.parse(text) }
+    return new TextDecoder('utf-8', { fatal: true }).decode(bytes)
   } catch {
-    throw invalid([{ path: '', message: 'the body is not valid JSON in UTF-8' }])
+    throw notJson()
   }
 }
 

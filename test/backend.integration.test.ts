@@ -155,6 +155,23 @@ describe('a backend', () => {
     expect(await room.call('grant', { gold: 0 })).toMatchObject({ gold: 2 })
   })
 
+  it('gets an error for an integer that would be rounded, and can send large floating-point numbers', async () => {
+    await bankOf('rounded').open()
+    const send = async (data: string) => {
+      const url = `${cluster.control.url}/projects/${projectId}/rooms/bank/rounded/calls/grant`
+      const headers = {
+        authorization: `Bearer ${process.env.ROOMFUL_KEY}`,
+        'content-type': 'application/json',
+      }
+      return (await fetch(url, { method: 'POST', headers, body: data })).json()
+    }
+    expect(await send('{"gold":9007199254740993}')).toMatchObject({
+      code: 'invalid_request',
+      detail: expect.stringContaining('9007199254740993 is beyond 2^53 - 1'),
+    })
+    expect(await send('{"gold":1e16}')).toMatchObject({ reply: { gold: 1e16 } })
+  })
+
   it('sends data of up to 64 KiB', async () => {
     const room = bankOf('large')
     await room.open()

@@ -54,7 +54,7 @@ function placeOf(stack = ''): string {
   return ''
 }
 
-const thrown = ({ name = 'Error', message, stack }: NonNullable<Entry['err']> = {}): string =>
+const thrown = ({ name = 'Error', message = '', stack }: NonNullable<Entry['err']> = {}): string =>
   `${name}: ${message}${placeOf(stack)}`
 
 /**
