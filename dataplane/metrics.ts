@@ -48,23 +48,31 @@ export const NODE_METRICS = {
 /** Number of projects with their own series in a metric. */
 const SHOWN_PROJECTS = 50
 
-/** Counts of one kind of item at this node, by project. */
-export class ProjectCounts {
+/** Counts of one kind of item at this node, by the name of what has them. */
+export class Counts {
   readonly #counts = new Map<string, number>()
 
-  of(projectId: string): number {
-    return this.#counts.get(projectId) ?? 0
+  of(name: string): number {
+    return this.#counts.get(name) ?? 0
   }
 
-  add(projectId: string, change: 1 | -1): void {
-    const count = this.of(projectId) + change
-    if (count === 0) this.#counts.delete(projectId)
-    else this.#counts.set(projectId, count)
+  add(name: string, change: 1 | -1): void {
+    const count = this.of(name) + change
+    if (count === 0) this.#counts.delete(name)
+    else this.#counts.set(name, count)
   }
 
+  /** Names and counts, largest first. */
+  get sorted(): [name: string, count: number][] {
+    return [...this.#counts].sort(([, a], [, b]) => b - a)
+  }
+}
+
+/** Counts by project. */
+export class ProjectCounts extends Counts {
   /** Series of a gauge: the projects with the largest counts, and the sum of the others as `other`. */
   get series(): (readonly [labels: { readonly project_id: string }, count: number])[] {
-    const sorted = [...this.#counts].sort(([, a], [, b]) => b - a)
+    const { sorted } = this
     const rest = sorted.slice(SHOWN_PROJECTS)
     if (rest.length > 0)
       sorted.splice(SHOWN_PROJECTS, rest.length, ['other', rest.reduce((sum, [, count]) => sum + count, 0)])

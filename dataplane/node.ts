@@ -301,6 +301,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       waitingMessages: config.maxRoomBacklog,
       tasks: config.maxRoomTasks,
       timers: config.maxRoomTimers,
+      seats: config.maxSeatsPerPlayer,
       historyBytes: config.maxHistoryBytes,
       events: {
         turn: config.maxTurnEvents,

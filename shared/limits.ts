@@ -21,6 +21,16 @@ export const LIMITS = {
     unit: 'bytes',
     why: 'An event that room code emits: its name, its data and the ids of its recipients, as MessagePack. A member has the same bound for queued data before patches are left out.',
   },
+  maxGuestSeats: {
+    value: 64,
+    unit: 'seats',
+    why: 'Seats at a node, in all rooms, of clients that share a token without sub and an address. Enough for a family or a small office; a larger place gives each player a sub.',
+  },
+  maxGuestSeatsPerRoomType: {
+    value: 16,
+    unit: 'seats',
+    why: 'The same in the rooms of one room type.',
+  },
   maxHistoryBytes: {
     value: 268_435_456,
     unit: 'bytes',
@@ -70,6 +80,11 @@ export const LIMITS = {
     value: 10_000,
     unit: 'events',
     why: 'The number of these events. Each is a message to its recipients.',
+  },
+  maxSeatsPerPlayer: {
+    value: 4,
+    unit: 'seats',
+    why: 'Seats of one player (sub) in a room with sameSub allow: a few devices and tabs, and not a full room.',
   },
   maxUnackedBytes: {
     value: 262_144,

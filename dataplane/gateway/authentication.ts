@@ -29,9 +29,10 @@ import {
   type UnverifiedToken,
   type VerifyKey,
 } from '../../shared/tokens.ts'
+import type { Connection } from './connection.ts'
 import type { GatewayContext } from './context.ts'
 import { KEY_REVOKED, type KeyCache, KeyStatusUnavailable } from './key-cache.ts'
-import { principalOf } from './session.ts'
+import { clientsOf } from './session.ts'
 
 /** Reason for which a client is not admitted: close code and text. */
 export interface Rejection {
@@ -63,13 +64,13 @@ export class Authenticator {
   }
 
   /**
-   * Returns the claims of a token that is valid for `projectId` now, or the reason for its rejection. `pays`: the player pays for a hello. A player
-   * without points is rejected before the signature is checked. False: the message with the token is already paid.
+   * Returns the claims of a token that is valid for `projectId` now, or the reason for its rejection. `hello`: connection of a hello, which the
+   * player pays. A player without points is rejected before the signature is checked. Undefined: the message with the token is already paid.
    */
   async check(
     projectId: string,
     token: string,
-    { pays }: { pays: boolean },
+    hello?: Pick<Connection, 'from'>,
   ): Promise<TokenClaims | Rejection> {
     try {
       // All cheap checks come before the question to control: the key id may be invented.
@@ -82,8 +83,8 @@ export class Authenticator {
       if (!jwt && claims.key_id === undefined && this.#context.options.requireKeyId)
         return refuse('unauthenticated', 'this service takes only tokens issued under a key (key_id)')
       const { budgets } = this.#context
-      const principal = principalOf(claims)
-      if (pays && budgets.refusesHello(claims, principal)) return this.#tooMany()
+      const payer = hello && clientsOf(claims, hello.from)
+      if (payer !== undefined && budgets.refusesHello(claims, payer)) return this.#tooMany()
       const key = await this.#keyOf(claims)
       if ('close' in key) return key
       await this.#requireSignature(token, unverified, key.verifyKey)
@@ -92,7 +93,7 @@ export class Authenticator {
       const revoked = this.revoked(claims)
       if (revoked) return revoked
       // Paid last, so that a forged token takes no points from the player that it names.
-      return !pays || budgets.payHello(claims, principal) ? claims : this.#tooMany()
+      return payer === undefined || budgets.payHello(claims, payer) ? claims : this.#tooMany()
     } catch (error) {
       if (error instanceof TokenError && (error.fault === 'expired' || error.fault === 'not_yet_valid'))
         this.#untimely(error.fault, error)

@@ -29,7 +29,7 @@ const DEBT_SECONDS = 3
 /** Number of sessions of one player that can send at their full rate at the same time. */
 const SESSIONS_AT_FULL_RATE = 4
 
-/** Number of clients that may share a token without `sub`, such as guests or a load test. Each hello costs the token this fraction. */
+/** Number of clients that may share a token without `sub` and an address, such as guests or a load test. A hello costs them this fraction. */
 const CLIENTS_PER_TOKEN = 10
 
 /** A client that floods is disconnected after this many seconds' worth of refused messages. */
@@ -91,15 +91,15 @@ export class PlayerBudgets {
     this.#message = perSecond / (SESSIONS_AT_FULL_RATE * limits.messages_per_second)
   }
 
-  /** Returns true if a hello cannot be paid. Called before the signature is checked. */
-  refusesHello(claims: TokenClaims, principal: string): boolean {
-    return this.#requests.of(this.#payer(claims, principal)).waitMs() > 0
+  /** Returns true if a hello cannot be paid. Called before the signature is checked. `clients`: see `clientsOf`. */
+  refusesHello(claims: TokenClaims, clients: string): boolean {
+    return this.#requests.of(this.#payer(claims, clients)).waitMs() > 0
   }
 
   /** Pays a hello with a valid signature. Returns false if the bucket is empty. */
-  payHello(claims: TokenClaims, principal: string): boolean {
+  payHello(claims: TokenClaims, clients: string): boolean {
     const cost = claims.sub === undefined ? COST.hello / CLIENTS_PER_TOKEN : COST.hello
-    return spend(this.#requests.of(this.#payer(claims, principal)), cost) > 0
+    return spend(this.#requests.of(this.#payer(claims, clients)), cost) > 0
   }
 
   /** Returns the budget of a session. `level`: its remaining rate at another node. Default: the full rate. */

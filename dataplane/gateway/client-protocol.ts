@@ -96,8 +96,8 @@ export class ClientProtocol implements ConnectionListener {
     const { clock, options, flusher } = context
     this.#context = context
     this.#pending = pending
-    this.connection = new Connection(context, ws, pending.socket, codec, flusher, this)
-    this.#finder = new RoomFinder(context, this.connection, pending.address)
+    this.connection = new Connection(context, ws, pending, codec, flusher, this)
+    this.#finder = new RoomFinder(context, this.connection)
     const refuse = (): void => this.refuse('handshake_timeout', `no hello within ${options.handshakeMs} ms`)
     // In two halves: a process that was suspended for the whole time reads the queued `hello` before the second half is over.
     this.#stopWaiting = clock.schedule(options.handshakeMs / 2, () => {
@@ -358,6 +358,8 @@ export class ClientProtocol implements ConnectionListener {
       return { code: 'already_joined', message: `the session is in ${roomId}, or joining it, already` }
     const tooMany = session.tooMany('subscriptions', this.#context.options.limits.max_rooms)
     if (!subscription && tooMany) return tooMany
+    const tooManyGuests = subscription ? undefined : this.#context.edge.tooManyGuests(session, roomType)
+    if (tooManyGuests) return tooManyGuests
     if (this.#verdict(session, request) === 'refuse') return { code: 'room_logic_failed', message: BLOCKED }
     return undefined
   }
@@ -453,7 +455,7 @@ export class ClientProtocol implements ConnectionListener {
   }
 
   async #renew(session: Session, token: string): Promise<void> {
-    const claims = await this.#context.tokens.check(session.projectId, token, { pays: false })
+    const claims = await this.#context.tokens.check(session.projectId, token)
     const refuse = (reason: string): void => this.connection.sendError('invalid_token', reason)
     if ('close' in claims) return refuse(claims.reason)
     if ((claims.sub ?? null) !== session.sub) return refuse('the token is for another sub')

@@ -77,6 +77,13 @@ const VERDICTS: ReadonlyMap<number, readonly [CloseName, string]> = new Map([
   [1009, ['payload_too_large', CLOSE_MEANINGS.payload_too_large]],
 ])
 
+/** Address of a client, by which a node counts. Of IPv6: the network of 64 bits. */
+export interface ClientAddress {
+  readonly address: string
+  /** True if a peer that is not trusted has sent `x-forwarded-for`: `address` may be that of a proxy. */
+  readonly isForwarder: boolean
+}
+
 /**
  * The server's end of a websocket. Closes with this server's codes where `ws` would use those of the RFC. One object receives all events,
  * because separate event listeners would take a kilobyte for every connection.
@@ -107,6 +114,8 @@ export class ServerSocket extends WebSocket {
 /** One websocket: messages in, frames out, and an end. It does not know sessions. */
 export class Connection implements FrameListener, OutboxListener, PolledSocket {
   readonly codec: Codec
+  /** Undefined: every known address is that of a trusted proxy. */
+  readonly from: ClientAddress | undefined
   readonly outbox: Outbox
   readonly openedAt: number
   readonly #ws: ServerSocket
@@ -147,12 +156,13 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
   constructor(
     context: GatewayContext,
     ws: ServerSocket,
-    socket: Socket,
+    { socket, from }: { readonly socket: Socket; readonly from: ClientAddress | undefined },
     codec: Codec,
     flusher: Flusher,
     listener: ConnectionListener,
   ) {
     this.codec = codec
+    this.from = from
     this.openedAt = context.clock.monotonic()
     this.#ws = ws
     this.#socket = socket

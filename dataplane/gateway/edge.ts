@@ -1,7 +1,9 @@
 import { newId } from '../../shared/ids.ts'
+import { Quiet } from '../../shared/log.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { ClientMessage, ResumePosition, ResyncReason } from '../../shared/protocol/messages.ts'
 import { contextOf, noSpan, type Span } from '../../shared/tracing/tracer.ts'
+import { Counts } from '../metrics.ts'
 import {
   type Farewell,
   type Frames,
@@ -13,7 +15,7 @@ import {
 import { RESYNC_COST, stateCost } from './budget.ts'
 import type { Connection } from './connection.ts'
 import type { GatewayContext } from './context.ts'
-import type { Session } from './session.ts'
+import { Refused, type Session } from './session.ts'
 import {
   type AttachResult,
   FlushFrames,
@@ -44,6 +46,9 @@ const ACK_WAIT_MS = 5000
  */
 const ASSUMED_STATE_BYTES = 1024 * 1024
 
+/** Minimum time between two log lines about the same peer that may be a proxy. */
+const FORWARDER_QUIET_MS = 10_000
+
 const STORE_SILENT = 'the store does not answer: try again'
 
 /** A message of a client, by its type. */
@@ -64,6 +69,9 @@ export class Edge {
   /** Subscriptions that may have reliable messages without an ack. */
   readonly #unanswered = new Set<Subscription>()
   readonly #unacked: UnackedLimits
+  /** Seats of guests (`Session.guests`), in all rooms and by room type. */
+  readonly #guestSeats = new Counts()
+  readonly #quiet: Quiet
   #asks = 0
 
   /**
@@ -75,6 +83,7 @@ export class Edge {
     this.#context = context
     this.#record = record
     this.#unacked = { messages, bytes }
+    this.#quiet = new Quiet(context.clock, FORWARDER_QUIET_MS)
   }
 
   /**
@@ -125,6 +134,30 @@ export class Edge {
         if (subscription.recorded && subscription.join) this.#askState(subscription)
       },
       () => this.#failJoin(subscription, 'room_unavailable', STORE_SILENT),
+    )
+  }
+
+  /** Returns the error if the guests with the session's token and address have as many seats at this node as they may. */
+  tooManyGuests({ guests, from }: Session, roomType: string): Refused | undefined {
+    const { log, options } = this.#context
+    if (guests === undefined || !from) return undefined
+    const ofType = this.#guestSeats.of(seatsOfType(guests, roomType))
+    const inAll = this.#guestSeats.of(guests)
+    if (ofType < options.maxGuestSeatsPerRoomType && inAll < options.maxGuestSeats) return undefined
+    const taken =
+      inAll < options.maxGuestSeats ? `${ofType} seats in rooms of type ${roomType}` : `${inAll} seats`
+    const advice = from.isForwarder
+      ? 'TRUSTED_PROXIES of the node lacks the address of the proxy that sends x-forwarded-for'
+      : 'give each player a token with a sub'
+    const suppressed = from.isForwarder ? this.#quiet.pass(from.address) : undefined
+    if (suppressed !== undefined)
+      log.warn(
+        { peer: from.address, seats: inAll, suppressed },
+        'guests share the address of a peer that sends x-forwarded-for: if it is your proxy, TRUSTED_PROXIES lacks it',
+      )
+    return new Refused(
+      'too_many_rooms',
+      `clients with this token, which has no sub, have ${taken} from one address at this node: ${advice}`,
     )
   }
 
@@ -611,6 +644,7 @@ export class Edge {
     const name = subscription.room.name
     const room = this.#rooms.get(name)
     if (!room?.subscriptions.delete(subscription.memberId)) return false
+    this.#countGuest(subscription, -1)
     room.list = undefined
     if (room.subscriptions.size > 0) return false
     return this.#rooms.delete(name)
@@ -627,7 +661,14 @@ export class Edge {
     }
     this.#rooms.set(name, room)
     room.subscriptions.set(subscription.memberId, subscription)
+    this.#countGuest(subscription, 1)
     room.list = undefined
+  }
+
+  #countGuest({ session: { guests }, room }: Subscription, change: 1 | -1): void {
+    if (guests === undefined) return
+    this.#guestSeats.add(guests, change)
+    this.#guestSeats.add(seatsOfType(guests, room.roomType), change)
   }
 
   /** Seconds since a moment of the monotonic clock. */
@@ -635,6 +676,8 @@ export class Edge {
     return (this.#context.clock.monotonic() - moment) / 1000
   }
 }
+
+const seatsOfType = (guests: string, roomType: string): string => `${guests} ${roomType}`
 
 /** Failures of the service. All other codes are due to the client or the room. */
 const FAILURES: ReadonlySet<string> = new Set<ErrorCode>([

@@ -36,15 +36,12 @@ export interface FindingContext extends GatewayContext {
 export class RoomFinder {
   readonly #context: FindingContext
   readonly #connection: Connection
-  readonly #address: string | undefined
   /** By request id, the latest list that waits because the client reads too slowly. */
   readonly #held = new Map<number, readonly RoomRow[]>()
 
-  /** `address`: the client's address, by which wrong codes are counted. Undefined: it is unknown. */
-  constructor(context: FindingContext, connection: Connection, address: string | undefined) {
+  constructor(context: FindingContext, connection: Connection) {
     this.#context = context
     this.#connection = connection
-    this.#address = address
   }
 
   /** Sends the rooms of a list, with `watch` also after each change. */
@@ -134,7 +131,7 @@ export class RoomFinder {
     const { wrongCodes, roomOfCode, metrics } = this.#context
     const { projectId, player } = session
     // Counted as wrong until the room is found, so that concurrent guesses do not bypass the limit.
-    const right = wrongCodes.add({ projectId, player, address: this.#address })
+    const right = wrongCodes.add({ projectId, player, address: this.#connection.from?.address })
     if (!right) {
       metrics.wrongCodes.inc({ result: 'refused' })
       throw new Refused('rate_limited', 'too many wrong codes: try again in a minute')

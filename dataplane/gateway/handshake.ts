@@ -145,7 +145,7 @@ export class Handshake {
       if (!session) {
         const taken = await this.#take(stored)
         if (!taken) continue
-        session = this.#moveIn(taken, true)
+        session = this.#moveIn(taken, { ended: true })
       }
       const { connection } = session
       // A room ignores 'session_ended' from an edge that does not serve the member yet. Here the previous edge may still serve it.
@@ -161,7 +161,7 @@ export class Handshake {
     token: string,
   ): Promise<Admitted | Rejection | undefined> {
     const { clock, random } = this.#context
-    const claims = await this.#tokens.check(projectId, token, { pays: true })
+    const claims = await this.#tokens.check(projectId, token, connection)
     if (!connection.open) return undefined
     if ('close' in claims) return claims
     const closed = this.#closed(projectId)
@@ -280,7 +280,7 @@ export class Handshake {
       const sessionId = newSessionId(random, set)
       const place = set === undefined ? undefined : { set, came_at: clock.now() }
       const budget = budgets.ofSession(claims, sessionId)
-      const session = new Session(clock, { sessionId, claims, right, budget, place })
+      const session = new Session(clock, { sessionId, claims, right, budget, place, from: connection.from })
       session.connect(connection)
       if (!(await this.#sessions.open(session, max ?? 0))) return undefined
       arrived()
@@ -356,7 +356,7 @@ export class Handshake {
       if (!claimant.connection.wanted) return undefined
       const resumed = await this.#players.during(found.record.claims, {
         write: () => this.#take(found, claimant.resumeToken),
-        arrive: (taken) => taken && { ...taken, session: this.#moveIn(taken) },
+        arrive: (taken) => taken && { ...taken, session: this.#moveIn(taken, { claimant }) },
         undo: (arrived) => arrived && this.#sessions.suspend(arrived.session),
       })
       if (resumed) return resumed
@@ -477,16 +477,25 @@ export class Handshake {
 
   /**
    * Creates the session from its record, and removes it from the node that had it. A session that resumes at its own node is created again too, so
-   * that there is one way to resume. `ended`: an operator ends it; the client gets the close code from its previous node.
+   * that there is one way to resume. `claimant`: the client; undefined if an operator or a quota ends the session. `ended`: an operator ends it;
+   * the client gets the close code from its previous node.
    */
-  #moveIn({ record, version, fromNode, pace }: TakenSession, ended = false): Session {
+  #moveIn(
+    { record, version, fromNode, pace }: TakenSession,
+    { claimant, ended = false }: { readonly claimant?: Claimant; readonly ended?: boolean } = {},
+  ): Session {
     const { nodeId, clock, metrics, budgets, cluster } = this.#context
     const { session_id: sessionId, claims, right, place, seats, rerouting } = record
     const here = this.#sessions.find(sessionId)
     if (here) this.#sessions.drop(here)
     if (fromNode !== nodeId) cluster.notifyTaken(fromNode, sessionId, ended)
     const budget = here?.budget ?? budgets.ofSession(claims, sessionId, pace)
-    const session = new Session(clock, { sessionId, claims, right, budget, place }, record.ended, here?.codes)
+    const session = new Session(
+      clock,
+      { sessionId, claims, right, budget, place, from: claimant?.connection.from },
+      record.ended,
+      here?.codes,
+    )
     const arrived = rerouting && arrivedAt(nodeId, rerouting)
     session.rerouting = arrived ?? rerouting
     if (arrived) metrics.reroutes.inc({ outcome: arrived.failures === 0 ? 'arrived' : 'elsewhere' })

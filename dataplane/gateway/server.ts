@@ -10,7 +10,7 @@ import { Problem, type ProblemCode, problemResponse } from '../../shared/problem
 import type { Random } from '../../shared/random.ts'
 import { type Rate, RateLimit, RateLimits } from '../../shared/rate-limit.ts'
 import type { Slices } from '../../shared/slices.ts'
-import { ServerSocket } from './connection.ts'
+import { type ClientAddress, ServerSocket } from './connection.ts'
 import type { GatewayContext } from './context.ts'
 
 /** Burst of an address, in seconds of its connection rate. After an outage, all players of a school or a mobile network reconnect together. */
@@ -192,7 +192,10 @@ export class GatewayServer {
       refuse('rate_limited', 'This address opens connections faster than it may: try again.')
     } else if (address !== undefined && proxied && !this.#pending.locate(pending, address))
       refuse('rate_limited', 'This address has as many connections without a session as it may: try again.')
-    else this.#websockets.handleUpgrade(request, socket, head, (ws) => this.#accept(ws, pending))
+    else {
+      pending.isForwarder = !proxied && forwardedFor !== undefined
+      this.#websockets.handleUpgrade(request, socket, head, (ws) => this.#accept(ws, pending))
+    }
   }
 
   #originRefused(origin: string): void {
@@ -312,6 +315,8 @@ export class PendingConnection {
   readonly #gone = () => this.done()
   readonly #controlFrames: RateLimit
   #address: string | undefined
+  /** See `ClientAddress`. */
+  isForwarder = false
 
   constructor(socket: Socket, clock: Clock, emptied: (address: string) => void) {
     this.socket = socket
@@ -323,6 +328,12 @@ export class PendingConnection {
   /** The client's address, if it is known yet. */
   get address(): string | undefined {
     return this.#address
+  }
+
+  /** The client's address with its kind, once its upgrade was accepted. */
+  get from(): ClientAddress | undefined {
+    const { isForwarder } = this
+    return this.#address === undefined ? undefined : { address: this.#address, isForwarder }
   }
 
   /** Adds the socket to a group. `address`: the group's address. */

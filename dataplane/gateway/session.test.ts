@@ -285,6 +285,7 @@ describe('The record of a session', () => {
       right,
       budget,
       place: undefined,
+      from: undefined,
     })
     session.trace = trace
     expect(session.record('node_a')).toMatchObject({ claims, trace: trace.traceparent })

@@ -10,7 +10,7 @@ import type { TraceContext } from '../../shared/tracing/tracer.ts'
 import { type Farewell, type RoomAddress, roomAddress, roomIdOf } from '../traffic.ts'
 import type { Rejection } from './authentication.ts'
 import { type RateLevel, type SessionBudget, whileConnected } from './budget.ts'
-import type { Connection } from './connection.ts'
+import type { ClientAddress, Connection } from './connection.ts'
 import type { Player } from './players.ts'
 import type { SubscribedSession, Subscription } from './subscription.ts'
 
@@ -29,6 +29,10 @@ export class Session implements SubscribedSession {
   readonly ended: EndedSeats
   /** Codes with which the client found rooms, by room id. Each is deleted when a join of its room is answered. */
   readonly codes: Map<string, string>
+  /** Address of its client. Undefined: unknown. */
+  readonly from: ClientAddress | undefined
+  /** Name of the clients with its token and address. Undefined: the token names its player, or the address is unknown. */
+  readonly guests: string | undefined
   /** Features that the client named in `hello`. */
   features: ReadonlySet<string> = new Set()
   /** Undefined: the session was never asked to move to another node. */
@@ -54,7 +58,8 @@ export class Session implements SubscribedSession {
       right,
       budget,
       place,
-    }: Pick<Session, 'sessionId' | 'claims' | 'right' | 'budget' | 'place'>,
+      from,
+    }: Pick<Session, 'sessionId' | 'claims' | 'right' | 'budget' | 'place' | 'from'>,
     ended: readonly EndedSeat[] = [],
     codes = new Map<string, string>(),
   ) {
@@ -64,6 +69,8 @@ export class Session implements SubscribedSession {
     this.#right = right
     this.budget = budget
     this.place = place
+    this.from = from
+    this.guests = claims.sub === undefined && from ? clientsOf(claims, from) : undefined
     this.#clock = clock
     this.#claims = claims
     this.#expiresAt = Date.parse(claims.expires_at)
@@ -294,6 +301,12 @@ export function principalOf(claims: TokenClaims): string {
   if (claims.sub !== undefined) return `sub:${claims.sub}`
   const whole = JSON.stringify(withoutTrace(claims))
   return `token:${hash('sha256', whole, 'base64url')}`
+}
+
+/** Name by which a node counts clients with a token: of its player, or of the clients with this token and address if it names no player. */
+export const clientsOf = (claims: TokenClaims, from: ClientAddress | undefined): string => {
+  const principal = `${claims.project_id}/${principalOf(claims)}`
+  return claims.sub === undefined && from ? `${principal}@${from.address}` : principal
 }
 
 /** Removes the trace: only the first handshake continues it, and a record may be written for days. */

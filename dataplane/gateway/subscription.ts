@@ -159,6 +159,8 @@ export interface SubscribedSession {
   /** The player's id from the token. */
   readonly sub: string | null
   readonly budget: SessionBudget
+  /** Name of the clients with its token and address. Undefined: the token names its player, or the address is unknown. */
+  readonly guests: string | undefined
   /** `turn`: number of resumes. */
   readonly right: { readonly turn: number }
   readonly data: JsonObject | undefined

@@ -5,6 +5,7 @@ import { type JoinRequest, playerOf, roomAttributes, type ToOwner } from '../tra
 import type { TurnRoom } from '../watchdog/turns.ts'
 import type { RoomDefinition } from './definition.ts'
 import type { Member } from './definition-types.ts'
+import { mayHave } from './environment.ts'
 import { FAILED, kindOf, parseOptions, RoomLogicError } from './failures.ts'
 import type { Inputs, Refusal } from './inputs.ts'
 import { Membership, memberFor } from './memberships.ts'
@@ -234,10 +235,16 @@ export class RoomAdmission {
     return undefined
   }
 
+  /** Number of seats of a player, and of its running joins. */
+  #seatsOf(sub: string): number {
+    const joins = [...this.#running.values()].filter(({ request }) => request.sub === sub)
+    return [...this.#stream.memberships.ofPlayer(sub)].length + joins.length
+  }
+
   /** Returns the seat that a join takes over, or the reason why it gets none. Undefined: it gets a new seat. */
   #seatFor(request: JoinRequest): Membership | Refusal | undefined {
-    const { memberships, roomId, tables } = this.#stream
-    const { sameSub, maxMembers } = this.#inputs.handlers.definition
+    const { environment, memberships, roomId, tables } = this.#stream
+    const { type, sameSub, maxMembers } = this.#inputs.handlers.definition
     const { sub } = request
     const seat = this.#ownSeat(request)
     if (sub !== null && tables.bans.has(sub))
@@ -251,7 +258,13 @@ export class RoomAdmission {
     const name = seatName(sub, request.session_id)
     const isReserved = tables.reservations.has(name) && !this.#taking.has(name)
     const full = this.#places - (isReserved ? 1 : 0) >= maxMembers
-    if (seat && (full || sameSub === 'replace')) return seat
+    const seats = sub === null ? 0 : this.#seatsOf(sub)
+    if (seat && (full || sameSub === 'replace' || seats >= environment.limits.seats)) return seat
+    if (!mayHave(environment, type, 'seats', seats + 1))
+      return {
+        code: 'too_many_rooms',
+        message: `the player has ${seats} seats in ${roomId}, which is the limit: leave one first, and give each player a sub of its own`,
+      }
     return full
       ? { code: 'room_full', message: `${roomId} has no free seat of its ${maxMembers}` }
       : undefined

@@ -37,6 +37,8 @@ export interface RoomLimits {
   readonly requests: number
   /** Reservations. */
   readonly reservations: number
+  /** Seats of one player (`sub`). */
+  readonly seats: number
   /** Tasks in flight. */
   readonly tasks: number
   /** Timers that room logic has set. */
@@ -83,6 +85,7 @@ export const ROOM_LIMITS: RoomLimits = {
   outcomes: 2000,
   requests: MAX.requests,
   reservations: 1000,
+  seats: 4,
   tasks: 100,
   timers: 1000,
   notices: 1000,

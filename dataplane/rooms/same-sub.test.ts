@@ -5,7 +5,11 @@ import type { TestMember } from '../../test/support/rooms/test-member.ts'
 import { defineRoom } from './definition.ts'
 
 const duel = (
-  settings: { sameSub?: 'allow' | 'replace' | 'refuse'; admit?: () => Promise<undefined> } = {},
+  settings: {
+    sameSub?: 'allow' | 'replace' | 'refuse'
+    maxMembers?: number
+    admit?: () => Promise<undefined>
+  } = {},
 ) =>
   defineRoom({
     type: 'duel',
@@ -224,6 +228,44 @@ describe('sameSub: allow', () => {
     const bench = new RoomBench([duel()])
     for (const name of ['phone', 'laptop']) await bench.join('duel', name, ada)
     expect(members(bench)).toEqual(['phone', 'laptop'])
+  })
+
+  describe('with a player who has four seats', () => {
+    async function four(admit?: () => Promise<undefined>) {
+      const bench = new RoomBench([duel({ maxMembers: 10, ...(admit && { admit }) })])
+      const seats = ['one', 'two', 'three', 'four'].map((name) => bench.askToJoin('duel', name, ada))
+      await bench.untilIdle()
+      return { bench, seats }
+    }
+
+    it('refuses a fifth, and gives seats to other players', async () => {
+      const { bench } = await four()
+      const fifth = await bench.join('duel', 'five', ada)
+      expect(fifth.errors).toMatchObject([
+        { code: 'too_many_rooms', message: expect.stringMatching(/has 4 seats in duel:a, .*a sub/) },
+      ])
+      expect(members(bench)).toEqual(['one', 'two', 'three', 'four'])
+      expect(await bench.join('duel', 'bob', { sub: 'bob' })).toMatchObject({ inRoom: true })
+      expect(await bench.join('duel', 'guest')).toMatchObject({ inRoom: true })
+    })
+
+    it('gives the seat of a disconnected client to the fifth', async () => {
+      const { bench, seats } = await four()
+      bench.detach('duel', seats[1]!)
+      await bench.untilIdle()
+      expect(await bench.join('duel', 'five', ada)).toMatchObject({ inRoom: true, errors: [] })
+      expect(members(bench)).toEqual(['one', 'two', 'three', 'four'])
+    })
+
+    it('counts joins whose admit is running', async () => {
+      const gates: (() => void)[] = []
+      const { bench } = await four(() => new Promise((open) => gates.push(() => open(undefined))))
+      const fifth = await bench.join('duel', 'five', ada)
+      expect(codes(fifth)).toEqual(['too_many_rooms'])
+      for (const open of gates) open()
+      await bench.untilIdle()
+      expect(members(bench)).toEqual(['one', 'two', 'three', 'four'])
+    })
   })
 
   it('gives the seat of a disconnected player to the same player when the room is full', async () => {

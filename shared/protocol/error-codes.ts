@@ -87,7 +87,7 @@ export const ERRORS = {
   too_many_rooms: {
     retryable: false,
     meaning:
-      'the session is in limits.max_rooms rooms or watches too many lists, or the player has made too many rooms that sleep or have timers',
+      'the session is in limits.max_rooms rooms or watches too many lists, the player has too many seats in the room, too many clients share a token without sub and an address, or the player has made too many rooms that sleep or have timers',
   },
   already_joined: {
     retryable: false,
