@@ -120,6 +120,7 @@ async function cluster() {
     requestId: requests++,
     not: [],
     maxMembers: SEATS,
+    isPromised: true,
     ...more,
   })
   const place = (nodeId: string, more?: Partial<PlaceRequest>): Promise<PlacedRoom> =>
@@ -383,6 +384,7 @@ function bench(...rows: StoredRow[]) {
       requestId: requests++,
       not: [],
       maxMembers: 4,
+      isPromised: true,
       ...more,
     })
   /** Places this many clients one after the other. Returns the number of clients by room. */
@@ -467,6 +469,26 @@ describe('Placer', () => {
     expect((await placeMany(1)).get(key!)).toBe(undefined)
     copy.rows = [row(key!, 3)]
     expect((await placeMany(1)).get(key!)).toBe(undefined)
+  })
+
+  it('gives a promised seat back when its player asks again', async () => {
+    const { place, placeMany } = bench(row('a', 3))
+    for (let requestId = 100; requestId < 110; requestId++) {
+      const instead = { sessionId: 'ses', requestId: requestId - 1 }
+      expect((await place({ requestId, instead }))?.key).toBe('a')
+    }
+    expect((await placeMany(1)).get('a')).toBe(undefined)
+    const instead = { sessionId: 'ses', requestId: 109 }
+    expect((await place({ instead }))?.key).toBe('a')
+  })
+
+  it('chooses a room without a promise, which others may then have', async () => {
+    const { placeMany } = bench(row('a', 3))
+    const unpromised = { isPromised: false }
+    expect((await placeMany(3, unpromised)).get('a')).toBe(3)
+    expect((await placeMany(1)).get('a')).toBe(1)
+    const [made] = (await placeMany(5, unpromised)).keys()
+    expect(await placeMany(4)).toEqual(new Map([[made, 4]]))
   })
 
   it('shares a new room only between requests with the same conditions and join options', async () => {

@@ -25,6 +25,16 @@ export interface PlaceRequest {
   readonly allows?: readonly string[] | undefined
   /** Maximum number of members of a new room. Undefined: no limit. */
   readonly maxMembers?: number | undefined
+  /** False: no seat is promised, because the player did not come to several promised seats. */
+  readonly isPromised: boolean
+  /** Earlier request of the player, whose promise ends. */
+  readonly instead?: RequestName | undefined
+}
+
+/** Name of a request: unique in its list. */
+interface RequestName {
+  readonly sessionId: string
+  readonly requestId: number
 }
 
 /** The room for a player. */
@@ -37,7 +47,7 @@ export interface PlacedRoom {
 /** Chooses rooms for players. */
 export interface Placing {
   /**
-   * Returns a room with a free seat, which it promises to the player, or the key of a new room. Rejects with `InvalidQuery`. Rejects with
+   * Returns a room with a free seat, or the key of a new room. The seat is promised to the player if `isPromised`. Rejects with `InvalidQuery`. Rejects with
    * `PlacingFailed` if no node answers within 10 s, or if the token allows no new room.
    */
   place(request: PlaceRequest): Promise<PlacedRoom>
@@ -70,6 +80,9 @@ const QUESTION = v.object({
   not: TEXTS,
   allows: v.optional(TEXTS),
   maxMembers: v.optional(COUNT),
+  /** An older node sends neither. */
+  isPromised: v.optional(v.boolean(), true),
+  instead: v.optional(v.object({ sessionId: v.string(), requestId: COUNT })),
 })
 
 /** Answer of the node that is presumed to be the placer. */
@@ -303,10 +316,12 @@ export class ClusterPlacing implements Placing {
 
 const leaseKey = ({ name }: List): string => `{list:${name}}:placer`
 
-/** A room with promised seats. */
+/** A room that players got lately. */
 interface Room {
   /** Times of the promises that its row does not show yet, oldest first, on the monotonic clock. */
   at: number[]
+  /** Time of the last request that got this room. */
+  usedAt: number
   /** Number of seats of the room. */
   seats: number
   /** Taken seats in the row when it was last compared with the promises. */
@@ -338,7 +353,7 @@ export class Placer {
   readonly #list: RoomList
   readonly #directory: Pick<Directory, 'rooms'>
   readonly #environment: Pick<DirectoryEnvironment, 'clock' | 'random'>
-  /** By room id; the latest promise last. */
+  /** By room id; the one that was used last is last. */
   readonly #rooms = new Map<string, Room>()
   /** By session and request, oldest first. */
   readonly #answers = new Map<string, { readonly placed: PlacedRoom; readonly at: number }>()
@@ -370,6 +385,7 @@ export class Placer {
     const list = this.#list
     const { query, not, allows } = request
     this.#expire()
+    if (request.instead) this.#giveBack(request.instead)
     const known = this.#answers.get(answerId(request))?.placed
     if (known && !not.includes(this.#roomId(known.key))) return known
     const isAllowed = (roomId: string): boolean =>
@@ -389,8 +405,8 @@ export class Placer {
   /** Drops expired promises and answers. */
   #expire(): void {
     const now = this.#environment.clock.monotonic()
-    for (const [roomId, { at }] of this.#rooms) {
-      if (at.length > 0 && now - at.at(-1)! < PROMISE_MS) break
+    for (const [roomId, { usedAt }] of this.#rooms) {
+      if (now - usedAt < PROMISE_MS) break
       this.#rooms.delete(roomId)
     }
     for (const [id, { at }] of this.#answers) {
@@ -413,7 +429,7 @@ export class Placer {
     if (!isAllowed(this.#roomId(key))) return undefined
     const seats = request.maxMembers ?? Number.POSITIVE_INFINITY
     const made = { key, at: now, kind }
-    return this.#promise(request, { key, create: true }, { at: [], seats, taken: 0, made })
+    return this.#promise(request, { key, create: true }, { at: [], usedAt: now, seats, taken: 0, made })
   }
 
   /** Returns the promises of a room, after a comparison with its row. */
@@ -421,7 +437,7 @@ export class Placer {
     const taken = takenSeats(row)
     const seats = row.max_members ?? Number.POSITIVE_INFINITY
     const known = this.#rooms.get(row.room_id)
-    if (!known) return { at: [], seats, taken, made: undefined }
+    if (!known) return { at: [], usedAt: 0, seats, taken, made: undefined }
     // The oldest promises have become the seats that were taken since the last comparison.
     known.at.splice(0, taken - known.taken)
     return Object.assign(known, { seats, taken, made: undefined })
@@ -436,10 +452,20 @@ export class Placer {
     return takenIn(room) >= room.seats
   }
 
+  /** Ends the promise of an earlier request, if it is still open. */
+  #giveBack(earlier: RequestName): void {
+    const answer = this.#answers.get(answerId(earlier))
+    if (!answer) return
+    const room = this.#rooms.get(this.#roomId(answer.placed.key))
+    const index = room?.at.indexOf(answer.at) ?? -1
+    if (index >= 0) room?.at.splice(index, 1)
+  }
+
   #promise(request: PlaceRequest, placed: PlacedRoom, room: Room): PlacedRoom {
     const now = this.#environment.clock.monotonic()
     const roomId = this.#roomId(placed.key)
-    room.at.push(now)
+    if (request.isPromised) room.at.push(now)
+    room.usedAt = now
     // Moves the room to the end, because `#expire` expects the newest there.
     this.#rooms.delete(roomId)
     this.#rooms.set(roomId, room)
@@ -457,7 +483,7 @@ export class Placer {
 /** Number of taken and promised seats. */
 const takenIn = ({ taken, at }: Room): number => taken + at.length
 
-const answerId = ({ sessionId, requestId }: PlaceRequest): string => `${sessionId}/${requestId}`
+const answerId = ({ sessionId, requestId }: RequestName): string => `${sessionId}/${requestId}`
 
 /** Kind of a request: its conditions and join options. A room that is created for one request fits all others of its kind. */
 const kindOf = ({ query, optionsHash }: PlaceRequest): string =>

@@ -310,10 +310,11 @@ export class ClientProtocol implements ConnectionListener {
   }
 
   #join(session: Session, request: Join): void {
-    const { edge } = this.#context
+    const { edge, promises } = this.#context
     const { request_id: requestId, room_type: roomType, options } = request
     const room = roomAddress(session.projectId, roomType, options.key ?? 'default')
     const roomId = roomIdOf(room)
+    promises.joins(session, roomId)
     const unlisted = session.subscriptions.get(roomId)
     if (unlisted?.phase === 'detached') {
       if (unlisted.joinRequest === requestId && session.allows(roomType, roomId)) {

@@ -355,8 +355,40 @@ describe('A room for joinOrCreate', () => {
         not: ['arena:full'],
         allows: ['arena'],
         maxMembers: 4,
+        isPromised: true,
       },
     ])
+  })
+
+  it('gives the promise of an earlier request back, and is no promise after three that were broken', async () => {
+    const { client, welcome } = await test.hello()
+    const ids: number[] = []
+    for (let times = 0; times < 5; times++) {
+      await find(client)
+      ids.push(lastId)
+    }
+    const earlier = (index: number) => ({ sessionId: welcome.session_id, requestId: ids[index] })
+    expect(placed.map(({ isPromised, instead }) => [isPromised, instead])).toEqual([
+      [true, undefined],
+      [true, earlier(0)],
+      [true, earlier(1)],
+      [false, earlier(2)],
+      [false, undefined],
+    ])
+  })
+
+  it('is a promise that a join keeps, also one that is refused', async () => {
+    const { client } = await test.hello(await test.token({ rooms: ['arena:chosen'] }))
+    const other = await test.hello(await test.token({ rooms: ['arena:other'] }))
+    for (const asking of [client, other.client])
+      for (let times = 0; times < 5; times++) {
+        await find(asking)
+        asking.send({ t: 'join', request_id: ++lastId, room_type: 'arena', options: { key: 'chosen' } })
+        await asking.roundTrip()
+      }
+    expect(placed.map(({ isPromised, instead }) => [isPromised, instead])).toEqual(
+      Array(10).fill([true, undefined]),
+    )
   })
 
   it('is requested with a hash that distinguishes options, whatever the order of their keys', async () => {

@@ -9,6 +9,7 @@ import { PlacingFailed } from '../directory/placing.ts'
 import { InvalidQuery, type RoomQuery, type RoomRow, readQuery } from '../directory/rows.ts'
 import type { Connection } from './connection.ts'
 import type { GatewayContext } from './context.ts'
+import type { SeatPromises } from './promises.ts'
 import { Refused, type Session } from './session.ts'
 
 /** Maximum length of a query, in characters of JSON. */
@@ -23,6 +24,7 @@ type Ask<T extends ClientMessage['t']> = Extract<ClientMessage, { t: T }>
 /** Dependencies of `RoomFinder`. */
 export interface FindingContext extends GatewayContext {
   readonly wrongCodes: WrongCodes
+  readonly promises: SeatPromises
   /** Limits how often the same failure of lists and finds is logged. */
   readonly findingFaults: Quiet
   /** Returns the room id of a code; undefined: no room has it. Rejects with `StoreUnavailable`. */
@@ -162,21 +164,30 @@ export class RoomFinder {
     requestId: number,
     { room_type: roomType, query, options = {}, not = [] }: Extract<Ask<'find'>, { room: unknown }>['room'],
   ): Promise<string> {
-    const { placing, maxMembers } = this.#context
+    const { placing, maxMembers, promises } = this.#context
     const banned = session.bannedFrom(roomType)
     if (banned !== undefined) throw new Refused('banned', banned)
-    const { key } = await placing.place({
+    const asked = queryOf(query)
+    const request = {
       projectId: session.projectId,
       roomType,
-      query: queryOf(query),
+      query: asked,
       optionsHash: hash('sha256', canonicalJson(options), 'base64url'),
       sessionId: session.sessionId,
       requestId,
       not,
       allows: session.claims.rooms,
       maxMembers: maxMembers(roomType),
-    })
-    return `${roomType}:${key}`
+      ...promises.ask(session, requestId, roomType),
+    }
+    let roomId: string | undefined
+    try {
+      const { key } = await placing.place(request)
+      roomId = `${roomType}:${key}`
+      return roomId
+    } finally {
+      promises.answered(session, requestId, roomId)
+    }
   }
 }
 

@@ -22,6 +22,7 @@ import { Handshake } from './handshake.ts'
 import { KeyCache, type KeyName } from './key-cache.ts'
 import { endOfTurn, Flusher } from './outbox.ts'
 import { type Player, Players } from './players.ts'
+import { SeatPromises } from './promises.ts'
 import { GatewayServer, type PendingConnection } from './server.ts'
 import { type Session, SessionStore } from './session.ts'
 import { Sessions, SWEEP_MS } from './sessions.ts'
@@ -99,6 +100,7 @@ export class Gateway {
       tokens,
       sessions,
       wrongCodes: new WrongCodes(clock),
+      promises: new SeatPromises(clock, metrics),
       findingFaults: new Quiet(clock, FINDING_QUIET_MS),
       roomOfCode: async (projectId, code) => {
         const [record] = await records.read([codeKey(projectId, code)])
@@ -284,6 +286,7 @@ export class Gateway {
         session.connection.close('token_expired', 'the token has expired, and no fresh one has arrived')
     this.#sessions.sweep()
     this.edge.sweep()
+    this.#clientContext.promises.sweep()
     void this.#players.refresh()
     if (!this.#draining) this.#rerouter.sweep(this.#sessions)
     const now = this.#context.clock.monotonic()

@@ -107,6 +107,11 @@ export const GATEWAY_METRICS = {
     'Messages without a ref that an overloaded node dropped undecoded, because a newer one of the client had arrived.',
   ),
   rateLimited: RATE_LIMITED,
+  seatPromises: counter(
+    'service_seat_promises_total',
+    'Seats that `find` has promised to players, by result: a join came within 3 s (kept) or not (broken), or no seat was promised because the player has broken several promises (withheld).',
+    { result: ['kept', 'broken', 'withheld'] },
+  ),
   wrongCodes: counter(
     'service_wrong_codes_total',
     'Room codes without a room (wrong), and codes that were refused because of too many wrong ones (refused).',
