@@ -240,7 +240,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       maxLasting: config.maxSleepingRoomsPerPlayer,
       perMinute: config.newRoomsPerMinute,
     },
-    maxRooms: config.maxRooms,
+    roomPlaces: { max: config.maxRooms, share: config.projectShare },
     maxWaitingMessages: config.maxRoomBacklog,
     info: () => ({
       started_at: startedAt,

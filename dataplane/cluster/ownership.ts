@@ -7,6 +7,7 @@ import type { CountedRoom, RoomQuota, Store } from '../../shared/store/port.ts'
 import type { Tracer } from '../../shared/tracing/tracer.ts'
 import type { Inbox } from '../inbox.ts'
 import type { Claimed, ClaimedType, Nowhere } from '../place.ts'
+import { hasPlace, type Places } from '../shares.ts'
 import {
   type Arrival,
   type RequestAnswer,
@@ -28,6 +29,11 @@ import { RoomRequests } from './requests.ts'
 import { Router } from './router.ts'
 import { RoomWaker } from './waker.ts'
 
+/** A room that needs a node. */
+interface RoomToPlace extends RoomToRun {
+  readonly projectId: string
+}
+
 /** A room of this node that another node is to continue. */
 export interface LeavingRoom {
   readonly address: RoomAddress
@@ -44,6 +50,8 @@ export interface LocalRooms {
   readonly size: number
   /** Number of rooms that this node has claimed: they run here or are being opened. */
   readonly claimed: number
+  /** The same of one project. */
+  claimedOf(projectId: string): number
   /** Version of each room type for which this node has code. */
   readonly versions: Readonly<Record<string, number>>
   readonly rooms: readonly LeavingRoom[]
@@ -114,8 +122,8 @@ export interface ClusterEnvironment {
   readonly recordTtlMs: number
   /** Maximum numbers of rooms that may be made. */
   readonly quota: RoomQuota
-  /** Maximum number of rooms of this node. 0: no limit. */
-  readonly maxRooms: number
+  /** Places for rooms of this node. */
+  readonly roomPlaces: Places
   /** Maximum number of messages that wait for one room while the node looks for its owner. */
   readonly maxWaitingMessages: number
   /** Describes this node for the other nodes. */
@@ -258,7 +266,7 @@ export class Ownership {
   /** Asks another node with the code and space for a room to open it. False: there is no such node. */
   openElsewhere(room: RoomAddress, stateVersion: number): boolean {
     const { links, nodeId } = this.#environment
-    const other = this.place('take_over', { roomType: room.roomType, stateVersion })
+    const other = this.place('take_over', { ...room, stateVersion })
     if (other === undefined || other === nodeId) return false
     links.send(other, { to: 'host', room })
     return true
@@ -309,10 +317,26 @@ export class Ownership {
   }
 
   /** Chooses the node for a room. Undefined: no node can take it. */
-  place(reason: PlacementReason, room: RoomToRun, preferred?: string): string | undefined {
+  place(reason: PlacementReason, room: RoomToPlace, preferred?: string): string | undefined {
     const { nodeId: self, random } = this.#environment
     const nodes = this.nodes.nodes()
-    return place({ self, nodes, random, reason, room, ...(preferred !== undefined && { preferred }) })
+    const hasSpare = this.hasPlaceFor(room.projectId)
+    return place({
+      self,
+      nodes,
+      random,
+      reason,
+      room,
+      hasSpare,
+      ...(preferred !== undefined && { preferred }),
+    })
+  }
+
+  /** Whether this node has a place for one more room of a project. `opening`: rooms without a claim yet, of all projects and of this one. */
+  hasPlaceFor(projectId: string, opening: readonly [all: number, ofProject: number] = [0, 0]): boolean {
+    const { roomPlaces, rooms } = this.#environment
+    const [all, ofProject] = opening
+    return hasPlace(roomPlaces, rooms().claimed + all, rooms().claimedOf(projectId) + ofProject)
   }
 
   /** The lease is valid again after it had expired. Other nodes may have claimed rooms of this node. */
@@ -364,7 +388,7 @@ export async function handOver(
   const places = new Semaphore(MAX_HANDED_OVER)
   const move = async (room: LeavingRoom): Promise<void> => {
     const { address, stateVersion, mostlyAt } = room
-    const nodeId = ownership.place('hand_over', { roomType: address.roomType, stateVersion }, mostlyAt)
+    const nodeId = ownership.place('hand_over', { ...address, stateVersion }, mostlyAt)
     const began = clock.monotonic()
     if ((await room.handOver(nodeId)) && nodeId !== undefined)
       links.send(nodeId, { to: 'host', room: address })

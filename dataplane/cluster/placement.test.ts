@@ -10,7 +10,7 @@ const b = nodeInfo('node_b')
 const c = nodeInfo('node_c')
 
 const room = { roomType: 'arena', stateVersion: 1 }
-const common = { self: 'node_a', random, room }
+const common = { self: 'node_a', random, room, hasSpare: false }
 const create = (nodes: readonly NodeInfo[]) => place({ ...common, nodes, reason: 'create' })
 const takeOver = (nodes: readonly NodeInfo[]) => place({ ...common, nodes, reason: 'take_over' })
 const successorOf = (nodes: readonly NodeInfo[], preferred?: string) =>
@@ -55,6 +55,25 @@ describe('a new room', () => {
       expect(choose([cordoned, b, { ...c, cordoned: true }])).toBe('node_b')
       expect(choose([cordoned, { ...b, cordoned: true }])).toBeUndefined()
     }
+  })
+
+  it('stays at a full node with a spare place for its project only if all nodes are full', () => {
+    const [full, alsoFull] = [a, b].map((node) => ({ ...node, rooms: 100, max_rooms: 100 })) as [
+      NodeInfo,
+      NodeInfo,
+    ]
+    const choose = (
+      reason: 'create' | 'take_over' | 'hand_over',
+      nodes: readonly NodeInfo[],
+      hasSpare = true,
+    ) => place({ ...common, nodes, reason, hasSpare })
+    expect(choose('create', [full, b])).toBe('node_b')
+    expect(choose('create', [full, alsoFull])).toBe('node_a')
+    expect(choose('take_over', [full, alsoFull])).toBe('node_a')
+    expect(choose('hand_over', [full, alsoFull])).toBeUndefined()
+    expect(choose('create', [full, alsoFull], false)).toBeUndefined()
+    for (const closed of [{ cordoned: true }, { draining: true }, { overloaded: true }])
+      expect(choose('create', [{ ...full, ...closed }, alsoFull])).toBeUndefined()
   })
 
   it('goes to another node if this one has more than its share of rooms or load', () => {

@@ -25,6 +25,8 @@ interface Placement {
   readonly reason: PlacementReason
   /** Code that the node needs. */
   readonly room: RoomToRun
+  /** True if this node has a place for the room, perhaps a spare one. */
+  readonly hasSpare: boolean
   /** For a handoff: the node with most of the room's members. */
   readonly preferred?: string
 }
@@ -43,6 +45,7 @@ const WELL_ABOVE: Slack = { factor: 1.5, rooms: 20, load: 0.4 }
 /**
  * Chooses the node for a room. Undefined: no living node with code for it can accept one more. A new room never goes to an overloaded node; other
  * rooms do only if all nodes are. New rooms stay here while this node is not above its share, and rooms of dead nodes while it can accept them.
+ * If all nodes have their maximum of rooms, this node takes a new room, or one of a dead node, if it has a spare place for its project.
  * Others go to the less loaded of two random nodes (M. Mitzenmacher, "The power of two choices in randomized load balancing", 2001). This
  * spreads well although the data about nodes is some hundred milliseconds old.
  */
@@ -52,6 +55,7 @@ export function place({
   random,
   reason,
   room,
+  hasSpare,
   preferred,
 }: Placement): string | undefined {
   const able = alive.filter((node) => canRun(node, room))
@@ -59,6 +63,10 @@ export function place({
   const nodes = able.length === 0 && room.stateVersion === 1 ? alive : able
   const idle = nodes.filter((node) => isOpen(node) && !node.overloaded)
   const open = preferSessions(reason === 'create' || idle.length > 0 ? idle : nodes.filter(isOpen))
+  if (open.length === 0 && reason !== 'hand_over') {
+    const own = nodes.find(({ node_id: nodeId }) => nodeId === self)
+    return hasSpare && own && isWilling(own) && !own.overloaded ? self : undefined
+  }
   const average = averageOf(open)
   const here = open.find(({ node_id: nodeId }) => nodeId === self)
   const others = open.filter(({ node_id: nodeId }) => nodeId !== self)
@@ -91,8 +99,9 @@ export const takesSessions = ({
 /** Returns true if one more is allowed; `max` 0: no limit. */
 const hasSpace = (count: number, max: number): boolean => max === 0 || count < max
 
-const isOpen = ({ draining, cordoned, rooms, max_rooms: maxRooms }: NodeInfo): boolean =>
-  !draining && !cordoned && hasSpace(rooms, maxRooms)
+const isOpen = (node: NodeInfo): boolean => isWilling(node) && hasSpace(node.rooms, node.max_rooms)
+
+const isWilling = ({ draining, cordoned }: NodeInfo): boolean => !draining && !cordoned
 
 /** Prefers nodes that also accept sessions. If there are none, returns all: existing members may still open rooms. */
 function preferSessions(nodes: readonly NodeInfo[]): readonly NodeInfo[] {

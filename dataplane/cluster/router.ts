@@ -313,7 +313,7 @@ export class Router {
     // A close needs no code for the room type, and no capacity.
     const ends = waiting.length > 0 && waiting.every(({ message }) => isClose(message))
     const asked = waiting.some(({ from }) => from !== nodeId)
-    const needs = { roomType: room.roomType, stateVersion: found?.stateVersion ?? 1 }
+    const needs = { ...room, stateVersion: found?.stateVersion ?? 1 }
     // A message from another node is not passed on: two nodes might pass it to each other forever.
     const mine = asked || (owner === nodeId && rooms().accepts)
     const other = (): string | undefined =>
@@ -328,11 +328,11 @@ export class Router {
   }
 
   /** Returns true if this node should create the room if it does not exist. The claim then finds the owner, if there is one. */
-  #makes({ roomType }: RoomAddress, { arrivals }: Inbox): boolean {
+  #makes(room: RoomAddress, { arrivals }: Inbox): boolean {
     const { nodeId, rooms } = this.#environment
     const makers = arrivals.flatMap(({ message }) => makerOf(message) ?? [])
     if (!rooms().accepts || makers.every(({ create }) => create === false)) return false
-    const needs = { roomType, stateVersion: 1 }
+    const needs = { ...room, stateVersion: 1 }
     const self = this.#ownership.nodes.get(nodeId)
     if (!self || !canRun(self, needs)) return false
     // A message from another node is not passed on.

@@ -6,6 +6,7 @@ import { nodeInfo } from '../../test/support/descriptions.ts'
 import { RoomBench } from '../../test/support/rooms/room-bench.ts'
 import type { TestMember } from '../../test/support/rooms/test-member.ts'
 import { type Durability, defineRoom } from '../rooms/definition.ts'
+import { hasPlace } from '../shares.ts'
 import { RoomWaker } from './waker.ts'
 
 const LEASE_MS = 2000
@@ -43,15 +44,21 @@ interface WakingOptions {
   readonly leaseMs?: number
   /** Maximum number of rooms of the node. */
   readonly maxRooms?: number
+  /** See `Places`. */
+  readonly share?: number
   /** Room types of the other nodes, by node id. */
   readonly others?: Readonly<Record<string, Readonly<Record<string, number>>>>
 }
 
 /** A node whose waker runs, with the results of its wake-ups. */
-function waking(bench: RoomBench, { leaseMs = LEASE_MS, maxRooms = 0, others = {} }: WakingOptions = {}) {
+function waking(
+  bench: RoomBench,
+  { leaseMs = LEASE_MS, maxRooms = 0, share = 0, others = {} }: WakingOptions = {},
+) {
   const results: string[] = []
   const asked: string[] = []
   const { nodeId, host } = bench
+  const roomPlaces = { max: maxRooms, share }
   const infos = Object.entries(others).map(([other, types]) => nodeInfo(other, { room_types: types }))
   const waker = new RoomWaker(
     {
@@ -63,9 +70,11 @@ function waking(bench: RoomBench, { leaseMs = LEASE_MS, maxRooms = 0, others = {
       log: pino({ level: 'silent' }),
       metrics: { roomWakeups: { inc: ({ result }) => results.push(result) } },
       leaseMs,
-      maxRooms,
+      roomPlaces,
     },
     {
+      hasPlaceFor: (projectId, [all, ofProject] = [0, 0]) =>
+        hasPlace(roomPlaces, host.claimed + all, host.claimedOf(projectId) + ofProject),
       cordoned: false,
       lease: { valid: () => bench.mayAct },
       claims: bench.claims,
@@ -220,11 +229,11 @@ const sleepers = (count: number) => Array.from({ length: count }, (_, i) => `sle
 
 describe('RoomWaker', () => {
   it.each([0, 1, 25, 30])(
-    'opens at most maxRooms rooms (%i more), and leaves the others to a node with space',
+    'opens at most maxRooms rooms of a project (%i more), and leaves the others to a node with space',
     async (more) => {
       const { next } = await due(sleepers(60))
       await next.join('sleeper', 'ann', { key: 'x' })
-      const { results } = waking(next, { maxRooms: 1 + more })
+      const { results } = waking(next, { maxRooms: 1 + more, share: 50 })
       const opened = (all: readonly string[]) => all.filter((result) => result === 'opened').length
       await next.advance(LEASE_MS, 50)
       expect([next.host.size, opened(results)]).toEqual([1 + more, more])

@@ -1,6 +1,8 @@
 import { type Store, WAKEUP_PARTS, type Wakeup } from '../../shared/store/port.ts'
 import { DueRooms } from '../due-rooms.ts'
+import { Counts } from '../metrics.ts'
 import type { Place } from '../place.ts'
+import { withSpare } from '../shares.ts'
 import { type RoomAddress, roomNamed } from '../traffic.ts'
 import type { Claims } from './claims.ts'
 import type { NodeLease } from './lease.ts'
@@ -11,14 +13,14 @@ import { canRun } from './placement.ts'
 import type { Router } from './router.ts'
 
 interface WakerEnvironment
-  extends Pick<ClusterEnvironment, 'nodeId' | 'clock' | 'random' | 'log' | 'leaseMs' | 'maxRooms'> {
+  extends Pick<ClusterEnvironment, 'nodeId' | 'clock' | 'random' | 'log' | 'leaseMs' | 'roomPlaces'> {
   readonly store: Pick<Store, 'wakeups'>
   readonly rooms: () => Pick<LocalRooms, 'accepts' | 'claimed' | 'wake'>
   readonly metrics: Pick<ClusterMetrics, 'roomWakeups'>
 }
 
 /** The ownership, as the waker uses it. */
-interface WakingOwnership extends Pick<Ownership, 'cordoned' | 'openElsewhere'> {
+interface WakingOwnership extends Pick<Ownership, 'cordoned' | 'openElsewhere' | 'hasPlaceFor'> {
   readonly lease: Pick<NodeLease, 'valid'>
   readonly claims: Pick<Claims, 'inspect'>
   readonly nodes: Pick<ClusterNodes, 'nodes' | 'judge'>
@@ -34,14 +36,15 @@ const NO_CODE_MS = 300_000
 
 /**
  * Opens rooms without an owner when one of their timers is due. The index of the store has hints only: the claim of a room decides which
- * node opens it. A node with `maxRooms` rooms opens none.
+ * node opens it. A node without a place for a project's rooms opens none of them.
  */
 export class RoomWaker {
   readonly #environment: WakerEnvironment
   readonly #ownership: WakingOwnership
   readonly #due: DueRooms<Wakeup>
-  /** Rooms that this node is opening. */
+  /** Number of rooms that this node is opening, and the same by project. */
   #opening = 0
+  readonly #openingOf = new Counts()
 
   constructor(environment: WakerEnvironment, ownership: WakingOwnership) {
     this.#environment = environment
@@ -69,12 +72,12 @@ export class RoomWaker {
     void this.#due.stop()
   }
 
-  /** Number of rooms that this node can open in addition to those that it is opening. */
+  /** Number of rooms that this node can open in addition to those that it is opening, with the spare places. */
   get #space(): number {
-    const { maxRooms, rooms } = this.#environment
+    const { roomPlaces, rooms } = this.#environment
     const { cordoned, lease } = this.#ownership
     if (cordoned || !lease.valid() || !rooms().accepts) return 0
-    return maxRooms === 0 ? Number.POSITIVE_INFINITY : maxRooms - rooms().claimed - this.#opening
+    return withSpare(roomPlaces) - rooms().claimed - this.#opening
   }
 
   async #wake(wakeup: Wakeup): Promise<void> {
@@ -83,8 +86,10 @@ export class RoomWaker {
 
   async #open(room: RoomAddress): Promise<Place | undefined> {
     this.#opening++
+    this.#openingOf.add(room.projectId, 1)
     const place = await this.#ownership.router.open(room)
     this.#opening--
+    this.#openingOf.add(room.projectId, -1)
     return place
   }
 
@@ -106,8 +111,9 @@ export class RoomWaker {
     }
     if (found && !able.some((node) => node.node_id === nodeId))
       return this.#ownership.openElsewhere(address, stateVersion) ? 'elsewhere' : 'unavailable'
-    // The parts of the index are read at the same time, so there may be more rooms than space.
-    if (found && this.#space <= 0) return 'unavailable'
+    // The parts of the index are read at the same time, so there may be more rooms than places.
+    const opening = [this.#opening, this.#openingOf.of(address.projectId)] as const
+    if (found && !this.#ownership.hasPlaceFor(address.projectId, opening)) return 'unavailable'
     const place = found && (await this.#open(address))
     // If an owner has made the room again since, it has set its time under a later fence, and this call has no effect.
     if (!found || (place?.at === 'nowhere' && place.why === 'absent')) {

@@ -4,6 +4,7 @@ import type { ClientMessage, ResumePosition } from '../../shared/protocol/messag
 import { StoreUnavailable } from '../../shared/store/port.ts'
 import type { TokenClaims } from '../../shared/tokens.ts'
 import { ProjectCounts } from '../metrics.ts'
+import { hasPlace } from '../shares.ts'
 import { roomAddress } from '../traffic.ts'
 import { type Authenticator, type Rejection, tryAgain } from './authentication.ts'
 import { type RateLevel, whileConnected } from './budget.ts'
@@ -164,7 +165,7 @@ export class Handshake {
     const claims = await this.#tokens.check(projectId, token, connection)
     if (!connection.open) return undefined
     if ('close' in claims) return claims
-    const closed = this.#closed(projectId)
+    const closed = this.#closed(projectId, { isNew: true })
     if (closed) return closed
     const { resume_token: resumeToken, right } = newResumeToken(random)
     const at = clock.monotonic()
@@ -188,7 +189,7 @@ export class Handshake {
   ): Promise<Admitted | Rejection | undefined> {
     const { options } = this.#context
     // A session that resumes at its own node needs no additional capacity.
-    const closed = this.#sessions.find(sessionId) ? undefined : this.#closed()
+    const closed = this.#sessions.find(sessionId) ? undefined : this.#closed(projectId)
     if (closed) return closed
     const taken = await this.#countArrival(() =>
       this.#takeOver({ connection, projectId, sessionId, resumeToken }),
@@ -221,19 +222,18 @@ export class Handshake {
   }
 
   /**
-   * Reason why this node accepts no session. Undefined: it does. `newOf`: project of a new session. The limit of a project is not for existing
-   * sessions: when a node drains, they move to the others.
+   * Reason why this node accepts no session of a project. Undefined: it does. `MAX_SESSIONS_PER_PROJECT` is for new sessions only: when a
+   * node drains, its sessions move to the others.
    */
-  #closed(newOf?: string): Rejection | undefined {
+  #closed(projectId: string, { isNew = false } = {}): Rejection | undefined {
     const { cluster, options, metrics } = this.#context
-    const { maxSessions, maxSessionsPerProject: max } = options
-    const isFull = (count: number, most: number): boolean => most > 0 && count >= most
+    const { maxSessions: max, maxSessionsPerProject: maxOfProject, projectShare: share } = options
     if (cluster.cordoned) return CORDONED
-    if (isFull(this.#sessions.size + this.#arriving, maxSessions)) return FULL
-    if (newOf === undefined || !isFull(this.#sessions.ofProject(newOf) + this.#newOfProject.of(newOf), max))
-      return undefined
+    const ofProject = this.#sessions.ofProject(projectId) + this.#newOfProject.of(projectId)
+    if (!hasPlace({ max, share }, this.#sessions.size + this.#arriving, ofProject)) return FULL
+    if (!isNew || maxOfProject === 0 || ofProject < maxOfProject) return undefined
     metrics.projectSessionsRefused.inc()
-    return tryAgain(`this node has ${max} sessions of this project already`)
+    return tryAgain(`this node has ${maxOfProject} sessions of this project already`)
   }
 
   /**

@@ -364,6 +364,28 @@ describe('a session whose player record is still being read', () => {
 describe('a full node', () => {
   beforeEach(() => start({ maxSessions: 2 }))
 
+  it('takes a tenth more sessions of projects with less than half of its places, also those of other nodes', async () => {
+    await start({ maxSessions: 11 })
+    const other = { project_id: 'prj_two' }
+    const present = async (): Promise<TestClient> => {
+      const client = await pair.a.open()
+      client.send({ t: 'hello', ...other, token: await pair.a.token(other) })
+      return client
+    }
+    for (let count = 0; count < 11; count++) await pair.a.hello()
+    await expectClose(await pair.a.present(), 'overloaded', /maximum number of sessions/)
+    const first = await present()
+    await first.next('welcome')
+    await (await present()).next('welcome')
+    await expectClose(await present(), 'overloaded', /maximum number of sessions/)
+    // A place that becomes free is for the project with less.
+    first.send({ t: 'goodbye' })
+    await first.closed
+    await expectClose(await pair.a.present(), 'overloaded', /maximum number of sessions/)
+    await (await present()).next('welcome')
+    expect(pair.a.gateway.sessions).toBe(13)
+  })
+
   it('refuses new sessions and those of other nodes as retryable, and accepts resumes of its own', async () => {
     const elsewhere = await pair.b.join()
     elsewhere.client.ws.terminate()

@@ -154,6 +154,11 @@ export class RoomHost {
     return this.#slots.size
   }
 
+  /** Number of rooms of a project that this node has claimed. */
+  claimedOf(projectId: string): number {
+    return this.#projects.of(projectId)
+  }
+
   /** Bytes that the histories of all rooms hold. */
   get historyBytes(): number {
     return this.#environment.historyBudget.bytes
@@ -258,6 +263,7 @@ export class RoomHost {
     }
     const slot = new RoomSlot(this.#environment, address, type, inbox, this)
     this.#slots.set(address.name, slot)
+    this.#projects.add(address.projectId, 1)
     slot.begin(claim, mayMake)
   }
 
@@ -281,15 +287,13 @@ export class RoomHost {
 
   /** Adds a running room. */
   add(room: Room): void {
-    const { name, projectId } = room.address
-    this.#rooms.set(name, room)
-    this.#projects.add(projectId, 1)
+    this.#rooms.set(room.address.name, room)
   }
 
   /** Removes a slot, and its room if it ran. */
   remove({ address: { name, projectId } }: RoomSlot): void {
-    this.#slots.delete(name)
-    if (this.#rooms.delete(name)) this.#projects.add(projectId, -1)
+    if (this.#slots.delete(name)) this.#projects.add(projectId, -1)
+    this.#rooms.delete(name)
   }
 
   /** Replaces the definition of a room type. Running rooms continue with it, and keep their state if it fits. */

@@ -258,6 +258,13 @@ export const VARIABLES = {
     default: '0',
     readBy: DATAPLANE,
   },
+  PROJECT_SHARE: {
+    topic: 'clients',
+    help: 'Share of MAX_SESSIONS, and of MAX_ROOMS, that a project gets also at a full node: the node takes up to a tenth more of projects with less. 0: a full node takes no more.',
+    schema: integer(0, 100, 'percent'),
+    default: '50',
+    readBy: DATAPLANE,
+  },
   MAX_SESSIONS_PER_SUB: {
     topic: 'clients',
     help: 'Maximum number of sessions of a player (sub of the tokens), at all nodes together. A new session replaces a disconnected one. A token without sub may have a hundred times as many. 0: no limit.',

@@ -106,7 +106,7 @@ export class ModelNode {
       leaseMs: LEASE_MS,
       recordTtlMs,
       quota: { maxRooms: 0, maxLasting: 0, perMinute: 0 },
-      maxRooms: 0,
+      roomPlaces: { max: 0, share: 0 },
       maxWaitingMessages: 1000,
       info: () => nodeInfo(nodeId),
       onReplaced: parts.onReplaced,
