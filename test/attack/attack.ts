@@ -203,7 +203,7 @@ export async function startService({ nodes, roomsDir, env, onEnd }: ServiceOptio
 }
 
 /** Time that an order may take beyond its seconds. After it, the process counts as hanging. */
-const SPARE_SECONDS = 60
+const SPARE_SECONDS = 240
 
 /** A child process that carries out orders, so that their work does not slow down the measurements of this process. */
 export class OtherProcess<Order extends { readonly seconds: number }, Outcome> {

@@ -23,6 +23,7 @@ import {
 import { BACKEND_ATTACKS } from './backend-attacks.ts'
 import { HOARD_BYTES } from './rooms/hoard.ts'
 import { TREASURE_BYTES } from './rooms/vault.ts'
+import { SEAT_ATTACKS } from './seat-attacks.ts'
 
 /** Allowed close codes for a client that breaks the protocol: codes of the service and of the websocket protocol. */
 const ALLOWED: readonly number[] = [
@@ -515,6 +516,7 @@ export const ATTACKS: readonly Attack[] = [
     },
   },
   ...BACKEND_ATTACKS,
+  ...SEAT_ATTACKS,
   {
     name: 'file-descriptors',
     holds: 'a node without free file descriptors keeps its lease and its players',

@@ -135,6 +135,8 @@ class Siege {
       nodes: NODES,
       roomsDir: ROOMS,
       env: {
+        // Other addresses of this machine are addresses of clients.
+        TRUSTED_PROXIES: '127.0.0.1',
         NOTIFY_URL: `http://127.0.0.1:${port}`,
         NOTIFY_SECRET: `whsec_${randomBytes(32).toString('base64')}`,
       },
