@@ -93,6 +93,10 @@ export interface ClusterNodeDescription extends NodeInfo {
   readonly self: boolean
   /** False: the node has ended or crashed a short while ago. The other fields are from before. */
   readonly alive: boolean
+  /** True: it has no lease, and is not presumed dead yet. */
+  readonly lease_lost?: true
+  /** True: the node that answers cannot read the store. The other fields are from before. */
+  readonly outdated?: true
 }
 
 /** A current problem of a node, such as `rooms_frozen`. */

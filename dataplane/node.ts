@@ -249,6 +249,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       sessions: gateway.sessions,
       load: load.eventLoopUtilisation,
       overloaded: load.overloaded,
+      ...(clockOffset.wrong !== undefined && { clock_wrong: clockOffset.wrong }),
       max_rooms: config.maxRooms,
       max_sessions: config.maxSessions,
       ...addresses,
@@ -457,8 +458,13 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     describeQueues: () => host.describeQueues(),
     members: () => host.members,
     findOwner: async (projectId, roomId) => {
-      const found = await store.rooms.inspect(`${projectId}/${roomId}`)
-      return found && { epoch: found.epoch, owner: found.owner && nodeName(found.owner) }
+      const room = `${projectId}/${roomId}`
+      const found = await store.rooms.inspect(room)
+      if (!found) return undefined
+      const { epoch, owner } = found
+      if (owner !== null) return { epoch, owner: nodeName(owner), ended: false }
+      const { snapshot } = await store.rooms.read(room)
+      return { epoch, owner, ended: snapshot === undefined }
     },
     ownerlessRooms: (projectId, limit, after) => ownership.ownerless(projectId, limit, after),
     notices: deadLetters,

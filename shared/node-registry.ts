@@ -30,6 +30,8 @@ const NODE_INFO = v.object({
    * True: the node keeps its rooms and sessions, and accepts no new ones. Absent: it is not cordoned, or its version does not report it.
    */
   cordoned: v.exactOptional(v.boolean()),
+  /** What is wrong with its clock. Absent: nothing, or the node's version does not report it. */
+  clock_wrong: v.exactOptional(v.string()),
   /** Number of owned rooms. */
   rooms: COUNT,
   sessions: COUNT,

@@ -77,6 +77,12 @@ it('a message whose handler never returns ends one node, and is cut off from the
     await expect(room.send('loop')).rejects.toMatchObject(FAILED)
     expect(room.state.count).toBe(time)
   }
+  const cutOff = others
+    .flatMap((node) => node.output().split('\n'))
+    .filter((line) => line.includes('a turn did not return and was cut off'))
+    .map((line) => JSON.parse(line))
+  expect(cutOff).toHaveLength(2)
+  for (const line of cutOff) expect(line.at).toContain('looper.ts:')
   await neighbour.send('add')
   expect([alive(), neighbour.state.count]).toEqual([others, 3])
   const stuck = 'service_room_turns_stuck_total{room_type="looper",hook="onMessage"}'

@@ -89,12 +89,18 @@ export class ClusterNodes {
   /** Descriptions of all known nodes for operators, this one first. Ended or crashed nodes stay for a while, unless they were started again. */
   describe(): ClusterNodeDescription[] {
     const described = new Map<string, ClusterNodeDescription>()
-    const add = (info: NodeInfo, alive: boolean, self = false): void => {
+    const add = (info: NodeInfo, facts: Omit<ClusterNodeDescription, keyof NodeInfo>): void => {
       const nodeId = nodeName(info.node_id)
-      if (!described.get(nodeId)?.alive) described.set(nodeId, { ...info, node_id: nodeId, alive, self })
+      if (!described.get(nodeId)?.alive) described.set(nodeId, { ...info, ...facts, node_id: nodeId })
     }
-    add(this.#ownership.info(), true, true)
-    for (const { info, gone } of this.#others.values()) add(info, !gone)
+    add(this.#ownership.info(), { self: true, alive: true })
+    for (const { info, gone, withoutLeaseSince } of this.#others.values())
+      add(info, {
+        self: false,
+        alive: !gone,
+        ...(!gone && withoutLeaseSince !== undefined && { lease_lost: true }),
+        ...(this.#storeFails && { outdated: true }),
+      })
     return [...described.values()]
   }
 

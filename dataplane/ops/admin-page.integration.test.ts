@@ -242,6 +242,17 @@ describe('the admin page', () => {
     await ask(page)
     await page.locator('#problems', { hasText: 'rooms that can do nothing: arena:1' }).waitFor()
     await page.unroute('**/admin/runtime*')
+    await page.route('**/admin/cluster*', async (route) => {
+      const { nodes } = await (await route.fetch()).json()
+      const reason = { code: 'clock_wrong', detail: 'its clock is 40 s ahead' }
+      const other = { ...nodes[0], node_id: 'node-9', self: false, not_ready: [reason] }
+      await route.fulfill({ json: { nodes: [...nodes, other] } })
+    })
+    await ask(page)
+    await page.locator('#problems', { hasText: 'node-9 is not ready: its clock is 40 s ahead' }).waitFor()
+    const states = page.locator('#nodes td[data-label="State"]')
+    expect(await states.allTextContents()).toEqual(['serving', 'not readyits clock is 40 s ahead'])
+    await page.unroute('**/admin/cluster*')
     await page.route('**/admin/**', (route) => route.abort())
     await ask(page)
     await page.getByText(/The node does not answer\. What you see is from .* Trying again\./).waitFor()
@@ -279,6 +290,10 @@ describe('the admin page', () => {
     expect(await focused(page)).toBe('hide-room')
     await keyboard.press('Tab')
     expect(await focused(page)).toBe('Close the room…')
+    for (const button of ['Kick…', 'Ban…', 'End session…']) {
+      await keyboard.press('Tab')
+      expect(await focused(page)).toBe(button)
+    }
     await keyboard.press('Tab')
     expect(await focused(page)).toMatch(/^state/)
     await keyboard.press('End')
@@ -361,7 +376,9 @@ describe('the admin page', () => {
     expect(doomed.members.length).toBe(1)
     await token.fill(operatorToken)
     await close.click()
-    await page.getByText('board:doomed is closed.').waitFor()
+    await page.getByText('board:doomed has ended.').waitFor()
+    await page.getByText('The room has ended. The next join makes a new one.').waitFor()
+    expect(await page.getByRole('button', { name: 'Close the room…' }).count()).toBe(0)
     await expect.poll(() => doomed.status).toBe('left')
 
     await page.getByLabel('Search').fill('board:crowd')
@@ -371,6 +388,25 @@ describe('the admin page', () => {
     await page.getByRole('button', { name: 'Kick the player' }).click()
     await page.getByText(`${HOSTILE}: 1 seat ended.`).waitFor()
     await expect.poll(() => crowd.status).toBe('left')
+
+    const bans = page.locator('#bans tbody tr')
+    await fetch(`${control.url}/projects/${projectId}/subs/mallory/ban`, {
+      method: 'PUT',
+      headers: { authorization: `Bearer ${operatorToken}`, 'content-type': 'application/json' },
+      body: '{"reason":"aimbot"}',
+    })
+    await page.getByRole('tab', { name: 'Bans' }).click()
+    await bans.waitFor()
+    expect(await bans.locator('td').allTextContents()).toEqual([
+      'mallory',
+      'never',
+      'the whole project',
+      'aimbot',
+      'End…',
+    ])
+    await bans.getByRole('button', { name: 'End…' }).click()
+    await page.getByRole('button', { name: 'End the ban' }).click()
+    await page.getByText('No player of this project is banned.').waitFor()
     const kept = () =>
       JSON.stringify([{ ...localStorage }, { ...sessionStorage }, document.cookie, location.href])
     expect(await page.evaluate(kept)).not.toContain(operatorToken)
@@ -513,7 +549,7 @@ describe('the admin page', () => {
     await page.getByRole('tab', { name: 'Sessions' }).click()
     await page.locator('#sessions tbody tr').first().waitFor()
     await fits('sessions')
-    for (const tab of ['Listings', 'Queues', 'Notices', 'Projects']) {
+    for (const tab of ['Listings', 'Queues', 'Notices', 'Bans', 'Projects']) {
       await page.getByRole('tab', { name: tab }).click()
       await fits(tab)
     }

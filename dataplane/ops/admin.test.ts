@@ -2,7 +2,7 @@ import { Registry } from 'prom-client'
 import { describe, expect, it, vi } from 'vitest'
 import { createLog } from '../../shared/log.ts'
 import { PROBLEMS } from '../../shared/problem.ts'
-import { type RoomOwner, StoreUnavailable } from '../../shared/store/port.ts'
+import { StoreUnavailable } from '../../shared/store/port.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { nodeInfo, roomDescription, sessionDescription } from '../../test/support/descriptions.ts'
@@ -30,11 +30,12 @@ const node = (nodeId: string, self: boolean, alive: boolean): ClusterNodeDescrip
   alive,
 })
 
-const OWNERS: Record<string, RoomOwner> = {
-  'prj_1/arena:there': { epoch: 7, version: 3, owner: 'node_2' },
-  'prj_1/arena:orphan': { epoch: 7, version: 3, owner: 'node_3' },
-  'prj_1/arena:unknown': { epoch: 7, version: 3, owner: 'node_9' },
-  'prj_1/arena:free': { epoch: 7, version: 3, owner: null },
+const OWNERS: Record<string, { epoch: number; owner: string | null; ended: boolean }> = {
+  'prj_1/arena:there': { epoch: 7, owner: 'node_2', ended: false },
+  'prj_1/arena:orphan': { epoch: 7, owner: 'node_3', ended: false },
+  'prj_1/arena:unknown': { epoch: 7, owner: 'node_9', ended: false },
+  'prj_1/arena:free': { epoch: 7, owner: null, ended: false },
+  'prj_1/arena:ended': { epoch: 7, owner: null, ended: true },
 }
 
 /** The first items of a source, up to the limit. */
@@ -283,9 +284,40 @@ describe('GET /admin', () => {
 describe('GET /admin/cluster', () => {
   it('returns all known nodes', async () => {
     const body = await (await setup().get('/admin/cluster')).json()
+    const ready = { not_ready: [] }
     expect(body).toEqual({
-      nodes: [node('node_1', true, true), node('node_2', false, true), node('node_3', false, false)],
+      nodes: [
+        { ...node('node_1', true, true), ...ready },
+        { ...node('node_2', false, true), ...ready },
+        { ...node('node_3', false, false), ...ready },
+      ],
     })
+  })
+
+  it('says why nodes are not ready: this one as /readyz does, the others by their leases', async () => {
+    const detail = 'the store cannot be reached'
+    const described = [
+      node('node_1', true, true),
+      { ...node('node_2', false, true), draining: true, cordoned: true },
+      { ...node('node_3', false, true), lease_lost: true, clock_wrong: 'it is ahead', outdated: true },
+      { ...node('node_4', false, false), draining: true },
+    ] as const
+    const source = {
+      ready: async () => [{ code: 'store_unreachable', detail } as const],
+      describeCluster: () => described,
+    }
+    const { nodes } = await (await setup(source).get('/admin/cluster')).json()
+    const codes = nodes.map(({ not_ready: reasons }: { not_ready: { code: string }[] }) =>
+      reasons.map(({ code }) => code),
+    )
+    expect(codes).toEqual([
+      ['store_unreachable'],
+      ['draining', 'cordoned'],
+      ['lease_lost', 'clock_wrong', 'unknown'],
+      [],
+    ])
+    expect(nodes[0].not_ready).toEqual([{ code: 'store_unreachable', detail }])
+    expect(nodes[2]).not.toHaveProperty('outdated')
   })
 })
 
@@ -300,15 +332,17 @@ describe('GET /admin/owner', () => {
       project_id: 'prj_1',
       room_id: 'arena:there',
       epoch: 7,
+      ended: false,
       owner: { node_id: 'node_2', self: false, alive: true, admin_url: 'http://node_2:9100' },
     })
   })
 
-  it('returns whether the owner is dead or unknown, or has released the room, and whether the room exists', async () => {
+  it('returns whether the owner is dead or unknown, or has released the room, and whether the room exists or has ended', async () => {
     expect(await ask('orphan')).toMatchObject({ owner: { node_id: 'node_3', alive: false } })
     expect((await ask('unknown')).owner).toEqual({ node_id: 'node_9', self: false, alive: false })
-    expect(await ask('free')).toMatchObject({ epoch: 7, owner: null })
-    expect(await ask('nowhere')).toMatchObject({ epoch: null, owner: null })
+    expect(await ask('free')).toMatchObject({ epoch: 7, ended: false, owner: null })
+    expect(await ask('ended')).toMatchObject({ epoch: 7, ended: true, owner: null })
+    expect(await ask('nowhere')).toMatchObject({ epoch: null, ended: false, owner: null })
   })
 
   it('answers 503 while the store is unavailable', async () => {

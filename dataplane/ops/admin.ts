@@ -7,9 +7,9 @@ import type { Logger } from '../../shared/log.ts'
 import { LOG_LEVELS, type LogLevel } from '../../shared/log.ts'
 import { Problem, problemResponse, storeReason, strayProblem } from '../../shared/problem.ts'
 import { Slices } from '../../shared/slices.ts'
-import type { StoreFailure } from '../../shared/store/port.ts'
+import type { RoomOwner, StoreFailure } from '../../shared/store/port.ts'
 import { readJson, validate } from '../../shared/validate.ts'
-import type { ClusterNodeDescription, QueueDescription } from '../descriptions.ts'
+import type { ClusterNodeDescription, ProblemDescription, QueueDescription } from '../descriptions.ts'
 import { loadAdminPage, type Page } from './admin-page.ts'
 import {
   type AdminEnv,
@@ -28,7 +28,7 @@ import { type InternalCallsSource, internalCalls } from './internal.ts'
 import { type ClusterSearch, MOST_MATCHES, type RuntimeSource, runtime } from './runtime.ts'
 
 /** The node that owns a room. */
-interface RoomOwner {
+interface OwningNode {
   readonly node_id: string
   readonly self: boolean
   readonly alive: boolean
@@ -41,8 +41,10 @@ export interface RoomWhereabouts {
   readonly room_id: string
   /** Epoch of the room's latest owner. Null: the store has no such room. */
   readonly epoch: number | null
+  /** True: the store knows the epoch of the room, but no state and no owner. The room has ended, or has expired. */
+  readonly ended: boolean
   /** Null: no node owns the room now; the next join opens it. */
-  readonly owner: RoomOwner | null
+  readonly owner: OwningNode | null
 }
 
 /** Dependencies of a node's operations side. They are plain functions, so that it does not import gateway and rooms. */
@@ -54,7 +56,7 @@ export interface AdminOptions extends RuntimeSource, InternalCallsSource {
   readonly findOwner: (
     projectId: string,
     roomId: string,
-  ) => Promise<{ readonly epoch: number; readonly owner: string | null } | undefined>
+  ) => Promise<(Pick<RoomWhereabouts, 'ended'> & Pick<RoomOwner, 'epoch' | 'owner'>) | undefined>
   readonly describeQueues: () => readonly QueueDescription[]
   /** Undefined: all calls under `/admin/` answer 401. */
   readonly internalToken: string | undefined
@@ -108,7 +110,11 @@ export function createAdminApp(options: AdminOptions): Hono<AdminEnv> {
     ),
   )
   // The nodes from the view of this one, itself first.
-  app.get('/admin/cluster', guard, (c) => c.json({ nodes: options.describeCluster() }, 200, NOT_STORED))
+  app.get('/admin/cluster', guard, async (c) => {
+    const own = await options.ready()
+    const nodes = options.describeCluster().map((node) => describedNode(node, own))
+    return c.json({ nodes }, 200, NOT_STORED)
+  })
   app.get('/admin/queues', guard, (c) => c.json({ queues: options.describeQueues() }, 200, NOT_STORED))
   app.get('/admin/owner', guard, (c) => withStore(() => owner(c, options)))
   app.get('/admin/search', guard, async (c) => {
@@ -180,6 +186,7 @@ async function owner(c: Context, source: AdminOptions): Promise<Response> {
     project_id,
     room_id,
     epoch: record?.epoch ?? null,
+    ended: record?.ended ?? false,
     owner: record?.owner
       ? {
           node_id: record.owner,
@@ -190,6 +197,27 @@ async function owner(c: Context, source: AdminOptions): Promise<Response> {
       : null,
   }
   return c.json(answer, 200, NOT_STORED)
+}
+
+/** A node in the answer of `GET /admin/cluster`. */
+export interface ClusterNode extends Omit<ClusterNodeDescription, 'lease_lost' | 'outdated' | 'clock_wrong'> {
+  /** Reasons why it should get no new clients. Empty: none is known, or it is not alive. */
+  readonly not_ready: readonly ProblemDescription[]
+}
+
+/** `own`: the reasons of the node that answers. The others are judged by their leases, which a node writes only if it reaches the store. */
+function describedNode(description: ClusterNodeDescription, own: Reasons): ClusterNode {
+  const { lease_lost: isLost, outdated: isOutdated, clock_wrong: clock, ...node } = description
+  if (node.self) return { ...node, not_ready: own }
+  if (!node.alive) return { ...node, not_ready: [] }
+  const reasons = [
+    ...(node.draining ? [DRAINING] : []),
+    ...(node.cordoned ? [CORDONED] : []),
+    ...(isLost ? [LEASE_LOST] : []),
+    ...(clock === undefined ? [] : [{ code: 'clock_wrong', detail: clock } as const]),
+    ...(isOutdated ? [OUTDATED] : []),
+  ]
+  return { ...node, not_ready: reasons }
 }
 
 /** The running operations side of a node. */
@@ -252,6 +280,11 @@ const CORDONED: Reason = {
   detail: 'the node is cordoned: it takes no new rooms and sessions',
 }
 const LEASE_LOST: Reason = { code: 'lease_lost', detail: 'the lease of the node has run out' }
+/** Of another node, from the view of a node that does not reach the store. */
+const OUTDATED: ProblemDescription = {
+  code: 'unknown',
+  detail: 'the node that answers cannot read the store, so this is from before',
+}
 const LATE: Reason = { code: 'store_unreachable', detail: `the store did not answer within ${TIMEOUT_MS} ms` }
 
 /**

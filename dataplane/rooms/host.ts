@@ -52,7 +52,7 @@ interface RoomHostOptions
   /** Observes every turn. */
   readonly turns?: TurnObserver
   /** Handlers whose turns have exceeded the turn limit. */
-  readonly suspects?: Pick<Suspects, 'limitOf' | 'stuck'>
+  readonly suspects?: Pick<Suspects, 'limitOf' | 'placeOf' | 'stuck'>
   /** The room types installed. */
   readonly rooms: readonly RoomDefinition[]
   readonly codecs: readonly Codec[]

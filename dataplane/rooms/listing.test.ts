@@ -196,7 +196,9 @@ describe('the row of a room', () => {
       while (level === 2);
       return { level }
     }
-    const { bench, ann } = await roomWith(duel({ of }), ['ann'], { suspects: { limitOf, stuck } })
+    const { bench, ann } = await roomWith(duel({ of }), ['ann'], {
+      suspects: { limitOf, placeOf: () => undefined, stuck },
+    })
     limitMs = 20
     await bench.say('duel', 'ann', 'set', { level: 2 }, 1)
     await bench.advance(1000, 100)

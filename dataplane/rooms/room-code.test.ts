@@ -27,6 +27,7 @@ function suspects(limitMs: number, ...codes: string[]) {
     stuck,
     known: {
       limitOf: ({ hook, type }: Turn) => (codes.includes(`${hook} ${type}`.trim()) ? limitMs : undefined),
+      placeOf: ({ type }: Turn) => `rooms/duel.ts:7 ${type}`,
       stuck: async ({ hook, type }: Turn, mode: Mode) => void stuck.push([`${hook} ${type}`.trim(), mode]),
     },
   }
@@ -86,7 +87,14 @@ describe('RoomCode', () => {
     expect(() => code.run({ ...TURN, room: { ...TURN.room, cutOff } }, loop)).toThrow(TurnCut)
     expect([cutOff.mock.calls.length, stuck]).toEqual([1, [['onMessage strike', 'guard']]])
     expect(lines).toMatchObject([
-      { project_id: 'prj_a', room_id: 'duel:1', hook: 'onMessage', message_type: 'strike', principal: 'ada' },
+      {
+        project_id: 'prj_a',
+        room_id: 'duel:1',
+        hook: 'onMessage',
+        message_type: 'strike',
+        principal: 'ada',
+        at: 'rooms/duel.ts:7 strike',
+      },
     ])
     expect(code.current).toBeUndefined()
   })

@@ -38,10 +38,14 @@ export class TurnCut extends RoomLogicError {
 }
 
 /** The part of the suspects that room code needs. */
-type KnownSuspects = Pick<Suspects, 'limitOf' | 'stuck'>
+type KnownSuspects = Pick<Suspects, 'limitOf' | 'placeOf' | 'stuck'>
 
 /** Suspects of a node without a watchdog: none. */
-export const noSuspects: KnownSuspects = { limitOf: () => undefined, stuck: async () => {} }
+export const noSuspects: KnownSuspects = {
+  limitOf: () => undefined,
+  placeOf: () => undefined,
+  stuck: async () => {},
+}
 
 interface RoomCodeDeps {
   readonly clock: Clock
@@ -201,7 +205,12 @@ export class RoomCode {
 
   #cut(turn: RoomTurn, limitMs: number | undefined): void {
     const { log, suspects } = this.#deps
-    log.error({ ...fieldsOf(turn), limit_ms: limitMs }, 'a turn did not return and was cut off')
+    // V8 does not say where it has cut code off.
+    const at = suspects.placeOf(turn)
+    log.error(
+      { ...fieldsOf(turn), limit_ms: limitMs, ...(at !== undefined && { at }) },
+      'a turn did not return and was cut off',
+    )
     turn.room.cutOff?.(turn)
     void suspects.stuck(turn, 'guard')
   }

@@ -66,6 +66,17 @@ describe('a handler that did not return', () => {
     expect(second!.limitOf(turn())).toBeUndefined()
   })
 
+  it('keeps the place in its code that the watchdog has found, on every node', async () => {
+    const { started, record, clock, pass } = await nodes(1)
+    const found = { mode: 'guard', now: clock.now(), at: 'rooms/duel.ts:7:3' } as const
+    await record.change((shared) => withStuck(shared, turn(), code, found))
+    await pass(0)
+    expect(started[0]!.placeOf(turn())).toBe('rooms/duel.ts:7:3')
+    await started[0]!.stuck(turn(), 'guard')
+    expect(started[0]!.placeOf(turn())).toBe('rooms/duel.ts:7:3')
+    expect(started[0]!.placeOf(turn({ type: 'look' }))).toBeUndefined()
+  })
+
   it('is cut off earlier while its cut-offs use more than 5 % of the node', async () => {
     const { started, clock } = await nodes(1)
     const limits: (number | undefined)[] = []

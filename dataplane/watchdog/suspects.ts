@@ -21,6 +21,8 @@ interface Suspect {
   readonly refusedUntil: number
   /** Turns of young players wait until then, because the cut-offs use too much of a node. */
   readonly hotUntil: number
+  /** Place in the code at which the watchdog found such a turn. Absent: unknown, as it is for turns that were cut off. */
+  readonly at?: string
   /** Start of a long turn that may still be running. Absent: a turn did not end. */
   readonly runningSince?: number
 }
@@ -147,6 +149,8 @@ interface Stuck {
   readonly now: number
   /** The cut-offs of its handler use too much of this node. Default: they do not. */
   readonly hot?: boolean
+  /** Its place in the code. Undefined: unknown. */
+  readonly at?: string | undefined
 }
 
 /** Adds a turn that did not end. `now` identifies it: if the write is repeated because the store's answer was lost, it counts once. */
@@ -154,7 +158,7 @@ export function withStuck(
   shared: SharedSuspects,
   turn: Turn,
   hashes: CodeHashes,
-  { mode, now, hot = false }: Stuck,
+  { mode, now, hot = false, at }: Stuck,
 ): SharedSuspects {
   const code = codeOf(turn, hashes)
   const charge = { by: chargedTo(turn), code, at: now }
@@ -171,6 +175,7 @@ export function withStuck(
       refusedUntil: now + REFUSED_MS * 2 ** Math.min(before.refusals, MAX_DOUBLINGS),
     }),
     ...(hot && { hotUntil: now + CUT_WINDOW_MS }),
+    ...(at !== undefined && { at }),
   }
   return counted(
     withSuspect({ ...shared, charges: [...charges, charge].slice(-MAX_CHARGES) }, suspect, now),
@@ -350,6 +355,11 @@ export class Suspects {
     if (suspect?.runningSince !== undefined) return this.#limitOfRunning(suspect.runningSince)
     if (suspect) return this.#cutLimit(key)
     return several ? this.#unproven(key) : undefined
+  }
+
+  /** Returns the place in the code at which an earlier turn of the handler did not end. Undefined: unknown. */
+  placeOf(turn: Turn): string | undefined {
+    return this.#suspects.get(`${projectOf(turn.room.name)} ${codeOf(turn, this.#deps.hashes)}`)?.at
   }
 
   /** The gateway has already asked for the turns of a player's messages and joins. Only rooms that were there before the trial take part in it. */

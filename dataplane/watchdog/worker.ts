@@ -222,7 +222,9 @@ class TurnWatch {
     const now = Date.now()
     const write = this.#inOrder(async (store) => {
       const note = await this.#note(store, turn)
-      await new SuspectRecord(store).change((shared) => withStuck(shared, turn, this.#hashOf, { mode, now }))
+      await new SuspectRecord(store).change((shared) =>
+        withStuck(shared, turn, this.#hashOf, { mode, now, at: at?.frame }),
+      )
       return note
     })
     const written = await Promise.race([write, sleep(this.#settings.leaseMs)])

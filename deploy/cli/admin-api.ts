@@ -24,6 +24,8 @@ export interface ClusterNode {
   readonly draining: boolean
   readonly cordoned?: boolean
   readonly overloaded?: boolean
+  /** Reasons why it is not ready. Absent: its version does not report them. */
+  readonly not_ready?: readonly { readonly code: string; readonly detail: string }[]
   readonly rooms: number
   readonly sessions: number
   readonly load: number

@@ -116,10 +116,11 @@ function numberOf(option: string, text: string | undefined): number | undefined 
   return Number(text)
 }
 
-const stateOf = ({ alive, draining, cordoned, overloaded }: ClusterNode): string => {
+const stateOf = ({ alive, draining, cordoned, overloaded, not_ready: reasons = [] }: ClusterNode): string => {
   if (!alive) return 'gone'
   if (draining) return 'draining'
-  return cordoned ? 'cordoned' : overloaded ? 'overloaded' : 'serving'
+  if (cordoned) return 'cordoned'
+  return reasons.length > 0 ? 'not ready' : overloaded ? 'overloaded' : 'serving'
 }
 
 interface RoomMatch extends Row {
@@ -332,7 +333,7 @@ const request = (
 const COMMANDS: Readonly<Record<string, AdminCommand>> = {
   nodes: {
     words: '',
-    help: 'lists the nodes',
+    help: 'lists the nodes, and why one is not ready',
     run: async ({ api }) => {
       const nodes = await api.nodes()
       const row = (node: ClusterNode) => ({
@@ -343,6 +344,7 @@ const COMMANDS: Readonly<Record<string, AdminCommand>> = {
         load: Math.round(node.load * 100) / 100,
         version: node.version,
         admin: node.admin_url,
+        why: node.not_ready?.map(({ code, detail }) => `${code} (${detail})`).join('; '),
       })
       return { json: { nodes }, rows: nodes.map(row) }
     },

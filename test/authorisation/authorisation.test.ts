@@ -207,7 +207,7 @@ describe('the admin side of a node', () => {
       describeCluster: () => [],
       describeQueues: () => [],
       controlUrl: 'http://127.0.0.1:3000',
-      findOwner: async () => ({ epoch: 1, version: 1, owner: null }),
+      findOwner: async () => ({ epoch: 1, owner: null, ended: true }),
       search: {
         find: async () => ({ rooms: [], sessions: [], found: { rooms: 0, sessions: 0 }, silent: [] }),
         start: async () => undefined,

@@ -79,7 +79,7 @@ export const closeRoom = (room: RoomName): Action => ({
   button: 'Close the room',
   run: async (_, { control }) => {
     await control.ask('DELETE', pathOf(room))
-    return `${room.room_id} is closed.`
+    return `${room.room_id} has ended.`
   },
 })
 
@@ -104,7 +104,7 @@ export const ban = ({ project_id: projectId, sub }: PlayerName, roomType?: strin
   project: projectId,
   effects: [
     'Every session of this player is closed within a second, on every node, and new sessions and resumes are refused. A ban from one room type only ends the seats there and refuses joins.',
-    'It replaces an earlier ban. The command roomful admin unban ends it.',
+    'It replaces an earlier ban. It can be ended in the tab Bans.',
   ],
   button: 'Ban the player',
   fields: [...(roomType === undefined ? [] : [banFrom(roomType)]), UNTIL, REASON],
@@ -117,6 +117,20 @@ export const ban = ({ project_id: projectId, sub }: PlayerName, roomType?: strin
     }
     await control.ask('PUT', ['projects', projectId, 'subs', sub, 'ban'], { body })
     return `${sub} is banned.`
+  },
+})
+
+/** `done` is called after the ban has ended. */
+export const unban = ({ project_id: projectId, sub }: PlayerName, done: () => void): Action => ({
+  title: `End the ban of ${sub}?`,
+  project: projectId,
+  effects: ['The player can connect and join again.'],
+  button: 'End the ban',
+  isHarmless: true,
+  run: async (_, { control }) => {
+    await control.ask('DELETE', ['projects', projectId, 'subs', sub, 'ban'])
+    done()
+    return `${sub} is not banned.`
   },
 })
 
@@ -173,16 +187,17 @@ export function switchProject({ id, name, disabled_at: disabledAt }: Project, do
   }
 }
 
-export const showProjects: Action = {
-  title: 'Show the projects?',
-  effects: ['Control has the list of projects. To see it, the page needs an operator token.'],
-  button: 'Show the projects',
+/** `list`: a list that control has. */
+export const show = (list: 'projects' | 'bans'): Action => ({
+  title: `Show the ${list}?`,
+  effects: [`Control has the list of ${list}. To see it, the page needs an operator token.`],
+  button: `Show the ${list}`,
   isHarmless: true,
   run: async (_, { control }) => {
     await control.ask('GET', ['projects'], { query: { limit: '1' } })
     return ''
   },
-}
+})
 
 /** `id`: only the dead letter of this notice. `done` is called after that. */
 export const resend = (projectId: string, done: () => void, id?: string): Action => ({

@@ -1,16 +1,12 @@
 import type { ComponentChildren } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import type { Json } from '../../../shared/json.ts'
-import type {
-  ClusterNodeDescription,
-  QueueDescription,
-  RoomDescription,
-  SessionDescription,
-} from '../../descriptions.ts'
+import type { QueueDescription, RoomDescription, SessionDescription } from '../../descriptions.ts'
 import type { DeadLetterDescription, NoticesDescription } from '../../notices/dead-letters.ts'
+import type { ClusterNode } from '../admin.ts'
 import type { ClusterMatches } from '../runtime.ts'
-import { Act, ban, endSession, type Project, resend, showProjects, switchProject } from './actions.tsx'
-import { nameOf, pageOf, type Tab, useModel } from './model.ts'
+import { Act, ban, endSession, type Project, resend, show, switchProject, unban } from './actions.tsx'
+import { nameOf, pageOf, stateOf, type Tab, useModel } from './model.ts'
 import { OpenRoom } from './room.tsx'
 import {
   age,
@@ -46,16 +42,12 @@ const data = <T extends { readonly data: Json }>(): Column<T> => ({
   },
 })
 
-type Node = ClusterNodeDescription
-
-const wordOf = ({ alive, draining, cordoned }: Node): string =>
-  alive ? (draining ? 'draining' : cordoned ? 'cordoned' : 'serving') : 'gone'
 /** A limit of 0 means no limit. */
 const ofMost = (used: number, limit: number) => count(used) + (limit === 0 ? '' : ` of ${count(limit)}`)
 
-const versionOf = ({ version, commit = '' }: Node): string => `${version} ${commit}`
+const versionOf = ({ version, commit = '' }: ClusterNode): string => `${version} ${commit}`
 
-const NODES: readonly Column<Node>[] = [
+const NODES: readonly Column<ClusterNode>[] = [
   {
     label: 'Node',
     // This node comes first.
@@ -71,8 +63,15 @@ const NODES: readonly Column<Node>[] = [
   },
   {
     label: 'State',
-    key: wordOf,
-    cell: (node) => <span class={`state ${wordOf(node)}`}>{wordOf(node)}</span>,
+    key: stateOf,
+    cell: (node) => (
+      <>
+        <span class={`state ${stateOf(node).replace(' ', '-')}`}>{stateOf(node)}</span>
+        {stateOf(node) === 'not ready' && (
+          <span class="soft">{node.not_ready.map(({ detail }) => detail).join('; ')}</span>
+        )}
+      </>
+    ),
   },
   number('Load', 'load', ({ load }) => percent(load)),
   number('Rooms', 'rooms', (node) => ofMost(node.rooms, node.max_rooms)),
@@ -157,6 +156,7 @@ export function Lists() {
           <TabButton tab="listed" label="Listings" />
           <TabButton tab="queues" label="Queues" />
           <TabButton tab="notices" label="Notices" />
+          <TabButton tab="bans" label="Bans" />
           <TabButton tab="projects" label="Projects" />
         </div>
         {isSearched && (
@@ -203,6 +203,7 @@ export function Lists() {
         {tab === 'listed' && <ListedRooms />}
         {tab === 'queues' && <Queues />}
         {tab === 'notices' && <Notices />}
+        {tab === 'bans' && <Bans />}
         {tab === 'projects' && <Projects />}
       </div>
       {isSearched && <SearchFoot tab={tab} shown={tab === 'rooms' ? rooms.length : sessions.length} />}
@@ -536,6 +537,82 @@ function Notices() {
   )
 }
 
+/** Asks for the operator token of a list that control has. */
+const Locked = ({ list }: { list: 'projects' | 'bans' }) => (
+  <div class="fields">
+    <p class="soft">{`Control has the ${list}. To see them, the page needs an operator token.`}</p>
+    <Act label={`Show the ${list}…`} look="" action={show(list)} />
+  </div>
+)
+
+/** A ban in the answer of `GET /projects/:id/bans`. */
+interface Ban {
+  readonly sub: string
+  readonly until: string | null
+  readonly room_types: readonly string[] | null
+  readonly reason: string | null
+}
+
+/** Shows the time that is left until an RFC 3339 time of the node. */
+const Left = ({ until }: { until: string }) => <>{`in ${duration(-useModel().api.age(until))}`}</>
+
+const sayTypes = ({ room_types: types }: Ban): string => types?.join(', ') ?? 'the whole project'
+
+/** The bans of a project, from control. */
+function Bans() {
+  const { control, project } = useModel()
+  const query = { limit: String(MOST_ROWS) }
+  type Answer = { readonly bans: readonly Ban[]; readonly next_cursor: string | null }
+  const { answer, error, reload } = useAnswer(
+    async () =>
+      control.isOpen && project !== ''
+        ? control.ask<Answer>('GET', ['projects', project, 'bans'], { query })
+        : undefined,
+    `${control.isOpen} ${project}`,
+  )
+  const columns: readonly Column<Ban>[] = [
+    text('Player', 'sub'),
+    {
+      label: 'Ends',
+      key: ({ until }) => until ?? '9999',
+      cell: ({ until }) => (until === null ? 'never' : <Left until={until} />),
+    },
+    { label: 'From', key: sayTypes, cell: sayTypes },
+    text('Reason', 'reason'),
+    {
+      label: 'Actions',
+      cell: ({ sub }) => <Act label="End…" action={unban({ project_id: project, sub }, reload)} />,
+    },
+  ]
+  if (!answer && !control.isOpen) return <Locked list="bans" />
+  return (
+    <>
+      <div class="fields">
+        <ProjectInput />
+        <button type="button" onClick={reload}>
+          Refresh
+        </button>
+      </div>
+      <Table
+        id="bans"
+        name="Bans"
+        columns={columns}
+        items={error === '' ? (answer?.bans ?? []) : []}
+        keyOf={(one) => one.sub}
+        by="Player"
+      />
+      <Foot error={error}>
+        {answer &&
+          (answer.bans.length === 0
+            ? 'No player of this project is banned.'
+            : answer.next_cursor === null
+              ? `${counted(answer.bans.length, 'banned player')}.`
+              : `The first ${MOST_ROWS} bans. The command roomful admin bans lists all.`)}
+      </Foot>
+    </>
+  )
+}
+
 /** The projects of the deployment, from control. */
 function Projects() {
   const { control } = useModel()
@@ -568,13 +645,7 @@ function Projects() {
       ),
     },
   ]
-  if (!answer && !control.isOpen)
-    return (
-      <div class="fields">
-        <p class="soft">Control has the projects. To see them, the page needs an operator token.</p>
-        <Act label="Show the projects…" look="" action={showProjects} />
-      </div>
-    )
+  if (!answer && !control.isOpen) return <Locked list="projects" />
   return (
     <>
       <Table

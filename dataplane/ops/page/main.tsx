@@ -151,11 +151,14 @@ function Glance() {
 function Problems() {
   const { runtime, nodes } = useModel().heard!
   const others = nodes
-    .filter((node) => !node.self && (!node.alive || node.overloaded))
-    .map((node) => ({
-      code: node.alive ? 'overloaded' : 'gone',
-      detail: `${node.node_id} ${node.alive ? 'is overloaded' : 'has ended or died'}`,
-    }))
+    .filter(({ self }) => !self)
+    .flatMap(({ node_id: id, alive, overloaded, not_ready: reasons }) => [
+      ...(alive ? [] : [{ code: 'gone', detail: `${id} has ended or died` }]),
+      ...(alive && overloaded ? [{ code: 'overloaded', detail: `${id} is overloaded` }] : []),
+      ...reasons
+        .filter(({ code }) => code !== 'draining' && code !== 'cordoned')
+        .map(({ code, detail }) => ({ code, detail: `${id} is not ready: ${detail}` })),
+    ])
   const problems = [...runtime.problems, ...others]
   if (problems.length === 0) return null
   return (

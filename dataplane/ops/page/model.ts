@@ -1,7 +1,7 @@
 import { createContext } from 'preact'
 import { useContext } from 'preact/hooks'
-import type { ClusterNodeDescription, RoomDescription } from '../../descriptions.ts'
-import type { RoomWhereabouts } from '../admin.ts'
+import type { RoomDescription } from '../../descriptions.ts'
+import type { ClusterNode, RoomWhereabouts } from '../admin.ts'
 import type { ClusterMatches, RuntimeAnswer } from '../runtime.ts'
 import type { Action } from './actions.tsx'
 import { Api, Control, Refused } from './api.ts'
@@ -58,7 +58,7 @@ export function pageOf(
   return url.href
 }
 
-export type Tab = 'rooms' | 'sessions' | 'listed' | 'queues' | 'notices' | 'projects'
+export type Tab = 'rooms' | 'sessions' | 'listed' | 'queues' | 'notices' | 'bans' | 'projects'
 
 /** The open room: at this node, or elsewhere. */
 type RoomAnswer = { readonly here: RoomDescription } | { readonly there: RoomWhereabouts }
@@ -87,7 +87,7 @@ export class AdminModel implements Choices {
   heard:
     | {
         readonly runtime: RuntimeAnswer
-        readonly nodes: readonly ClusterNodeDescription[]
+        readonly nodes: readonly ClusterNode[]
         readonly at: number
       }
     | undefined
@@ -273,7 +273,7 @@ export class AdminModel implements Choices {
       const query = { q: this.search.trim(), limit: String(this.#limit) }
       const [runtime, { nodes }, answer] = await Promise.all([
         this.api.ask<RuntimeAnswer>('admin/runtime', query),
-        this.api.ask<{ nodes: readonly ClusterNodeDescription[] }>('admin/cluster'),
+        this.api.ask<{ nodes: readonly ClusterNode[] }>('admin/cluster'),
         this.room && this.#askFor(this.room),
       ])
       if (turn !== this.#turn) return
@@ -297,11 +297,7 @@ export class AdminModel implements Choices {
     return here ? { here } : { there: await this.api.ask<RoomWhereabouts>('admin/owner', { ...room }) }
   }
 
-  #hear(
-    runtime: RuntimeAnswer,
-    nodes: readonly ClusterNodeDescription[],
-    answer: RoomAnswer | undefined,
-  ): void {
+  #hear(runtime: RuntimeAnswer, nodes: readonly ClusterNode[], answer: RoomAnswer | undefined): void {
     const { node } = runtime
     const before = this.heard?.runtime ?? runtime
     const restarted = before.node.started_at !== node.started_at
@@ -314,7 +310,8 @@ export class AdminModel implements Choices {
     this.heard = { runtime, nodes, at: Date.now() }
     this.project ||= this.projectsHere[0] ?? ''
     this.answer = answer
-    const word = node.draining ? 'draining' : node.cordoned ? 'cordoned' : 'serving'
+    const self = nodes.find((each) => each.self)
+    const word = self ? stateOf(self) : 'serving'
     this.status = { word, mood: word === 'serving' ? 'good' : 'warn' }
     document.title = `${node.draining ? 'Draining: ' : ''}${node.node_id} – roomful`
     this.#show()
@@ -341,6 +338,18 @@ export class AdminModel implements Choices {
     this.#show()
   }
 }
+
+/** Returns the state of a node in one or two words. */
+export const stateOf = ({ alive, draining, cordoned, not_ready: reasons }: ClusterNode): string =>
+  !alive
+    ? 'gone'
+    : draining
+      ? 'draining'
+      : cordoned
+        ? 'cordoned'
+        : reasons.length > 0
+          ? 'not ready'
+          : 'serving'
 
 /** Moves the focus to the element with an id, if it exists. */
 export const focusOn = (id: string): void => document.getElementById(id)?.focus()

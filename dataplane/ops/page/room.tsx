@@ -1,3 +1,4 @@
+import type { Json } from '../../../shared/json.ts'
 import type { MemberDescription, RoomDescription, RoomEventDescription } from '../../descriptions.ts'
 import type { RoomWhereabouts } from '../admin.ts'
 import { Act, ban, closeRoom, endSession, kick } from './actions.tsx'
@@ -34,6 +35,7 @@ export const Figure = ({ label, value }: { label: string; value: string }) => (
 export function RoomPanel({ room }: { room: RoomName }) {
   const model = useModel()
   const { answer } = model
+  const exists = answer && ('here' in answer || (answer.there.epoch !== null && !answer.there.ended))
   return (
     <aside id="room" class="card" aria-labelledby="room-title">
       <div class="room-head">
@@ -46,9 +48,7 @@ export function RoomPanel({ room }: { room: RoomName }) {
       </div>
       <div class="room-head">
         <p class="mono soft">{room.project_id}</p>
-        {answer && ('here' in answer || answer.there.epoch !== null) && (
-          <Act label="Close the room…" look="danger" action={closeRoom(room)} />
-        )}
+        {exists && <Act label="Close the room…" look="danger" action={closeRoom(room)} />}
       </div>
       {answer === undefined ? (
         <p>Asking the node…</p>
@@ -73,16 +73,6 @@ function Here({ room }: { room: RoomDescription }) {
         <Figure label="Checksum" value={room.checksum.toString(16).padStart(8, '0')} />
         <Figure label="Epoch" value={String(room.epoch)} />
       </dl>
-      <h3 id="state-title">State</h3>
-      <Tree value={room.state ?? null} title="state-title" />
-      <h3>Last events</h3>
-      <ol id="events">
-        {events.map((event, at) => (
-          // biome-ignore lint/suspicious/noArrayIndexKey: an event has no state
-          <Event key={`${event.epoch}.${event.seq}.${at}`} event={event} isTaken={at === taken} />
-        ))}
-      </ol>
-      {events.length === 0 && <p class="soft">None that is still known.</p>}
       <h3>Members {count(room.member_count)}</h3>
       <ul id="members">
         {room.members.slice(0, MOST_MEMBERS).map((member) => (
@@ -105,6 +95,16 @@ function Here({ room }: { room: RoomDescription }) {
           </li>
         ))}
       </ul>
+      <h3 id="state-title">State</h3>
+      <Tree value={room.state ?? null} title="state-title" />
+      <h3>Last events</h3>
+      <ol id="events">
+        {events.map((event, at) => (
+          // biome-ignore lint/suspicious/noArrayIndexKey: an event has no state
+          <Event key={`${event.epoch}.${event.seq}.${at}`} event={event} room={room} isTaken={at === taken} />
+        ))}
+      </ol>
+      {events.length === 0 && <p class="soft">None that is still known.</p>}
     </div>
   )
 }
@@ -125,16 +125,31 @@ function MemberActions({ room, member }: { room: RoomDescription; member: Member
   )
 }
 
-function Event({ event, isTaken }: { event: RoomEventDescription; isTaken: boolean }) {
+interface EventProps {
+  readonly event: RoomEventDescription
+  readonly room: RoomDescription
+  readonly isTaken: boolean
+}
+
+/** Returns a member id with the name of its player, if that is known. */
+function named(room: RoomDescription, memberId: string, sub?: Json): string {
+  const name = room.members.find((member) => member.member_id === memberId)?.sub ?? sub
+  return typeof name === 'string' ? `${name} (${memberId})` : memberId
+}
+
+function Event({ event, room, isTaken }: EventProps) {
   const { kind, name, seq, at, to, data, cut } = event
+  const player = Object(data).sub as Json | undefined
   return (
     <li>
       {isTaken && (
         <p class="soft">This node took the room over. When the events from here on happened is not known.</p>
       )}
       <span class="soft">{`${at === null ? 'earlier' : timeOfDay(Date.parse(at))} seq ${count(seq)}`}</span>{' '}
-      <b>{kind === 'event' ? name : `${name} ${kind}`}</b>{' '}
-      {to && <span class="tag">{`to ${to.length === 1 ? to[0] : counted(to.length, 'member')}`}</span>}
+      <b>{kind === 'event' ? name : `${named(room, name, player)} ${kind}`}</b>{' '}
+      {to && (
+        <span class="tag">{`to ${to.length === 1 ? named(room, to[0]!) : counted(to.length, 'member')}`}</span>
+      )}
       <code>{cut === undefined ? JSON.stringify(data) : `${cut}…`}</code>
     </li>
   )
@@ -146,7 +161,7 @@ function There({ room, whereabouts }: { room: RoomName; whereabouts: RoomWhereab
   const page = owner && !owner.self && owner.alive ? pageOf(owner, room) : undefined
   return (
     <div id="room-there">
-      <p>{sayWhere(whereabouts)}</p>
+      <p role="status">{sayWhere(whereabouts)}</p>
       {page && (
         <a class="button" href={page}>
           {`Open it at ${owner!.node_id}`}
@@ -156,8 +171,9 @@ function There({ room, whereabouts }: { room: RoomName; whereabouts: RoomWhereab
   )
 }
 
-function sayWhere({ owner, epoch }: RoomWhereabouts): string {
+function sayWhere({ owner, epoch, ended }: RoomWhereabouts): string {
   if (epoch === null) return 'There is no such room, here or anywhere in the cluster.'
+  if (ended) return 'The room has ended. The next join makes a new one.'
   if (!owner) return 'No node has this room now. The next join opens it.'
   if (owner.self) return 'This node has just claimed or released the room.'
   if (!owner.alive)

@@ -53,7 +53,7 @@ export interface BenchOptions {
   revealFailures?: boolean
   quota?: Partial<RoomQuota>
   turns?: TurnObserver
-  suspects?: Pick<Suspects, 'limitOf' | 'stuck'>
+  suspects?: Pick<Suspects, 'limitOf' | 'placeOf' | 'stuck'>
   /** Answers requests to other rooms. Default: the rooms of the bench. */
   request?: (room: RoomAddress, request: RoomRequest) => Promise<RequestAnswer>
 }
