@@ -259,6 +259,31 @@ describe('the nodes of a cluster', () => {
     expect((await again).nodes.isGone('node_b~1')).toBe(true)
   })
 
+  it('are described with what is wrong with their clocks, leases, and the view of the node that describes them', async () => {
+    const { node, elapse, records } = parts()
+    const a = await node('node_a')
+    const b = await node('node_b')
+    const c = await node('node_c')
+    b.self.info = nodeInfo('node_b', { clock_wrong: 'it is ahead' })
+    await elapse(1000)
+    const described = (nodeId: string) => a.nodes.describe().find(({ node_id: id }) => id === nodeId)
+    expect(described('node_b')).toMatchObject({ alive: true, clock_wrong: 'it is ahead' })
+    expect(described('node_c')).toEqual({ ...nodeInfo('node_c'), self: false, alive: true })
+    records.down = true
+    await elapse(1000)
+    expect(described('node_c')).toMatchObject({ alive: true, outdated: true })
+    records.down = false
+    await elapse(1000)
+    c.freeze()
+    await elapse(LEASE_MS - 500)
+    // No node is judged dead now, so the node without a lease is not gone yet.
+    a.nodes.hold()
+    await elapse(LEASE_MS - 500)
+    expect(described('node_c')).toEqual({ ...nodeInfo('node_c'), self: false, alive: true, lease_lost: true })
+    await elapse(LEASE_MS)
+    expect(described('node_c')).toEqual({ ...nodeInfo('node_c'), self: false, alive: false })
+  })
+
   it('do not take a later process of a name for the earlier one', async () => {
     const { node, elapse, memory } = parts()
     const b = await node('node_b~1')

@@ -1,7 +1,7 @@
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import * as v from 'valibot'
-import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest'
+import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { type Client, connect } from '../../client/index.ts'
 import { defineRoom } from '../../dataplane/index.ts'
 import { notifyKeys } from '../../shared/notify-keys.ts'
@@ -210,6 +210,22 @@ describe('roomful admin', () => {
       ['node-1', 'serving'],
       ['node-2', 'serving'],
     ])
+  })
+
+  it('says why a node is not ready', async () => {
+    const own = await json('nodes')
+    const reason = { code: 'clock_wrong', detail: 'its clock is 40 s ahead' }
+    const server = createServer((_, response) => {
+      const [first, second] = own.nodes
+      response.setHeader('content-type', 'application/json')
+      response.end(JSON.stringify({ nodes: [first, { ...second, not_ready: [reason] }] }))
+    })
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+    onTestFinished(() => void server.close())
+    const address = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+    const [ready, other] = cells((await admin('nodes', '--admin-url', address)).out)
+    expect([ready![1], ready!.at(-1)]).toEqual(['serving', '-'])
+    expect([other![1], other!.at(-1)]).toEqual(['not ready', 'clock_wrong (its clock is 40 s ahead)'])
   })
 
   it('lists the dead letters of a project, and sends them again', async () => {
