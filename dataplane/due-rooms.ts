@@ -23,6 +23,8 @@ interface DueRoomsEnvironment<Due extends DueRoom> {
   readonly everyMs: number
   /** Takes due rooms of a part, at most `limit`. The store defers them, so that other nodes do not take them as well. */
   readonly take: (part: number, limit: number) => Promise<readonly Due[]>
+  /** Returns false if the room must wait although there is a place. It is due again later. Default: no room must. */
+  readonly mayBegin?: (part: number, due: Due) => boolean
   /** Work for one room. If it fails, the room is due again later. */
   readonly work: (due: Due) => Promise<void>
 }
@@ -102,7 +104,9 @@ export class DueRooms<Due extends DueRoom> {
     if (part.isFull) return
     try {
       const rooms = await take(part.index, limit)
-      for (const due of rooms) this.#begin(part, due)
+      for (const due of rooms)
+        if (this.#environment.mayBegin?.(part.index, due) ?? true) this.#begin(part, due)
+        else part.isFull = true
       if (rooms.length === limit) part.again = true
     } catch (error) {
       if (!(error instanceof StoreUnavailable)) log.error({ err: error }, 'due rooms not read')

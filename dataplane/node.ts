@@ -271,7 +271,8 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   const webhookPost =
     notifyUrl === undefined ? noUrl : webhook({ url: notifyUrl, secrets: notifySecret, clock })
   const { postNotice: post = webhookPost } = options
-  const noticeEnvironment = { store, clock, random, log, metrics, post }
+  const { projectShare } = config
+  const noticeEnvironment = { store, clock, random, log, metrics, post, projectShare }
   const deadLetters = new DeadLetters(noticeEnvironment)
   const delivery = new NoticeDelivery(noticeEnvironment, deadLetters)
   const host: RoomHost = new RoomHost({

@@ -101,7 +101,7 @@ function environmentOf(
   registry = new Registry(),
 ): NoticeEnvironment {
   const metrics = registerMetrics(registry, NOTICE_METRICS)
-  return { store, clock, random: new SeededRandom(3), log: silent, metrics, post }
+  return { store, clock, random: new SeededRandom(3), log: silent, metrics, post, projectShare: 50 }
 }
 
 const noticeAt = (id: string, at: number): Uint8Array =>
@@ -201,6 +201,40 @@ describe('NoticeDelivery', () => {
     }
     await soon(async () => expect(await indexed(store)).toEqual([]))
     expect([backend.ids, backend.mostOpen]).toEqual([ids, 1])
+  })
+
+  it('gives a project all places, and half of them while another project has notices', async () => {
+    const { clock, store, commit, node } = await setup()
+    let open = 0
+    let mostOpen = 0
+    const delivered: string[] = []
+    const { delivery } = node(store, ({ projectId, id }) => {
+      if (projectId !== 'prj_a') return Promise.resolve({ status: 204 }).finally(() => delivered.push(id))
+      mostOpen = Math.max(mostOpen, ++open)
+      return new Promise((_, reject) => {
+        clock.schedule(10_000, () => {
+          open--
+          reject(new Error('no answer'))
+        })
+      })
+    })
+    const write = async (projectId: string, count: number): Promise<string[]> => {
+      const ids = Array.from({ length: count }, (_, index) => `${projectId}/duel:${index}`)
+      for (const id of ids) {
+        await commit(id, id)
+        delivery.deliver(id)
+      }
+      return ids
+    }
+    await write('prj_a', 400)
+    await soon(() => expect(open).toBe(64))
+    const ids = await write('prj_b', 20)
+    await passed(clock, () => delivered.length === ids.length, 15_000)
+    expect(delivered.sort()).toEqual(ids.sort())
+    mostOpen = 0
+    await passed(clock, () => mostOpen === 32, 30_000)
+    for (let second = 0; second < 20; second++) await passed(clock, () => false, 1000).catch(() => undefined)
+    expect(mostOpen).toBe(32)
   })
 
   it('delivers for other rooms while the backend has not answered for one', async () => {

@@ -1,7 +1,8 @@
-import { sleep } from '../../shared/clock.ts'
+import { type Clock, sleep } from '../../shared/clock.ts'
 import { Quiet } from '../../shared/log.ts'
 import { NOTICE_PARTS, noticePart, type TakenNotices } from '../../shared/store/port.ts'
 import { DueRooms } from '../due-rooms.ts'
+import { Counts } from '../metrics.ts'
 import { roomNamed } from '../traffic.ts'
 import type { DeadLetters } from './dead-letters.ts'
 import {
@@ -14,6 +15,8 @@ import {
 
 /** Maximum number of rooms in each part of the index for which this node delivers at the same time. */
 const MAX_RUNNING = 16
+/** Time since the last notice of a project for which it counts as one that needs places. */
+const NEEDS_MS = 60_000
 /** Lifetime of the lease of a room. It is longer than an attempt, and renewed before each. */
 const LEASE_MS = 15_000
 /** Maximum time between two looks for rooms whose node has died. */
@@ -47,22 +50,29 @@ export class NoticeDelivery {
    * its age.
    */
   readonly #waiting = new Map<string, { readonly at: number; readonly until: number }>()
+  readonly #shares: ProjectShares
   readonly #quiet: Quiet
   readonly #stopping = new AbortController()
   #stopped = false
 
   constructor(env: NoticeEnvironment, deadLetters: Pick<DeadLetters, 'add'>) {
-    const { clock, random, log, store, metrics } = env
+    const { clock, random, log, store, metrics, projectShare } = env
     this.#env = env
     this.#deadLetters = deadLetters
     this.#quiet = new Quiet(clock, QUIET_MS)
+    this.#shares = new ProjectShares(clock, Math.ceil((MAX_RUNNING * projectShare) / 100))
     this.#due = new DueRooms({
       ...{ clock, random, log },
       everyMs: LOOK_MS,
       parts: NOTICE_PARTS,
       maxRunning: MAX_RUNNING,
       take: (part, limit) => store.notices.take(part, { limit, leaseMs: LEASE_MS }),
-      work: (taken) => this.#deliverAll(taken),
+      mayBegin: (part, { room }) => this.#shares.mayBegin(part, roomNamed(room).projectId),
+      work: async (taken) => {
+        const { room } = taken
+        const ended = this.#shares.begin(noticePart(room), roomNamed(room).projectId)
+        await this.#deliverAll(taken).finally(ended)
+      },
     })
     metrics.noticeOldest.read(() => this.#oldestMs / 1000)
   }
@@ -75,6 +85,7 @@ export class NoticeDelivery {
 
   /** Notices of a room (`project/type:key`) were written: delivers them unless another node does. */
   deliver(room: string): void {
+    this.#shares.needs(roomNamed(room).projectId)
     this.#due.look(noticePart(room))
   }
 
@@ -199,6 +210,48 @@ export class NoticeDelivery {
 
 /** Result of one attempt. `over`: the notice needs no other one. `failed`: the next one follows after `delayMs` milliseconds. */
 type Outcome = { readonly is: 'over' | 'aborted' } | { readonly is: 'failed'; readonly delayMs: number }
+
+/**
+ * The places of projects for deliveries. While several projects have notices, each gets at most its share of the places of a part. A backend that
+ * does not answer so delays only the notices of its project.
+ */
+class ProjectShares {
+  readonly #clock: Clock
+  readonly #max: number
+  /** Deliveries under way, by part and project. */
+  readonly #running = new Counts()
+  /** Monotonic time of the last notice of each project, oldest first. */
+  readonly #seen = new Map<string, number>()
+
+  /** `max`: places of a project in a part, if another one has notices. 0: no bound. */
+  constructor(clock: Clock, max: number) {
+    this.#clock = clock
+    this.#max = max
+  }
+
+  /** The project has a notice. */
+  needs(projectId: string): void {
+    const now = this.#clock.monotonic()
+    this.#seen.delete(projectId)
+    this.#seen.set(projectId, now)
+    for (const [oldest, at] of this.#seen) {
+      if (now - at < NEEDS_MS) break
+      this.#seen.delete(oldest)
+    }
+  }
+
+  mayBegin(part: number, projectId: string): boolean {
+    this.needs(projectId)
+    return this.#max === 0 || this.#seen.size === 1 || this.#running.of(`${part} ${projectId}`) < this.#max
+  }
+
+  /** A delivery begins. Call the returned function at its end. */
+  begin(part: number, projectId: string): () => void {
+    const name = `${part} ${projectId}`
+    this.#running.add(name, 1)
+    return () => this.#running.add(name, -1)
+  }
+}
 
 /** Milliseconds until the next attempt, after so many earlier failures. */
 const retryDelay = (failures: number, longestMs: number): number =>

@@ -92,6 +92,8 @@ export interface NoticeEnvironment {
   readonly log: Logger
   readonly metrics: Metrics<typeof NOTICE_METRICS>
   readonly post: PostNotice
+  /** Share of the places for deliveries that a project may use while others have notices, in percent. 0: no bound. */
+  readonly projectShare: number
 }
 
 /** The backend that receives notices. */

@@ -148,6 +148,32 @@ describe('POST /internal/rooms/requests', () => {
     expect((await post(app, body)).headers.get('retry-after')).toBe('423')
   })
 
+  it('accepts 200 reads of a project in a second, and fewer of large rooms', async () => {
+    const clock = new FakeClock()
+    let state = 'x'
+    const { get } = setup({
+      clock,
+      describeRoom: async () => ({ reply: { state }, epoch: 1, seq: 1 }),
+      listedRooms: async () => [],
+    })
+    const room = (project: string) =>
+      get(`/internal/room?project_id=${project}&room_id=bank:a&include_state=1`)
+    const list = (project: string) => get(`/internal/listings?project_id=${project}&room_type=bank`)
+    for (let n = 0; n < 99; n++)
+      expect([(await room('prj_a')).status, (await list('prj_a')).status]).toEqual([200, 200])
+    const refused = await Promise.all([room('prj_a'), room('prj_a'), list('prj_a')])
+    expect(refused.map(({ status }) => status)).toContain(429)
+    expect((await room('prj_b')).status).toBe(200)
+    clock.advance(4000)
+    state = 'x'.repeat(10 * 1024 * 1024)
+    const large = await room('prj_a')
+    expect([large.status, (await large.json()).state.length]).toEqual([200, state.length])
+    clock.advance(500)
+    expect((await list('prj_a')).status).toBe(429)
+    clock.advance(1000)
+    expect((await list('prj_a')).status).toBe(200)
+  })
+
   it('accepts 200 requests of a project in a second', async () => {
     const clock = new FakeClock()
     const { app } = setup({ clock })

@@ -6,7 +6,7 @@ import { randomToken } from '../../shared/ids.ts'
 import type { Json, JsonObject } from '../../shared/json.ts'
 import { Problem, type ProblemCode } from '../../shared/problem.ts'
 import type { Random } from '../../shared/random.ts'
-import { RateLimits } from '../../shared/rate-limit.ts'
+import { type RateLimit, RateLimits } from '../../shared/rate-limit.ts'
 import type { CountedRoom } from '../../shared/store/port.ts'
 import { MAX_SUB_LENGTH } from '../../shared/tokens.ts'
 import { invalid, MAX_BODY_BYTES, readJson, requireJson, validate } from '../../shared/validate.ts'
@@ -133,8 +133,10 @@ const REQUEST_BODY = v.object({
 })
 /** Maximum size of a request. Control parses and re-encodes its data, where `1e20` becomes five times as long. */
 const REQUEST_BYTES = 5 * MAX_BODY_BYTES + 16 * 1024
-/** Rate of requests of a project at this node. The burst is one second. */
-const REQUEST_RATE = { perSecond: 200, burst: 200 }
+/** Rate of requests and reads of a project at this node. The burst is one second. Large answers may cost the requests of three seconds more. */
+const REQUEST_RATE = { perSecond: 200, burst: 200, debt: 600 }
+/** Bytes of the answer to a read that cost as much as a request. */
+const BYTES_PER_REQUEST = 32 * 1024
 
 const FLAG = v.exactOptional(v.picklist(['1'], 'must be 1'))
 const DESCRIBE_QUERY = v.object({
@@ -169,10 +171,10 @@ export function internalCalls(
 ): void {
   app.get('/internal/rooms', guard, (c) => withStore(() => list(c, source)))
   app.delete('/internal/rooms', guard, (c) => withStore(() => end(c, source)))
-  app.get('/internal/room', guard, (c) => withStore(() => describe(c, source)))
   const rates = new RateLimits(source.clock, REQUEST_RATE)
+  app.get('/internal/room', guard, (c) => withStore(() => describe(c, source, rates)))
   app.post('/internal/rooms/requests', guard, (c) => request(c, source, rates))
-  app.get('/internal/listings', guard, (c) => withStore(() => listing(c, source)))
+  app.get('/internal/listings', guard, (c) => withStore(() => listing(c, source, rates)))
   app.delete('/internal/project-rooms', guard, (c) => withStore(() => endRooms(c, source)))
   app.delete('/internal/sessions', guard, (c) => withStore(() => endSession(c, source)))
 }
@@ -198,10 +200,33 @@ async function list(c: Context, { ownerlessRooms }: InternalCallsSource): Promis
   )
 }
 
+/** Takes one request from the rate of a project. Throws a Problem if there is none. */
+function pay(rates: RateLimits, projectId: string): RateLimit {
+  const rate = rates.of(projectId)
+  if (rate.take()) return rate
+  throw new Problem(
+    'rate_limited',
+    `The project ${projectId} sends more than ${REQUEST_RATE.perSecond} requests to rooms in a second; ${BYTES_PER_REQUEST / 1024} KiB of the answer to a read count as one.`,
+    { headers: { 'retry-after': '1' } },
+  )
+}
+
+/** Answers a read with JSON, whose bytes the project pays. */
+function answerRead(c: Context, rate: RateLimit, answer: object): Response {
+  const text = JSON.stringify(answer)
+  rate.charge(Buffer.byteLength(text) / BYTES_PER_REQUEST)
+  return c.body(text, 200, { 'content-type': 'application/json', 'cache-control': 'no-store' })
+}
+
 /** Answers with an empty list for a room type that this node does not know. */
-async function listing(c: Context, { listedRooms }: InternalCallsSource): Promise<Response> {
+async function listing(
+  c: Context,
+  { listedRooms }: InternalCallsSource,
+  rates: RateLimits,
+): Promise<Response> {
   const asked = validate(LISTING_QUERY, c.req.query(), 'query')
   const { project_id: projectId, room_type: roomType, where, order, full, limit, cursor } = asked
+  const rate = pay(rates, projectId)
   const position = cursor === undefined ? undefined : v.safeParse(ROW_POSITION, decoded(cursor))
   if (position?.success === false)
     throw invalid([{ path: 'cursor', message: 'must be the next_cursor of a page' }])
@@ -219,14 +244,10 @@ async function listing(c: Context, { listedRooms }: InternalCallsSource): Promis
     throw new Problem('invalid_request', `${error.message}.`)
   })
   const last = rows.length === limit ? rows.at(-1) : undefined
-  return c.json(
-    {
-      rooms: rows.map(({ node_id: _, ...row }) => row),
-      next_cursor: last ? encoded([takenSeats(last), last.created_at, last.room_id]) : null,
-    },
-    200,
-    { 'cache-control': 'no-store' },
-  )
+  return answerRead(c, rate, {
+    rooms: rows.map(({ node_id: _, ...row }) => row),
+    next_cursor: last ? encoded([takenSeats(last), last.created_at, last.room_id]) : null,
+  })
 }
 
 async function end(c: Context, { requestRoom }: InternalCallsSource): Promise<Response> {
@@ -240,9 +261,14 @@ async function end(c: Context, { requestRoom }: InternalCallsSource): Promise<Re
   )
 }
 
-async function describe(c: Context, { describeRoom }: InternalCallsSource): Promise<Response> {
+async function describe(
+  c: Context,
+  { describeRoom }: InternalCallsSource,
+  rates: RateLimits,
+): Promise<Response> {
   const query = validate(DESCRIBE_QUERY, c.req.query(), 'query')
   const { project_id: projectId, room_id: roomId, include_state: state, include_layers: layers } = query
+  const rate = pay(rates, projectId)
   const answer = await describeRoom(projectId, roomId, {
     state: state !== undefined,
     layers: layers !== undefined,
@@ -250,7 +276,7 @@ async function describe(c: Context, { describeRoom }: InternalCallsSource): Prom
   if ('code' in answer) throw problemOf(answer)
   const { reply, epoch, seq } = answer
   const room = { project_id: projectId, room_id: roomId, epoch, seq, ...(reply as JsonObject) }
-  return c.json(room, 200, { 'cache-control': 'no-store' })
+  return answerRead(c, rate, room)
 }
 
 /** Runs a request of a backend once. */
@@ -258,13 +284,7 @@ async function request(c: Context, source: InternalCallsSource, rates: RateLimit
   const body = validate(REQUEST_BODY, await readJson(c.req.raw, REQUEST_BYTES), 'body')
   const { project_id: projectId, room_id: roomId } = body
   const { create, ...asked } = body.request
-  const rate = rates.of(projectId)
-  if (!rate.take())
-    throw new Problem(
-      'rate_limited',
-      `The project ${projectId} sends more than ${REQUEST_RATE.perSecond} requests to rooms in a second.`,
-      { headers: { 'retry-after': '1' } },
-    )
+  pay(rates, projectId)
   if (asked.do.op === 'call') requireJson(asked.do.data, 'data')
   if (create) requireJson(create.options, 'options')
   const [keyId] = asked.id.split('/')

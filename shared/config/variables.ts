@@ -260,7 +260,7 @@ export const VARIABLES = {
   },
   PROJECT_SHARE: {
     topic: 'clients',
-    help: 'Share of MAX_SESSIONS, and of MAX_ROOMS, that a project gets also at a full node: the node takes up to a tenth more of projects with less. 0: a full node takes no more.',
+    help: 'Share of MAX_SESSIONS, and of MAX_ROOMS, that a project gets also at a full node: the node takes up to a tenth more of projects with less. Also the share of the deliveries of notices that a project gets while others have notices. 0: first come, first served.',
     schema: integer(0, 100, 'percent'),
     default: '50',
     readBy: DATAPLANE,
