@@ -82,7 +82,10 @@ async function main(): Promise<number> {
       const { did, broken, during } = await siege.assault(attack, seconds)
       say(`  ${did}`)
       say(`  ${roundTrips(during)}`)
-      const problems = [...broken.map((problem) => `BROKEN: ${problem}`), ...slowed(quiet, during)]
+      const problems = [
+        ...broken.map((problem) => `BROKEN: ${problem}`),
+        ...(attack.hasService ? [] : slowed(quiet, during)),
+      ]
       for (const problem of problems) say(`  ${problem}`)
       if (problems.length > 0) failed += 1
     }
