@@ -583,6 +583,24 @@ describe('opening a Redis store', () => {
     await expect(open({ keyPrefix: '{x}:' })).rejects.toThrow('must not contain { or }')
   })
 
+  it('waits until a master that has lost its replicas accepts writes', async () => {
+    const { url } = await ownServer()
+    const redis = admin(url)
+    await redis.config('SET', 'min-replicas-to-write', '1')
+    let isOpen = false
+    const opening = openStore({ url }).then((store) => {
+      isOpen = true
+      return store
+    })
+    const refusals = async () =>
+      Number(/errorstat_NOREPLICAS:count=(\d+)/.exec(await redis.info('errorstats'))?.[1] ?? 0)
+    const before = await vi.waitUntil(refusals, LONG_MS)
+    await vi.waitUntil(async () => (await refusals()) > before, LONG_MS)
+    expect(isOpen).toBe(false)
+    await redis.config('SET', 'min-replicas-to-write', '0')
+    await (await opening).ping()
+  })
+
   it('reports a full store as unavailable', async () => {
     const { url } = await ownServer()
     const store = await openStore({ url })

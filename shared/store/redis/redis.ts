@@ -63,6 +63,7 @@ export async function redisStore(options: RedisStoreOptions): Promise<Store> {
     const mode = await checkServersUntil(until, servers, address, parts)
     const store = new RedisStore(servers, mode, parts)
     await store.start()
+    await serving(until, servers, parts)
     return store
   } catch (error) {
     await servers.close()
@@ -121,16 +122,43 @@ async function checkServersUntil(
   }
 }
 
+/** Error codes of servers that are starting or failing over. */
+const SOON = new Set(['LOADING', 'NOREPLICAS', 'READONLY', 'MASTERDOWN', 'CLUSTERDOWN'])
+
+/**
+ * Resolves when the servers accept writes, or do not for a reason that lasts. After a restart of everything, a master refuses writes until
+ * its replicas are back. `until` is a time of the monotonic clock.
+ */
+async function serving(until: number, servers: Servers, parts: Parts): Promise<void> {
+  const write = (server: Server) => {
+    const scratch = scratchAt(server, servers, parts)
+    return server.commands.run('del', (redis) => redis.del(scratch))
+  }
+  for (;;) {
+    try {
+      await Promise.all(servers.all().map(write))
+      return
+    } catch (error) {
+      const isStarting = error instanceof StoreUnavailable && SOON.has(error.reply ?? '')
+      if (!isStarting || parts.clock.monotonic() > until) return
+      await sleep(parts.clock, CHECK_AGAIN_MS)
+    }
+  }
+}
+
 /** Checks that every server is suitable, and returns how they publish. */
 async function checkServers(servers: Servers, { kind, db }: RedisAddress, parts: Parts): Promise<BusMode> {
-  const stem = `${parts.prefix}check:${randomToken(parts.random, 16)}`
-  const check = (server: Server) => {
-    const scratch = nameAt(stem, (name) => servers.serverOf(name) === server) ?? stem
-    return checkServer(server, { scratch, kind, db, log: parts.log })
-  }
+  const check = (server: Server) =>
+    checkServer(server, { scratch: scratchAt(server, servers, parts), kind, db, log: parts.log })
   const infos = await Promise.all(servers.all().map(check))
   if (kind !== 'cluster') return 'everywhere'
   return infos.every(hasShards) ? 'shards' : 'flood'
+}
+
+/** Returns a name (with prefix) of a key and a channel of this server that nothing else uses. */
+function scratchAt(server: Server, servers: Servers, { prefix, random }: Parts): string {
+  const stem = `${prefix}check:${randomToken(random, 16)}`
+  return nameAt(stem, (name) => servers.serverOf(name) === server) ?? stem
 }
 
 /** Lifetime of the key that `ping` writes, in milliseconds. */
