@@ -8,6 +8,7 @@ import { parseConfig } from '../../shared/config.ts'
 import { mayInstall, programOr } from '../../test/support/debian-package.ts'
 import { redisFile } from '../../test/support/redis-server.ts'
 import { newFolder } from '../../test/support/run-folder.ts'
+import { environmentIn, unitCredentials, unitEnvironment, unitSettings } from '../../test/support/units.ts'
 import { findProgram } from '../local/machine.ts'
 
 const run = promisify(execFile)
@@ -21,17 +22,6 @@ const UNITS = [
 
 /** Folder of a unit's credentials in systemd: the value of `%d`. */
 const CREDENTIALS = '/run/credentials/unit'
-
-/** Returns the values of each setting of a unit, in order. */
-async function settingsOf(unit: string): Promise<(name: string) => string[]> {
-  const lines = (await read(unit)).split('\n').filter((line) => /^[A-Za-z]+=/.test(line))
-  return (name) =>
-    lines.filter((line) => line.startsWith(`${name}=`)).map((line) => line.slice(name.length + 1))
-}
-
-/** Returns lines such as `NAME=value` as an environment. */
-const environment = (text: string) =>
-  Object.fromEntries([...text.matchAll(/^([A-Z_]+)=(.*)$/gm)].map(([, name, value]) => [name!, value!]))
 
 const analyzer = findProgram(['systemd-analyze'], process.env.PATH) ?? (mayInstall() ? 'install' : undefined)
 if (analyzer === undefined)
@@ -51,17 +41,13 @@ describe.each(UNITS)('$unit', ({ unit, command, settings, credentials }) => {
   })
 
   it('gives its process a valid configuration, without a warning', async () => {
-    const of = await settingsOf(unit)
-    const handed = new Map(of('LoadCredential').map((line) => line.split(':') as [string, string]))
+    const of = await unitSettings(unit)
+    const handed = unitCredentials(of)
     expect(handed.size).toBe(credentials)
-    const own = of('Environment')
-      .flatMap((line) => line.split(' '))
-      .join('\n')
-    const expanded = own.replaceAll('%d', CREDENTIALS).replaceAll('%H', 'host-1').replaceAll('%i', '1')
     const env = {
-      ...environment(expanded),
-      ...environment(await read('roomful.env')),
-      ...environment(await read(settings)),
+      ...unitEnvironment(of, { d: CREDENTIALS, H: 'host-1', i: '1' }),
+      ...environmentIn(await read('roomful.env')),
+      ...environmentIn(await read(settings)),
     }
     const readFile = (path: string) => {
       const source = handed.get(path.replace(`${CREDENTIALS}/`, ''))
@@ -80,13 +66,13 @@ describe.each(UNITS)('$unit', ({ unit, command, settings, credentials }) => {
   })
 
   it('is started again after any number of failures', async () => {
-    const of = await settingsOf(unit)
+    const of = await unitSettings(unit)
     expect([of('StartLimitIntervalSec'), of('StartLimitBurst')]).toEqual([['0'], []])
     expect(Number(of('RestartSec')[0])).toBeGreaterThan(0)
   })
 
   it('runs the command of the package, and is restarted if that can help', async () => {
-    const of = await settingsOf(unit)
+    const of = await unitSettings(unit)
     const { bin } = JSON.parse(await readFile(join(folder, '../../package.json'), 'utf8'))
     expect(of('ExecStart')).toEqual([
       `/usr/bin/node /opt/roomful/node_modules/roomful/${bin.roomful} ${command}`,
@@ -136,10 +122,10 @@ describe('the files beside the units', () => {
       expect(written, name).toBe(text)
     }
     for (const { unit } of UNITS) {
-      const of = await settingsOf(unit)
+      const of = await unitSettings(unit)
       const files = [
         ...of('EnvironmentFile').map((one) => one.replace(/^-/, '').replace('%i', '1')),
-        ...of('LoadCredential').map((one) => one.split(':')[1]!),
+        ...unitCredentials(of).values(),
       ]
       for (const file of [...files, `/etc/systemd/system/${unit}`])
         expect((await readFile(join(place, file), 'utf8')).length, file).toBeGreaterThan(0)
