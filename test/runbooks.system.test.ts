@@ -7,7 +7,7 @@ import { promisify } from 'node:util'
 import { Redis } from 'ioredis'
 import { connect } from 'roomful/client'
 import { withQueues } from 'roomful/client/queue'
-import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest'
 import { stringify } from 'yaml'
 import { roomfulProgram } from '../deploy/local/machine.ts'
 import type arena from '../examples/arena/room.ts'
@@ -15,7 +15,15 @@ import { callControl } from './support/calls.ts'
 import { programOr } from './support/debian-package.ts'
 import { codeOf, textOf } from './support/pages.ts'
 import { type Program, startProgram, startTyped } from './support/program.ts'
-import { asRedisUser, freePort, type RedisServer, redisFile, startRedisWith } from './support/redis-server.ts'
+import {
+  asAdmin,
+  asRedisUser,
+  freePort,
+  limitedUsersFile,
+  type RedisServer,
+  redisFile,
+  startRedisWith,
+} from './support/redis-server.ts'
 import { newFolder } from './support/run-folder.ts'
 
 const run = promisify(execFile)
@@ -40,6 +48,8 @@ let control: Control
 let node: Program
 /** All started control processes. */
 const controls: Program[] = []
+/** All started nodes. */
+const nodes: Program[] = []
 let wsUrl = ''
 let env: Record<string, string>
 
@@ -62,21 +72,14 @@ beforeAll(async () => {
     settings: { appendonly: 'yes', 'repl-diskless-sync-delay': '0', aclfile: aclFile },
   })
   control = await startControl(asRedisUser(redis.url, 'roomful-control'), OLD_SECRET)
-  const common = {
-    ROOMS_DIR: 'examples',
-    REDIS_URL: asRedisUser(redis.url, 'roomful-node'),
-    INTERNAL_TOKEN: INTERNAL,
-    NODE_ID: 'node-1',
-    DRAIN_SECONDS: '1',
-  }
-  node = startProgram(['dataplane'], { ...common, CONTROL_URL: control.url, WS_PORT: '0', ADMIN_PORT: '0' })
-  const [, websocket, adminUrl] = await node.said(/ready: websocket (ws:[^,]+), admin (http:\/\/[\d.:]+)/)
-  wsUrl = websocket!
+  const { program, adminUrl, ...first } = await startNode('node-1', redis.url, control.url)
+  node = program
+  wsUrl = first.wsUrl
   env = {
     PATH: `${folder}:${process.env.PATH}`,
     HOME: folder,
     CONTROL_URL: control.url,
-    ADMIN_URL: adminUrl!,
+    ADMIN_URL: adminUrl,
     CONTROL_API_TOKENS: 'operator-of-the-runbooks',
     INTERNAL_TOKEN: INTERNAL,
     REDIS_URL: asRedisUser(redis.url, 'roomful-control'),
@@ -85,8 +88,7 @@ beforeAll(async () => {
 })
 
 afterAll(async () => {
-  for (const { child } of controls) child.kill('SIGKILL')
-  node?.child.kill('SIGKILL')
+  for (const { child } of [...controls, ...nodes]) child.kill('SIGKILL')
   await redis?.close()
 })
 
@@ -106,6 +108,23 @@ async function startControl(redisUrl: string, secret: string): Promise<Control> 
   controls.push(program)
   const [, url] = await program.said(/ready: api (http:\/\/[\d.:]+)/)
   return { program, url: url! }
+}
+
+/** Starts a node at the Redis at `redisUrl`, with its user. */
+async function startNode(id: string, redisUrl: string, controlUrl: string) {
+  const program = startProgram(['dataplane'], {
+    ROOMS_DIR: 'examples',
+    REDIS_URL: asRedisUser(redisUrl, 'roomful-node'),
+    INTERNAL_TOKEN: INTERNAL,
+    NODE_ID: id,
+    DRAIN_SECONDS: '1',
+    CONTROL_URL: controlUrl,
+    WS_PORT: '0',
+    ADMIN_PORT: '0',
+  })
+  nodes.push(program)
+  const [, wsUrl, adminUrl] = await program.said(/ready: websocket (ws:[^,]+), admin (http:\/\/[\d.:]+)/)
+  return { program, wsUrl: wsUrl!, adminUrl: adminUrl! }
 }
 
 async function end({ program }: Control): Promise<void> {
@@ -343,7 +362,6 @@ describe('the commands of docs/operations.md', () => {
   it.each([
     ['Latency is up', /cmdstat_evalsha/],
     ['Redis is gone', /PONG[\s\S]*role:master/],
-    ['Redis lost its data', /uptime_in_seconds:\d+[\s\S]*nobody has flushed it[\s\S]*appendonly/],
     ['Redis is full', /OK[\s\S]*maxmemory_policy:noeviction[\s\S]*keys/],
     ['Control fails', /ready[\s\S]*service_store_up 1/],
   ])('of the runbook "%s" print its facts', async (heading, facts) => {
@@ -441,6 +459,88 @@ describe('the commands of docs/operations.md', () => {
     const [drain] = commands('Take a node out')
     expect(await type(drain!)).toBe('node-1: draining\n')
     expect(await node.ended).toBe(0)
+  })
+})
+
+describe('A Redis whose user default may not replay its append-only file', () => {
+  let place = ''
+  let limited: RedisServer
+  let control: Control
+  let keys: { PROJECT: string; KEY: string }[]
+  let own: Record<string, string>
+
+  beforeEach(async () => {
+    place = await newFolder()
+    const aclFile = join(place, 'users.acl')
+    await writeFile(aclFile, limitedUsersFile())
+    limited = await startRedisWith({ settings: { appendonly: 'yes', aclfile: aclFile } })
+    const operator = asRedisUser(limited.url, 'operator')
+    control = await startControl(asRedisUser(limited.url, 'roomful-control'), OLD_SECRET)
+    keys = [await makeKey(control.url), await makeKey(control.url)]
+    const [, dir] = await asAdmin(operator, (redis) => redis.config('GET', 'dir') as Promise<string[]>)
+    own = {
+      OPERATOR_REDIS_URL: operator,
+      ACL_FILE: aclFile,
+      REDIS_DIR: dir!,
+      REDIS_LOG: join(dir!, 'redis.log'),
+    }
+  })
+  afterEach(async () => {
+    await end(control)
+    await limited.close()
+  })
+
+  const issued = () => Promise.all(keys.map((key) => canIssue(control.url, key)))
+  const metric = async () => {
+    const text = await (await fetch(`${control.url}/metrics`)).text()
+    return /^service_redis_restart_loses_data\{.*\} (\d)$/m.exec(text)?.[1]
+  }
+
+  it('warns, and keeps all projects and keys with the commands of its runbook', async () => {
+    await control.program.said(/a restart of Redis would lose all data/)
+    expect(await metric()).toBe('1')
+    const [prepare, stop, check] = commands('A restart of Redis would lose all data')
+    expect(await type(prepare!, own)).toMatch(/^user default off resetpass ~\* &\* \+@all$/m)
+    await type(stop!, own)
+    await limited.restart()
+    expect(await type(check!, own)).toContain('user default off ')
+    await vi.waitFor(async () => expect(await issued()).toEqual([true, true]), PATIENCE)
+    await vi.waitFor(async () => expect(await metric()).toBe('0'), PATIENCE)
+  })
+
+  it('loses all data at a restart, and gets it back with the commands of the runbooks', async ({ skip }) => {
+    const player = await startNode('node-1', limited.url, control.url)
+    const { token, PROJECT } = await loginTo(control.url)
+    const client = await connect(player.wsUrl, { projectId: PROJECT, token })
+    const room = await client.join('counter', { key: 'kept' })
+    await room.send('inc', { by: 3 })
+    await run('redis-cli', ['-u', own.OPERATOR_REDIS_URL!, 'shutdown', 'nosave'])
+    await limited.restart()
+    const log = await readFile(own.REDIS_LOG!, 'utf8')
+    skip(!log.includes('CRITICAL'), 'this server replays its append-only file as no user')
+    await control.program.said(/the store lost its data/)
+    expect(await issued()).toEqual([false, false])
+    // The node has written the room again.
+    await room.send('inc', { by: 4 })
+    const [keep, find] = commands('Redis lost its data')
+    expect(await type(keep!, own)).toMatch(/aof_enabled:0\s+aof_last_rewrite_time_sec:-1/)
+    expect(await type(find!, own)).toMatch(/NOPERM[\s\S]*uptime_in_seconds:\d+[\s\S]*nobody has flushed it/)
+    const [mend, check] = commands('Redis rejected its append-only file')
+    await type(mend!, own)
+    await limited.restart()
+    expect(await type(check!, own)).toMatch(/appendonly\s+yes/)
+    await control.program.said(/the store has its earlier data again/)
+    expect(await issued()).toEqual([true, true])
+    await player.program.said(/the store has its earlier data again/)
+    await room.send('inc', { by: 5 })
+    client.close()
+    player.program.child.kill('SIGKILL')
+    await player.program.ended
+    const next = await startNode('node-2', limited.url, control.url)
+    const again = await connect(next.wsUrl, { projectId: PROJECT, token })
+    expect((await again.join('counter', { key: 'kept' })).state).toEqual({ count: 12 })
+    again.close()
+    next.program.child.kill('SIGKILL')
   })
 })
 

@@ -270,6 +270,7 @@ const SERVER: StoreServer = {
   connectedClients: 12,
   commandsProcessed: 500,
   evictedKeys: 0,
+  restartLosesData: true,
 }
 
 /** A store that the test controls, and the registered metrics. */
@@ -337,6 +338,7 @@ describe('metrics of a store', () => {
     clock.advance(5000)
     expect([await used(), told.asked]).toEqual(['2000', 2])
     expect(await registry.metrics()).toContain('service_redis_commands_total{server="redis:6379"} 500')
+    expect(await registry.metrics()).toContain('service_redis_restart_loses_data{server="redis:6379"} 1')
   })
 
   it('exist without the servers’ values if the servers do not answer, and an unreachable store gets no request', async () => {

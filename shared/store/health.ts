@@ -336,6 +336,12 @@ export function storeServerMetrics(registry: Registry, vitals: StoreVitals, cloc
     'Keys that a Redis server has thrown away because its memory was full: data that is lost.',
     (server) => server.evictedKeys,
   )
+  register(
+    Gauge,
+    'service_redis_restart_loses_data',
+    '1: a restart of this Redis server would lose all data, because its user default may not replay the append-only file.',
+    (server) => Number(server.restartLosesData),
+  )
 }
 
 /** Never rejects: a scrape must succeed, and soon, also while the store is unreachable. */

@@ -59,6 +59,8 @@ export interface StoreServer {
   /** Number since the server started. */
   readonly commandsProcessed: number
   readonly evictedKeys: number
+  /** True if the server is known to reject its append-only file when it restarts. */
+  readonly restartLosesData: boolean
 }
 
 /** Class of a failed call: the store did not answer, has no memory left for writes, or refused the command. */

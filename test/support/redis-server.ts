@@ -60,6 +60,8 @@ export function findRedisProgram(): string | undefined {
 interface RedisProcessOptions {
   /** Settings of redis.conf, by name. */
   readonly settings?: Readonly<Record<string, string>>
+  /** Text of redis.conf. `settings` and the address of the test override it. */
+  readonly conf?: string
   /** Lines of the configuration of a Sentinel. The process then runs as a Sentinel. */
   readonly sentinel?: readonly string[]
 }
@@ -114,6 +116,7 @@ class RedisProcess implements RedisServer {
       const lines = Object.entries(this.#place).map(([name, value]) => `${name} ${value}`)
       await writeFile(this.#sentinelFile, [...lines, ...this.#options.sentinel, ''].join('\n'))
     }
+    if (this.#options.conf !== undefined) await writeFile(this.#confFile, this.#options.conf)
     await this.#child.start()
   }
 
@@ -148,11 +151,17 @@ class RedisProcess implements RedisServer {
     return join(this.#folder, 'sentinel.conf')
   }
 
+  get #confFile(): string {
+    return join(this.#folder, 'redis.conf')
+  }
+
   get #args(): string[] {
-    if (this.#options.sentinel) return [this.#sentinelFile, '--sentinel']
+    const { sentinel, conf, settings } = this.#options
+    if (sentinel) return [this.#sentinelFile, '--sentinel']
     const plain = { save: '', appendonly: 'no', 'maxmemory-policy': 'noeviction' }
-    const settings = { ...this.#place, ...plain, ...this.#options.settings }
-    return Object.entries(settings).flatMap(([name, value]) => [`--${name}`, value])
+    const all = { ...this.#place, ...(conf === undefined && plain), ...settings }
+    const words = Object.entries(all).flatMap(([name, value]) => [`--${name}`, value])
+    return conf === undefined ? words : [this.#confFile, ...words]
   }
 }
 
@@ -246,6 +255,10 @@ export function redisFile(
     return before.replace(line, () => `${setting} ${value}`)
   }, text)
 }
+
+/** Returns users.acl with the `default` that roomful shipped before: with `appendonly yes`, the server loses its data when it restarts. */
+export const limitedUsersFile = (): string =>
+  redisFile('users.acl', { 'user default': 'on nopass resetkeys resetchannels -@all +ping' })
 
 /** Rules of the users in `deploy/redis/users.acl`, by name, with the passwords of `redisFile`. */
 export const REDIS_USERS: ReadonlyMap<string, readonly string[]> = new Map(

@@ -1,19 +1,24 @@
 import { execFileSync } from 'node:child_process'
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { writeFile } from 'node:fs/promises'
+import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import {
   addRedisUser,
   asAdmin,
+  asRedisUser,
   freePort,
   REDIS_USERS,
   type RedisServer,
+  redisFile,
   startRedis,
   startRedisCluster,
   startRedisWith,
 } from '../../../test/support/redis-server.ts'
 import { openRedisStore, silent, storeUnderTest } from '../../../test/support/redis-store.ts'
+import { newFolder } from '../../../test/support/run-folder.ts'
 import { randomToken } from '../../ids.ts'
 import { encodeNodeInfo, leaseKey, NODES, type NodeInfo, readLiveNodes } from '../../node-registry.ts'
 import { playerKey } from '../../players.ts'
@@ -158,6 +163,67 @@ describe('on a Cluster, as a user with every right that roomful needs', () => {
       } finally {
         await allow(node.url, rule)
       }
+    },
+  )
+})
+
+/** Starts a Redis with the files of `deploy/redis`, at two addresses. Redis counts a client of 127.0.0.2 as one of another machine. */
+async function startDocumented() {
+  const aclfile = join(await newFolder(), 'users.acl')
+  await writeFile(aclfile, redisFile('users.acl'))
+  const conf = redisFile('redis.conf', { aclfile })
+  const server = await startRedisWith({ conf, settings: { bind: '127.0.0.1 127.0.0.2' } })
+  onTestFinished(() => server.close())
+  return server
+}
+
+/** Sends commands to `server` at an address of this machine, from the same address. Returns the lines of the answers. */
+async function answersTo({ url }: RedisServer, host: string, sent: readonly string[]): Promise<string[]> {
+  const socket = connect({ host, port: Number(new URL(url).port), localAddress: host })
+  onTestFinished(() => void socket.destroy())
+  socket.write(sent.map((command) => `${command}\r\n`).join(''))
+  let text = ''
+  for await (const chunk of socket) {
+    text += chunk
+    if (text.split('\r\n').length > sent.length) break
+  }
+  return text.split('\r\n').slice(0, sent.length)
+}
+
+describe('a Redis with the files of deploy/redis', () => {
+  it('has all records again after a restart', async () => {
+    const server = await startDocumented()
+    const keyPrefix = 'roomful:'
+    const control = await openRedisStore({ url: asRedisUser(server.url, 'roomful-control'), keyPrefix })
+    const node = await openRedisStore({ url: asRedisUser(server.url, 'roomful-node'), keyPrefix })
+    await control.records.write([
+      { put: '{control}:project:p', value: bytes('project') },
+      { index: '{control}:projects', add: 'p' },
+    ])
+    const { fence } = (await node.rooms.claim('p/a:k', 'node_a~1', 0, LONG_MS))!
+    expect(await node.rooms.snapshot('p/a:k', fence, bytes('whole'), LONG_MS)).toBe(true)
+    await asAdmin(asRedisUser(server.url, 'operator'), (redis) => redis.call('SHUTDOWN', 'NOSAVE')).catch(
+      () => undefined,
+    )
+    await server.restart()
+    const again = await openRedisStore({ url: asRedisUser(server.url, 'roomful-control'), keyPrefix })
+    expect(await again.records.read(['{control}:project:p'])).toMatchObject([{ value: bytes('project') }])
+    expect(await again.records.page('{control}:projects', { limit: 9 })).toEqual(['p'])
+    const nodeAgain = await openRedisStore({ url: asRedisUser(server.url, 'roomful-node'), keyPrefix })
+    expect(await nodeAgain.rooms.inspect('p/a:k')).toMatchObject({ epoch: fence.epoch, version: 1 })
+  })
+
+  it.each(['127.0.0.1', '127.0.0.2'])(
+    'rejects unauthenticated clients of %s, and lets nobody log in as default',
+    async (host) => {
+      const server = await startDocumented()
+      const strange = ['PING', 'GET k', 'EVAL return 0', 'INFO', 'AUTH default ""', 'AUTH default default']
+      const asHealth = ['AUTH health password-of-health', 'PING', 'GET k']
+      const lines = await answersTo(server, host, [...strange, ...asHealth])
+      expect(lines.map((line) => line.split(' ')[0])).toEqual([
+        ...['-NOAUTH', '-NOAUTH', '-NOAUTH', '-NOAUTH', '-WRONGPASS', '-WRONGPASS'],
+        ...['+OK', '+PONG', '-NOPERM'],
+      ])
     },
   )
 })

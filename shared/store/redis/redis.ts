@@ -190,7 +190,7 @@ class RedisStore implements Store {
     this.listings = new RedisListings(servers, prefix, parts)
     this.bus = new RedisBus(servers, prefix, { mode, clock })
     this.locks = new RedisLocks(servers, prefix, parts)
-    this.vitals = new RedisVitals(servers, parts.observers)
+    this.vitals = new RedisVitals(servers, parts)
   }
 
   /** Starts the probes of the bus. Resolves when the first probes have subscribed, or have failed once. */

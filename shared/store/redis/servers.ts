@@ -4,7 +4,7 @@ import type { Clock } from '../../clock.ts'
 import { StoreMisconfigured, type StoreObserver, type StoreServer, type StoreVitals } from '../port.ts'
 import type { RedisAddress } from './address.ts'
 import { MessageReader } from './bus-stream.ts'
-import { runScript, type ScriptName } from './clients.ts'
+import { disconnect, runScript, type ScriptName } from './clients.ts'
 import { Connection, type ConnectionOptions, type Observers } from './connection.ts'
 
 /**
@@ -19,6 +19,8 @@ export class Server {
   readonly #clock: Clock
   /** Start time of the server at the other end of `commands`, on the monotonic clock, if known. */
   #startedAt: number | undefined
+  /** True if the user `default` of the server at the other end of `commands` is limited, if known. */
+  #limitsDefault: boolean | undefined
   #onMessage: (channel: string, message: Buffer) => void = () => undefined
 
   constructor(
@@ -38,6 +40,7 @@ export class Server {
     )
     this.commands.onLost(() => {
       this.#startedAt = undefined
+      this.#limitsDefault = undefined
     })
   }
 
@@ -51,6 +54,17 @@ export class Server {
       this.#startedAt = this.#clock.monotonic() - uptime
     }
     return this.#clock.monotonic() - this.#startedAt
+  }
+
+  /**
+   * Returns true if the server will reject its append-only file when it restarts: it replays the file as the user `default`, and `default` may
+   * not run scripts. This is visible only if `default` needs no password. It is checked once per connection. `info`: its answer to INFO,
+   * `key`: any key of this deployment, with prefix.
+   */
+  async restartLosesData(info: string, key: string): Promise<boolean> {
+    if (field(info, 'aof_enabled') !== '1') return false
+    this.#limitsDefault ??= await this.commands.run('default user', (redis) => limitsDefault(redis, key))
+    return this.#limitsDefault
   }
 
   /** Sets the callback for messages of the channels that are subscribed at this server. */
@@ -90,6 +104,28 @@ export class Server {
 
   async close(): Promise<void> {
     await Promise.all([this.commands.close(), this.listener.close()])
+  }
+}
+
+/** Returns true if an unauthenticated client of the server of `redis` is logged in as a user who may not run a script on `key`. */
+async function limitsDefault(redis: Redis, key: string): Promise<boolean> {
+  const stranger = redis.duplicate({
+    username: '',
+    password: '',
+    connectionName: '',
+    db: 0,
+    enableReadyCheck: false,
+    enableOfflineQueue: true,
+    retryStrategy: () => null,
+  })
+  stranger.on('error', () => undefined)
+  try {
+    await stranger.eval('return 1', 1, key)
+    return false
+  } catch (error) {
+    return isForbidden(error)
+  } finally {
+    disconnect(stranger)
   }
 }
 
@@ -246,10 +282,12 @@ export class SingleServer implements Servers {
 export class RedisVitals implements StoreVitals {
   readonly #servers: Servers
   readonly #observers: Observers
+  readonly #prefix: string
 
-  constructor(servers: Servers, observers: Observers) {
+  constructor(servers: Servers, { observers, prefix }: { observers: Observers; prefix: string }) {
     this.#servers = servers
     this.#observers = observers
+    this.#prefix = prefix
   }
 
   get reachable(): boolean {
@@ -265,14 +303,15 @@ export class RedisVitals implements StoreVitals {
     return Promise.all(
       this.#servers.all().map(async (server) => {
         const info = await server.commands.run('info', (redis) => redis.info())
-        return { name: server.name, ...figuresOf(info) }
+        const restartLosesData = await server.restartLosesData(info, this.#prefix)
+        return { name: server.name, ...figuresOf(info), restartLosesData }
       }),
     )
   }
 }
 
 /** Returns the metrics in an answer to INFO. A value that the server does not report is 0. */
-export function figuresOf(info: string): Omit<StoreServer, 'name'> {
+export function figuresOf(info: string): Omit<StoreServer, 'name' | 'restartLosesData'> {
   const number = (name: string): number => Number(field(info, name) ?? 0)
   return {
     usedMemoryBytes: number('used_memory'),
@@ -336,6 +375,11 @@ export async function checkServer(
   requireNoEviction(info, log)
   await requirePermissions(server, scratch, { shards: hasShards(info) && isCluster(info) })
   if (db > 0) await requireDatabase(server, db)
+  if (await server.restartLosesData(info, scratch))
+    log.error(
+      { server: server.name },
+      'a restart of Redis would lose all data: give its user default all rights, as docs/redis.md says',
+    )
   return info
 }
 

@@ -1,9 +1,19 @@
+import { writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
 import { Redis } from 'ioredis'
-import { expect, it, onTestFinished, vi } from 'vitest'
-import { startRedisWith } from '../../../test/support/redis-server.ts'
+import { pino } from 'pino'
+import { describe, expect, it, onTestFinished, vi } from 'vitest'
+import {
+  asRedisUser,
+  limitedUsersFile,
+  redisFile,
+  startRedisWith,
+} from '../../../test/support/redis-server.ts'
 import { freshPrefix, openRedisStore } from '../../../test/support/redis-store.ts'
+import { newFolder } from '../../../test/support/run-folder.ts'
 import { type StoreObserver, StoreUnavailable } from '../port.ts'
 import { bytes, LONG_MS } from '../testing/harness.ts'
+import { redisStore } from './redis.ts'
 import { figuresOf } from './servers.ts'
 
 /** Records all calls. */
@@ -97,6 +107,39 @@ it('reports how full a server is', async () => {
   const [after] = await store.vitals.servers()
   expect(after!.usedMemoryBytes - before!.usedMemoryBytes).toBeGreaterThan(4_900_000)
   expect(after!.commandsProcessed).toBeGreaterThan(before!.commandsProcessed)
+})
+
+describe('the user default of a server', () => {
+  async function opened(users: string, settings: Record<string, string>) {
+    const place = await newFolder()
+    const aclfile = join(place, 'users.acl')
+    await writeFile(aclfile, users)
+    const server = await startRedisWith({ settings: { ...settings, aclfile } })
+    onTestFinished(() => server.close())
+    const logged: string[] = []
+    const log = pino({ level: 'error' }, { write: (line: string) => void logged.push(JSON.parse(line).msg) })
+    const store = await redisStore({ url: asRedisUser(server.url, 'roomful-node'), log })
+    onTestFinished(() => store.close())
+    const loses = async () => (await store.vitals.servers())[0]!.restartLosesData
+    return { server, aclfile, logged, loses }
+  }
+
+  it.each([
+    ['may replay the append-only file', redisFile('users.acl'), 'yes'],
+    ['need not replay anything', limitedUsersFile(), 'no'],
+  ])('gives no warning if it %s', async (_, users, appendonly) => {
+    const { logged, loses } = await opened(users, { appendonly })
+    expect([logged, await loses()]).toEqual([[], false])
+  })
+
+  it('gives a warning if it may not replay the append-only file, until the server has restarted with other users', async () => {
+    const { server, aclfile, logged, loses } = await opened(limitedUsersFile(), { appendonly: 'yes' })
+    expect(logged).toEqual([expect.stringMatching(/^a restart of Redis would lose all data: /)])
+    expect(await loses()).toBe(true)
+    await writeFile(aclfile, redisFile('users.acl'))
+    await server.restart()
+    await vi.waitFor(async () => expect(await loses()).toBe(false), 60_000)
+  })
 })
 
 it('returns 0 for a value that the server does not report', () => {
