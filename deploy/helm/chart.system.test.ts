@@ -493,6 +493,19 @@ describe.skipIf(missing !== undefined)('the chart', () => {
     expect(spec.template.spec.containers[0].image).toMatch(`${values.image.repository}:`)
   })
 
+  it('has a README whose Secret names users and passwords of deploy/redis/users.acl', () => {
+    const urls = [...read('README.md').matchAll(/(\S+)=redis:\/\/(.+?):(.+?)@/g)].map(([, key, ...rest]) => [
+      key!.replace('--from-literal=', ''),
+      ...rest,
+    ])
+    expect(urls).toEqual([
+      ['redis-url', 'roomful-control', 'CONTROL_PASSWORD'],
+      ['node-redis-url', 'roomful-node', 'NODE_PASSWORD'],
+    ])
+    for (const [, user, password] of urls)
+      expect(read('../redis/users.acl')).toContain(`\nuser ${user} on >${password} `)
+  })
+
   it('lets players connect to the ports of workers if these have separate addresses', () => {
     const portsOf = (env: object) =>
       one(
