@@ -438,6 +438,8 @@ const HINTS: Readonly<Record<string, string>> = {
   overloaded:
     'If that does not pass, look whether the node reaches its CONTROL_URL, with the INTERNAL_TOKEN that control has.',
   rate_limited: 'All players come with one token: start the nodes with NEW_ROOMS_PER_MINUTE=0.',
+  too_many_rooms:
+    'All players come with one token from one address: put the address of this machine into TRUSTED_PROXIES of the nodes.',
   project_full: 'Start the nodes with a higher MAX_ROOMS_PER_PROJECT, or 0.',
   unauthenticated: 'Do --ws and --control, or --project and --token, belong to the same service?',
   token_expired: 'Give a token that is good for the whole run with --token, or let --control issue one.',
