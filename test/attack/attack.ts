@@ -18,8 +18,8 @@ export interface Attack {
   readonly name: string
   /** The promise of the service that the attack tests. */
   readonly holds: string
-  /** True: it starts a service of its own and attacks that. The times of the players are not judged. */
-  readonly hasService?: boolean
+  /** True: the times of the bystanders are not judged, because it starts a service of its own, or connects a crowd that is no attack. */
+  readonly ignoresTimes?: boolean
   run(target: Target, seconds: number): Promise<Outcome>
 }
 

@@ -84,7 +84,7 @@ async function main(): Promise<number> {
       say(`  ${roundTrips(during)}`)
       const problems = [
         ...broken.map((problem) => `BROKEN: ${problem}`),
-        ...(attack.hasService ? [] : slowed(quiet, during)),
+        ...(attack.ignoresTimes ? [] : slowed(quiet, during)),
       ]
       for (const problem of problems) say(`  ${problem}`)
       if (problems.length > 0) failed += 1
