@@ -70,7 +70,7 @@ class TurnWatch {
   readonly #turnMeter = new StandstillMeter()
   readonly #loopMeter = new StandstillMeter()
   readonly #quietMeter = new StandstillMeter()
-  /** Higher than the limit of a turn, because the event loop of a busy process is late too. */
+  /** Time after which room code that blocks the event loop outside of its turn ends the process. */
   readonly #loopLimitMs: number
   /** The process ends if its event loop does not run for this time, whatever the reason is. */
   readonly #deadLimitMs: number
@@ -97,7 +97,7 @@ class TurnWatch {
     this.#store = settings.redisUrl === undefined ? undefined : this.#keepOpen()
     this.#turns = new TurnReader(settings.turn)
     this.#tickMs = Math.min(TICK_MS, settings.limitMs / 4)
-    this.#loopLimitMs = settings.beatMs + 2 * settings.limitMs
+    this.#loopLimitMs = settings.beatMs + settings.limitMs
     this.#deadLimitMs = settings.beatMs + 2 * settings.leaseMs
     this.#ticks = setInterval(() => this.#tick(), this.#tickMs)
   }
@@ -175,12 +175,12 @@ class TurnWatch {
 
   /** The event loop does not run. If a turn does not return, `#longTurn` handles it. */
   async #stuckLoop(): Promise<void> {
-    const { beats, running } = this.#turns
+    const { beats, running, sequence } = this.#turns
     if (running !== undefined) return
     const at = await locate(LOCATE_MS)
-    await sleep(this.#settings.limitMs / 2)
-    // It was only late, and runs again.
-    if (this.#turns.beats !== beats || this.#turns.running !== undefined) return
+    await sleep(this.#settings.limitMs / 4)
+    // It was only late, and runs again, or many turns are due.
+    if (this.#turns.beats !== beats || this.#turns.sequence !== sequence) return
     const turn = at ? at.turn : blocking(this.#turns.open)
     if (turn && this.#ends) await this.#end(turn, 'refuse', at)
     else if (turn) this.#report(turn, at)
