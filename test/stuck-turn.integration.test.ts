@@ -14,16 +14,16 @@ let nodes: NodeProcess[]
 let login: Login
 const clients: { close(): void }[] = []
 beforeAll(async () => {
-  nodes = await cluster.processes(4)
+  nodes = await cluster.processes(5)
   login = await cluster.login()
 })
 afterAll(() => {
   for (const client of clients) client.close()
 })
 
-/** Joins a room through `node`. */
-async function join(key: string, node: NodeProcess): Promise<Room<typeof looper>> {
-  const { projectId, token } = login
+/** Joins a room through `node`. `own`: of another project. */
+async function join(key: string, node: NodeProcess, own = login): Promise<Room<typeof looper>> {
+  const { projectId, token } = own
   const { WebSocket } = doorsSocket({ doors: cluster.doorsFrom(node) })
   const client = await connect('ws://nowhere.invalid', { projectId, token, WebSocket })
   clients.push(client)
@@ -97,6 +97,27 @@ it('a message whose handler never returns ends one node, and is cut off from the
   await expect(room.send('loop')).rejects.toMatchObject({ code: 'room_logic_failed' })
 })
 
+it('a loop after the turn ends one node, and the handler is refused in its project only', async () => {
+  const room = await join('spins', alive()[0]!)
+  const owner = await ownerOf('spins')
+  const refused = expect(room.send('spin')).rejects.toMatchObject({ code: 'room_logic_failed' })
+  await expect(owner.ended).resolves.toBeNull()
+  await refused
+  expect(fatalOf(owner)).toMatchObject({ hook: 'onMessage', message_type: 'spin', noted: true })
+  const labels = (projectId: string) =>
+    `project_id="${projectId}",room_type="looper",hook="onMessage",message_type="spin"`
+  const until = (projectId: string) =>
+    Promise.all(alive().map((node) => cluster.metric(node, `service_handlers_refused{${labels(projectId)}}`)))
+  await expect
+    .poll(async () => (await until(login.projectId)).every((end) => end > Date.now() / 1000))
+    .toBe(true)
+  const survivors = alive()
+  const next = await join('elsewhere', survivors[0]!)
+  await expect(next.send('spin')).rejects.toMatchObject({ code: 'room_logic_failed' })
+  await next.send('add')
+  expect(alive()).toEqual(survivors)
+})
+
 it('a loop after an await in admit ends one node, and later joins fail without a call of admit', async () => {
   const node = alive()[0]!
   const { projectId, token } = login
@@ -108,6 +129,20 @@ it('a loop after an await in admit ends one node, and later joins fail without a
   const next = alive()[0]!
   const other = await connect(next.wsUrl, { projectId, token })
   clients.push(other)
-  await expect(other.join<typeof looper>('looper', { key: 'awaits' })).rejects.toMatchObject(FAILED)
+  await expect(other.join<typeof looper>('looper', { key: 'awaits' })).rejects.toMatchObject({
+    code: 'room_logic_failed',
+  })
   expect(alive()).toContain(next)
+})
+
+// The next owner would get it again.
+it('a message after which the process fails is refused by the next owner', async () => {
+  const other = await cluster.login()
+  const room = await join('exits', alive()[0]!, other)
+  await room.send('add')
+  const [owner] = await cluster.ownerFirst(other, 'looper:exits', alive())
+  const refused = expect(room.send('exit')).rejects.toMatchObject(FAILED)
+  await expect(owner!.ended).resolves.toBe(7)
+  await refused
+  expect([alive().length, room.state.count]).toEqual([1, 1])
 })

@@ -1,4 +1,5 @@
 import { once } from 'node:events'
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { WebSocket } from 'ws'
 import type { ServerMessage } from '../../shared/protocol/messages.ts'
@@ -124,6 +125,27 @@ describe('Gateway', () => {
       await expectClose(silent, 'draining', /resume on another/)
       await drained
     })
+  })
+
+  it('lets a join of a young session wait, in order with its later requests, while the watchdog says so', async () => {
+    const clock = new FakeClock()
+    const verdict = ({ since }: { since: number }) => (clock.now() - since < 60_000 ? 'wait' : 'pass')
+    const world = { clock, control: await TestControl.start(), owner: new TestOwner(testCodecs()) }
+    const gateway = await TestGateway.start({ maxSessionsPerSub: 10 }, { verdict }, world)
+    const { client } = await gateway.hello()
+    client.send({ t: 'join', request_id: 1, room_type: 'arena', options: { key: 'one' } })
+    client.send({ t: 'ping', at: 1 })
+    await expect.poll(() => clock.pending).toBeGreaterThan(0)
+    const count = () => client.received.filter(({ t }) => t === 'joined' || t === 'pong').length
+    const pass = async (seconds: number) => {
+      for (let second = 0; second < seconds; second++, await nextTurn()) clock.advance(1000)
+    }
+    await pass(59)
+    expect(count()).toBe(0)
+    await pass(2)
+    await client.next('joined')
+    await expect.poll(count).toBe(2)
+    await gateway.close()
   })
 
   /** One sweep per second handles everything with a deadline in seconds. */

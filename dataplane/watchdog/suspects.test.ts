@@ -7,7 +7,7 @@ import { SuspectRecord, Suspects, withoutRunning, withRunning, withStuck } from 
 import type { Turn } from './turns.ts'
 
 const turn = (change: Partial<Turn> = {}): Turn => ({
-  room: { name: 'prj_a/duel:1', epoch: 1 },
+  room: { name: 'prj_a/duel:1', epoch: 1, createdAt: 0 },
   hook: 'onMessage',
   subject: 'mem_1',
   ref: 1,
@@ -173,7 +173,7 @@ describe('a handler that only the end of a process has stopped', () => {
     await pass(60_000)
     const verdict = (age: number, principal = 'bob') =>
       node!.verdict({ projectId: 'prj_a', principal, since: clock.now() - age }, 'duel', 'strike')
-    expect([verdict(59_999), verdict(60_000), verdict(60_000, 'ada')]).toEqual(['wait', 'pass', 'refuse'])
+    expect([verdict(59_999), verdict(60_000), verdict(60_000, 'ada')]).toEqual(['refuse', 'pass', 'refuse'])
     const tick = (age: number) =>
       node!.limitOf(
         turn({

@@ -17,7 +17,7 @@ interface Suspect {
   readonly until: number
   /** Number of times that the handler was refused, because only the end of a process has stopped it. */
   readonly refusals: number
-  /** The handler is not started until then. After that, turns of young players and rooms wait. */
+  /** The handler is not started until then. After that, it is refused to young players and in young rooms. */
   readonly refusedUntil: number
   /** Turns of young players wait until then, because the cut-offs use too much of a node. */
   readonly hotUntil: number
@@ -65,7 +65,7 @@ const SUSPECT_MS = 3_600_000
 /** Duration of the first refusal of a handler. Each further one is twice as long, up to 32 minutes. */
 const REFUSED_MS = 60_000
 const MAX_DOUBLINGS = 5
-/** Players whose session is younger wait, and rooms that are younger, while a handler is tried again or uses too much. */
+/** Sessions and rooms that are younger take no part in the trial of a handler, and such sessions wait if its cut-offs use too much. */
 const YOUNG_MS = 60_000
 /** Maximum numbers of entries. The oldest are dropped. */
 const MAX_SUSPECTS = 256
@@ -362,11 +362,12 @@ export class Suspects {
     return this.#suspects.get(`${projectOf(turn.room.name)} ${codeOf(turn, this.#deps.hashes)}`)?.at
   }
 
-  /** The gateway has already asked for the turns of a player's messages and joins. Only rooms that were there before the trial take part in it. */
+  /** Between two refusals, only rooms that are not young try the handler. The gateway asks `verdict` about joins that make a room. */
   #isRefused({ refusals, refusedUntil }: Suspect, { hook, room }: Turn): boolean {
     const now = this.#deps.clock.now()
     if (now < refusedUntil) return true
-    return refusals > 0 && !OF_PLAYERS.includes(hook) && now - (room.createdAt ?? now) < YOUNG_MS
+    if (refusals === 0) return false
+    return room.createdAt === undefined ? !JOIN_HOOKS.includes(hook) : now - room.createdAt < YOUNG_MS
   }
 
   /** Limit while another node has a long turn of the handler, which may be slow or may never end. */
@@ -401,17 +402,22 @@ export class Suspects {
     const { projectId, principal, since } = sender
     if (!this.#projects.has(projectId)) return 'pass'
     const now = this.#deps.clock.now()
+    const isYoung = now - since < YOUNG_MS
     const type = codeType(roomType, this.#deps.hashes)
-    let verdict: 'pass' | 'wait' = 'pass'
-    for (const hook of messageType === undefined ? JOIN_HOOKS : MESSAGE_HOOKS) {
+    const handlers = (messageType === undefined ? JOIN_HOOKS : MESSAGE_HOOKS).map((hook) => {
       const code = codeName(type, hook, messageType ?? '')
-      const suspect = this.#suspects.get(`${projectId} ${code}`) ?? this.#suspects.get(`${projectId} ${type}`)
-      const scarce = suspect !== undefined && (suspect.hotUntil > now || suspect.refusals > 0)
-      if ((this.#charges.get(`${projectId}/${principal} ${code}`) ?? 0) >= (scarce ? 1 : CHARGES))
-        return 'refuse'
-      if (scarce && suspect.refusedUntil <= now && now - since < YOUNG_MS) verdict = 'wait'
-    }
-    return verdict
+      const charges = this.#charges.get(`${projectId}/${principal} ${code}`) ?? 0
+      const one = this.#suspects.get(`${projectId} ${code}`) ?? this.#suspects.get(`${projectId} ${type}`)
+      const [isHot, isTried] = [
+        one !== undefined && one.hotUntil > now,
+        one !== undefined && one.refusals > 0,
+      ]
+      if (charges >= (isHot || isTried ? 1 : CHARGES) || (isTried && isYoung)) return 'refuse'
+      return isHot && isYoung ? 'wait' : 'pass'
+    })
+    return (
+      handlers.find((verdict) => verdict === 'refuse') ?? handlers.find((one) => one === 'wait') ?? 'pass'
+    )
   }
 
   /** Number of pairs of player and handler whose messages are refused. */
@@ -507,8 +513,6 @@ export class Suspects {
 
 const MESSAGE_HOOKS: readonly TurnHook[] = ['onMessage']
 const JOIN_HOOKS: readonly TurnHook[] = ['options', 'load', 'create', 'admit', 'onJoin']
-/** Hooks that run for a message or a join of a player. */
-const OF_PLAYERS: readonly TurnHook[] = [...MESSAGE_HOOKS, ...JOIN_HOOKS]
 
 const severalIn = (suspects: readonly Suspect[], project: string): boolean =>
   suspects.filter((one) => one.project === project).length >= HANDLERS_OF_ALL
