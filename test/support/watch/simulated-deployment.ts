@@ -139,6 +139,8 @@ class SimulatedNode {
       this.#count('service_room_errors_total', { room_type: roomType, code: 'room_logic_failed' }, 20)
       this.#count('service_room_errors_total', { room_type: roomType, code: 'room_full' }, 0.2)
       this.#count('service_room_turns_stuck_total', { room_type: roomType, hook: 'onMessage' }, 0)
+      const handler = { project_id: 'prj_a', room_type: roomType, hook: 'onMessage', message_type: 'put' }
+      this.#gauge('service_handlers_refused', () => 0, handler)
       this.#count('service_room_turns_slow_total', { room_type: roomType, hook: 'onTick' }, 0.01)
       for (const outcome of ['saved', 'failed', 'timed_out'])
         this.#count('service_room_saves_total', { room_type: roomType, outcome }, outcome === 'saved' ? 5 : 0)
