@@ -3,8 +3,15 @@ import { type Context, createContext, Script } from 'node:vm'
 import type { Clock } from '../../shared/clock.ts'
 import { Quiet } from '../../shared/log.ts'
 import { roomNamed } from '../traffic.ts'
-import { fieldsOf, type Suspects } from '../watchdog/suspects.ts'
-import { plainTurn, type Turn, type TurnHook, type TurnObserver, type TurnRoom } from '../watchdog/turns.ts'
+import type { Suspects } from '../watchdog/suspects.ts'
+import {
+  fieldsOf,
+  plainTurn,
+  type Turn,
+  type TurnHook,
+  type TurnObserver,
+  type TurnRoom,
+} from '../watchdog/turns.ts'
 import type { RoomLog } from './definition-types.ts'
 import { plainThrown, RoomLogicError } from './failures.ts'
 import type { RoomMetrics } from './metrics.ts'

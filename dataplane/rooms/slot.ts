@@ -13,8 +13,7 @@ import {
   unavailableText,
 } from '../place.ts'
 import { type RoomAddress, roomIdOf, type ToOwner } from '../traffic.ts'
-import { fieldsOf } from '../watchdog/suspects.ts'
-import type { TurnCause, TurnRoom } from '../watchdog/turns.ts'
+import { fieldsOf, type TurnCause, type TurnRoom } from '../watchdog/turns.ts'
 import { joinOptions, joinTurn } from './admission.ts'
 import type { RoomDefinition } from './definition.ts'
 import { Replies } from './delivery.ts'

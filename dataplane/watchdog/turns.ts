@@ -1,4 +1,5 @@
 import { fileURLToPath } from 'node:url'
+import { roomIdOf, roomNamed } from '../traffic.ts'
 
 /** Hooks of a room type: the functions of room code that roomful calls. */
 export const HOOKS = [
@@ -55,6 +56,20 @@ export interface TurnCause {
 /** A call of room code. */
 export interface Turn extends TurnCause {
   readonly room: TurnRoom
+}
+
+/** Returns the fields of a log line about a turn. */
+export function fieldsOf({ room, hook, type, principal }: Turn) {
+  const address = roomNamed(room.name)
+  return {
+    project_id: address.projectId,
+    room_id: roomIdOf(address),
+    room_type: address.roomType,
+    epoch: room.epoch,
+    hook,
+    ...(type !== '' && { message_type: type }),
+    ...(principal !== '' && { principal }),
+  }
 }
 
 /** Encodes the note of a turn that the room's record keeps for the next owner. */

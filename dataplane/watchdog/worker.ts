@@ -9,8 +9,8 @@ import { openStore } from '../../shared/store/open.ts'
 import type { Store } from '../../shared/store/port.ts'
 import { roomNamed } from '../traffic.ts'
 import { endRoomCode, type Location, locate } from './locate.ts'
-import { fieldsOf, type Mode, SuspectRecord, withoutRunning, withRunning, withStuck } from './suspects.ts'
-import { countedMs, encodeNote, StandstillMeter, type Turn, TurnReader } from './turns.ts'
+import { type Mode, SuspectRecord, withoutRunning, withRunning, withStuck } from './suspect-record.ts'
+import { countedMs, encodeNote, fieldsOf, StandstillMeter, type Turn, TurnReader } from './turns.ts'
 
 /** Settings of the thread. */
 export interface WatchdogSettings extends StoreConfig, LogConfig {
