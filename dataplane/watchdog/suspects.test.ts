@@ -103,14 +103,15 @@ describe('a handler that did not return', () => {
     expect(node!.limitOf(other)).toBe(0)
   })
 
-  it('changes nothing in other projects', async () => {
+  it('is not a suspect in other projects: there, only its first 1,000 turns are cut off, near the limit of all turns', async () => {
     const { started } = await nodes(1)
     const [node] = started
     for (const hook of ['onMessage', 'onTick', 'onJoin'] as const)
       for (let n = 0; n < 3; n++) await node!.stuck(turn({ hook }), n === 0 ? 'refuse' : 'guard')
     const room = { name: 'prj_b/duel:1', epoch: 1 }
-    for (const hook of ['onMessage', 'onTick', 'create'] as const)
-      expect(node!.limitOf(turn({ room, hook }))).toBeUndefined()
+    const limits = Array.from({ length: 1001 }, () => node!.limitOf(turn({ room })))
+    expect([limits[0], limits[999], limits[1000]]).toEqual([680, 680, undefined])
+    expect(node!.limitOf(turn({ room, hook: 'create' }))).toBeUndefined()
     expect(node!.verdict({ ...ADA, projectId: 'prj_b', since: 0 }, 'duel', 'strike')).toBe('pass')
   })
 

@@ -77,7 +77,9 @@ export class Suspects {
   #suspects = new Map<string, Suspect>()
   /** Projects with suspects. True: with several, so that other handlers may not return either. */
   #projects = new Map<string, boolean>()
-  /** Number of turns of each handler that is not a suspect, since its project has several. */
+  /** Suspects of all projects. In a project in which it is none, such a handler runs inside the boundary until it is proven. */
+  #codes = new Set<string>()
+  /** Number of turns inside the boundary of each handler that is not a suspect, by `project code`. */
   #proven = new Map<string, number>()
   /** Number of turns that did not end, by `project/principal code`. */
   #charges = new Map<string, number>()
@@ -110,17 +112,16 @@ export class Suspects {
   /** Returns the time in milliseconds after which a turn is cut off; 0: it must not start. Undefined: it is not limited. */
   limitOf(turn: Turn): number | undefined {
     const { limitAllMs } = this.#deps
-    if (this.#projects.size === 0) return limitAllMs?.()
+    if (this.#codes.size === 0) return limitAllMs?.()
     const project = projectOf(turn.room.name)
-    const several = this.#projects.get(project)
-    if (several === undefined) return limitAllMs?.()
-    const key = `${project} ${codeOf(turn, this.#deps.hashes)}`
+    const code = codeOf(turn, this.#deps.hashes)
+    const key = `${project} ${code}`
     const suspect = this.#suspects.get(key) ?? this.#suspects.get(typeOf(key))
     if (suspect && this.#isRefused(suspect, turn)) return 0
     if (limitAllMs) return limitAllMs()
     if (suspect?.runningSince !== undefined) return this.#limitOfRunning(suspect.runningSince)
     if (suspect) return this.#cutLimit(key)
-    return several ? this.#unproven(key) : undefined
+    return this.#projects.get(project) || this.#codes.has(code) ? this.#unproven(key) : undefined
   }
 
   /** Returns the place in the code at which an earlier turn of the handler did not end. Undefined: unknown. */
@@ -256,7 +257,8 @@ export class Suspects {
     const known = this.#suspects
     this.#suspects = new Map([...typesOf(stuck), ...here].map((one) => [`${one.project} ${one.code}`, one]))
     this.#projects = new Map(here.map(({ project }) => [project, severalIn(stuck, project)]))
-    if (![...this.#projects.values()].includes(true)) this.#proven.clear()
+    this.#codes = new Set(here.map(({ code }) => code))
+    if (here.length === 0) this.#proven.clear()
     for (const key of this.#cuts.keys()) if (!this.#suspects.has(key)) this.#cuts.delete(key)
     this.#charges = new Map()
     for (const { by, code, at } of charges.filter(isHere)) {
