@@ -118,11 +118,6 @@ export class DocumentedDeployment {
     await Promise.all(parts.map((part) => this.#child(part).kill()))
   }
 
-  /** Everything that a process has written. */
-  output(part: Part): Promise<string> {
-    return readFile(this.#child(part).logFile, 'utf8')
-  }
-
   /** Resolves when every process serves, and knows the others. */
   async settled(): Promise<void> {
     const urls = [
