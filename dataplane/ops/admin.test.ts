@@ -547,6 +547,28 @@ describe('readiness', () => {
     expect(asked).toBe(1)
   })
 
+  it('has the cause of an outage that the store reports after the time limit, until the store answers', async () => {
+    const clock = new FakeClock()
+    let answered: (error?: Error) => void = () => {}
+    const ping = () =>
+      new Promise<void>((resolve, reject) => {
+        answered = (error) => (error ? reject(error) : resolve())
+      })
+    const ready = readiness({ ...serving, clock, ping })
+    const late = () => {
+      const answer = ready()
+      clock.advance(1000)
+      return answer
+    }
+    expect(await late()).toMatchObject([{ code: 'store_unreachable' }])
+    answered(new StoreUnavailable('no connection to the store: WRONGPASS', 'WRONGPASS'))
+    await Promise.resolve()
+    expect(await late()).toMatchObject([{ code: 'store_refused' }])
+    answered()
+    await Promise.resolve()
+    expect(await late()).toMatchObject([{ code: 'store_unreachable' }])
+  })
+
   it('asks again for a later request', async () => {
     const outcomes = [Promise.reject(new StoreUnavailable('no connection')), Promise.resolve()]
     const ready = readiness({ ...serving, ping: () => outcomes.shift()! })

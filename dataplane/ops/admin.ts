@@ -300,14 +300,22 @@ export function readiness({
   clock,
 }: ReadinessSource): () => Promise<Reasons> {
   let asking: Promise<Reasons> | undefined
+  /** The last failure of the store. Without a connection, it comes after the time limit, and names the cause for later calls. */
+  let known = LATE
   const ask = async (): Promise<Reasons> => {
     let cancel = (): void => {}
     const late = new Promise<Reasons>((resolve) => {
-      cancel = clock.schedule(TIMEOUT_MS, () => resolve([LATE]))
+      cancel = clock.schedule(TIMEOUT_MS, () => resolve([known]))
     })
     const answer = ping().then(
-      () => [],
-      (error: unknown) => [storeReason(error)],
+      () => {
+        known = LATE
+        return []
+      },
+      (error: unknown) => {
+        known = storeReason(error)
+        return [known]
+      },
     )
     const reasons = await Promise.race([answer, late])
     cancel()
