@@ -131,7 +131,11 @@ describe('direct routing', () => {
     for (const { client } of everyone) client.onConnectionChange((status) => statuses.push(status))
     first.room.onMembersChange((members) => changes.push(members.length))
     const stops = everyone.map((player) => player.play(200))
-    await until('all have moved', async () => players.every(({ client }) => client.stats.moves === 1))
+    await until(
+      'all have moved',
+      async () => players.every(({ client }) => client.stats.moves === 1),
+      150_000,
+    )
     const crossed = () => cluster.metric(edge, 'service_room_traffic_total{what="input",way="bus"}')
     await Promise.all(stops.map((stop) => stop()))
     const before = await crossed()

@@ -9,7 +9,7 @@ const FAILED = { code: 'room_logic_failed', message: "the room's logic failed" }
 
 // A process that is suspended for longer than its lease counts as dead before it has noted the message. On a busy machine, its watchdog,
 // which counts its own ticks, may need several seconds for the turn limit of 800 ms.
-const cluster = sharedCluster({ leaseMs: 10_000 })
+const cluster = sharedCluster({ leaseMs: 8000 })
 let nodes: NodeProcess[]
 let login: Login
 const clients: { close(): void }[] = []

@@ -5,7 +5,7 @@ import { expectIntact } from '../support/cluster-player.ts'
 import { asAdmin, until } from '../support/redis-server.ts'
 
 describe('guarantee 2: a room continues long before the lease of its dead owner expires', () => {
-  const cluster = sharedCluster({ leaseMs: 10_000 })
+  const cluster = sharedCluster({ leaseMs: 8000 })
 
   it('with all members, states and events', async ({ annotate }) => {
     const nodes = await cluster.processes(4)

@@ -6,13 +6,13 @@ import { asAdmin, until } from '../support/redis-server.ts'
 const ROOMS = ['one', 'two', 'three'].map((key) => `ledger-journal:${key}`)
 const OUTAGE_MS = 5000
 /** Long beside the pauses of a busy machine: a node that is late by more than a lease loses its rooms, as it must. */
-const LEASE_MS = 10_000
+const LEASE_MS = 6000
 /** Longer than the interval in which nodes read the leases of the others, and much shorter than a lease. */
 const LATE_MS = LEASE_MS / 3
 
 /** Starts three nodes that own a room each, with a member of each room at each node. */
 async function playing(options: ClusterOptions) {
-  const cluster = await TestCluster.start({ ...options, control: 'apart', leaseMs: LEASE_MS })
+  const cluster = await TestCluster.start({ leaseMs: LEASE_MS, ...options, control: 'apart' })
   const nodes = await cluster.local(3)
   const login = await cluster.login()
   const players: Player[][] = []
@@ -131,7 +131,7 @@ describe('guarantee 6: a store outage freezes, never splits', () => {
 
   /** The owners write the lost records again before another node may claim the rooms. */
   it('rooms continue at their owners when Redis restarts without data', async (context) => {
-    const here = await playing({ redis: 'memory' })
+    const here = await playing({ redis: 'memory', leaseMs: 2000 })
     try {
       const { redis } = here.cluster
       const { before, after } = await through(
