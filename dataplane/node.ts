@@ -324,6 +324,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     random,
     log,
     metrics,
+    maxRowsPerQuery: config.maxRowsPerQuery,
     // An unknown node is dead, or its lease has not been read yet. `nodes.isGone` counts it as alive while the store returns.
     isGone: (other) => other !== nodeId && ownership.nodes.get(other) === undefined,
     listingOf: (roomType) => host.listingOf(roomType),

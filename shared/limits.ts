@@ -16,6 +16,16 @@ export const LIMITS = {
     unit: 'connections',
     why: 'Websockets that an address (of IPv6: a network of 64 bits) opens at a node. A burst of ten times as many passes, so that a school or an office reconnects together.',
   },
+  listBytesPerSecondPerPlayer: {
+    value: 65_536,
+    unit: 'bytes',
+    why: 'Lists of rooms that a player gets from a node, with two seconds saved up. A list of 20 rooms each second is a tenth of it. Above it, lists come later.',
+  },
+  listBytesPerSecondPerToken: {
+    value: 2_000_000,
+    unit: 'bytes',
+    why: 'The same for all clients of one token without sub that come from one address: without it, each of their sessions counts as a player. A tenth of a second is saved up.',
+  },
   maxEventBytes: {
     value: 262_144,
     unit: 'bytes',
@@ -66,6 +76,11 @@ export const LIMITS = {
     unit: 'timers',
     why: 'Timers of a room. Each is part of the record of the room.',
   },
+  maxRowsPerQuery: {
+    value: 10_000,
+    unit: 'rooms',
+    why: 'Listed rooms that a query looks at before it stops: as many as a project may have by default, so that only larger lists reach it.',
+  },
   maxRoomsPerSession: {
     value: 16,
     unit: 'rooms',
@@ -99,7 +114,7 @@ export const LIMITS = {
   maxWatchesPerSession: {
     value: 4,
     unit: 'lists',
-    why: 'Lists of rooms that a session watches. Each change of a list is sent to each of its watchers.',
+    why: 'Lists of rooms that a session watches. Each change of a list is sent to each of its watchers, within listBytesPerSecondPerPlayer.',
   },
   outboxHighWaterBytes: {
     value: 262_144,
@@ -114,7 +129,7 @@ export const LIMITS = {
   playerPointsPerSecond: {
     value: 1000,
     unit: 'points',
-    why: 'The budgets of a player at a node: for requests, with three seconds saved up, and for states, with eight. A hello, a join, a list and a search cost 100 each, a message 2, and 4 KiB of a full state or of missed updates 1.',
+    why: 'The budgets of a player at a node: for requests, with three seconds saved up, and for states, with eight. A hello, a join, a list and a search cost 100 each, a query 4 more for each 1,000 rooms that it looks at and each condition, a message 2, and 4 KiB of a full state or of missed updates 1.',
   },
   roomQuarantineTtl: {
     value: 259_200,

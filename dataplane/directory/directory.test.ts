@@ -8,12 +8,24 @@ import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { type Listings, StoreUnavailable } from '../../shared/store/port.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
-import { DIRECTORY_METRICS, Directory, KEPT_MS, POLL_MS } from './directory.ts'
-import { encodeRow, type RoomQuery, type StoredRow } from './rows.ts'
+import { DIRECTORY_METRICS, Directory, KEPT_MS, POLL_MS, type Watcher } from './directory.ts'
+import { encodeRow, type InvalidQuery, type RoomQuery, type StoredRow } from './rows.ts'
 
 const DUELS = { projectId: 'prj_1', roomType: 'duel' }
 const NODE = 'node_a~1'
 const all = () => true
+const MAX_ROWS = 3000
+
+/** A watch that can always pay. */
+const receiver = (changed: Watcher['changed'], more: Partial<Watcher> = {}): Watcher => ({
+  canPay: () => true,
+  pay: () => undefined,
+  changed,
+  failed: (error) => {
+    throw error
+  },
+  ...more,
+})
 
 const keysOf = (rows: readonly StoredRow[]): string[] => rows.map(({ key }) => key)
 
@@ -54,6 +66,7 @@ function opened() {
     clock,
     log: createLog({ logLevel: 'fatal' }, {}),
     metrics: registerMetrics(registry, DIRECTORY_METRICS),
+    maxRowsPerQuery: MAX_ROWS,
     isGone: (nodeId) => gone.has(nodeId),
     listingOf: (roomType) =>
       ({
@@ -109,14 +122,15 @@ function opened() {
         1,
       ),
     async keys(query: RoomQuery = {}): Promise<string[]> {
-      return keysOf(await directory.rooms(DUELS, query, all))
+      return keysOf((await directory.rooms(DUELS, query, all)).rows)
     },
     /** Lets one poll take place, with all its effects. */
     async poll(times = 1): Promise<void> {
       for (let n = 0; n < times; n++) {
         clock.advance(POLL_MS)
         await nextTurn() // The poll.
-        await nextTurn() // The evaluation of the watchers.
+        await nextTurn() // The evaluation of the watched queries.
+        await nextTurn() // The calls of the watches.
       }
     },
   }
@@ -144,12 +158,13 @@ describe('Directory', () => {
     for (const [order, expected] of Object.entries(orders)) {
       const query = { order: order as keyof typeof orders, limit: 2 }
       const listed: StoredRow[] = []
-      for (let n = 0; n < 4; n++) listed.push(...(await directory.rooms(DUELS, query, all, listed.at(-1))))
+      for (let n = 0; n < 4; n++)
+        listed.push(...(await directory.rooms(DUELS, query, all, listed.at(-1))).rows)
       expect(keysOf(listed)).toEqual(expected)
     }
     // Behind a row that has been removed.
     const behind = { ...rows[0]!, room_id: 'duel:bb', members: 3, reserved: 0 } as StoredRow
-    expect(keysOf(await directory.rooms(DUELS, { order: 'oldest', limit: 9 }, all, behind))).toEqual([
+    expect(keysOf((await directory.rooms(DUELS, { order: 'oldest', limit: 9 }, all, behind)).rows)).toEqual([
       'e',
       'c',
       'b',
@@ -198,9 +213,11 @@ describe('Directory', () => {
     expect((await keys({ full: true })).sort()).toEqual(['a', 'b', 'c', 'd'])
     expect(await keys({ where: { level: { min: 2 } } })).toEqual(['b'])
     const allowed = await directory.rooms(DUELS, {}, (roomId) => roomId === 'duel:a')
-    expect(keysOf(allowed)).toEqual(['a'])
-    expect(await directory.rooms({ ...DUELS, projectId: 'prj_2' }, {}, all)).toEqual([])
-    expect(await directory.rooms({ ...DUELS, roomType: 'free' }, { where: { x: 1 } }, all)).toEqual([])
+    expect(keysOf(allowed.rows)).toEqual(['a'])
+    expect(await directory.rooms({ ...DUELS, projectId: 'prj_2' }, {}, all)).toMatchObject({ rows: [] })
+    expect(await directory.rooms({ ...DUELS, roomType: 'free' }, { where: { x: 1 } }, all)).toMatchObject({
+      rows: [],
+    })
   })
 
   it('lists no room of a node that has ended, but sleeping rooms', async () => {
@@ -224,7 +241,59 @@ describe('Directory', () => {
     const list = { projectId: 'prj_1', roomType }
     const error = await directory.rooms(list, query, all).catch((reason: unknown) => reason)
     expect(error).toMatchObject({ name: 'InvalidQuery', code, message: expect.stringContaining(message) })
-    expect(() => directory.watch(list, query, all, () => undefined)).toThrow(message)
+    expect(() =>
+      directory.watch(
+        list,
+        query,
+        undefined,
+        receiver(() => undefined),
+      ),
+    ).toThrow(message)
+  })
+
+  it('stops after maxRowsPerQuery rows, and continues behind the last one', async () => {
+    const { write, directory, registry } = opened()
+    const snow = { map: 'snow', level: 1 }
+    await write(
+      ...Array.from({ length: MAX_ROWS + 100 }, (_, n) => ({
+        key: String(n).padStart(4, '0'),
+        ...((n === 5 || n === MAX_ROWS + 50) && { data: snow }),
+      })),
+    )
+    const query: RoomQuery = { where: { map: 'snow', level: { min: 1 } }, order: 'oldest' }
+    const first = await directory.rooms(DUELS, query, all)
+    expect(keysOf(first.rows)).toEqual(['0005'])
+    expect(first).toMatchObject({ looked: MAX_ROWS, comparisons: 3 * MAX_ROWS })
+    expect(first.stoppedAt?.room_id).toBe(`duel:${MAX_ROWS - 1}`)
+    expect(await registry.metrics()).toContain('service_directory_queries_stopped_total 1')
+    const second = await directory.rooms(DUELS, query, all, first.stoppedAt)
+    expect(keysOf(second.rows)).toEqual([`${MAX_ROWS + 50}`])
+    expect(second).toMatchObject({ looked: 100, stoppedAt: undefined })
+    // A complete answer looks at no more rows than it needs.
+    expect(await directory.rooms(DUELS, { ...query, limit: 1 }, all)).toMatchObject({
+      looked: 6,
+      stoppedAt: undefined,
+    })
+  })
+
+  it('lets other work run between slices of 1,000 rows, and returns no room twice', async () => {
+    const { write, directory } = opened()
+    await write(...Array.from({ length: 2500 }, (_, n) => ({ key: String(n).padStart(4, '0') })))
+    await directory.rooms(DUELS, {}, all)
+    const looked: string[] = []
+    const slices: number[] = []
+    const answer = directory.rooms(DUELS, { order: 'oldest', limit: 100 }, (roomId) => {
+      looked.push(roomId)
+      return roomId.endsWith('99')
+    })
+    let isOver = false
+    void answer.finally(() => {
+      isOver = true
+    })
+    for (; !isOver; await nextTurn()) slices.push(looked.length)
+    expect(slices.slice(0, 2)).toEqual([0, 1000])
+    expect(looked).toHaveLength(2500)
+    expect((await answer).rows).toHaveLength(25)
   })
 
   it('answers from its copy, which it polls for a minute after the last query and then drops', async () => {
@@ -317,7 +386,12 @@ describe('Directory', () => {
 describe('Directory.watch', () => {
   function watched(test: ReturnType<typeof opened>, query: RoomQuery = {}) {
     const results: string[][] = []
-    const end = test.directory.watch(DUELS, query, all, (rows) => results.push(keysOf(rows)))
+    const end = test.directory.watch(
+      DUELS,
+      query,
+      undefined,
+      receiver((rows) => results.push(keysOf(rows))),
+    )
     return { results, end }
   }
 
@@ -349,7 +423,12 @@ describe('Directory.watch', () => {
     const test = opened()
     const { write, poll, clock } = test
     const calls: [at: number, members: number][] = []
-    test.directory.watch(DUELS, {}, all, (rows) => calls.push([clock.monotonic(), rows[0]?.members ?? -1]))
+    test.directory.watch(
+      DUELS,
+      {},
+      undefined,
+      receiver((rows) => calls.push([clock.monotonic(), rows[0]?.members ?? -1])),
+    )
     for (let members = 0; members < 4; members++) {
       await write({ key: 'a', members })
       await poll()
@@ -381,6 +460,123 @@ describe('Directory.watch', () => {
     expect(results.slice(2)).toEqual([['a', 'e']])
   })
 
+  it('evaluates equal queries once, and gives their watches the same rows', async () => {
+    const test = opened()
+    const { write, poll, directory, registry } = test
+    await write({ key: 'a' }, { key: 'b' })
+    const queries: [RoomQuery, claim?: string[]][] = [
+      [{ where: { map: 'desert', level: 1 } }],
+      [{ where: { level: 1, map: 'desert' }, order: 'fullest', limit: 20, full: false }, ['duel']],
+      [{ where: { level: 1, map: 'desert' } }, ['duel:a']],
+    ]
+    const latest: (readonly StoredRow[])[] = []
+    for (const [at, [query, claim]] of queries.entries())
+      directory.watch(
+        DUELS,
+        query,
+        claim,
+        receiver((rows) => {
+          latest[at] = rows
+        }),
+      )
+    await poll(2)
+    expect(latest.map(keysOf)).toEqual([['a', 'b'], ['a', 'b'], ['a']])
+    expect(latest[0]).toBe(latest[1])
+    expect(await registry.metrics()).toContain('service_directory_watchers 3')
+    expect(await registry.metrics()).toContain('service_directory_watched_queries 2')
+    await write({ key: 'c' })
+    await poll(2)
+    expect(latest[0]).toBe(latest[1])
+    expect(latest.map(keysOf)).toEqual([['a', 'b', 'c'], ['a', 'b', 'c'], ['a']])
+  })
+
+  it('lets the watches of a query pay for its evaluations in turn', async () => {
+    const test = opened()
+    const { write, poll, directory } = test
+    await write({ key: 'a' }, { key: 'b', data: { map: 'snow', level: 1 } })
+    const paid: [who: string, comparisons: number][] = []
+    for (const who of ['one', 'two'])
+      directory.watch(
+        DUELS,
+        { where: { map: 'desert' } },
+        undefined,
+        receiver(() => undefined, { pay: (comparisons) => paid.push([who, comparisons]) }),
+      )
+    await nextTurn()
+    for (const key of ['c', 'd']) {
+      await write({ key })
+      await poll(2)
+    }
+    expect(paid).toEqual([
+      ['one', 4],
+      ['two', 6],
+      ['one', 8],
+    ])
+  })
+
+  it('evaluates a query only if one of its watches can pay, and later has the newest rows', async () => {
+    const test = opened()
+    const { write, poll, directory } = test
+    let canPay = false
+    const results: string[][] = []
+    await write({ key: 'a' })
+    directory.watch(
+      DUELS,
+      {},
+      undefined,
+      receiver((rows) => results.push(keysOf(rows)), { canPay: () => canPay }),
+    )
+    await poll(2)
+    await write({ key: 'b' })
+    await poll(2)
+    expect(results).toEqual([])
+    canPay = true
+    await poll()
+    expect(results).toEqual([['a', 'b']])
+  })
+
+  it('reports a query that looks at too many rows', async () => {
+    const test = opened()
+    const { write, poll, directory } = test
+    const errors: InvalidQuery[] = []
+    await write(...Array.from({ length: MAX_ROWS + 1 }, (_, n) => ({ key: `${n}` })))
+    const end = directory.watch(
+      DUELS,
+      { where: { map: 'snow' } },
+      undefined,
+      receiver(() => undefined, { failed: (error) => void (errors.push(error), end()) }),
+    )
+    await poll(2)
+    expect(errors).toMatchObject([
+      {
+        code: 'invalid_options',
+        message: expect.stringMatching(
+          /^the query stopped after it had looked at 3000 rooms and found 0: use /,
+        ),
+      },
+    ])
+  })
+
+  it('calls a watch of a query that is watched already at most once a second, too', async () => {
+    const test = opened()
+    const { write, poll, clock } = test
+    await write({ key: 'a' })
+    watched(test)
+    await poll()
+    const calls: number[] = []
+    test.directory.watch(
+      DUELS,
+      {},
+      undefined,
+      receiver(() => calls.push(clock.monotonic())),
+    )
+    await nextTurn()
+    await write({ key: 'b' })
+    await poll(3)
+    expect(calls).toHaveLength(2)
+    expect(calls[1]! - calls[0]!).toBeGreaterThanOrEqual(1000)
+  })
+
   it('calls back when a node has ended, and when another node owns its rooms', async () => {
     const test = opened()
     const { write, poll, gone } = test
@@ -394,21 +590,26 @@ describe('Directory.watch', () => {
     expect(results).toEqual([['a', 'b'], ['b'], ['a', 'b']])
   })
 
-  it('lets other work run between slow watchers when a node has ended', async () => {
+  it('lets other work run between slow watches when a node has ended', async () => {
     const test = opened()
     const { clock, directory, write, poll, gone } = test
     await write({ key: 'a' }, { key: 'b', node_id: 'node_b~1' })
-    let [turn, evaluationMs] = [0, 0]
+    let [turn, callMs] = [0, 0]
     const turns: number[] = []
-    const allows = (): boolean => {
-      clock.pause(evaluationMs)
-      return true
-    }
-    for (let n = 0; n < 4; n++) directory.watch(DUELS, {}, allows, () => turns.push(turn))
+    for (let n = 0; n < 4; n++)
+      directory.watch(
+        DUELS,
+        {},
+        undefined,
+        receiver(() => {
+          clock.pause(callMs)
+          turns.push(turn)
+        }),
+      )
     await poll()
     gone.add(NODE)
     await poll()
-    evaluationMs = 10
+    callMs = 10
     clock.advance(POLL_MS)
     for (turn = 1; turn <= 10; turn++) await nextTurn()
     expect(turns.slice(0, 4)).toEqual([0, 0, 0, 0])

@@ -1,4 +1,5 @@
 import { type Clock, untilNext } from '../../shared/clock.ts'
+import { canonicalJson, type Json } from '../../shared/json.ts'
 import type { Logger } from '../../shared/log.ts'
 import { counter, gauge, histogram, type Metrics } from '../../shared/metrics.ts'
 import type { Random } from '../../shared/random.ts'
@@ -6,16 +7,19 @@ import { type Rate, RateLimit } from '../../shared/rate-limit.ts'
 import { Slices } from '../../shared/slices.ts'
 import type { ListedRoom, Store } from '../../shared/store/port.ts'
 import {
+  covers,
   DEFAULT_LIMIT,
   decodeRow,
   InvalidQuery,
   isBefore,
   type Position,
+  type QueryResult,
   type RoomQuery,
   Rows,
   rowMatcher,
   type Search,
   type StoredRow,
+  tooManyRows,
 } from './rows.ts'
 
 /** Metrics of a node's copies of lists of rooms. */
@@ -23,9 +27,17 @@ export const DIRECTORY_METRICS = {
   listedRows: gauge('service_directory_rows', 'Rows in the copies of lists of rooms that this node keeps.'),
   listQueryDuration: histogram(
     'service_directory_query_duration_seconds',
-    'Time of a query in the copy of a list. The event loop does nothing else during it.',
+    'Time of a query in the copy of a list, or of a slice of 1,000 rows of it. The event loop does nothing else during it.',
   ),
-  listWatchers: gauge('service_directory_watchers', 'Queries whose results this node watches for clients.'),
+  stoppedQueries: counter(
+    'service_directory_queries_stopped_total',
+    'Queries that stopped because they had looked at maxRowsPerQuery rows.',
+  ),
+  listWatchers: gauge('service_directory_watchers', 'Watches of lists by clients of this node.'),
+  watchedQueries: gauge(
+    'service_directory_watched_queries',
+    'Different queries of all watches. Equal ones are evaluated once.',
+  ),
   placements: counter(
     'service_placements_total',
     'Requests of `joinOrCreate` for a room. At the placer of the list: it has chosen a listed room (listed), or a room without a row (new). At the edge of the player: no placer has answered within 8 s (failed).',
@@ -47,6 +59,8 @@ export interface DirectoryEnvironment {
   readonly random: Random
   readonly log: Logger
   readonly metrics: DirectoryMetrics
+  /** Maximum number of rows that a query looks at. */
+  readonly maxRowsPerQuery: number
   /** Returns true if a node has ended, or is unknown. */
   readonly isGone: (nodeId: string) => boolean
   /** Returns the `listing` of a room type. Null: the room type has no list. Undefined: this node has no such room type. */
@@ -56,7 +70,10 @@ export interface DirectoryEnvironment {
 }
 
 interface ListEnvironment
-  extends Pick<DirectoryEnvironment, 'clock' | 'log' | 'metrics' | 'isGone' | 'listingOf'> {
+  extends Pick<
+    DirectoryEnvironment,
+    'clock' | 'log' | 'metrics' | 'maxRowsPerQuery' | 'isGone' | 'listingOf'
+  > {
   readonly store: Pick<Store, 'listings' | 'onReturn'>
 }
 
@@ -70,46 +87,50 @@ export interface RoomList {
 export class Directory {
   readonly #environment: ListEnvironment
   readonly #copies = new Map<string, ListCopy>()
+  /** Slices of queries, and calls of watches. */
+  readonly #slices: Slices
 
   constructor(environment: ListEnvironment) {
-    const { metrics } = environment
+    const { clock, metrics } = environment
     this.#environment = environment
+    this.#slices = new Slices(clock)
     metrics.listedRows.read(() => this.#sum(({ size }) => size))
-    metrics.listWatchers.read(() => this.#sum(({ watchers }) => watchers))
+    metrics.listWatchers.read(() => this.#sum(({ watches }) => watches))
+    metrics.watchedQueries.read(() => this.#sum(({ watchedQueries }) => watchedQueries))
   }
 
   /**
-   * Returns the matching rows, in order. `allows`: whether the token's `rooms` claim covers a room id. `after`: only rows behind this one. Rejects
-   * with `InvalidQuery` for a field that is missing in the room type's `listing.data`, and for a room type without a list. Rejects with
-   * `StoreUnavailable` if there is no copy of the list and the store is unavailable.
+   * Returns the matching rows, in order, of at most `maxRowsPerQuery` rows. `allows`: whether the token's `rooms` claim covers a room id. `after`:
+   * only rows behind this one. Rejects with `InvalidQuery` for a field that is missing in the room type's `listing.data`, and for a room type
+   * without a list. Rejects with `StoreUnavailable` if there is no copy of the list and the store is unavailable.
    */
   async rooms(
     list: RoomList,
     query: RoomQuery,
     allows: (roomId: string) => boolean,
     after?: Position,
-  ): Promise<readonly StoredRow[]> {
+  ): Promise<QueryResult> {
     const search = this.#search(list, query, allows)
-    const rows = await this.#copyOf(list).rows()
-    const { clock, metrics } = this.#environment
-    const began = clock.monotonic()
-    const found = rows.find(search, after)
-    metrics.listQueryDuration.observe((clock.monotonic() - began) / 1000)
-    return found
+    return this.#copyOf(list).query(search, after)
   }
 
   /**
-   * Calls `callback` with the rows immediately, and at most once a second after changes of the result. Throws the errors with which `rooms` rejects,
-   * except `StoreUnavailable`: the first call then waits for the store. The returned function ends the watch.
+   * Calls `watcher.changed` with the rows immediately, and at most once a second after changes of the result. Watches of equal queries get the
+   * same array, and one of them in turn pays for its evaluation. `claim`: the token's `rooms` claim. Throws the errors with which `rooms` rejects, except `StoreUnavailable`: the first call then waits for the store. The returned function ends the watch.
    */
   watch(
     list: RoomList,
     query: RoomQuery,
-    allows: (roomId: string) => boolean,
-    callback: WatchCallback,
+    claim: readonly string[] | undefined,
+    watcher: Watcher,
   ): () => void {
-    const search = this.#search(list, query, allows)
-    return this.#copyOf(list).watch(search, callback)
+    const { roomType } = list
+    const search = this.#search(list, query, (roomId) => covers(claim, roomType, roomId))
+    const { where = {}, full = false } = query
+    const { order, limit } = search
+    const rooms = claim === undefined || claim.includes(roomType) ? null : claim
+    const key = canonicalJson([where, order, limit, full, rooms] as Json)
+    return this.#copyOf(list).watch(key, search, watcher)
   }
 
   /** Checks a query without reading its list. Throws `InvalidQuery` where `rooms` rejects. */
@@ -140,7 +161,7 @@ export class Directory {
     const list = `${projectId}/${roomType}`
     let copy = this.#copies.get(list)
     if (!copy) {
-      copy = new ListCopy(list, this.#environment, () => this.#copies.delete(list))
+      copy = new ListCopy(list, this.#environment, this.#slices, () => this.#copies.delete(list))
       this.#copies.set(list, copy)
     }
     return copy
@@ -154,6 +175,7 @@ export class Directory {
       matches: (row) => matches(row) && (row.node_id === null || !isGone(row.node_id)) && allows(row.room_id),
       order: query.order ?? 'fullest',
       limit: query.limit ?? DEFAULT_LIMIT,
+      comparisonsPerRow: 1 + Object.keys(query.where ?? {}).length,
     }
   }
 }
@@ -164,15 +186,34 @@ function fieldsOf(schema: object): readonly string[] | undefined {
   return typeof fields === 'object' && fields !== null ? Object.keys(fields) : undefined
 }
 
-type WatchCallback = (rows: readonly StoredRow[]) => void
+/** Client of a watch. */
+export interface Watcher {
+  /** Returns true if it can pay for an evaluation of its query. */
+  readonly canPay: () => boolean
+  /** Pays for an evaluation. `comparisons`: see `QueryResult`. */
+  readonly pay: (comparisons: number) => void
+  readonly changed: (rows: readonly StoredRow[]) => void
+  /** The query looks at too many rows. The client has to end the watch. */
+  readonly failed: (error: InvalidQuery) => void
+}
 
-interface Watcher {
+/** A query that clients watch, with its result. */
+interface WatchedQuery {
   readonly search: Search
-  readonly callback: WatchCallback
+  readonly watches: Set<Watch>
   /** Last result. Undefined: none yet. */
   rows: readonly StoredRow[] | undefined
   /** True if the result may have changed. */
   due: boolean
+  /** The evaluation under way. */
+  evaluation: Promise<void> | undefined
+}
+
+/** A watch of one client. */
+interface Watch {
+  readonly watcher: Watcher
+  /** The result of the last call. Undefined: none yet. */
+  shown: readonly StoredRow[] | undefined
   /** Rate of the calls. */
   readonly calls: RateLimit
 }
@@ -181,19 +222,21 @@ interface Watcher {
 export const POLL_MS = 500
 /** Time for which a copy is kept after its last query, in milliseconds. */
 export const KEPT_MS = 60_000
-/** Calls of a watcher: at most after every second poll, even if the first was a little late. */
+/** Calls of a watch: at most after every second poll, even if the first was a little late. */
 const CALL_RATE: Rate = { perSecond: 1 / 0.95, burst: 1 }
 /** Rows in one answer of the store: a few milliseconds of work. */
 const PAGE = 200
+/** Rows that a query looks at before other work runs: about a millisecond with 20 conditions. */
+const SLICE_ROWS = 1000
 
-/** A node's copy of one list. It polls the store for changes while it is in use, and evaluates watchers after each poll. */
+/** A node's copy of one list. It polls the store for changes while it is in use, and evaluates watched queries after each poll. */
 class ListCopy {
   readonly #environment: ListEnvironment
   readonly #list: string
   readonly #onUnused: () => void
-  /** The evaluation of watchers. */
   readonly #slices: Slices
-  readonly #watchers = new Set<Watcher>()
+  /** By their canonical text. */
+  readonly #watched = new Map<string, WatchedQuery>()
   readonly #forgetReturn: () => void
   #rows = new Rows()
   #loaded = false
@@ -209,12 +252,12 @@ class ListCopy {
   #stopped = false
 
   /** `onUnused`: called when the copy has stopped because it is no longer used. */
-  constructor(list: string, environment: ListEnvironment, onUnused: () => void) {
+  constructor(list: string, environment: ListEnvironment, slices: Slices, onUnused: () => void) {
     const { clock, store } = environment
     this.#list = list
     this.#environment = environment
     this.#onUnused = onUnused
-    this.#slices = new Slices(clock)
+    this.#slices = slices
     this.#usedAt = clock.monotonic()
     // A promoted replica may lack changes that this copy has, and may have other changes under the same numbers.
     this.#forgetReturn = store.onReturn(() => {
@@ -228,39 +271,88 @@ class ListCopy {
     return this.#rows.size
   }
 
-  get watchers(): number {
-    return this.#watchers.size
+  get watches(): number {
+    let count = 0
+    for (const { watches } of this.#watched.values()) count += watches.size
+    return count
   }
 
-  /** Resolves with the rows. Rejects with `StoreUnavailable` if there is no copy yet and the store is unavailable. */
-  async rows(): Promise<Rows> {
-    this.#usedAt = this.#environment.clock.monotonic()
-    if (!this.#loaded) await this.#poll()
-    return this.#rows
+  get watchedQueries(): number {
+    return this.#watched.size
   }
 
-  watch(search: Search, callback: WatchCallback): () => void {
-    const watcher: Watcher = {
+  /** Answers a query. Rejects with `StoreUnavailable` if there is no copy yet and the store is unavailable. */
+  async query(search: Search, after?: Position): Promise<QueryResult> {
+    await this.#load()
+    return this.#find(search, after)
+  }
+
+  /** `key`: equal for equal queries. */
+  watch(key: string, search: Search, watcher: Watcher): () => void {
+    const query = this.#watched.get(key) ?? {
       search,
-      callback,
+      watches: new Set(),
       rows: undefined,
       due: true,
+      evaluation: undefined,
+    }
+    this.#watched.set(key, query)
+    const watch: Watch = {
+      watcher,
+      shown: undefined,
       calls: new RateLimit(this.#environment.clock, CALL_RATE),
     }
-    this.#watchers.add(watcher)
-    this.rows().then(
-      () => this.#evaluate(watcher),
-      () => undefined, // The next poll may succeed.
-    )
+    query.watches.add(watch)
+    this.#load()
+      .then(() => this.#evaluate(query))
+      .then(
+        () => this.#show(query, watch),
+        () => undefined, // The next poll may succeed.
+      )
     return () => {
-      this.#watchers.delete(watcher)
+      query.watches.delete(watch)
+      if (query.watches.size === 0 && this.#watched.get(key) === query) this.#watched.delete(key)
       this.#usedAt = this.#environment.clock.monotonic()
+    }
+  }
+
+  async #load(): Promise<void> {
+    this.#usedAt = this.#environment.clock.monotonic()
+    if (!this.#loaded) await this.#poll()
+  }
+
+  /** Looks at the rows in slices, so that other work runs in between. A row that changes its place between two slices may be missed. */
+  async #find(search: Search, after?: Position): Promise<QueryResult> {
+    const { clock, metrics, maxRowsPerQuery } = this.#environment
+    const rows = this.#rows
+    const found = new Map<string, StoredRow>()
+    let looked = 0
+    const slice = (from?: Position): Position | undefined => {
+      const began = clock.monotonic()
+      const limit = search.limit - found.size
+      const part = rows.find({ ...search, limit }, from, Math.min(SLICE_ROWS, maxRowsPerQuery - looked))
+      metrics.listQueryDuration.observe((clock.monotonic() - began) / 1000)
+      looked += part.looked
+      for (const row of part.rows) found.set(row.room_id, row)
+      return part.last
+    }
+    let last = slice(after)
+    while (last && looked < maxRowsPerQuery) {
+      const from = last
+      last = await this.#slices.run(() => slice(from))
+    }
+    if (last) metrics.stoppedQueries.inc()
+    return {
+      rows: [...found.values()],
+      looked,
+      comparisons: looked * search.comparisonsPerRow,
+      stoppedAt: last,
     }
   }
 
   stop(): void {
     this.#stopped = true
-    this.#watchers.clear()
+    this.#watched.clear()
     this.#forgetReturn()
     this.#cancel()
   }
@@ -271,7 +363,7 @@ class ListCopy {
   }
 
   async #tick(): Promise<void> {
-    if (this.#watchers.size === 0 && this.#environment.clock.monotonic() - this.#usedAt >= KEPT_MS) {
+    if (this.#watched.size === 0 && this.#environment.clock.monotonic() - this.#usedAt >= KEPT_MS) {
       this.stop()
       this.#onUnused()
       return
@@ -279,11 +371,21 @@ class ListCopy {
     await this.#poll().catch(() => undefined)
     if (this.#stopped) return
     this.#noticeGoneNodes()
-    // After the end of a node, all watchers are due.
-    const due = this.#loaded ? [...this.#watchers].filter((watcher) => watcher.due) : []
-    await Promise.all(due.map((watcher) => this.#slices.run(() => this.#evaluate(watcher))))
+    if (this.#loaded) await this.#callWatches()
     if (this.#stopped) return
     this.#cancel = this.#schedule()
+  }
+
+  /** Evaluates the queries whose results may have changed, and calls the watches that do not have the result yet. */
+  async #callWatches(): Promise<void> {
+    const queries = [...this.#watched.values()]
+    // After the end of a node, all are due.
+    const due = queries.filter((query) => query.due)
+    await Promise.all(due.map((query) => this.#slices.run(() => this.#evaluate(query))))
+    const calls = queries.flatMap((query) =>
+      [...query.watches].filter(({ shown }) => shown !== query.rows).map((watch) => ({ query, watch })),
+    )
+    await Promise.all(calls.map(({ query, watch }) => this.#slices.run(() => this.#show(query, watch))))
   }
 
   #poll(): Promise<void> {
@@ -317,7 +419,7 @@ class ListCopy {
       cursor = page.cursor
       hasMore = page.more
     }
-    if (rows !== this.#rows) for (const watcher of this.#watchers) watcher.due = true
+    if (rows !== this.#rows) for (const query of this.#watched.values()) query.due = true
     this.#rows = rows
     this.#loaded = true
     if (returns === this.#returns) this.#cursor = cursor
@@ -327,35 +429,61 @@ class ListCopy {
     const before = this.#rows.get(roomId)
     let row = value && decodeRow(value)
     if (value && !row) this.#environment.log.debug({ room_id: roomId }, 'row of a room cannot be read')
-    // Owners write unchanged rows again before they expire. Keep the old object for an equal row, because watchers compare objects.
+    // Owners write unchanged rows again before they expire. Keep the old object for an equal row, because results are compared by them.
     if (before && row && JSON.stringify(before) === JSON.stringify(row)) row = before
     rows.set(roomId, row)
-    if (before !== row) for (const watcher of this.#watchers) watcher.due ||= concerns(watcher, before, row)
+    if (before !== row)
+      for (const query of this.#watched.values())
+        query.due ||= query.evaluation !== undefined || concerns(query, before, row)
   }
 
-  /** Makes the watchers due if a node with rows has ended: its rows are no longer results, although they are unchanged. */
+  /** Makes the watched queries due if a node with rows has ended: its rows are no longer results, although they are unchanged. */
   #noticeGoneNodes(): void {
-    if (this.#watchers.size === 0) return
+    if (this.#watched.size === 0) return
     const nodes = new Set<string>()
     for (const { node_id: nodeId } of this.#rows.values()) if (nodeId !== null) nodes.add(nodeId)
     const gone = [...nodes].filter(this.#environment.isGone).sort().join()
-    if (gone !== this.#gone) for (const watcher of this.#watchers) watcher.due = true
+    if (gone !== this.#gone) for (const query of this.#watched.values()) query.due = true
     this.#gone = gone
   }
 
-  #evaluate(watcher: Watcher): void {
-    if (!watcher.due || watcher.calls.waitMs() > 0 || !this.#watchers.has(watcher)) return
-    watcher.due = false
-    const rows = this.#rows.find(watcher.search)
-    if (watcher.rows && isSame(watcher.rows, rows)) return
-    watcher.rows = rows
-    watcher.calls.take()
-    watcher.callback(rows)
+  /** Evaluates a query if its result may have changed, and if one of its watches can pay. Otherwise after the next poll. */
+  #evaluate(query: WatchedQuery): Promise<void> {
+    if (!query.due && !query.evaluation) return Promise.resolve()
+    query.evaluation ??= this.#evaluateNow(query).finally(() => {
+      query.evaluation = undefined
+    })
+    return query.evaluation
+  }
+
+  async #evaluateNow(query: WatchedQuery): Promise<void> {
+    const { watches, search } = query
+    const payer = [...watches].find(({ watcher }) => watcher.canPay())
+    if (!payer) return
+    query.due = false
+    const result = await this.#find(search)
+    payer.watcher.pay(result.comparisons)
+    // At the end, so that another watch pays for the next evaluation.
+    if (watches.delete(payer)) watches.add(payer)
+    if (result.stoppedAt) this.#fail(query, result)
+    else if (!query.rows || !isSame(query.rows, result.rows)) query.rows = result.rows
+  }
+
+  /** The query looks at too many rows. */
+  #fail({ watches }: WatchedQuery, result: QueryResult): void {
+    const error = tooManyRows(result)
+    for (const { watcher } of [...watches]) watcher.failed(error)
+  }
+
+  #show({ rows, watches }: WatchedQuery, watch: Watch): void {
+    if (!rows || watch.shown === rows || !watches.has(watch) || !watch.calls.take()) return
+    watch.shown = rows
+    watch.watcher.changed(rows)
   }
 }
 
 /** Returns true if a changed row can change the result: it was part of it, or it matches now and comes before its end. */
-function concerns({ search, rows = [] }: Watcher, before?: StoredRow, after?: StoredRow): boolean {
+function concerns({ search, rows = [] }: WatchedQuery, before?: StoredRow, after?: StoredRow): boolean {
   if (before && rows.includes(before)) return true
   if (!after || !search.matches(after)) return false
   const last = rows.at(-1)

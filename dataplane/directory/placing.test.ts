@@ -6,10 +6,11 @@ import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { StoreUnavailable } from '../../shared/store/port.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
+import { answerOf } from '../../test/support/gateway/test-gateway.ts'
 import { TestRecords } from '../../test/support/test-store.ts'
 import { DIRECTORY_METRICS, type RoomList } from './directory.ts'
 import { ClusterPlacing, type PlacedRoom, type PlaceRequest, Placer } from './placing.ts'
-import { InvalidQuery, type RoomQuery, rowMatcher, type StoredRow } from './rows.ts'
+import { InvalidQuery, type QueryResult, type RoomQuery, rowMatcher, type StoredRow } from './rows.ts'
 
 const SEATS = 4
 /** Time from a change of a room until all nodes have it: a row is written once a second, and copies poll twice a second. */
@@ -37,11 +38,11 @@ class Rooms {
   }
 
   /** `Directory.rooms` of any node. */
-  async rooms(_: RoomList, query: RoomQuery, allows: (roomId: string) => boolean): Promise<StoredRow[]> {
+  async rooms(_: RoomList, query: RoomQuery, allows: (roomId: string) => boolean): Promise<QueryResult> {
     const seen = new Map<string, number>()
     const until = this.#clock.monotonic() - ROW_DELAY_MS
     for (const { at, key, members } of this.#changes) if (at <= until) seen.set(key, members)
-    return [...seen]
+    const rows = [...seen]
       .map(([key, members]) => ({
         room_id: `duel:${key}`,
         room_type: 'duel',
@@ -56,6 +57,7 @@ class Rooms {
       .filter((row) => allows(row.room_id) && rowMatcher(query)(row))
       .sort((a, b) => b.members - a.members)
       .slice(0, query.limit)
+    return answerOf(rows)
   }
 }
 
@@ -362,21 +364,22 @@ const row = (key: string, members: number, more: Partial<StoredRow> = {}): Store
 /** A placer of the list `prj/duel`, whose copy has `rows`. */
 function bench(...rows: StoredRow[]) {
   const clock = new FakeClock()
-  const copy = { rows, queries: 0, limit: 0 }
+  const copy = { rows, queries: 0, limit: 0, work: {} as Partial<QueryResult> }
   const order = { emptiest: 1, fullest: -1, newest: 0, oldest: 0 }
   const rooms = async (_: unknown, query: RoomQuery, allows: (roomId: string) => boolean) => {
     copy.queries++
     copy.limit = query.limit ?? 0
-    return copy.rows
+    const rows = copy.rows
       .filter((each) => allows(each.room_id) && rowMatcher(query)(each))
       .sort((a, b) => order[query.order ?? 'fullest'] * (a.members - b.members))
       .slice(0, query.limit)
+    return { ...answerOf(rows), ...copy.work }
   }
   const list = { projectId: 'prj', roomType: 'duel' }
   const placer = new Placer(list, { rooms }, { clock, random: new SeededRandom() })
   let requests = 0
-  const place = (more: Partial<PlaceRequest> = {}) =>
-    placer.place({
+  const place = async (more: Partial<PlaceRequest> = {}) => {
+    const { placed } = await placer.place({
       ...list,
       query: {},
       optionsHash: '',
@@ -387,6 +390,8 @@ function bench(...rows: StoredRow[]) {
       isPromised: true,
       ...more,
     })
+    return placed
+  }
   /** Places this many clients one after the other. Returns the number of clients by room. */
   const placeMany = async (count: number, more: Partial<PlaceRequest> = {}) => {
     const counts = new Map<string, number>()
@@ -445,6 +450,21 @@ describe('Placer', () => {
     expect((await placeMany(1)).get('a')).toBe(undefined)
     clock.advance(1)
     expect((await placeMany(2)).get('a')).toBe(1)
+  })
+
+  it('makes no room if the query stopped before it found one, since another room may fit', async () => {
+    const { place, copy } = bench(row('a', 1))
+    const { room_id, members, reserved, created_at } = copy.rows[0]!
+    copy.work = { stoppedAt: { room_id, members, reserved, created_at }, looked: 10_000, comparisons: 20_000 }
+    expect((await place())?.key).toBe('a')
+    copy.rows = []
+    await expect(place()).rejects.toMatchObject({
+      name: 'InvalidQuery',
+      message: expect.stringContaining('looked at 10000 rooms'),
+      comparisons: 20_000,
+    })
+    copy.work = {}
+    expect((await place())?.create).toBe(true)
   })
 
   it('fills a new room only until it has a row, and for 3 s', async () => {

@@ -6,7 +6,7 @@ import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import { type Store, StoreUnavailable } from '../../shared/store/port.ts'
 import { NodeCalls } from '../node-calls.ts'
 import type { Directory, DirectoryEnvironment, DirectoryMetrics, RoomList } from './directory.ts'
-import { InvalidQuery, type RoomQuery, type StoredRow, takenSeats } from './rows.ts'
+import { InvalidQuery, type RoomQuery, type StoredRow, takenSeats, tooManyRows } from './rows.ts'
 
 /** A player who needs a room of one type. */
 export interface PlaceRequest {
@@ -48,23 +48,28 @@ export interface PlacedRoom {
 export interface Placing {
   /**
    * Returns a room with a free seat, or the key of a new room. The seat is promised to the player if `isPromised`. Rejects with `InvalidQuery`. Rejects with
-   * `PlacingFailed` if no node answers within 10 s, or if the token allows no new room.
+   * `PlacingFailed` if no node answers within 10 s, or if the token allows no new room. `comparisons`, also of the errors: see `QueryResult`.
    */
-  place(request: PlaceRequest): Promise<PlacedRoom>
+  place(request: PlaceRequest): Promise<PlacedRoom & { readonly comparisons: number }>
 }
 
 /** No room was chosen. */
 export class PlacingFailed extends Error {
   override readonly name = 'PlacingFailed'
   readonly code: Extract<ErrorCode, 'room_unavailable' | 'forbidden'>
+  readonly comparisons: number
 
-  constructor(code: PlacingFailed['code'], message: string) {
+  constructor(code: PlacingFailed['code'], message: string, comparisons = 0) {
     super(message)
     this.code = code
+    this.comparisons = comparisons
   }
 }
 
 const COUNT = v.pipe(v.number(), v.integer(), v.minValue(0))
+
+/** Earlier versions do not send it. */
+const COMPARISONS = v.optional(COUNT, 0)
 
 const TEXTS = v.pipe(v.array(v.string()), v.readonly())
 
@@ -87,12 +92,13 @@ const QUESTION = v.object({
 
 /** Answer of the node that is presumed to be the placer. */
 const ANSWER = v.variant('is', [
-  v.object({ is: v.literal('placed'), key: v.string(), create: v.boolean() }),
-  v.object({ is: v.literal('forbidden') }),
+  v.object({ is: v.literal('placed'), key: v.string(), create: v.boolean(), comparisons: COMPARISONS }),
+  v.object({ is: v.literal('forbidden'), comparisons: COMPARISONS }),
   v.object({
     is: v.literal('invalid_query'),
     code: v.picklist(['invalid_options', 'unknown_room_type']),
     message: v.string(),
+    comparisons: COMPARISONS,
   }),
   /** The node has no copy of the list, and cannot read it. */
   v.object({ is: v.literal('unavailable') }),
@@ -175,17 +181,21 @@ export class ClusterPlacing implements Placing {
     await this.#calls.stop()
   }
 
-  async place(request: PlaceRequest): Promise<PlacedRoom> {
+  async place(request: PlaceRequest): ReturnType<Placing['place']> {
     // Checked first, so that a room type that a client has made up gets no lease.
     this.#directory.check(request.roomType, request.query)
     const answer = await this.#answerTo(request)
     switch (answer?.is) {
       case 'placed':
-        return { key: answer.key, create: answer.create }
+        return { key: answer.key, create: answer.create, comparisons: answer.comparisons }
       case 'invalid_query':
-        throw new InvalidQuery(answer.message, answer.code)
+        throw new InvalidQuery(answer.message, answer.code, answer.comparisons)
       case 'forbidden':
-        throw new PlacingFailed('forbidden', `the token allows no new room of type ${request.roomType}`)
+        throw new PlacingFailed(
+          'forbidden',
+          `the token allows no new room of type ${request.roomType}`,
+          answer.comparisons,
+        )
       default:
         this.#environment.metrics.placements.inc({ result: 'failed' })
         throw new PlacingFailed('room_unavailable', 'no node can choose a room at the moment: try again')
@@ -224,15 +234,21 @@ export class ClusterPlacing implements Placing {
     const { placer } = list
     const mayDecide = (): boolean => placer === list.placer && clock.monotonic() < list.trustedUntil
     try {
-      const placed = mayDecide() && (await placer?.place(request))
+      const decision = mayDecide() && (await placer?.place(request))
       // The directory may have waited for the store, or the process may have been suspended.
-      if (!mayDecide()) return { is: 'not_placer' }
-      if (!placed) return { is: 'forbidden' }
+      if (!decision || !mayDecide()) return { is: 'not_placer' }
+      const { placed, comparisons } = decision
+      if (!placed) return { is: 'forbidden', comparisons }
       metrics.placements.inc({ result: placed.create ? 'new' : 'listed' })
-      return { is: 'placed', ...placed }
+      return { is: 'placed', ...placed, comparisons }
     } catch (error) {
       if (error instanceof InvalidQuery)
-        return { is: 'invalid_query', code: error.code, message: error.message }
+        return {
+          is: 'invalid_query',
+          code: error.code,
+          message: error.message,
+          comparisons: error.comparisons,
+        }
       if (!(error instanceof StoreUnavailable)) log.error({ err: error }, 'room could not be chosen')
       return { is: 'unavailable' }
     }
@@ -348,6 +364,14 @@ const ANSWER_MS = 60_000
 /** 132 random bits. */
 const KEY_LENGTH = 22
 
+/** Answer to one request. */
+interface Decision {
+  /** Undefined: no listed room fits, and the token does not allow a new one. */
+  readonly placed: PlacedRoom | undefined
+  /** See `QueryResult`. */
+  readonly comparisons: number
+}
+
 /** Chooses rooms of one list, and counts the seats that it has promised. */
 export class Placer {
   readonly #list: RoomList
@@ -371,35 +395,39 @@ export class Placer {
   }
 
   /**
-   * Returns a room with a free seat, and promises the seat. A repeated request gets the same room, unless the room has refused it. Undefined:
-   * there is no such room, and the token does not allow a new one. Rejects like `Directory.rooms`.
+   * Returns a room with a free seat, and promises the seat. A repeated request gets the same room, unless the room has refused it. Rejects like
+   * `Directory.rooms`, and with `InvalidQuery` if the query stopped before it found a room: another room may fit, so none is made.
    */
-  place(request: PlaceRequest): Promise<PlacedRoom | undefined> {
+  place(request: PlaceRequest): Promise<Decision> {
     // One after the other: otherwise concurrent requests would all get the same rows, and most would have to read them again.
     const placed = this.#previous.then(() => this.#place(request))
     this.#previous = placed.catch(() => undefined)
     return placed
   }
 
-  async #place(request: PlaceRequest): Promise<PlacedRoom | undefined> {
+  async #place(request: PlaceRequest): Promise<Decision> {
     const list = this.#list
     const { query, not, allows } = request
     this.#expire()
     if (request.instead) this.#giveBack(request.instead)
     const known = this.#answers.get(answerId(request))?.placed
-    if (known && !not.includes(this.#roomId(known.key))) return known
+    if (known && !not.includes(this.#roomId(known.key))) return { placed: known, comparisons: 0 }
     const isAllowed = (roomId: string): boolean =>
       (allows === undefined || allows.includes(list.roomType) || allows.includes(roomId)) &&
       !not.includes(roomId) &&
       !this.#isFull(roomId)
     // A room with promises may be fuller than its row.
     const limit = query.order === 'emptiest' ? 1 + this.#rooms.size : 1
-    const rows = await this.#directory.rooms(list, { ...query, full: false, limit }, isAllowed)
+    const result = await this.#directory.rooms(list, { ...query, full: false, limit }, isAllowed)
+    const { rows, comparisons, stoppedAt } = result
     const [best] = rows
       .map((row) => ({ row, room: this.#compare(row) }))
       .sort((one, other) => takenIn(one.room) - takenIn(other.room))
-    if (!best) return this.#made(request, isAllowed)
-    return this.#promise(request, { key: best.row.key, create: false }, best.room)
+    if (!best && stoppedAt) throw tooManyRows(result)
+    const placed = best
+      ? this.#promise(request, { key: best.row.key, create: false }, best.room)
+      : this.#made(request, isAllowed)
+    return { placed, comparisons }
   }
 
   /** Drops expired promises and answers. */

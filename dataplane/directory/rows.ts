@@ -88,10 +88,13 @@ export class InvalidQuery extends Error {
   override readonly name = 'InvalidQuery'
   /** Error code for the client. */
   readonly code: 'invalid_options' | 'unknown_room_type'
+  /** See `QueryResult`. */
+  readonly comparisons: number
 
-  constructor(message: string, code: InvalidQuery['code'] = 'invalid_options') {
+  constructor(message: string, code: InvalidQuery['code'] = 'invalid_options', comparisons = 0) {
     super(message)
     this.code = code
+    this.comparisons = comparisons
   }
 }
 
@@ -171,6 +174,10 @@ function conditionTest(condition: Condition): (value: unknown) => boolean {
   return (value) => typeof value === 'number' && value >= min && value <= max
 }
 
+/** Returns true if the `rooms` claim of a token covers a room. Undefined: the token covers all rooms. */
+export const covers = (claim: readonly string[] | undefined, roomType: string, roomId: string): boolean =>
+  claim === undefined || claim.includes(roomType) || claim.includes(roomId)
+
 const isList = (condition: Condition): condition is readonly Scalar[] => Array.isArray(condition)
 
 /** Maximum length of a value in an error text. */
@@ -188,7 +195,37 @@ export interface Search {
   readonly matches: (row: StoredRow) => boolean
   readonly order: NonNullable<RoomQuery['order']>
   readonly limit: number
+  /** One for the row, and one for each condition. */
+  readonly comparisonsPerRow: number
 }
+
+/** Rows that were found between two positions. */
+export interface Found {
+  readonly rows: StoredRow[]
+  /** Number of rows that the query looked at. */
+  readonly looked: number
+  /** The last of them, if there are rows behind it and the answer is incomplete. */
+  readonly last: Position | undefined
+}
+
+/** Answer to a query. */
+export interface QueryResult {
+  readonly rows: readonly StoredRow[]
+  /** Number of rows that the query looked at. */
+  readonly looked: number
+  /** Price of the query: for each of these rows, one for the row and one for each condition. */
+  readonly comparisons: number
+  /** The row at which the query stopped, because it had looked at `maxRowsPerQuery` rows. Undefined: the answer is complete. */
+  readonly stoppedAt: Position | undefined
+}
+
+/** Returns the error for a query that has stopped. */
+export const tooManyRows = ({ rows, looked, comparisons }: QueryResult): InvalidQuery =>
+  new InvalidQuery(
+    `the query stopped after it had looked at ${looked} rooms and found ${rows.length}: use conditions that more rooms meet, a smaller limit, or a room type for these rooms only`,
+    'invalid_options',
+    comparisons,
+  )
 
 /** The fields of a row that determine its place in every order. */
 export type Position = Pick<StoredRow, 'members' | 'reserved' | 'created_at' | 'room_id'>
@@ -244,19 +281,21 @@ export class Rows {
     this.#rows.set(roomId, row)
   }
 
-  /** Returns the matching rows, in order. `after`: only rows behind this position. */
-  find({ matches, order, limit }: Search, after?: Position): StoredRow[] {
+  /** Returns the matching rows, in order. `after`: only rows behind this position. `most`: maximum number of rows to look at. */
+  find({ matches, order, limit }: Search, after?: Position, most = Number.POSITIVE_INFINITY): Found {
     const { rows, placeOf } = isBySeats(order) ? this.#bySeats : this.#byAge
     const step = isBackward(order) ? -1 : 1
     const found: StoredRow[] = []
+    let looked = 0
     let at = step > 0 ? 0 : rows.length - 1
     if (after) {
       const place = placeOf(after)
       at = step < 0 ? place - 1 : rows[place]?.room_id === after.room_id ? place + 1 : place
     }
-    for (; at >= 0 && at < rows.length && found.length < limit; at += step)
+    for (; at >= 0 && at < rows.length && found.length < limit && looked < most; at += step, looked++)
       if (matches(rows[at]!)) found.push(rows[at]!)
-    return found
+    const isComplete = found.length === limit || at < 0 || at >= rows.length
+    return { rows: found, looked, last: isComplete ? undefined : rows[at - step] }
   }
 }
 

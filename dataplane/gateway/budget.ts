@@ -9,9 +9,15 @@ export const COST = {
   hello: 100,
   /** Calls to the store. */
   join: 100,
-  /** A list of rooms, or a search for one: up to a millisecond, or a call to the store. */
+  /** A list of rooms, or a search for one: a call to the store, or a query, whose comparisons cost more. Bytes of lists: see `Lists`. */
   query: 100,
 } as const
+
+/** Comparisons of a query for one point: 100 points are about a millisecond. */
+const COMPARISONS_PER_POINT = 250
+
+/** Returns the price of the comparisons of a query (`QueryResult`), in points. */
+export const comparisonsCost = (comparisons: number): number => comparisons / COMPARISONS_PER_POINT
 
 /** Bytes of full states and missed updates for one point. */
 const BYTES_PER_POINT = 4096
@@ -188,7 +194,7 @@ export class SessionBudget {
   /** Pays for one message, with a debt if needed. Returns false if the session exceeds its rate. */
   spendOwing(): boolean {
     if (!this.#messages.take()) return false
-    this.#owe(this.#message)
+    this.owe(this.#message)
     return true
   }
 
@@ -200,17 +206,28 @@ export class SessionBudget {
   /** Pays as `spend` does, with a debt if needed, for messages that must be handled. */
   charge(points: number, count: number): void {
     this.#messages.charge(count)
-    this.#owe(points + count * this.#message)
+    this.owe(points + count * this.#message)
+  }
+
+  /** True if the player has points for requests. */
+  get hasPoints(): boolean {
+    return this.#playerAt(this.#clock.monotonic()).waitMs() === 0
+  }
+
+  /** Points for requests that the player owes. */
+  get debt(): number {
+    return Math.max(0, -this.#playerAt(this.#clock.monotonic()).left)
+  }
+
+  /** Pays `points` for a request that was answered, with a debt if needed. */
+  owe(points: number): void {
+    this.#playerAt(this.#clock.monotonic()).charge(points)
   }
 
   /** Counts refused messages. Returns false if the tolerance is used up, so that the connection has to end. */
   refuse(count = 1): boolean {
-    this.#owe(count * this.#message)
+    this.owe(count * this.#message)
     return this.#tolerance.take(this.#clock.monotonic(), count)
-  }
-
-  #owe(points: number): void {
-    this.#playerAt(this.#clock.monotonic()).charge(points)
   }
 
   #playerAt(now: number): RateLimit {

@@ -97,7 +97,7 @@ export class ClientProtocol implements ConnectionListener {
     this.#context = context
     this.#pending = pending
     this.connection = new Connection(context, ws, pending, codec, flusher, this)
-    this.#finder = new RoomFinder(context, this.connection)
+    this.#finder = new RoomFinder(context, this.connection, pending.source)
     const refuse = (): void => this.refuse('handshake_timeout', `no hello within ${options.handshakeMs} ms`)
     // In two halves: a process that was suspended for the whole time reads the queued `hello` before the second half is over.
     this.#stopWaiting = clock.schedule(options.handshakeMs / 2, () => {

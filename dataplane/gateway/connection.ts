@@ -1,6 +1,6 @@
 import type { Socket } from 'node:net'
 import { WebSocket } from 'ws'
-import type { Codec } from '../../shared/protocol/codec.ts'
+import type { Codec, Payload } from '../../shared/protocol/codec.ts'
 import {
   CLOSE,
   CLOSE_MEANINGS,
@@ -278,6 +278,13 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
   send(message: DirectMessage): void {
     if (message.t === 'error') this.#context.metrics.websocketErrors.inc({ code: message.code })
     this.outbox.push(frame(this.codec.encode(message), this.codec.binary))
+  }
+
+  /** Queues an encoded message. Returns the size of its frame in bytes. */
+  sendEncoded(payload: Payload): number {
+    const bytes = frame(payload, this.codec.binary)
+    this.outbox.push(bytes)
+    return bytes.length
   }
 
   /** Announces the room of the next frames. Must be called before frames of a room's stream, and before acks. */

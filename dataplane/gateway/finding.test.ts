@@ -9,14 +9,14 @@ import { FakeClock } from '../../test/kit/fake-clock.ts'
 import type { TestClient } from '../../test/support/gateway/test-gateway.ts'
 import { listedRow, TestControl, TestGateway, TestLists } from '../../test/support/gateway/test-gateway.ts'
 import { TestOwner, testCodecs } from '../../test/support/gateway/test-owner.ts'
-import { type PlaceRequest, PlacingFailed } from '../directory/placing.ts'
+import { type PlaceRequest, type Placing, PlacingFailed } from '../directory/placing.ts'
 import { InvalidQuery } from '../directory/rows.ts'
 import { WrongCodes } from './finding.ts'
 
 let test: TestGateway
 let lists: TestLists
 let placed: PlaceRequest[]
-let place: (request: PlaceRequest) => Promise<{ key: string; create: boolean }>
+let place: Placing['place']
 let addCode: (code: string, roomId: string) => Promise<unknown>
 let storeAway: boolean
 let warnings: object[]
@@ -26,7 +26,7 @@ beforeEach(async () => {
   const { records } = memoryStore({ clock })
   lists = new TestLists()
   placed = []
-  place = async () => ({ key: 'chosen', create: false })
+  place = async () => ({ key: 'chosen', create: false, comparisons: 0 })
   storeAway = false
   warnings = []
   test = await TestGateway.start(
@@ -159,6 +159,79 @@ describe('A list of rooms', () => {
     expect(await asking).not.toContain('rate_limited')
     // Two hellos and 30 lists use up a whole budget.
     expect(test.clock.monotonic() - beganAt).toBeGreaterThan(900)
+  })
+})
+
+describe('A query', () => {
+  /** Returns the milliseconds until the answer to a list that is asked after `first`. */
+  async function waitAfter(first: (client: TestClient) => Promise<unknown>): Promise<number> {
+    await test.close()
+    test = await TestGateway.start({}, { directory: lists, placing: { place } })
+    const { client } = await test.hello()
+    await first(client)
+    lists.work = {}
+    const beganAt = test.clock.monotonic()
+    let isOver = false
+    const answer = listed(client).finally(() => {
+      isOver = true
+    })
+    while (!isOver) {
+      test.clock.advance(10)
+      await new Promise((resolve) => setImmediate(resolve))
+    }
+    expect(await answer).toMatchObject({ t: 'rooms' })
+    return test.clock.monotonic() - beganAt
+  }
+  // No round trip: its ping would have to wait.
+  const list = (client: TestClient): Promise<unknown> => {
+    client.send({ t: 'rooms', request_id: ++lastId, room_type: 'arena' })
+    return client.next('rooms')
+  }
+  const find =
+    (answer: 'found' | 'error') =>
+    (client: TestClient): Promise<unknown> => {
+      client.send({ t: 'find', request_id: ++lastId, room: { room_type: 'arena' } })
+      return client.next(answer)
+    }
+
+  it('costs its player a point for 250 comparisons, as a list, a search and a watch', async () => {
+    expect(await waitAfter(list)).toBeLessThan(500)
+    // 3,500 points: all that are saved up, and a debt.
+    lists.work = { comparisons: 875_000 }
+    expect(await waitAfter(list)).toBeGreaterThan(500)
+    place = async () => ({ key: 'chosen', create: false, comparisons: 875_000 })
+    expect(await waitAfter(find('found'))).toBeGreaterThan(500)
+    place = async () => {
+      throw new InvalidQuery('the query stopped', 'invalid_options', 875_000)
+    }
+    expect(await waitAfter(find('error'))).toBeGreaterThan(500)
+    const watched = async (client: TestClient): Promise<void> => {
+      client.send({ t: 'rooms', request_id: ++lastId, room_type: 'arena', watch: true })
+      await client.next('rooms')
+      expect(lists.latest!.canPay()).toBe(true)
+      lists.latest!.pay(875_000)
+      expect(lists.latest!.canPay()).toBe(false)
+    }
+    expect(await waitAfter(watched)).toBeGreaterThan(500)
+  })
+
+  it('that stops after too many rows is refused, with a text that says what to do', async () => {
+    const { client } = await test.hello()
+    const { room_id, members, reserved, created_at } = listedRow('one')
+    lists.work = { stoppedAt: { room_id, members, reserved, created_at }, looked: 10_000, comparisons: 1 }
+    expect(await listed(client)).toBe('invalid_options')
+    expect(client.received.at(-1)).toMatchObject({
+      message: expect.stringMatching(/10000 rooms .* use conditions/),
+    })
+  })
+
+  it('that stops ends its watch with an error', async () => {
+    const { client } = await test.hello()
+    client.send({ t: 'rooms', request_id: ++lastId, room_type: 'arena', watch: true })
+    await client.roundTrip()
+    lists.latest!.failed(new InvalidQuery('the query stopped'))
+    expect(await answered(client, lastId)).toBe('invalid_options')
+    expect(lists.watchers.size).toBe(0)
   })
 })
 

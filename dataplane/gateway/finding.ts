@@ -3,12 +3,13 @@ import type { Clock } from '../../shared/clock.ts'
 import { normalizeCode } from '../../shared/ids.ts'
 import { canonicalJson, type Json } from '../../shared/json.ts'
 import type { Quiet } from '../../shared/log.ts'
-import type { ClientMessage, ListedRoom } from '../../shared/protocol/messages.ts'
+import type { ClientMessage } from '../../shared/protocol/messages.ts'
 import { StoreUnavailable } from '../../shared/store/port.ts'
 import { PlacingFailed } from '../directory/placing.ts'
-import { InvalidQuery, type RoomQuery, type RoomRow, readQuery } from '../directory/rows.ts'
+import { InvalidQuery, type RoomQuery, readQuery } from '../directory/rows.ts'
 import type { Connection } from './connection.ts'
 import type { GatewayContext } from './context.ts'
+import type { ClientLists, Lists } from './lists.ts'
 import type { SeatPromises } from './promises.ts'
 import { Refused, type Session } from './session.ts'
 
@@ -25,6 +26,7 @@ type Ask<T extends ClientMessage['t']> = Extract<ClientMessage, { t: T }>
 export interface FindingContext extends GatewayContext {
   readonly wrongCodes: WrongCodes
   readonly promises: SeatPromises
+  readonly lists: Lists
   /** Limits how often the same failure of lists and finds is logged. */
   readonly findingFaults: Quiet
   /** Returns the room id of a code; undefined: no room has it. Rejects with `StoreUnavailable`. */
@@ -38,26 +40,36 @@ export interface FindingContext extends GatewayContext {
 export class RoomFinder {
   readonly #context: FindingContext
   readonly #connection: Connection
-  /** By request id, the latest list that waits because the client reads too slowly. */
-  readonly #held = new Map<number, readonly RoomRow[]>()
+  readonly #source: string
+  /** Undefined until the first request for a list. */
+  #lists: ClientLists | undefined
 
-  constructor(context: FindingContext, connection: Connection) {
+  /** `source`: see `PendingConnection.source`. */
+  constructor(context: FindingContext, connection: Connection, source: string) {
     this.#context = context
     this.#connection = connection
+    this.#source = source
   }
 
   /** Sends the rooms of a list, with `watch` also after each change. */
   rooms(session: Session, { request_id: requestId, room_type: roomType, query, watch }: Ask<'rooms'>): void {
     const { directory } = this.#context
     const list = { projectId: session.projectId, roomType }
-    const allows = (roomId: string): boolean => session.allows(roomType, roomId)
+    const lists = this.#listsOf(session)
+    const failed = ({ code, message }: InvalidQuery): void => {
+      this.endWatch(session, requestId)
+      this.#connection.sendError(code, message, { request_id: requestId })
+    }
     void this.#answer(requestId, async () => {
       const asked = queryOf(query)
       if (watch)
         this.#watch(session, requestId, () =>
-          directory.watch(list, asked, allows, (rows) => this.#changed(requestId, rows)),
+          directory.watch(list, asked, session.claims.rooms, lists.watcher(requestId, failed)),
         )
-      else this.#send(requestId, await directory.rooms(list, asked, allows))
+      else {
+        const allows = (roomId: string): boolean => session.allows(roomType, roomId)
+        await lists.answer(requestId, () => directory.rooms(list, asked, allows))
+      }
     })
   }
 
@@ -65,7 +77,7 @@ export class RoomFinder {
   endWatch({ watches }: Session, requestId: number): void {
     watches.get(requestId)?.stop()
     watches.delete(requestId)
-    this.#held.delete(requestId)
+    this.#lists?.end(requestId)
   }
 
   /** Finds the room that the client shall join, by a code or by a query. */
@@ -82,18 +94,21 @@ export class RoomFinder {
 
   /** The client has caught up: sends the lists that wait. */
   hasRoom(): void {
-    for (const [requestId, rows] of this.#held) this.#send(requestId, rows)
-    this.#held.clear()
+    this.#lists?.hasRoom()
   }
 
   /** The token allows other rooms than before: restarts each watch. */
-  renewed(session: Session): void {
-    for (const [requestId, { begin }] of [...session.watches]) this.#watch(session, requestId, begin)
+  renewed({ watches }: Session): void {
+    for (const [requestId, { begin, stop }] of [...watches]) {
+      stop()
+      watches.set(requestId, { begin, stop: begin() })
+    }
   }
 
   /** Ends all watches, because the connection has ended. */
   stop(session: Session): void {
     for (const requestId of session.watches.keys()) this.endWatch(session, requestId)
+    this.#lists?.stop()
   }
 
   async #answer(requestId: number, work: () => Promise<void>): Promise<void> {
@@ -108,6 +123,11 @@ export class RoomFinder {
     }
   }
 
+  #listsOf(session: Session): ClientLists {
+    this.#lists ??= this.#context.lists.of(session, this.#connection, this.#source)
+    return this.#lists
+  }
+
   #watch(session: Session, requestId: number, begin: () => () => void): void {
     this.endWatch(session, requestId)
     const tooMany = session.tooMany('watches', this.#context.options.maxWatchesPerSession)
@@ -115,18 +135,6 @@ export class RoomFinder {
     const stop = begin()
     if (this.#connection.open) session.watches.set(requestId, { begin, stop })
     else stop()
-  }
-
-  #changed(requestId: number, rows: readonly RoomRow[]): void {
-    const { outbox } = this.#connection
-    if (outbox.congested) {
-      this.#held.set(requestId, rows)
-      outbox.awaitRoom()
-    } else this.#send(requestId, rows)
-  }
-
-  #send(requestId: number, rows: readonly RoomRow[]): void {
-    this.#connection.send({ t: 'rooms', request_id: requestId, rooms: rows.map(listed) })
   }
 
   async #withCode(session: Session, typed: string): Promise<string> {
@@ -182,7 +190,7 @@ export class RoomFinder {
     }
     let roomId: string | undefined
     try {
-      const { key } = await placing.place(request)
+      const { key } = await this.#listsOf(session).search(() => placing.place(request))
       roomId = `${roomType}:${key}`
       return roomId
     } finally {
@@ -205,15 +213,6 @@ function refusalOf(error: unknown): Pick<Refused, 'code' | 'message'> {
     return { code: 'room_unavailable', message: 'the store does not answer: try again' }
   return { code: 'room_unavailable', message: 'rooms cannot be found at the moment: try again' }
 }
-
-const listed = ({ room_id, members, max_members: max, reserved, created_at, data }: RoomRow): ListedRoom => ({
-  room_id,
-  members,
-  ...(max !== null && { max_members: max }),
-  reserved,
-  created_at,
-  data,
-})
 
 /** Maximum number of wrong codes in one minute at a node: of one player, from one address, and in one project. */
 const WRONG_CODES = { player: 10, address: 100, project: 1000 }

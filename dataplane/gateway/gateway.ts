@@ -20,6 +20,7 @@ import { Polling } from './fast-socket.ts'
 import { WrongCodes } from './finding.ts'
 import { Handshake } from './handshake.ts'
 import { KeyCache, type KeyName } from './key-cache.ts'
+import { Lists } from './lists.ts'
 import { endOfTurn, Flusher } from './outbox.ts'
 import { type Player, Players } from './players.ts'
 import { SeatPromises } from './promises.ts'
@@ -101,6 +102,7 @@ export class Gateway {
       sessions,
       wrongCodes: new WrongCodes(clock),
       promises: new SeatPromises(clock, metrics),
+      lists: new Lists(context),
       findingFaults: new Quiet(clock, FINDING_QUIET_MS),
       roomOfCode: async (projectId, code) => {
         const [record] = await records.read([codeKey(projectId, code)])

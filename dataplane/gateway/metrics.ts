@@ -131,6 +131,11 @@ export const GATEWAY_METRICS = {
     'service_states_delayed_total',
     'Full states for joins, resumes and resyncs that had to wait because the player had no points for states.',
   ),
+  listsDelayed: counter(
+    'service_lists_delayed_total',
+    'Lists of rooms that had to wait because their player (player), or their token without sub at its address (token), has no bytes for lists.',
+    { by: ['player', 'token'] },
+  ),
   sessionsEvicted: counter(
     'service_sessions_evicted_total',
     'Sessions without a connection that were ended early, because their player or token started another one at its limit.',

@@ -336,6 +336,11 @@ export class PendingConnection {
     return this.#address === undefined ? undefined : { address: this.#address, isForwarder }
   }
 
+  /** Address by which shares of a token without `sub` are counted: the client's, or that of the peer if the client's is unknown. */
+  get source(): string {
+    return this.#address ?? this.socket.remoteAddress ?? ''
+  }
+
   /** Adds the socket to a group. `address`: the group's address. */
   join(group: Group, address?: string): void {
     group.count += 1

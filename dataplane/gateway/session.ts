@@ -7,6 +7,7 @@ import type { Random } from '../../shared/random.ts'
 import { hashTag, type Records, type Write } from '../../shared/store/port.ts'
 import type { TokenClaims } from '../../shared/tokens.ts'
 import type { TraceContext } from '../../shared/tracing/tracer.ts'
+import { covers } from '../directory/rows.ts'
 import { type Farewell, type RoomAddress, roomAddress, roomIdOf } from '../traffic.ts'
 import type { Rejection } from './authentication.ts'
 import { type RateLevel, type SessionBudget, whileConnected } from './budget.ts'
@@ -228,8 +229,7 @@ export class Session implements SubscribedSession {
 
   /** True if the token allows a room. */
   allows(roomType: string, roomId: string): boolean {
-    const { rooms } = this.#claims
-    return rooms === undefined || rooms.includes(roomType) || rooms.includes(roomId)
+    return covers(this.#claims.rooms, roomType, roomId)
   }
 }
 

@@ -6,6 +6,7 @@ import { StoreUnavailable } from '../../shared/store/port.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { nodeInfo, roomDescription, sessionDescription } from '../../test/support/descriptions.ts'
+import { answerOf } from '../../test/support/gateway/test-gateway.ts'
 import type { ClusterNodeDescription, Found, Query, RoomDescription, RoomQuery } from '../descriptions.ts'
 import { type AdminOptions, createAdminApp, readiness } from './admin.ts'
 
@@ -116,7 +117,7 @@ function setup(options: Partial<AdminOptions> = {}) {
       resend: async () => ({ delivered: 0 }),
       removeAll: async () => undefined,
     },
-    listedRooms: async () => [],
+    listedRooms: async () => answerOf([]),
     countedRooms: async () => [],
     endSession: async () => true,
     setCordoned: async () => undefined,

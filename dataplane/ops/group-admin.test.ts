@@ -5,6 +5,7 @@ import { createLog } from '../../shared/log.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { roomDescription, sessionDescription } from '../../test/support/descriptions.ts'
+import { answerOf } from '../../test/support/gateway/test-gateway.ts'
 import type { Query, QueueDescription, RoomDescription, SessionDescription } from '../descriptions.ts'
 import { createAdminApp } from './admin.ts'
 import { createGroupAdminApp } from './group-admin.ts'
@@ -42,7 +43,7 @@ async function group(...workers: readonly Worker[]) {
           resend: async () => ({ delivered: 0 }),
           removeAll: async () => undefined,
         },
-        listedRooms: async () => [],
+        listedRooms: async () => answerOf([]),
         countedRooms: async () => [],
         endSession: async () => true,
         setCordoned: async () => void cordoned.push(i + 1),

@@ -3,6 +3,7 @@ import { Problem } from '../../shared/problem.ts'
 import { type CountedRoom, StoreUnavailable } from '../../shared/store/port.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
+import { answerOf } from '../../test/support/gateway/test-gateway.ts'
 import { InvalidQuery, readQuery, type StoredRow } from '../directory/rows.ts'
 import type { RequestAnswer } from '../traffic.ts'
 import { newAdminApp } from './http.ts'
@@ -46,7 +47,7 @@ describe('GET /internal/listings', () => {
     const { get } = setup({
       listedRooms: async (...query) => {
         asked.push(query)
-        return query[2] ? [] : [row('a', 2), row('b', 1)]
+        return answerOf(query[2] ? [] : [row('a', 2), row('b', 1)])
       },
     })
     const path = '/internal/listings?project_id=prj_1&room_type=duel&limit=2&order=fullest&full=1'
@@ -66,6 +67,23 @@ describe('GET /internal/listings', () => {
         { members: 2, reserved: 0, created_at: '2026-01-01T00:00:00.000Z', room_id: 'duel:b' },
       ],
     ])
+  })
+
+  it('answers with a cursor behind the last row that a query looked at, if it stopped', async () => {
+    const asked: unknown[] = []
+    const { get } = setup({
+      listedRooms: async (...query) => {
+        asked.push(query[2])
+        return { ...answerOf([row('a', 2)]), stoppedAt: query[2] ? undefined : row('z', 1) }
+      },
+    })
+    const path = '/internal/listings?project_id=prj_1&room_type=duel&limit=2'
+    const page = await (await get(path)).json()
+    expect(page.rooms).toHaveLength(1)
+    expect(await (await get(`${path}&cursor=${page.next_cursor}`)).json()).toMatchObject({
+      next_cursor: null,
+    })
+    expect(asked).toMatchObject([undefined, { members: 2, room_id: 'duel:z' }])
   })
 
   it('returns no rooms for an unknown type, and refuses an invalid query or cursor', async () => {
@@ -154,7 +172,7 @@ describe('POST /internal/rooms/requests', () => {
     const { get } = setup({
       clock,
       describeRoom: async () => ({ reply: { state }, epoch: 1, seq: 1 }),
-      listedRooms: async () => [],
+      listedRooms: async () => answerOf([]),
     })
     const room = (project: string) =>
       get(`/internal/room?project_id=${project}&room_id=bank:a&include_state=1`)

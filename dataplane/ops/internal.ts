@@ -16,7 +16,7 @@ import {
   InvalidQuery,
   MAX_LIMIT,
   type Position,
-  type StoredRow,
+  type QueryResult,
   takenSeats,
 } from '../directory/rows.ts'
 import type { DeadLetters } from '../notices/dead-letters.ts'
@@ -32,7 +32,11 @@ export interface InternalCallsSource {
     after: CountedRoom | undefined,
   ) => Promise<{ readonly rooms: readonly CountedRoom[]; readonly next: CountedRoom | undefined }>
   /** Returns the matching rows of a list, behind `after`. Rejects with `InvalidQuery` or `StoreUnavailable`. */
-  readonly listedRooms: (list: RoomList, query: JsonObject, after?: Position) => Promise<readonly StoredRow[]>
+  readonly listedRooms: (
+    list: RoomList,
+    query: JsonObject,
+    after?: Position,
+  ) => Promise<Pick<QueryResult, 'rows' | 'stoppedAt'>>
   /** Describes a room, whether or not a node runs it. Rejects with `StoreUnavailable`, or if its record cannot be read. */
   readonly describeRoom: (projectId: string, roomId: string, shown: Shown) => Promise<RequestAnswer>
   /** Sends a request to a room, whichever node owns it. Never rejects. */
@@ -218,7 +222,7 @@ function answerRead(c: Context, rate: RateLimit, answer: object): Response {
   return c.body(text, 200, { 'content-type': 'application/json', 'cache-control': 'no-store' })
 }
 
-/** Answers with an empty list for a room type that this node does not know. */
+/** Answers with an empty list for a room type that this node does not know. A query that looked at many rows ends its page early. */
 async function listing(
   c: Context,
   { listedRooms }: InternalCallsSource,
@@ -238,12 +242,13 @@ async function listing(
     full: full !== undefined,
     limit,
   }
-  const rows = await listedRooms({ projectId, roomType }, query, after).catch((error: unknown) => {
+  const answer = await listedRooms({ projectId, roomType }, query, after).catch((error: unknown) => {
     if (!(error instanceof InvalidQuery)) throw error
-    if (error.code === 'unknown_room_type') return []
+    if (error.code === 'unknown_room_type') return { rows: [], stoppedAt: undefined }
     throw new Problem('invalid_request', `${error.message}.`)
   })
-  const last = rows.length === limit ? rows.at(-1) : undefined
+  const { rows, stoppedAt } = answer
+  const last = rows.length === limit ? rows.at(-1) : stoppedAt
   return answerRead(c, rate, {
     rooms: rows.map(({ node_id: _, ...row }) => row),
     next_cursor: last ? encoded([takenSeats(last), last.created_at, last.room_id]) : null,

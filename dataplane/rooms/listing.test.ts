@@ -441,14 +441,15 @@ describe('the row of a room', () => {
       clock: bench.clock,
       log: pino({ level: 'silent' }),
       metrics: registerMetrics(new Registry(), DIRECTORY_METRICS),
+      maxRowsPerQuery: 1000,
       isGone: (nodeId) => gone.has(nodeId),
       listingOf: (roomType) => bench.host.listingOf(roomType),
     })
     const rows = async (): Promise<readonly (string | null)[]> => {
       await bench.advance(1000, 100)
       const list = { projectId: 'prj_test', roomType: 'duel' }
-      const found = await directory.rooms(list, { where: { level: { min: 1 } } }, () => true)
-      return found.map(({ node_id: nodeId }) => nodeId)
+      const { rows } = await directory.rooms(list, { where: { level: { min: 1 } } }, () => true)
+      return rows.map(({ node_id: nodeId }) => nodeId)
     }
     expect(await rows()).toEqual(['node_a'])
     gone.add('node_a')

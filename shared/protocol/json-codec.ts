@@ -9,7 +9,15 @@ import {
   type WholeName,
 } from './codec.ts'
 import { ProtocolError, UnsafeInteger } from './error-codes.ts'
-import type { ClientMessage, FlushMessage, MemberInfo, PatchAt, ServerMessage, StateAt } from './messages.ts'
+import type {
+  ClientMessage,
+  FlushMessage,
+  ListedRoom,
+  MemberInfo,
+  PatchAt,
+  ServerMessage,
+  StateAt,
+} from './messages.ts'
 import { parseNamed, unsafeInteger } from './schema.ts'
 
 const encodeJson = (message: ServerMessage): Payload => Buffer.from(JSON.stringify(message))
@@ -22,6 +30,14 @@ export class JsonCodec implements Codec {
 
   encode(message: ServerMessage): Payload {
     return encodeJson(message)
+  }
+
+  rows(rooms: readonly ListedRoom[]): Payload {
+    return Buffer.from(JSON.stringify(rooms))
+  }
+
+  list(requestId: number, rows: Payload): Payload {
+    return Buffer.concat([Buffer.from(`{"t":"rooms","request_id":${requestId},"rooms":`), rows, END])
   }
 
   decode(payload: Payload): ClientMessage {

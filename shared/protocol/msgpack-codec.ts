@@ -16,6 +16,7 @@ import {
   CLIENT_OPCODES,
   type ClientMessage,
   type FlushMessage,
+  type ListedRoom,
   MAX,
   type MemberInfo,
   type PatchAt,
@@ -40,6 +41,7 @@ import {
 import { isCount, isRef, parsePositional, unsafeInteger } from './schema.ts'
 
 const WRITERS = messageWriters(SERVER_MESSAGES)
+const ROWS = SERVER_MESSAGES.rooms.fields.rooms
 
 /** First byte of a short array, without its length. */
 const FIXARRAY = 0x90
@@ -61,6 +63,19 @@ export class MsgpackCodec implements Codec {
   encode(message: PlainMessage): Payload {
     WRITERS[message.t](this.#writer.begin(), message)
     return this.#writer.take()
+  }
+
+  rows(rooms: readonly ListedRoom[]): Payload {
+    writeField(ROWS, this.#writer.begin(), rooms)
+    return this.#writer.take()
+  }
+
+  list(requestId: number, rows: Payload): Payload {
+    const to = this.#writer.begin()
+    to.array(3)
+    to.number(SERVER_OPCODES.rooms)
+    to.number(requestId)
+    return concat(to.take(), rows)
   }
 
   unbatch(payload: Payload): readonly Payload[] | undefined {

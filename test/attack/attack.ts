@@ -91,6 +91,8 @@ export interface Target {
   readonly controlUrl: string
   readonly operatorToken: string
   readonly redisUrl: string
+  /** Prefix of the service's keys in Redis. */
+  readonly keyPrefix: string
   readonly projectId: string
 }
 
@@ -195,6 +197,7 @@ export async function startService({ nodes, roomsDir, env, onEnd }: ServiceOptio
       adminUrls: cluster.nodes.map(({ adminUrl }) => adminUrl),
       nodePids: cluster.nodes.map(({ child }) => child.pid ?? 0),
       redisUrl: cluster.redisUrl,
+      keyPrefix: cluster.keyPrefix,
       projectId: projectId!,
     }
     return { cluster, target }

@@ -21,6 +21,7 @@ import {
   tokenFor,
 } from './attack.ts'
 import { BACKEND_ATTACKS } from './backend-attacks.ts'
+import { LIST_ATTACKS } from './list-attacks.ts'
 import { HOARD_BYTES } from './rooms/hoard.ts'
 import { TREASURE_BYTES } from './rooms/vault.ts'
 import { SEAT_ATTACKS } from './seat-attacks.ts'
@@ -517,6 +518,7 @@ export const ATTACKS: readonly Attack[] = [
   },
   ...BACKEND_ATTACKS,
   ...SEAT_ATTACKS,
+  ...LIST_ATTACKS,
   {
     name: 'file-descriptors',
     holds: 'a node without free file descriptors keeps its lease and its players',

@@ -16,7 +16,7 @@ import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { noTracer } from '../../shared/tracing/tracer.ts'
 import { FakeClock } from '../kit/fake-clock.ts'
 import type { TestClient } from '../support/gateway/test-gateway.ts'
-import { TestGateway } from '../support/gateway/test-gateway.ts'
+import { answerOf, TestGateway } from '../support/gateway/test-gateway.ts'
 import {
   ADMIN,
   ADMIN_CREDENTIALS,
@@ -178,7 +178,7 @@ describe('the admin side of a node', () => {
         resend: async () => ({ delivered: 0 }),
         removeAll: async () => undefined,
       },
-      listedRooms: async () => [],
+      listedRooms: async () => answerOf([]),
       countedRooms: async () => [],
       endSession: async () => true,
       setCordoned: async () => undefined,

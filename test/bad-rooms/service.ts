@@ -105,6 +105,7 @@ export async function startDev(): Promise<BadService> {
       adminUrls: [`http://${HOST}:${admin}`],
       nodePids: [child.pid ?? 0],
       redisUrl: '',
+      keyPrefix: '',
       projectId: projectId!,
     }
     return { target, processes: [child], folder, faultLog, close }

@@ -7,7 +7,13 @@ import { ExportPublicKeyFactory, GenerateKeyPairFactory } from 'paseto/v4/public
 import { pino } from 'pino'
 import { Registry } from 'prom-client'
 import { expect, vi } from 'vitest'
-import type { RoomQuery, StoredRow } from '../../../dataplane/directory/rows.ts'
+import type { Watcher } from '../../../dataplane/directory/directory.ts'
+import {
+  covers,
+  type QueryResult,
+  type RoomQuery,
+  type StoredRow,
+} from '../../../dataplane/directory/rows.ts'
 import { PlayerBudgets } from '../../../dataplane/gateway/budget.ts'
 import {
   type GatewayCluster,
@@ -179,7 +185,7 @@ export const gatewayContext = (
   verdict: () => 'pass',
   inputIntervalMs: () => 0,
   cluster: gatewayCluster(),
-  directory: { rooms: async () => [], watch: () => () => {} },
+  directory: { rooms: async () => answerOf([]), watch: () => () => {} },
   placing: { place: () => Promise.reject(new Error('no rooms are placed here')) },
   maxMembers: () => undefined,
   matchType: (roomType) => (roomType === 'arena' ? 'duel' : undefined),
@@ -536,12 +542,24 @@ export const listedRow = (key: string, changes: Partial<StoredRow> = {}): Stored
   ...changes,
 })
 
+/** Returns a complete answer with these rows. */
+export const answerOf = (rows: readonly StoredRow[]): QueryResult => ({
+  rows,
+  looked: rows.length,
+  comparisons: rows.length,
+  stoppedAt: undefined,
+})
+
 /** A directory with one list, which a test fills. */
 export class TestLists {
   /** Rows of the list. */
   all: readonly StoredRow[] = []
   /** Error of the next queries. */
   failure: Error | undefined
+  /** Work of the next queries. */
+  work: Partial<QueryResult> = {}
+  /** The receiver of the newest watch. */
+  latest: Watcher | undefined
   /** False: watchers receive no list. */
   answers = true
   readonly queries: unknown[] = []
@@ -551,21 +569,26 @@ export class TestLists {
     list: { readonly projectId: string; readonly roomType: string },
     query: RoomQuery,
     allows: (roomId: string) => boolean,
-  ): Promise<readonly StoredRow[]> => {
+  ): Promise<QueryResult> => {
     this.queries.push([list, query])
     if (this.failure) throw this.failure
-    return this.all.filter(({ room_id: roomId }) => allows(roomId))
+    return { ...answerOf(this.all.filter(({ room_id: roomId }) => allows(roomId))), ...this.work }
   }
 
   readonly watch = (
     list: { readonly projectId: string; readonly roomType: string },
     query: RoomQuery,
-    allows: (roomId: string) => boolean,
-    callback: (rows: readonly StoredRow[]) => void,
+    claim: readonly string[] | undefined,
+    watcher: Watcher,
   ): (() => void) => {
     this.queries.push([list, query])
-    const call = () => this.answers && callback(this.all.filter(({ room_id: roomId }) => allows(roomId)))
+    const rows = () =>
+      claim === undefined
+        ? this.all
+        : this.all.filter(({ room_id: roomId }) => covers(claim, list.roomType, roomId))
+    const call = () => this.answers && watcher.changed(rows())
     this.watchers.add(call)
+    this.latest = watcher
     call()
     return () => void this.watchers.delete(call)
   }
