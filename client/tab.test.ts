@@ -122,10 +122,12 @@ test('a message is stored before its frame is sent', async () => {
   const { tab, room } = await inRoom()
   const heard = server.heard.push
   let kept = ''
-  server.heard.push = (...messages) => {
-    kept = [...tab.items.values()].join()
-    return heard.apply(server.heard, messages)
-  }
+  Object.defineProperty(server.heard, 'push', {
+    value: (...messages: typeof server.heard) => {
+      kept = [...tab.items.values()].join()
+      return heard.apply(server.heard, messages)
+    },
+  })
   void room.send('move', { far: 'away' })
   expect(server.all('message')).toHaveLength(1)
   expect(kept).toContain('"far":"away"')

@@ -1,19 +1,14 @@
-import childProcess from 'node:child_process'
-import crypto from 'node:crypto'
 import { url as debuggerUrl } from 'node:inspector'
 import type { Registry } from 'prom-client'
 import { systemClock } from '../shared/clock.ts'
 import { type Config, type Defaults, defaultTurnLimit, type StoreConfig } from '../shared/config.ts'
 import { noTracer } from '../shared/tracing/tracer.ts'
 import type { UnhandledErrors } from '../shared/unhandled.ts'
-import { forbidCalls } from './forbidden-calls.ts'
 import { type NodeOptions, startNode } from './node.ts'
 import { connectionsWithin, openFileLimit } from './ops/overload.ts'
 import type { RoomDefinition } from './rooms/definition.ts'
 import { developRooms, loadRooms, roomsHash } from './rooms/loader.ts'
 import { startWatchdog } from './watchdog/watchdog.ts'
-
-export { closeBuiltins } from './forbidden-calls.ts'
 
 /** Options of `startDataplane`. By default there are no traces, and the process is not a worker. */
 interface DataplaneOptions
@@ -86,7 +81,6 @@ export async function startDataplane({
     throw error
   })
   watchdog.watch(() => node.roomCode.where())
-  const allowCalls = forbidCalls({ process, childProcess, crypto }, () => node.roomCode.current !== undefined)
   const byType = new Map(rooms.map((definition) => [definition.type, definition]))
   const replace = (definition: RoomDefinition): void => {
     byType.set(definition.type, definition)
@@ -103,7 +97,6 @@ export async function startDataplane({
     close: async (drainMs) => {
       developed?.close()
       await node.close(drainMs)
-      allowCalls()
       await watchdog.close()
     },
   }

@@ -1,3 +1,5 @@
+import childProcess from 'node:child_process'
+import crypto from 'node:crypto'
 import type { RequestListener } from 'node:http'
 import { Registry } from 'prom-client'
 import { type Clock, sleep, systemClock, timestamp } from '../shared/clock.ts'
@@ -29,6 +31,7 @@ import { Ownership } from './cluster/ownership.ts'
 import { DIRECTORY_METRICS, Directory, type DirectoryEnvironment } from './directory/directory.ts'
 import { ClusterPlacing } from './directory/placing.ts'
 import { readQuery } from './directory/rows.ts'
+import { forbidCalls } from './forbidden-calls.ts'
 import { Gateway } from './gateway/gateway.ts'
 import { type AskKeyStatus, askControl, askUnlessLost } from './gateway/key-cache.ts'
 import { GATEWAY_METRICS } from './gateway/metrics.ts'
@@ -39,6 +42,7 @@ import { NOTICE_METRICS, noUrl, type PostNotice, webhook } from './notices/notic
 import { type AdminOptions, readiness, serveAdmin } from './ops/admin.ts'
 import { LoadMeter } from './ops/overload.ts'
 import { ClusterSearch } from './ops/runtime.ts'
+import { closeBuiltins } from './rooms/builtins.ts'
 import type { RoomDefinition } from './rooms/definition.ts'
 import { RoomHost } from './rooms/host.ts'
 import { RoomCodes } from './rooms/listing.ts'
@@ -177,7 +181,8 @@ export const nodeMetrics = (registry: Registry, roomTypes: readonly string[] = [
   registerMetrics(registry, METRICS, { room_type: roomTypes })
 
 /**
- * Starts a node. Resolves when the node accepts clients. Rejects if a port is in use, if the store cannot be reached, or if another process
+ * Starts a node. Resolves when the node accepts clients. From then on, the classes of JavaScript are closed in this process: load everything
+ * that changes them, such as polyfills, before. Rejects if a port is in use, if the store cannot be reached, or if another process
  * runs under the name of the node (`NodeIdInUse`).
  */
 export async function startNode(options: NodeOptions): Promise<RunningNode> {
@@ -316,6 +321,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       unconfirmed: { messages: config.maxUnackedMessages, bytes: config.maxUnackedBytes },
     },
   })
+  forbidCalls({ process, childProcess, crypto }, () => host.code.current !== undefined)
   metrics.nodeInfo.set({ node_id: name, ...build, rooms_hash: host.roomsHash }, 1)
   const lists: DirectoryEnvironment = {
     nodeId,
@@ -518,6 +524,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     ...(config.advertiseUrl !== undefined && { advertise_url: config.advertiseUrl }),
   }
   await ownership.lease.renewNow()
+  closeBuiltins()
   return {
     nodeId: name,
     wsUrl,

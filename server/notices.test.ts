@@ -34,10 +34,10 @@ const request = ({ id, seconds, body, signature }: Omit<Signed, 'secret'>) =>
   })
 
 function at(seconds: number): void {
-  vi.spyOn(Date, 'now').mockReturnValue(seconds * 1000)
+  vi.useFakeTimers({ toFake: ['Date'], now: seconds * 1000 })
 }
 
-afterEach(() => void vi.restoreAllMocks())
+afterEach(() => void vi.useRealTimers())
 
 describe('verifyNotice', () => {
   it('returns a notice with a valid signature', async () => {

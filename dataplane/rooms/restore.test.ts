@@ -2,7 +2,7 @@ import { crc32 } from 'node:zlib'
 import fc from 'fast-check'
 import { pino } from 'pino'
 import * as v from 'valibot'
-import { beforeAll, describe, expect, it, vi } from 'vitest'
+import { beforeAll, describe, expect, it } from 'vitest'
 import type { Json } from '../../shared/json.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import type { Store } from '../../shared/store/port.ts'
@@ -55,33 +55,6 @@ it('a recorded delta does what the delta did', () => {
       expect(checksum.of(apply(previous, read.delta!))).toBe(checksum.of(next))
     }),
   )
-})
-
-describe('the first state of a room', () => {
-  /** How often `text` is hashed completely during `run`. */
-  const hashed = async (text: string, meanwhile: () => Promise<unknown>): Promise<number> => {
-    const read = vi.spyOn(String.prototype, 'charCodeAt')
-    try {
-      await meanwhile()
-      const { calls, contexts } = read.mock
-      return contexts.filter((context, i) => `${context}` === text && calls[i]![0] === text.length - 1).length
-    } finally {
-      read.mockRestore()
-    }
-  }
-
-  // Hashing takes milliseconds per megabyte, during which all other rooms of the node wait.
-  it('is hashed once by its owner, whether it is new or restored, and once by each member', async () => {
-    const text = 'x'.repeat(1000)
-    const novel = defineRoom({ type: 'novel', messages: {}, create: () => ({ text }), onMessage() {} })
-    const owner = new RoomBench([novel])
-    expect(await hashed(text, () => owner.join('novel', 'ann'))).toBe(1 + 1)
-    const away = owner.members.get('ann')!
-    owner.detach('novel', away)
-    const heir = owner.successor([away])
-    expect(await hashed(text, () => heir.resume('novel', away))).toBe(1)
-    expect(heir.describe('novel')).toMatchObject({ checksum: away.checksum })
-  })
 })
 
 describe('a restored room', () => {

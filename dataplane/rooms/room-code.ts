@@ -12,6 +12,7 @@ import {
   type TurnObserver,
   type TurnRoom,
 } from '../watchdog/turns.ts'
+import { Overwrites } from './builtins.ts'
 import type { RoomLog } from './definition-types.ts'
 import { plainThrown, RoomLogicError } from './failures.ts'
 import type { RoomMetrics } from './metrics.ts'
@@ -85,6 +86,7 @@ export class RoomCode {
   readonly #open: RoomTurn[] = []
   readonly #finished = new WeakSet<RoomTurn>()
   readonly #boundary = new Boundary()
+  readonly #overwrites = new Overwrites()
   #last: RoomTurn | undefined
 
   constructor(deps: RoomCodeDeps) {
@@ -110,7 +112,7 @@ export class RoomCode {
       return TURNS.run(turn, () => this.#guard(turn, code, limitMs))
     } catch (error) {
       if (error instanceof TurnCut && limitMs !== undefined) this.#cut(turn, limitMs)
-      throw error
+      throw this.#overwrites.explain(error)
     } finally {
       observer.end()
     }
@@ -184,7 +186,7 @@ export class RoomCode {
   /** Reads a value that was thrown outside of its turn, in another turn, because that may run code of the room. */
   #plain(turn: RoomTurn, thrown: unknown): unknown {
     try {
-      return this.run(turn, () => plainThrown(thrown))
+      return this.#overwrites.explain(this.run(turn, () => plainThrown(thrown)))
     } catch (cut) {
       return cut
     }

@@ -164,16 +164,10 @@ async function startControlService(
 }
 
 async function startNodeService(config: NodeConfig, log: Logger, worker?: ThisWorker): Promise<Service> {
-  const { closeBuiltins, startDataplane } = await import('../../dataplane/main.ts')
+  const { startDataplane } = await import('../../dataplane/main.ts')
   const sharing = worker?.sharing(config)
-  return served(
-    config,
-    { name: 'roomful-dataplane', instanceId: config.nodeId, log },
-    async (store, tracer) => {
-      const node = await startDataplane({ config, store, log, tracer, ...(sharing && { sharing }) })
-      closeBuiltins()
-      return node
-    },
+  return served(config, { name: 'roomful-dataplane', instanceId: config.nodeId, log }, (store, tracer) =>
+    startDataplane({ config, store, log, tracer, ...(sharing && { sharing }) }),
   )
 }
 
@@ -183,13 +177,9 @@ async function startDevService(
   beside: readonly string[] | undefined,
   terminal: TerminalLog | undefined,
 ): Promise<Service> {
-  const [{ startDev }, { closeBuiltins }] = await Promise.all([
-    import('./dev.ts'),
-    import('../../dataplane/main.ts'),
-  ])
+  const { startDev } = await import('./dev.ts')
   const tell = (text: string): void => (terminal ? terminal.begin(text) : void process.stderr.write(text))
   const service = await startDev({ config, log, beside, tell })
-  closeBuiltins()
   return { ...service, announced: process.stdout.isTTY }
 }
 

@@ -101,7 +101,48 @@ const WAYS = {
     kill: () => process.kill(process.pid, 'SIGKILL'),
     abort: () => process.abort(),
   },
-} satisfies Record<string, Record<string, () => unknown>>
+  signal: {
+    SIGTERM: () => process.emit('SIGTERM'),
+    SIGINT: () => process.emit('SIGINT'),
+    deaf: () => {
+      process.removeAllListeners()
+      setImmediate(() => {
+        throw new Error('thrown where nothing listens')
+      })
+    },
+    disconnect: () => process.disconnect?.(),
+  },
+  builtins: {
+    push: () => overwrite('__proto__', 'push'),
+    species: () => overwrite('__proto__', 'constructor'),
+    static: () => overwrite('constructor', 'from'),
+    delete: () => delete bags().__proto__!.slice,
+    // Two strings that lead from an ordinary object to the methods of all objects.
+    toString: () => overwrite('__proto__', 'toString', {}),
+    text: () => overwrite('__proto__', 'slice', ''),
+    map: () => overwrite('__proto__', 'get', new Map()),
+    promise: () => overwrite('__proto__', 'then', Promise.resolve()),
+    bytes: () => overwrite('__proto__', 'subarray', Buffer.alloc(1)),
+    error: () => overwrite('__proto__', 'message', new Error('x')),
+  },
+  events: {
+    large: (emit) => emit?.('flood', 'x'.repeat(50_000_000)),
+    many: (emit) => {
+      for (let i = 0; i < 300_000; i++) emit?.('flood', i)
+    },
+  },
+} satisfies Record<string, Record<string, (emit?: Emit) => unknown>>
+
+/** The `emit` of a handler's `ctx`. */
+export type Emit = (name: 'flood', data: unknown) => void
+
+/** The ordinary array of `Object.values(state.bags)`. */
+const bags = (): Record<string, Record<string, unknown>> => [] as never
+
+/** Does what `Object.values(state.bags)[data.slot][data.item] = 1` does with these strings from a client. */
+function overwrite(slot: string, item: string, value: unknown = bags()): void {
+  ;(value as ReturnType<typeof bags>)[slot]![item] = 1
+}
 
 /** Returns an error with a property that cannot be read. */
 function endless(property: string): Error {
@@ -166,8 +207,14 @@ export const HOOKS = [
 
 export type Hook = (typeof HOOKS)[number]
 
+/** Hooks whose bad code can emit events. */
+const EMITTING_HOOKS: readonly Hook[] = ['onMessage', 'handle', 'onTick', 'onTimer', 'onJoin']
+
 /** Returns the hooks in which a kind of fault is possible. */
-export const hooksOf = (kind: Kind): readonly Hook[] => (kind === 'task-throw' ? ['taskWork'] : HOOKS)
+export function hooksOf(kind: Kind): readonly Hook[] {
+  if (kind === 'task-throw') return ['taskWork']
+  return kind === 'events' ? EMITTING_HOOKS : HOOKS
+}
 
 /** A fault that a player triggers, as JSON in join options, messages and states. */
 export type Fault = {
@@ -191,8 +238,8 @@ interface FaultStart {
   readonly id: string
 }
 
-/** Runs the fault if this is its hook, after it has written a line to FAULT_LOG. Returns what the fault returns. */
-export function runFault(hook: Hook, fault: Fault | undefined): unknown {
+/** Runs the fault if this is its hook, after it has written a line to FAULT_LOG. Returns what the fault returns. `emit`: `ctx.emit` of the hook. */
+export function runFault(hook: Hook, fault: Fault | undefined, emit?: Emit): unknown {
   if (fault?.hook !== hook) return undefined
   const { kind, way, id } = fault
   const start: FaultStart = {
@@ -206,7 +253,7 @@ export function runFault(hook: Hook, fault: Fault | undefined): unknown {
   const file = openSync(process.env.FAULT_LOG ?? '/dev/null', O_APPEND | O_CREAT | O_SYNC | O_WRONLY)
   writeSync(file, `${JSON.stringify(start)}\n`)
   closeSync(file)
-  return (WAYS[kind] as Record<string, () => unknown>)[way]?.()
+  return (WAYS[kind] as Record<string, (emit?: Emit) => unknown>)[way]?.(emit)
 }
 
 /** A message whose bad code has started more than once. */

@@ -1,4 +1,6 @@
 import { createHook } from 'node:async_hooks'
+import { execSync } from 'node:child_process'
+import { pbkdf2Sync } from 'node:crypto'
 import * as v from 'valibot'
 import { expect, expectTypeOf, test } from 'vitest'
 import type { Room } from '../../client/index.ts'
@@ -352,4 +354,37 @@ test('a call of a backend takes effect once, also when it is repeated after kill
 
 test('roomful/test exports one function, and types', async () => {
   expect(Object.keys(await import('./index.ts'))).toEqual(['testRooms'])
+})
+
+test.each<[what: string, slip: (bags: object) => unknown, reason: string]>([
+  ['another program', () => execSync('true'), 'room code called execSync'],
+  ['a long hash', () => pbkdf2Sync('a', 'b', 1e9, 9, 'sha512'), 'room code called pbkdf2Sync'],
+  ['a signal', () => process.emit('SIGTERM'), 'room code called process.emit'],
+  ['an exit', () => process.exit(1), 'room code called process.exit'],
+  [
+    'a method of arrays',
+    (bags) => {
+      const { slot, item } = { slot: '__proto__', item: 'push' }
+      ;(Object.values(bags) as unknown as Record<string, Record<string, number>>)[slot]![item] = 1
+    },
+    'room code tried to overwrite Array.prototype.push',
+  ],
+])('room code may not do what nodes forbid: %s', async (_what, slip, reason) => {
+  const rogue = defineRoom({
+    type: 'rogue',
+    create: () => ({ turns: 0, bags: {} }),
+    messages: {
+      slip: {
+        handle(state) {
+          state.turns += 1
+          slip(state.bags)
+        },
+      },
+    },
+  })
+  const t = await testRooms([rogue])
+  const [room] = await t.join('rogue')
+  await expect(room.send('slip', null)).rejects.toThrow(reason)
+  expect(room.state).toEqual({ turns: 0, bags: {} })
+  await t.close()
 })

@@ -1,6 +1,6 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { defineRoom } from 'roomful'
-import { type Fault, type Hook, runFault } from '../faults.ts'
+import { type Emit, type Fault, type Hook, runFault } from '../faults.ts'
 
 /** Schema that accepts every value. If `hook` is the hook of the fault in the value, runs the fault first. */
 const schema = <T>(hook?: Hook, faultOf = (value: T) => value as Fault): StandardSchemaV1<T> => ({
@@ -44,20 +44,20 @@ export default defineRoom({
     hit: { data: sound },
     handled: {
       data: sound,
-      handle(state, { data }) {
+      handle(state, { data }, ctx) {
         state.hits += 1
-        runFault('handle', data)
+        runFault('handle', data, ctx.emit as Emit)
       },
     },
     checked: { data: schema<Fault>('messageValidator') },
     answered: { data: sound, reply: schema<Fault>('replyValidator') },
     announced: { data: sound },
   },
-  events: { announced: schema<Fault>('eventValidator') },
+  events: { announced: schema<Fault>('eventValidator'), flood: schema<unknown>() },
   timers: {
     bell: {
       data: schema<Fault>('timerValidator'),
-      handle: (_state, { data }) => void runFault('onTimer', data),
+      handle: (_state, { data }, ctx) => void runFault('onTimer', data, ctx.emit as Emit),
     },
   },
   tasks: {
@@ -74,18 +74,18 @@ export default defineRoom({
   onJoin(state, _member, ctx, { fault }) {
     // Without a change, the room would not save.
     state.hits += 1
-    runFault('onJoin', fault)
+    runFault('onJoin', fault, ctx.emit as Emit)
     if (fault.hook === 'onTimer' || fault.hook === 'timerValidator') ctx.after(50, 'bell', fault)
     if (fault.hook.startsWith('task'))
       ctx.task(() => Promise.resolve(runFault('taskWork', fault)).then(() => fault), 'job')
   },
   onMessage(state, { type, data }, ctx) {
     state.hits += 1
-    runFault('onMessage', data)
+    runFault('onMessage', data, ctx.emit as Emit)
     if (type === 'answered') ctx.reply(data)
     if (type === 'announced') ctx.emit('announced', data)
   },
-  onTick: ({ fault }) => void runFault('onTick', fault),
+  onTick: ({ fault }, ctx) => void runFault('onTick', fault, ctx.emit as Emit),
   onDisconnect: ({ fault }) => void runFault('onDisconnect', fault),
   onReconnect: ({ fault }) => void runFault('onReconnect', fault),
   onLeave: ({ fault }) => void runFault('onLeave', fault),
