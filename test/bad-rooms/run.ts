@@ -38,7 +38,7 @@ message that has ended one process was given to another one. In two more trials,
 
 Exits with 1 if a goal is missed.
 `
-/** Allowed number of ended node processes for a kind that a cut-off stops. Of other kinds, each node may end once. */
+/** Allowed number of ended node processes for a kind that a cut-off stops. Of other kinds, and with code after an `await`, each node may end once. */
 const MOST_ENDS = 2
 /** Time after the first fault in which all players must be served again. */
 const SERVED_AGAIN_MS = 15_000
@@ -116,7 +116,7 @@ async function judge(kind: Kind | Scarcity, hooks: readonly Hook[]): Promise<Jud
       processes,
       adminUrls: target.adminUrls,
       restart: !values.dev,
-      mostEnds: isEnding(kind) ? NODES : MOST_ENDS,
+      mostEnds: mostEnds(kind, hooks),
       onEnd: (end) => note(`${end.node} ended (${end.how}) after a fault in ${describe(end)}`),
     })
     const progress = setInterval(() => {
@@ -168,6 +168,9 @@ async function judge(kind: Kind | Scarcity, hooks: readonly Hook[]): Promise<Jud
 
 const isEnding = (kind: Kind | Scarcity): boolean => (ENDING as readonly string[]).includes(kind)
 
+const mostEnds = (kind: Kind | Scarcity, hooks: readonly Hook[]): number =>
+  isEnding(kind) || hooks.includes('admitAfterAwait') ? NODES : MOST_ENDS
+
 /** Returns the types of the messages that reach the hooks, or the first type if none does. */
 function messagesOf(hooks: readonly Hook[]): readonly string[] {
   const types = hooks.flatMap((hook) => messageOf(hook) ?? [])
@@ -175,9 +178,10 @@ function messagesOf(hooks: readonly Hook[]): readonly string[] {
 }
 
 function missedGoals(found: Omit<Judgement, 'missed'>): readonly string[] {
-  const { kind, ends, faults, others, same, lost, doubled, reruns, live_afterwards, room_errors } = found
+  const { kind, hooks, ends, faults, others, same, lost, doubled, reruns, live_afterwards, room_errors } =
+    found
   if (isScarcity(kind)) return ends.length > 0 ? [`${ends.length} processes ended, none may`] : []
-  const most = values.dev ? 0 : MOST_ENDS
+  const most = values.dev ? 0 : mostEnds(kind, hooks)
   const regiven = reruns.filter((rerun) => rerun.regiven)
   const twice = ends.find(({ node }) => ends.filter((end) => end.node === node).length > 1)
   const errorsAreDue = ['rejection', 'timer-throw', 'task-throw'].includes(kind) && ends.length === 0
