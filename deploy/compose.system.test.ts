@@ -204,10 +204,12 @@ describe('compose.yaml', () => {
       Number(port),
     ])
     const port = { control: final.exposed[0], node: final.exposed[1] }
-    expect(servers.sort()).toEqual([
+    const processes = [
       ...running('control').map(([name]) => [name, name, port.control]),
       ...running('dataplane').map(([name]) => [name, name, port.node]),
-    ])
+    ]
+    const unchecked = processes.map(([name, ...rest]) => [`unchecked-${name}`, ...rest])
+    expect(servers.sort()).toEqual([...processes, ...unchecked])
     const { balancer } = compose.services
     const bound = [...config.matchAll(/^\s+bind :(\d+)$/gm)].map(([, one]) => one)
     for (const published of balancer!.ports!) expect(bound).toContain(published.split(':')[2])

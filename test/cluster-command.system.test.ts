@@ -1,7 +1,6 @@
 import { fileURLToPath } from 'node:url'
 import { connect } from 'roomful/client'
 import { beforeAll, describe, expect, inject, it, vi } from 'vitest'
-import { findProgram } from '../deploy/local/machine.ts'
 import { runScript } from './support/program.ts'
 import { findRedisProgram } from './support/redis-server.ts'
 import { newFolder, processTree, stillThere } from './support/run-folder.ts'
@@ -9,7 +8,6 @@ import { newFolder, processTree, stillThere } from './support/run-folder.ts'
 const SCRIPT = fileURLToPath(new URL('../deploy/local/cluster.ts', import.meta.url))
 /** True: the cluster starts a redis-server. False: it uses the Redis of the tests. */
 const ownRedis = findRedisProgram() !== undefined
-const haproxy = findProgram(['haproxy'], process.env.PATH)
 const WITHIN = { timeout: 60_000, interval: 50 }
 
 let folder = ''
@@ -117,11 +115,13 @@ describe('npm run cluster', () => {
     if (ownRedis) {
       type('redis down')
       await prints(/redis is gone/)
-      // haproxy counts no node as ready then. The forwarder has no health checks.
-      if (haproxy) await vi.waitFor(async () => expect(await status(websocket)).toBe(503), WITHIN)
+      // A load balancer without a ready server asks the others.
+      const ready = () => status(`${api}/readyz`)
+      await vi.waitFor(async () => expect(await ready()).toBe(503), WITHIN)
+      expect(await status(websocket)).toBe(UPGRADE)
       type('redis up')
       await prints(/redis is ready/)
-      await vi.waitFor(async () => expect(await status(websocket)).toBe(UPGRADE), WITHIN)
+      await vi.waitFor(async () => expect(await ready()).toBe(200), WITHIN)
     }
     type('pause 1')
     await prints(/node-1 is paused/)

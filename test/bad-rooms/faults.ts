@@ -116,7 +116,7 @@ const WAYS = {
     push: () => overwrite('__proto__', 'push'),
     species: () => overwrite('__proto__', 'constructor'),
     static: () => overwrite('constructor', 'from'),
-    delete: () => delete bags().__proto__!.slice,
+    delete: () => delete Object.getPrototypeOf(bags()).slice,
     // Two strings that lead from an ordinary object to the methods of all objects.
     toString: () => overwrite('__proto__', 'toString', {}),
     text: () => overwrite('__proto__', 'slice', ''),
