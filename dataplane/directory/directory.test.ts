@@ -544,7 +544,12 @@ describe('Directory.watch', () => {
       DUELS,
       { where: { map: 'snow' } },
       undefined,
-      receiver(() => undefined, { failed: (error) => void (errors.push(error), end()) }),
+      receiver(() => undefined, {
+        failed: (error) => {
+          errors.push(error)
+          end()
+        },
+      }),
     )
     await poll(2)
     expect(errors).toMatchObject([
