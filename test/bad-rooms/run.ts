@@ -200,7 +200,7 @@ function missedGoals(found: Omit<Judgement, 'missed'>): readonly string[] {
   ]
   return [
     faults === 0 && 'no bad code has run',
-    isEnding(kind) && !values.dev
+    most === NODES
       ? twice !== undefined && `${twice.node} ended more than once`
       : ends.length > most && `${ends.length} processes ended, at most ${most} may`,
     regiven.length > 0 &&
