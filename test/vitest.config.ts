@@ -10,7 +10,6 @@ const LONGEST = [
   'balancer-servers',
   'attack',
   'package',
-  'documented-deployment',
   'balancer',
   'site',
   'explore',
