@@ -60,11 +60,15 @@ describe('npm run cluster', () => {
     expect((await fetch(`${admin}/admin/cluster`, { headers })).status).toBe(200)
     const children = processTree(child.pid!).slice(1)
     expect(children.length).toBeGreaterThanOrEqual(ownRedis ? 5 : 4)
-    expect([await status(games), await status(`${api}/readyz`), await status(websocket)]).toEqual([
-      200,
-      200,
-      UPGRADE,
-    ])
+    await vi.waitFor(
+      async () =>
+        expect([await status(games), await status(`${api}/readyz`), await status(websocket)]).toEqual([
+          200,
+          200,
+          UPGRADE,
+        ]),
+      WITHIN,
+    )
     const shown = async () =>
       ((await (await fetch(`${games}/api/cluster`)).json()) as { nodes: { state: string }[] }).nodes.map(
         ({ state }) => state,
