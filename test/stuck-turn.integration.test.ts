@@ -4,18 +4,26 @@ import { leaseKey } from '../shared/node-registry.ts'
 import { type Login, type NodeProcess, sharedCluster } from './support/cluster.ts'
 import { doorsSocket } from './support/cluster-player.ts'
 import type { looper } from './support/cluster-rooms/looper.ts'
+import { until } from './support/redis-server.ts'
 
 const FAILED = { code: 'room_logic_failed', message: "the room's logic failed" }
 
 // A process that is suspended for longer than its lease counts as dead before it has noted the message. On a busy machine, its watchdog,
 // which counts its own ticks, may need several seconds for the turn limit of 800 ms.
-const cluster = sharedCluster({ leaseMs: 8000 })
+const cluster = sharedCluster({ leaseMs: 20_000 })
 let nodes: NodeProcess[]
 let login: Login
 const clients: { close(): void }[] = []
 beforeAll(async () => {
   nodes = await cluster.processes(5)
   login = await cluster.login()
+  // Nodes open no room before Redis is older than a lease.
+  const opened = () =>
+    join('first', nodes[0]!).then(
+      () => true,
+      () => false,
+    )
+  await until('rooms are opened', opened)
 })
 afterAll(() => {
   for (const client of clients) client.close()
@@ -106,10 +114,10 @@ it('a loop after the turn ends one node, and the handler is refused in its proje
   expect(fatalOf(owner)).toMatchObject({ hook: 'onMessage', message_type: 'spin', noted: true })
   const labels = (projectId: string) =>
     `project_id="${projectId}",room_type="looper",hook="onMessage",message_type="spin"`
-  const until = (projectId: string) =>
+  const refusedUntil = (projectId: string) =>
     Promise.all(alive().map((node) => cluster.metric(node, `service_handlers_refused{${labels(projectId)}}`)))
   await expect
-    .poll(async () => (await until(login.projectId)).every((end) => end > Date.now() / 1000))
+    .poll(async () => (await refusedUntil(login.projectId)).every((end) => end > Date.now() / 1000))
     .toBe(true)
   const survivors = alive()
   const next = await join('elsewhere', survivors[0]!)

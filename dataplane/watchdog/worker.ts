@@ -41,6 +41,8 @@ const NOTE_AFTER_MS = 100
 const RETRY_MS = 50
 /** Maximum time for the main thread to reach JavaScript. On a busy machine this takes some hundred milliseconds. */
 const LOCATE_MS = 800
+/** Maximum number of attempts to find the position of an event loop that stands still. */
+const LOOP_LOOKS = 5
 /** Time after the cut-off at which a turn that still runs is cut off again. */
 const CUT_AGAIN_MS = 250
 /** If the process or its event loop stops within this time after a turn, the turn is the reason. */
@@ -177,13 +179,15 @@ class TurnWatch {
   async #stuckLoop(): Promise<void> {
     const { beats, running, sequence } = this.#turns
     if (running !== undefined) return
-    const at = await locate(LOCATE_MS)
-    await sleep(this.#settings.limitMs / 4)
-    // It was only late, and runs again, or many turns are due.
-    if (this.#turns.beats !== beats || this.#turns.sequence !== sequence) return
-    const turn = at ? at.turn : blocking(this.#turns.open)
-    if (turn && this.#ends) await this.#end(turn, 'refuse', at)
-    else if (turn) this.#report(turn, at)
+    // On a busy machine, the event loop may not stop in time, or stops where its position is unknown.
+    for (let tries = 0; tries < LOOP_LOOKS; tries++) {
+      const at = await locate(LOCATE_MS)
+      await sleep(this.#settings.limitMs / 4)
+      // It was only late, and runs again, or many turns are due.
+      if (this.#turns.beats !== beats || this.#turns.sequence !== sequence) return
+      const turn = at ? at.turn : blocking(this.#turns.open)
+      if (turn) return this.#ends ? this.#end(turn, 'refuse', at) : this.#report(turn, at)
+    }
   }
 
   /** The event loop has not run for so long that the other nodes have taken the rooms over. The process serves nobody, and cannot recover. */
