@@ -61,9 +61,7 @@ describe('Builtins', () => {
       const [holder, key] = walk(value, path)
       const before = holder[key]
       for (const change of [() => (holder[key] = 5), () => delete holder[key]]) {
-        const error = overwrites.explain(thrownBy(change))
-        expect(error).toMatchObject({ name: 'RoomLogicError' })
-        expect((error as Error).message).toMatch(`${name}, which all rooms`)
+        expect(overwrites.explain(thrownBy(change))).toMatch(`${name}, which all rooms`)
       }
       expect(holder[key]).toBe(before)
     },
@@ -107,6 +105,6 @@ describe('Builtins', () => {
   it('do not explain other errors', () => {
     const frozen = thrownBy(() => Object.assign(Object.freeze({ push: 1 }), { push: 2 }))
     for (const thrown of [frozen, new Error('Cannot assign to it'), 'text', undefined])
-      expect(overwrites.explain(thrown)).toBe(thrown)
+      expect(overwrites.explain(thrown)).toBeUndefined()
   })
 })

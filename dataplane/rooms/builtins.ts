@@ -1,5 +1,3 @@
-import { RoomLogicError } from './failures.ts'
-
 /** Global classes of JavaScript, and `Buffer`. `RegExp` is left out: V8 matches about 20 times slower after any change of its prototype. */
 const CLASSES = [
   ...['Object', 'Function', 'Array', 'String', 'Number', 'Boolean', 'Symbol', 'BigInt'],
@@ -146,15 +144,14 @@ export class Overwrites {
   /** By the message of V8's error, the name of the property. */
   #names: ReadonlyMap<string, string> | undefined
 
-  /** Returns an error for the author of the room type, or the given one if it is about something else. `thrown`: as `plainThrown` returns it. */
-  explain(thrown: unknown): unknown {
-    if (!(thrown instanceof Error) || !/^Cannot (?:assign|delete)/.test(thrown.message)) return thrown
+  /** Returns what the author of the room type has to know about an error. Undefined: it is about something else. `thrown`: as `plainThrown` returns it. */
+  explain(thrown: unknown): string | undefined {
+    if (!(thrown instanceof Error) || !/^Cannot (?:assign|delete)/.test(thrown.message)) return undefined
     this.#names ??= refusals()
     const name = this.#names.get(thrown.message)
-    if (name === undefined) return thrown
-    return new RoomLogicError(
-      `room code tried to overwrite ${name}, which all rooms of the process share: check a name from a client with Object.hasOwn before you use it as an index, and give an object its own property of this name with Object.defineProperty`,
-      { cause: thrown },
+    return (
+      name &&
+      `room code tried to overwrite ${name}, which all rooms of the process share: check a name from a client with Object.hasOwn before you use it as an index, and give an object its own property of this name with Object.defineProperty`
     )
   }
 }

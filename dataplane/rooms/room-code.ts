@@ -112,7 +112,7 @@ export class RoomCode {
       return TURNS.run(turn, () => this.#guard(turn, code, limitMs))
     } catch (error) {
       if (error instanceof TurnCut && limitMs !== undefined) this.#cut(turn, limitMs)
-      throw this.#overwrites.explain(error)
+      throw this.#explained(error)
     } finally {
       observer.end()
     }
@@ -183,10 +183,15 @@ export class RoomCode {
     return true
   }
 
+  #explained(thrown: unknown): unknown {
+    const text = this.#overwrites.explain(thrown)
+    return text === undefined ? thrown : new RoomLogicError(text, { cause: thrown })
+  }
+
   /** Reads a value that was thrown outside of its turn, in another turn, because that may run code of the room. */
   #plain(turn: RoomTurn, thrown: unknown): unknown {
     try {
-      return this.#overwrites.explain(this.run(turn, () => plainThrown(thrown)))
+      return this.#explained(this.run(turn, () => plainThrown(thrown)))
     } catch (cut) {
       return cut
     }
