@@ -37,7 +37,7 @@ export interface GatewayContext {
   readonly budgets: PlayerBudgets
   /** True while this node is overloaded, so that it refuses new sessions. `LoadMeter.overloaded`. */
   readonly overloaded: () => boolean
-  /** What to do with a player's message of a type, after others did not return. Without a type: with its join. `Suspects.verdict`. */
+  /** Returns how a player's message of a type is handled, or its join (without a type), after earlier ones did not return. See `Suspects.verdict`. */
   readonly verdict: (
     sender: { readonly projectId: string; readonly principal: string; readonly since: number },
     roomType: string,
