@@ -1,5 +1,5 @@
 import { syncBuiltinESMExports } from 'node:module'
-import { RoomLogicError } from './rooms/failures.ts'
+import { RoomLogicError } from './room/failures.ts'
 
 /** The modules of Node in which calls are forbidden: `process`, `node:child_process` and `node:crypto`. */
 interface Builtins {

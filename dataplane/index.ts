@@ -12,9 +12,11 @@ export type {
   RoomState,
   VisibleState,
 } from '../shared/room-types.ts'
+export { defineQueue, type QueueTypes } from './features/queues/queue.ts'
+export type { QueueSpec } from './features/queues/tickets.ts'
 export type { NodeOptions, RunningNode } from './node.ts'
-export { type Durability, defineRoom, type RoomDefinition, type RoomSpec } from './rooms/definition.ts'
-export { RoomDefinitionError } from './rooms/definition-check.ts'
+export { type Durability, defineRoom, type RoomDefinition, type RoomSpec } from './room/definition.ts'
+export { RoomDefinitionError } from './room/definition-check.ts'
 export type {
   Admission,
   AdmitContext,
@@ -45,10 +47,8 @@ export type {
   TimerInput,
   TimerSpecs,
   TurnContext,
-} from './rooms/definition-types.ts'
-export type { LayerRule, LayerRules } from './rooms/layer-rules.ts'
-export { defineQueue, type QueueTypes } from './rooms/queue.ts'
-export type { QueueSpec } from './rooms/tickets.ts'
+} from './room/definition-types.ts'
+export type { LayerRule, LayerRules } from './room/layer-rules.ts'
 
 /**
  * Starts a node, a server process that runs rooms, inside this process. Options that are not given have their default values. Environment

@@ -4,11 +4,11 @@ import { systemClock } from '../shared/clock.ts'
 import { type Config, type Defaults, defaultTurnLimit, type StoreConfig } from '../shared/config.ts'
 import { noTracer } from '../shared/tracing/tracer.ts'
 import type { UnhandledErrors } from '../shared/unhandled.ts'
+import { startWatchdog } from './features/suspects/watchdog.ts'
 import { type NodeOptions, startNode } from './node.ts'
 import { connectionsWithin, openFileLimit } from './ops/overload.ts'
-import type { RoomDefinition } from './rooms/definition.ts'
-import { developRooms, loadRooms, roomsHash } from './rooms/loader.ts'
-import { startWatchdog } from './watchdog/watchdog.ts'
+import type { RoomDefinition } from './room/definition.ts'
+import { developRooms, loadRooms, roomsHash } from './room/loader.ts'
 
 /** Options of `startDataplane`. By default there are no traces, and the process is not a worker. */
 interface DataplaneOptions

@@ -1,7 +1,7 @@
 import * as v from 'valibot'
 import { afterEach, describe, expect, expectTypeOf, it, vi } from 'vitest'
+import { webhook } from '../dataplane/features/notices/notice.ts'
 import { defineRoom } from '../dataplane/index.ts'
-import { webhook } from '../dataplane/notices/notice.ts'
 import { notifyKeys } from '../shared/notify-keys.ts'
 import { FakeClock } from '../test/kit/fake-clock.ts'
 import { InvalidNotice, type Notice, verifyNotice } from './notices.ts'

@@ -6,7 +6,7 @@ import { promisify } from 'node:util'
 import { validate } from 'dockerfile-utils'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { parse } from 'yaml'
-import { loadRooms } from '../dataplane/rooms/loader.ts'
+import { loadRooms } from '../dataplane/room/loader.ts'
 import { COMMANDS } from '../deploy/cli/arguments.ts'
 import { anchorOf } from '../docs/site/pages.ts'
 import { GAMES } from '../examples/backend/pages.ts'
@@ -53,7 +53,7 @@ beforeAll(async () => {
       'roomful/server': [`${root}server/index.ts`],
       'roomful/client/motion': [`${root}client/motion.ts`],
       'roomful/client/queue': [`${root}client/queue.ts`],
-      'roomful/postgres': [`${root}dataplane/postgres.ts`],
+      'roomful/postgres': [`${root}dataplane/features/saves/postgres.ts`],
       'roomful/react': [`${root}client/react.ts`],
       'roomful/test': [`${root}test/kit/index.ts`],
     },

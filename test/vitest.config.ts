@@ -79,7 +79,7 @@ export default defineConfig({
       { find: /^roomful\/client$/, replacement: `${root}client/index.ts` },
       { find: /^roomful\/client\/motion$/, replacement: `${root}client/motion.ts` },
       { find: /^roomful\/client\/queue$/, replacement: `${root}client/queue.ts` },
-      { find: /^roomful\/postgres$/, replacement: `${root}dataplane/postgres.ts` },
+      { find: /^roomful\/postgres$/, replacement: `${root}dataplane/features/saves/postgres.ts` },
       { find: /^roomful\/react$/, replacement: `${root}client/react.ts` },
       { find: /^roomful\/server$/, replacement: `${root}server/index.ts` },
       { find: /^roomful\/test$/, replacement: `${root}test/kit/index.ts` },

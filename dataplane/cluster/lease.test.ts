@@ -11,7 +11,7 @@ import { nodeInfo } from '../../test/support/descriptions.ts'
 import { counting } from '../../test/support/rooms/counter-room.ts'
 import { RoomBench } from '../../test/support/rooms/room-bench.ts'
 import { TestRecords } from '../../test/support/test-store.ts'
-import { type Durability, defineRoom } from '../rooms/definition.ts'
+import { type Durability, defineRoom } from '../room/definition.ts'
 import { NodeLease } from './lease.ts'
 import { CLUSTER_METRICS } from './metrics.ts'
 

@@ -5,7 +5,7 @@ import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { nodeInfo } from '../../test/support/descriptions.ts'
 import { RoomBench } from '../../test/support/rooms/room-bench.ts'
 import type { TestMember } from '../../test/support/rooms/test-member.ts'
-import { type Durability, defineRoom } from '../rooms/definition.ts'
+import { type Durability, defineRoom } from '../room/definition.ts'
 import { hasPlace } from '../shares.ts'
 import { RoomWaker } from './waker.ts'
 

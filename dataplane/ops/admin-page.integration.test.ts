@@ -15,7 +15,7 @@ import {
   TestCluster,
   type TestService,
 } from '../../test/support/cluster.ts'
-import { defineRoom } from '../rooms/definition.ts'
+import { defineRoom } from '../room/definition.ts'
 
 /** The admin page of a node in a tab. */
 interface AdminPage {

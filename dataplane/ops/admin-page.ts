@@ -15,7 +15,7 @@ const LOOPBACK = 'http://localhost:* http://127.0.0.1:*'
 /** Loads the page of `GET /admin`. It calls its node, and control at `controlUrl` or through a tunnel to the browser's machine. */
 export function loadAdminPage(controlUrl: string): Promise<Page> {
   const { origin, pathname } = new URL(controlUrl)
-  return loadPage(new URL('./page/', import.meta.url), {
+  return loadPage(new URL('../../deploy/admin-page/', import.meta.url), {
     title: 'roomful node',
     connect: `'self' ${origin} ${LOOPBACK}`,
     control: `${origin}${pathname.replace(/\/$/, '')}`,

@@ -10,7 +10,7 @@ import { type RateLimit, RateLimits } from '../../shared/rate-limit.ts'
 import type { CountedRoom } from '../../shared/store/port.ts'
 import { MAX_SUB_LENGTH } from '../../shared/tokens.ts'
 import { invalid, MAX_BODY_BYTES, readJson, requireJson, validate } from '../../shared/validate.ts'
-import type { RoomList } from '../directory/directory.ts'
+import type { RoomList } from '../features/lists/directory.ts'
 import {
   DEFAULT_LIMIT,
   InvalidQuery,
@@ -18,8 +18,8 @@ import {
   type Position,
   type QueryResult,
   takenSeats,
-} from '../directory/rows.ts'
-import type { DeadLetters } from '../notices/dead-letters.ts'
+} from '../features/lists/rows.ts'
+import type { DeadLetters } from '../features/notices/dead-letters.ts'
 import type { RequestAnswer, RequestCode, RoomRequest, Shown } from '../traffic.ts'
 import { type AdminEnv, countUpTo, PAGE_LIMIT, PROJECT_ID, ROOM_ID, withStore } from './http.ts'
 

@@ -94,7 +94,7 @@ if (compiled.status !== 0) {
 }
 const declarations = await keepDeclarations(dist, [
   'dataplane/index.d.ts',
-  'dataplane/postgres.d.ts',
+  'dataplane/features/saves/postgres.d.ts',
   'client/index.d.ts',
   'client/motion.d.ts',
   'client/queue.d.ts',
@@ -114,7 +114,7 @@ const cards = `${dist}examples/cards/page.js`
 await writeFile(cards, await bundleClient(cards))
 say('bundled the page of the card game')
 
-for (const page of ['dataplane/ops/page/', 'deploy/playground/']) {
+for (const page of ['deploy/admin-page/', 'deploy/playground/']) {
   await mkdir(dist + page, { recursive: true })
   const parts = await bundlePage(pathToFileURL(root + page))
   await writeFile(`${dist + page}page.json`, JSON.stringify(parts))

@@ -1,4 +1,4 @@
-import { postgresSchema } from '../../dataplane/postgres.ts'
+import { postgresSchema } from '../../dataplane/features/saves/postgres.ts'
 import { systemClock } from '../../shared/clock.ts'
 import {
   type Command,

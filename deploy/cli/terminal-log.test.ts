@@ -34,7 +34,7 @@ describe('TerminalLog', () => {
     room.debug({ member_id: 'mem_1', sub: 'ada', reason: 'kicked', members: 1 }, 'member left')
     const error = new TypeError('x is undefined')
     const file = `file://${process.cwd()}/rooms/board.ts?tsx-namespace=1`
-    error.stack = `TypeError: x\n    at f (${process.cwd()}/node_modules/valibot/a.js:1:2)\n    at emit (${process.cwd()}/dataplane/rooms/handler-context.ts:9:5)\n    at Object.handle (${file}:23:5)`
+    error.stack = `TypeError: x\n    at f (${process.cwd()}/node_modules/valibot/a.js:1:2)\n    at emit (${process.cwd()}/dataplane/room/handler-context.ts:9:5)\n    at Object.handle (${file}:23:5)`
     room.warn({ failed: 'messages.dot.handle', suppressed: 0, err: error }, 'the room logic failed')
     log.info({ file: `${process.cwd()}/rooms/board.ts`, room_type: 'board' }, 'room file reloaded')
     room.info({ round: 3 }, 'round over')

@@ -48,7 +48,7 @@ describe('roomfulProgram', () => {
 
   it('returns the sources if one has changed since the build', () => {
     write('dist/deploy/cli/roomful.js', 200)
-    write('dataplane/rooms/room.ts', 300)
+    write('dataplane/room/room.ts', 300)
     expect(roomfulProgram(root).compiled).toBe(false)
   })
 })

@@ -1,8 +1,8 @@
 import { type ComponentChildren, render } from 'preact'
 import { useEffect, useState } from 'preact/hooks'
 import type { ListedRoom } from '../../client/index.ts'
-import { Tree } from '../../dataplane/ops/page/tree.tsx'
 import type { Json, JsonObject } from '../../shared/json.ts'
+import { Tree } from '../admin-page/tree.tsx'
 import type { JsonSchema, MessageToSend, RoomsToPlay, RoomToPlay } from '../cli/dev-routes.ts'
 import { type Entry, Player, watchList } from './player.ts'
 

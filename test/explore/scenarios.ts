@@ -1,8 +1,8 @@
 import * as v from 'valibot'
-import { defineRoom } from '../../dataplane/rooms/definition.ts'
-import { JournalFormat } from '../../dataplane/rooms/journal.ts'
-import { restore } from '../../dataplane/rooms/restore.ts'
-import type { RoomTimer } from '../../dataplane/rooms/timers-and-tasks.ts'
+import { defineRoom } from '../../dataplane/room/definition.ts'
+import { JournalFormat } from '../../dataplane/room/journal.ts'
+import { restore } from '../../dataplane/room/restore.ts'
+import type { RoomTimer } from '../../dataplane/room/timers-and-tasks.ts'
 import { roomAddress } from '../../dataplane/traffic.ts'
 import {
   type Claim,

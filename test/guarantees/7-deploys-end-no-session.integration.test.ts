@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { describe, expect, it, vi } from 'vitest'
 import { WebSocket } from 'ws'
-import type { RoomDefinition } from '../../dataplane/rooms/definition.ts'
+import type { RoomDefinition } from '../../dataplane/room/definition.ts'
 import { type NodeProcess, sharedCluster } from '../support/cluster.ts'
 import { expectIntact, type Player } from '../support/cluster-player.ts'
 import { type Ledger, ledgerRoom } from '../support/cluster-room.ts'

@@ -21,7 +21,7 @@ import {
   type TicketData,
   withQueues,
 } from '../../client/queue.ts'
-import type { RoomDefinition } from '../../dataplane/rooms/definition.ts'
+import type { RoomDefinition } from '../../dataplane/room/definition.ts'
 import type { RequestAnswer, RoomRequest } from '../../dataplane/traffic.ts'
 import type { CallArguments } from '../../server/backend.ts'
 import { RoomfulError } from '../../server/control.ts'

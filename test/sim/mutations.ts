@@ -1,5 +1,5 @@
-import type { PostNotice } from '../../dataplane/notices/notice.ts'
-import type { RoomDefinition } from '../../dataplane/rooms/definition.ts'
+import type { PostNotice } from '../../dataplane/features/notices/notice.ts'
+import type { RoomDefinition } from '../../dataplane/room/definition.ts'
 import type { Json } from '../../shared/json.ts'
 import type { ServerMessage } from '../../shared/protocol/messages.ts'
 import type { Claim, Fence, Listings, Records, RoomRecords, Store } from '../../shared/store/port.ts'

@@ -1,7 +1,7 @@
 import { execSync } from 'node:child_process'
 import { writeSync } from 'node:fs'
 import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads'
-import { endRoomCode, locate, WHERE } from '../../dataplane/watchdog/locate.ts'
+import { endRoomCode, locate, WHERE } from '../../dataplane/features/suspects/locate.ts'
 
 /**
  * A program whose main thread never returns, in JavaScript (`loop`, `end`) or in a native call (`native`). A worker prints the line at

@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from 'node:util'
-import { JournalFormat, UnreadableRecord } from '../../../dataplane/rooms/journal.ts'
-import { restore } from '../../../dataplane/rooms/restore.ts'
+import { JournalFormat, UnreadableRecord } from '../../../dataplane/room/journal.ts'
+import { restore } from '../../../dataplane/room/restore.ts'
 import { sleep } from '../../../shared/clock.ts'
 import type { Store } from '../../../shared/store/port.ts'
 import { SeededRandom } from '../../kit/seeded-random.ts'

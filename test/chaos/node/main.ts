@@ -1,6 +1,6 @@
 import { openSync, writeSync } from 'node:fs'
+import { webhook } from '../../../dataplane/features/notices/notice.ts'
 import { startNode } from '../../../dataplane/node.ts'
-import { webhook } from '../../../dataplane/notices/notice.ts'
 import { live } from '../../../deploy/cli/service.ts'
 import type { Clock } from '../../../shared/clock.ts'
 import { describeProblems, parseConfig } from '../../../shared/config.ts'

@@ -1,7 +1,7 @@
+import { decodeNotice } from '../../../dataplane/features/notices/notice.ts'
+import { noObserver, type TurnHook, type TurnObserver } from '../../../dataplane/features/suspects/turns.ts'
 import { decodeSession } from '../../../dataplane/gateway/session.ts'
-import { decodeNotice } from '../../../dataplane/notices/notice.ts'
-import { JournalFormat } from '../../../dataplane/rooms/journal.ts'
-import { noObserver, type TurnHook, type TurnObserver } from '../../../dataplane/watchdog/turns.ts'
+import { JournalFormat } from '../../../dataplane/room/journal.ts'
 import { type Clock, sleep, systemClock } from '../../../shared/clock.ts'
 import { NODES } from '../../../shared/node-registry.ts'
 import type {

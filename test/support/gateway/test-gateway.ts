@@ -7,13 +7,13 @@ import { ExportPublicKeyFactory, GenerateKeyPairFactory } from 'paseto/v4/public
 import { pino } from 'pino'
 import { Registry } from 'prom-client'
 import { expect, vi } from 'vitest'
-import type { Watcher } from '../../../dataplane/directory/directory.ts'
+import type { Watcher } from '../../../dataplane/features/lists/directory.ts'
 import {
   covers,
   type QueryResult,
   type RoomQuery,
   type StoredRow,
-} from '../../../dataplane/directory/rows.ts'
+} from '../../../dataplane/features/lists/rows.ts'
 import { PlayerBudgets } from '../../../dataplane/gateway/budget.ts'
 import {
   type GatewayCluster,

@@ -1,5 +1,5 @@
 import { type Frame, joinFrames } from '../../../dataplane/frame.ts'
-import { RoomFrames } from '../../../dataplane/rooms/room-frames.ts'
+import { RoomFrames } from '../../../dataplane/room/room-frames.ts'
 import type {
   Frames,
   JoinedMember,

@@ -1,5 +1,5 @@
 import * as v from 'valibot'
-import { type Durability, defineRoom } from '../../../dataplane/rooms/definition.ts'
+import { type Durability, defineRoom } from '../../../dataplane/room/definition.ts'
 
 const by = v.object({ by: v.number() })
 

@@ -3,11 +3,13 @@ import { Registry } from 'prom-client'
 import { Claims } from '../../../dataplane/cluster/claims.ts'
 import { CLUSTER_METRICS } from '../../../dataplane/cluster/metrics.ts'
 import { Router } from '../../../dataplane/cluster/router.ts'
-import type { RoomDefinition } from '../../../dataplane/rooms/definition.ts'
-import { ROOM_LIMITS, type RoomLimits } from '../../../dataplane/rooms/environment.ts'
-import { RoomHost } from '../../../dataplane/rooms/host.ts'
-import { RoomCodes } from '../../../dataplane/rooms/listing.ts'
-import { ROOM_METRICS, type RoomMetrics } from '../../../dataplane/rooms/metrics.ts'
+import { RoomCodes } from '../../../dataplane/features/lists/listing.ts'
+import type { Suspects } from '../../../dataplane/features/suspects/suspects.ts'
+import type { TurnObserver } from '../../../dataplane/features/suspects/turns.ts'
+import type { RoomDefinition } from '../../../dataplane/room/definition.ts'
+import { ROOM_LIMITS, type RoomLimits } from '../../../dataplane/room/environment.ts'
+import { RoomHost } from '../../../dataplane/room/host.ts'
+import { ROOM_METRICS, type RoomMetrics } from '../../../dataplane/room/metrics.ts'
 import {
   type Arrival,
   type RequestAnswer,
@@ -17,8 +19,6 @@ import {
   type ToEdge,
   type ToOwner,
 } from '../../../dataplane/traffic.ts'
-import type { Suspects } from '../../../dataplane/watchdog/suspects.ts'
-import type { TurnObserver } from '../../../dataplane/watchdog/turns.ts'
 import type { Json, JsonObject } from '../../../shared/json.ts'
 import type { Logger } from '../../../shared/log.ts'
 import { registerMetrics } from '../../../shared/metrics.ts'

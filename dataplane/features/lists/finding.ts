@@ -1,0 +1,263 @@
+import { hash } from 'node:crypto'
+import type { Clock } from '../../../shared/clock.ts'
+import { normalizeCode } from '../../../shared/ids.ts'
+import { canonicalJson, type Json } from '../../../shared/json.ts'
+import type { Quiet } from '../../../shared/log.ts'
+import type { ClientMessage } from '../../../shared/protocol/messages.ts'
+import { StoreUnavailable } from '../../../shared/store/port.ts'
+import type { Connection } from '../../gateway/connection.ts'
+import type { GatewayContext } from '../../gateway/context.ts'
+import { Refused, type Session } from '../../gateway/session.ts'
+import type { ClientLists, Lists } from './lists.ts'
+import { PlacingFailed } from './placing.ts'
+import type { SeatPromises } from './promises.ts'
+import { InvalidQuery, type RoomQuery, readQuery } from './rows.ts'
+
+/** Maximum length of a query, in characters of JSON. */
+const MAX_QUERY_LENGTH = 4096
+
+/** Maximum number of codes that a session remembers; older ones are dropped. */
+const MAX_CODES = 16
+
+/** A message of a client, by its type. */
+type Ask<T extends ClientMessage['t']> = Extract<ClientMessage, { t: T }>
+
+/** Dependencies of `RoomFinder`. */
+export interface FindingContext extends GatewayContext {
+  readonly wrongCodes: WrongCodes
+  readonly promises: SeatPromises
+  readonly lists: Lists
+  /** Limits how often the same failure of lists and finds is logged. */
+  readonly findingFaults: Quiet
+  /** Returns the room id of a code; undefined: no room has it. Rejects with `StoreUnavailable`. */
+  readonly roomOfCode: (projectId: string, code: string) => Promise<string | undefined>
+}
+
+/**
+ * Answers one client's requests about rooms that it is not in: lists, and which room to join. The requests change nothing, so they end with the
+ * connection. After a resume the client sends them again.
+ */
+export class RoomFinder {
+  readonly #context: FindingContext
+  readonly #connection: Connection
+  readonly #source: string
+  /** Undefined until the first request for a list. */
+  #lists: ClientLists | undefined
+
+  /** `source`: see `PendingConnection.source`. */
+  constructor(context: FindingContext, connection: Connection, source: string) {
+    this.#context = context
+    this.#connection = connection
+    this.#source = source
+  }
+
+  /** Sends the rooms of a list, with `watch` also after each change. */
+  rooms(session: Session, { request_id: requestId, room_type: roomType, query, watch }: Ask<'rooms'>): void {
+    const { directory } = this.#context
+    const list = { projectId: session.projectId, roomType }
+    const lists = this.#listsOf(session)
+    const failed = ({ code, message }: InvalidQuery): void => {
+      this.endWatch(session, requestId)
+      this.#connection.sendError(code, message, { request_id: requestId })
+    }
+    void this.#answer(requestId, async () => {
+      const asked = queryOf(query)
+      if (watch)
+        this.#watch(session, requestId, () =>
+          directory.watch(list, asked, session.claims.rooms, lists.watcher(requestId, failed)),
+        )
+      else {
+        const allows = (roomId: string): boolean => session.allows(roomType, roomId)
+        await lists.answer(requestId, () => directory.rooms(list, asked, allows))
+      }
+    })
+  }
+
+  /** Ends a watch. */
+  endWatch({ watches }: Session, requestId: number): void {
+    watches.get(requestId)?.stop()
+    watches.delete(requestId)
+    this.#lists?.end(requestId)
+  }
+
+  /** Finds the room that the client shall join, by a code or by a query. */
+  find(session: Session, request: Ask<'find'>): void {
+    const { request_id: requestId } = request
+    void this.#answer(requestId, async () => {
+      const roomId =
+        'code' in request
+          ? await this.#withCode(session, request.code)
+          : await this.#place(session, requestId, request.room)
+      this.#connection.send({ t: 'found', request_id: requestId, room_id: roomId })
+    })
+  }
+
+  /** The client has caught up: sends the lists that wait. */
+  hasRoom(): void {
+    this.#lists?.hasRoom()
+  }
+
+  /** The token allows other rooms than before: restarts each watch. */
+  renewed({ watches }: Session): void {
+    for (const [requestId, { begin, stop }] of [...watches]) {
+      stop()
+      watches.set(requestId, { begin, stop: begin() })
+    }
+  }
+
+  /** Ends all watches, because the connection has ended. */
+  stop(session: Session): void {
+    for (const requestId of session.watches.keys()) this.endWatch(session, requestId)
+    this.#lists?.stop()
+  }
+
+  async #answer(requestId: number, work: () => Promise<void>): Promise<void> {
+    const { findingFaults, log } = this.#context
+    try {
+      await work()
+    } catch (error) {
+      const { code, message } = refusalOf(error)
+      const suppressed = code === 'room_unavailable' ? findingFaults.pass(message) : undefined
+      if (suppressed !== undefined) log.warn({ err: error, suppressed }, 'rooms cannot be listed or found')
+      this.#connection.sendError(code, message, { request_id: requestId })
+    }
+  }
+
+  #listsOf(session: Session): ClientLists {
+    this.#lists ??= this.#context.lists.of(session, this.#connection, this.#source)
+    return this.#lists
+  }
+
+  #watch(session: Session, requestId: number, begin: () => () => void): void {
+    this.endWatch(session, requestId)
+    const tooMany = session.tooMany('watches', this.#context.options.maxWatchesPerSession)
+    if (tooMany) throw tooMany
+    const stop = begin()
+    if (this.#connection.open) session.watches.set(requestId, { begin, stop })
+    else stop()
+  }
+
+  async #withCode(session: Session, typed: string): Promise<string> {
+    const { wrongCodes, roomOfCode, metrics } = this.#context
+    const { projectId, player } = session
+    // Counted as wrong until the room is found, so that concurrent guesses do not bypass the limit.
+    const right = wrongCodes.add({ projectId, player, address: this.#connection.from?.address })
+    if (!right) {
+      metrics.wrongCodes.inc({ result: 'refused' })
+      throw new Refused('rate_limited', 'too many wrong codes: try again in a minute')
+    }
+    const code = normalizeCode(typed)
+    const roomId =
+      code &&
+      (await roomOfCode(projectId, code).catch((error: unknown) => {
+        right()
+        throw error
+      }))
+    // A room that the token does not allow gets the same answer as one that does not exist.
+    if (!code || !roomId || !session.allows(roomId.slice(0, roomId.indexOf(':')), roomId)) {
+      metrics.wrongCodes.inc({ result: 'wrong' })
+      throw new Refused('room_not_found', `there is no room with the code "${typed}"`)
+    }
+    right()
+    const { codes } = session
+    codes.delete(roomId)
+    codes.set(roomId, code)
+    const [oldest] = codes.keys()
+    if (codes.size > MAX_CODES && oldest !== undefined) codes.delete(oldest)
+    return roomId
+  }
+
+  async #place(
+    session: Session,
+    requestId: number,
+    { room_type: roomType, query, options = {}, not = [] }: Extract<Ask<'find'>, { room: unknown }>['room'],
+  ): Promise<string> {
+    const { placing, maxMembers, promises } = this.#context
+    const banned = session.bannedFrom(roomType)
+    if (banned !== undefined) throw new Refused('banned', banned)
+    const asked = queryOf(query)
+    const request = {
+      projectId: session.projectId,
+      roomType,
+      query: asked,
+      optionsHash: hash('sha256', canonicalJson(options), 'base64url'),
+      sessionId: session.sessionId,
+      requestId,
+      not,
+      allows: session.claims.rooms,
+      maxMembers: maxMembers(roomType),
+      ...promises.ask(session, requestId, roomType),
+    }
+    let roomId: string | undefined
+    try {
+      const { key } = await this.#listsOf(session).search(() => placing.place(request))
+      roomId = `${roomType}:${key}`
+      return roomId
+    } finally {
+      promises.answered(session, requestId, roomId)
+    }
+  }
+}
+
+function queryOf(query: Json = {}): RoomQuery {
+  const { length } = JSON.stringify(query)
+  if (length > MAX_QUERY_LENGTH)
+    throw new InvalidQuery(`the query has ${length} characters: ${MAX_QUERY_LENGTH} are allowed`)
+  return readQuery(query)
+}
+
+function refusalOf(error: unknown): Pick<Refused, 'code' | 'message'> {
+  if (error instanceof Refused) return error
+  if (error instanceof InvalidQuery || error instanceof PlacingFailed) return error
+  if (error instanceof StoreUnavailable)
+    return { code: 'room_unavailable', message: 'the store does not answer: try again' }
+  return { code: 'room_unavailable', message: 'rooms cannot be found at the moment: try again' }
+}
+
+/** Maximum number of wrong codes in one minute at a node: of one player, from one address, and in one project. */
+const WRONG_CODES = { player: 10, address: 100, project: 1000 }
+
+/** An attempt to use a code. `address` undefined: unknown, and not counted. */
+interface CodeAttempt {
+  readonly projectId: string
+  /** See `Session.player`. */
+  readonly player: string
+  readonly address: string | undefined
+}
+
+/**
+ * Counts the wrong codes of the current minute. These limits are separate from the player's budget: they protect the codes of a project against many
+ * accounts, and a player who mistypes a code can still play. At the limit of a project, only players and addresses with a wrong code
+ * are refused, so that an attacker cannot block the codes of others.
+ */
+export class WrongCodes {
+  readonly #clock: Clock
+  #counts = new Map<string, number>()
+  #minute = 0
+
+  constructor(clock: Clock) {
+    this.#clock = clock
+  }
+
+  /** Counts an attempt as wrong until the returned function is called because the code was right. Undefined: a limit is reached. */
+  add({ projectId, player, address }: CodeAttempt): (() => void) | undefined {
+    const minute = Math.floor(this.#clock.monotonic() / 60_000)
+    if (minute !== this.#minute) this.#counts = new Map()
+    this.#minute = minute
+    const counts = this.#counts
+    const of = (who: string): number => counts.get(who) ?? 0
+    const [byPlayer, byAddress, byProject] = [
+      `player ${player}`,
+      `address ${address}`,
+      `project ${projectId}`,
+    ]
+    const fromAddress = address === undefined ? 0 : of(byAddress)
+    if (of(byPlayer) >= WRONG_CODES.player || fromAddress >= WRONG_CODES.address) return undefined
+    if (of(byProject) >= WRONG_CODES.project && of(byPlayer) + fromAddress > 0) return undefined
+    const count = (by: number): void => {
+      for (const who of [byPlayer, byAddress, byProject]) counts.set(who, of(who) + by)
+    }
+    count(1)
+    return () => count(-1)
+  }
+}

@@ -1,0 +1,330 @@
+import type { StandardSchemaV1 } from '@standard-schema/spec'
+import { sleep, timestamp } from '../../../shared/clock.ts'
+import { codeKey, newCode } from '../../../shared/ids.ts'
+import type { Json } from '../../../shared/json.ts'
+import type { Random } from '../../../shared/random.ts'
+import { type Records, StoreUnavailable } from '../../../shared/store/port.ts'
+import type { RoomDefinition, RoomListingRules } from '../../room/definition.ts'
+import type { ListedRoomFacts } from '../../room/definition-types.ts'
+import { jsonCopy, RoomLogicError, validate } from '../../room/failures.ts'
+import { readOnlyView } from '../../room/guarded.ts'
+import { turnOf } from '../../room/room-code.ts'
+import { PacedWork } from '../../room/scheduler.ts'
+import type { RoomStream } from '../../room/stream.ts'
+import { type RoomAddress, roomIdOf } from '../../traffic.ts'
+import { encodeRow } from './rows.ts'
+
+/** Least time between two reads of a room for its row. */
+const READ_MS = 1000
+/** Lifetime of rows and codes in the store, unless they are written again. */
+export const LISTED_MS = 3_600_000
+/** Mean time until they are written again. */
+const REWRITE_MS = LISTED_MS / 2
+/** Rooms write again what the store may have lost at random times within this period, not all at the same moment. */
+export const REPAIR_MS = 5000
+/** Shortest pause after a failed write. The longest is twice as long. */
+const RETRY_MS = 1000
+/** How long an ended room waits until the store has removed its row and code. After that they expire. */
+const LEAVE_MS = 60_000
+const MAX_DATA_BYTES = 1024
+
+/**
+ * Keeps the row and the code of one running room in the store. A row shows a stored update, so no list shows changes that a crash can undo.
+ * The row is written only if it differs from the last one. A node that has lost the room cannot overwrite the row of the next owner, which
+ * has a larger epoch.
+ */
+export class RoomListing {
+  readonly #room: RoomStream
+  readonly #writes: PacedWork
+  #definition: RoomDefinition
+  /** Version of the last row of this owner. */
+  #version = 0
+  /** The row in the store. Undefined: none, or the row of an earlier owner. */
+  #written: Uint8Array | undefined
+  #readAt = Number.NEGATIVE_INFINITY
+  /** When row and code are written again, even if they have not changed. */
+  #rewriteAt: number
+  /** The removal of the row of a room that is ending. */
+  #unlisted: Promise<void> | undefined
+  #givenUp = false
+
+  /** For a new room, whose code is claimed: its first row follows its first update. For any other room, call `rewrite`. */
+  constructor(room: RoomStream, definition: RoomDefinition) {
+    this.#room = room
+    this.#definition = definition
+    this.#writes = new PacedWork(room.environment.scheduler, () => this.#read())
+    this.#rewriteAt = this.#nextRewrite
+  }
+
+  /** Replaces the definition of the room type. */
+  redefine(definition: RoomDefinition): void {
+    this.#definition = definition
+  }
+
+  /** An update is stored. */
+  committed(): void {
+    this.#wait(this.#definition.listing ? Number.NEGATIVE_INFINITY : this.#rewriteAt)
+  }
+
+  /** The store may lack the present row and code: writes them again within `withinMs`. */
+  rewrite(withinMs = 0): void {
+    this.#rewriteAt = this.#now + withinMs * this.#room.environment.random.float()
+    // A migrated state is not flushed yet. The first update follows soon, and the row with it.
+    if (!this.#room.state.dirty) this.#wait(this.#rewriteAt)
+  }
+
+  /** Ends all writes except those of `leave`. */
+  end(): void {
+    this.#writes.end()
+  }
+
+  /** The room ends: removes its row now, because the last save can take long. Resolves as `leave`. */
+  unlist(): Promise<void> {
+    this.end()
+    this.#unlisted ??= this.#leave(undefined, LISTED_MS)
+    return this.#unlisted
+  }
+
+  /**
+   * Removes row and code of a room that has ended. If the room sleeps, they stay as long as its record. Resolves when the store has
+   * answered, after `giveUp`, or after a minute. `ownedAt`: when this node last owned the room, milliseconds since 1970. Never rejects.
+   */
+  async leave(how: 'ended' | 'asleep', ownedAt = 0): Promise<void> {
+    this.end()
+    const { address, code, environment, lifeMs } = this.#room
+    const { codes } = environment
+    const { listing } = this.#definition
+    const row = how === 'asleep' && listing?.sleeping ? this.#row(listing, null, undefined) : undefined
+    // The write in flight may change the code.
+    await this.#writes.running
+    const writeCode = (kept: string) =>
+      how === 'asleep' ? codes.keep(address, kept, lifeMs) : codes.remove(address, kept)
+    await Promise.all([
+      how === 'ended' ? this.unlist() : this.#leave(row, lifeMs, ownedAt + LEAVE_MS),
+      code !== undefined && this.#untilAnswered(() => writeCode(code)),
+    ])
+  }
+
+  /** Stops asking a store that does not answer. */
+  giveUp(): void {
+    this.#givenUp = true
+  }
+
+  /** Reads the room at `due`, or a second after the last read. */
+  #wait(due: number): void {
+    this.#writes.by(Math.max(due, this.#readAt + READ_MS))
+  }
+
+  #read(): Promise<void> | undefined {
+    // The state belongs to an update that is not stored yet: `committed` follows.
+    if (this.#room.committing) return undefined
+    const { listing, codes } = this.#definition
+    const { nodeId } = this.#room.environment
+    const rewrites = this.#now >= this.#rewriteAt
+    if (rewrites) this.#rewriteAt = this.#nextRewrite
+    this.#readAt = this.#now
+    const row = listing && this.#row(listing, nodeId, this.#written)
+    const puts = (listing !== undefined && rewrites) || !isSame(row, this.#written)
+    return this.#write(puts ? () => this.#put(row, LISTED_MS) : undefined, rewrites && codes)
+  }
+
+  /** Never rejects. */
+  async #write(put: (() => Promise<unknown>) | undefined, keepsCode: boolean): Promise<void> {
+    try {
+      await put?.()
+      if (keepsCode) await this.#keepCode()
+    } catch (error) {
+      this.#failed(error)
+      this.#rewriteAt = this.#now + this.#pauseMs
+    }
+    this.#wait(this.#rewriteAt)
+  }
+
+  /** Returns false if the store has refused the row. */
+  async #put(value: Uint8Array | undefined, ttlMs: number, by?: number): Promise<boolean> {
+    const { address, environment, epoch, roomId } = this.#room
+    const { projectId, roomType } = address
+    const version = ++this.#version
+    const row = { roomId, epoch, version, value }
+    const isWritten = await environment.listings.write(`${projectId}/${roomType}`, row, ttlMs, by)
+    this.#written = value
+    this.#count('written')
+    return isWritten
+  }
+
+  /**
+   * Writes the last row of this owner. The row of a sleeping room does not depend on a live node, so a late write could list a room that
+   * has ended since: the store refuses it after `by`. Then the earlier row is removed.
+   */
+  async #leave(row: Uint8Array | undefined, ttlMs: number, by?: number): Promise<void> {
+    if (!this.#definition.listing) return
+    const put = async () => (row && (await this.#put(row, ttlMs, by))) || this.#put(undefined, ttlMs)
+    await this.#untilAnswered(put)
+  }
+
+  /** Keeps the room's code. Claims another code if the room has none, or if another room has claimed the code after the store lost it. */
+  async #keepCode(): Promise<void> {
+    const { address, code, environment, lifeMs } = this.#room
+    const ttlMs = Math.max(LISTED_MS, lifeMs)
+    if (code !== undefined && (await environment.codes.keep(address, code, ttlMs))) return
+    this.#room.changeCode(await environment.codes.claim(address, ttlMs))
+  }
+
+  /** Repeats a write until the store has answered, for at most `LEAVE_MS`. */
+  async #untilAnswered(write: () => Promise<unknown>): Promise<void> {
+    const { environment, log } = this.#room
+    const until = this.#now + LEAVE_MS
+    while (!this.#givenUp) {
+      try {
+        await write()
+        return
+      } catch (err) {
+        this.#failed(err)
+        if (!(err instanceof StoreUnavailable)) return
+        // The store may refuse only this write. Without an end, the room's name would stay blocked.
+        if (this.#now >= until) {
+          log.warn({ err }, 'the row or the code of an ended room was not removed: it expires within an hour')
+          return
+        }
+        await sleep(environment.clock, this.#pauseMs)
+      }
+    }
+  }
+
+  #failed(error: unknown): void {
+    this.#count('not_written')
+    if (!(error instanceof StoreUnavailable))
+      this.#room.log.error({ err: error }, 'the row or the code of a room could not be written')
+  }
+
+  /** Returns the room's row as of its last update. Undefined: the room is not listed. `otherwise`: the row if room code fails. */
+  #row(
+    listing: RoomListingRules,
+    nodeId: string | null,
+    otherwise: Uint8Array | undefined,
+  ): Uint8Array | undefined {
+    const { address, code, createdAt, delivery, environment, epoch, name, roomId, state, tables } = this.#room
+    const { clock, failures } = environment
+    const { key, roomType } = address
+    const { maxMembers } = this.#definition
+    const members = delivery.delivered.members.length
+    const turn = turnOf({ name, epoch, createdAt }, 'listing')
+    const began = clock.monotonic()
+    try {
+      const data = environment.code.run(turn, () => dataOf(listing, state.base, { key, members, maxMembers }))
+      if (data === null) return undefined
+      return encodeRow({
+        room_id: roomId,
+        room_type: roomType,
+        key,
+        members,
+        max_members: maxMembers === Number.POSITIVE_INFINITY ? null : maxMembers,
+        reserved: tables.reservations.flushed.length,
+        created_at: timestamp(createdAt),
+        data,
+        node_id: nodeId,
+        ...(code !== undefined && { code }),
+      })
+    } catch (error) {
+      this.#count('failed')
+      failures.explain(`listing of ${roomType}`, error, this.#room.name)
+      return otherwise
+    } finally {
+      this.#room.used(began)
+    }
+  }
+
+  #count(outcome: 'written' | 'failed' | 'not_written'): void {
+    this.#room.environment.metrics.roomRows.inc({ room_type: this.#room.address.roomType, outcome })
+  }
+
+  get #now(): number {
+    return this.#room.environment.clock.monotonic()
+  }
+
+  // Random, so that many rooms do not write at the same moment.
+
+  get #nextRewrite(): number {
+    return this.#now + REWRITE_MS * (0.75 + this.#room.environment.random.float() / 2)
+  }
+
+  get #pauseMs(): number {
+    return RETRY_MS * (1 + this.#room.environment.random.float())
+  }
+}
+
+/** Returns the data of a room's row. Null: the room is not listed. Throws the error of room code, or a RoomLogicError. */
+function dataOf(listing: RoomListingRules, base: Json, facts: ListedRoomFacts): Json {
+  const { view, end } = readOnlyView(base)
+  try {
+    return checkedData(listing.data, listing.of(view, facts))
+  } finally {
+    end()
+  }
+}
+
+function checkedData(schema: StandardSchemaV1, returned: unknown): Json {
+  if (returned === null) return null
+  const valid = validate(schema, returned)
+  if (!valid.ok)
+    throw valid.cause ?? new RoomLogicError(`listing.of returned data that does not fit: ${valid.message}`)
+  const data = jsonCopy(valid.value, 'the data that listing.of returned')
+  const bytes = Buffer.byteLength(JSON.stringify(data))
+  if (bytes > MAX_DATA_BYTES)
+    throw new RoomLogicError(`listing.of returned ${bytes} bytes of JSON; it may return ${MAX_DATA_BYTES}`)
+  return data
+}
+
+const isSame = (one: Uint8Array | undefined, other: Uint8Array | undefined): boolean =>
+  one && other ? Buffer.compare(one, other) === 0 : one === other
+
+/** Codes of rooms in the store. Each is a record with the id of its room. Every method rejects with `StoreUnavailable`. */
+export class RoomCodes {
+  readonly #records: Pick<Records, 'read' | 'write'>
+  readonly #random: Random
+
+  constructor(records: Pick<Records, 'read' | 'write'>, random: Random) {
+    this.#records = records
+    this.#random = random
+  }
+
+  /** Claims a code that no other room of the project has, for `ttlMs`. */
+  async claim(room: RoomAddress, ttlMs: number): Promise<string> {
+    for (;;) {
+      const code = newCode(this.#random)
+      if (await this.#put(room, code, ttlMs, 0)) return code
+    }
+  }
+
+  /**
+   * Keeps a room's code for `ttlMs` (Infinity: without end), and claims it again if the store has lost it. Returns false if another room
+   * has it.
+   */
+  async keep(room: RoomAddress, code: string, ttlMs: number): Promise<boolean> {
+    for (;;) {
+      const found = await this.#find(room, code)
+      if (found === 'taken') return false
+      if (await this.#put(room, code, ttlMs, found)) return true
+    }
+  }
+
+  /** Removes a room's code. A code that another room has stays. */
+  async remove(room: RoomAddress, code: string): Promise<void> {
+    const found = await this.#find(room, code)
+    if (found !== 'taken' && found > 0)
+      await this.#records.write([{ remove: codeKey(room.projectId, code), ifVersion: found }])
+  }
+
+  /** Returns the version of the code's record if this room has it; 0: no room has it. */
+  async #find(room: RoomAddress, code: string): Promise<number | 'taken'> {
+    const [found] = await this.#records.read([codeKey(room.projectId, code)])
+    if (!found) return 0
+    return new TextDecoder().decode(found.value) === roomIdOf(room) ? found.version : 'taken'
+  }
+
+  #put(room: RoomAddress, code: string, ttlMs: number, ifVersion: number): Promise<boolean> {
+    const value = new TextEncoder().encode(roomIdOf(room))
+    const life = Number.isFinite(ttlMs) ? { ttlMs: Math.ceil(ttlMs) } : {}
+    return this.#records.write([{ put: codeKey(room.projectId, code), value, ifVersion, ...life }])
+  }
+}

@@ -1,0 +1,608 @@
+import { createServer, type Server } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { pino } from 'pino'
+import { Registry } from 'prom-client'
+import { afterEach, describe, expect, it, onTestFinished, vi } from 'vitest'
+import { timestamp } from '../../../shared/clock.ts'
+import { registerMetrics } from '../../../shared/metrics.ts'
+import { memoryStore } from '../../../shared/store/memory/memory.ts'
+import type { Fence, Store } from '../../../shared/store/port.ts'
+import { FakeClock } from '../../../test/kit/fake-clock.ts'
+import { SeededRandom } from '../../../test/kit/seeded-random.ts'
+import { DeadLetters } from './dead-letters.ts'
+import { NoticeDelivery } from './delivery.ts'
+import { encodeNotice, NOTICE_METRICS, type NoticeEnvironment, type PostNotice, webhook } from './notice.ts'
+
+const ROOM = 'prj_a/duel:1'
+const OTHER = 'prj_a/duel:2'
+const LONG_MS = 7 * 86_400_000
+const HOUR_MS = 3_600_000
+const SECRET = `whsec_${Buffer.alloc(32, 7).toString('base64')}`
+
+/** Answer of the backend: a status, or none until the promise resolves. */
+type Answer = number | Promise<number> | { readonly status: number; readonly retryAfter: string }
+
+/** A backend that answers notices as the test says, and 204 after that. */
+class Backend {
+  readonly answers: Answer[] = []
+  /** Ids of all notices that arrived, in order. */
+  readonly ids: string[] = []
+  readonly bodies: string[] = []
+  /** Requests that have no answer. */
+  open = 0
+  mostOpen = 0
+  readonly #server: Server
+
+  constructor() {
+    this.#server = createServer(async (request, response) => {
+      this.open++
+      this.mostOpen = Math.max(this.mostOpen, this.open)
+      let body = ''
+      for await (const chunk of request) body += chunk
+      this.bodies.push(body)
+      this.ids.push(String(request.headers['webhook-id']))
+      const answer = await (this.answers.shift() ?? 204)
+      this.open--
+      const { status, retryAfter } = typeof answer === 'number' ? { status: answer } : answer
+      response.writeHead(status, { location: '/elsewhere', ...(retryAfter && { 'retry-after': retryAfter }) })
+      response.end()
+    })
+  }
+
+  async listen(): Promise<string> {
+    await new Promise<void>((resolve) => this.#server.listen(0, '127.0.0.1', resolve))
+    return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}/notices`
+  }
+
+  close(): void {
+    this.#server.close()
+    this.#server.closeAllConnections()
+  }
+}
+
+/** Store, backend and clock of a test, and the owner of its rooms. */
+async function setup() {
+  const clock = new FakeClock()
+  const store = memoryStore({ clock })
+  const backend = new Backend()
+  const url = await backend.listen()
+  onTestFinished(() => backend.close())
+  const fences = new Map<string, Fence>()
+  const post = webhook({ url, secrets: [SECRET], clock })
+  const environment = environmentOf(store, clock, post)
+  const deadLetters = new DeadLetters(environment)
+  const claim = async (room: string): Promise<Fence> => {
+    const { fence } = (await store.rooms.claim(room, 'node_a', 0, LONG_MS))!
+    fences.set(room, fence)
+    return fence
+  }
+  /** The owner of a room announces notices and commits them. */
+  const commit = async (room: string, ...ids: string[]): Promise<void> => {
+    const fence = fences.get(room) ?? (await claim(room))
+    await store.notices.announce(room, fence)
+    await write(room, ...ids)
+  }
+  const write = async (room: string, ...ids: string[]): Promise<void> => {
+    const fence = fences.get(room)!
+    const notices = ids.map((id) => noticeAt(id, clock.now()))
+    await store.rooms.commit(room, fence, new Uint8Array(1), LONG_MS, notices)
+    fences.set(room, { epoch: fence.epoch, version: fence.version + 1 })
+  }
+  const node = (reach: Store = store, send: PostNotice = post) => nodeOf(reach, send, clock, deadLetters)
+  return { clock, store, backend, url, environment, deadLetters, post, claim, commit, write, node }
+}
+
+const silent = pino({ level: 'silent' })
+
+function environmentOf(
+  store: Store,
+  clock: FakeClock,
+  post: PostNotice,
+  registry = new Registry(),
+): NoticeEnvironment {
+  const metrics = registerMetrics(registry, NOTICE_METRICS)
+  return { store, clock, random: new SeededRandom(3), log: silent, metrics, post, projectShare: 50 }
+}
+
+const noticeAt = (id: string, at: number): Uint8Array =>
+  encodeNotice(id, {
+    type: 'won',
+    project_id: 'prj_a',
+    room_id: 'duel:1',
+    epoch: 7,
+    seq: 3,
+    at: timestamp(at),
+    data: { by: id },
+  })
+
+function nodeOf(store: Store, post: PostNotice, clock: FakeClock, deadLetters: DeadLetters) {
+  const registry = new Registry()
+  const delivery = new NoticeDelivery(environmentOf(store, clock, post, registry), deadLetters)
+  delivery.start()
+  // Not awaited: a node that was killed never stops.
+  onTestFinished(() => void delivery.stop())
+  const value = async (name: string, labels = '') => {
+    const line = (await registry.metrics()).split('\n').find((one) => one.startsWith(`${name}${labels} `))
+    return Number(line?.split(' ').at(-1))
+  }
+  return { delivery, value }
+}
+
+/** A store that stops answering when its process is killed. */
+function killable(store: Store) {
+  let alive = true
+  const reach = <T extends object>(target: T): T =>
+    new Proxy(target, {
+      get: (_, name) => {
+        const value: unknown = Reflect.get(target, name, target)
+        if (typeof value === 'object' && value !== null) return reach(value)
+        if (typeof value !== 'function') return value
+        return (...args: unknown[]) =>
+          alive ? Reflect.apply(value, target, args) : new Promise(() => undefined)
+      },
+    })
+  return { store: reach(store), kill: () => (alive = false) }
+}
+
+const soon = (check: () => unknown) => vi.waitFor(check, { interval: 1, timeout: 5000 })
+
+/** Advances the clock in steps of a second until the check holds. Returns the milliseconds. */
+async function passed(clock: FakeClock, check: () => boolean, mostMs: number): Promise<number> {
+  const began = clock.monotonic()
+  while (!check()) {
+    if (clock.monotonic() - began > mostMs) throw new Error(`not within ${mostMs} ms`)
+    clock.advance(1000)
+    // Real requests take a few turns of the event loop.
+    for (let turn = 0; turn < 20 && !check(); turn++) await new Promise((resolve) => setImmediate(resolve))
+  }
+  return clock.monotonic() - began
+}
+
+const pending = (store: Store, room = ROOM) => store.notices.count(room)
+const indexed = async ({ notices }: Store) =>
+  (await Promise.all([0, 1, 2, 3].map((part) => notices.rooms(part, 10)))).flat()
+
+afterEach(() => void vi.restoreAllMocks())
+
+describe('NoticeDelivery', () => {
+  it('posts the notices of a room in their order, one at a time, and removes each', async () => {
+    const { store, backend, commit, node } = await setup()
+    const { delivery, value } = node()
+    await commit(ROOM, 'a', 'b')
+    await commit(ROOM, 'c')
+    delivery.deliver(ROOM)
+    await soon(async () => expect(await indexed(store)).toEqual([]))
+    expect([backend.ids, backend.mostOpen, await pending(store)]).toEqual([['a', 'b', 'c'], 1, 0])
+    expect(JSON.parse(backend.bodies[0]!)).toEqual({
+      type: 'won',
+      project_id: 'prj_a',
+      room_id: 'duel:1',
+      epoch: 7,
+      seq: 3,
+      at: '2026-01-01T00:00:00.000Z',
+      data: { by: 'a' },
+    })
+    expect(await value('service_notice_attempts_total', '{result="delivered"}')).toBe(3)
+    delivery.deliver(ROOM)
+    await commit(ROOM, 'd')
+    delivery.deliver(ROOM)
+    await soon(async () => expect(await indexed(store)).toEqual([]))
+    expect(backend.ids).toEqual(['a', 'b', 'c', 'd'])
+  })
+
+  it('sends one request at a time for a room, however many nodes deliver and the owner commits', async () => {
+    const { store, backend, commit, node } = await setup()
+    const nodes = [node(), node(), node()]
+    const ids = Array.from({ length: 20 }, (_, i) => `n${i}`)
+    for (const id of ids) {
+      await commit(ROOM, id)
+      for (const { delivery } of nodes) delivery.deliver(ROOM)
+      await new Promise((resolve) => setImmediate(resolve))
+    }
+    await soon(async () => expect(await indexed(store)).toEqual([]))
+    expect([backend.ids, backend.mostOpen]).toEqual([ids, 1])
+  })
+
+  it('gives a project all places, and half of them while another project has notices', async () => {
+    const { clock, store, commit, node } = await setup()
+    let open = 0
+    let mostOpen = 0
+    const delivered: string[] = []
+    const { delivery } = node(store, ({ projectId, id }) => {
+      if (projectId !== 'prj_a') return Promise.resolve({ status: 204 }).finally(() => delivered.push(id))
+      mostOpen = Math.max(mostOpen, ++open)
+      return new Promise((_, reject) => {
+        clock.schedule(10_000, () => {
+          open--
+          reject(new Error('no answer'))
+        })
+      })
+    })
+    const write = async (projectId: string, count: number): Promise<string[]> => {
+      const ids = Array.from({ length: count }, (_, index) => `${projectId}/duel:${index}`)
+      for (const id of ids) {
+        await commit(id, id)
+        delivery.deliver(id)
+      }
+      return ids
+    }
+    await write('prj_a', 400)
+    await soon(() => expect(open).toBe(64))
+    const ids = await write('prj_b', 20)
+    await passed(clock, () => delivered.length === ids.length, 15_000)
+    expect(delivered.sort()).toEqual(ids.sort())
+    mostOpen = 0
+    await passed(clock, () => mostOpen === 32, 30_000)
+    for (let second = 0; second < 20; second++) await passed(clock, () => false, 1000).catch(() => undefined)
+    expect(mostOpen).toBe(32)
+  })
+
+  it('delivers for other rooms while the backend has not answered for one', async () => {
+    const { backend, commit, node } = await setup()
+    let answer = (_status: number): void => {}
+    backend.answers.push(new Promise((resolve) => (answer = resolve)))
+    const { delivery } = node()
+    await commit(ROOM, 'slow')
+    delivery.deliver(ROOM)
+    await soon(() => expect(backend.ids).toEqual(['slow']))
+    await commit(OTHER, 'x', 'y')
+    delivery.deliver(OTHER)
+    await soon(() => expect(backend.ids).toEqual(['slow', 'x', 'y']))
+    answer(204)
+  })
+
+  it.each([500, 503, 408, 425, 429, 302])(
+    'tries again after %i with the same id and body, and keeps the order',
+    async (status) => {
+      const { clock, backend, commit, node, store } = await setup()
+      backend.answers.push(status, status)
+      const { delivery, value } = node()
+      await commit(ROOM, 'a', 'b')
+      delivery.deliver(ROOM)
+      await soon(() => expect(backend.ids).toEqual(['a']))
+      clock.advance(999)
+      delivery.deliver(ROOM)
+      await soon(async () =>
+        expect(await value('service_notice_attempts_total', '{result="failed"}')).toBe(1),
+      )
+      expect(backend.ids).toEqual(['a'])
+      await passed(clock, () => backend.ids.length === 4, 10_000)
+      expect(backend.ids).toEqual(['a', 'a', 'a', 'b'])
+      expect(new Set(backend.bodies.slice(0, 3)).size).toBe(1)
+      await soon(async () => expect(await pending(store)).toBe(0))
+    },
+  )
+
+  it('waits 1 s after the first failure, twice as long after each, and at most 5 minutes', async () => {
+    const { clock, backend, commit, node } = await setup()
+    backend.answers.push(...Array(11).fill(500))
+    const { delivery, value } = node()
+    await commit(ROOM, 'a')
+    delivery.deliver(ROOM)
+    await soon(() => expect(backend.ids.length).toBe(1))
+    const waits: number[] = []
+    for (let count = 2; count <= 12; count++)
+      waits.push((await passed(clock, () => backend.ids.length === count, 400_000)) / 1000)
+    const expected = [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
+    for (const [i, wait] of waits.entries()) {
+      expect(wait).toBeGreaterThanOrEqual(expected[i]! - 1)
+      expect(wait).toBeLessThanOrEqual(expected[i]! + 2)
+    }
+    await soon(async () => expect(await value('service_notices_oldest_seconds')).toBe(0))
+  })
+
+  it.each([
+    [429, '20', 20],
+    [503, '20', 20],
+    [503, 'Thu, 01 Jan 2026 00:01:00 GMT', 60],
+    [429, '86400', 3600],
+    [429, '0', 1],
+    [429, 'Wed, 31 Dec 2025 00:00:00 GMT', 1],
+    [429, 'soon', 1],
+    [500, '20', 1],
+  ])(
+    'after %i with retry-after %s, the next attempt follows after about %i s',
+    async (status, retryAfter, seconds) => {
+      const { clock, backend, commit, node } = await setup()
+      backend.answers.push({ status, retryAfter })
+      const { delivery, value } = node()
+      await commit(ROOM, 'a', 'b')
+      delivery.deliver(ROOM)
+      await soon(async () =>
+        expect(await value('service_notice_attempts_total', '{result="failed"}')).toBe(1),
+      )
+      const waited = await passed(clock, () => backend.ids.length > 1, 4_000_000)
+      expect(waited / 1000).toBeGreaterThanOrEqual(seconds - 1)
+      expect(waited / 1000).toBeLessThanOrEqual(seconds + 6)
+      await soon(() => expect(backend.ids).toEqual(['a', 'a', 'b']))
+    },
+  )
+
+  it('reports the age of the oldest notice that the backend does not accept', async () => {
+    const { clock, backend, commit, node } = await setup()
+    backend.answers.push(...Array(9).fill(500))
+    const { delivery, value } = node()
+    await commit(ROOM, 'a')
+    delivery.deliver(ROOM)
+    await passed(clock, () => backend.ids.length === 9, 600_000)
+    await soon(async () => expect(await value('service_notices_oldest_seconds')).toBeGreaterThan(200))
+  })
+
+  it('does not report the age of a notice that another node has delivered', async () => {
+    const { clock, store, backend, commit, node } = await setup()
+    backend.answers.push(500)
+    const dying = killable(store)
+    const { delivery, value } = node(dying.store)
+    await commit(ROOM, 'a')
+    delivery.deliver(ROOM)
+    await soon(() => expect(backend.ids).toHaveLength(1))
+    await soon(async () => {
+      clock.advance(1)
+      expect(await value('service_notices_oldest_seconds')).toBeGreaterThan(0)
+    })
+    dying.kill()
+    node()
+    await passed(clock, () => backend.ids.length === 2, 30_000)
+    clock.advance(30_000)
+    expect(await value('service_notices_oldest_seconds')).toBe(0)
+  })
+
+  it('ends an attempt after 10 s, ignores its late answer, and tries again', async () => {
+    const { clock, backend, commit, node, store } = await setup()
+    let answer = (_status: number): void => {}
+    backend.answers.push(new Promise((resolve) => (answer = resolve)))
+    const { delivery, value } = node()
+    await commit(ROOM, 'a', 'b')
+    delivery.deliver(ROOM)
+    await soon(() => expect(backend.open).toBe(1))
+    clock.advance(9000)
+    expect(await value('service_notices_oldest_seconds')).toBe(9)
+    clock.advance(1000)
+    await soon(async () => expect(await value('service_notice_attempts_total', '{result="failed"}')).toBe(1))
+    answer(204)
+    expect(await pending(store)).toBe(2)
+    await passed(clock, () => backend.ids.length === 3, 10_000)
+    expect(backend.ids).toEqual(['a', 'a', 'b'])
+    await soon(async () => expect(await pending(store)).toBe(0))
+  })
+
+  it.each([400, 401, 404, 410, 422])(
+    'moves a notice to the dead letters after %i, and sends the next',
+    async (status) => {
+      const { backend, commit, node, store, deadLetters } = await setup()
+      backend.answers.push(status)
+      const { delivery, value } = node()
+      await commit(ROOM, 'bad', 'good')
+      delivery.deliver(ROOM)
+      await soon(async () => expect(await indexed(store)).toEqual([]))
+      expect(backend.ids).toEqual(['bad', 'good'])
+      expect(await deadLetters.describe('prj_a', 10)).toMatchObject({
+        pending: { rooms: 0, notices: 0 },
+        dead_letters: [{ id: 'bad', room_id: 'duel:1', data: { by: 'bad' }, reason: `HTTP ${status}` }],
+        next_cursor: null,
+      })
+      expect(await value('service_notice_attempts_total', '{result="dead"}')).toBe(1)
+    },
+  )
+
+  it('moves a notice to the dead letters if the backend has not accepted it for 24 h', async () => {
+    const { clock, backend, commit, node, deadLetters, store } = await setup()
+    await commit(ROOM, 'old')
+    clock.advance(24 * HOUR_MS - 1000)
+    await commit(ROOM, 'new')
+    backend.answers.push(500, 500)
+    node()
+    await soon(() => expect(backend.ids).toEqual(['old']))
+    await passed(clock, () => backend.ids.length === 3, 10_000)
+    expect(backend.ids).toEqual(['old', 'old', 'new'])
+    await soon(async () => expect(await pending(store)).toBe(0))
+    expect((await deadLetters.describe('prj_a', 10)).dead_letters.map(({ id }) => id)).toEqual(['old'])
+  })
+
+  it('delivers for a room that has ended', async () => {
+    const { backend, claim, node, store } = await setup()
+    const fence = await claim(ROOM)
+    await store.notices.announce(ROOM, fence)
+    const notices = [noticeAt('last', 0)]
+    await store.rooms.release(ROOM, fence, { forget: true, ttlMs: 1000, notices })
+    node()
+    await soon(async () => expect(await indexed(store)).toEqual([]))
+    expect(backend.ids).toEqual(['last'])
+  })
+
+  it('keeps a room in the index if its owner has announced notices and not written them yet', async () => {
+    const { clock, backend, claim, write, node, store } = await setup()
+    await store.notices.announce(ROOM, await claim(ROOM))
+    const { delivery } = node()
+    for (let look = 0; look < 5; look++) {
+      clock.advance(1000)
+      for (let turn = 0; turn < 20; turn++) await new Promise((resolve) => setImmediate(resolve))
+    }
+    expect(await indexed(store)).toEqual([ROOM])
+    await write(ROOM, 'late')
+    delivery.deliver(ROOM)
+    // The owner has died right after the write, so no other node is notified.
+    await passed(clock, () => backend.ids.length === 1, 16_000)
+    await soon(async () => expect(await indexed(store)).toEqual([]))
+  })
+
+  it('delivers 50 ms after it has read the room between announcement and write, and counts no failure', async () => {
+    const { clock, backend, claim, write, node, store } = await setup()
+    await store.notices.announce(ROOM, await claim(ROOM))
+    const putOff = vi.spyOn(store.notices, 'putOff')
+    const inspected = vi.spyOn(store.rooms, 'inspect')
+    node()
+    await soon(() => expect(inspected).toHaveBeenCalledOnce())
+    await new Promise((resolve) => setImmediate(resolve))
+    await write(ROOM, 'a')
+    clock.advance(50)
+    await soon(() => expect(backend.ids).toEqual(['a']))
+    await soon(async () => expect(await indexed(store)).toEqual([]))
+    expect(putOff.mock.calls.filter(([, , failures]) => failures > 0)).toEqual([])
+  })
+
+  it('removes a room from the index if its owner has lost the room before it wrote', async () => {
+    const { store, claim, node } = await setup()
+    const fence = await claim(ROOM)
+    await store.notices.announce(ROOM, fence)
+    await store.rooms.claim(ROOM, 'node_b', fence.epoch, LONG_MS)
+    node()
+    await soon(async () => expect(await indexed(store)).toEqual([]))
+  })
+
+  it.each(['before', 'after'] as const)(
+    'another node continues if the node is killed %s the backend has received a notice',
+    async (when) => {
+      const { clock, backend, commit, node, store, post } = await setup()
+      const doomed = killable(store)
+      const send: PostNotice = async (...args) => {
+        if (when === 'after') await post(...args)
+        doomed.kill()
+        return new Promise(() => undefined)
+      }
+      const first = node(doomed.store, send)
+      await commit(ROOM, 'a', 'b')
+      first.delivery.deliver(ROOM)
+      await soon(() => expect(backend.ids.length).toBe(when === 'after' ? 1 : 0))
+      await soon(async () => expect(await store.notices.take(0, { limit: 9, leaseMs: 1 })).toEqual([]))
+      node()
+      const ms = await passed(clock, () => backend.ids.at(-1) === 'b', 25_000)
+      expect(ms).toBeGreaterThan(14_000)
+      expect(backend.ids).toEqual(when === 'after' ? ['a', 'a', 'b'] : ['a', 'b'])
+      await soon(async () => expect(await indexed(store)).toEqual([]))
+    },
+  )
+
+  it('hands its rooms to other nodes when it stops, and does not wait longer than 2 s for the backend', async () => {
+    const { clock, backend, commit, node, store } = await setup()
+    backend.answers.push(new Promise(() => undefined))
+    const { delivery, value } = node()
+    await commit(ROOM, 'a')
+    delivery.deliver(ROOM)
+    await soon(() => expect(backend.open).toBe(1))
+    const stopped = delivery.stop()
+    clock.advance(2000)
+    await stopped
+    expect(await value('service_notice_attempts_total', '{result="failed"}')).toBe(0)
+    node()
+    await soon(() => expect(backend.ids).toEqual(['a', 'a']))
+    await soon(async () => expect(await pending(store)).toBe(0))
+  })
+})
+
+describe('dead letters', () => {
+  it('are resent, the oldest first, until the backend does not accept one', async () => {
+    const { clock, backend, deadLetters } = await setup()
+    const ids = ['a', 'b', 'c']
+    for (const id of ids) {
+      await deadLetters.add('prj_a', { id, body: JSON.stringify({ type: 'won', data: id }) }, 'HTTP 400')
+      clock.advance(1000)
+    }
+    const left = async () => (await deadLetters.describe('prj_a', 10)).dead_letters.map(({ id }) => id)
+    expect(await left()).toEqual(['c', 'b', 'a'])
+    backend.answers.push(204, 500)
+    expect(await deadLetters.resend('prj_a')).toEqual({
+      delivered: 1,
+      failed: { id: 'b', reason: 'HTTP 500' },
+    })
+    expect([backend.ids, await left()]).toEqual([
+      ['a', 'b'],
+      ['c', 'b'],
+    ])
+    expect(await deadLetters.resend('prj_a', 'c')).toEqual({ delivered: 1 })
+    expect(await deadLetters.resend('prj_b')).toEqual({ delivered: 0 })
+    expect(await deadLetters.resend('prj_a')).toEqual({ delivered: 1 })
+    expect([backend.ids, await left()]).toEqual([['a', 'b', 'c', 'b'], []])
+  })
+
+  it('are listed page by page, the newest first', async () => {
+    const { clock, deadLetters } = await setup()
+    for (let i = 0; i < 5; i++) {
+      await deadLetters.add('prj_a', { id: `n${i}`, body: '{}' }, 'HTTP 400')
+      clock.advance(1)
+    }
+    const first = await deadLetters.describe('prj_a', 3)
+    const second = await deadLetters.describe('prj_a', 3, first.next_cursor!)
+    const ids = [first, second].map(({ dead_letters: letters }) => letters.map(({ id }) => id))
+    expect([ids, second.next_cursor]).toEqual([
+      [
+        ['n4', 'n3', 'n2'],
+        ['n1', 'n0'],
+      ],
+      null,
+    ])
+  })
+
+  it('are deleted with all notices of a project, and with those of no other', async () => {
+    const { backend, commit, node, deadLetters, store } = await setup()
+    backend.answers.push(400, 500)
+    const { delivery } = node()
+    await commit(ROOM, 'dead', 'waiting')
+    await commit(OTHER, 'waiting as well')
+    delivery.deliver(ROOM)
+    await soon(async () => expect(backend.ids).toContain('waiting'))
+    const foreign = `b${ROOM}`
+    await commit(foreign, 'foreign')
+    await deadLetters.removeAll('prj_a')
+    expect(await deadLetters.describe('prj_a', 9)).toMatchObject({
+      pending: { rooms: 0, notices: 0 },
+      dead_letters: [],
+    })
+    expect([await indexed(store), await pending(store, foreign)]).toEqual([[foreign], 1])
+  })
+
+  it('are deleted in two passes of a long index, however many of its rooms are of the project', async () => {
+    const { deadLetters, store } = await setup()
+    const index = Array.from({ length: 10_000 }, (_, n) => `prj_${n % 100 === 0 ? 'a' : 'b'}/board:${n}`)
+    let pages = 0
+    store.notices.drop = async (room) => void index.splice(index.indexOf(room), 1)
+    store.notices.rooms = async (part, limit, skip = 0) => {
+      if (part > 0) return []
+      pages++
+      return index.slice(skip, skip + limit)
+    }
+    await deadLetters.removeAll('prj_a')
+    expect(index.filter((room) => room.startsWith('prj_a/'))).toEqual([])
+    // 11 pages of up to 1,000 rooms with, and 10 without those of the project.
+    expect([index.length, pages]).toEqual([9900, 21])
+  })
+
+  it('end after 30 days', async () => {
+    const { clock, deadLetters } = await setup()
+    const letters = async () => (await deadLetters.describe('prj_a', 9)).dead_letters.length
+    await deadLetters.add('prj_a', { id: 'a', body: '{}' }, 'HTTP 400')
+    clock.advance(30 * 24 * HOUR_MS - 1)
+    expect(await letters()).toBe(1)
+    clock.advance(1)
+    expect(await letters()).toBe(0)
+  })
+
+  it('are resent although the oldest in the index have expired, and those leave the index', async () => {
+    const { backend, clock, store, deadLetters } = await setup()
+    const add = (id: string) => deadLetters.add('prj_a', { id, body: '{}' }, 'HTTP 400')
+    for (const id of ['a', 'b']) await add(id)
+    clock.advance(20 * 24 * HOUR_MS)
+    await add('c')
+    clock.advance(10 * 24 * HOUR_MS + 1)
+    backend.answers.push(400)
+    expect((await deadLetters.resend('prj_a')).failed?.id).toBe('c')
+    const members = await store.records.page('{room_dead_notices:prj_a}', { limit: 10 })
+    expect(members.map((member) => member.split(' ')[1])).toEqual(['c'])
+  })
+
+  it('are at most 10,000 of a project: the oldest are deleted, and counted', async () => {
+    const { backend, clock, environment } = await setup()
+    const dropped: number[] = []
+    const counted = { inc: (count = 1) => dropped.push(count) }
+    const metrics = { ...environment.metrics, deadNoticesDropped: counted }
+    const letters = new DeadLetters({ ...environment, metrics })
+    for (let i = 0; i <= 10_000; i++) {
+      await letters.add('prj_a', { id: `n${i}`, body: '{}' }, 'HTTP 400')
+      clock.advance(1)
+    }
+    expect(dropped).toEqual([100])
+    backend.answers.push(400)
+    expect((await letters.resend('prj_a')).failed?.id).toBe('n100')
+    expect(await letters.resend('prj_a', 'n10000')).toEqual({ delivered: 1 })
+  })
+})

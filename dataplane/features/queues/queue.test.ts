@@ -1,0 +1,691 @@
+import * as v from 'valibot'
+import { beforeEach, describe, expect, it } from 'vitest'
+import { memoryStore } from '../../../shared/store/memory/memory.ts'
+import { FakeClock } from '../../../test/kit/fake-clock.ts'
+import { type BenchOptions, RoomBench } from '../../../test/support/rooms/room-bench.ts'
+import type { TestMember } from '../../../test/support/rooms/test-member.ts'
+import { defineRoom, roomTypes } from '../../room/definition.ts'
+import { type RequestAnswer, type RoomAddress, type RoomRequest, roomIdOf } from '../../traffic.ts'
+import { defineQueue } from './queue.ts'
+import type { QueueSpec } from './tickets.ts'
+
+const duel = (rules: { durability?: 'none' | 'journal'; maxMembers?: number } = {}) =>
+  defineRoom({ type: 'duel', maxMembers: 2, ...rules, create: () => ({}) })
+
+const TICKET = v.object({ elo: v.number(), region: v.optional(v.string()) })
+type Rules = Partial<QueueSpec<'ranked', typeof TICKET, 'duel'>>
+
+const ranked = (rules: Rules = {}) =>
+  defineQueue({
+    type: 'ranked',
+    room: 'duel',
+    players: 2,
+    ticket: TICKET,
+    near: ({ elo }) => elo,
+    fits: (a, b, { waitedMs }) => Math.abs(a.elo - b.elo) <= 50 + waitedMs / 100,
+    ...rules,
+  })
+
+type Answer = 'done' | 'refused' | 'unknown'
+
+/** Rooms of matches. The test decides when they answer. */
+class Rooms {
+  readonly asked: {
+    readonly what: string
+    readonly order: { room: string; players: readonly string[]; options: unknown }
+    readonly id: string
+  }[] = []
+  /** Default: each request is carried out immediately. */
+  answers = (_what: string): Promise<Answer> => Promise.resolve('done')
+
+  readonly request = async (address: RoomAddress, request: RoomRequest): Promise<RequestAnswer> => {
+    const { op: what } = request.do
+    const players = 'subs' in request.do ? request.do.subs : []
+    const order = { room: roomIdOf(address), players, options: request.create?.options }
+    this.asked.push({ what, order, id: request.id })
+    const answer = await this.answers(what)
+    if (answer === 'done') return { reply: {}, epoch: 1, seq: 1 }
+    return { code: answer === 'refused' ? 'room_full' : 'timeout', message: answer }
+  }
+}
+
+class SettableClock extends FakeClock {
+  offsetMs = 0
+
+  override now(): number {
+    return super.now() + this.offsetMs
+  }
+}
+
+class Bench {
+  readonly rooms = new Rooms()
+  readonly bench: RoomBench
+
+  constructor(rules: Rules = {}, options: BenchOptions = {}) {
+    const { request } = this.rooms
+    this.bench = new RoomBench([ranked(rules), duel({ maxMembers: 20 })], { request, ...options })
+  }
+
+  join(sub: string, elo: number, { session = sub, ...options }: { [name: string]: unknown } = {}) {
+    const { region, ...others } = options
+    const ticket = { elo, ...(region !== undefined && { region }) }
+    return this.bench.join('ranked', session as string, {
+      sub,
+      key: 'default',
+      options: { ticket, ...others } as never,
+    })
+  }
+
+  get state() {
+    return this.bench.describe('ranked', 'default')?.state as {
+      waiting: number
+      tickets: Record<string, { since: number; order?: string }>
+      orders: Record<string, unknown>
+      parties: Record<string, unknown>
+    }
+  }
+
+  get waiting() {
+    return Object.entries(this.state.tickets)
+      .filter(([, { order }]) => order === undefined)
+      .map(([player]) => player)
+      .sort()
+  }
+
+  /** Series of a metric of queues, by their labels. */
+  async series(name: string): Promise<Record<string, number>> {
+    const { values } = await this.bench.registry.getSingleMetric(name)!.get()
+    return Object.fromEntries(values.map(({ labels, value }) => [Object.values(labels).join(' '), value]))
+  }
+
+  /** Returns the text with which a member's seat has ended, or its join was refused. */
+  endOf(member: TestMember): string | undefined {
+    const left = this.bench.sentOf('left').findLast(({ member_id: id }) => id === member.memberId)
+    const refused = this.bench.sentOf('refused').findLast(({ member_id: id }) => id === member.memberId)
+    return left?.farewell.message ?? refused?.message
+  }
+
+  matchOf(member: TestMember) {
+    const text = this.endOf(member)
+    return text?.startsWith('matched ') ? JSON.parse(text.slice(8)) : undefined
+  }
+
+  advance(ms: number) {
+    return this.bench.advance(ms, 50)
+  }
+}
+
+describe('defineQueue', () => {
+  it('rejects an invalid definition, and names the valid form', () => {
+    expect(() => ranked({ players: 0 })).toThrow(
+      /players is 0; it must be 1 to 100, or \{ min, max, waitSeconds \}/,
+    )
+    expect(() => ranked({ players: { min: 3, max: 2, waitSeconds: 1 } })).toThrow(/players is/)
+    expect(() => ranked({ near: 1 as never })).toThrow(/near is 1; it must be a function/)
+    expect(() => ranked({ fit: () => true } as never)).toThrow(/fit: write fits/)
+  })
+
+  it('does not load with a room type that cannot reserve the seats of its matches', () => {
+    expect(() => roomTypes([ranked()])).toThrow(
+      /the queue "ranked" makes matches in the room type "duel", which does not exist/,
+    )
+    expect(() => roomTypes([ranked(), duel({ durability: 'none' })])).toThrow(/durability none/)
+    expect(() => roomTypes([ranked({ players: 3 }), duel()])).toThrow(/3 players, but its maxMembers is 2/)
+    expect(roomTypes([ranked(), duel()]).size).toBe(2)
+  })
+})
+
+describe('Queue', () => {
+  let queue: Bench
+  beforeEach(() => {
+    queue = new Bench()
+  })
+
+  it('matches two tickets that fit as soon as the second arrives, and notifies their players only after the seats are reserved', async () => {
+    let answer = (_answer: Answer) => {}
+    queue.rooms.answers = () => new Promise((resolve) => (answer = resolve))
+    const [ada, bob] = [await queue.join('ada', 1200), await queue.join('bob', 1240)]
+    await queue.advance(200)
+    expect(queue.rooms.asked).toMatchObject([
+      { what: 'reserve', order: { players: ['ada', 'bob'], options: {} } },
+    ])
+    expect([queue.endOf(ada), queue.endOf(bob)]).toEqual([undefined, undefined])
+    answer('done')
+    await queue.advance(200)
+    const { room } = queue.rooms.asked[0]!.order
+    expect(room).toMatch(/^duel:[0-9a-f]{32}$/)
+    for (const member of [ada, bob]) expect(queue.matchOf(member)).toEqual({ room_id: room, options: {} })
+    expect(queue.state).toMatchObject({ tickets: {}, orders: {} })
+  })
+
+  it('describes itself to operators: waiting and oldest ticket, pending and finished matches, failures', async () => {
+    const figures = () => queue.bench.host.describeQueues()[0]
+    queue = new Bench({
+      fits: (a) => {
+        if (a.elo === 0) throw new Error('no elo')
+        return true
+      },
+    })
+    let answer = (_answer: Answer) => {}
+    queue.rooms.answers = () => new Promise((resolve) => (answer = resolve))
+    await queue.join('ada', 0)
+    await queue.advance(100)
+    await queue.join('bob', 1200)
+    await queue.advance(1000)
+    await queue.join('carl', 1200)
+    await queue.advance(100)
+    const { since } = queue.state.tickets.ada!
+    const oldest_since = new Date(since).toISOString()
+    expect(figures()).toMatchObject({
+      room_id: 'ranked:default',
+      waiting: 1,
+      oldest_since,
+      pending_matches: 1,
+    })
+    expect(figures()).toMatchObject({ matches: 0, failures: expect.any(Number) })
+    expect(figures()!.failures).toBeGreaterThan(0)
+    answer('done')
+    await queue.advance(100)
+    expect(figures()).toMatchObject({ waiting: 1, pending_matches: 0, matches: 1 })
+  })
+
+  it('waits until a pair fits', async () => {
+    await queue.join('ada', 1200)
+    await queue.join('bob', 1300)
+    await queue.advance(4000)
+    expect(queue.rooms.asked).toEqual([])
+    await queue.advance(2500)
+    expect(queue.rooms.asked).toHaveLength(1)
+  })
+
+  it('passes the join options of the match to its room and its players', async () => {
+    queue = new Bench({ options: (tickets) => ({ map: `m${tickets.length}` }) })
+    const ada = await queue.join('ada', 1200)
+    await queue.join('bob', 1200)
+    await queue.advance(200)
+    expect(queue.rooms.asked[0]?.order.options).toEqual({ map: 'm2' })
+    expect(queue.matchOf(ada)?.options).toEqual({ map: 'm2' })
+  })
+
+  it('continues the ticket of a player who joins with another session and the same data, and refuses other data', async () => {
+    const first = await queue.join('ada', 1200)
+    const { since } = queue.state.tickets.ada!
+    await queue.advance(3000)
+    const other = await queue.join('ada', 1300, { session: 'other' })
+    expect(queue.endOf(other)).toBe('already_queued')
+    const again = await queue.join('ada', 1200, { session: 'again' })
+    expect(again.inRoom).toBe(true)
+    expect(first.inRoom).toBe(false)
+    expect(queue.state.tickets.ada?.since).toBe(since)
+  })
+
+  it('replies how long a ticket has waited, and refuses with already_queued if the member means another ticket', async () => {
+    const ada = await queue.join('ada', 1200)
+    await queue.advance(5000)
+    const ask = (ref: number, data: object) =>
+      queue.bench.say('ranked', 'ada', 'ticket', data as never, ref, 'default')
+    await ask(1, { ticket: { elo: 1200 } })
+    await ask(2, { ticket: { elo: 1300 } })
+    await ask(3, { ticket: { elo: 1200 }, party: `2-${'a'.repeat(32)}` })
+    await queue.advance(200)
+    expect(ada.errors).toMatchObject([2, 3].map((ref) => ({ ref, message: 'already_queued' })))
+  })
+
+  it('recognizes a ticket by the data that the client gave, if the schema returns other data each time', async () => {
+    let calls = 0
+    const counted = v.pipe(
+      TICKET,
+      v.transform((ticket) => ({ ...ticket, call: ++calls })),
+    )
+    queue = new Bench({ ticket: counted as never })
+    await queue.join('ada', 1200)
+    await queue.advance(200)
+    const again = await queue.join('ada', 1200, { session: 'again' })
+    expect([queue.endOf(again), again.inRoom]).toEqual([undefined, true])
+    for (const [ref, elo] of [
+      [1, 1200],
+      [2, 1300],
+    ] as const)
+      await queue.bench.say('ranked', 'again', 'ticket', { ticket: { elo } }, ref, 'default')
+    await queue.advance(200)
+    expect(again.errors).toMatchObject([{ ref: 2, message: 'already_queued' }])
+    expect(queue.endOf(await queue.join('ada', 1300, { session: 'other' }))).toBe('already_queued')
+  })
+
+  it('answers a player who joins again within 30 s of its match with the same match', async () => {
+    await queue.join('ada', 1200)
+    await queue.join('bob', 1200)
+    await queue.advance(200)
+    const { room } = queue.rooms.asked[0]!.order
+    const again = await queue.join('ada', 1200, { session: 'again' })
+    expect(queue.matchOf(again)).toEqual({ room_id: room, options: {} })
+    const next = await queue.join('ada', 1200, { session: 'next', seen: room })
+    expect(next.inRoom).toBe(true)
+    await queue.advance(31_000)
+    const later = await queue.join('bob', 1200, { session: 'later' })
+    expect(later.inRoom || queue.rooms.asked.length > 1).toBe(true)
+  })
+
+  it('does not answer with a match that the player has left on an earlier page', async () => {
+    await queue.join('ada', 1200)
+    await queue.join('bob', 1200)
+    await queue.advance(200)
+    const { room } = queue.rooms.asked[0]!.order
+    await queue.join('ada', 1200, { session: 'next', seen: room })
+    queue.bench.leave('ranked', 'next', 'default')
+    await queue.advance(200)
+    expect((await queue.join('ada', 1200, { session: 'reloaded' })).inRoom).toBe(true)
+  })
+
+  it('returns the tickets to the front with their old age, after the cancellation is confirmed, and not before', async () => {
+    const answers: ((answer: Answer) => void)[] = []
+    queue.rooms.answers = () => new Promise((resolve) => answers.push(resolve))
+    await queue.join('ada', 1200)
+    await queue.join('bob', 1200)
+    const before = { ...queue.state.tickets }
+    await queue.advance(300)
+    answers[0]!('unknown')
+    await queue.advance(300)
+    expect(queue.rooms.asked.map(({ what }) => what)).toEqual(['reserve', 'cancel'])
+    expect(queue.rooms.asked[1]!.id).toBe(queue.rooms.asked[0]!.id)
+    expect(queue.waiting).toEqual([])
+    answers[1]!('unknown')
+    await queue.advance(1500)
+    expect([queue.rooms.asked.at(-1)?.what, queue.waiting]).toEqual(['cancel', []])
+    queue.rooms.answers = () => new Promise(() => {})
+    const cleo = await queue.join('cleo', 1200)
+    answers[2]!('done')
+    await queue.advance(2000)
+    // The two oldest are matched again, under another id.
+    const [last] = queue.rooms.asked.slice(-1)
+    expect(last).toMatchObject({ what: 'reserve', order: { players: ['ada', 'bob'] } })
+    expect(last!.id).not.toBe(queue.rooms.asked[0]!.id)
+    expect(queue.state.tickets.ada?.since).toBe((before.ada as { since: number }).since)
+    expect(cleo.inRoom).toBe(true)
+  })
+
+  it('cancels a match whose room has answered after more than 10 s', async () => {
+    let answer = (_answer: Answer) => {}
+    queue.rooms.answers = (what) =>
+      what === 'cancel' ? Promise.resolve('done') : new Promise((resolve) => (answer = resolve))
+    const ada = await queue.join('ada', 1200)
+    await queue.join('bob', 1200)
+    await queue.advance(11_000)
+    answer('done')
+    await queue.advance(200)
+    expect(queue.rooms.asked.map(({ what }) => what).slice(0, 2)).toEqual(['reserve', 'cancel'])
+    expect(queue.endOf(ada)).toBeUndefined()
+  })
+
+  it('ends the ticket of a player who leaves, and matches the others', async () => {
+    const ada = await queue.join('ada', 1200)
+    queue.bench.leave('ranked', 'ada', 'default')
+    await queue.advance(200)
+    expect(ada.inRoom).toBe(false)
+    await queue.join('bob', 1200)
+    await queue.join('cleo', 1200)
+    await queue.advance(200)
+    expect(queue.rooms.asked.map(({ order }) => order.players)).toEqual([['bob', 'cleo']])
+  })
+
+  it('does not return the ticket of a player who has left while its match was pending', async () => {
+    const answers: ((answer: Answer) => void)[] = []
+    queue.rooms.answers = () => new Promise((resolve) => answers.push(resolve))
+    await queue.join('ada', 1200)
+    await queue.join('bob', 1200)
+    await queue.advance(200)
+    queue.bench.leave('ranked', 'ada', 'default')
+    await queue.advance(200)
+    answers[0]!('refused')
+    await queue.advance(200)
+    answers[1]!('done')
+    await queue.advance(200)
+    expect(queue.waiting).toEqual(['bob'])
+  })
+
+  it('gives a player who has left while its match was pending a new ticket, which that match does not end', async () => {
+    let answer = (_answer: Answer) => {}
+    queue.rooms.answers = () => new Promise((resolve) => (answer = resolve))
+    await queue.join('ada', 1200)
+    const bob = await queue.join('bob', 1200)
+    await queue.advance(200)
+    queue.bench.leave('ranked', 'ada', 'default')
+    await queue.advance(200)
+    const again = await queue.join('ada', 3000, { session: 'again' })
+    answer('done')
+    await queue.advance(200)
+    expect(queue.matchOf(bob)?.room_id).toBe(queue.rooms.asked[0]!.order.room)
+    expect([again.inRoom, queue.endOf(again), queue.waiting]).toEqual([true, undefined, ['ada']])
+    queue.bench.leave('ranked', 'again', 'default')
+    await queue.advance(200)
+    expect((await queue.join('ada', 1200, { session: 'third' })).inRoom).toBe(true)
+  })
+
+  it('matches a party together with others that fit, or not at all', async () => {
+    queue = new Bench({ players: 4, fits: (a, b) => Math.abs(a.elo - b.elo) <= 50 })
+    const code = `2-${'a'.repeat(32)}`
+    await queue.join('ada', 1200, { party: code })
+    for (const sub of ['x', 'y']) await queue.join(sub, 1200)
+    await queue.advance(2000)
+    expect(queue.rooms.asked).toEqual([])
+    await queue.join('bob', 1900, { party: code })
+    await queue.advance(2000)
+    expect(queue.rooms.asked).toEqual([])
+    const other = `2-${'b'.repeat(32)}`
+    await queue.join('cleo', 1210, { party: other })
+    await queue.join('dan', 1220, { party: other })
+    await queue.advance(2000)
+    expect(queue.rooms.asked.map(({ order }) => [...order.players].sort())).toEqual([
+      ['cleo', 'dan', 'x', 'y'],
+    ])
+  })
+
+  it('ends the tickets of a party that is incomplete for 60 s, with party_timeout', async () => {
+    const code = `2-${'a'.repeat(32)}`
+    const ada = await queue.join('ada', 1200, { party: code })
+    await queue.advance(59_000)
+    expect(ada.inRoom).toBe(true)
+    await queue.advance(2000)
+    expect(queue.endOf(ada)).toBe('party_timeout')
+    expect(queue.state).toMatchObject({ tickets: {}, parties: {} })
+  })
+
+  it('refuses a third player in a party of two, and an invalid party code', async () => {
+    const code = `2-${'a'.repeat(32)}`
+    queue = new Bench({ players: 4 })
+    for (const sub of ['ada', 'bob']) await queue.join(sub, 1200, { party: code })
+    expect(queue.endOf(await queue.join('cleo', 1200, { party: code }))).toBe('party_full')
+    const bad = await queue.join('dan', 1200, { party: '5-abc' })
+    expect(bad.errors[0]).toMatchObject({ code: 'invalid_options' })
+  })
+
+  it('never lets tickets of different shards meet', async () => {
+    queue = new Bench({ shard: ({ region }) => region ?? '' })
+    await queue.join('ada', 1200, { region: 'eu' })
+    await queue.join('bob', 1200, { region: 'us' })
+    await queue.advance(2000)
+    expect(queue.rooms.asked).toEqual([])
+    await queue.join('cleo', 1200, { region: 'us' })
+    await queue.advance(200)
+    expect(queue.rooms.asked.map(({ order }) => order.players)).toEqual([['bob', 'cleo']])
+  })
+
+  it('gives a player one ticket, also if its data belongs to another shard', async () => {
+    queue = new Bench({ shard: ({ region }) => region ?? '' })
+    await queue.join('ada', 1200, { region: 'eu' })
+    expect(queue.endOf(await queue.join('ada', 1200, { region: 'us', session: 'other' }))).toBe(
+      'already_queued',
+    )
+  })
+
+  it('keeps waiting tickets, their age and a pending match when its owner dies, and the next owner completes the match', async () => {
+    queue.rooms.answers = () => new Promise(() => {})
+    const members: TestMember[] = []
+    for (const [sub, elo] of [
+      ['ada', 1200],
+      ['bob', 1200],
+      ['cleo', 2000],
+    ] as const)
+      members.push(await queue.join(sub, elo))
+    await queue.advance(1000)
+    const { since } = queue.state.tickets.cleo!
+    const [first] = queue.rooms.asked
+    queue.bench.mayAct = false
+    const heir = new Bench()
+    const bench = queue.bench.successor(members, { request: heir.rooms.request })
+    Object.assign(heir, { bench })
+    bench.send('ranked', 'cleo', { kind: 'resync', reason: 'checksum' }, 'default')
+    await heir.advance(1000)
+    expect(heir.rooms.asked).toEqual([first])
+    expect(heir.state.tickets.cleo?.since).toBe(since)
+    const waitedSeconds = (heir.bench.clock.now() - since) / 1000
+    expect(waitedSeconds).toBeGreaterThanOrEqual(2)
+    expect(await heir.series('service_queue_oldest_seconds')).toEqual({ ranked: waitedSeconds })
+    expect(await heir.series('service_queue_tickets')).toEqual({ ranked: 1 })
+    await heir.join('dan', 2000)
+    await heir.advance(500)
+    expect(heir.rooms.asked.at(-1)?.order.players).toEqual(['cleo', 'dan'])
+  })
+
+  it('drops tickets that older code has kept for players who left while their match was pending', async () => {
+    const clock = new FakeClock()
+    const store = memoryStore({ clock })
+    const older = { ...ranked(), onLeave: () => {} }
+    Object.assign(queue, { bench: new RoomBench([older, duel()], { clock, store, ...queue.rooms }) })
+    queue.rooms.answers = () => new Promise(() => {})
+    const pairs = { ada: 1200, bob: 1200, cleo: 3000, dan: 3000 }
+    const members: TestMember[] = []
+    for (const [sub, elo] of Object.entries(pairs)) members.push(await queue.join(sub, elo))
+    await queue.advance(200)
+    for (const sub of ['ada', 'cleo']) queue.bench.leave('ranked', sub, 'default')
+    await queue.advance(200)
+    expect(Object.keys(queue.state.orders)).toHaveLength(2)
+    queue.bench.mayAct = false
+    const heir = new Bench({}, { clock, store, nodeId: 'node_b' })
+    for (const member of members) heir.bench.members.set(member.memberId, member)
+    let reserves: Answer = 'refused'
+    heir.rooms.answers = (what) => Promise.resolve(what === 'reserve' ? reserves : 'done')
+    const again = await heir.join('ada', 1200, { session: 'again' })
+    await heir.advance(500)
+    expect(heir.waiting).toEqual(['ada', 'bob', 'dan'])
+    reserves = 'done'
+    await heir.advance(5000)
+    expect(heir.waiting).toEqual(['dan'])
+    expect(heir.matchOf(again)).toEqual(heir.matchOf(members[1]!))
+  })
+
+  it('sends no member the data of another', async () => {
+    const ada = await queue.join('ada', 1234)
+    await queue.join('secret', 7777)
+    await queue.advance(5000)
+    expect(ada.state).toEqual({ waiting: 2 })
+    for (const payload of ada.received)
+      expect(Buffer.from(payload).toString('latin1')).not.toMatch(/secret|7777/)
+  })
+
+  it('reserves the seat of a match for the session of a player without sub', async () => {
+    const bench = new RoomBench([ranked(), duel()])
+    const options = { ticket: { elo: 1 } }
+    for (const session of ['a', 'b']) await bench.join('ranked', session, { key: 'default', options })
+    await bench.advance(500, 5)
+    const { message } = bench.sentOf('left')[0]!.farewell
+    const key = JSON.parse(message!.slice('matched '.length)).room_id.slice('duel:'.length)
+    expect((await bench.join('duel', 'stranger', { key })).errors[0]?.code).toBe('room_full')
+    for (const session of ['a', 'b']) expect((await bench.join('duel', session, { key })).errors).toEqual([])
+  })
+
+  it('makes one match if the store does not answer for 5 s', async () => {
+    const bench = new RoomBench([ranked(), duel()])
+    for (const sub of ['ada', 'bob']) {
+      bench.askToJoin('ranked', sub, { sub, key: 'default', options: { ticket: { elo: 1 } } })
+      await bench.advance(20, 5)
+      bench.store.mood = 'deaf'
+    }
+    await bench.advance(5000, 50)
+    expect(bench.sentOf('left')).toEqual([])
+    bench.store.mood = 'fine'
+    await bench.advance(5000, 50)
+    const texts = bench.sentOf('left').map(({ farewell }) => farewell.message)
+    expect([texts.length, new Set(texts).size]).toEqual([2, 1])
+    expect(texts[0]).toMatch(/^matched /)
+  })
+
+  it('makes matches that the quota of its players would not allow', async () => {
+    const bench = new RoomBench([ranked(), duel()], { quota: { perMinute: 1, maxLasting: 1 } })
+    const options = { ticket: { elo: 1 } }
+    for (const round of [1, 2, 3]) {
+      for (const sub of ['ada', 'bob']) {
+        const { message = '' } = bench.sentOf('left').at(-1)?.farewell ?? {}
+        const seen = round > 1 && { seen: JSON.parse(message.slice('matched '.length)).room_id }
+        await bench.join('ranked', sub, { sub, key: 'default', options: { ...options, ...seen } })
+      }
+      await bench.advance(500, 50)
+      expect(bench.sentOf('left')).toHaveLength(round * 2)
+    }
+  })
+
+  it('cancels a match whose room the quota of the project refuses, and its tickets wait again', async () => {
+    const bench = new RoomBench([ranked(), duel()], { quota: { maxRooms: 1 } })
+    for (const sub of ['ada', 'bob'])
+      await bench.join('ranked', sub, { sub, key: 'default', options: { ticket: { elo: 1 } } })
+    await bench.advance(300, 50)
+    expect(bench.sentOf('left')).toEqual([])
+    const { orders, tickets } = bench.describe('ranked', 'default')!.state as unknown as Bench['state']
+    expect(orders).toEqual({})
+    expect(Object.values(tickets).map(({ order }) => order)).toEqual([undefined, undefined])
+  })
+
+  it('makes a match of players with long names', async () => {
+    const bench = new RoomBench([ranked({ players: 25 }), duel({ maxMembers: 25 })])
+    for (let i = 0; i < 25; i++)
+      await bench.join('ranked', `m${i}`, {
+        sub: `${i}${'😀'.repeat(200)}`,
+        key: 'default',
+        options: { ticket: { elo: 1 } },
+      })
+    await bench.advance(3000, 50)
+    expect(bench.sentOf('left')).toHaveLength(25)
+  })
+
+  it('cancels a match whose handler has failed, because the state would be too large', async () => {
+    const options = () => ({ map: 'x'.repeat(480) })
+    queue = new Bench({ players: 20, options }, { limits: { stateBytes: 6000 } })
+    const players = Array.from({ length: 20 }, (_, i) => `p${i}`)
+    for (const sub of players) await queue.join(sub, 1200)
+    await queue.advance(5000)
+    expect([queue.waiting, queue.rooms.asked.map(({ what }) => what)]).toEqual([[], ['reserve']])
+    await queue.advance(7000)
+    expect(queue.rooms.asked.map(({ what }) => what)).toEqual(['reserve', 'cancel'])
+    expect(queue.waiting).toHaveLength(20)
+  })
+
+  it('makes no more matches without an answer than its room may have tasks', async () => {
+    queue = new Bench({}, { limits: { tasks: 2 } })
+    const answers: ((answer: Answer) => void)[] = []
+    queue.rooms.answers = () => new Promise((resolve) => answers.push(resolve))
+    for (const elo of [1000, 2000, 3000]) for (const sub of ['a', 'b']) await queue.join(`${sub} ${elo}`, elo)
+    await queue.advance(3000)
+    expect([answers.length, queue.waiting]).toEqual([2, ['a 3000', 'b 3000']])
+    expect(queue.bench.counts['limit tasks']).toBeGreaterThan(0)
+    answers[0]!('done')
+    await queue.advance(3000)
+    expect([answers.length, queue.waiting]).toEqual([3, []])
+    expect(queue.bench.counts['error room_logic_failed']).toBeUndefined()
+  })
+
+  it('counts the reached limit of tasks once for each search, however many matches the search finds', async () => {
+    queue = new Bench({ fits: (_a, _b, { waitedMs }) => waitedMs >= 2000 }, { limits: { tasks: 2 } })
+    queue.rooms.answers = () => new Promise(() => {})
+    for (let n = 0; n < 20; n++) await queue.join(`p${n}`, 1000)
+    while (queue.rooms.asked.length === 0) await queue.advance(50)
+    expect([queue.rooms.asked.length, queue.waiting.length]).toEqual([2, 16])
+    expect(queue.bench.counts['limit tasks']).toBe(1)
+  })
+
+  it('counts no reached limit of tasks while no ticket waits for a match', async () => {
+    queue = new Bench({}, { limits: { tasks: 2 } })
+    queue.rooms.answers = () => new Promise(() => {})
+    for (const elo of [1000, 2000]) for (const sub of ['a', 'b']) await queue.join(`${sub} ${elo}`, elo)
+    await queue.advance(3000)
+    expect([queue.rooms.asked.length, queue.waiting]).toEqual([2, []])
+    expect(queue.bench.counts['limit tasks']).toBeUndefined()
+  })
+
+  it('refuses a ticket when the state has half of its maximum size, so that matches can still be made', async () => {
+    queue = new Bench({ players: 3 }, { limits: { stateBytes: 40_000 } })
+    const ends: (string | undefined)[] = []
+    for (let i = 0; i < 200; i++)
+      ends.push(queue.endOf(await queue.join(`player ${i}`.padEnd(250, 'x'), i * 1000, { session: `s${i}` })))
+    const places = ends.filter((end) => end === undefined).length
+    expect([places > 40, places < 100]).toEqual([true, true])
+    expect(new Set(ends)).toEqual(new Set([undefined, 'queue_full']))
+  })
+
+  it('sends the number of waiting tickets at most once a second', async () => {
+    queue = new Bench({ fits: () => false })
+    const numbers: number[] = []
+    for (let n = 1; n <= 40; n++) {
+      await queue.join(`p${n}`, 1000)
+      await queue.advance(100)
+      if (queue.state.waiting !== numbers.at(-1)) numbers.push(queue.state.waiting)
+    }
+    expect(numbers.length).toBeGreaterThanOrEqual(4)
+    expect(numbers.length).toBeLessThanOrEqual(6)
+  })
+
+  it('leaves out tickets whose match fails, for a growing time, so that the others are matched', async () => {
+    queue = new Bench({
+      options(tickets) {
+        if (tickets.some(({ elo }) => elo === 1201)) throw new Error('no map for 1201')
+        return {}
+      },
+    })
+    const first = ['ada', 'bad', 'bob', 'cleo', 'dan']
+    for (const sub of first) await queue.join(sub, sub === 'bad' ? 1201 : 1200)
+    await queue.advance(1500)
+    for (let i = 0; i < 10; i++) {
+      await queue.join(`late ${i}`, 1200)
+      await queue.advance(5000)
+    }
+    const players = queue.rooms.asked.flatMap(({ order }) => order.players)
+    for (const sub of ['ada', 'bob', 'cleo', 'dan', 'late 0']) expect(players).toContain(sub)
+    expect(players).not.toContain('bad')
+    expect(queue.waiting).toContain('bad')
+  })
+
+  it('tries again after a failed match even if the clock of its node has gone back by an hour', async () => {
+    const clock = new SettableClock()
+    queue = new Bench({}, { clock })
+    queue.rooms.answers = async (what) => (what === 'reserve' ? 'refused' : 'done')
+    for (const sub of ['ada', 'bob']) await queue.join(sub, 1200)
+    await queue.advance(500)
+    expect(queue.waiting).toEqual(['ada', 'bob'])
+    queue.rooms.answers = async () => 'done'
+    clock.offsetMs = -3_600_000
+    await queue.advance(3000)
+    expect(queue.waiting).toEqual([])
+  })
+
+  it('starts a search after the shard that has used up the comparisons of the last search', async () => {
+    let looked: string[] = []
+    queue = new Bench({
+      players: 12,
+      shard: ({ region }) => region ?? '',
+      fits(a, b) {
+        looked.push(a.region ?? '')
+        return a.elo === b.elo
+      },
+    })
+    // Ten tickets of a kind fit, but a match needs twelve, so each search ends only at its limit.
+    for (let i = 0; i < 40; i++) await queue.join(`eu ${i}`, i % 4, { region: 'eu' })
+    for (let i = 0; i < 2; i++) await queue.join(`us ${i}`, i, { region: 'us' })
+    const first = new Set<string>()
+    for (let i = 0; i < 25; i++) {
+      looked = []
+      await queue.advance(100)
+      if (looked[0]) first.add(looked[0])
+    }
+    expect(first).toEqual(new Set(['eu', 'us']))
+  })
+
+  it('limits the data of a ticket to 512 bytes, and refuses options that it does not know', async () => {
+    expect((await queue.join('ada', 1, { region: 'x'.repeat(600) })).errors[0]?.message).toMatch(
+      /it may have 512/,
+    )
+    expect((await queue.join('bob', 1, { elo: 5 })).errors[0]?.code).toBe('invalid_options')
+  })
+
+  it('continues if options throws: the tickets wait, and the error is counted', async () => {
+    queue = new Bench({
+      options() {
+        throw new Error('no map')
+      },
+    })
+    await queue.join('ada', 1200)
+    await queue.join('bob', 1200)
+    await queue.advance(3000)
+    expect(queue.waiting).toEqual(['ada', 'bob'])
+    expect(queue.rooms.asked).toEqual([])
+    expect((await queue.series('service_queue_failures_total'))['ranked options']).toBeGreaterThan(0)
+  })
+})

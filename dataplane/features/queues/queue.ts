@@ -1,0 +1,637 @@
+import { createHash } from 'node:crypto'
+import type { StandardSchemaV1 } from '@standard-schema/spec'
+import * as v from 'valibot'
+import type { Clock } from '../../../shared/clock.ts'
+import type { Json, JsonObject } from '../../../shared/json.ts'
+import { MATCHED, PARTY_CODE } from '../../../shared/protocol/messages.ts'
+import type { TypedRoom } from '../../../shared/room-types.ts'
+import { defineRoom, type RoomDefinition } from '../../room/definition.ts'
+import { checkQueueSpec } from '../../room/definition-check.ts'
+import type { AdmitContext, Member, Pair, RoomLog, TurnContext } from '../../room/definition-types.ts'
+import { errorText, jsonCopy, RoomLogicError, validateInput } from '../../room/failures.ts'
+import { frozen, guarded } from '../../room/guarded.ts'
+import type { RoomMetrics } from '../../room/metrics.ts'
+import type { RoomStream } from '../../room/stream.ts'
+import type { SeatRequest, TaskRooms } from '../../room/timers-and-tasks.ts'
+import {
+  type IndexedTicket,
+  type MatchRules,
+  type MatchTicket,
+  type QueueSpec,
+  sizeOfParty,
+  TicketIndex,
+  type TicketRow,
+  type Unit,
+  WAITING_SENDS,
+} from './tickets.ts'
+
+/** Maximum number of waiting tickets of a queue: all shards are one room. */
+const MAX_TICKETS = 20_000
+/** Maximum size of the data of a ticket, and of the join options of a match, as bytes of JSON. */
+const MAX_DATA_BYTES = 512
+/** Maximum size of the state when a ticket is added, as a part of its limit. The rest is for matches. */
+const MAX_STATE_SHARE = 0.5
+/** Time for the room of a match to answer, milliseconds. Then the match is cancelled. */
+const ORDER_MS = 10_000
+/** Time for which the room of a match keeps the seats, seconds. */
+const RESERVE_SECONDS = 30
+/** Pause between the attempts to cancel a match, milliseconds. */
+const CANCEL_PAUSE_MS = 1000
+const PARTY_MS = 60_000
+/** Searches for matches per second, and maximum number of comparisons in each. */
+const LOOKS_PER_SECOND = 10
+const COMPARISONS = 16_384
+
+type In<S extends StandardSchemaV1> = StandardSchemaV1.InferInput<S>
+
+/** Rules of a queue whose types are not known. */
+type AnyQueueSpec = QueueSpec<string, StandardSchemaV1<unknown, Json>, string>
+
+/** Types of a queue for the client. */
+export interface QueueTypes<Ticket extends StandardSchemaV1, Name extends string> {
+  /** State of a queue. */
+  readonly state: {
+    /** Number of waiting tickets, some seconds old. */
+    readonly waiting: number
+  }
+  /** Messages of a queue. */
+  readonly messages: {
+    /** Asks how long the ticket has waited. Refused with `already_queued` if the player has a ticket with other data. */
+    readonly ticket: {
+      /** Data of the ticket. */
+      readonly ticket: In<Ticket>
+      /** Code of the player's party. */
+      readonly party?: string
+    }
+  }
+  /** Replies of a queue. */
+  readonly replies: {
+    /** Time in milliseconds for which the ticket has waited. */
+    readonly ticket: number
+  }
+  /** A queue has no events. */
+  readonly events: Record<never, never>
+  /** Room type of the matches. */
+  readonly matches: Name
+  /** Join options of the queue. */
+  readonly options: {
+    /** Data of the ticket. */
+    readonly ticket: In<Ticket>
+    /** Code of the player's party. */
+    readonly party?: string
+    /** Room of the last match that the player has left. */
+    readonly seen?: string
+  }
+}
+
+/** A match whose room has not answered yet, by the key of the room. */
+interface OrderRow {
+  readonly at: number
+  readonly seats: Seats
+}
+
+interface QueueState {
+  /** Number of waiting tickets, some seconds old. All members see it. */
+  waiting: number
+  tickets: { [player: string]: TicketRow }
+  /** By code, the time since which a party waits for its members, or waits for a match. */
+  parties: { [code: string]: { readonly since: number } }
+  orders: { [id: string]: OrderRow }
+  /** Matches of the last `RESERVE_SECONDS`, by player: a player that has missed the end of its seat asks again. */
+  matched: {
+    [player: string]: { readonly room_id: string; readonly options: JsonObject; readonly at: number }
+  }
+  /** Counts the changes of the index. After a failed turn, the index in memory has another count, and is built again. */
+  changes: number
+}
+
+/** Join options of a queue, checked. */
+interface QueueJoin {
+  readonly ticket: Json
+  readonly given?: string
+  readonly party?: string
+  /** Id of the room of the last match that the player has left. That match is over for the player. */
+  readonly seen?: string
+}
+
+/** The parts of its room that a queue needs in addition to the context of handlers. */
+interface QueueContext extends TurnContext<never, never, Pair, Pair, never> {
+  /** Name for which a room reserves a seat of this member's player. */
+  seatName(memberId: string): string
+  /** Data of the tasks and timers of the room that have not ended. */
+  readonly pending: ReadonlySet<Json>
+  /** Returns true if the room may have `number` tasks. Otherwise counts the reached limit. */
+  mayHave(limit: 'tasks', number: number): boolean
+  /** Size of the state, as a part of its limit. */
+  readonly stateShare: number
+  readonly clock: Clock
+  readonly metrics: Pick<RoomMetrics, 'queueMatches' | 'queueWait' | 'queueFailures'>
+}
+
+/** Figures of a queue for operators. */
+interface QueueFigures {
+  /** Tickets that wait for a match. */
+  readonly waiting: number
+  /** Unix time in milliseconds since which the oldest of them waits; undefined: none waits. */
+  readonly oldestSince: number | undefined
+  /** Matches whose room has not answered yet. */
+  readonly pendingMatches: number
+  /** Matches since this node has the queue. */
+  readonly matches: number
+  /** Rules that failed and matches that were cancelled, since then. */
+  readonly failures: number
+}
+
+const TICKET_GONE = 'the ticket has ended'
+
+/**
+ * Defines a queue, which brings players together and makes rooms for them. Export the result as the module's default, as for a room type.
+ * Clients join by `client.queue`. Throws a `RoomDefinitionError` that lists all mistakes.
+ */
+export function defineQueue<
+  const Type extends string,
+  Ticket extends StandardSchemaV1,
+  const Name extends string,
+>(spec: QueueSpec<Type, Ticket, Name>): RoomDefinition & TypedRoom<QueueTypes<Ticket, Name>, Type> {
+  checkQueueSpec(spec)
+  const { players } = spec
+  const { min, max } = typeof players === 'number' ? { min: players, max: players } : players
+  const queue = new Queue(spec as unknown as AnyQueueSpec, min, max)
+  const { type, reconnectSeconds } = spec
+  const definition = defineRoom({
+    type,
+    maxMembers: MAX_TICKETS,
+    sameSub: 'replace',
+    tick: { rate: LOOKS_PER_SECOND },
+    ...(reconnectSeconds !== undefined && { reconnectSeconds }),
+    layers: { tickets: null, parties: null, orders: null, matched: null, changes: null },
+    options: queue.options,
+    create: (): QueueState => ({ waiting: 0, tickets: {}, parties: {}, orders: {}, matched: {}, changes: 0 }),
+    messages: { ticket: { data: queue.options, reply: v.number(), handle: queue.asked as never } },
+    tasks: {
+      reserve: task(queue.reserve, queue.reserved),
+      cancel: task(queue.cancel, queue.cancelled),
+    },
+    timers: { cancel: { data: v.string(), handle: queue.cancelAgain as never } },
+    admit: queue.admit as never,
+    onJoin: queue.joined as never,
+    onLeave: queue.left as never,
+    onTick: queue.look as never,
+  })
+  return Object.freeze({
+    ...definition,
+    system: true,
+    hidesMembers: true,
+    matches: queue,
+  }) as never
+}
+
+/** Seats of a match in its room. */
+type Seats = Omit<SeatRequest, 'roomType'>
+
+/**
+ * A task of a queue. Its data is the key of an order in the state. Its result is true if the room of the match has carried out the request.
+ */
+const task = (run: unknown, handle: unknown) => ({
+  result: v.boolean(),
+  retry: true as const,
+  data: v.string(),
+  run: run as never,
+  handle: handle as never,
+})
+
+/**
+ * Errors of a room that does not exist and cannot be created with these options, so that it keeps no seats. An existing room runs no room
+ * logic for a cancel.
+ */
+const IMPOSSIBLE: ReadonlySet<string> = new Set(['invalid_options', 'invalid_request', 'room_logic_failed'])
+
+/**
+ * A queue: its rules, and the hooks of its rooms. Between turns, its rooms keep an index of the tickets in memory. The state is
+ * authoritative.
+ * @internal
+ */
+export class Queue {
+  /** Room type of the matches. */
+  readonly room: string
+  /** Maximum number of players of a match. */
+  readonly players: number
+  readonly #spec: AnyQueueSpec
+  readonly #rules: MatchRules<Json>
+  /** By the logger of the room, which all contexts of the room share. */
+  readonly #indexes = new WeakMap<RoomLog, TicketIndex>()
+  /** Matches and failures of each room, in the same way. */
+  readonly #counts = new WeakMap<RoomLog, { matches: number; failures: number }>()
+
+  constructor(spec: AnyQueueSpec, min: number, max: number) {
+    this.room = spec.room
+    this.players = max
+    this.#spec = spec
+    const waitMs = typeof spec.players === 'number' ? 0 : spec.players.waitSeconds * 1000
+    this.#rules = { ...spec, matchSize: { min, max }, waitMs }
+  }
+
+  /** Schema of the join options. */
+  get options(): StandardSchemaV1<object, QueueJoin> {
+    return {
+      '~standard': {
+        version: 1,
+        vendor: 'roomful',
+        validate: (options) => {
+          const { ticket, party, seen, ...others } = options as { [name: string]: unknown }
+          const problem = (message: string, ...path: string[]) => ({ issues: [{ message, path }] })
+          const [unknown] = Object.keys(others).filter((name) => name !== 'key')
+          if (unknown !== undefined) return problem('is no option of a queue', unknown)
+          const size = PARTY_CODE.exec(String(party))?.[1]
+          if (party !== undefined && !(Number(size) <= this.players))
+            return problem(`must be a code of client.party, of at most ${this.players} players`, 'party')
+          if (seen !== undefined && typeof seen !== 'string')
+            return problem('must be the id of a room', 'seen')
+          const valid = validateInput(this.#spec.ticket, ticket)
+          if (!valid.ok)
+            return valid.cause === undefined ? problem(valid.message, 'ticket') : raise(valid.cause)
+          const data = jsonCopy(valid.value, 'the data of the ticket')
+          if (sizeOf(data) > MAX_DATA_BYTES)
+            return problem(`has ${sizeOf(data)} bytes of JSON; it may have ${MAX_DATA_BYTES}`, 'ticket')
+          const given = canonical(ticket ?? null)
+          return {
+            value: {
+              ticket: data,
+              ...(given !== canonical(data) && {
+                given: createHash('sha256').update(given).digest('base64url'),
+              }),
+              ...(party !== undefined && { party: String(party) }),
+              ...(seen && { seen }),
+            },
+          }
+        },
+      },
+    }
+  }
+
+  /** Describes the queue of a room. */
+  figures({ log, state }: Pick<RoomStream, 'log' | 'state'>): QueueFigures {
+    const { tickets, orders } = state.flushed as unknown as QueueState
+    let waiting = 0
+    let oldestSince: number | undefined
+    for (const { since, order } of Object.values(tickets)) {
+      if (order !== undefined) continue
+      waiting++
+      oldestSince = Math.min(oldestSince ?? since, since)
+    }
+    return { waiting, oldestSince, pendingMatches: Object.keys(orders).length, ...this.#countsOf(log) }
+  }
+
+  #countsOf(log: RoomLog): { matches: number; failures: number } {
+    const counts = this.#counts.get(log) ?? { matches: 0, failures: 0 }
+    this.#counts.set(log, counts)
+    return counts
+  }
+
+  /** A player has one ticket. A join with the same data continues it: the room gives its seat to the newer session. */
+  readonly admit = (member: Member, options: QueueJoin, ctx: AdmitContext<QueueState>) => {
+    if (ctx.key !== 'default') return 'the queue has one room: join it without a key'
+    const { sub } = member
+    if (sub === null) return undefined
+    // Reading the state here would copy it.
+    const index = this.#indexes.get(ctx.log)
+    const known = index ? index.ticketOf(sub) : (ctx.state.tickets[sub] as TicketRow | undefined)
+    return known && !isSame(known, options) ? 'already_queued' : undefined
+  }
+
+  readonly joined = this.#turn((state, member: Member, ctx, index, options: QueueJoin) => {
+    const player = ctx.seatName(member.id)
+    const { ticket, given, party, seen } = options
+    const matched = state.matched[player]
+    if (matched && matched.room_id !== seen) ctx.refuse(matchedText(matched))
+    // The next page of the player does not know that this page has seen the match.
+    delete state.matched[player]
+    const row: TicketRow = {
+      ...{ member: member.id, ticket, since: ctx.now },
+      ...(given && { given }),
+      ...(party && { party }),
+    }
+    if (ctx.stateShare > MAX_STATE_SHARE || index.isFull(ticket)) ctx.refuse('queue_full')
+    if (party) {
+      const members = index.partyOf(party).size + 1
+      if (members > sizeOfParty(party)) ctx.refuse('party_full')
+      state.parties[party] ??= { since: ctx.now }
+    }
+    state.tickets[player] = row
+    const unit = this.#add(player, row, index)
+    if (unit && mayOrder(ctx, index)) {
+      const match = unit.matcher.arrived(unit.id, ctx.now)
+      if (match) this.#order(state, ctx, index, match)
+    }
+  })
+
+  readonly left = this.#turn((state, member: Member, ctx, index) => {
+    const player = index.playerOf(member.id)
+    if (player !== undefined) this.#remove(state, player, ctx.now, index)
+  })
+
+  /** Message `ticket`: returns the time for which the member's ticket has waited, in milliseconds, if it is the one that the client means. */
+  readonly asked = this.#turn((state, { member, data }: { member: Member; data: QueueJoin }, ctx, index) => {
+    const player = index.playerOf(member.id)
+    const known = player === undefined ? undefined : state.tickets[player]
+    if (!known) return ctx.refuse(TICKET_GONE)
+    if (!isSame(known, data)) return ctx.refuse('already_queued')
+    const reply = (ctx as unknown as { reply(value: number): void }).reply
+    reply(Math.max(0, ctx.now - known.since))
+  })
+
+  readonly look = (draft: QueueState, ctx: QueueContext): void => {
+    this.#turn((state, _none: undefined, _ctx, index) => {
+      const { now } = ctx
+      for (const player of index.takeExpired(now - RESERVE_SECONDS * 1000)) delete state.matched[player]
+      for (const code of index.incompleteParties) {
+        if (now - state.parties[code]!.since < PARTY_MS) continue
+        for (const player of [...index.partyOf(code)]) {
+          ctx.kick(state.tickets[player]!.member, 'party_timeout')
+          this.#remove(state, player, now, index)
+        }
+      }
+      this.#resume(state, ctx)
+      index.wake(now)
+      let left = COMPARISONS
+      // A search may find thousands of matches: the limit counts once.
+      let isFull = false
+      for (const [shard, matcher] of index.shards) {
+        if (matcher.empty) continue
+        if (left <= 0 || isFull || !mayOrder(ctx, index)) break
+        index.served(shard)
+        const before = matcher.comparisons
+        for (const match of matcher.search(now, left)) {
+          isFull ||= !mayOrder(ctx, index)
+          if (isFull) for (const unit of match) matcher.add(unit)
+          else this.#order(state, ctx, index, match)
+        }
+        left -= matcher.comparisons - before
+      }
+      const { size, waitingSends } = index
+      if (state.waiting !== size && waitingSends.waitMs(WAITING_SENDS.burst) < 1) {
+        // At least a whole burst, so that members get one change a second.
+        waitingSends.charge(Math.max(WAITING_SENDS.burst, size))
+        state.waiting = size
+      }
+    })(draft, undefined, ctx)
+  }
+
+  readonly reserve = async (key: string, { rooms, state }: Run): Promise<boolean> => {
+    const order = state.orders[key]
+    if (!order) return false
+    const seats = plain(order.seats)
+    const answer = await rooms.reserve({ ...seats, roomType: this.room, seconds: RESERVE_SECONDS })
+    return 'reply' in answer
+  }
+
+  readonly cancel = async (key: string, { rooms, state }: Run): Promise<boolean> => {
+    const order = state.orders[key]
+    if (!order) return true
+    const seats = plain(order.seats)
+    const answer = await rooms.cancel({ ...seats, roomType: this.room })
+    return 'reply' in answer || IMPOSSIBLE.has(answer.code)
+  }
+
+  readonly reserved = this.#turn((state, { ok, value, data: key }: Ended, ctx, index) => {
+    const order = state.orders[key]
+    if (!order) return
+    if (!ok || !value || ctx.now - order.at > ORDER_MS) {
+      this.#countFailure(ctx, 'room')
+      ctx.task('cancel', key)
+      return
+    }
+    const { subs, options } = plain(order.seats)
+    const matched = { room_id: `${this.room}:${key}`, options: options as JsonObject, at: ctx.now }
+    for (const player of this.#ordered(state, key, subs)) {
+      const { member, since } = state.tickets[player]!
+      ctx.metrics.queueWait.observe({ room_type: this.#spec.type }, Math.max(0, ctx.now - since) / 1000)
+      this.#forget(state, player, index)
+      state.matched[player] = matched
+      index.expires(player, ctx.now)
+      ctx.kick(member, matchedText(matched))
+    }
+    delete state.orders[key]
+    index.orders--
+    ctx.metrics.queueMatches.inc({ room_type: this.#spec.type })
+    this.#countsOf(ctx.log).matches++
+  })
+
+  readonly cancelAgain = this.#turn((state, { data: key }: { readonly data: string }, ctx) => {
+    if (state.orders[key]) ctx.task('cancel', key)
+  })
+
+  readonly cancelled = this.#turn((state, { ok, value, data: key }: Ended, ctx, index) => {
+    const order = state.orders[key]
+    if (!order) return
+    if (!ok || !value) {
+      this.#cancelLater(key, ctx)
+      return
+    }
+    const players = this.#ordered(state, key, plain(order.seats).subs)
+    delete state.orders[key]
+    index.orders--
+    for (const player of players) {
+      const { order: _match, ...row } = plain(state.tickets[player]!)
+      state.tickets[player] = row
+      index.setOrdered(player, false)
+    }
+    index.rest(players, ctx)
+  })
+
+  /** Players of a match who have not left since it was made. A player who has left may have another ticket. */
+  #ordered({ tickets }: QueueState, key: string, players: readonly string[]): string[] {
+    return players.filter((player) => tickets[player]?.order === key)
+  }
+
+  /** Cancels late matches that have neither a task nor a timer, because a handler has failed. */
+  #resume({ orders }: QueueState, ctx: QueueContext): void {
+    const late = Object.keys(orders).filter((key) => ctx.now - orders[key]!.at > ORDER_MS)
+    if (late.length === 0) return
+    const { pending } = ctx
+    for (const key of late) if (!pending.has(key)) this.#cancelLater(key, ctx)
+  }
+
+  #cancelLater(key: string, ctx: QueueContext): void {
+    ctx.after(CANCEL_PAUSE_MS, 'cancel', key, { id: `cancel-${key}` })
+  }
+
+  /** Commits the order of a match. Its tickets stop waiting in the turn that starts its task. */
+  #order(state: QueueState, ctx: QueueContext, index: TicketIndex, match: readonly Unit<Json>[]): void {
+    const tickets = match.flatMap((unit) => unit.tickets)
+    const options = this.#optionsOf(tickets, ctx, index)
+    if (!options) {
+      index.rest(
+        tickets.map(({ id }) => id),
+        ctx,
+      )
+      return
+    }
+    const key = Array.from({ length: 4 }, () => word(ctx.random())).join('')
+    const players = tickets.map((ticket) => ticket.id)
+    const seats = { key, id: `queue:${key}`, subs: players, options }
+    state.orders[key] = { at: ctx.now, seats }
+    for (const player of players) {
+      state.tickets[player] = { ...plain(state.tickets[player]!), order: key }
+      index.setOrdered(player, true)
+    }
+    index.orders++
+    ctx.task('reserve', key)
+  }
+
+  #optionsOf(
+    tickets: readonly MatchTicket<Json>[],
+    ctx: QueueContext,
+    index: TicketIndex,
+  ): JsonObject | undefined {
+    try {
+      const options = jsonCopy(this.#spec.options?.(tickets.map(({ ticket }) => ticket)) ?? {}, 'the result')
+      if (typeof options !== 'object' || options === null || Array.isArray(options))
+        throw new RoomLogicError('options returned no object; it must return join options of the room')
+      if (sizeOf(options) <= MAX_DATA_BYTES) return options as JsonObject
+      throw new RoomLogicError(
+        `options returned ${sizeOf(options)} bytes of JSON; it may return ${MAX_DATA_BYTES}`,
+      )
+    } catch (error) {
+      this.#failed(ctx, index, 'options', error, 1)
+      return undefined
+    }
+  }
+
+  /** Adds a ticket to the index. Returns its unit, if that can be matched now. */
+  #add(player: string, row: TicketRow, index: TicketIndex) {
+    const ticket = { id: player, ticket: frozen(guarded(plain(row.ticket))) as Json, since: row.since }
+    return index.add(ticket, row)
+  }
+
+  /** Removes a waiting ticket. Its party is incomplete from now on. */
+  #remove(state: QueueState, player: string, now: number, index: TicketIndex): void {
+    const { party } = state.tickets[player]!
+    this.#forget(state, player, index)
+    if (party !== undefined && state.parties[party]) state.parties[party] = { since: now }
+  }
+
+  #forget(state: QueueState, player: string, index: TicketIndex): void {
+    const { party } = state.tickets[player]!
+    delete state.tickets[player]
+    index.remove(player)
+    if (party !== undefined && index.partyOf(party).size === 0) delete state.parties[party]
+  }
+
+  #failed(
+    ctx: QueueContext,
+    index: TicketIndex,
+    rule: 'near' | 'fits' | 'options' | 'shard',
+    error: unknown,
+    count: number,
+  ): void {
+    this.#countFailure(ctx, rule, count)
+    if (!index.mayLog(rule, ctx.now)) return
+    ctx.log.error({ rule, error: errorText(error) }, 'a rule of the queue failed')
+  }
+
+  #countFailure(
+    { metrics, log }: QueueContext,
+    reason: 'room' | 'near' | 'fits' | 'options' | 'shard',
+    count = 1,
+  ): void {
+    metrics.queueFailures.inc({ room_type: this.#spec.type, reason }, count)
+    this.#countsOf(log).failures += count
+  }
+
+  /** Returns a handler that gets the index of its room. */
+  #turn<Subject, Options>(
+    run: (
+      state: QueueState,
+      subject: Subject,
+      ctx: QueueContext,
+      index: TicketIndex,
+      options: Options,
+    ) => void,
+  ) {
+    return (state: QueueState, subject: Subject, ctx: QueueContext, options?: Options): void => {
+      const index = this.#index(state, ctx)
+      try {
+        run(state, subject, ctx, index, options as Options)
+      } finally {
+        for (const [rule, { error, count }] of index.failures) this.#failed(ctx, index, rule, error, count)
+        index.failures.clear()
+      }
+      if (index.changes !== state.changes) state.changes = index.changes
+    }
+  }
+
+  #index(state: QueueState, ctx: QueueContext): TicketIndex {
+    const known = this.#indexes.get(ctx.log)
+    if (known?.changes === state.changes) return known
+    const index = new TicketIndex(this.#rules, ctx.clock)
+    this.#indexes.set(ctx.log, index)
+    const tickets = Object.entries(plain(state.tickets))
+    for (const [player, row] of tickets) this.#add(player, row, index)
+    for (const [player, { at }] of Object.entries(plain(state.matched))) index.expires(player, at)
+    index.orders = Object.keys(state.orders).length
+    index.changes = state.changes
+    // Older code kept the ticket of a player who had left while the match was pending.
+    const members = new Set(ctx.members.map(({ id }) => id))
+    for (const [player, { member }] of tickets)
+      if (!members.has(member)) this.#remove(state, player, ctx.now, index)
+    return index
+  }
+}
+
+/** True if one more match may wait for its room. Each has at most one task. */
+const mayOrder = (ctx: QueueContext, { orders }: TicketIndex): boolean => ctx.mayHave('tasks', orders + 1)
+
+/** Outcome of a task of a queue. */
+interface Ended {
+  readonly ok: boolean
+  readonly value?: boolean
+  /** Key of the order. */
+  readonly data: string
+}
+
+/** Argument of a task's work. */
+interface Run {
+  readonly rooms: TaskRooms
+  /** Use it immediately: the next flush changes it. */
+  readonly state: Pick<QueueState, 'orders'>
+}
+
+/** Text with which the seat of a matched ticket ends. */
+const matchedText = ({
+  room_id,
+  options,
+}: {
+  readonly room_id: string
+  readonly options: JsonObject
+}): string => `${MATCHED}${JSON.stringify({ room_id, options })}`
+
+const sizeOf = (data: Json): number => Buffer.byteLength(JSON.stringify(data))
+
+/** 32 random bits. */
+const word = (random: number): string =>
+  Math.floor(random * 2 ** 32)
+    .toString(16)
+    .padStart(8, '0')
+
+/** Returns a copy of a part of the state. */
+const plain = <T>(part: T): T => JSON.parse(JSON.stringify(part)) as T
+
+/** True if the client has given the same data. A schema may make other data of it each time, for example with a date. */
+const isSame = (known: Pick<IndexedTicket, 'ticket' | 'given' | 'party'> | TicketRow, options: QueueJoin) =>
+  dataOf(known) === dataOf(options) && known.party === options.party
+
+const dataOf = ({ ticket, given }: { readonly ticket: Json; readonly given?: string | undefined }): string =>
+  given ?? canonical(ticket)
+
+/** JSON with sorted keys, because the order of keys is not a part of the state. */
+const canonical = (value: unknown): string =>
+  JSON.stringify(value, (_key, part: unknown) =>
+    typeof part === 'object' && part !== null && !Array.isArray(part)
+      ? Object.fromEntries(Object.entries(part).sort(([a], [b]) => (a < b ? -1 : 1)))
+      : part,
+  )
+
+function raise(error: unknown): never {
+  throw error
+}

@@ -1,0 +1,341 @@
+import { fileURLToPath } from 'node:url'
+import { roomIdOf, roomNamed } from '../../traffic.ts'
+
+/** Hooks of a room type: the functions of room code that roomful calls. */
+export const HOOKS = [
+  'create',
+  'load',
+  'save',
+  'migrate',
+  'options',
+  'admit',
+  'onJoin',
+  'onMessage',
+  'onCall',
+  'onDisconnect',
+  'onReconnect',
+  'onLeave',
+  'onTick',
+  'onTimer',
+  'task',
+  'onTask',
+  'onDispose',
+  'listing',
+] as const
+export type TurnHook = (typeof HOOKS)[number]
+
+const ROOT = fileURLToPath(new URL('../../', import.meta.url))
+const OWN_FOLDERS = [`${ROOT}dataplane`, `${ROOT}shared`]
+
+/** Returns true for a stack frame of roomful or Node. Such frames, for example those of a state's views, do not show where room code is. */
+export const isOwnFrame = (frame: string): boolean =>
+  frame.includes('node:') || OWN_FOLDERS.some((folder) => frame.includes(folder))
+
+/** The room whose code runs. */
+export interface TurnRoom {
+  /** `project/type:key`. */
+  readonly name: string
+  readonly epoch: number
+  /** When the room was made, in milliseconds since 1970. Undefined: it is being made. */
+  readonly createdAt?: number
+}
+
+/** Cause of a call of room code, as far as the room's next owner needs it. */
+export interface TurnCause {
+  readonly hook: TurnHook
+  /** Id of the member, the timer, the task or the request; for a join, of the session. Empty: none. */
+  readonly subject: string
+  /** Ref of the message or request id of the join; due time of a timer; 0: none. */
+  readonly ref: number
+  /** Type of the message; name of the call, the timer or the task. Empty: none. */
+  readonly type: string
+  /** The player who caused it (`playerOf`). Empty: no player did. */
+  readonly principal: string
+}
+
+/** A call of room code. */
+export interface Turn extends TurnCause {
+  readonly room: TurnRoom
+}
+
+/** Returns the fields of a log line about a turn. */
+export function fieldsOf({ room, hook, type, principal }: Turn) {
+  const address = roomNamed(room.name)
+  return {
+    project_id: address.projectId,
+    room_id: roomIdOf(address),
+    room_type: address.roomType,
+    epoch: room.epoch,
+    hook,
+    ...(type !== '' && { message_type: type }),
+    ...(principal !== '' && { principal }),
+  }
+}
+
+/** Encodes the note of a turn that the room's record keeps for the next owner. */
+export const encodeNote = ({ hook, subject, ref, type, principal }: TurnCause): Uint8Array =>
+  new TextEncoder().encode(JSON.stringify({ hook, subject, ref, type, principal }))
+
+/** Decodes a note. Undefined: another version has written it. */
+export function decodeNote(bytes: Uint8Array): TurnCause | undefined {
+  try {
+    const { hook, subject, ref, type, principal } = JSON.parse(
+      new TextDecoder('utf-8', { fatal: true }).decode(bytes),
+    )
+    const sound =
+      HOOKS.includes(hook) &&
+      [subject, type, principal].every((text) => typeof text === 'string') &&
+      Number.isSafeInteger(ref)
+    return sound ? { hook, subject, ref, type, principal } : undefined
+  } catch {
+    return undefined
+  }
+}
+
+/** Observes every call of room code, on the hot path. */
+export interface TurnObserver {
+  /** Room code starts. A turn that starts inside another one is part of that turn. */
+  begin(turn: Turn, guarded: boolean): void
+  end(): void
+  /** The asynchronous call that started last and has not finished. Undefined: none. */
+  open(turn: Turn | undefined): void
+}
+
+/** Observes nothing. */
+export const noObserver: TurnObserver = { begin() {}, end() {}, open() {} }
+
+// One buffer: 32-bit words (an even number, because doubles are aligned), then doubles, then five texts at fixed offsets.
+const WORDS = 12
+const SEQUENCE = 0
+const HOOK = 1
+/** Five words: the length of each text. */
+const LENGTHS = 2
+const DEBUGGED = 7
+const BEATS = 8
+const GUARDED = 9
+const ENDING = 10
+const DOUBLES = 2
+const EPOCH = 0
+const REF = 1
+const ROOM = 0
+const SUBJECT = 1
+const TYPE = 2
+const PRINCIPAL = 3
+const OPEN = 4
+/** Room (a project's id, 64 characters of type, 128 of key), subject, message type, principal, the open turn as JSON. Longer texts are cut. */
+const TEXTS = [640, 96, 64, 256, 1280] as const
+const DOUBLES_AT = WORDS * 4
+const TEXTS_AT = DOUBLES_AT + DOUBLES * 8
+const BYTES = TEXTS_AT + TEXTS.reduce((sum, length) => sum + length, 0)
+
+/** Creates the memory through which one thread shows another its current turn. */
+export const sharedTurn = (): SharedArrayBuffer => new SharedArrayBuffer(BYTES)
+
+class Layout {
+  readonly words: Int32Array
+  readonly doubles: Float64Array
+  readonly texts: readonly Uint8Array[]
+
+  constructor(buffer: SharedArrayBuffer) {
+    this.words = new Int32Array(buffer, 0, WORDS)
+    this.doubles = new Float64Array(buffer, DOUBLES_AT, DOUBLES)
+    let at = TEXTS_AT
+    this.texts = TEXTS.map((length) => {
+      const text = new Uint8Array(buffer, at, length)
+      at += length
+      return text
+    })
+  }
+}
+
+/** Writer for the thread that runs the rooms. Writes each turn before it starts, without an allocation. */
+export class TurnWriter implements TurnObserver {
+  readonly #layout: Layout
+  readonly #encoder = new TextEncoder()
+  #depth = 0
+  /** Odd during a turn. */
+  #sequence = 0
+  #lastRoom = ''
+  #lastPrincipal = ''
+
+  constructor(buffer: SharedArrayBuffer) {
+    this.#layout = new Layout(buffer)
+  }
+
+  begin({ room, hook, subject, ref, type, principal }: Turn, guarded: boolean): void {
+    if (this.#depth++ > 0) return
+    const { words, doubles } = this.#layout
+    words[HOOK] = HOOKS.indexOf(hook)
+    words[GUARDED] = guarded ? 1 : 0
+    doubles[EPOCH] = room.epoch
+    doubles[REF] = ref
+    if (room.name !== this.#lastRoom) {
+      this.#lastRoom = room.name
+      this.#write(ROOM, room.name)
+    }
+    if (principal !== this.#lastPrincipal) {
+      this.#lastPrincipal = principal
+      this.#write(PRINCIPAL, principal)
+    }
+    this.#write(SUBJECT, subject)
+    this.#write(TYPE, type)
+    this.#next()
+  }
+
+  end(): void {
+    if (--this.#depth === 0) this.#next()
+  }
+
+  open(turn: Turn | undefined): void {
+    this.#write(OPEN, turn === undefined ? '' : JSON.stringify(plainTurn(turn)))
+  }
+
+  /** Shows that the event loop runs. To be called at a steady rate. */
+  beat(): void {
+    Atomics.add(this.#layout.words, BEATS, 1)
+  }
+
+  /** The process is about to end: waits until the other thread has noted the reason, at most `timeoutMs`. */
+  lastWords(timeoutMs: number): void {
+    const { words } = this.#layout
+    Atomics.store(words, ENDING, 1)
+    Atomics.wait(words, ENDING, 1, timeoutMs)
+  }
+
+  /** True while a debugger is attached: a turn may then take any time. */
+  set debugged(debugged: boolean) {
+    Atomics.store(this.#layout.words, DEBUGGED, debugged ? 1 : 0)
+  }
+
+  #write(text: number, value: string): void {
+    const { words, texts } = this.#layout
+    words[LENGTHS + text] = this.#copy(value, texts[text]!)
+  }
+
+  /** Copies a text as UTF-8. Nearly all texts are short and ASCII, for which the encoder costs three times as much. */
+  #copy(value: string, into: Uint8Array): number {
+    const length = Math.min(value.length, into.length)
+    for (let i = 0; i < length; i++) {
+      const unit = value.charCodeAt(i)
+      if (unit > 127) return this.#encoder.encodeInto(value, into).written
+      into[i] = unit
+    }
+    return length
+  }
+
+  /** Makes all earlier writes visible to the other thread. */
+  #next(): void {
+    this.#sequence = (this.#sequence + 1) | 0
+    Atomics.store(this.#layout.words, SEQUENCE, this.#sequence)
+  }
+}
+
+/** Returns the turn as plain data, without the other properties of its room. */
+export const plainTurn = ({ room, hook, subject, ref, type, principal }: Turn): Turn => ({
+  room: { name: room.name, epoch: room.epoch },
+  hook,
+  subject,
+  ref,
+  type,
+  principal,
+})
+
+/** Reader for the thread that watches. */
+export class TurnReader {
+  readonly #layout: Layout
+
+  constructor(buffer: SharedArrayBuffer) {
+    this.#layout = new Layout(buffer)
+  }
+
+  /** Number that identifies the running turn. Undefined: no turn runs, or a debugger may have stopped it. */
+  get running(): number | undefined {
+    const { words } = this.#layout
+    const sequence = Atomics.load(words, SEQUENCE)
+    return (sequence & 1) === 1 && Atomics.load(words, DEBUGGED) === 0 ? sequence : undefined
+  }
+
+  /** Number that changes when a turn starts or ends. Undefined: a debugger may have stopped it. */
+  get sequence(): number | undefined {
+    const { words } = this.#layout
+    return Atomics.load(words, DEBUGGED) === 0 ? Atomics.load(words, SEQUENCE) : undefined
+  }
+
+  /** True after `lastWords`: the process is about to end. */
+  get ending(): boolean {
+    return Atomics.load(this.#layout.words, ENDING) === 1
+  }
+
+  /** Lets the other thread end. */
+  release(): void {
+    Atomics.store(this.#layout.words, ENDING, 2)
+    Atomics.notify(this.#layout.words, ENDING)
+  }
+
+  /** The running turn, or the latest one. Valid only if `running` is the same before and after. */
+  get turn(): Turn & { readonly guarded: boolean } {
+    const { words, doubles } = this.#layout
+    return {
+      room: { name: this.#read(ROOM), epoch: doubles[EPOCH]! },
+      hook: HOOKS[words[HOOK]!]!,
+      subject: this.#read(SUBJECT),
+      ref: doubles[REF]!,
+      type: this.#read(TYPE),
+      principal: this.#read(PRINCIPAL),
+      guarded: words[GUARDED] === 1,
+    }
+  }
+
+  /** Number that changes while the event loop runs. Undefined: a debugger may have stopped it. */
+  get beats(): number | undefined {
+    const { words } = this.#layout
+    return Atomics.load(words, DEBUGGED) === 0 ? Atomics.load(words, BEATS) : undefined
+  }
+
+  /** The asynchronous call that started last and has not finished. To be read while the event loop is blocked. */
+  get open(): Turn | undefined {
+    try {
+      return JSON.parse(this.#read(OPEN)) as Turn
+    } catch {
+      return undefined // There is none, or it was too long.
+    }
+  }
+
+  #read(text: number): string {
+    const { words, texts } = this.#layout
+    return new TextDecoder().decode(texts[text]!.slice(0, words[LENGTHS + text]))
+  }
+}
+
+/**
+ * Measures how long a number stays the same, such as that of a turn, or of the beats of an event loop. It adds up the calls of `tick` instead of
+ * elapsed time: in a suspended process, or on a machine that sleeps, no turn runs.
+ */
+export class StandstillMeter {
+  #last: number | undefined
+  #ms = 0
+
+  /**
+   * `current`: undefined if nothing is to be measured now. `ms`: time since the previous tick. Returns the time without a change (`ms`), and
+   * whether it has reached a limit with this tick (`reaches`), or with this or an earlier one (`exceeds`).
+   */
+  tick(current: number | undefined, ms: number) {
+    const same = current !== undefined && current === this.#last
+    this.#last = current
+    const before = same ? this.#ms : 0
+    this.#ms = same ? before + ms : 0
+    const now = this.#ms
+    return {
+      ms: now,
+      reaches: (limitMs: number): boolean => before < limitMs && now >= limitMs,
+      exceeds: (limitMs: number): boolean => now >= limitMs,
+    }
+  }
+}
+
+/**
+ * Returns the milliseconds that a tick counts. On a busy machine a turn takes longer than its CPU time, so the CPU time counts. A turn that blocks
+ * uses no CPU time: therefore at least `idleShare` of the tick counts.
+ */
+export const countedMs = (tickMs: number, cpuMs: number, idleShare: number): number =>
+  Math.min(tickMs, Math.max(cpuMs, idleShare * tickMs))

@@ -1,0 +1,509 @@
+import type { StandardSchemaV1 } from '@standard-schema/spec'
+import type { Clock } from '../../shared/clock.ts'
+import type { Json } from '../../shared/json.ts'
+import type { Weigh } from '../../shared/sync/check.ts'
+import { MAX_SUB_LENGTH, subFault } from '../../shared/tokens.ts'
+import { type Notice, noticeOf } from '../features/notices/notices.ts'
+import type { MessageType, RoomDefinition } from './definition.ts'
+import type { Member, Pair, Recipients, RoomLog, TurnContext } from './definition-types.ts'
+import { mayHave, type RoomEnvironment } from './environment.ts'
+import { bounded, jsonCopy, MAX_REPLY_BYTES, RoomLogicError, RoomLogicRefused, validate } from './failures.ts'
+import type { RoomEvent } from './journal.ts'
+import {
+  type Grant,
+  type Grants,
+  isLayerName,
+  namesOf,
+  ownerOf,
+  ownLayer,
+  RIGHT_NAME,
+} from './layer-rules.ts'
+import { bytesOf } from './live-object.ts'
+import type { Memberships } from './memberships.ts'
+import type { Kept } from './metrics.ts'
+import type { RoomStream } from './stream.ts'
+import { reserve, seatName } from './table.ts'
+import { retryTask, timerOf, type Work } from './timers-and-tasks.ts'
+
+/** An event that a handler has emitted. `layer`: it is for the members that have the layer at the end of the turn. */
+export type AskedEvent = RoomEvent & { readonly layer?: string }
+
+/** Effects that a turn has requested so far. */
+interface Asked {
+  readonly events: AskedEvent[]
+  /** Bytes of the events. */
+  eventBytes: number
+  readonly shown: Grant[]
+  readonly kicked: Kick[]
+  readonly notices: Notice[]
+  closed: boolean
+  reply: Json | undefined
+}
+
+const nothingAsked = (): Asked => ({
+  events: [],
+  eventBytes: 0,
+  shown: [],
+  kicked: [],
+  notices: [],
+  closed: false,
+  reply: undefined,
+})
+
+/** Effects of a turn that requests none, which is the usual case. */
+export const NOTHING: Effects = nothingAsked()
+
+/** The room whose handlers run. */
+export interface HandledRoom
+  extends Pick<RoomStream, 'roomId' | 'address' | 'log' | 'state' | 'tables' | 'notices'> {
+  readonly environment: Pick<RoomEnvironment, 'clock' | 'random' | 'metrics' | 'limits'>
+  readonly memberships: Pick<Memberships, 'members' | 'get'>
+  readonly grants: Pick<Grants, 'count'>
+}
+
+/** A member to remove. `text`: reason for the player. */
+interface Kick {
+  readonly memberId: string
+  readonly text: string | undefined
+}
+
+/** Effects that a handler has requested, except changes of the state and of tables. Applied only if the handler returned normally. */
+export interface Effects {
+  readonly events: readonly AskedEvent[]
+  readonly shown: readonly Grant[]
+  readonly kicked: readonly Kick[]
+  readonly notices: readonly Notice[]
+  readonly closed: boolean
+  /** Reply to a message or call whose type declares one. */
+  readonly reply: Json | undefined
+}
+
+/** The `ctx` of all handlers of one room: collects the effects of a turn. Its methods throw between turns. */
+export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair> {
+  readonly roomId: string
+  readonly key: string
+  readonly log: RoomLog
+  /** @internal */
+  readonly metrics: RoomEnvironment['metrics']
+  readonly #room: HandledRoom
+  #definition: RoomDefinition | undefined
+  /** Type of the message or call that is being handled. */
+  #message: Pick<MessageType, 'reply'> | undefined
+  /** True if the room ends with this turn. */
+  #last = false
+  /** Time of the turn, read at the first use: few handlers use it, and turns are frequent. */
+  #now: number | undefined
+  #asked: Asked | undefined
+
+  constructor(room: HandledRoom) {
+    this.roomId = room.roomId
+    this.key = room.address.key
+    this.log = room.log
+    this.metrics = room.environment.metrics
+    this.#room = room
+    // Authors may destructure methods: `const { emit } = ctx`.
+    this.random = this.random.bind(this)
+    this.emit = this.emit.bind(this)
+    this.close = this.close.bind(this)
+    this.kick = this.kick.bind(this)
+    this.unban = this.unban.bind(this)
+    this.reserve = this.reserve.bind(this)
+    this.show = this.show.bind(this)
+    this.hide = this.hide.bind(this)
+    this.task = this.task.bind(this)
+    this.after = this.after.bind(this)
+    this.cancel = this.cancel.bind(this)
+    this.notify = this.notify.bind(this)
+    this.refuse = this.refuse.bind(this)
+    this.reply = this.reply.bind(this)
+  }
+
+  /** Starts a turn of `definition`. `message`: type of the message or call that it handles. `last`: the room ends with the turn. */
+  begin(definition: RoomDefinition, message: Pick<MessageType, 'reply'> | undefined, last: boolean): void {
+    this.#definition = definition
+    this.#last = last
+    this.#message = message
+    this.#now = undefined
+  }
+
+  /** Ends the turn, and returns its requested effects. Methods throw from here on. */
+  end(): Effects {
+    const asked = this.#asked ?? NOTHING
+    this.#definition = undefined
+    this.#asked = undefined
+    return asked
+  }
+
+  get now(): number {
+    if (!this.#definition) return this.#room.environment.clock.now()
+    this.#now ??= this.#room.environment.clock.now()
+    return this.#now
+  }
+
+  get members(): readonly Member[] {
+    return this.#room.memberships.members
+  }
+
+  random(): number {
+    return this.#room.environment.random.float()
+  }
+
+  /**
+   * Name for which a room reserves a seat of this member's player.
+   * @internal
+   */
+  seatName(memberId: string): string {
+    const { member, sessionId } = this.#room.memberships.get(memberId)!
+    return seatName(member.sub, sessionId)
+  }
+
+  /**
+   * Size of the state, as a part of its limit.
+   * @internal
+   */
+  get stateShare(): number {
+    return this.#room.state.share
+  }
+
+  /**
+   * Data of the tasks and timers of the room that have not ended.
+   * @internal
+   */
+  get pending(): ReadonlySet<Json> {
+    const { tasks, timers } = this.#room.tables
+    return new Set([...tasks.rows, ...timers.rows].map(({ data }) => data))
+  }
+
+  /**
+   * Clock of the node.
+   * @internal
+   */
+  get clock(): Clock {
+    return this.#room.environment.clock
+  }
+
+  /**
+   * As `mayHave` of `environment.ts`.
+   * @internal
+   */
+  mayHave(limit: Kept, number: number): boolean {
+    return mayHave(this.#room.environment, this.#definition!.type, limit, number)
+  }
+
+  emit(name: string, data: unknown, to?: Recipients): void {
+    const definition = this.#during('emit')
+    if (typeof name !== 'string' || name === '' || name.length > 64)
+      throw new RoomLogicError(`ctx.emit got the name ${JSON.stringify(name)}; it must be 1–64 characters`)
+    const asked = this.#ask()
+    const { turn: mostEvents, bytes: most, turnBytes: mostTogether } = this.#room.environment.limits.events
+    if (asked.events.length >= mostEvents)
+      throw this.#tooManyEvents(
+        `ctx.emit: the turn has ${mostEvents} events, the most there may be (maxTurnEvents): put more into one event, or into the state`,
+      )
+    let bytes = 0
+    // Counts while it copies, so that it stops at the bound.
+    const weigh = (part: string | number | boolean | null): void => {
+      bytes += bytesOf(part)
+      if (bytes > most)
+        throw this.#tooManyEvents(
+          `ctx.emit: the event ${JSON.stringify(name)} has more than ${most} bytes, the most there may be (maxEventBytes): send less, or put it into the state`,
+        )
+      if (asked.eventBytes + bytes > mostTogether)
+        throw this.#tooManyEvents(
+          `ctx.emit: with the event ${JSON.stringify(name)}, the turn has more than ${mostTogether} bytes of events, the most there may be (maxTurnEventBytes): send less, or put it into the state`,
+        )
+    }
+    weigh(name)
+    const addressed = recipients(to, definition)
+    addressed.to?.forEach(weigh)
+    asked.events.push({ name, data: eventData(definition.events, name, data, weigh), ...addressed })
+    asked.eventBytes += bytes
+  }
+
+  #tooManyEvents(text: string): RoomLogicError {
+    this.metrics.limitsReached.inc({ room_type: this.#definition!.type, limit: 'events' })
+    return new RoomLogicError(text)
+  }
+
+  close(): void {
+    this.#during('close')
+    this.#ask().closed = true
+  }
+
+  kick(member: string | Member, reason?: string, { ban = false }: { readonly ban?: boolean } = {}): void {
+    this.#during('kick')
+    if (reason !== undefined && (typeof reason !== 'string' || reason === ''))
+      throw new RoomLogicError(
+        `ctx.kick got the reason ${JSON.stringify(reason)}; it must be a text for the player`,
+      )
+    const memberId = requireMember('ctx.kick', member)
+    const { kicked } = this.#ask()
+    const text = reason === undefined ? undefined : this.#bounded(reason)
+    if (!ban) {
+      kicked.push({ memberId, text })
+      return
+    }
+    const sub = typeof member === 'string' ? this.members.find(({ id }) => id === memberId)?.sub : member.sub
+    this.#ban(sub, memberId)
+    for (const other of this.members) if (other.sub === sub) kicked.push({ memberId: other.id, text })
+  }
+
+  #ban(sub: string | null | undefined, memberId: string): asserts sub is string {
+    if (typeof sub !== 'string')
+      throw new RoomLogicError(
+        sub === null
+          ? `ctx.kick with ban got the member ${memberId}, whose token has no sub: only players with a sub can be banned`
+          : `ctx.kick with ban got the id ${JSON.stringify(memberId)}, which no member has: give it a member that is here, or the object of one that has left`,
+      )
+    const { bans } = this.#room.tables
+    if (bans.has(sub)) return
+    if (!this.mayHave('bans', bans.size + 1))
+      throw new RoomLogicError(
+        `ctx.kick with ban: the room has ${bans.size} bans, the most there may be; end one by ctx.unban(sub)`,
+      )
+    bans.set({ id: sub })
+    this.#room.tables.reservations.delete(sub)
+  }
+
+  unban(sub: string): boolean {
+    this.#during('unban')
+    if (typeof sub !== 'string')
+      throw new RoomLogicError(`ctx.unban got ${JSON.stringify(sub)}; it must be the sub of a player`)
+    return this.#room.tables.bans.delete(sub)
+  }
+
+  reserve(sub: string, seconds: number): boolean {
+    const definition = this.#during('reserve')
+    if (definition.durability === 'none')
+      throw new RoomLogicError(
+        `ctx.reserve: the room type ${definition.type} has the durability 'none', which keeps no reservations: use 'journal' or 'snapshot'`,
+      )
+    if (typeof sub !== 'string' || sub === '' || [...sub].length > MAX_SUB_LENGTH || !sub.isWellFormed())
+      throw new RoomLogicError(
+        `ctx.reserve got ${JSON.stringify(sub)}; it must be the sub of a player, a text of 1 to ${MAX_SUB_LENGTH} characters`,
+      )
+    const fault = subFault(sub)
+    if (fault !== undefined) throw new RoomLogicError(`ctx.reserve got ${JSON.stringify(sub)}; it ${fault}`)
+    const due = Math.ceil(this.now + seconds * 1000)
+    if (typeof seconds !== 'number' || !(seconds > 0 && Number.isSafeInteger(due)))
+      throw new RoomLogicError(
+        `ctx.reserve got ${JSON.stringify(seconds)} as its seconds; it must be a number above 0, such as 30`,
+      )
+    return reserve([sub], due, definition, this.#room)
+  }
+
+  show(member: string | Member, layer: string): void {
+    this.#show('show', member, layer)
+  }
+
+  hide(member: string | Member, layer: string): void {
+    this.#show('hide', member, layer)
+  }
+
+  #show(call: 'show' | 'hide', member: string | Member, layer: string): void {
+    requireLayers(this.#during(call), `ctx.${call}`, layer)
+    const memberId = requireMember(`ctx.${call}`, member)
+    if (call === 'hide' && layer === ownLayer(memberId))
+      throw new RoomLogicError(
+        `ctx.hide got the layer ${layer} of that member itself, which it has for as long as it is here`,
+      )
+    const { shown } = this.#ask()
+    const asked = shown.filter((grant) => grant.memberId === memberId && grant.shown).length
+    if (call === 'show' && !this.mayHave('layers', this.#room.grants.count(memberId) + asked + 1))
+      throw new RoomLogicError(
+        'ctx.show: the member was shown 1,024 layers, the most there may be; hide one, or put more into a layer',
+      )
+    shown.push({ memberId, layer, shown: call === 'show' })
+  }
+
+  task(first: Work | string, second: unknown, { id }: { readonly id?: string } = {}): void {
+    const definition = this.#during('task')
+    const [work, name] = typeof first === 'string' ? [undefined, first] : [first, second as string]
+    const { tasks } = definition
+    if (!Object.hasOwn(tasks, name)) {
+      const names = Object.keys(tasks).join(', ') || 'none'
+      throw new RoomLogicError(
+        `ctx.task names the task ${JSON.stringify(name)}, which is not among the room's tasks: there are ${names}`,
+      )
+    }
+    if (work !== undefined && typeof work !== 'function') {
+      const begun = work as { then?: unknown } | null | undefined
+      if (typeof begun?.then === 'function') Promise.resolve(work).catch(() => {})
+      throw new RoomLogicError(
+        `ctx.task got ${typeof begun?.then === 'function' ? 'a promise, whose work has begun already' : typeof work}; give it a function that begins the work: ctx.task(() => work(), ${JSON.stringify(name)})`,
+      )
+    }
+    if (this.#last)
+      throw new RoomLogicError(
+        `ctx.task for ${JSON.stringify(name)} was called in onDispose: the room ends with this turn, so the task could not end; write results by save.to, or start the task before ctx.close()`,
+      )
+    const rows = this.#room.tables.tasks
+    if (!this.mayHave('tasks', rows.size + 1))
+      throw new RoomLogicError(
+        'ctx.task: the room has as many tasks in flight as it may have: wait for an outcome',
+      )
+    if (work && tasks[name]!.run)
+      throw new RoomLogicError(
+        `ctx.task got work for the task ${JSON.stringify(name)}, which has retry and its own run: give it data, as in ctx.task(${JSON.stringify(name)}, data, { id })`,
+      )
+    const row = work
+      ? { id: this.#room.tables.newId('tsk'), name, data: null, work }
+      : retryTask(definition, this.now, [name, second, id ?? this.#room.tables.newId('tsk')])
+    if (rows.has(row.id))
+      throw new RoomLogicError(
+        `ctx.task got the id ${JSON.stringify(row.id)}, which a task has that has not ended: wait for its outcome, or give another id`,
+      )
+    rows.set(row)
+  }
+
+  after(ms: number, timer: string, data: unknown, { id }: { readonly id?: string } = {}): string {
+    const definition = this.#during('after')
+    const asked = timerOf(definition, this.now, [ms, timer, data, id])
+    const { timers } = this.#room.tables
+    if (!(asked.id !== undefined && timers.has(asked.id)) && !this.mayHave('timers', timers.size + 1))
+      throw new RoomLogicError(
+        `ctx.after: the room has ${timers.size} timers, as many as it may have: cancel one, or give the id of the one to replace`,
+      )
+    const known = asked.id ?? this.#room.tables.newId('tmr')
+    timers.set({ ...asked, id: known })
+    return known
+  }
+
+  cancel(id: string): boolean {
+    this.#during('cancel')
+    if (typeof id !== 'string')
+      throw new RoomLogicError(`ctx.cancel got ${JSON.stringify(id)}; it must be the id of a timer`)
+    return this.#room.tables.timers.delete(id)
+  }
+
+  notify(name: string, data: unknown): void {
+    const definition = this.#during('notify')
+    const notice = noticeOf(definition, name, data)
+    const { notices } = this.#ask()
+    const waiting = this.#room.notices.size + notices.length
+    if (!this.mayHave('notices', waiting + 1))
+      throw new RoomLogicError(
+        `ctx.notify: ${waiting} notices of the room wait to be delivered, as many as may: the backend at NOTIFY_URL does not accept them`,
+      )
+    notices.push(notice)
+  }
+
+  refuse(message: string): never {
+    this.#during('refuse')
+    if (typeof message !== 'string' || message === '')
+      throw new RoomLogicError(`ctx.refuse got ${JSON.stringify(message)}; it must be a text for the player`)
+    throw new RoomLogicRefused(this.#bounded(message))
+  }
+
+  /** Shortens a text for a player. A queue's text contains the options of a match, and stays whole. */
+  #bounded(text: string): string {
+    return this.#definition?.matches ? text : bounded(text)
+  }
+
+  reply(value: unknown): void {
+    this.#during('reply')
+    const schema = this.#message?.reply
+    if (!schema)
+      throw new RoomLogicError(
+        this.#message
+          ? 'ctx.reply answers a message or call that declares no reply: give it one, such as reply: v.object({ … })'
+          : 'ctx.reply answers a message or call, and this turn is of none',
+      )
+    const asked = this.#ask()
+    if (asked.reply !== undefined)
+      throw new RoomLogicError('ctx.reply was called twice; a message or call has one reply')
+    asked.reply = checkedReply(schema, value)
+  }
+
+  /** The handler of a message has returned: throws if its type declares a reply and the handler gave none. */
+  requireReply(): void {
+    if (this.#message?.reply && this.#asked?.reply === undefined)
+      throw new RoomLogicError(
+        'the message or call declares a reply, and its handler gave none: call ctx.reply(value), or ctx.refuse(text)',
+      )
+  }
+
+  #ask(): Asked {
+    this.#asked ??= nothingAsked()
+    return this.#asked
+  }
+
+  #during(call: string): RoomDefinition {
+    if (this.#definition) return this.#definition
+    throw new RoomLogicError(
+      `ctx.${call} was called outside of a handler's turn; slow work goes through ctx.task, whose outcome is a turn again`,
+    )
+  }
+}
+
+/** Returns a copy of a reply, checked by its schema. */
+function checkedReply(schema: StandardSchemaV1, value: unknown): Json {
+  const result = validate(schema, value)
+  if (!result.ok) throw new RoomLogicError(`the reply has the wrong shape: ${result.message}`)
+  const reply = jsonCopy(result.value, 'the reply')
+  const bytes = Buffer.byteLength(JSON.stringify(reply))
+  if (bytes > MAX_REPLY_BYTES)
+    throw new RoomLogicError(`the reply has ${bytes} bytes of JSON; it may have ${MAX_REPLY_BYTES}`)
+  return reply
+}
+
+/** Returns a copy of an event's data, checked by its declared schema if there is one. */
+function eventData(events: RoomDefinition['events'], name: string, data: unknown, weigh: Weigh): Json {
+  let checked = data
+  if (events) {
+    if (!Object.hasOwn(events, name))
+      throw new RoomLogicError(`the event ${JSON.stringify(name)} is not among the room's events`)
+    const result = validate(events[name]!, data)
+    if (!result.ok)
+      throw new RoomLogicError(`the data of the event ${JSON.stringify(name)}: ${result.message}`)
+    checked = result.value
+  }
+  return jsonCopy(checked, `the data of the event ${JSON.stringify(name)}`, weigh)
+}
+
+function recipients(
+  to: Recipients | undefined,
+  definition: RoomDefinition,
+): Pick<AskedEvent, 'to' | 'layer'> {
+  if (to === undefined) return { to }
+  if (typeof to === 'object' && to !== null && 'layer' in to) {
+    requireLayers(definition, 'ctx.emit', to.layer)
+    return { to: [], layer: to.layer }
+  }
+  const ids = (Array.isArray(to) ? to : [to]).map(memberIdOf)
+  if (ids.every((id) => typeof id === 'string')) return { to: ids }
+  throw new RoomLogicError(
+    'the recipients of an event are a member, the id of one, an array of them, or { layer }',
+  )
+}
+
+/** Returns the id of a member or an id. Undefined: the value is neither. */
+const memberIdOf = (member: unknown): string | undefined => {
+  const id = typeof member === 'string' ? member : (member as Member | null | undefined)?.id
+  return typeof id === 'string' ? id : undefined
+}
+
+/** Returns the id of the member that was passed to `call`. Throws a RoomLogicError. */
+function requireMember(call: string, member: unknown): string {
+  const memberId = memberIdOf(member)
+  if (memberId !== undefined) return memberId
+  throw new RoomLogicError(
+    `${call} got ${JSON.stringify(member)}; its first argument is a member, or the id of one`,
+  )
+}
+
+/** Throws a RoomLogicError unless the room can have the layer that was passed to `call`. */
+function requireLayers(
+  { type, layers }: RoomDefinition,
+  call: string,
+  layer: unknown,
+): asserts layer is string {
+  if (!layers) throw new RoomLogicError(`${call} got a layer, and the room type ${type} has no layers`)
+  if (!isLayerName(layer))
+    throw new RoomLogicError(`${call} got the layer ${JSON.stringify(layer)}; ${RIGHT_NAME}`)
+  const names = namesOf(layers)
+  if (names && !names.includes(layer) && ownerOf(layer) === undefined)
+    throw new RoomLogicError(
+      `${call} got the layer ${JSON.stringify(layer)}, which the room type ${type} does not have: there are ${[...names, 'member:<id> of each member'].join(', ')}`,
+    )
+}

@@ -1,0 +1,163 @@
+import { counter, gauge, histogram, type Metrics, OPEN } from '../../shared/metrics.ts'
+import { ERRORS, type ErrorCode } from '../../shared/protocol/error-codes.ts'
+import type { ResyncReason } from '../../shared/protocol/messages.ts'
+import { HOOKS } from '../features/suspects/turns.ts'
+import { RATE_LIMITED } from '../metrics.ts'
+
+/** Reason why a member got a whole state apart from its join: it asked, its edge dropped patches, or a resume reached back too far. */
+type ResyncCause = ResyncReason | 'stalled' | 'resume'
+const RESYNC_CAUSES: readonly ResyncCause[] = ['sequence', 'checksum', 'stalled', 'resume']
+
+const ERROR_CODES = Object.keys(ERRORS) as ErrorCode[]
+
+/** Entries that a room keeps, and whose number is limited. */
+const KEPT = [
+  'tasks',
+  'timers',
+  'layers',
+  'notices',
+  'bans',
+  'reservations',
+  'seats',
+  'outcomes',
+  'requests',
+] as const
+export type Kept = (typeof KEPT)[number]
+
+/** Metrics of rooms. */
+export const ROOM_METRICS = {
+  rooms: gauge('service_rooms', 'Rooms this node owns.'),
+  projectRooms: gauge(
+    'service_project_rooms',
+    'Rooms of each project that this node owns, for the 50 projects with the most rooms, and for all others together (other).',
+    { project_id: OPEN },
+  ),
+  members: gauge('service_members', 'Members of the rooms this node owns.'),
+  roomsFrozen: gauge(
+    'service_rooms_frozen',
+    'Frozen rooms: the node has no lease, or the store does not answer.',
+  ),
+  historyBytes: gauge('service_history_bytes', 'Bytes that the past updates of all rooms of this node take.'),
+  roomLoads: counter(
+    'service_room_loads_total',
+    'Calls of `load` of room types: it returned a state (loaded) or none, failed, or took longer than 10 s (timed_out).',
+    { room_type: OPEN, outcome: ['loaded', 'none', 'failed', 'timed_out'] },
+  ),
+  roomMigrations: counter(
+    'service_room_migrations_total',
+    'Rooms whose state was migrated to a newer version of their room type (migrated), or could not be migrated (failed). A failed room cannot be joined here.',
+    { room_type: OPEN, outcome: ['migrated', 'failed'] },
+  ),
+  roomSaves: counter(
+    'service_room_saves_total',
+    'Calls of `save.to` of room types: they succeeded (saved), failed, or took longer than 30 s (timed_out). A failed save is repeated after a pause.',
+    { room_type: OPEN, outcome: ['saved', 'failed', 'timed_out'] },
+  ),
+  roomRows: counter(
+    'service_room_rows_total',
+    'Rows of rooms for lists: the store has them (written), the store does not answer (not_written), or `listing.of` failed and the previous row stays (failed).',
+    { room_type: OPEN, outcome: ['written', 'not_written', 'failed'] },
+  ),
+  roomsAsleep: counter('service_rooms_asleep_total', 'Empty rooms that went to sleep.', { room_type: OPEN }),
+  queueTickets: gauge('service_queue_tickets', 'Tickets of the queues this node owns.', { room_type: OPEN }),
+  queueOldest: gauge(
+    'service_queue_oldest_seconds',
+    'Waiting time of the oldest ticket of the queues this node owns. 0: there is no ticket.',
+    { room_type: OPEN },
+  ),
+  queueMatches: counter('service_queue_matches_total', 'Matches whose players have seats in a room.', {
+    room_type: OPEN,
+  }),
+  queueWait: histogram('service_queue_wait_seconds', 'Time from a ticket to its match.', {
+    room_type: OPEN,
+  }),
+  queueFailures: counter(
+    'service_queue_failures_total',
+    'Rules of queues that threw or returned an invalid value (near, fits, options, shard), and matches that were cancelled because their room did not reserve the seats within 10 s (room).',
+    { room_type: OPEN, reason: ['near', 'fits', 'options', 'shard', 'room'] },
+  ),
+  timersFired: counter(
+    'service_room_timers_fired_total',
+    'Timers of room logic that have fired, including those whose handler failed.',
+    { room_type: OPEN },
+  ),
+  timerLateness: histogram(
+    'service_room_timer_lateness_seconds',
+    'Time from the due time of a timer to its turn.',
+  ),
+  messagesApplied: counter('service_messages_applied_total', 'Messages that room logic has applied.', {
+    room_type: OPEN,
+  }),
+  /** Includes ticks, whose errors no client receives. */
+  roomErrors: counter(
+    'service_room_errors_total',
+    'Messages, joins, leaves and ticks that ended with an error, by code.',
+    { room_type: OPEN, code: ERROR_CODES },
+  ),
+  rateLimited: RATE_LIMITED,
+  resyncs: counter(
+    'service_resyncs_total',
+    'Whole states sent apart from joins, after a gap (sequence), a different checksum, a slow consumer (stalled), or a late resume.',
+    { room_type: OPEN, reason: RESYNC_CAUSES },
+  ),
+  deliveryDuration: histogram(
+    'service_message_delivery_duration_seconds',
+    'Time from a message to the delivery of the update with its effect.',
+    { room_type: OPEN },
+  ),
+  commitDuration: histogram('service_commit_duration_seconds', 'Duration of a write of a room to the store.'),
+  turnsStuck: counter(
+    'service_room_turns_stuck_total',
+    'Turns that did not return: they were cut off, or ended their node. Every node counts the turns of all nodes, also of nodes that are gone.',
+    { room_type: OPEN, hook: HOOKS },
+  ),
+  playersBlocked: gauge(
+    'service_players_blocked',
+    'Players and message types whose messages are refused, because three of them did not return within ten minutes. The log names them.',
+  ),
+  handlersRefused: gauge(
+    'service_handlers_refused',
+    'Handlers that are not started in a project, because only the end of a process has stopped them: until when, in seconds since 1970. Hook `all`: all code of the room type.',
+    { project_id: OPEN, room_type: OPEN, hook: OPEN, message_type: OPEN },
+  ),
+  inputsShed: counter(
+    'service_inputs_shed_total',
+    'Messages that an overloaded node did not handle because they had waited for too long: without a ref (dropped), or with one (refused).',
+    { room_type: OPEN, how: ['dropped', 'refused'] },
+  ),
+  slowTurns: counter(
+    'service_room_turns_slow_total',
+    'Turns of room logic that took 100 ms or longer, in which the node did nothing else.',
+    { room_type: OPEN, hook: HOOKS },
+  ),
+  fencedWrites: counter(
+    'service_fenced_writes_total',
+    'Writes of a room that were refused because another node owns it.',
+  ),
+  roomFreezes: counter(
+    'service_room_freezes_total',
+    'Rooms that froze because the node had no lease, or the store did not answer.',
+    { room_type: OPEN },
+  ),
+  backlogFull: counter(
+    'service_room_backlog_full_total',
+    'Messages for a room that could not act, when its inbox was full.',
+    { room_type: OPEN },
+  ),
+  limitsReached: counter(
+    'service_room_limits_reached_total',
+    'Turns, requests, messages and searches for matches that failed, were refused or were left out because the room had reached a limit: tasks, timers, layers, notices, bans, reservations, seats of a player, outcomes of requests, the unconfirmed replies of a member (requests), the number or bytes of the events of a turn (events), or MAX_ROOM_STATE_BYTES (state).',
+    { room_type: OPEN, limit: [...KEPT, 'events', 'state'] },
+  ),
+  historyDropped: counter(
+    'service_history_updates_dropped_total',
+    'Past updates that were dropped because the histories of all rooms together held 256 MiB.',
+  ),
+  roomsQuarantined: counter(
+    'service_rooms_quarantined_total',
+    'Rooms whose record was moved to quarantine because it cannot be read.',
+    { room_type: OPEN },
+  ),
+}
+
+export type RoomMetrics = Metrics<typeof ROOM_METRICS>

@@ -1,0 +1,451 @@
+import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
+import { type Claim, StoreUnavailable } from '../../shared/store/port.ts'
+import { LISTED_MS } from '../features/lists/listing.ts'
+import { fieldsOf, type TurnCause, type TurnRoom } from '../features/suspects/turns.ts'
+import type { Inbox } from '../inbox.ts'
+import {
+  ABSENT,
+  firstMaker,
+  isEmpty,
+  type Maker,
+  makerOf,
+  type Nowhere,
+  nowhere,
+  unavailable,
+  unavailableText,
+} from '../place.ts'
+import { type RoomAddress, roomIdOf, type ToOwner } from '../traffic.ts'
+import { joinOptions, joinTurn } from './admission.ts'
+import type { RoomDefinition } from './definition.ts'
+import { Replies } from './delivery.ts'
+import type { RoomEnvironment } from './environment.ts'
+import { FAILED, RoomLogicError, StuckTurns } from './failures.ts'
+import type { RoomHost } from './host.ts'
+import { type JournalFormat, NewerRecord, UnreadableRecord } from './journal.ts'
+import { answerLeft, outcomesLeft, outcomesToLeave } from './request-turns.ts'
+import { newRoom, type RestoredRoom, restore } from './restore.ts'
+import { Room, type RoomEnd } from './room.ts'
+import { TurnCut } from './room-code.ts'
+import { CannotMigrate, createState, type LiveTree, NewerState, treeOf } from './state.ts'
+import type { ClaimedRoom } from './stream.ts'
+import type { Outcome } from './table.ts'
+
+/** Epoch of answers about a room that does not run here. */
+export const NO_EPOCH = { epoch: 0 }
+
+/**
+ * State of a room name at the node that owns it. `opening`: the room is being restored or created, and messages wait. `running`: messages
+ * are handled. `frozen`: they wait, because the node has no lease or the store does not answer. `leaving`: they wait for the next owner.
+ * `gone`: the node has nothing of the room.
+ */
+export type SlotState = 'opening' | 'running' | 'frozen' | 'leaving' | 'gone'
+
+/**
+ * One room name at this node, from its claim to its end. The inbox holds messages that cannot be handled yet. They are forwarded to the
+ * next owner, or answered by the table of refusals.
+ */
+export class RoomSlot {
+  readonly address: RoomAddress
+  readonly environment: RoomEnvironment
+  readonly definition: RoomDefinition
+  readonly inbox: Inbox
+  /** Answers about a room that does not run here. */
+  readonly replies: Replies
+  readonly #host: RoomHost
+  #room: Room | undefined
+  #isGone = false
+
+  constructor(
+    environment: RoomEnvironment,
+    address: RoomAddress,
+    definition: RoomDefinition,
+    inbox: Inbox,
+    host: RoomHost,
+  ) {
+    this.environment = environment
+    this.address = address
+    this.definition = definition
+    this.inbox = inbox
+    this.#host = host
+    this.replies = new Replies(address, NO_EPOCH, environment)
+  }
+
+  get state(): SlotState {
+    if (this.#isGone) return 'gone'
+    if (!this.#room) return 'opening'
+    if (this.#room.leaving) return 'leaving'
+    return this.#room.frozen ? 'frozen' : 'running'
+  }
+
+  /** Queues a message for a room that does not run yet. If the inbox is full, the message is refused. */
+  receive(message: ToOwner, from: string): void {
+    this.#host.wait(this.inbox, { message, from })
+  }
+
+  /** Restores or creates the room that this node has claimed, and runs it. */
+  begin(claim: Claim, mayMake: boolean): void {
+    // No caller awaits this. A bug in it harms this room, and not the node.
+    this.#begin(claim, mayMake).catch((error) => {
+      this.environment.log.error(
+        { err: error, room: this.address.name },
+        'a room could not be opened, or not for everyone who waited',
+      )
+      this.#leave()
+    })
+  }
+
+  async #begin(claim: Claim, mayMake: boolean): Promise<void> {
+    if (!this.#host.accepts) {
+      await giveBack(this, claim, mayMake && isEmpty(claim))
+      this.#forward(undefined)
+      return
+    }
+    const opened = await openRoom(this, claim, mayMake)
+    if (opened.at === 'nowhere') this.#refuse(opened)
+    else if (opened.at === 'unknown') this.#forward(undefined)
+  }
+
+  /** Runs the room under its claim. False: this node takes no more rooms. */
+  run(claimed: ClaimedRoom): boolean {
+    if (!this.#host.accepts) return false
+    this.#room = new Room(claimed, this.inbox, this)
+    this.#host.add(this.#room)
+    const { epoch, log, memberships } = this.#room.stream
+    log.debug({ epoch, members: memberships.size }, 'room opened')
+    // Before any other message arrives.
+    this.#room.handleInbox()
+    return true
+  }
+
+  /** The room has ended here. The rest of its inbox goes to the node `successor`, or to the next owner. */
+  ended(end: RoomEnd, epoch: number, successor: string | undefined): void {
+    const { log, metrics } = this.environment
+    if (end === 'asleep') metrics.roomsAsleep.inc({ room_type: this.address.roomType })
+    // Releases and fences are few a day. An operator searches the log for them.
+    log[end === 'disposed' || end === 'asleep' ? 'debug' : 'info'](
+      { room_id: roomIdOf(this.address), end, epoch, successor },
+      'room ended',
+    )
+    this.#forward(successor)
+  }
+
+  /** Forwards the inbox to the node `owner`, or to the node that has the room by then. */
+  #forward(owner: string | undefined): void {
+    this.#leave()
+    this.environment.cluster.router.redirect(this.address, this.inbox, owner)
+  }
+
+  /** Answers the inbox. Messages that look for the room again are forwarded. */
+  #refuse(place: Nowhere): void {
+    this.#leave()
+    this.#host.refuse(this.address, this.inbox, place)
+    this.#forward(undefined)
+  }
+
+  #leave(): void {
+    if (this.#isGone) return
+    this.#isGone = true
+    this.inbox.dropEvents()
+    this.#host.remove(this)
+  }
+}
+
+/** Room logic created no room. Code and text are for the client whose message asked for it. */
+class CannotCreate extends Error {
+  override readonly name = 'CannotCreate'
+  readonly code: ErrorCode
+
+  constructor({ code, message }: { readonly code: ErrorCode; readonly message: string }) {
+    super(message)
+    this.code = code
+  }
+}
+
+/** `load` failed or timed out, so it is unknown whether the database has the room. A later join may succeed. The text gives the reason. */
+class CannotLoad extends Error {
+  override readonly name = 'CannotLoad'
+}
+
+class LoadTimeout extends Error {
+  override readonly name = 'LoadTimeout'
+}
+
+/** Result of an opening: the room runs here, has to be looked up again, or cannot be served. */
+type Opened = { readonly at: 'here' } | { readonly at: 'unknown' } | Nowhere
+
+const MAX_REASON_LENGTH = 300
+const DAY_MS = 86_400_000
+
+/**
+ * Opens a claimed room: restores it, or creates it for the first join if the claim was counted for a new room (`mayMake`). If neither is
+ * possible, gives the claim back. Rejects only for bugs in this program.
+ */
+async function openRoom(slot: RoomSlot, found: Claim, mayMake: boolean): Promise<Opened> {
+  const { environment, address, definition, inbox } = slot
+  const { fence } = found
+  const stuck = new StuckTurns(found, environment.clock)
+  // A room whose `onDispose` did not return has ended, except for its last save.
+  const ended = stuck.last?.hook === 'onDispose' && !definition.save
+  const claim = ended ? endedClaim(found, environment.format) : found
+  if (stuck.last) logStuck(slot, claim, stuck.last)
+  // Do not retry: when the note has expired, the room may run different code.
+  if (stuck.last?.hook === 'migrate') {
+    await giveBack(slot, claim, false)
+    return unavailable(address, 'its state could not be brought to the version of its code')
+  }
+  refuseStuck(slot, stuck, 'join')
+  let first: Maker | undefined
+  try {
+    const { clock, format } = environment
+    const restored = restore(claim, format)
+    const left = restored ? [] : outcomesLeft(claim, format, clock.now())
+    answerRepeated(slot, left)
+    // A request to an existing room runs no hook of joins.
+    if (!restored) refuseStuck(slot, stuck, 'request')
+    first = firstMaker(inbox)
+    const begin = restored ?? (first && mayMake ? await created(slot, first, fence.epoch, left) : undefined)
+    const log = environment.log.child({ room_id: roomIdOf(address), project_id: address.projectId })
+    const maker = restored ? undefined : first?.member_id
+    const claimed = begin && { environment, address, definition, fence, log, begin, stuck, maker }
+    if (claimed && slot.run(claimed)) return { at: 'here' }
+    await giveBack(slot, claim, !restored)
+    return begin ? { at: 'unknown' } : ABSENT
+  } catch (error) {
+    const place = await cannotOpen(slot, claim, error)
+    return place.at === 'nowhere' && first ? { ...place, maker: first.member_id } : place
+  }
+}
+
+/** Returns the outcomes in a record, or none if it cannot be read. */
+export function outcomesIn(claim: Claim, format: JournalFormat): readonly Outcome[] {
+  try {
+    return restore(claim, format)?.tables.outcomes.rows ?? []
+  } catch {
+    return []
+  }
+}
+
+/** Returns the claim as if the owner had ended the room: only the outcomes of its requests are left. */
+function endedClaim(claim: Claim, format: JournalFormat): Claim {
+  const outcomes = outcomesIn(claim, format)
+  const left = outcomes.length > 0 && { outcomes: format.outcomes(outcomes) }
+  return { ...claim, snapshot: undefined, journal: [], ...left }
+}
+
+/** Creates a room for the first join or request. Undefined: that message creates no room. */
+async function created(
+  slot: RoomSlot,
+  first: Maker,
+  epoch: number,
+  left: readonly Outcome[],
+): Promise<RestoredRoom | undefined> {
+  const { address, definition, environment } = slot
+  const tree = await firstState(slot, first, epoch)
+  if (!tree) return undefined
+  const { codes, onIdle, sleepDays } = definition
+  // The code stays claimed until the room renews it, also if this node dies before the first renewal.
+  const lifeMs = onIdle === 'sleep' ? Math.max(LISTED_MS, sleepDays * DAY_MS) : LISTED_MS
+  const code = codes ? await environment.codes.claim(address, lifeMs) : undefined
+  const now = Math.floor(environment.clock.now())
+  return newRoom(tree, epoch, definition.version, now, code, left)
+}
+
+/**
+ * Returns the first state of a new room: from `load`, or else from `create` if the message may create a room. All of this runs under the
+ * claim, also the validator of the options. So the next owner finds the note of a turn that did not return. Rejects with CannotCreate, or
+ * with CannotLoad after at most `loadMs`.
+ */
+async function firstState(slot: RoomSlot, join: Maker, epoch: number): Promise<LiveTree | undefined> {
+  const { environment, address, definition } = slot
+  const { code, failures, limits } = environment
+  const { load, type } = definition
+  if (!load && join.create === false) return undefined
+  const room = { name: address.name, epoch }
+  const options = joinOptions(code, room, definition, join)
+  if (!options.ok && options.cause === undefined)
+    throw new CannotCreate({ code: 'invalid_options', message: options.message })
+  if (!options.ok)
+    throw new CannotCreate(
+      failures.explain(`the validator of the options of ${type}`, options.cause, room.name),
+    )
+  const loaded = load && (await loadState(slot, load, join, room, options.value))
+  if (loaded || join.create === false) return loaded
+  try {
+    return code.run(joinTurn(room, 'create', join), () =>
+      createState(definition, options.value, limits.stateBytes),
+    )
+  } catch (error) {
+    throw new CannotCreate(failures.explain(`create of ${type}`, error, room.name))
+  }
+}
+
+async function loadState(
+  { environment, address, definition }: RoomSlot,
+  load: NonNullable<RoomDefinition['load']>,
+  join: Maker,
+  room: TurnRoom,
+  options: unknown,
+): Promise<LiveTree | undefined> {
+  const { clock, code, failures, limits, metrics } = environment
+  const { key, projectId, roomType } = address
+  const { type } = definition
+  const count = (outcome: 'loaded' | 'none' | 'failed' | 'timed_out') =>
+    metrics.roomLoads.inc({ room_type: type, outcome })
+  let cancel: (() => void) | undefined
+  const late = new Promise<never>((_, reject) => {
+    cancel = clock.schedule(limits.loadMs, () =>
+      reject(new LoadTimeout(`load of ${type} did not end within ${limits.loadMs / 1000} seconds`)),
+    )
+  })
+  try {
+    const turn = joinTurn(room, 'load', join)
+    const state = await Promise.race([
+      code.start(turn, () => load(key, options, { projectId, roomType })),
+      late,
+    ])
+    if (state === null)
+      throw new RoomLogicError('load returned null; return the state, or undefined when there is none')
+    // Reading the loaded value may run code of the room type: getters, toJSON.
+    const tree =
+      state === undefined
+        ? undefined
+        : code.run(turn, () => treeOf('load', state, definition, limits.stateBytes))
+    count(tree ? 'loaded' : 'none')
+    return tree
+  } catch (error) {
+    const timedOut = error instanceof LoadTimeout
+    count(timedOut ? 'timed_out' : 'failed')
+    const refused = failures.explain(`load of ${type}`, error, room.name)
+    // The turn was cut off, and is not started again for a while. A retry would not help.
+    if (error instanceof TurnCut) throw new CannotCreate(refused)
+    const { message } = refused
+    throw new CannotLoad(`its state could not be loaded: ${timedOut ? 'that takes too long' : message}`)
+  } finally {
+    cancel?.()
+  }
+}
+
+/** The process of the last owner ended during a turn of this room, so it could not log the turn. */
+function logStuck({ environment, address }: RoomSlot, { over }: Claim, cause: TurnCause): void {
+  environment.log.error(
+    fieldsOf({ ...cause, room: { name: address.name, epoch: over } }),
+    'a turn of the room did not return under its last owner: it is not started again',
+  )
+}
+
+/** Refuses joins, or requests with `create`, whose turns did not return under an earlier owner. */
+function refuseStuck({ inbox, replies }: RoomSlot, stuck: StuckTurns, kind: 'join' | 'request'): void {
+  const { hook } = stuck.last ?? {}
+  const isStuck = (message: ToOwner): boolean => {
+    const maker = message.kind === kind ? makerOf(message) : undefined
+    return (
+      maker !== undefined &&
+      (hook === 'create' || hook === 'load' || stuck.hasJoin(maker.session_id, maker.request_id))
+    )
+  }
+  for (const arrival of inbox.remove(({ message }) => isStuck(message)))
+    replies.turnAway(arrival, nowhere('not_created', FAILED))
+}
+
+/** Answers requests that an earlier room of this name has handled. They create no room. */
+function answerRepeated({ address: room, inbox, replies }: RoomSlot, left: readonly Outcome[]): void {
+  if (left.length === 0) return
+  const outcomes = new Map(left.map((outcome) => [outcome.id, outcome]))
+  inbox.remove(({ message, from }) => {
+    const outcome = message.kind === 'request' && outcomes.get(message.request.id)
+    if (!outcome) return false
+    const { member_id, request } = message
+    replies.answer(from, { room, epoch: 0, kind: 'answer', member_id, answer: answerLeft(request, outcome) })
+    return true
+  })
+}
+
+async function cannotOpen(slot: RoomSlot, claim: Claim, error: unknown): Promise<Opened> {
+  const { environment, address } = slot
+  if (error instanceof UnreadableRecord) return quarantine(slot, claim, error)
+  if (error instanceof CannotCreate) {
+    await giveBack(slot, claim, true)
+    return nowhere('not_created', error.message, error.code)
+  }
+  if (error instanceof CannotLoad || error instanceof CannotMigrate) {
+    await giveBack(slot, claim, error instanceof CannotLoad)
+    return unavailable(address, error.message)
+  }
+  // A new room could not claim a code.
+  if (error instanceof StoreUnavailable) {
+    await giveBack(slot, claim, true)
+    return unavailable(address, 'the store does not answer')
+  }
+  const isNewer = error instanceof NewerRecord || error instanceof NewerState
+  if (isNewer) logNewer(slot, error)
+  else environment.log.error({ err: error, room: address.name }, 'a room could not be opened')
+  await giveBack(slot, claim, false)
+  return unavailable(address, isNewer ? 'a newer node wrote its record' : 'it could not be opened')
+}
+
+function logNewer({ environment, address }: RoomSlot, error: Error): void {
+  const { newer, log } = environment
+  if (newer.has(error.message)) return
+  newer.add(error.message)
+  log.error(
+    { err: error, room: address.name },
+    'rooms of a newer version cannot run here: finish the upgrade',
+  )
+}
+
+/** Releases a claim that led to no room, so that nodes can claim the room again. */
+async function giveBack({ environment, address }: RoomSlot, claim: Claim, forget: boolean): Promise<void> {
+  const { clock, format, limits, log, records, wakeups } = environment
+  const { fence } = claim
+  const { name } = address
+  try {
+    // An ended room may have left a wakeup time. Nodes would try to wake the room again and again.
+    if (forget) await wakeups.set(name, fence, undefined)
+    // A room that cannot be opened now keeps the rest of its life.
+    if (!forget) {
+      await records.release(name, fence, { forget })
+      return
+    }
+    const now = clock.now()
+    const outcomes = outcomesToLeave(outcomesLeft(claim, format, now), format, now)
+    await records.release(name, fence, { forget, ttlMs: limits.recordTtlMs, ...(outcomes && { outcomes }) })
+  } catch (error) {
+    log.warn({ err: error, room: name }, 'a room could not be released')
+  }
+}
+
+/** Removes the row of a sleeping room that is not opened under its claim. */
+export function unlist({ listings, log }: RoomEnvironment, address: RoomAddress, epoch: number): void {
+  const { name, projectId, roomType } = address
+  const removed = { roomId: roomIdOf(address), epoch, version: 1, value: undefined }
+  listings.write(`${projectId}/${roomType}`, removed, LISTED_MS).catch((error) => {
+    log.warn({ err: error, room: name }, 'the row of a room could not be removed')
+  })
+}
+
+/**
+ * Moves the damaged record of a claimed room to quarantine. The text of the error is for the log, and for an operator who reads the record:
+ * it contains no state and no payload.
+ */
+async function quarantine(
+  { environment, address }: RoomSlot,
+  { fence }: Claim,
+  error: UnreadableRecord,
+): Promise<Opened> {
+  const { limits, log, metrics, records } = environment
+  const { name, roomType } = address
+  try {
+    const done = await records.quarantine(name, fence, {
+      reason: error.message.slice(0, MAX_REASON_LENGTH),
+      ttlMs: limits.quarantineTtlMs,
+    })
+    if (!done) return { at: 'unknown' }
+  } catch (err) {
+    log.error({ err, room: name, reason: error.message }, 'a record could not be put aside')
+    return unavailable(address, 'its record cannot be read')
+  }
+  unlist(environment, address, fence.epoch)
+  metrics.roomsQuarantined.inc({ room_type: roomType })
+  log.error({ room: name, epoch: fence.epoch, err: error }, 'a room was put in quarantine')
+  return nowhere('quarantined', unavailableText(address, 'its record was put in quarantine'))
+}
