@@ -24,7 +24,7 @@ export const HOOKS = [
 ] as const
 export type TurnHook = (typeof HOOKS)[number]
 
-const ROOT = fileURLToPath(new URL('../../', import.meta.url))
+const ROOT = fileURLToPath(new URL('../../../', import.meta.url))
 const OWN_FOLDERS = [`${ROOT}dataplane`, `${ROOT}shared`]
 
 /** Returns true for a stack frame of roomful or Node. Such frames, for example those of a state's views, do not show where room code is. */
