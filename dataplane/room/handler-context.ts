@@ -6,7 +6,7 @@ import { MAX_SUB_LENGTH, subFault } from '../../shared/tokens.ts'
 import { type Notice, noticeOf } from '../features/notices/notices.ts'
 import type { MessageType, RoomDefinition } from './definition.ts'
 import type { Member, Pair, Recipients, RoomLog, TurnContext } from './definition-types.ts'
-import { mayHave, type RoomEnvironment } from './environment.ts'
+import type { RoomEnvironment } from './environment.ts'
 import { bounded, jsonCopy, MAX_REPLY_BYTES, RoomLogicError, RoomLogicRefused, validate } from './failures.ts'
 import type { RoomEvent } from './journal.ts'
 import {
@@ -18,6 +18,7 @@ import {
   ownLayer,
   RIGHT_NAME,
 } from './layer-rules.ts'
+import { mayHave } from './limits.ts'
 import { bytesOf } from './live-object.ts'
 import type { Memberships } from './memberships.ts'
 import type { Kept } from './metrics.ts'

@@ -3,14 +3,9 @@ import { type Frame, joinFrames } from '../frame.ts'
 import type { Frames } from '../traffic.ts'
 import type { JournalFormat, LostEpochs, Position, RoomEvent, RoomSnapshot, Update } from './journal.ts'
 import type { Grant } from './layer-rules.ts'
+import type { HistoryLimits } from './limits.ts'
 import type { RoomMetrics } from './metrics.ts'
 import { type RoomFrames, replayedLayers, type UpdateFrames } from './room-frames.ts'
-
-/** Limits of the history that a room keeps for resumes. */
-export interface HistoryLimits {
-  readonly entries: number
-  readonly bytes: number
-}
 
 /** One update, kept as bytes. As objects, it would take twenty times the memory. */
 export interface KeptUpdate extends Position {

@@ -5,7 +5,6 @@ import type { TurnHook } from '../features/suspects/turns.ts'
 import type { RefusedRange, ToOwner } from '../traffic.ts'
 import type { CallType, Hook as Handler, MessageType, RoomDefinition, TaskType } from './definition.ts'
 import type { CallInput, Member, MessageInput, Recipients, TaskOutcome } from './definition-types.ts'
-import { mayHave } from './environment.ts'
 import {
   errorText,
   FAILED,
@@ -24,6 +23,7 @@ import {
   NOTHING,
 } from './handler-context.ts'
 import type { RoomEvent } from './journal.ts'
+import { mayHave } from './limits.ts'
 import type { Membership } from './memberships.ts'
 import type { Room } from './room.ts'
 import { type RoomTurn, turnOf } from './room-code.ts'

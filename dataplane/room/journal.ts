@@ -17,7 +17,7 @@ import type { Outcome, RefusedRef, RepliedRef, RequestCode } from '../traffic.ts
 import type { Member } from './definition-types.ts'
 import type { Grant, MemberGrants } from './layer-rules.ts'
 import type { ChangedLayer, HiddenChange, UpdateLayers } from './layers.ts'
-import type { MembershipRecord } from './memberships.ts'
+import type { MembershipRecord } from './member.ts'
 import type {
   Ban,
   Outcome as RequestOutcome,

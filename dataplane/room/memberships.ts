@@ -4,11 +4,9 @@ import { type Rate, RateLimit } from '../../shared/rate-limit.ts'
 import { type Acknowledgement, type Farewell, type Outcome, playerOf } from '../traffic.ts'
 import type { Member } from './definition-types.ts'
 import { MAX_REPLY_BYTES } from './failures.ts'
-import { Entries, frozen, guarded, guardedArray } from './guarded.ts'
-
-/** Returns the member as room code gets it. */
-export const memberFor = ({ data, ...member }: Member): Member =>
-  Object.freeze(Object.assign(new Entries(), { ...member, data: frozen(guarded(data)) }))
+import { guardedArray } from './guarded.ts'
+import type { OutcomeLimits } from './limits.ts'
+import { type MembershipRecord, memberFor, type OutcomesRecord } from './member.ts'
 
 type Buckets = Map<string, RateLimit>
 
@@ -225,21 +223,6 @@ function add<K>(counts: Map<K, number>, key: K, by: number): void {
   else counts.delete(key)
 }
 
-/** The parts of a membership that updates and snapshots record. */
-export interface MembershipRecord extends OutcomesRecord {
-  readonly member: Member
-  readonly sessionId: string
-  /** Id of the edge's subscription. Absent: it equals the member's id. It differs if the session has taken over the seat. */
-  readonly subscriptionId?: string | undefined
-  /** Request id of the join. A repeated join with the same id gets the same answer. */
-  readonly joinRequest: number
-  /** The node that has, or had last, the session's socket. */
-  readonly edge: string
-  readonly codec: Subprotocol
-  /** Highest ref that was applied or refused. */
-  readonly lastRef: number
-}
-
 /** One session in one room. */
 export class Membership {
   /** `Memberships.change` replaces this object. */
@@ -368,12 +351,6 @@ export class Departures {
   }
 }
 
-/** Limits of the outcomes that are kept for one member until its client confirms them. */
-export interface OutcomeLimits {
-  readonly messages: number
-  readonly bytes: number
-}
-
 /** Up to this many members each have all bytes of the limit. In a larger room, the members share the bytes that this many would have. */
 const MEMBERS_IN_FULL = 32
 
@@ -382,14 +359,6 @@ const sharers = (members: number): number => Math.max(MEMBERS_IN_FULL, 2 ** Math
 
 /** True if the share of each member gets smaller with the last of `members`. */
 const sharesShrink = (members: number): boolean => sharers(members) > sharers(members - 1)
-
-/** Outcomes in the record of a membership. */
-interface OutcomesRecord {
-  /** Outcomes of refused and answered messages that the client has not confirmed, in the order of their refs. */
-  readonly outcomes: readonly Outcome[]
-  /** Highest ref whose outcome was forgotten. 0: none. */
-  readonly forgotten: number
-}
 
 /**
  * Accepts each reliable message of one member once and in order. The refs are 1, 2, 3 …. Refusals and replies are kept until the client

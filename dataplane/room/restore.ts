@@ -11,7 +11,7 @@ import {
 } from './journal.ts'
 import { Grants } from './layer-rules.ts'
 import { hiddenDelta } from './layers.ts'
-import { type MembershipRecord, memberFor } from './memberships.ts'
+import { type MembershipRecord, memberFor } from './member.ts'
 import { LiveTree } from './state.ts'
 import { type Outcome, Tables } from './table.ts'
 

@@ -1,7 +1,6 @@
 import type { RequestAnswer } from '../traffic.ts'
-import type { RoomDefinition } from './definition.ts'
-import { mayHave } from './environment.ts'
-import type { HandledRoom } from './handler-context.ts'
+import type { Member } from './definition-types.ts'
+import { type Limited, mayHave } from './limits.ts'
 import type { RoomTask, RoomTimer } from './timers-and-tasks.ts'
 
 /** A row of a table. */
@@ -280,6 +279,13 @@ export class Tables {
 /** Name of a player in the reservations of a room: its `sub`. A token without `sub` counts by its session. */
 export const seatName = (sub: string | null, sessionId: string): string => sub ?? `session:${sessionId}`
 
+/** A room that keeps seats. */
+interface SeatedRoom {
+  readonly environment: Limited
+  readonly memberships: { readonly members: readonly Member[] }
+  readonly tables: Tables
+}
+
 /**
  * Keeps a seat for each player in `subs` until `due` (milliseconds since 1970), or for none of them. Members need none. An earlier
  * reservation of a player can become longer, but not shorter. Returns false if the room has too few free seats, if it would have too many
@@ -288,8 +294,8 @@ export const seatName = (sub: string | null, sessionId: string): string => sub ?
 export function reserve(
   subs: readonly string[],
   due: number,
-  { type, maxMembers }: Pick<RoomDefinition, 'type' | 'maxMembers'>,
-  room: Pick<HandledRoom, 'environment' | 'memberships' | 'tables'>,
+  { type, maxMembers }: { readonly type: string; readonly maxMembers: number },
+  room: SeatedRoom,
 ): boolean {
   const { members } = room.memberships
   const { bans, reservations } = room.tables

@@ -1,6 +1,6 @@
 import { type Frame, payloadsOf } from '../../dataplane/frame.ts'
 import { JournalFormat, type Update } from '../../dataplane/room/journal.ts'
-import type { MembershipRecord } from '../../dataplane/room/memberships.ts'
+import type { MembershipRecord } from '../../dataplane/room/member.ts'
 import type { Frames, ToEdge } from '../../dataplane/traffic.ts'
 import type { ServerMessage } from '../../shared/protocol/messages.ts'
 import type { Fence, Lease, LeaseRenewal } from '../../shared/store/port.ts'

@@ -1,6 +1,6 @@
 import { nodeChannel } from '../../dataplane/cluster/links.ts'
 import type { RoomDefinition } from '../../dataplane/room/definition.ts'
-import type { RoomLimits } from '../../dataplane/room/environment.ts'
+import type { RoomLimits } from '../../dataplane/room/limits.ts'
 import type { RoomAddress, ToEdge, ToOwner } from '../../dataplane/traffic.ts'
 import type { Store } from '../../shared/store/port.ts'
 import { Calls } from './calls.ts'

@@ -4,7 +4,7 @@ import { memoryStore } from '../../../shared/store/memory/memory.ts'
 import { FakeClock } from '../../../test/kit/fake-clock.ts'
 import { type BenchOptions, RoomBench } from '../../../test/support/rooms/room-bench.ts'
 import { type Durability, defineRoom } from '../../room/definition.ts'
-import { ROOM_LIMITS } from '../../room/environment.ts'
+import { ROOM_LIMITS } from '../../room/limits.ts'
 import { decodeNotice, type NoticeBody } from './notice.ts'
 
 const ROOM = 'prj_test/duel:a'

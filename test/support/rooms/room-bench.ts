@@ -7,8 +7,8 @@ import { RoomCodes } from '../../../dataplane/features/lists/listing.ts'
 import type { Suspects } from '../../../dataplane/features/suspects/suspects.ts'
 import type { TurnObserver } from '../../../dataplane/features/suspects/turns.ts'
 import type { RoomDefinition } from '../../../dataplane/room/definition.ts'
-import { ROOM_LIMITS, type RoomLimits } from '../../../dataplane/room/environment.ts'
 import { RoomHost } from '../../../dataplane/room/host.ts'
+import { ROOM_LIMITS, type RoomLimits } from '../../../dataplane/room/limits.ts'
 import { ROOM_METRICS, type RoomMetrics } from '../../../dataplane/room/metrics.ts'
 import {
   type Arrival,

@@ -1,0 +1,31 @@
+import type { Subprotocol } from '../../shared/protocol/messages.ts'
+import type { Outcome } from '../traffic.ts'
+import type { Member } from './definition-types.ts'
+import { Entries, frozen, guarded } from './guarded.ts'
+
+/** Returns the member as room code gets it. */
+export const memberFor = ({ data, ...member }: Member): Member =>
+  Object.freeze(Object.assign(new Entries(), { ...member, data: frozen(guarded(data)) }))
+
+/** Outcomes in the record of a membership. */
+export interface OutcomesRecord {
+  /** Outcomes of refused and answered messages that the client has not confirmed, in the order of their refs. */
+  readonly outcomes: readonly Outcome[]
+  /** Highest ref whose outcome was forgotten. 0: none. */
+  readonly forgotten: number
+}
+
+/** The parts of a membership that updates and snapshots record. */
+export interface MembershipRecord extends OutcomesRecord {
+  readonly member: Member
+  readonly sessionId: string
+  /** Id of the edge's subscription. Absent: it equals the member's id. It differs if the session has taken over the seat. */
+  readonly subscriptionId?: string | undefined
+  /** Request id of the join. A repeated join with the same id gets the same answer. */
+  readonly joinRequest: number
+  /** The node that has, or had last, the session's socket. */
+  readonly edge: string
+  readonly codec: Subprotocol
+  /** Highest ref that was applied or refused. */
+  readonly lastRef: number
+}
