@@ -4,10 +4,11 @@ import type { Json } from '../../shared/json.ts'
 import { Quiet } from '../../shared/log.ts'
 import type { Claim } from '../../shared/store/port.ts'
 import { cloneJson, NotJson, type Weigh } from '../../shared/sync/check.ts'
-import { decodeNote, type TurnCause } from '../features/suspects/turns.ts'
+import { decodeNote } from '../features/suspects/turns.ts'
 import type { RoomDefinition } from './definition.ts'
 import type { RoomLog } from './definition-types.ts'
 import { guarded } from './guarded.ts'
+import type { TurnCause } from './hooks.ts'
 
 /** Room logic did something that it may not do. The text names it, and what would be right. */
 export class RoomLogicError extends Error {

@@ -1,7 +1,6 @@
 import type { Json, JsonObject } from '../../shared/json.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import { type DepartureReason, MAX } from '../../shared/protocol/messages.ts'
-import type { TurnHook } from '../features/suspects/turns.ts'
 import type { RefusedRange, ToOwner } from '../traffic.ts'
 import type { CallType, Hook as Handler, MessageType, RoomDefinition, TaskType } from './definition.ts'
 import type { CallInput, Member, MessageInput, Recipients, TaskOutcome } from './definition-types.ts'
@@ -22,6 +21,7 @@ import {
   HandlerContext,
   NOTHING,
 } from './handler-context.ts'
+import type { TurnHook } from './hooks.ts'
 import type { RoomEvent } from './journal.ts'
 import { mayHave } from './limits.ts'
 import type { Membership } from './memberships.ts'

@@ -1,8 +1,8 @@
 import { counter, gauge, histogram, type Metrics, OPEN } from '../../shared/metrics.ts'
 import { ERRORS, type ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { ResyncReason } from '../../shared/protocol/messages.ts'
-import { HOOKS } from '../features/suspects/turns.ts'
 import { RATE_LIMITED } from '../metrics.ts'
+import { HOOKS } from './hooks.ts'
 
 /** Reason why a member got a whole state apart from its join: it asked, its edge dropped patches, or a resume reached back too far. */
 type ResyncCause = ResyncReason | 'stalled' | 'resume'

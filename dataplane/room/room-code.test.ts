@@ -7,15 +7,9 @@ import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { RoomBench } from '../../test/support/rooms/room-bench.ts'
 import type { TestMember } from '../../test/support/rooms/test-member.ts'
 import type { Mode } from '../features/suspects/suspect-record.ts'
-import {
-  encodeNote,
-  noObserver,
-  sharedTurn,
-  type Turn,
-  TurnReader,
-  TurnWriter,
-} from '../features/suspects/turns.ts'
+import { encodeNote, sharedTurn, TurnReader, TurnWriter } from '../features/suspects/turns.ts'
 import { type Durability, defineRoom } from './definition.ts'
+import { noObserver, type Turn } from './hooks.ts'
 import { RoomCode, TurnCut } from './room-code.ts'
 
 const TURN: Turn = {

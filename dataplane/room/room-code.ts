@@ -3,18 +3,11 @@ import { type Context, createContext, Script } from 'node:vm'
 import type { Clock } from '../../shared/clock.ts'
 import { Quiet } from '../../shared/log.ts'
 import type { Suspects } from '../features/suspects/suspects.ts'
-import {
-  fieldsOf,
-  plainTurn,
-  type Turn,
-  type TurnHook,
-  type TurnObserver,
-  type TurnRoom,
-} from '../features/suspects/turns.ts'
 import { roomNamed } from '../traffic.ts'
 import { Overwrites } from './builtins.ts'
 import type { RoomLog } from './definition-types.ts'
 import { plainThrown, RoomLogicError } from './failures.ts'
+import { fieldsOf, plainTurn, type Turn, type TurnHook, type TurnObserver, type TurnRoom } from './hooks.ts'
 import type { RoomMetrics } from './metrics.ts'
 
 /** A room whose state is written by room code. */

@@ -1,7 +1,6 @@
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import { type Claim, StoreUnavailable } from '../../shared/store/port.ts'
 import { LISTED_MS } from '../features/lists/listing.ts'
-import { fieldsOf, type TurnCause, type TurnRoom } from '../features/suspects/turns.ts'
 import type { Inbox } from '../inbox.ts'
 import {
   ABSENT,
@@ -20,6 +19,7 @@ import type { RoomDefinition } from './definition.ts'
 import { Replies } from './delivery.ts'
 import type { RoomEnvironment } from './environment.ts'
 import { FAILED, RoomLogicError, StuckTurns } from './failures.ts'
+import { fieldsOf, type TurnCause, type TurnRoom } from './hooks.ts'
 import type { RoomHost } from './host.ts'
 import { type JournalFormat, NewerRecord, UnreadableRecord } from './journal.ts'
 import { answerLeft, outcomesLeft, outcomesToLeave } from './request-turns.ts'

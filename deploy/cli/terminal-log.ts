@@ -1,7 +1,7 @@
 import { relative, sep } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { styleText } from 'node:util'
-import { isOwnFrame } from '../../dataplane/features/suspects/turns.ts'
+import { isOwnFrame } from '../../dataplane/room/hooks.ts'
 
 /** Log line, as pino writes it. */
 interface Entry {

@@ -1,5 +1,5 @@
 import { type Debugger, type InspectorNotification, Session } from 'node:inspector'
-import { isOwnFrame, type Turn } from './turns.ts'
+import { isOwnFrame, type Turn } from '../../room/hooks.ts'
 
 /** Property of `globalThis` with the function that returns the position of the rooms' thread; see `RoomCode.where`. */
 export const WHERE = Symbol.for('roomful.where')

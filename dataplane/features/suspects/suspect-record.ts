@@ -1,6 +1,6 @@
 import type { Bus, Records, Store } from '../../../shared/store/port.ts'
+import type { Turn, TurnHook } from '../../room/hooks.ts'
 import { roomNamed } from '../../traffic.ts'
-import type { Turn, TurnHook } from './turns.ts'
 
 /** What ends a turn of a handler: the boundary that cuts it off (`guard`), or only the end of its process (`refuse`). */
 export type Mode = 'guard' | 'refuse'

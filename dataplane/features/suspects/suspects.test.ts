@@ -3,9 +3,9 @@ import { describe, expect, it } from 'vitest'
 import type { Logger } from '../../../shared/log.ts'
 import { memoryStore } from '../../../shared/store/memory/memory.ts'
 import { FakeClock } from '../../../test/kit/fake-clock.ts'
+import type { Turn } from '../../room/hooks.ts'
 import { SuspectRecord, withoutRunning, withRunning, withStuck } from './suspect-record.ts'
 import { Suspects } from './suspects.ts'
-import type { Turn } from './turns.ts'
 
 const turn = (change: Partial<Turn> = {}): Turn => ({
   room: { name: 'prj_a/duel:1', epoch: 1, createdAt: 0 },

@@ -2,6 +2,7 @@ import { type Clock, timestamp } from '../../../shared/clock.ts'
 import type { Logger } from '../../../shared/log.ts'
 import type { Store } from '../../../shared/store/port.ts'
 import type { ProblemDescription } from '../../descriptions.ts'
+import type { Turn, TurnHook } from '../../room/hooks.ts'
 import {
   CHARGE_WINDOW_MS,
   type CodeHashes,
@@ -17,7 +18,6 @@ import {
   withoutGone,
   withStuck,
 } from './suspect-record.ts'
-import type { Turn, TurnHook } from './turns.ts'
 
 /** Interval at which a node reads the record again, in case it has missed a change. */
 const READ_MS = 5000

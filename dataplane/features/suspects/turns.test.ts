@@ -1,11 +1,11 @@
 import { describe, expect, it } from 'vitest'
+import type { Turn } from '../../room/hooks.ts'
 import {
   countedMs,
   decodeNote,
   encodeNote,
   StandstillMeter,
   sharedTurn,
-  type Turn,
   TurnReader,
   TurnWriter,
 } from './turns.ts'

@@ -3,8 +3,9 @@ import { extname } from 'node:path'
 import { Worker } from 'node:worker_threads'
 import { type Clock, untilNext } from '../../../shared/clock.ts'
 import type { Logger } from '../../../shared/log.ts'
+import type { TurnObserver } from '../../room/hooks.ts'
 import { WHERE } from './locate.ts'
-import { sharedTurn, type TurnObserver, TurnWriter } from './turns.ts'
+import { sharedTurn, TurnWriter } from './turns.ts'
 import type { WatchdogSettings } from './worker.ts'
 
 /** Interval of the beats of the event loop, and pause before a failed thread is restarted, in milliseconds. */

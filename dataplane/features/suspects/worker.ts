@@ -7,10 +7,11 @@ import { createLog, type Logger } from '../../../shared/log.ts'
 import { systemRandom } from '../../../shared/random.ts'
 import { openStore } from '../../../shared/store/open.ts'
 import type { Store } from '../../../shared/store/port.ts'
+import { fieldsOf, type Turn } from '../../room/hooks.ts'
 import { roomNamed } from '../../traffic.ts'
 import { endRoomCode, type Location, locate } from './locate.ts'
 import { type Mode, SuspectRecord, withoutRunning, withRunning, withStuck } from './suspect-record.ts'
-import { countedMs, encodeNote, fieldsOf, StandstillMeter, type Turn, TurnReader } from './turns.ts'
+import { countedMs, encodeNote, StandstillMeter, TurnReader } from './turns.ts'
 
 /** Settings of the thread. */
 export interface WatchdogSettings extends StoreConfig, LogConfig {

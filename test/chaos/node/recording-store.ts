@@ -1,6 +1,6 @@
 import { decodeNotice } from '../../../dataplane/features/notices/notice.ts'
-import { noObserver, type TurnHook, type TurnObserver } from '../../../dataplane/features/suspects/turns.ts'
 import { decodeSession } from '../../../dataplane/gateway/session.ts'
+import { noObserver, type TurnHook, type TurnObserver } from '../../../dataplane/room/hooks.ts'
 import { JournalFormat } from '../../../dataplane/room/journal.ts'
 import { type Clock, sleep, systemClock } from '../../../shared/clock.ts'
 import { NODES } from '../../../shared/node-registry.ts'
