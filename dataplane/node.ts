@@ -3,17 +3,11 @@ import crypto from 'node:crypto'
 import type { RequestListener } from 'node:http'
 import { Registry } from 'prom-client'
 import { type Clock, sleep, systemClock, timestamp } from '../shared/clock.ts'
-import {
-  type Defaults,
-  defaultConfig,
-  defaultTurnLimit,
-  type LogConfig,
-  type StoreConfig,
-} from '../shared/config.ts'
+import { type Defaults, defaultConfig, defaultTurnLimit, type StoreConfig } from '../shared/config.ts'
 import { newId, newNodeId, nodeName } from '../shared/ids.ts'
 import { subscribeKeyNews } from '../shared/key-news.ts'
 import { type NodeLimits, nodeLimits } from '../shared/limits.ts'
-import { createLog, type Logger, type LogLevel, setLogLevel } from '../shared/log.ts'
+import { createLog, type LogConfig, type Logger, type LogLevel, setLogLevel } from '../shared/log.ts'
 import { type Metrics, processMetrics, registerMetrics } from '../shared/metrics.ts'
 import type { NodeInfo } from '../shared/node-registry.ts'
 import { JsonCodec } from '../shared/protocol/json-codec.ts'

@@ -1,4 +1,5 @@
 import type { ServerSecond } from './metrics.ts'
+import { count, inUnit } from './text.ts'
 
 /** Result of a load test: recorded while it runs, and written as JSON, JUnit and a page. Plain data. Durations are in milliseconds. */
 
@@ -126,6 +127,13 @@ export interface Figure {
   }
   /** Upper limits of the value and of the 99th percentile of the samples. */
   readonly goal?: { readonly value?: number; readonly p99?: number }
+}
+
+/** A figure with the range of its samples: `1.38 (1.31 to 1.44, 7 times)`. */
+export function figureText({ value, unit, samples }: Figure): string {
+  const median = inUnit(value, unit)
+  if (samples === undefined || samples.count === 1) return median
+  return `${median} (${inUnit(samples.min, unit)} to ${inUnit(samples.max, unit)}, ${count(samples.count)} times)`
 }
 
 export interface RunResult {

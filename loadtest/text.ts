@@ -1,5 +1,3 @@
-import type { Figure } from './result.ts'
-
 /** Formats figures in the same way in the terminal and on the page. */
 
 /** Stands for a missing value. */
@@ -59,13 +57,6 @@ export type Unit = keyof typeof UNITS
 /** A value with its unit: one of `Unit`, or any word. */
 export const inUnit = (value: number, unit: string): string =>
   Object.hasOwn(UNITS, unit) ? UNITS[unit as Unit](value) : `${digits(value)} ${unit}`
-
-/** A figure with the range of its samples: `1.38 (1.31 to 1.44, 7 times)`. */
-export function figureText({ value, unit, samples }: Figure): string {
-  const median = inUnit(value, unit)
-  if (samples === undefined || samples.count === 1) return median
-  return `${median} (${inUnit(samples.min, unit)} to ${inUnit(samples.max, unit)}, ${count(samples.count)} times)`
-}
 
 /** `1 failure`, `1,204 failures`. */
 export const plural = (number: number, noun: string): string =>

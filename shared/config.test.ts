@@ -11,7 +11,7 @@ import {
   type Parsed,
   parseConfig,
 } from './config.ts'
-import { tracingConfig } from './tracing/tracer.ts'
+import { tracingConfig } from './tracing/open.ts'
 
 const REDIS = { REDIS_URL: 'redis://127.0.0.1:6379', ROOMS_DIR: '/opt/rooms' }
 const SECRETS = {

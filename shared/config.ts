@@ -19,9 +19,6 @@ import { isLoopback } from './origins.ts'
 
 export type { Command, Config, Defaults, Environment } from './config/variables.ts'
 
-/** Log configuration of a process. */
-export type LogConfig = Pick<Config<'dev'>, 'logLevel'>
-
 /** Store configuration. Without `redisUrl`, the store is in memory (`dev` only). */
 export type StoreConfig = Pick<Config<'dev'>, 'redisUrl' | 'keyPrefix'>
 

@@ -1,11 +1,15 @@
 import { createRequire } from 'node:module'
 import { type DestinationStream, type Logger, pino } from 'pino'
 import type { Clock } from './clock.ts'
-import type { LogConfig } from './config.ts'
 
 /** Levels of a log, the most verbose first. */
 export const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const
 export type LogLevel = (typeof LOG_LEVELS)[number]
+
+/** Log configuration of a process. */
+export interface LogConfig {
+  readonly logLevel?: LogLevel | undefined
+}
 
 export type { Logger } from 'pino'
 

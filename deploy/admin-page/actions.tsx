@@ -1,38 +1,7 @@
 import { useLayoutEffect, useRef, useState } from 'preact/hooks'
 import type { ResendResult } from '../../dataplane/features/notices/dead-letters.ts'
-import { type AdminModel, type RoomName, useModel } from './model.ts'
+import { type Action, type AdminModel, type Field, type RoomName, useModel } from './model.ts'
 import { counted } from './table.tsx'
-
-/** An action that runs after the operator has confirmed it. */
-export interface Action {
-  /** Question, such as `End the session ses_1?`. */
-  readonly title: string
-  /** Id of the project in which it acts. Absent: the question names the project or the node. */
-  readonly project?: string
-  /** Effects of the action, one paragraph each. */
-  readonly effects: readonly string[]
-  /** Warning paragraph. */
-  readonly warning?: string
-  /** Text of the button. */
-  readonly button: string
-  /** True: the button is not marked as dangerous. */
-  readonly isHarmless?: true
-  /** Text of a checkbox that enables the button. */
-  readonly sure?: string
-  readonly fields?: readonly Field[]
-  /** True: it calls only the node. Otherwise it calls control, which requires the operator token. */
-  readonly isLocal?: true
-  /** Runs the action. Resolves with a sentence about the result; empty: none is needed. Rejects with an error for the operator. */
-  readonly run: (values: Readonly<Record<string, string>>, model: AdminModel) => Promise<string>
-}
-
-/** An input of an action. */
-interface Field {
-  readonly name: string
-  readonly label: string
-  /** Values with their texts. Absent: any text. */
-  readonly choices?: readonly (readonly [value: string, text: string])[]
-}
 
 /** A player in a project. */
 interface PlayerName {

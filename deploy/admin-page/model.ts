@@ -3,7 +3,6 @@ import { useContext } from 'preact/hooks'
 import type { RoomDescription } from '../../dataplane/descriptions.ts'
 import type { ClusterNode, RoomWhereabouts } from '../../dataplane/ops/admin.ts'
 import type { ClusterMatches, RuntimeAnswer } from '../../dataplane/ops/runtime.ts'
-import type { Action } from './actions.tsx'
 import { Api, Control, Refused } from './api.ts'
 import { duration, timeOfDay } from './table.tsx'
 
@@ -65,6 +64,37 @@ type RoomAnswer = { readonly here: RoomDescription } | { readonly there: RoomWhe
 
 /** A search at all nodes. */
 type ClusterSearch = 'asking' | { readonly error: string } | ClusterMatches
+
+/** An action that runs after the operator has confirmed it. */
+export interface Action {
+  /** Question, such as `End the session ses_1?`. */
+  readonly title: string
+  /** Id of the project in which it acts. Absent: the question names the project or the node. */
+  readonly project?: string
+  /** Effects of the action, one paragraph each. */
+  readonly effects: readonly string[]
+  /** Warning paragraph. */
+  readonly warning?: string
+  /** Text of the button. */
+  readonly button: string
+  /** True: the button is not marked as dangerous. */
+  readonly isHarmless?: true
+  /** Text of a checkbox that enables the button. */
+  readonly sure?: string
+  readonly fields?: readonly Field[]
+  /** True: it calls only the node. Otherwise it calls control, which requires the operator token. */
+  readonly isLocal?: true
+  /** Runs the action. Resolves with a sentence about the result; empty: none is needed. Rejects with an error for the operator. */
+  readonly run: (values: Readonly<Record<string, string>>, model: AdminModel) => Promise<string>
+}
+
+/** An input of an action. */
+export interface Field {
+  readonly name: string
+  readonly label: string
+  /** Values with their texts. Absent: any text. */
+  readonly choices?: readonly (readonly [value: string, text: string])[]
+}
 
 /** Choices of the operator that affect the view, but not the requests. */
 interface Choices {

@@ -5,16 +5,16 @@ import {
   type Config,
   describeProblems,
   type Environment,
-  type LogConfig,
   type Parsed,
   parseConfig,
 } from '../../shared/config.ts'
 import { newId, randomToken } from '../../shared/ids.ts'
-import { createLog, type Logger, LogOutput } from '../../shared/log.ts'
+import { createLog, type LogConfig, type Logger, LogOutput } from '../../shared/log.ts'
 import { systemRandom } from '../../shared/random.ts'
 import { openStore } from '../../shared/store/open.ts'
 import type { Store } from '../../shared/store/port.ts'
-import { openTracing, type Tracer, tracingConfig } from '../../shared/tracing/tracer.ts'
+import { openTracing, tracingConfig } from '../../shared/tracing/open.ts'
+import type { Tracer } from '../../shared/tracing/tracer.ts'
 import { packageVersion } from '../../shared/version.ts'
 import { helpText, parseArguments } from './arguments.ts'
 import { endWithNpm, finish, live, type Service } from './service.ts'

@@ -5,8 +5,8 @@ import { dirname, join } from 'node:path'
 import { html, raw } from 'hono/html'
 import { hasBegun, type Judgement, judgementsOf, outcomeOf, timingTable, totalText } from '../judge.ts'
 import { SHOWN_FIGURES, serverValue } from '../metrics.ts'
-import { lengthOf, type RunResult, type Second, TIMINGS } from '../result.ts'
-import { clock, count, duration, figureText, inUnit, NONE } from '../text.ts'
+import { figureText, lengthOf, type RunResult, type Second, TIMINGS } from '../result.ts'
+import { clock, count, duration, inUnit, NONE } from '../text.ts'
 
 type Html = ReturnType<typeof html>
 type Content = Html | string

@@ -10,8 +10,8 @@ import {
   timingTable,
   totalText,
 } from '../judge.ts'
-import type { RunResult } from '../result.ts'
-import { alignedRows, clock, count, figureText, oneLine, plural } from '../text.ts'
+import { figureText, type RunResult } from '../result.ts'
+import { alignedRows, clock, count, oneLine, plural } from '../text.ts'
 import { reportPage } from './page.ts'
 
 /** The reports of a run: the result itself, for continuous integration, and for people. */

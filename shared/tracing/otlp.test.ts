@@ -6,7 +6,7 @@ import { freePort, until } from '../../test/support/redis-server.ts'
 import { recordingLog } from '../../test/support/redis-store.ts'
 import { TraceCollector } from '../../test/support/tracing.ts'
 import { type Clock, systemClock } from '../clock.ts'
-import { openTracing } from './tracer.ts'
+import { openTracing } from './open.ts'
 
 let collector: TraceCollector
 

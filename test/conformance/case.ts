@@ -1,5 +1,4 @@
 import { randomUUID } from 'node:crypto'
-import { readFileSync } from 'node:fs'
 import { callControl } from '../support/calls.ts'
 import { CODECS, type Codec } from './messages.ts'
 import { Bell, Failure, Peer, type PeerOptions, Session } from './peer.ts'
@@ -52,18 +51,6 @@ export class Topic {
     this.cases.push({ name: `${this.topic}: ${name}`, rule, kind, run })
   }
 }
-
-const page = readFileSync(new URL('../../docs/protocol.md', import.meta.url), 'utf8')
-const [, errors = ''] = page.split('\n### Error codes\n')
-const [lasting = '', passing = ''] = errors.split('\n### ')[0]!.split('\nRetryable:\n')
-
-const namesIn = (list: string): string[] => [...list.matchAll(/^- `(\w+)`:/gm)].map(([, code]) => code!)
-
-/** Error codes of the page. True: retryable. */
-export const ERROR_CODES: Readonly<Record<string, boolean>> = Object.fromEntries([
-  ...namesIn(lasting).map((code) => [code, false]),
-  ...namesIn(passing).map((code) => [code, true]),
-])
 
 /** Close codes of the page that the cases expect. */
 export const CLOSE = {

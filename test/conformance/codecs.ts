@@ -1,5 +1,5 @@
+import { readFileSync } from 'node:fs'
 import { decode, ExtensionCodec, encode } from '@msgpack/msgpack'
-import { ERROR_CODES } from './case.ts'
 import {
   type Announcement,
   type ClientMessage,
@@ -13,6 +13,18 @@ import {
   type ServerName,
   type WireValue,
 } from './messages.ts'
+
+const page = readFileSync(new URL('../../docs/protocol.md', import.meta.url), 'utf8')
+const [, errors = ''] = page.split('\n### Error codes\n')
+const [lasting = '', passing = ''] = errors.split('\n### ')[0]!.split('\nRetryable:\n')
+
+const namesIn = (list: string): string[] => [...list.matchAll(/^- `(\w+)`:/gm)].map(([, code]) => code!)
+
+/** Error codes of the page. True: retryable. */
+const ERROR_CODES: Readonly<Record<string, boolean>> = Object.fromEntries([
+  ...namesIn(lasting).map((code) => [code, false]),
+  ...namesIn(passing).map((code) => [code, true]),
+])
 
 /** Returns the field of a message for the value on the wire. Throws ProtocolFault. */
 type Reader = (value: unknown) => unknown

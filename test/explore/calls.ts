@@ -1,5 +1,6 @@
 import { type Store, StoreUnavailable } from '../../shared/store/port.ts'
-import { type Choice, type Fault, type Item, ordinary, RANK, type Subject, textOf } from './explorer.ts'
+import { type Choice, type Fault, type Item, ordinary, RANK, type Subject } from './explorer.ts'
+import { textOf } from './history.ts'
 import type { Ledger } from './ledger.ts'
 import type { Answer, Operation, Pending, Process, SimTime } from './model-node.ts'
 

@@ -4,7 +4,7 @@ import type { MembershipRecord } from '../../dataplane/room/member.ts'
 import type { Frames, ToEdge } from '../../dataplane/traffic.ts'
 import type { ServerMessage } from '../../shared/protocol/messages.ts'
 import type { Fence, Lease, LeaseRenewal } from '../../shared/store/port.ts'
-import { hash } from './explorer.ts'
+import { hash } from './history.ts'
 import type { Operation } from './model-node.ts'
 
 /** One visible update that the store has. */

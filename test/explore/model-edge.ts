@@ -1,5 +1,5 @@
 import type { Acknowledgement, RoomAddress, ToEdge, ToOwner } from '../../dataplane/traffic.ts'
-import { hash, textOf } from './explorer.ts'
+import { hash, textOf } from './history.ts'
 import { decode } from './ledger.ts'
 import type { SimClock } from './model-node.ts'
 

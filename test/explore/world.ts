@@ -4,12 +4,13 @@ import type { RoomLimits } from '../../dataplane/room/limits.ts'
 import type { RoomAddress, ToEdge, ToOwner } from '../../dataplane/traffic.ts'
 import type { Store } from '../../shared/store/port.ts'
 import { Calls } from './calls.ts'
-import { type Choice, type Fault, type Item, ordinary, RANK, textOf } from './explorer.ts'
+import { type Choice, type Fault, type Item, ordinary, RANK } from './explorer.ts'
+import { textOf } from './history.ts'
 import { Ledger } from './ledger.ts'
+import { Links } from './links.ts'
 import { ModelEdge } from './model-edge.ts'
 import {
   LEASE_MS,
-  Links,
   ModelNode,
   type Mutation,
   Process,

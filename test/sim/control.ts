@@ -9,16 +9,13 @@ import { type Clock, sleep } from '../../shared/clock.ts'
 import { PROBLEMS, Problem, type ProblemCode } from '../../shared/problem.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { noTracer } from '../../shared/tracing/tracer.ts'
-import type { Mood, Notices } from '../chaos/harness/backends.ts'
-import type { SystemControl } from '../chaos/harness/system.ts'
+import type { Mood, Notices, SystemControl } from '../chaos/harness/system.ts'
 import { controlStore } from '../chaos/node/recording-store.ts'
 import type { SeededRandom } from '../kit/seeded-random.ts'
 import { type Conditions, Gate, Lane } from './network.ts'
-import type { SimNode } from './node.ts'
+import { INTERNAL_TOKEN, type SimNode } from './node.ts'
 import { type SimStoreServer, StoreConnection } from './store.ts'
 
-/** Nodes accept the calls of control with this token. */
-export const INTERNAL_TOKEN = 'internal-token-of-the-simulated-world'
 const URL = 'http://control.test'
 /** Time limit of one request, milliseconds. */
 const ANSWER_MS = 12_000

@@ -17,7 +17,6 @@ import {
 } from '../chaos/node/recording-store.ts'
 import { roomsOfRun } from '../chaos/rooms.ts'
 import { type NodeInProcess, startInProcess } from '../kit/process.ts'
-import { INTERNAL_TOKEN } from './control.ts'
 import {
   type Conditions,
   Gate,
@@ -48,6 +47,9 @@ export interface Mutation {
   /** Descriptions for operators. */
   readonly describe?: (rooms: Iterable<RoomDescription>) => RoomDescription[]
 }
+
+/** Nodes accept the calls of control with this token. */
+export const INTERNAL_TOKEN = 'internal-token-of-the-simulated-world'
 
 interface SimNodeOptions {
   /** Node id. Each start has a new id. */

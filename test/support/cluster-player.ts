@@ -2,12 +2,12 @@ import { type Client, type ConnectOptions, connect, type Room } from 'roomful/cl
 import { expect } from 'vitest'
 import { WebSocket } from 'ws'
 import type { WebSocketConstructor } from '../../client/connection.ts'
+import type { RoomDescription } from '../../dataplane/descriptions.ts'
 import { JournalFormat } from '../../dataplane/room/journal.ts'
 import type { RestoredRoom } from '../../dataplane/room/restore.ts'
 import type { DecodedMessage } from '../../shared/protocol/codec.ts'
 import { SERVER_OPCODES } from '../../shared/protocol/messages.ts'
 import { MsgpackClientCodec } from '../../shared/protocol/msgpack-client-codec.ts'
-import type { TestCluster } from './cluster.ts'
 import type { ledgerRoom } from './cluster-room.ts'
 import { until } from './redis-server.ts'
 
@@ -250,9 +250,15 @@ export function expectNoErrors(players: readonly Player[]): void {
   expect(failed.map(({ id, errors, client }) => ({ id, errors, stats: client.stats }))).toEqual([])
 }
 
+/** The rooms of a cluster. */
+interface Rooms {
+  /** Returns the owner's description of a room. Undefined: no open node runs the room. */
+  room(roomId: string): Promise<RoomDescription | undefined>
+}
+
 /** Waits until all players have the last flush of the room's owner. Returns the room. */
-export async function agreed(cluster: Pick<TestCluster, 'room'>, roomId: string, players: readonly Player[]) {
-  let room: Awaited<ReturnType<TestCluster['room']>>
+export async function agreed(cluster: Rooms, roomId: string, players: readonly Player[]) {
+  let room: RoomDescription | undefined
   await until(`all members of ${roomId} are at one seq`, async () => {
     room = await cluster.room(roomId)
     return players.every(({ position }) => position.seq === room?.seq)
@@ -265,7 +271,7 @@ export async function agreed(cluster: Pick<TestCluster, 'room'>, roomId: string,
  * received every flush and every event, and no player has an error.
  */
 export async function expectIntact(
-  cluster: Pick<TestCluster, 'room'>,
+  cluster: Rooms,
   roomId: string,
   players: readonly Player[],
 ): Promise<void> {

@@ -5,7 +5,6 @@ import { systemRandom } from '../../shared/random.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import type { Store } from '../../shared/store/port.ts'
 import { FakeClock } from '../kit/fake-clock.ts'
-import type { fetchTrusting } from './deployment.ts'
 
 const log = pino({ level: 'silent' })
 export const OPERATOR = 'operator-token-of-the-tests'
@@ -33,12 +32,19 @@ export interface Request {
   readonly headers?: Readonly<Record<string, string>>
 }
 
+/** A request as `fetch` sends it. */
+interface SentRequest {
+  readonly method: string
+  readonly headers: Readonly<Record<string, string>>
+  readonly body?: string
+}
+
 /** Calls the API. `line`: method and path, such as `POST /projects`. `send`: `fetch`, or one that trusts another certificate. */
 export async function call(
   url: string,
   line: string,
   request: Request = {},
-  send: ReturnType<typeof fetchTrusting> = fetch,
+  send: (url: string, request: SentRequest) => Promise<Response> = fetch,
 ): Promise<Answer> {
   const [method, path] = line.split(' ')
   const { body, as = OPERATOR, headers = {} } = request

@@ -13,7 +13,7 @@ import type { BackendHistory, BackendRecord, Without } from '../checker/history.
 import { type bankRoom, REFUSALS, type Refusal } from '../rooms.ts'
 import type { ClientParts } from './player.ts'
 import { ANY_NODE, actUntil, connectOptions, Network, randomDoor } from './sdk-player.ts'
-import type { OwnedRoom, System, SystemControl } from './system.ts'
+import type { Mood, Notices, OwnedRoom, System, SystemControl } from './system.ts'
 
 type Bank = ReturnType<typeof bankRoom>
 type Note = (note: Without<BackendRecord, 'at'>) => void
@@ -396,16 +396,6 @@ class Guest {
 const KEY = Buffer.from('the key of the notices of chaos')
 /** Longer than a node's timeout for a notice. */
 const LATE_MS = 2500
-
-/** Reaction of the webhook to a notice. */
-export type Mood = 'accepts' | 'fails' | 'silent' | 'late'
-
-/** The webhook of the backends of a run. */
-export interface Notices {
-  /** Called with each notice that has a valid signature. */
-  onNotice: (id: string, body: string, accepted: boolean) => void
-  mood: () => Mood
-}
 
 /** The webhook of a backend (`NOTIFY_URL`). Depending on its `mood` it accepts, fails, does not answer, or answers after the node's timeout. */
 export class NoticeReceiver implements Notices {

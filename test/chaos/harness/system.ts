@@ -3,7 +3,6 @@ import type { RoomDescription } from '../../../dataplane/descriptions.ts'
 import type { Clock } from '../../../shared/clock.ts'
 import type { Store } from '../../../shared/store/port.ts'
 import type { End, Fault, History, LobbyRoom } from '../checker/history.ts'
-import type { Notices } from './backends.ts'
 import type { Door } from './player.ts'
 
 /** Deployment under test: real processes with a real Redis, or a simulated world. */
@@ -35,6 +34,16 @@ export interface System {
   history(): SystemHistory
   /** Opens the store for an auditor. The caller closes it. */
   openStore(): Promise<Store>
+}
+
+/** Reaction of the webhook to a notice. */
+export type Mood = 'accepts' | 'fails' | 'silent' | 'late'
+
+/** The webhook of the backends of a run. */
+export interface Notices {
+  /** Called with each notice that has a valid signature. */
+  onNotice: (id: string, body: string, accepted: boolean) => void
+  mood: () => Mood
 }
 
 /** Control plane of a deployment. */

@@ -1,3 +1,4 @@
+import type { WebSocket } from 'ws'
 import { type Frame, joinFrames } from '../../../dataplane/frame.ts'
 import { RoomFrames } from '../../../dataplane/room/room-frames.ts'
 import type {
@@ -17,7 +18,6 @@ import { MsgpackCodec } from '../../../shared/protocol/msgpack-codec.ts'
 import { Checksum } from '../../../shared/sync/checksum.ts'
 import { diff } from '../../../shared/sync/testing/diff.ts'
 import { NO_CHANGES } from '../rooms/counter-room.ts'
-import type { TestClient } from './test-gateway.ts'
 
 type Kind<K extends ToOwner['kind']> = Extract<ToOwner, { kind: K }>
 /** `Omit` that distributes over a union. */
@@ -139,7 +139,7 @@ export class TestOwner {
   }
 
   /** Breaks the connection of a client in a room. Resolves when the gateway has sent `detach`. */
-  async lose({ ws }: TestClient): Promise<void> {
+  async lose({ ws }: { readonly ws: WebSocket }): Promise<void> {
     const gone = this.next('detach')
     ws.terminate()
     await gone
