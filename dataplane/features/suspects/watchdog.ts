@@ -15,7 +15,7 @@ const BEAT_MS = 500
 const LAST_WORDS_MS = 500
 
 const CODE = new URL(
-  extname(import.meta.url) === '.ts' ? './worker-from-source.mjs' : '../../watchdog/worker.js',
+  extname(import.meta.url) === '.ts' ? './worker-from-source.mjs' : './worker.js',
   import.meta.url,
 )
 
