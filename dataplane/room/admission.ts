@@ -298,7 +298,7 @@ export class RoomAdmission {
   }
 
   #attached(membership: Membership, attach: Kind<'attach'>): void {
-    const { refs, committedRef } = membership
+    const { refs } = membership
     const { delivery, grants, history, pending, replies, state } = this.#stream
     const { member_id: subscriptionId, ask, edge, codec, epoch, seq, settled, through } = attach
     const { id: memberId } = membership.member
@@ -328,7 +328,7 @@ export class RoomAdmission {
       seq: delivery.delivered.seq,
       resumed: missed !== undefined,
       frames: missed ?? [delivery.resync(membership)],
-      ...refs.acknowledgement(0, committedRef),
+      ...refs.acknowledgement(0, refs.committed),
     })
   }
 

@@ -103,17 +103,17 @@ export class Delivery {
       const joined = this.#joined(flush)
       for (const edge of new Set([...personal.keys(), ...joined.keys()]))
         this.#replies.update(edge, seq, undefined, personal.get(edge) ?? NONE, joined.get(edge) ?? NONE)
-    } else if (!this.#memberships.unwatched) {
+    } else if (this.#memberships.codecs.size > 0) {
       // The order counts: the snapshots contain what the patch announces.
       const layers = this.#layers?.flush(
         update,
         // If a seat is taken over, the leaving session gets its layers up to this flush.
         new Set(changes.joins.filter((join) => !join.replaces).map(({ membership }) => membership.member.id)),
       )
-      encoded = this.#frames.update(update, this.#memberships.codecs)
+      encoded = this.#frames.update(update, this.#memberships.codecs.keys())
       if (layers) encoded = { ...encoded, layers: layers.encoded }
       const joined = this.#joined(flush)
-      for (const edge of this.#memberships.edges)
+      for (const edge of this.#memberships.edges.keys())
         this.#replies.update(edge, seq, encoded, personal.get(edge) ?? NONE, joined.get(edge) ?? NONE, {
           layers: layers?.byEdge.get(edge),
           leaving: leaving.get(edge),
@@ -124,7 +124,7 @@ export class Delivery {
       this.#delivered = { seq, checksum, members }
       this.#resyncs.clear()
     }
-    return this.#memberships.unwatched ? undefined : encoded
+    return this.#memberships.codecs.size === 0 ? undefined : encoded
   }
 
   /** Returns the frames of all delivered parts that the member may see: its layers, then `state.resync`. */
@@ -218,13 +218,13 @@ export class Delivery {
 
   /** The last part of a leaving member: events until its departure, and outcomes of its last messages. */
   #lastPart({ membership, endEvent }: PendingLeave, update: Update): PersonalPart | undefined {
-    const { member, subscriptionId, refs, ackDue, flushedRef } = membership
+    const { member, subscriptionId, refs, ackDue } = membership
     const events = update.events
       .slice(0, endEvent)
       .filter(({ to }) => !to || to.includes(member.id))
       .map((event) => this.#frames.event(update, event))
     if (events.length === 0 && !ackDue) return undefined
-    return { member_id: subscriptionId, events, ...(ackDue && refs.acknowledgement(flushedRef, refs.last)) }
+    return { member_id: subscriptionId, events, ...(ackDue && refs.acknowledgement(refs.flushed, refs.last)) }
   }
 
   /** Returns, by edge, the parts for single members, and the members that leave with the update. */

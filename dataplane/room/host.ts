@@ -29,6 +29,7 @@ import {
 } from '../traffic.ts'
 import { type RoomDefinition, type RoomListingRules, roomTypes } from './definition.ts'
 import { Replies } from './delivery.ts'
+import { Departures } from './departures.ts'
 import { RoomDescriptions, recordedView } from './describe.ts'
 import type { RoomDependencies, RoomEnvironment } from './environment.ts'
 import { FailureLog } from './failures.ts'
@@ -37,7 +38,6 @@ import { noObserver, type TurnObserver } from './hooks.ts'
 import { JournalFormat } from './journal.ts'
 import { ROOM_LIMITS, type RoomLimits } from './limits.ts'
 import { roomsHash } from './loader.ts'
-import { Departures } from './memberships.ts'
 import { answerLeft, outcomesLeft, outcomesToLeave } from './request-turns.ts'
 import { restore } from './restore.ts'
 import type { Room } from './room.ts'
@@ -382,7 +382,7 @@ export class RoomHost {
 
   /** Nodes where members of the rooms have their sockets. */
   #edges(): Set<string> {
-    return new Set(this.rooms.flatMap((room) => [...room.stream.memberships.edges]))
+    return new Set(this.rooms.flatMap((room) => [...room.stream.memberships.edges.keys()]))
   }
 
   /** Messages between `edge` and this node may be lost. The edge attaches its members again. */

@@ -119,13 +119,14 @@ export class Inputs {
 
   /** The part of a message's turn that is room code, with the rate limit between validator and handler. */
   #handle(membership: Membership, { type, data }: MessageFrom, spec: MessageType): Effects | Refusal {
-    const { clock, metrics } = this.#stream.environment
+    const { environment, memberships } = this.#stream
+    const { clock, metrics } = environment
     const valid = validateInput(spec.data, data)
     if (!valid.ok)
       return valid.cause === undefined
         ? { code: 'invalid_payload', message: `${type}: ${valid.message}` }
         : this.failures.explain(`the validator of ${type}`, valid.cause)
-    if (spec.rate && !membership.mayTake(type, spec.rate, clock)) {
+    if (spec.rate && !memberships.rates.take(membership.principal, type, spec.rate, clock)) {
       const { perSecond, burst } = spec.rate
       metrics.rateLimited.inc({ by: 'type' })
       return { code: 'rate_limited', message: `${type}: at most ${perSecond} a second, ${burst} at once` }
@@ -379,15 +380,15 @@ export class Inputs {
   }
 
   /** A message of this member was lost. Asks its edge to send unacknowledged messages again, once for each gap. */
-  #requestResend(membership: Membership): void {
-    if (membership.missedAfter === membership.refs.last) return
-    membership.missedAfter = membership.refs.last
-    this.#stream.replies.send(membership.edge, { kind: 'resend' })
+  #requestResend({ edge, refs }: Membership): void {
+    if (refs.missedAfter === refs.last) return
+    refs.missedAfter = refs.last
+    this.#stream.replies.send(edge, { kind: 'resend' })
   }
 
-  #mayReply({ refs, committedRef }: Membership): boolean {
+  #mayReply({ refs }: Membership): boolean {
     const { address, environment, memberships } = this.#stream
-    const number = refs.repliesWithNext(committedRef, memberships.size)
+    const number = refs.repliesWithNext(memberships.size)
     return mayHave(environment, address.roomType, 'requests', number)
   }
 

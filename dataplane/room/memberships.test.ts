@@ -5,9 +5,10 @@ import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { type BenchOptions, RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
 import type { TestMember } from '../../test/support/rooms/test-member.ts'
 import { type Durability, defineRoom } from './definition.ts'
+import { Departures } from './departures.ts'
 import { JournalFormat } from './journal.ts'
 import { ROOM_LIMITS } from './limits.ts'
-import { Departures, Membership, Memberships } from './memberships.ts'
+import { Membership, Memberships } from './memberships.ts'
 import { restore } from './restore.ts'
 
 /** Records what happens to its members. */

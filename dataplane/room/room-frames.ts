@@ -347,7 +347,7 @@ export class LayerDelivery {
 
   #inEach(make: (codec: Subprotocol) => Frame): Frames {
     const frames: { [codec in Subprotocol]?: Frame } = {}
-    for (const codec of this.#memberships.codecs) frames[codec] = make(codec)
+    for (const codec of this.#memberships.codecs.keys()) frames[codec] = make(codec)
     return frames
   }
 }

@@ -186,7 +186,7 @@ export class Room {
     this.stream.redefine(definition)
     this.stream.listing?.rewrite()
     this.#ticks.set(definition.tick?.rate)
-    this.stream.memberships.forgetRates()
+    this.stream.memberships.rates.forget()
     return undefined
   }
 
@@ -242,12 +242,12 @@ export class Room {
 
   /** The node with most of the members' sockets. */
   get mostlyAt(): string | undefined {
-    return this.stream.memberships.busiestEdge
+    return busiestOf(this.stream.memberships.edges)
   }
 
   /** True if a member's socket is at `edge`, as far as this node knows. */
   hasMembersAt(edge: string): boolean {
-    return this.stream.memberships.isAt(edge)
+    return this.stream.memberships.edges.has(edge)
   }
 
   /**
@@ -605,7 +605,7 @@ export class Room {
     if (end === 'fenced' || (end === 'released' && !successor)) void this.stream.listing?.unlist()
     for (const arrival of this.#late.take()) this.#inbox.add(arrival)
     // This comes before the end of the slot: an edge gets the new place before it can look for the room.
-    for (const edge of [...memberships.edges])
+    for (const edge of [...memberships.edges.keys()])
       replies.send(edge, { kind: 'redirect', owner: successor ?? null })
     this.#slot.ended(end, this.epoch, successor)
   }
@@ -616,4 +616,12 @@ export class Room {
     this.#ticks.cancel()
     this.#timers.cancel()
   }
+}
+
+/** Returns the edge with the most attached members. */
+function busiestOf(edges: ReadonlyMap<string, number>): string | undefined {
+  let busiest: string | undefined
+  for (const [edge, members] of edges)
+    if (busiest === undefined || members > edges.get(busiest)!) busiest = edge
+  return busiest
 }

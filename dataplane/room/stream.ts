@@ -471,11 +471,11 @@ export class RoomStream {
     const stillHere = acked.filter((membership) => memberships.has(membership))
     const outcomes: MemberOutcome[] = []
     const acks = stillHere.map((membership) => {
-      const { member, refs, flushedRef } = membership
+      const { member, refs } = membership
       const { id: memberId } = member
-      for (const outcome of refs.between(flushedRef, refs.last)) outcomes.push({ memberId, ...outcome })
+      for (const outcome of refs.between(refs.flushed, refs.last)) outcomes.push({ memberId, ...outcome })
       membership.ackDue = false
-      membership.flushedRef = refs.last
+      refs.flushed = refs.last
       return { memberId, ref: refs.last, forgotten: refs.forgotten }
     })
     const update: Update = {
@@ -547,7 +547,7 @@ export class RoomStream {
     const since = changes.since ?? clock.monotonic()
     const frames = this.delivery.flush(flush)
     flush.acked.forEach((membership, i) => {
-      membership.committedRef = update.acks[i]!.ref
+      membership.refs.committed = update.acks[i]!.ref
     })
     for (const { membership } of changes.joins) membership.announced = true
     if (update.visible) {

@@ -1,9 +1,7 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { sleep, timestamp } from '../../../shared/clock.ts'
-import { codeKey, newCode } from '../../../shared/ids.ts'
 import type { Json } from '../../../shared/json.ts'
-import type { Random } from '../../../shared/random.ts'
-import { type Records, StoreUnavailable } from '../../../shared/store/port.ts'
+import { StoreUnavailable } from '../../../shared/store/port.ts'
 import type { RoomDefinition, RoomListingRules } from '../../room/definition.ts'
 import type { ListedRoomFacts } from '../../room/definition-types.ts'
 import { jsonCopy, RoomLogicError, validate } from '../../room/failures.ts'
@@ -11,7 +9,6 @@ import { readOnlyView } from '../../room/guarded.ts'
 import { turnOf } from '../../room/room-code.ts'
 import { PacedWork } from '../../room/scheduler.ts'
 import type { RoomStream } from '../../room/stream.ts'
-import { type RoomAddress, roomIdOf } from '../../traffic.ts'
 import { encodeRow } from './rows.ts'
 
 /** Least time between two reads of a room for its row. */
@@ -277,54 +274,3 @@ function checkedData(schema: StandardSchemaV1, returned: unknown): Json {
 
 const isSame = (one: Uint8Array | undefined, other: Uint8Array | undefined): boolean =>
   one && other ? Buffer.compare(one, other) === 0 : one === other
-
-/** Codes of rooms in the store. Each is a record with the id of its room. Every method rejects with `StoreUnavailable`. */
-export class RoomCodes {
-  readonly #records: Pick<Records, 'read' | 'write'>
-  readonly #random: Random
-
-  constructor(records: Pick<Records, 'read' | 'write'>, random: Random) {
-    this.#records = records
-    this.#random = random
-  }
-
-  /** Claims a code that no other room of the project has, for `ttlMs`. */
-  async claim(room: RoomAddress, ttlMs: number): Promise<string> {
-    for (;;) {
-      const code = newCode(this.#random)
-      if (await this.#put(room, code, ttlMs, 0)) return code
-    }
-  }
-
-  /**
-   * Keeps a room's code for `ttlMs` (Infinity: without end), and claims it again if the store has lost it. Returns false if another room
-   * has it.
-   */
-  async keep(room: RoomAddress, code: string, ttlMs: number): Promise<boolean> {
-    for (;;) {
-      const found = await this.#find(room, code)
-      if (found === 'taken') return false
-      if (await this.#put(room, code, ttlMs, found)) return true
-    }
-  }
-
-  /** Removes a room's code. A code that another room has stays. */
-  async remove(room: RoomAddress, code: string): Promise<void> {
-    const found = await this.#find(room, code)
-    if (found !== 'taken' && found > 0)
-      await this.#records.write([{ remove: codeKey(room.projectId, code), ifVersion: found }])
-  }
-
-  /** Returns the version of the code's record if this room has it; 0: no room has it. */
-  async #find(room: RoomAddress, code: string): Promise<number | 'taken'> {
-    const [found] = await this.#records.read([codeKey(room.projectId, code)])
-    if (!found) return 0
-    return new TextDecoder().decode(found.value) === roomIdOf(room) ? found.version : 'taken'
-  }
-
-  #put(room: RoomAddress, code: string, ttlMs: number, ifVersion: number): Promise<boolean> {
-    const value = new TextEncoder().encode(roomIdOf(room))
-    const life = Number.isFinite(ttlMs) ? { ttlMs: Math.ceil(ttlMs) } : {}
-    return this.#records.write([{ put: codeKey(room.projectId, code), value, ifVersion, ...life }])
-  }
-}
