@@ -14,7 +14,7 @@ import {
   RIGHT_NAME,
 } from './layer-rules.ts'
 import { flushedOf, hashOf, LiveObject, type Slot } from './live-object.ts'
-import type { LiveTree } from './state.ts'
+import type { LiveTree } from './live-tree.ts'
 
 type MutableObject = { [key: string]: Json }
 

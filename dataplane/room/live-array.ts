@@ -17,9 +17,9 @@ import {
   notJson,
   plainOf,
   type Slot,
+  type Step,
   viewOf,
 } from './live-object.ts'
-import type { Step } from './state.ts'
 
 const NO_MARKS: ReadonlyMap<number, Slot> = new Map()
 

@@ -12,7 +12,6 @@ import {
 } from '../../shared/sync/delta.ts'
 import { RoomLogicError } from './failures.ts'
 import { Entries } from './guarded.ts'
-import type { LiveTree, Step } from './state.ts'
 
 export type Scalar = null | boolean | number | string
 /** Value of an entry of the live tree. */
@@ -30,9 +29,35 @@ export const ROOT = 'state'
 /** Estimated bytes of an empty array or object. The real size is 1 to 5 bytes. */
 const CONTAINER_BYTES = 3
 
+/** One step of a turn, with the data for its undo. */
+export interface Step {
+  kind: 'written' | 'marked' | 'ordered' | 'linked' | 'spliced'
+  container: Live
+  key: string | number
+  before: unknown
+}
+
+/** The tree of a container (`LiveTree`). */
+export interface Tree {
+  /** Throws a RoomLogicError unless a turn is open. */
+  requireOpen(): void
+  /** True if this turn has deleted entries. */
+  readonly hasDeleted: boolean
+  deleted(container: LiveObject, key: string): void
+  /** Logs a step for its undo. */
+  log(kind: Step['kind'], container: Live, key: string | number, before: unknown): void
+  /** An entry of an object in the flushed tree may change. */
+  mark(container: LiveObject, key: string, before: Live | undefined): void
+  /**
+   * Returns `value` as an entry of `parent`: a scalar, or a copy. The copy takes over parts of `place`, the entry that it replaces. Throws
+   * NotJson.
+   */
+  copied(value: unknown, parent: Live, key: string | number, place?: Before): Slot
+}
+
 /** Common part of objects and arrays. A container is the handler of the Proxy that is its view. */
 export abstract class Live {
-  readonly tree: LiveTree
+  readonly tree: Tree
   /** Undefined: no longer in the tree. */
   parent: Live | undefined
   /** Key in the parent. For an element of an array: its index at the last flush, or when it was added. */
@@ -47,7 +72,7 @@ export abstract class Live {
   placeMarked = false
   #view: object | undefined
 
-  constructor(tree: LiveTree) {
+  constructor(tree: Tree) {
     this.tree = tree
   }
 

@@ -4,7 +4,7 @@ import { Checksum } from '../../shared/sync/checksum.ts'
 import { apply, type Delta, toOperations } from '../../shared/sync/delta.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { runLength } from '../../test/support/run-length.ts'
-import { LiveTree } from './state.ts'
+import { LiveTree } from './live-tree.ts'
 
 type Obj = { [key: string]: unknown }
 type Container = Obj | unknown[]

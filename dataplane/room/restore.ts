@@ -11,8 +11,8 @@ import {
 } from './journal.ts'
 import { Grants } from './layer-rules.ts'
 import { hiddenDelta } from './layers.ts'
+import { LiveTree } from './live-tree.ts'
 import { type MembershipRecord, memberFor } from './member.ts'
-import { LiveTree } from './state.ts'
 import { type Outcome, Tables } from './table.ts'
 
 /** A room as it starts on a node: new, or from its record. The record is decoded completely, so that nothing fails later. */

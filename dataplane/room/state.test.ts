@@ -10,7 +10,7 @@ import { Inbox } from '../inbox.ts'
 import { defineRoom, type RoomDefinition } from './definition.ts'
 import { JournalFormat } from './journal.ts'
 import type { RoomLimits } from './limits.ts'
-import { LiveTree } from './state.ts'
+import { LiveTree } from './live-tree.ts'
 import { Tables } from './table.ts'
 
 describe('the state of a room', () => {

@@ -1,7 +1,7 @@
 import { describe, expect, it, vi } from 'vitest'
 import { RoomBench } from '../../test/support/rooms/room-bench.ts'
 import { defineRoom } from './definition.ts'
-import { LiveTree } from './state.ts'
+import { LiveTree } from './live-tree.ts'
 
 // These tests count calls of methods of JavaScript. Unit tests share their process with nodes, which close these methods.
 

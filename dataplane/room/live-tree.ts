@@ -1,0 +1,278 @@
+import type { Json } from '../../shared/json.ts'
+import { checkContainer, checkKey, checkScalar, NotJson } from '../../shared/sync/check.ts'
+import type { Delta, ObjectDelta } from '../../shared/sync/delta.ts'
+import { RoomLogicError } from './failures.ts'
+import { LiveArray } from './live-array.ts'
+import {
+  type Before,
+  bytesOf,
+  containerOf,
+  DELETED,
+  hashOf,
+  Live,
+  LiveObject,
+  Marks,
+  notJson,
+  plainOf,
+  ROOT,
+  type Scalar,
+  type Slot,
+  type Step,
+  type Tree,
+  viewOf,
+} from './live-object.ts'
+
+/** If the log of a turn is longer, it is dropped after the turn. Otherwise the next turn reuses it. */
+const KEPT_LOG = 1000
+
+/**
+ * The state of a room as two trees. Turns read and write the *live* tree through views: one Proxy for each container, created at its first
+ * use. The *flushed* tree is plain JSON as of the last flush, and does not change between flushes.
+ *
+ * A write is logged for its undo. It also marks its entry, and the containers around it, as changed. A flush visits only marked entries: it
+ * builds the delta, updates the flushed tree, and keeps the sum of each container's entry hashes (docs/protocol.md) by subtracting the old
+ * entry's hash and adding the new one's.
+ *
+ * New values are copied, so nothing outside refers to either tree. An array or object that replaces another one takes over the parts that
+ * it has in common with the other: elements that a `filter` kept stay the same objects.
+ */
+export class LiveTree implements Tree {
+  /** A turn may have replaced the flushed root, so its checksum is kept here. */
+  #checksum = 0
+  readonly #holder: LiveObject
+  #log: Step[] = []
+  #steps = 0
+  readonly #marks = new Marks()
+  /** Number of marks before the turn. */
+  #marked = 0
+  /** Entries that this turn has deleted: container and key. */
+  #deleted: [LiveObject, string][] = []
+  #open = false
+
+  /** Copies, checks, measures and hashes the first state, from `create` or a record, each once. Throws NotJson. */
+  constructor(state: unknown) {
+    this.#holder = new LiveObject(this)
+    this.#holder.target[ROOT] = this.copied(state, this.#holder, ROOT)
+    this.#holder.firstFlush()
+    this.#checksum = hashOf(this.#root) >>> 0
+  }
+
+  /** Begins a turn, in which views can be used. Returns the state for handlers: a view, or a scalar. */
+  begin(): unknown {
+    this.#open = true
+    this.#marked = this.#marks.count
+    return viewOf(this.#root)
+  }
+
+  /** Replaces the whole state. Throws NotJson. */
+  replace(state: unknown): void {
+    this.#holder.write(ROOT, state)
+  }
+
+  /** Ends the turn, and keeps its changes. Returns true if it wrote anything. */
+  commit(): boolean {
+    const wrote = this.#steps > 0
+    for (const [container, key] of this.#deleted)
+      if ((container.target[key] as unknown) === DELETED) delete container.target[key]
+    this.#end()
+    return wrote
+  }
+
+  /** Ends the turn, and undoes its changes. */
+  undo(): void {
+    this.#undoTo(0)
+    this.#marks.undoTo(this.#marked)
+    this.#end()
+  }
+
+  /** True if anything was written since the last flush. */
+  get dirty(): boolean {
+    return this.#holder.first !== undefined
+  }
+
+  /** Estimated bytes of the live state as MessagePack, accurate to about a fifth if values are small. */
+  get bytes(): number {
+    return bytesOf(this.#root)
+  }
+
+  /** The state as of the last flush. Use it immediately: the next flush changes it. */
+  get flushed(): Json {
+    return this.#holder.flushed![ROOT]!
+  }
+
+  /** Checksum of the state as of the last flush, from 0 to 2^32 - 1. */
+  get checksum(): number {
+    return this.#checksum
+  }
+
+  /** The root, if it is an object. */
+  get object(): LiveObject | undefined {
+    const root = this.#root
+    return root instanceof LiveObject ? root : undefined
+  }
+
+  /**
+   * Calls `visit` for the object entries that the present turn has written, with path and present value. Only entries of objects that lie
+   * in at most `levels` others and in no array count. Skips deleted entries, and those that are no longer in the tree.
+   */
+  written(levels: number, visit: (path: readonly string[], slot: Slot) => void): void {
+    for (let i = 0; i < this.#steps; i++) {
+      const { kind, container, key } = this.#log[i]!
+      if (kind !== 'written' || !(container instanceof LiveObject) || container.depth > levels) continue
+      const slot = container.own(key as string)
+      const path = slot !== undefined && this.#pathOf(container, key as string)
+      if (path) visit(path, slot)
+    }
+  }
+
+  /** Returns the keys that lead to an entry of an object. Undefined: it is in an array, or not in the tree. */
+  #pathOf(container: LiveObject, key: string): string[] | undefined {
+    if (container === this.#holder) return []
+    const path = [key]
+    for (let at: Live = container; at !== this.#root; at = at.parent) {
+      if (!at.parent || at.parent.isArray) return undefined
+      path.unshift(at.key as string)
+    }
+    return path
+  }
+
+  /** Returns a copy of the live state. */
+  plain(): Json {
+    return plainOf(this.#root)
+  }
+
+  /** Returns the change since the last flush, and updates the flushed tree. */
+  flush(): Delta | undefined {
+    const change = this.#holder.flush()
+    this.#marks.clear()
+    this.#checksum = hashOf(this.#root) >>> 0
+    return change && ((change as ObjectDelta).changes[0] as Delta)
+  }
+
+  get #root(): Slot {
+    return this.#holder.target[ROOT]!
+  }
+
+  #end(): void {
+    if (this.#log.length > KEPT_LOG) this.#log = []
+    this.#steps = 0
+    if (this.#deleted.length > 0) this.#deleted = []
+    this.#open = false
+  }
+
+  // The methods below are for containers, see `Tree`.
+
+  requireOpen(): void {
+    if (!this.#open)
+      throw new RoomLogicError(
+        'state_outside_turn: the state of a room was used outside of a handler; read from it what is needed later, before the handler returns',
+      )
+  }
+
+  get hasDeleted(): boolean {
+    return this.#deleted.length > 0
+  }
+
+  deleted(container: LiveObject, key: string): void {
+    this.#deleted.push([container, key])
+  }
+
+  log(kind: Step['kind'], container: Live, key: string | number, before: unknown): void {
+    const step = this.#log[this.#steps]
+    if (step === undefined) this.#log.push({ kind, container, key, before })
+    else {
+      step.kind = kind
+      step.container = container
+      step.key = key
+      step.before = before
+    }
+    this.#steps++
+  }
+
+  mark(container: LiveObject, key: string, before: Live | undefined): void {
+    this.#marks.add(container, key, before)
+  }
+
+  #undoTo(steps: number): void {
+    while (this.#steps > steps) {
+      const { kind, container, key, before } = this.#log[--this.#steps]!
+      if (kind === 'linked') container.parent = before as Live
+      else container.undo(kind, key, before)
+    }
+  }
+
+  copied(value: unknown, parent: Live, key: string | number, place?: Before): Slot {
+    const steps = this.#steps
+    try {
+      if (typeof value !== 'object' || value === null) {
+        checkScalar(value, [])
+        return value as Scalar
+      }
+      const copy = this.#copy(value, place, parent.depth + 1, [])
+      copy.parent = parent
+      copy.key = key
+      return copy
+    } catch (error) {
+      this.#undoTo(steps)
+      throw error instanceof NotJson ? notJson(parent, key, error.found, error.path) : error
+    }
+  }
+
+  #copy(value: object, place: Before, level: number, path: (string | number)[]): Live {
+    const source = (value instanceof Live ? value : this.#ownOf(value))?.target ?? value
+    checkContainer(source, level, path)
+    if (Array.isArray(source)) {
+      const copy = new LiveArray(this)
+      const old = place instanceof LiveArray ? place : undefined
+      for (let i = 0; i < source.length; i++)
+        copy.add(this.#part(source[i], copy, i, old, undefined, level, path), i)
+      return copy
+    }
+    const from = source as { readonly [key: string]: unknown }
+    const copy = new LiveObject(this)
+    const old = place instanceof LiveObject ? place : undefined
+    for (const key of Object.keys(from)) {
+      if (from[key] === DELETED) continue
+      checkKey(key, path)
+      copy.add(this.#part(from[key], copy, key, old, old?.own(key), level, path), key)
+    }
+    return copy
+  }
+
+  /** Returns one entry of a copy that replaces `old`. `place`: the entry of `old` at this key. */
+  #part(
+    value: unknown,
+    copy: Live,
+    key: string | number,
+    old: Live | undefined,
+    place: Before,
+    level: number,
+    path: (string | number)[],
+  ): Slot {
+    path.push(key)
+    let part: Slot
+    if (typeof value !== 'object' || value === null) {
+      checkScalar(value, path)
+      part = value as Scalar
+    } else {
+      const own = old && (value instanceof Live ? value : this.#ownOf(value))
+      if (own !== undefined && own.parent === old && (place === own || typeof key === 'number')) {
+        this.log('linked', own, key, old)
+        own.parent = copy
+        part = own
+      } else {
+        part = this.#copy(value, place, level + 1, path)
+        part.parent = copy
+        part.key = key
+      }
+    }
+    path.pop()
+    return part
+  }
+
+  /** Returns the container of a view of this tree. */
+  #ownOf(value: object): Live | undefined {
+    const container = containerOf(value)
+    return container?.tree === this ? container : undefined
+  }
+}
