@@ -578,7 +578,7 @@ export function joinOptions(
   join: Maker,
 ): ReturnType<typeof parseOptions> {
   try {
-    return code.run(joinTurn(room, 'options', join), () => parseOptions(definition, join.options))
+    return code.run(joinTurn(room, 'options', join), () => parseOptions(definition.options, join.options))
   } catch (cause) {
     return { ok: false, message: 'the validator failed', cause }
   }

@@ -1,7 +1,7 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import type { Json, JsonObject } from '../../shared/json.ts'
 import type { Immutable, TypedRoom, Visible } from '../../shared/room-types.ts'
-import type { TaskRooms } from './timers-and-tasks.ts'
+import type { RequestAnswer, RoomRequest } from '../traffic.ts'
 
 /** Rate limit of one message type for one player. */
 export interface MessageRate {
@@ -104,10 +104,10 @@ export interface TaskRun {
    */
   readonly id: string
   /**
-   * Requests to other rooms of the project, for room types of roomful itself (`system`).
+   * Sends a request to another room of the project, for room types of roomful itself (`system`). Does not reject.
    * @internal
    */
-  readonly rooms?: TaskRooms
+  readonly ask?: (roomType: string, key: string, request: RoomRequest) => Promise<RequestAnswer>
   /**
    * State of the room as of its last flush, for the same types. Use it immediately: the next flush changes it.
    * @internal
@@ -116,7 +116,9 @@ export interface TaskRun {
 }
 
 /** Id and data of a task with `retry`. */
-export interface StartedTask<Data> extends Pick<TaskRun, 'id'> {
+export interface StartedTask<Data> {
+  /** Id of the task, as in `TaskRun`. */
+  readonly id: string
   /** Data from `ctx.task`, as the output of the task's schema. */
   readonly data: Data
 }
@@ -529,4 +531,28 @@ export interface ListingSpec<State, Data extends StandardSchemaV1, Patterns exte
   readonly of: (state: Visible<State, Patterns>, room: ListedRoomFacts) => RowOf<Data> | null
   /** True: the room stays in lists while it sleeps (`onIdle: 'sleep'`). Default: it does not. */
   readonly sleeping?: boolean
+}
+
+/** Queue of a room type, as its nodes see it. */
+export interface Matches {
+  /** Room type of the matches. */
+  readonly room: string
+  /** Maximum number of players of a match. */
+  readonly players: number
+  /** Describes the queue of a room. `log`: logger of the room. `state`: its state as of the last flush. */
+  figures(log: RoomLog, state: Json): QueueFigures
+}
+
+/** Figures of a queue for operators. */
+export interface QueueFigures {
+  /** Tickets that wait for a match. */
+  readonly waiting: number
+  /** Unix time in milliseconds since which the oldest of them waits; undefined: none waits. */
+  readonly oldestSince: number | undefined
+  /** Matches whose room has not answered yet. */
+  readonly pendingMatches: number
+  /** Matches since this node has the queue. */
+  readonly matches: number
+  /** Rules that failed and matches that were cancelled, since then. */
+  readonly failures: number
 }

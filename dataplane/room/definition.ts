@@ -2,7 +2,6 @@ import type { StandardSchemaV1 } from '@standard-schema/spec'
 import * as v from 'valibot'
 import type { Json, JsonObject } from '../../shared/json.ts'
 import type { TypedRoom } from '../../shared/room-types.ts'
-import type { Queue } from '../features/queues/queue.ts'
 import { checkSpec, RoomDefinitionError } from './definition-check.ts'
 import type {
   Admission,
@@ -17,6 +16,7 @@ import type {
   Inputs,
   ListedRoomFacts,
   ListingSpec,
+  Matches,
   Member,
   MessageContext,
   MessageRate,
@@ -234,7 +234,9 @@ export interface MessageType {
 }
 
 /** Call type with defaults filled in. */
-export interface CallType extends Pick<MessageType, 'data' | 'reply'> {
+export interface CallType {
+  readonly data: StandardSchemaV1
+  readonly reply: StandardSchemaV1 | undefined
   readonly handle: Hook
 }
 
@@ -321,7 +323,7 @@ export interface RoomDefinition {
    * Queue of this room type. Absent: the room type is no queue.
    * @internal
    */
-  readonly matches?: Queue
+  readonly matches?: Matches
 }
 
 /** Types that the client and the contexts infer from a room definition. */
@@ -518,7 +520,7 @@ export function roomTypes(definitions: readonly RoomDefinition[]): Map<string, R
 /** Throws a RoomDefinitionError unless the rooms of a queue's matches can be made, and can keep seats for all players of a match. */
 function checkMatches(
   queue: string,
-  { room, players }: Pick<NonNullable<RoomDefinition['matches']>, 'room' | 'players'>,
+  { room, players }: Matches,
   types: ReadonlyMap<string, RoomDefinition>,
 ): void {
   const target = types.get(room)

@@ -5,7 +5,6 @@ import { Quiet } from '../../shared/log.ts'
 import type { Claim } from '../../shared/store/port.ts'
 import { cloneJson, NotJson, type Weigh } from '../../shared/sync/check.ts'
 import { decodeNote } from '../features/suspects/turns.ts'
-import type { RoomDefinition } from './definition.ts'
 import type { RoomLog } from './definition-types.ts'
 import { guarded } from './guarded.ts'
 import type { TurnCause } from './hooks.ts'
@@ -90,9 +89,9 @@ export function validateInput(schema: StandardSchemaV1, value: unknown): Validat
   return valid.ok ? { ok: true, value: guarded(valid.value) } : valid
 }
 
-/** Returns join options as the definition's schema returns them, or their error. */
-export const parseOptions = (definition: RoomDefinition, options: Json): Validated =>
-  definition.options ? validateInput(definition.options, options) : { ok: true, value: guarded(options) }
+/** Returns join options as the room type's schema returns them, or their error. */
+export const parseOptions = (schema: StandardSchemaV1 | undefined, options: Json): Validated =>
+  schema ? validateInput(schema, options) : { ok: true, value: guarded(options) }
 
 function issuesText(issues: readonly StandardSchemaV1.Issue[]): string {
   const shown = issues.slice(0, SHOWN_ISSUES).map(issueText)

@@ -4,8 +4,6 @@ import type { Codec } from '../../shared/protocol/codec.ts'
 import type { Claim } from '../../shared/store/port.ts'
 import { noTracer } from '../../shared/tracing/tracer.ts'
 import type { Found, QueueDescription, RoomDescription, RoomQuery } from '../descriptions.ts'
-import type { Queue } from '../features/queues/queue.ts'
-import type { Suspects } from '../features/suspects/suspects.ts'
 import type { Inbox } from '../inbox.ts'
 import { ProjectCounts } from '../metrics.ts'
 import {
@@ -28,6 +26,7 @@ import {
   type ToOwner,
 } from '../traffic.ts'
 import { type RoomDefinition, type RoomListingRules, roomTypes } from './definition.ts'
+import type { Matches } from './definition-types.ts'
 import { Replies } from './delivery.ts'
 import { Departures } from './departures.ts'
 import { RoomDescriptions, recordedView } from './describe.ts'
@@ -41,7 +40,7 @@ import { roomsHash } from './loader.ts'
 import { answerLeft, outcomesLeft, outcomesToLeave } from './request-turns.ts'
 import { restore } from './restore.ts'
 import type { Room } from './room.ts'
-import { noSuspects, RoomCode, turnOf } from './room-code.ts'
+import { type KnownSuspects, noSuspects, RoomCode, turnOf } from './room-code.ts'
 import { type Defer, LoopShare, Scheduler } from './scheduler.ts'
 import { NO_EPOCH, outcomesIn, RoomSlot, type SlotState, unlist } from './slot.ts'
 import type { RoomStream } from './stream.ts'
@@ -53,7 +52,7 @@ interface RoomHostOptions
   /** Observes every turn. */
   readonly turns?: TurnObserver
   /** Handlers whose turns have exceeded the turn limit. */
-  readonly suspects?: Pick<Suspects, 'limitOf' | 'placeOf' | 'stuck'>
+  readonly suspects?: KnownSuspects
   /** The room types installed. */
   readonly rooms: readonly RoomDefinition[]
   readonly codecs: readonly Codec[]
@@ -118,7 +117,7 @@ export class RoomHost {
     )
     metrics.queueOldest.read(() =>
       this.#ofQueues((stream, queue) => {
-        const { oldestSince = clock.now() } = queue.figures(stream)
+        const { oldestSince = clock.now() } = queue.figures(stream.log, stream.state.flushed)
         return Math.max(0, clock.now() - oldestSince) / 1000
       }, Math.max),
     )
@@ -139,7 +138,7 @@ export class RoomHost {
 
   /** Returns a figure of the queues that run here, by room type. `join` combines the figures of several projects. */
   #ofQueues(
-    of: (stream: RoomStream, queue: Queue) => number,
+    of: (stream: RoomStream, queue: Matches) => number,
     join: (one: number, other: number) => number,
   ): [{ room_type: string }, number][] {
     const figures = new Map<string, number>()
@@ -357,7 +356,10 @@ export class RoomHost {
     return this.rooms.flatMap(({ definition, stream }) => {
       if (!definition.matches) return []
       const { address, roomId } = stream
-      const { waiting, oldestSince, pendingMatches, matches, failures } = definition.matches.figures(stream)
+      const { waiting, oldestSince, pendingMatches, matches, failures } = definition.matches.figures(
+        stream.log,
+        stream.state.flushed,
+      )
       return {
         room_id: roomId,
         project_id: address.projectId,

@@ -1,7 +1,7 @@
 import type { Json, JsonObject } from '../../shared/json.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import { type DepartureReason, MAX } from '../../shared/protocol/messages.ts'
-import type { RefusedRange, ToOwner } from '../traffic.ts'
+import { type RefusedRange, type RoomRequest, roomAddress, type ToOwner } from '../traffic.ts'
 import type { CallType, Hook as Handler, MessageType, RoomDefinition, TaskType } from './definition.ts'
 import type { CallInput, Member, MessageInput, Recipients, TaskOutcome } from './definition-types.ts'
 import {
@@ -37,7 +37,6 @@ import {
   type RoomTask,
   type RoomTimer,
   STUCK,
-  TaskRooms,
   type Work,
 } from './timers-and-tasks.ts'
 
@@ -317,7 +316,8 @@ export class Inputs {
       const { address, environment, state } = this.#stream
       const isSystem = this.handlers.definition.system === true
       const internal = isSystem && {
-        rooms: new TaskRooms(address.projectId, environment),
+        ask: (roomType: string, key: string, request: RoomRequest) =>
+          environment.cluster.requests.send(roomAddress(address.projectId, roomType, key), request),
         state: state.flushed,
       }
       return run.call(this.handlers.definition.tasks[name], valid.value, { id, ...internal })

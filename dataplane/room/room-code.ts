@@ -2,7 +2,6 @@ import { AsyncLocalStorage } from 'node:async_hooks'
 import { type Context, createContext, Script } from 'node:vm'
 import type { Clock } from '../../shared/clock.ts'
 import { Quiet } from '../../shared/log.ts'
-import type { Suspects } from '../features/suspects/suspects.ts'
 import { roomNamed } from '../traffic.ts'
 import { Overwrites } from './builtins.ts'
 import type { RoomLog } from './definition-types.ts'
@@ -38,8 +37,15 @@ export class TurnCut extends RoomLogicError {
   override readonly name = 'TurnCut'
 }
 
-/** The part of the suspects that room code needs. */
-type KnownSuspects = Pick<Suspects, 'limitOf' | 'placeOf' | 'stuck'>
+/** The suspects of a node, as far as room code needs them (`Suspects`). */
+export interface KnownSuspects {
+  /** Returns the milliseconds after which the turn is cut off. 0: it must not start. Undefined: no limit. */
+  limitOf(turn: Turn): number | undefined
+  /** Returns the place in the code at which an earlier turn of the handler did not end. Undefined: unknown. */
+  placeOf(turn: Turn): string | undefined
+  /** A turn did not return and was cut off. */
+  stuck(turn: Turn, mode: 'guard'): Promise<void>
+}
 
 /** Suspects of a node without a watchdog: none. */
 export const noSuspects: KnownSuspects = {
@@ -51,7 +57,10 @@ export const noSuspects: KnownSuspects = {
 interface RoomCodeDeps {
   readonly clock: Clock
   readonly log: RoomLog
-  readonly metrics: Pick<RoomMetrics, 'roomErrors' | 'slowTurns'>
+  readonly metrics: {
+    readonly roomErrors: RoomMetrics['roomErrors']
+    readonly slowTurns: RoomMetrics['slowTurns']
+  }
   readonly observer: TurnObserver
   readonly suspects: KnownSuspects
 }

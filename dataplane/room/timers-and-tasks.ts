@@ -1,10 +1,7 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import type { Json } from '../../shared/json.ts'
-import { QUEUE_PRINCIPALS } from '../place.ts'
-import { type RequestAnswer, type RoomAction, roomAddress } from '../traffic.ts'
 import type { RoomDefinition } from './definition.ts'
 import type { TaskOutcome } from './definition-types.ts'
-import type { RoomEnvironment } from './environment.ts'
 import { jsonCopy, RoomLogicError, validate, validateInput } from './failures.ts'
 
 /** Maximum bytes of the JSON text of a timer's data, in UTF-8. */
@@ -107,47 +104,6 @@ export interface RoomTask {
   readonly due?: number | undefined
   /** Work of a task without `retry`. The record does not have it: undefined in a room that had another owner when the task started. */
   readonly work?: Work
-}
-
-/** A room, and the seats in it that a task of roomful requests. */
-export interface SeatRequest {
-  readonly roomType: string
-  readonly key: string
-  /** Idempotency id, unique in the cluster. */
-  readonly id: string
-  readonly subs: readonly string[]
-  /** Join options of the room, if it has to be created. */
-  readonly options: Json
-}
-
-/** Requests of a task to other rooms of its project. Neither method rejects. A call with the same id can be repeated. */
-export class TaskRooms {
-  readonly #projectId: string
-  readonly #environment: RoomEnvironment
-
-  constructor(projectId: string, environment: RoomEnvironment) {
-    this.#projectId = projectId
-    this.#environment = environment
-  }
-
-  /** Reserves a seat for each player, all or none. Creates the room if there is none. The reply is `{ reserved: true }`. */
-  reserve(request: SeatRequest & { readonly seconds: number }): Promise<RequestAnswer> {
-    const { subs, seconds } = request
-    return this.#ask(request, { op: 'reserve', subs, seconds }, QUEUE_PRINCIPALS.reserve)
-  }
-
-  /**
-   * Ends the reservations of `reserve` with this id, and refuses a later one. Also creates the room, so that it can refuse. The reply is `{
-   * cancelled: true }`.
-   */
-  cancel(request: SeatRequest): Promise<RequestAnswer> {
-    return this.#ask(request, { op: 'cancel', subs: request.subs }, QUEUE_PRINCIPALS.cancel)
-  }
-
-  #ask({ roomType, key, id, options }: SeatRequest, action: RoomAction, principal: string) {
-    const request = { id, hash: 'seats', create: { principal, options }, do: action }
-    return this.#environment.cluster.requests.send(roomAddress(this.#projectId, roomType, key), request)
-  }
 }
 
 /**

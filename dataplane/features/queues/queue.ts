@@ -5,14 +5,23 @@ import type { Clock } from '../../../shared/clock.ts'
 import type { Json, JsonObject } from '../../../shared/json.ts'
 import { MATCHED, PARTY_CODE } from '../../../shared/protocol/messages.ts'
 import type { TypedRoom } from '../../../shared/room-types.ts'
+import { QUEUE_PRINCIPALS } from '../../place.ts'
 import { defineRoom, type RoomDefinition } from '../../room/definition.ts'
 import { checkQueueSpec } from '../../room/definition-check.ts'
-import type { AdmitContext, Member, Pair, RoomLog, TurnContext } from '../../room/definition-types.ts'
+import type {
+  AdmitContext,
+  Matches,
+  Member,
+  Pair,
+  QueueFigures,
+  RoomLog,
+  TaskRun,
+  TurnContext,
+} from '../../room/definition-types.ts'
 import { errorText, jsonCopy, RoomLogicError, validateInput } from '../../room/failures.ts'
 import { frozen, guarded } from '../../room/guarded.ts'
 import type { RoomMetrics } from '../../room/metrics.ts'
-import type { RoomStream } from '../../room/stream.ts'
-import type { SeatRequest, TaskRooms } from '../../room/timers-and-tasks.ts'
+import type { RequestAnswer } from '../../traffic.ts'
 import {
   type IndexedTicket,
   type MatchRules,
@@ -125,21 +134,7 @@ interface QueueContext extends TurnContext<never, never, Pair, Pair, never> {
   /** Size of the state, as a part of its limit. */
   readonly stateShare: number
   readonly clock: Clock
-  readonly metrics: Pick<RoomMetrics, 'queueMatches' | 'queueWait' | 'queueFailures'>
-}
-
-/** Figures of a queue for operators. */
-interface QueueFigures {
-  /** Tickets that wait for a match. */
-  readonly waiting: number
-  /** Unix time in milliseconds since which the oldest of them waits; undefined: none waits. */
-  readonly oldestSince: number | undefined
-  /** Matches whose room has not answered yet. */
-  readonly pendingMatches: number
-  /** Matches since this node has the queue. */
-  readonly matches: number
-  /** Rules that failed and matches that were cancelled, since then. */
-  readonly failures: number
+  readonly metrics: RoomMetrics
 }
 
 const TICKET_GONE = 'the ticket has ended'
@@ -187,7 +182,15 @@ export function defineQueue<
 }
 
 /** Seats of a match in its room. */
-type Seats = Omit<SeatRequest, 'roomType'>
+interface Seats {
+  /** Key of the room. */
+  readonly key: string
+  /** Idempotency id of the requests, unique in the cluster. */
+  readonly id: string
+  readonly subs: readonly string[]
+  /** Join options of the room, if it has to be created. */
+  readonly options: Json
+}
 
 /**
  * A task of a queue. Its data is the key of an order in the state. Its result is true if the room of the match has carried out the request.
@@ -211,7 +214,7 @@ const IMPOSSIBLE: ReadonlySet<string> = new Set(['invalid_options', 'invalid_req
  * authoritative.
  * @internal
  */
-export class Queue {
+class Queue implements Matches {
   /** Room type of the matches. */
   readonly room: string
   /** Maximum number of players of a match. */
@@ -269,9 +272,8 @@ export class Queue {
     }
   }
 
-  /** Describes the queue of a room. */
-  figures({ log, state }: Pick<RoomStream, 'log' | 'state'>): QueueFigures {
-    const { tickets, orders } = state.flushed as unknown as QueueState
+  figures(log: RoomLog, state: Json): QueueFigures {
+    const { tickets, orders } = state as unknown as QueueState
     let waiting = 0
     let oldestSince: number | undefined
     for (const { since, order } of Object.values(tickets)) {
@@ -377,20 +379,26 @@ export class Queue {
     })(draft, undefined, ctx)
   }
 
-  readonly reserve = async (key: string, { rooms, state }: Run): Promise<boolean> => {
-    const order = state.orders[key]
-    if (!order) return false
-    const seats = plain(order.seats)
-    const answer = await rooms.reserve({ ...seats, roomType: this.room, seconds: RESERVE_SECONDS })
-    return 'reply' in answer
+  /** Reserves a seat for each player of a match, all or none. Creates the room if there is none. */
+  readonly reserve = async (key: string, run: Run): Promise<boolean> => {
+    const answer = await this.#ask('reserve', key, run)
+    return answer !== undefined && 'reply' in answer
   }
 
-  readonly cancel = async (key: string, { rooms, state }: Run): Promise<boolean> => {
+  /** Ends the reservations of `reserve`, and refuses a later one. Also creates the room, so that it can refuse. */
+  readonly cancel = async (key: string, run: Run): Promise<boolean> => {
+    const answer = await this.#ask('cancel', key, run)
+    return answer === undefined || 'reply' in answer || IMPOSSIBLE.has(answer.code)
+  }
+
+  /** Sends a request to the room of a match. Can be repeated. Undefined: there is no such match. */
+  async #ask(op: 'reserve' | 'cancel', key: string, { ask, state }: Run): Promise<RequestAnswer | undefined> {
     const order = state.orders[key]
-    if (!order) return true
-    const seats = plain(order.seats)
-    const answer = await rooms.cancel({ ...seats, roomType: this.room })
-    return 'reply' in answer || IMPOSSIBLE.has(answer.code)
+    if (!order) return undefined
+    const { id, subs, options } = plain(order.seats)
+    const create = { principal: QUEUE_PRINCIPALS[op], options }
+    const action = op === 'reserve' ? { op, subs, seconds: RESERVE_SECONDS } : { op, subs }
+    return ask(this.room, order.seats.key, { id, hash: 'seats', create, do: action })
   }
 
   readonly reserved = this.#turn((state, { ok, value, data: key }: Ended, ctx, index) => {
@@ -592,9 +600,9 @@ interface Ended {
 
 /** Argument of a task's work. */
 interface Run {
-  readonly rooms: TaskRooms
+  readonly ask: NonNullable<TaskRun['ask']>
   /** Use it immediately: the next flush changes it. */
-  readonly state: Pick<QueueState, 'orders'>
+  readonly state: { readonly orders: QueueState['orders'] }
 }
 
 /** Text with which the seat of a matched ticket ends. */
@@ -618,7 +626,7 @@ const word = (random: number): string =>
 const plain = <T>(part: T): T => JSON.parse(JSON.stringify(part)) as T
 
 /** True if the client has given the same data. A schema may make other data of it each time, for example with a date. */
-const isSame = (known: Pick<IndexedTicket, 'ticket' | 'given' | 'party'> | TicketRow, options: QueueJoin) =>
+const isSame = (known: IndexedTicket | TicketRow, options: QueueJoin) =>
   dataOf(known) === dataOf(options) && known.party === options.party
 
 const dataOf = ({ ticket, given }: { readonly ticket: Json; readonly given?: string | undefined }): string =>

@@ -4,12 +4,12 @@ import { Claims } from '../../../dataplane/cluster/claims.ts'
 import { CLUSTER_METRICS } from '../../../dataplane/cluster/metrics.ts'
 import { Router } from '../../../dataplane/cluster/router.ts'
 import { RoomCodes } from '../../../dataplane/features/lists/codes.ts'
-import type { Suspects } from '../../../dataplane/features/suspects/suspects.ts'
 import type { RoomDefinition } from '../../../dataplane/room/definition.ts'
 import type { TurnObserver } from '../../../dataplane/room/hooks.ts'
 import { RoomHost } from '../../../dataplane/room/host.ts'
 import { ROOM_LIMITS, type RoomLimits } from '../../../dataplane/room/limits.ts'
 import { ROOM_METRICS, type RoomMetrics } from '../../../dataplane/room/metrics.ts'
+import type { KnownSuspects } from '../../../dataplane/room/room-code.ts'
 import {
   type Arrival,
   type RequestAnswer,
@@ -53,7 +53,7 @@ export interface BenchOptions {
   revealFailures?: boolean
   quota?: Partial<RoomQuota>
   turns?: TurnObserver
-  suspects?: Pick<Suspects, 'limitOf' | 'placeOf' | 'stuck'>
+  suspects?: KnownSuspects
   /** Answers requests to other rooms. Default: the rooms of the bench. */
   request?: (room: RoomAddress, request: RoomRequest) => Promise<RequestAnswer>
 }
