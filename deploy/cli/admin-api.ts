@@ -33,15 +33,41 @@ export interface ClusterNode {
   readonly admin_url?: string
 }
 
-const NODE: ClusterNode = {
-  node_id: '',
-  self: true,
-  alive: true,
-  draining: true,
-  rooms: 0,
-  sessions: 0,
-  load: 0,
-  version: '',
+interface Schema {
+  readonly type?: string
+  readonly description?: string
+  readonly enum?: readonly string[]
+  readonly properties?: Readonly<Record<string, Schema>>
+}
+
+/** A parameter in the path or query of a route, or a field of its body. */
+export interface Field {
+  readonly in: string
+  readonly name: string
+  readonly description?: string
+  readonly schema: Schema
+}
+
+/** The parts of an OpenAPI document that commands need. */
+export interface ApiDescription {
+  readonly paths: Readonly<Record<string, Readonly<Record<string, Operation>>>>
+}
+
+interface Operation {
+  readonly parameters?: readonly Field[]
+  readonly requestBody?: { readonly content: { readonly 'application/json': { readonly schema: Schema } } }
+}
+
+/** Returns the fields of a route, such as `POST /tokens`, without those of pages. Undefined: the API does not have it. */
+export function fieldsOf({ paths }: ApiDescription, route: string): Field[] | undefined {
+  const [method = '', path = ''] = route.split(' ')
+  const operation = paths[path]?.[method.toLowerCase()]
+  if (!operation) return undefined
+  const { properties = {} } = operation.requestBody?.content['application/json'].schema ?? {}
+  const body = Object.entries(properties).map(([name, schema]) => ({ in: 'body', name, schema }))
+  return [...(operation.parameters ?? []), ...body].filter(
+    (field) => field.in !== 'header' && field.name !== 'limit' && field.name !== 'cursor',
+  )
 }
 
 export type Method = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE'
@@ -110,7 +136,8 @@ export class DeploymentApi {
   }
 
   async nodes(): Promise<readonly ClusterNode[]> {
-    return (await this.node('GET', '/admin/cluster', { nodes: [NODE] })).nodes
+    const like = { nodes: [{ node_id: '' }] }
+    return (await this.node('GET', '/admin/cluster', like)).nodes as ClusterNode[]
   }
 }
 
@@ -145,7 +172,7 @@ export async function send<T extends object>(request: {
     const reason = cause?.code ?? cause?.message ?? message
     throw new RequestFailed(`${who} does not answer at ${url} (${reason}): ${ifWrong}`)
   }
-  const answer = parsed(text)
+  const answer = objectIn(text)
   if (response.ok && isLike(answer, like)) return answer as T
   const {
     code,
@@ -176,7 +203,8 @@ function isLike(answer: unknown, example: unknown): boolean {
   )
 }
 
-function parsed(text: string): object | undefined {
+/** Returns the object or list in a JSON text. Undefined: it has another value, or is no JSON. */
+export function objectIn(text: string): object | undefined {
   try {
     const json: unknown = JSON.parse(text)
     return typeof json === 'object' && json !== null ? json : undefined
