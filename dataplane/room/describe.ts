@@ -13,43 +13,63 @@ import {
   textFinder,
 } from '../descriptions.ts'
 import { payloadsOf } from '../frame.ts'
-import type { Shown } from '../traffic.ts'
+import type { RoomAddress, Shown } from '../traffic.ts'
 import type { RoomDefinition } from './definition.ts'
 import type { Member } from './definition-types.ts'
-import type { RoomEnvironment } from './environment.ts'
 import type { History, KeptUpdate } from './history.ts'
 import type { JournalFormat, RoomEvent } from './journal.ts'
 import type { Grants } from './layer-rules.ts'
-import type { Membership } from './memberships.ts'
+import type { Membership, Memberships } from './memberships.ts'
 import type { RestoredRoom } from './restore.ts'
-import type { Room } from './room.ts'
 import { LiveState } from './state.ts'
-import type { RoomStream } from './stream.ts'
-import type { Reservation } from './table.ts'
+import type { Reservation, Tables } from './table.ts'
 
 /** Shortest time between two samples. Rates over less time are inaccurate. */
 const SHORTEST_MS = 900
 
+/** Position of a flush, with the checksum of the state after it. */
+interface Shot {
+  readonly seq: number
+  readonly checksum: number
+}
+
+/** A room of a node, as far as it is described. */
+interface DescribedRoom {
+  readonly name: string
+  readonly roomId: string
+  readonly address: RoomAddress
+  readonly epoch: number
+  readonly state: LiveState
+  readonly tables: Tables
+  readonly memberships: Memberships
+  readonly grants: Grants
+  readonly history: History
+  /** The last flush, which may still be in flight. */
+  readonly flushed: Shot
+  readonly delivery: { readonly delivered: Shot }
+}
+
 /** The rooms of a node as operators see them. */
 export class RoomDescriptions {
-  readonly #clock: Pick<Clock, 'monotonic'>
+  readonly #clock: Clock
+  readonly #format: JournalFormat
   /** Seq of each room at the last sample, and its updates per second then. Rooms count nothing for this. */
-  readonly #seen = new WeakMap<Room, { seq: number; perSecond: number | null }>()
+  readonly #seen = new WeakMap<DescribedRoom, { seq: number; perSecond: number | null }>()
   #sampledAt = Number.NEGATIVE_INFINITY
 
-  constructor(clock: Pick<Clock, 'monotonic'>) {
+  constructor(clock: Clock, format: JournalFormat) {
     this.#clock = clock
+    this.#format = format
   }
 
   /** Returns the rooms that match a query, those with the most members first. */
-  of(rooms: readonly Room[], query: RoomQuery): Found<RoomDescription> {
+  of(rooms: readonly DescribedRoom[], query: RoomQuery): Found<RoomDescription> {
     const { room_id: roomId, q, limit } = query
     if (roomId === undefined) this.#sample(rooms)
     const hasText = textFinder(q)
     return select(rooms, {
-      fits: ({ stream }) =>
-        (roomId === undefined || stream.roomId === roomId) &&
-        (hasText === undefined || hasName(stream, hasText)),
+      fits: (room) =>
+        (roomId === undefined || room.roomId === roomId) && (hasText === undefined || hasName(room, hasText)),
       order: byMembers,
       limit,
       describe: (room) => this.#describe(room, query),
@@ -60,20 +80,8 @@ export class RoomDescriptions {
    * Describes a room as its members see it. Seq and checksum are those of the last delivered flush. With the state, they are those of the
    * last flush, which may still be in flight.
    */
-  #describe(room: Room, query: RoomQuery): RoomDescription {
-    const {
-      address,
-      delivery,
-      environment,
-      epoch,
-      flushed,
-      grants,
-      history,
-      memberships,
-      roomId,
-      state,
-      tables,
-    } = room.stream
+  #describe(room: DescribedRoom, query: RoomQuery): RoomDescription {
+    const { address, delivery, epoch, flushed, grants, history, memberships, roomId, state, tables } = room
     const { projectId, roomType, key } = address
     const { seq, checksum } = query.include_state ? flushed : delivery.delivered
     const members: MemberDescription[] = []
@@ -97,18 +105,18 @@ export class RoomDescriptions {
       // Null: the room was not here at the first of the last two samples.
       updates_per_second: this.#seen.get(room)?.perSecond ?? null,
       ...(query.include_state && { state: state.flushed }),
-      ...(query.room_id !== undefined && { events: recentEvents(history, environment) }),
+      ...(query.room_id !== undefined && { events: recentEvents(history, this.#format, this.#clock) }),
     }
   }
 
   /** Samples all rooms, unless that was just done: several operators may ask at the same time. */
-  #sample(rooms: Iterable<Room>): void {
+  #sample(rooms: Iterable<DescribedRoom>): void {
     const now = this.#clock.monotonic()
     const seconds = (now - this.#sampledAt) / 1000
     if (seconds * 1000 < SHORTEST_MS) return
     this.#sampledAt = now
     for (const room of rooms) {
-      const { seq } = room.stream.delivery.delivered
+      const { seq } = room.delivery.delivered
       const seen = this.#seen.get(room)
       // A resync may take a room back.
       const perSecond = seen ? Math.max(0, Math.round((10 * (seq - seen.seq)) / seconds) / 10) : null
@@ -118,10 +126,10 @@ export class RoomDescriptions {
 }
 
 /** Most members first, then by name: a room with an unchanged count keeps its place. */
-const byMembers = ({ stream: a }: Room, { stream: b }: Room): number =>
+const byMembers = (a: DescribedRoom, b: DescribedRoom): number =>
   b.memberships.size - a.memberships.size || (a.name < b.name ? -1 : 1)
 
-function hasName({ name, memberships }: RoomStream, hasText: (text: string) => boolean): boolean {
+function hasName({ name, memberships }: DescribedRoom, hasText: (text: string) => boolean): boolean {
   if (hasText(name)) return true
   for (const { member, sessionId } of memberships)
     if (hasText(member.id) || hasText(sessionId) || (member.sub !== null && hasText(member.sub))) return true
@@ -152,10 +160,7 @@ type Described = Omit<RoomEventDescription, 'epoch' | 'seq' | 'at'>
  * Returns the latest events, joins and leaves of a room, the latest first, at most 50. They are read from the history for resumes, so
  * nothing else is kept. The list reaches back as far as the history, and ends where the room was empty.
  */
-function recentEvents(
-  history: History,
-  { format, clock }: Pick<RoomEnvironment, 'format' | 'clock'>,
-): RoomEventDescription[] {
+function recentEvents(history: History, format: JournalFormat, clock: Clock): RoomEventDescription[] {
   const wallOffset = clock.now() - clock.monotonic()
   const recent: RoomEventDescription[] = []
   for (const kept of history.latest) {
@@ -218,7 +223,7 @@ function described(kind: Described['kind'], name: string, data: Json, to?: reado
 interface ViewedRoom {
   readonly members: Iterable<Member>
   readonly reservations: readonly Reservation[]
-  readonly state: Pick<LiveState, 'flushed' | 'base'> | undefined
+  readonly state: LiveState | undefined
 }
 
 /** Returns members, reservations and, if asked, the state of a room: that which all members see, or with `layers` all of it. */

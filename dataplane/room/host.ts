@@ -90,7 +90,6 @@ export class RoomHost {
       suspects: options.suspects ?? noSuspects,
     })
     this.#types = roomTypes(options.rooms)
-    this.#descriptions = new RoomDescriptions(clock)
     this.#environment = {
       ...options,
       tracer: options.tracer ?? noTracer,
@@ -106,6 +105,7 @@ export class RoomHost {
       departures: new Departures(clock, limits.detachedMs),
       failures: new FailureLog(clock, log, revealFailures),
     }
+    this.#descriptions = new RoomDescriptions(clock, this.#environment.format)
     metrics.rooms.read(() => this.size)
     metrics.projectRooms.read(() => this.#projects.series)
     metrics.members.read(() => this.members)
@@ -348,7 +348,10 @@ export class RoomHost {
 
   /** Returns the rooms as operators see them. */
   describe(query: RoomQuery): Found<RoomDescription> {
-    return this.#descriptions.of(this.rooms, query)
+    return this.#descriptions.of(
+      this.rooms.map(({ stream }) => stream),
+      query,
+    )
   }
 
   /** Returns the queues as operators see them. */
