@@ -1,6 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
-import type { Case } from './conformance/case.ts'
-import { cases, runSuite } from './conformance/run.ts'
+import { cases, holds } from './conformance/run.ts'
 import { startService, type TestService } from './support/cluster.ts'
 import { runScript } from './support/program.ts'
 
@@ -9,36 +8,17 @@ const CASE_TIMEOUT_MS = 60_000
 const RESUME_TTL_SECONDS = 8
 const HEARTBEAT_SECONDS = 2
 
-/** Starts a service for a group of tests. Returns a function that runs a case against it. Call it in the group. */
-function service(store: 'redis' | 'memory'): (one: Case) => Promise<void> {
-  let started: TestService
+describe.concurrent('the protocol, with the store in Redis', () => {
+  let service: TestService
   beforeAll(async () => {
-    started = await startService({
-      store,
+    service = await startService({
+      store: 'redis',
       node: { sessionResumeTtl: RESUME_TTL_SECONDS, heartbeatSeconds: HEARTBEAT_SECONDS },
     })
   })
-  afterAll(() => started?.close())
-  return async (one) => {
-    const { wsUrl, controlUrl } = started
-    const { outcomes } = await runSuite({ ws_url: wsUrl, control_url: controlUrl, cases: [one] })
-    for (const { problem } of outcomes) if (problem) throw problem
-  }
-}
+  afterAll(() => service?.close())
 
-describe.concurrent('the protocol, with the store in Redis', () => {
-  const hold = service('redis')
-  for (const one of cases.filter(({ kind }) => kind === 'quick')) {
-    it(one.name, () => hold(one), CASE_TIMEOUT_MS)
-  }
-})
-
-// Waiting does not depend on the store.
-describe.concurrent('the cases that wait for seconds, with the store in memory', () => {
-  const hold = service('memory')
-  for (const one of cases.filter(({ kind }) => kind !== 'quick')) {
-    it(one.name, () => hold(one), CASE_TIMEOUT_MS)
-  }
+  for (const one of cases) it(one.name, () => holds(one, service), CASE_TIMEOUT_MS)
 })
 
 describe('the command', () => {

@@ -258,6 +258,13 @@ export async function runSuite(options: SuiteOptions): Promise<Summary> {
   }
 }
 
+/** Runs one case against a service. Rejects if the service breaks its rule. */
+export async function holds(one: Case, service: { wsUrl: string; controlUrl: string }): Promise<void> {
+  const { wsUrl, controlUrl } = service
+  const { outcomes } = await runSuite({ ws_url: wsUrl, control_url: controlUrl, cases: [one] })
+  for (const { problem } of outcomes) if (problem) throw problem
+}
+
 async function runCase(one: Case, target: Target): Promise<Outcome> {
   const startedAt = performance.now()
   const stage = new Stage(target)
@@ -293,7 +300,7 @@ async function reach(options: SuiteOptions): Promise<Target> {
 }
 
 async function listens(wsUrl: string): Promise<void> {
-  const socket = new WebSocket(wsUrl, ['roomful.v1.json'], { handshakeTimeout: 5000 })
+  const socket = new WebSocket(wsUrl, ['roomful.v1.json'], { handshakeTimeout: 20_000 })
   await new Promise<void>((resolve, reject) => {
     socket.once('open', resolve)
     socket.once('error', (problem) =>
