@@ -21,7 +21,8 @@ import { UnhandledErrors } from '../shared/unhandled.ts'
 import { currentBuild } from '../shared/version.ts'
 import { NodeLinks } from './cluster/links.ts'
 import { CLUSTER_METRICS } from './cluster/metrics.ts'
-import { Ownership } from './cluster/ownership.ts'
+import { type ClusterEnvironment, Ownership } from './cluster/ownership.ts'
+import { RoomWaker } from './cluster/waker.ts'
 import { RoomCodes } from './features/lists/codes.ts'
 import { DIRECTORY_METRICS, Directory, type DirectoryEnvironment } from './features/lists/directory.ts'
 import { ClusterPlacing } from './features/lists/placing.ts'
@@ -44,7 +45,8 @@ import type { TurnObserver } from './room/hooks.ts'
 import { RoomHost } from './room/host.ts'
 import { ROOM_METRICS } from './room/metrics.ts'
 import type { RoomCode } from './room/room-code.ts'
-import { roomNamed } from './traffic.ts'
+import { hasPlace } from './shares.ts'
+import { roomIdOf, roomNamed } from './traffic.ts'
 
 /** The part of the configuration that is about the node itself. */
 type NodeConfig = Omit<
@@ -206,8 +208,8 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   })
   const startedAt = timestamp(clock.now())
   const recordTtlMs = config.roomOrphanTtl * 1000
-  metrics.draining.read(() => Number(ownership.draining))
-  metrics.cordoned.read(() => Number(ownership.cordoned))
+  metrics.draining.read(() => Number(ownership.self.draining))
+  metrics.cordoned.read(() => Number(ownership.self.cordoned))
   metrics.addressed.set(config.advertiseUrl === undefined ? 0 : 1)
   metrics.maxSessions.set(config.maxSessions)
   metrics.maxRooms.set(config.maxRooms)
@@ -221,12 +223,11 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     log,
     metrics,
   })
-  const ownership: Ownership = new Ownership({
+  const roomPlaces = { max: config.maxRooms, share: config.projectShare }
+  const cluster: ClusterEnvironment = {
     nodeId,
     store,
     links,
-    rooms: () => host,
-    gateway: () => gateway,
     clock,
     random,
     log,
@@ -239,12 +240,15 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       maxLasting: config.maxSleepingRoomsPerPlayer,
       perMinute: config.newRoomsPerMinute,
     },
-    roomPlaces: { max: config.maxRooms, share: config.projectShare },
     maxWaitingMessages: config.maxRoomBacklog,
-    info: () => ({
+    hasPlaceFor: (projectId) => hasPlace(roomPlaces, host.claimed, host.claimedOf(projectId)),
+    endedAnswer: (room, request) => host.endedAnswer(room, request),
+    figures: () => ({
       started_at: startedAt,
       ...build,
       rooms_hash: host.roomsHash,
+      rooms: host.size,
+      room_types: host.versions,
       sessions: gateway.sessions,
       load: load.eventLoopUtilisation,
       overloaded: load.overloaded,
@@ -254,7 +258,8 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       ...addresses,
     }),
     onReplaced: (replaced) => failed(replaced),
-  })
+  }
+  const ownership = new Ownership(cluster)
   const suspects = new Suspects({
     store,
     clock,
@@ -315,6 +320,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       unconfirmed: { messages: config.maxUnackedMessages, bytes: config.maxUnackedBytes },
     },
   })
+  const waker = new RoomWaker({ ...cluster, roomPlaces }, ownership, host)
   forbidCalls({ process, childProcess, crypto }, () => host.code.current !== undefined)
   metrics.nodeInfo.set({ node_id: name, ...build, rooms_hash: host.roomsHash }, 1)
   const lists: DirectoryEnvironment = {
@@ -328,7 +334,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     // An unknown node is dead, or its lease has not been read yet. `nodes.isGone` counts it as alive while the store returns.
     isGone: (other) => other !== nodeId && ownership.nodes.get(other) === undefined,
     listingOf: (roomType) => host.listingOf(roomType),
-    draining: () => ownership.draining,
+    draining: () => ownership.self.draining,
   }
   const directory = new Directory(lists)
   const placing = new ClusterPlacing(lists, directory)
@@ -370,6 +376,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   const stop = async (): Promise<void> => {
     await host.close()
     await gateway.close()
+    waker.stop()
     await ownership.stop()
     load.stop()
     clockOffset.stop()
@@ -383,8 +390,9 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   }
   /** Hands the rooms over first, so that they run at other nodes while their clients are still here. Then moves the clients, and stops. */
   const drain = async (drainMs: number): Promise<void> => {
+    host.refuseMore()
     await Promise.all([ownership.drain(), sharing && gateway.stopListening()])
-    await ownership.handOver()
+    await ownership.handOver(host.rooms)
     await gateway.drain(drainMs)
     await stop()
   }
@@ -413,8 +421,8 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     log,
     ready: readiness({
       ping: () => store.ping(),
-      draining: () => ownership.draining,
-      cordoned: () => ownership.cordoned,
+      draining: () => ownership.self.draining,
+      cordoned: () => ownership.self.cordoned,
       leaseValid: () => ownership.lease.valid(),
       clockWrong: () => clockOffset.wrong,
       clock,
@@ -424,8 +432,8 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       ...build,
       rooms_hash: host.roomsHash,
       started_at: startedAt,
-      draining: ownership.draining,
-      cordoned: ownership.cordoned,
+      draining: ownership.self.draining,
+      cordoned: ownership.self.cordoned,
       listed_types: host.listedTypes,
       load: load.read(),
     }),
@@ -471,8 +479,11 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     ownerlessRooms: (projectId, limit, after) => ownership.ownerless(projectId, limit, after),
     notices: deadLetters,
     listedRooms: async (list, query, after) => directory.rooms(list, readQuery(query), () => true, after),
-    describeRoom: (projectId, roomId, shown) =>
-      ownership.describe(roomNamed(`${projectId}/${roomId}`), shown),
+    describeRoom: async (projectId, roomId, shown) => {
+      const room = roomNamed(`${projectId}/${roomId}`)
+      const described = (await ownership.describe(room, shown)) ?? (await host.recorded(room, shown))
+      return described ?? { code: 'room_not_found', message: `there is no room ${roomIdOf(room)}` }
+    },
     countedRooms: async (projectId, limit, after) =>
       store.rooms.counted(projectId, { limit, after: after ?? { until: await store.time(), roomId: '' } }),
     endSession: (projectId, sessionId) => gateway.endSession(projectId, sessionId),
@@ -484,10 +495,10 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   }
 
   await suspects.start()
-  await ownership.start()
+  await ownership.start(host, gateway)
   try {
     await placing.start()
-    ownership.waker.start()
+    waker.start()
     // A node without notices would poll for rooms with notices in vain.
     if (notifyUrl !== undefined || options.rooms.some(({ notices }) => Object.keys(notices).length > 0))
       delivery.start()

@@ -30,7 +30,6 @@ function parts(quota: RoomQuota = { maxRooms: 0, maxLasting: 0, perMinute: 0 }) 
     allowed_at: 0,
     mayAct: true,
     judged: 0,
-    told: [] as string[],
   }
   const seen = { locked: 0, results: [] as string[] }
   const locks: Locks = {
@@ -54,19 +53,16 @@ function parts(quota: RoomQuota = { maxRooms: 0, maxLasting: 0, perMinute: 0 }) 
         recordTtlMs: 600_000,
         quota,
       },
+      { valid: () => view.mayAct },
       {
-        lease: { valid: () => view.mayAct },
-        nodes: {
-          isAlive: (other) => view.known.has(other),
-          judge: async (other) => {
-            view.judged++
-            return view.alive.has(other) ? 'alive' : 'dead'
-          },
-          get claimsAllowedAt() {
-            return view.allowed_at
-          },
+        isAlive: (other) => view.known.has(other),
+        judge: async (other) => {
+          view.judged++
+          return view.alive.has(other) ? 'alive' : 'dead'
         },
-        takenOver: (room, from) => view.told.push(`${room} from ${from}`),
+        get claimsAllowedAt() {
+          return view.allowed_at
+        },
       },
     )
   const live = (...nodes: string[]) => {
@@ -115,7 +111,6 @@ describe('a claim', () => {
     expect(second.fence.epoch).toBeGreaterThan(first.fence.epoch)
     expect(second.snapshot).toEqual(Uint8Array.of(1))
     expect(seen).toEqual({ locked: 1, results: ['claimed', 'elsewhere', 'taken_over'] })
-    expect(view.told).toEqual([`${ROOM} from node_a`])
   })
 
   it('takes a released room, and a room whose record names this node, without a look at other nodes', async () => {

@@ -1,12 +1,15 @@
-import { sleep } from '../../shared/clock.ts'
+import { type Clock, sleep } from '../../shared/clock.ts'
 import { nodeName } from '../../shared/ids.ts'
+import type { Logger } from '../../shared/log.ts'
 import {
   type Claim,
+  type Locks,
   type RoomOwner,
   type RoomQuota,
-  type Store,
+  type RoomRecords,
   StoreUnavailable,
 } from '../../shared/store/port.ts'
+import type { Tracer } from '../../shared/tracing/tracer.ts'
 import {
   ABSENT,
   type ClaimOptions,
@@ -19,23 +22,32 @@ import {
   unavailableText,
 } from '../place.ts'
 import { roomAttributes, roomNamed } from '../traffic.ts'
-import type { NodeLease } from './lease.ts'
-import type { ClaimOutcome } from './metrics.ts'
-import type { ClusterNodes } from './nodes.ts'
-import type { ClusterEnvironment, Ownership } from './ownership.ts'
+import type { ClaimOutcome, ClusterMetrics } from './metrics.ts'
 
-interface ClaimsEnvironment
-  extends Pick<
-    ClusterEnvironment,
-    'nodeId' | 'clock' | 'log' | 'metrics' | 'tracer' | 'recordTtlMs' | 'quota'
-  > {
-  readonly store: Pick<Store, 'rooms' | 'locks'>
+/** Dependencies of `Claims`. */
+export interface ClaimsEnvironment {
+  readonly nodeId: string
+  readonly store: { readonly rooms: RoomRecords; readonly locks: Locks }
+  readonly clock: Clock
+  readonly log: Logger
+  readonly metrics: ClusterMetrics
+  readonly tracer: Tracer
+  /** Lifetime of a room's record after its last write, in milliseconds. */
+  readonly recordTtlMs: number
+  /** Maximum numbers of rooms that may be made. */
+  readonly quota: RoomQuota
 }
 
-/** The part of `Ownership` that claims use. */
-interface Claimant extends Pick<Ownership, 'takenOver'> {
-  readonly lease: Pick<NodeLease, 'valid'>
-  readonly nodes: Pick<ClusterNodes, 'isAlive' | 'judge' | 'claimsAllowedAt'>
+/** The lease of this node (`NodeLease`). */
+interface Lease {
+  valid(): boolean
+}
+
+/** The nodes of the cluster (`ClusterNodes`), as far as claims depend on them. */
+interface KnownNodes {
+  readonly claimsAllowedAt: number
+  isAlive(nodeId: string): boolean
+  judge(nodeId: string, byLease?: boolean): Promise<'alive' | 'dead'>
 }
 
 /** Reasons why a claim ends without a room. */
@@ -56,11 +68,13 @@ const CLAIMS_ALLOWED_CHECK_MS = 100
 /** Makes this node the owner of rooms that have none, or whose owner is dead. */
 export class Claims {
   readonly #environment: ClaimsEnvironment
-  readonly #ownership: Claimant
+  readonly #lease: Lease
+  readonly #nodes: KnownNodes
 
-  constructor(environment: ClaimsEnvironment, ownership: Claimant) {
+  constructor(environment: ClaimsEnvironment, lease: Lease, nodes: KnownNodes) {
     this.#environment = environment
-    this.#ownership = ownership
+    this.#lease = lease
+    this.#nodes = nodes
   }
 
   /**
@@ -78,7 +92,6 @@ export class Claims {
       if (place.at === 'here' && place.from !== undefined) {
         const { claim, from } = place
         log.info({ room, from, ms: Math.round(clock.monotonic() - began) }, 'a room was taken over')
-        this.#ownership.takenOver(room, from)
         this.#traceTakeover(room, claim.fence.epoch, from, began, options)
       }
       return place
@@ -113,7 +126,7 @@ export class Claims {
    * mean that the store has lost its data after the question.
    */
   #isReliable(record: RoomOwner | undefined, askedAt: number): boolean {
-    return record !== undefined || askedAt >= this.#ownership.nodes.claimsAllowedAt
+    return record !== undefined || askedAt >= this.#nodes.claimsAllowedAt
   }
 
   /** Records the span of a takeover. It starts a trace, because it affects all members. It is linked to the joins and resumes that waited. */
@@ -135,7 +148,6 @@ export class Claims {
 
   async #claim(room: string, options: ClaimOptions, began: number): Promise<ClaimPlace> {
     const { nodeId, clock } = this.#environment
-    const { nodes } = this.#ownership
     const { creator, byLease = false, stateVersion = 1 } = options
     let { seen } = options
     while (await this.#allowed(began)) {
@@ -153,7 +165,7 @@ export class Claims {
       const from = found?.owner ?? nodeId
       const isOrphan = from !== nodeId
       // If that node has just crashed, the edges repeat their questions when this is known.
-      if (isOrphan && (nodes.isAlive(from) || (await nodes.judge(from, byLease)) === 'alive'))
+      if (isOrphan && (this.#nodes.isAlive(from) || (await this.#nodes.judge(from, byLease)) === 'alive'))
         return { at: 'node', nodeId: from }
       if ((found?.stateVersion ?? 1) > stateVersion)
         return nowhere(
@@ -175,8 +187,7 @@ export class Claims {
     creator: string | undefined,
   ): Promise<ClaimPlace | RoomOwner | undefined> {
     const { store, nodeId, clock, recordTtlMs: ttlMs } = this.#environment
-    const { lease, nodes } = this.#ownership
-    const mayClaim = (): boolean => lease.valid() && clock.monotonic() >= nodes.claimsAllowedAt
+    const mayClaim = (): boolean => this.#lease.valid() && clock.monotonic() >= this.#nodes.claimsAllowedAt
     // The two commands are independent, and may go to two servers. The reservation matters only if the room is claimed.
     const [refused, found] = await Promise.all([
       creator === undefined ? undefined : this.#reserve(room, creator).catch((error: unknown) => ({ error })),
@@ -229,14 +240,13 @@ export class Claims {
   /** Resolves to true when rooms may be claimed or counted as absent. Resolves to false after `WAIT_MS`. */
   async #allowed(began: number): Promise<boolean> {
     const { clock } = this.#environment
-    const { lease, nodes } = this.#ownership
     const until = began + WAIT_MS
     for (;;) {
       const now = clock.monotonic()
-      const wait = nodes.claimsAllowedAt - now
+      const wait = this.#nodes.claimsAllowedAt - now
       if (now >= until) return false
       // Without a lease, other nodes would claim the room again.
-      if (wait <= 0 && lease.valid()) return true
+      if (wait <= 0 && this.#lease.valid()) return true
       const look = wait > 0 && wait < Number.POSITIVE_INFINITY ? wait : CLAIMS_ALLOWED_CHECK_MS
       await sleep(clock, Math.min(look, until - now))
     }

@@ -47,14 +47,13 @@ function parts({ clock = new FakeClock(), store = memoryStore({ clock }), node_i
       leaseMs: 2000,
       onReplaced: ({ message }) => line.replaced.push(message),
     },
-    {
-      info: () => nodeInfo(nodeId, { rooms: line.rooms }),
-      regained: () => {
-        line.regained++
-        line.regain()
-      },
-    },
+    { info: () => nodeInfo(nodeId, { rooms: line.rooms }) },
   )
+  const start = () =>
+    lease.start(() => {
+      line.regained++
+      line.regain()
+    })
   const read = async () => {
     const [record] = await store.records.read([leaseKey('node_a')])
     return record && decodeNodeInfo(record.value)
@@ -67,14 +66,14 @@ function parts({ clock = new FakeClock(), store = memoryStore({ clock }), node_i
       for (let i = 0; i < 10; i++) await Promise.resolve()
     }
   }
-  return { warnings, clock, store, records, lease, line, read, listed, recorded, advance }
+  return { warnings, clock, store, records, lease, start, line, read, listed, recorded, advance }
 }
 
 describe('a lease', () => {
   it('is valid as long as it is renewed, also if the wall clock changes, and is gone after it was ended', async () => {
-    const { clock, lease, recorded, advance } = parts()
+    const { clock, lease, start, recorded, advance } = parts()
     expect(lease.valid()).toBe(false)
-    await lease.start()
+    await start()
     clock.now = () => {
       throw new Error('the time of day was asked for')
     }
@@ -87,8 +86,8 @@ describe('a lease', () => {
   })
 
   it('is valid while the store takes nearly a second for each answer', async () => {
-    const { lease, records, advance } = parts()
-    await lease.start()
+    const { lease, start, records, advance } = parts()
+    await start()
     records.delayMs = 400
     let trustedMs = 0
     for (let ms = 0; ms < 20_000; ms += 50) {
@@ -99,8 +98,8 @@ describe('a lease', () => {
   })
 
   it('has the age of its last renewal', async () => {
-    const { lease, records, advance } = parts()
-    await lease.start()
+    const { lease, start, records, advance } = parts()
+    await start()
     await advance(400)
     expect(lease.ageMs).toBe(400)
     await advance(200)
@@ -111,8 +110,8 @@ describe('a lease', () => {
   })
 
   it('is not trusted any more before other nodes may presume the node dead', async () => {
-    const { lease, records, recorded, advance } = parts()
-    await lease.start()
+    const { lease, start, records, recorded, advance } = parts()
+    await start()
     records.down = true
     let trustedMs = 0
     while (await recorded()) {
@@ -125,15 +124,15 @@ describe('a lease', () => {
   })
 
   it('expires without a timer: a suspended process finds it expired', async () => {
-    const { clock, lease } = parts()
-    await lease.start()
+    const { clock, lease, start } = parts()
+    await start()
     clock.pause(2000)
     expect(lease.valid()).toBe(false)
   })
 
   it('reports once that it is valid again after it had expired', async () => {
-    const { lease, records, line, advance } = parts()
-    await lease.start()
+    const { lease, start, records, line, advance } = parts()
+    await start()
     records.down = true
     await advance(1000)
     records.down = false
@@ -148,8 +147,8 @@ describe('a lease', () => {
   })
 
   it('that has expired is logged with the reason, once in 10 s', async () => {
-    const { lease, records, warnings, advance } = parts()
-    await lease.start()
+    const { start, records, warnings, advance } = parts()
+    await start()
     records.down = true
     await advance(1500)
     expect(warnings).toEqual([])
@@ -169,8 +168,8 @@ describe('a lease', () => {
   })
 
   it('writes the data of its node with each renewal, and immediately when asked to', async () => {
-    const { lease, line, read, listed, advance } = parts()
-    await lease.start()
+    const { lease, start, line, read, listed, advance } = parts()
+    await start()
     expect([await read(), await listed()]).toEqual([nodeInfo('node_a'), ['node_a']])
     line.rooms = 7
     await advance(450)
@@ -186,8 +185,8 @@ describe('a lease', () => {
   })
 
   it('is renewed immediately when the store is back, even if it is empty', async () => {
-    const { lease, line, store, listed, recorded } = parts()
-    await lease.start()
+    const { start, line, store, listed, recorded } = parts()
+    await start()
     await store.records.write([{ remove: leaseKey('node_a') }, { index: NODES, drop: 'node_a' }])
     line.back()
     await Promise.resolve()
@@ -195,8 +194,8 @@ describe('a lease', () => {
   })
 
   it('counts as expired if the store has lost it, or has let it expire by its own clock', async () => {
-    const { lease, records, line, store, advance } = parts()
-    await lease.start()
+    const { lease, start, records, line, store, advance } = parts()
+    await start()
     await advance(1000)
     await store.records.write([{ remove: leaseKey('node_a') }])
     await advance(500)
@@ -213,9 +212,9 @@ describe('a lease', () => {
   })
 
   it('cannot start without the store', async () => {
-    const { lease, records } = parts()
+    const { start, records } = parts()
     records.down = true
-    await expect(lease.start()).rejects.toThrow(StoreUnavailable)
+    await expect(start()).rejects.toThrow(StoreUnavailable)
   })
 })
 
@@ -224,10 +223,10 @@ describe('a lease that has expired only by the store’s clock', () => {
   async function suspended(durability: Durability) {
     const world = new FakeClock()
     const store = memoryStore({ clock: world })
-    const { lease, line, clock, advance } = parts({ store })
+    const { lease, start, line, clock, advance } = parts({ store })
     const bench = new RoomBench([counting(durability)], { store, clock })
     line.regain = () => bench.host.recheck()
-    await lease.start()
+    await start()
     await bench.join('counter', 'ann')
     bench.message('counter', 'ann', 'inc', null, 1)
     await bench.untilIdle()
@@ -287,11 +286,11 @@ describe('the name of a node', () => {
 
   it('is free one lease after its process was killed, however soon the next process starts', async () => {
     const { first, second, advance } = pair()
-    await first.lease.start()
+    await first.start()
     await advance(600)
     // The process renews nothing more, as after a crash.
     first.records.down = true
-    const outcome = watch(second.lease.start())
+    const outcome = watch(second.start())
     await advance(2000)
     expect(outcome.text).toBe('started')
     expect([first.lease.valid(), second.lease.valid()]).toEqual([false, true])
@@ -300,7 +299,7 @@ describe('the name of a node', () => {
 
   it('is free if the lease of an earlier process expires while the next process reads it', async () => {
     const { second, advance } = pair()
-    const { clock, store, records, lease } = second
+    const { clock, store, records, start } = second
     const key = leaseKey('node_a')
     await store.records.renewLease({ key, holder: 'node_a~1', value: new Uint8Array(), ttlMs: 60_000 })
     const read = records.read.bind(records)
@@ -309,25 +308,25 @@ describe('the name of a node', () => {
       if (clock.monotonic() >= expiresAt) await store.records.write([{ remove: key }])
       return read(keys)
     })
-    const outcome = watch(lease.start())
+    const outcome = watch(start())
     await advance(2500)
     expect(outcome.text).toBe('started')
   })
 
   it('is free immediately when its process has ended', async () => {
     const { first, second } = pair()
-    await first.lease.start()
+    await first.start()
     await first.lease.stop()
-    await second.lease.start()
+    await second.start()
     expect(second.lease.valid()).toBe(true)
   })
 
   it('goes to one of two processes after the store came back empty, and the other stops', async () => {
     const { first, second, advance } = pair()
-    await first.lease.start()
+    await first.start()
     first.records.down = true
     await advance(2500)
-    await second.lease.start()
+    await second.start()
     await first.store.records.write([{ remove: leaseKey('node_a') }])
     first.records.down = false
     await first.lease.renewNow()
@@ -340,7 +339,7 @@ describe('the name of a node', () => {
 describe('the lease of a node at full load', () => {
   it('is renewed, however many inputs arrive and however long each takes', async () => {
     const clock = new FakeClock()
-    const { lease } = parts({ clock })
+    const { lease, start } = parts({ clock })
     let [handled, lapsed] = [0, 0]
     const slow = defineRoom({
       type: 'slow',
@@ -354,7 +353,7 @@ describe('the lease of a node at full load', () => {
       },
     })
     const bench = new RoomBench([slow], { clock, limits: { waitingMessages: 10_000 } })
-    await lease.start()
+    await start()
     await bench.join('slow', 'ann')
     // Ten times the duration of the lease.
     for (let n = 0; n < 10_000; n++) bench.message('slow', 'ann', 'work', null)

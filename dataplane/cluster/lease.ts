@@ -1,17 +1,22 @@
-import { sleep, untilNext } from '../../shared/clock.ts'
+import { type Clock, sleep, untilNext } from '../../shared/clock.ts'
 import { nodeName } from '../../shared/ids.ts'
-import { Quiet } from '../../shared/log.ts'
-import { decodeNodeInfo, encodeNodeInfo, leaseKey, NODES } from '../../shared/node-registry.ts'
-import { type Store, StoreUnavailable } from '../../shared/store/port.ts'
-import type { ClusterEnvironment, Ownership } from './ownership.ts'
+import { type Logger, Quiet } from '../../shared/log.ts'
+import { decodeNodeInfo, encodeNodeInfo, leaseKey, NODES, type NodeInfo } from '../../shared/node-registry.ts'
+import { type Records, StoreUnavailable } from '../../shared/store/port.ts'
+import type { ClusterMetrics } from './metrics.ts'
 
-interface LeaseEnvironment
-  extends Pick<ClusterEnvironment, 'nodeId' | 'clock' | 'log' | 'metrics' | 'leaseMs' | 'onReplaced'> {
-  readonly store: Pick<Store, 'records' | 'onReturn'>
+/** Dependencies of `NodeLease`. */
+export interface LeaseEnvironment {
+  readonly nodeId: string
+  readonly store: { readonly records: Records; onReturn(callback: () => void): () => void }
+  readonly clock: Clock
+  readonly log: Logger
+  readonly metrics: ClusterMetrics
+  /** Time after the last renewal of its lease for which other nodes consider this node alive, in milliseconds. */
+  readonly leaseMs: number
+  /** Another process has the name of this node. The lease is never valid again, and this process must end immediately. */
+  readonly onReplaced: (replaced: Error) => void
 }
-
-/** The part of `Ownership` that the lease uses. */
-type LeaseHolder = Pick<Ownership, 'info' | 'regained'>
 
 /** Another process runs under the name of this node, and renews its lease. */
 export class NodeIdInUse extends Error {
@@ -50,7 +55,8 @@ const MARGIN = 0.1
  */
 export class NodeLease {
   readonly #environment: LeaseEnvironment
-  readonly #ownership: LeaseHolder
+  readonly #self: { info(): NodeInfo }
+  #regained: () => void = () => {}
   #trustedUntil = Number.NEGATIVE_INFINITY
   #renewedAt: number | undefined
   /** Start of the current lease without an interruption, by the store's clock. */
@@ -60,9 +66,10 @@ export class NodeLease {
   #stopped = false
   readonly #quiet: Quiet
 
-  constructor(environment: LeaseEnvironment, ownership: LeaseHolder) {
+  /** `self`: this node as it describes itself in its lease. */
+  constructor(environment: LeaseEnvironment, self: { info(): NodeInfo }) {
     this.#environment = environment
-    this.#ownership = ownership
+    this.#self = self
     this.#quiet = new Quiet(environment.clock, QUIET_MS)
     environment.metrics.leaseTtl.set(environment.leaseMs / 1000)
     environment.metrics.leaseAge.read(() => this.ageMs / 1000)
@@ -71,8 +78,11 @@ export class NodeLease {
   /**
    * Resolves when this node has acquired the lease: immediately, or after the lease of an earlier process with the node's name has expired. Rejects
    * with `NodeIdInUse` if that process still renews its lease after one lease time. Also rejects if the store cannot be reached.
+   *
+   * Calls `regained` each time the lease is valid again after it had expired. Other nodes may have claimed rooms of this node.
    */
-  async start(): Promise<void> {
+  async start(regained: () => void): Promise<void> {
+    this.#regained = regained
     const { store, clock, nodeId, leaseMs: ttlMs } = this.#environment
     const name = nodeName(nodeId)
     const began = clock.monotonic()
@@ -169,7 +179,7 @@ export class NodeLease {
     const { holder, since } = await store.records.renewLease({
       key: leaseKey(name),
       holder: nodeId,
-      value: encodeNodeInfo(this.#ownership.info()),
+      value: encodeNodeInfo(this.#self.info()),
       ttlMs,
       listed: { index: NODES, member: name },
     })
@@ -180,7 +190,7 @@ export class NodeLease {
     this.#since = since
     const lapsed = ranOut || (this.#trustedUntil > 0 && clock.monotonic() >= this.#trustedUntil)
     this.#trustedUntil = Math.max(this.#trustedUntil, sentAt + ttlMs * (1 - MARGIN))
-    if (lapsed && this.valid()) this.#ownership.regained()
+    if (lapsed && this.valid()) this.#regained()
     return holder
   }
 

@@ -1,4 +1,5 @@
-import { MOMENT_MS, untilNext } from '../../shared/clock.ts'
+import { type Clock, MOMENT_MS, untilNext } from '../../shared/clock.ts'
+import type { Logger } from '../../shared/log.ts'
 import type { Bus } from '../../shared/store/port.ts'
 import {
   type Envelope,
@@ -10,20 +11,28 @@ import {
   PIECE_BYTES,
   UnknownVersion,
 } from './envelope.ts'
-import type { ClusterEnvironment } from './ownership.ts'
-import type { Router } from './router.ts'
+import type { ClusterMetrics } from './metrics.ts'
 
 /** Bus channel on which a node receives messages of other nodes. */
 export const nodeChannel = (nodeId: string): string => `node:${nodeId}`
 
-interface LinksEnvironment extends Pick<ClusterEnvironment, 'nodeId' | 'clock' | 'log' | 'metrics'> {
+/** Dependencies of `NodeLinks`. */
+interface LinksEnvironment {
+  readonly nodeId: string
   readonly bus: Bus
+  readonly clock: Clock
+  readonly log: Logger
+  readonly metrics: ClusterMetrics
   /** Runs a callback at the end of the current turn of the event loop. */
   readonly defer: (callback: () => void) => void
 }
 
-/** Receives the messages of other nodes. `missed`: some may be lost. It is called before the messages that follow the gap. */
-type Receiver = Pick<Router, 'receive' | 'missed'>
+/** Receives the messages of other nodes. */
+interface Receiver {
+  receive(message: PeerMessage, from: string): void
+  /** Messages of a node, or of any node (undefined), may be lost. Called before the messages that follow the gap. */
+  missed(from: string | undefined): void
+}
 
 /**
  * Minimum time between two sends, in milliseconds. A send takes all messages that have collected; after a longer pause it happens at the end of

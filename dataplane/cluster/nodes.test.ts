@@ -67,14 +67,14 @@ function parts({ uptime_ms: uptimeMs = Number.POSITIVE_INFINITY } = {}) {
       leaseMs: LEASE_MS,
       onReplaced: (replaced: Error) => void news.push(replaced.name),
     }
-    const lease = new NodeLease(environment, { info, regained: () => self.regained() })
-    const nodes = new ClusterNodes(environment, {
-      info,
+    const lease = new NodeLease(environment, { info })
+    const nodes = new ClusterNodes(environment, { info })
+    nodes.observe({
       gone: (other) => news.push(`gone ${other}`),
       joined: (other) => news.push(`joined ${other.node_id}`),
     })
     self.regained = () => nodes.hold()
-    await lease.start()
+    await lease.start(() => self.regained())
     await nodes.start()
     return {
       nodes,

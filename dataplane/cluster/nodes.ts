@@ -1,18 +1,35 @@
-import { untilNext } from '../../shared/clock.ts'
+import { type Clock, untilNext } from '../../shared/clock.ts'
 import { nodeName } from '../../shared/ids.ts'
+import type { Logger } from '../../shared/log.ts'
 import { decodeNodeInfo, leaseKey, NODES, type NodeInfo } from '../../shared/node-registry.ts'
-import type { Store } from '../../shared/store/port.ts'
+import type { Bus, Records } from '../../shared/store/port.ts'
 import type { ClusterNodeDescription } from '../descriptions.ts'
 import { nodeChannel } from './links.ts'
-import type { ClusterEnvironment, Ownership } from './ownership.ts'
+import type { ClusterMetrics } from './metrics.ts'
 
-interface NodesEnvironment
-  extends Pick<ClusterEnvironment, 'nodeId' | 'clock' | 'log' | 'metrics' | 'leaseMs'> {
-  readonly store: Pick<Store, 'records' | 'bus' | 'uptime' | 'time' | 'onReturn'>
+/** Dependencies of `ClusterNodes`. */
+export interface NodesEnvironment {
+  readonly nodeId: string
+  readonly store: {
+    readonly records: Records
+    readonly bus: Bus
+    time(): Promise<number>
+    uptime(): Promise<number>
+    onReturn(callback: () => void): () => void
+  }
+  readonly clock: Clock
+  readonly log: Logger
+  readonly metrics: ClusterMetrics
+  readonly leaseMs: number
 }
 
-/** The part of `Ownership` that `ClusterNodes` uses. */
-type NodesObserver = Pick<Ownership, 'info' | 'gone' | 'joined'>
+/** Observer of the other nodes. */
+interface NodesObserver {
+  /** A node is alive that was not, or that this node did not know. */
+  joined(node: NodeInfo): void
+  /** A node has ended or died. */
+  gone(nodeId: string): void
+}
 
 /** Interval of the polls for listeners. Each poll wakes this process and the store. */
 const POLL_MS = 200
@@ -44,7 +61,8 @@ interface Seen {
  */
 export class ClusterNodes {
   readonly #environment: NodesEnvironment
-  readonly #ownership: NodesObserver
+  readonly #self: { info(): NodeInfo }
+  #observer: NodesObserver | undefined
   readonly #others = new Map<string, Seen>()
   /** Time until which no node is judged dead. */
   #heldUntil = Number.NEGATIVE_INFINITY
@@ -57,9 +75,14 @@ export class ClusterNodes {
   #forgetReturn: (() => void) | undefined
   #stopped = false
 
-  constructor(environment: NodesEnvironment, ownership: NodesObserver) {
+  constructor(environment: NodesEnvironment, self: { info(): NodeInfo }) {
     this.#environment = environment
-    this.#ownership = ownership
+    this.#self = self
+  }
+
+  /** Reports changes of the other nodes to `observer`. To be called before `start`. */
+  observe(observer: NodesObserver): void {
+    this.#observer = observer
   }
 
   /** Resolves when the other nodes have been read for the first time. Rejects if the store cannot be reached. */
@@ -78,7 +101,7 @@ export class ClusterNodes {
 
   /** Living nodes, this one first, including draining ones. */
   nodes(): readonly NodeInfo[] {
-    return [this.#ownership.info(), ...this.others()]
+    return [this.#self.info(), ...this.others()]
   }
 
   /** Living nodes without this one. */
@@ -89,13 +112,14 @@ export class ClusterNodes {
   /** Descriptions of all known nodes for operators, this one first. Ended or crashed nodes stay for a while, unless they were started again. */
   describe(): ClusterNodeDescription[] {
     const described = new Map<string, ClusterNodeDescription>()
-    const add = (info: NodeInfo, facts: Omit<ClusterNodeDescription, keyof NodeInfo>): void => {
-      const nodeId = nodeName(info.node_id)
-      if (!described.get(nodeId)?.alive) described.set(nodeId, { ...info, ...facts, node_id: nodeId })
+    const add = (node: ClusterNodeDescription): void => {
+      const nodeId = nodeName(node.node_id)
+      if (!described.get(nodeId)?.alive) described.set(nodeId, { ...node, node_id: nodeId })
     }
-    add(this.#ownership.info(), { self: true, alive: true })
+    add({ ...this.#self.info(), self: true, alive: true })
     for (const { info, gone, withoutLeaseSince } of this.#others.values())
-      add(info, {
+      add({
+        ...info,
         self: false,
         alive: !gone,
         ...(!gone && withoutLeaseSince !== undefined && { lease_lost: true }),
@@ -106,7 +130,7 @@ export class ClusterNodes {
 
   /** Returns a living node. */
   get(nodeId: string): NodeInfo | undefined {
-    if (nodeId === this.#environment.nodeId) return this.#ownership.info()
+    if (nodeId === this.#environment.nodeId) return this.#self.info()
     const seen = this.#others.get(nodeId)
     return seen?.gone ? undefined : seen?.info
   }
@@ -167,7 +191,7 @@ export class ClusterNodes {
     const ageMs = await store.uptime()
     if (ageMs >= ms) return false
     const beganAt = (await store.time()) - ageMs - WHOLE_SECOND_MS
-    const known = [this.#ownership.info(), ...[...this.#others.values()].map((seen) => seen.info)]
+    const known = [this.#self.info(), ...[...this.#others.values()].map((seen) => seen.info)]
     return known.some(({ started_at: startedAt }) => Date.parse(startedAt) < beganAt)
   }
 
@@ -254,7 +278,7 @@ export class ClusterNodes {
         withoutLeaseSince: undefined,
         silentPolls: 0,
       })
-      this.#ownership.joined(info)
+      this.#observer?.joined(info)
       return
     }
     seen.info = info
@@ -294,12 +318,12 @@ export class ClusterNodes {
     // A node that drained has handed its rooms over.
     log[seen.info.draining ? 'info' : 'warn']({ peer: nodeId }, `${what}: other nodes take over its rooms`)
     metrics.nodesGone.inc()
-    this.#ownership.gone(nodeId)
+    this.#observer?.gone(nodeId)
   }
 
   #markAlive(seen: Seen): void {
     seen.gone = false
-    this.#ownership.joined(seen.info)
+    this.#observer?.joined(seen.info)
   }
 
   #count(): void {

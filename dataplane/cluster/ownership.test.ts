@@ -47,7 +47,7 @@ function handing(rooms: readonly TestRoom[], place: (preferred: string | undefin
       void asked.push(`${nodeId} ${message.to === 'host' && message.room.key}`),
   }
   const metrics = { handOverDuration: { observe: (took: number) => void seconds.push(took) } }
-  const done = handOver(rooms, { links, clock, metrics }, { place: (_, __, mostlyAt) => place(mostlyAt) })
+  const done = handOver(rooms, { links, clock, metrics }, { choose: (_, __, mostlyAt) => place(mostlyAt) })
   return { clock, asked, seconds, done }
 }
 

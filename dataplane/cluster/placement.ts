@@ -11,12 +11,44 @@ export interface RoomToRun {
   readonly stateVersion: number
 }
 
+/** A room that needs a node. */
+export interface RoomToPlace extends RoomToRun {
+  readonly projectId: string
+}
+
 /** Returns true if a node has code for a room. */
 export const canRun = ({ room_types: types }: NodeInfo, { roomType, stateVersion }: RoomToRun): boolean =>
   types === undefined || (types[roomType] ?? 0) >= stateVersion
 
+/** Dependencies of `Placement`. */
+export interface PlacementEnvironment {
+  readonly nodeId: string
+  readonly random: Random
+  /** Returns true if this node has a place for one more room of a project, perhaps a spare one. */
+  readonly hasPlaceFor: (projectId: string) => boolean
+}
+
+/** Chooses nodes for rooms, from those that are known to live. */
+export class Placement {
+  readonly #environment: PlacementEnvironment
+  readonly #cluster: { nodes(): readonly NodeInfo[] }
+
+  constructor(environment: PlacementEnvironment, cluster: { nodes(): readonly NodeInfo[] }) {
+    this.#environment = environment
+    this.#cluster = cluster
+  }
+
+  /** Returns the node for a room. Undefined: no node can take it. `preferred`: for a handoff, the node with most of the room's members. */
+  choose(reason: PlacementReason, room: RoomToPlace, preferred?: string): string | undefined {
+    const { nodeId: self, random, hasPlaceFor } = this.#environment
+    const nodes = this.#cluster.nodes()
+    const hasSpare = hasPlaceFor(room.projectId)
+    return place({ self, nodes, random, reason, room, hasSpare, preferred })
+  }
+}
+
 /** Input of `place`. */
-interface Placement {
+interface Choice {
   /** Id of this node. */
   readonly self: string
   /** The living nodes, including this one. */
@@ -28,7 +60,7 @@ interface Placement {
   /** True if this node has a place for the room, perhaps a spare one. */
   readonly hasSpare: boolean
   /** For a handoff: the node with most of the room's members. */
-  readonly preferred?: string
+  readonly preferred?: string | undefined
 }
 
 /** Amount above the average from which a node counts as above its share, or as far above the others. */
@@ -57,7 +89,7 @@ export function place({
   room,
   hasSpare,
   preferred,
-}: Placement): string | undefined {
+}: Choice): string | undefined {
   const able = alive.filter((node) => canRun(node, room))
   // For a room type that no node knows, any node can answer with the error.
   const nodes = able.length === 0 && room.stateVersion === 1 ? alive : able

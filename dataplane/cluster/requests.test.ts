@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
-import { type RequestAnswer, type RoomRequest, roomAddress, type ToEdge, type ToOwner } from '../traffic.ts'
+import { type RequestAnswer, type RoomRequest, roomAddress, type ToOwner } from '../traffic.ts'
 import { RoomRequests } from './requests.ts'
 
 const ROOM = roomAddress('prj_test', 'arena', 'a')
@@ -13,36 +13,32 @@ function setup() {
   const clock = new FakeClock()
   const sent: ToOwner[] = []
   const requests = new RoomRequests(
-    { clock, random: new SeededRandom(), rooms: () => ({ endedAnswer: async () => ended.answer }) },
+    { clock, random: new SeededRandom(), endedAnswer: async () => ended.answer },
     { send: (message) => sent.push(message) },
   )
   const ended: { answer?: RequestAnswer } = {}
   const answers: unknown[] = []
   requests.send(ROOM, REQUEST).then((answer) => answers.push(answer))
   const { member_id: id } = sent[0]!
-  const hear = async (message: Record<string, unknown>) => {
-    const taken = requests.receive({ room: ROOM, epoch: 7, ...message } as unknown as ToEdge)
+  const hear = async (answer: RequestAnswer) => {
+    requests.answered(id, answer)
     await Promise.resolve()
-    return taken
   }
-  return { clock, sent, answers, ended, id, hear }
+  return { clock, sent, answers, ended, id, requests, hear }
 }
 
 describe('RoomRequests', () => {
-  it('resolves with the answer of the owner, which no session gets', async () => {
+  it('resolves with the first answer of the owner', async () => {
     const { sent, answers, id, hear } = setup()
     expect(sent).toEqual([{ kind: 'request', room: ROOM, member_id: id, request: REQUEST }])
-    expect(await hear({ kind: 'error', member_id: 'a member', code: 'forbidden', message: 'no' })).toBe(false)
-    expect(await hear({ kind: 'answer', member_id: id, answer: KICKED })).toBe(true)
-    expect(await hear({ kind: 'answer', member_id: id, answer: { code: 'conflict', message: '' } })).toBe(
-      true,
-    )
+    await hear(KICKED)
+    await hear({ code: 'conflict', message: '' })
     expect(answers).toEqual([KICKED])
   })
 
   it('sends a request again when its room moves, and every 3 s without an answer', async () => {
-    const { clock, sent, hear, id } = setup()
-    expect(await hear({ kind: 'redirect', owner: null })).toBe(false)
+    const { clock, sent, requests, id } = setup()
+    requests.moved(ROOM)
     await clock.advance(99)
     expect(sent).toHaveLength(1)
     await clock.advance(1)
@@ -56,15 +52,15 @@ describe('RoomRequests', () => {
   it.each(['room_not_found', 'rate_limited', 'project_full', 'too_many_rooms'])(
     'asks the store about a room that does not exist (%s), because it may have ended after the request',
     async (code) => {
-      const notFound = { code, message: 'no' }
+      const notFound = { code, message: 'no' } as RequestAnswer
       const unknown = setup()
-      await unknown.hear({ kind: 'answer', member_id: unknown.id, answer: notFound })
+      await unknown.hear(notFound)
       await Promise.resolve()
       await Promise.resolve()
       expect(unknown.answers).toEqual([notFound])
       const known = setup()
       known.ended.answer = KICKED
-      await known.hear({ kind: 'answer', member_id: known.id, answer: notFound })
+      await known.hear(notFound)
       await Promise.resolve()
       await Promise.resolve()
       expect(known.answers).toEqual([KICKED])

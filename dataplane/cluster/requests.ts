@@ -1,10 +1,14 @@
+import type { Clock } from '../../shared/clock.ts'
 import { randomToken } from '../../shared/ids.ts'
-import type { RequestAnswer, RequestMessage, RoomAddress, RoomRequest, ToEdge } from '../traffic.ts'
-import type { ClusterEnvironment, LocalRooms } from './ownership.ts'
-import type { Router } from './router.ts'
+import type { Random } from '../../shared/random.ts'
+import type { RequestAnswer, RequestMessage, RoomAddress, RoomRequest, ToOwner } from '../traffic.ts'
 
-interface RequestsEnvironment extends Pick<ClusterEnvironment, 'clock' | 'random'> {
-  readonly rooms: () => Pick<LocalRooms, 'endedAnswer'>
+/** Dependencies of `RoomRequests`. */
+export interface RequestsEnvironment {
+  readonly clock: Clock
+  readonly random: Random
+  /** Resolves to the stored answer of a room that has ended, if the room has carried out the request. `RoomHost.endedAnswer`. */
+  readonly endedAnswer: (room: RoomAddress, request: RoomRequest) => Promise<RequestAnswer | undefined>
 }
 
 /** An unanswered request. */
@@ -34,10 +38,10 @@ const NO_ROOM: ReadonlySet<string> = new Set([
  */
 export class RoomRequests {
   readonly #environment: RequestsEnvironment
-  readonly #router: Pick<Router, 'send'>
+  readonly #router: { send(message: ToOwner): void }
   readonly #pending = new Map<string, Pending>()
 
-  constructor(environment: RequestsEnvironment, router: Pick<Router, 'send'>) {
+  constructor(environment: RequestsEnvironment, router: { send(message: ToOwner): void }) {
     this.#environment = environment
     this.#router = router
   }
@@ -69,25 +73,23 @@ export class RoomRequests {
     })
   }
 
-  /** Takes a message of an owner to this node. Returns true if it was the answer to a request. */
-  receive(message: ToEdge): boolean {
-    if (message.kind === 'redirect') {
-      for (const pending of this.#pending.values())
-        if (pending.message.room.name === message.room.name) this.#sendIn(pending, MOVED_MS)
-      return false
-    }
-    if (message.kind !== 'answer') return false
-    const pending = this.#pending.get(message.member_id)
-    const { answer } = message
+  /** Takes the answer of a room to a request. `id`: the `member_id` of the request. */
+  answered(id: string, answer: RequestAnswer): void {
+    const pending = this.#pending.get(id)
     if (pending && 'code' in answer && NO_ROOM.has(answer.code)) void this.#ended(pending, answer)
     else pending?.resolve(answer)
-    return true
+  }
+
+  /** The room moves: sends its requests again. */
+  moved(room: RoomAddress): void {
+    for (const pending of this.#pending.values())
+      if (pending.message.room.name === room.name) this.#sendIn(pending, MOVED_MS)
   }
 
   /** The room does not exist (any more). It may have run the request before it ended, so looks for a stored outcome. */
   async #ended({ message: { room, request }, resolve }: Pending, refusal: RequestAnswer): Promise<void> {
     try {
-      resolve((await this.#environment.rooms().endedAnswer(room, request)) ?? refusal)
+      resolve((await this.#environment.endedAnswer(room, request)) ?? refusal)
     } catch {
       resolve({ code: 'room_unavailable', message: 'the store does not answer' })
     }

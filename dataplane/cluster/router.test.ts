@@ -16,10 +16,9 @@ import {
   refuseAll,
 } from '../place.ts'
 import { type Arrival, type RoomAddress, roomAddress, type ToEdge, type ToOwner } from '../traffic.ts'
-import type { Claims } from './claims.ts'
 import type { PeerMessage } from './envelope.ts'
 import { CLUSTER_METRICS } from './metrics.ts'
-import { Router, type RouterEnvironment, type RoutingOwnership } from './router.ts'
+import { type LocalRooms, Router, type RouterParts } from './router.ts'
 
 const HERE = 'node_here'
 const THERE = 'node_there'
@@ -54,6 +53,13 @@ const detach: ToOwner = { kind: 'detach', room: ROOM, member_id: 'mem_a' }
 const redirect = (owner: string | null, epoch = 0): ToEdge => ({ room: ROOM, epoch, kind: 'redirect', owner })
 const spoken = (epoch: number): ToEdge => ({ room: ROOM, epoch, kind: 'no_seat', member_id: 'mem_other' })
 
+/** A claim that was successful. */
+const CLAIMED: Place = {
+  at: 'here',
+  claim: { fence: { epoch: 8, version: 0 }, snapshot: undefined, journal: [], over: 7, stuck: [] },
+  mayMake: true,
+}
+
 const ownedBy = (owner: string | null, epoch = 7): RoomOwner => ({ epoch, version: 3, owner })
 
 const inboxOf = (...arrivals: Arrival[]): Inbox => {
@@ -84,7 +90,7 @@ class Records {
 }
 
 /** The rooms of this node: the messages that they got, and those with which they were opened. */
-class TestRooms implements ReturnType<RouterEnvironment['rooms']> {
+class TestRooms implements LocalRooms {
   readonly running = new Set<string>()
   readonly received: Arrival[] = []
   readonly opened: Arrival[][] = []
@@ -126,6 +132,7 @@ class TestRooms implements ReturnType<RouterEnvironment['rooms']> {
 
   verify(): void {}
   recheck(): void {}
+  edgeGone(): void {}
   edgeMissed(): void {}
 }
 
@@ -154,35 +161,25 @@ class RouterBench {
   /** Versions of the code of the room types, by living node. */
   readonly types = new Map<string, Readonly<Record<string, number>>>()
   /** Result of a claim. */
-  place: Place = {
-    at: 'here',
-    claim: { fence: { epoch: 8, version: 0 }, snapshot: undefined, journal: [], over: 7, stuck: [] },
-    mayMake: true,
-  }
+  place: Place = CLAIMED
+  /** Ids of the answered requests. */
+  readonly answered: string[] = []
   /** Options of the claims. */
   readonly claimed: ClaimOptions[] = []
-  readonly claims: RoutingOwnership['claims'] = {
+  readonly claims: RouterParts['claims'] = {
     inspect: (room) => this.records.read(room),
     claim: async (_, options) => {
       this.claimed.push(options)
-      return this.place as Awaited<ReturnType<Claims['claim']>>
+      return this.place
     },
   }
   readonly router = new Router(
     {
       nodeId: HERE,
       clock: this.clock,
-      rooms: () => this.host,
-      gateway: () => ({
-        edge: {
-          receive: (message) => this.delivered.push({ edge: HERE, message }),
-          reattach: () => {},
-          subscribes: (room) => this.subscribed.has(room),
-        },
-        sessionTaken: async () => {},
-        storeReturned: () => {},
-      }),
       links: {
+        forget: () => {},
+        greet: () => {},
         send: (to, message) => {
           if (message.to === 'edge') this.delivered.push({ edge: to, message: message.message })
           else this.sent.push({ to, message })
@@ -207,15 +204,43 @@ class RouterBench {
         nodes: () => [...this.types.keys()].map((nodeId) => this.#infoOf(nodeId)!),
         get: (nodeId) => this.#infoOf(nodeId),
       },
-      place: (reason) => {
-        this.reasons.push(reason)
-        return this.chosen
+      placement: {
+        choose: (reason) => {
+          this.reasons.push(reason)
+          return this.chosen
+        },
       },
-      requests: { receive: () => false },
-      draining: false,
-      cordoned: false,
+      self: { draining: false, cordoned: false },
     },
   )
+  /** Rooms that the edge of this node has asked for again. */
+  #reattached: RoomAddress[] = []
+
+  constructor() {
+    this.router.start(
+      this.host,
+      {
+        edge: {
+          receive: (message) => this.delivered.push({ edge: HERE, message }),
+          reattach: (room) => this.#reattached.push(room),
+          subscribes: (room) => this.subscribed.has(room),
+        },
+        sessionTaken: async () => {},
+        storeReturned: () => {},
+      },
+      {
+        answered: (id) => this.answered.push(id),
+        moved: () => {},
+      },
+    )
+  }
+
+  /** Returns the rooms that the edge of this node asks for again during `event`. */
+  reattachedBy(event: () => void): RoomAddress[] {
+    this.#reattached = []
+    event()
+    return this.#reattached
+  }
 
   #infoOf(nodeId: string) {
     const types = this.types.get(nodeId)
@@ -235,6 +260,10 @@ describe('Router', () => {
 
   /** The owner at the node `from` sends a message to the edge of this node. */
   const hear = (message: ToEdge, from: string): void => router.receive({ to: 'edge', message }, from)
+
+  /** Returns the rooms that the edge of this node asks for again when a node is gone, or joins. */
+  const gone = (nodeId: string) => bench.reattachedBy(() => router.gone(nodeId))
+  const joined = (nodeId: string) => bench.reattachedBy(() => router.joined(nodeInfo(nodeId)))
 
   /** The route to the room leads to `owner`. */
   const routeTo = async (owner: string): Promise<void> => {
@@ -387,6 +416,14 @@ describe('Router', () => {
       await records.answer(ownedBy(THERE))
       expect(reasons).toEqual(['take_over'])
       expect(host.opened).toEqual([[{ message: message(1), from: HERE }]])
+    })
+
+    it('that was taken over sends a redirect to the owner that seems dead, which checks its record if it lives', async () => {
+      dead.add(THERE)
+      bench.place = { ...CLAIMED, from: THERE }
+      router.send(message(1))
+      await records.answer(ownedBy(THERE))
+      expect(delivered).toEqual([{ edge: THERE, message: redirect(HERE) }])
     })
 
     it('is opened here if the record names this node', async () => {
@@ -557,11 +594,11 @@ describe('Router', () => {
       subscribed.clear()
       router.send(message(1), THERE)
       await records.answer(ownedBy(ELSEWHERE))
-      expect(router.gone(ELSEWHERE)).toEqual([])
+      expect(gone(ELSEWHERE)).toEqual([])
       subscribed.add(NAME)
       router.send(message(1), THERE)
       await records.answer(ownedBy(ELSEWHERE))
-      expect(router.gone(ELSEWHERE)).toEqual([ROOM])
+      expect(gone(ELSEWHERE)).toEqual([ROOM])
     })
   })
 
@@ -595,6 +632,13 @@ describe('Router', () => {
       expect(sent.map(({ to }) => to)).toEqual([owner])
     })
 
+    it('that answers a request goes to the sender of the request, and not to the edge', () => {
+      const answer = { reply: null, epoch: 8, seq: 1 }
+      hear({ room: ROOM, epoch: 8, kind: 'answer', member_id: 'request_a', answer }, THERE)
+      expect(bench.answered).toEqual(['request_a'])
+      expect(delivered).toEqual([])
+    })
+
     it('starts a search if the room has moved to an unknown node', async () => {
       await routeTo(THERE)
       hear(redirect(null), THERE)
@@ -605,10 +649,10 @@ describe('Router', () => {
   })
 
   describe('when a node is gone', () => {
-    it('returns the rooms of that node, and searches for their new owners', async () => {
+    it('attaches to the rooms of that node again, and searches for their new owners', async () => {
       await routeTo(THERE)
-      expect(router.gone(ELSEWHERE)).toEqual([])
-      expect(router.gone(THERE)).toEqual([ROOM])
+      expect(gone(ELSEWHERE)).toEqual([])
+      expect(gone(THERE)).toEqual([ROOM])
       dead.add(THERE)
       router.send(message(1))
       await records.answer(ownedBy(THERE))
@@ -634,10 +678,10 @@ describe('Router', () => {
     router.forget(ROOM)
     await records.answer(ownedBy(THERE))
     expect(sent.map(({ message }) => message)).toEqual([{ to: 'owner', message: last }])
-    expect(router.roomsAt(THERE)).toEqual([])
+    expect(joined(THERE)).toEqual([])
     router.redirect(ROOM, inboxOf({ message: last, from: HERE }), THERE)
     expect(sent).toHaveLength(2)
-    expect(router.roomsAt(THERE)).toEqual([])
+    expect(joined(THERE)).toEqual([])
   })
 
   it('keeps the route of a room that one member left and another is still in', async () => {
@@ -645,17 +689,17 @@ describe('Router', () => {
     router.send(join('mem_b', 2))
     router.send(leave)
     await records.answer(ownedBy(THERE))
-    expect(router.gone(THERE)).toEqual([ROOM])
+    expect(gone(THERE)).toEqual([ROOM])
   })
 
-  it('returns the rooms of one node, and of all other nodes', async () => {
+  it('attaches to the rooms of a node that joins, and to those of all nodes after a loss of messages', async () => {
     await routeTo(THERE)
     const other = roomAddress(ROOM.projectId, ROOM.roomType, 'two')
     router.send({ ...join(), room: other })
     await records.answer(undefined)
-    expect(router.roomsAt(THERE)).toEqual([ROOM])
-    expect(router.roomsAt(ELSEWHERE)).toEqual([])
-    expect(router.roomsAt(undefined)).toEqual([ROOM])
+    expect(joined(THERE)).toEqual([ROOM])
+    expect(joined(ELSEWHERE)).toEqual([])
+    expect(bench.reattachedBy(() => router.missed(undefined))).toEqual([ROOM])
   })
 
   it('drops the route of a room without members, but not during a search', async () => {

@@ -1,8 +1,14 @@
+import type { Clock } from '../../shared/clock.ts'
+import type { Logger } from '../../shared/log.ts'
+import type { NodeInfo } from '../../shared/node-registry.ts'
 import { type Rate, RateLimit } from '../../shared/rate-limit.ts'
 import type { RoomOwner } from '../../shared/store/port.ts'
 import { Inbox } from '../inbox.ts'
 import {
   ABSENT,
+  type Claimed,
+  type ClaimedType,
+  type ClaimOptions,
   firstMaker,
   makerOf,
   type Nowhere,
@@ -11,35 +17,105 @@ import {
   unavailable,
   unavailableText,
 } from '../place.ts'
-import { isClose, type RoomAddress, type ToEdge, type ToOwner, traceOf } from '../traffic.ts'
-import type { Claims } from './claims.ts'
+import {
+  type Arrival,
+  isClose,
+  type RequestAnswer,
+  type RoomAddress,
+  type ToEdge,
+  type ToOwner,
+  traceOf,
+} from '../traffic.ts'
 import type { PeerMessage } from './envelope.ts'
-import type { NodeLinks } from './links.ts'
 import type { ClusterMetrics } from './metrics.ts'
-import type { ClusterNodes } from './nodes.ts'
-import type { ClusterEnvironment, LocalGateway, LocalRooms, Ownership } from './ownership.ts'
-import { canRun, type RoomToRun } from './placement.ts'
-import type { RoomRequests } from './requests.ts'
+import { canRun, type PlacementReason, type RoomToPlace, type RoomToRun } from './placement.ts'
 
 /** Time after a restart of the store without its data in which owners may still write their rooms again. */
 const ROOMS_REWRITTEN_MS = 15_000
 
-export interface RouterEnvironment
-  extends Pick<ClusterEnvironment, 'nodeId' | 'clock' | 'log' | 'maxWaitingMessages'> {
-  readonly rooms: () => Pick<
-    LocalRooms,
-    'has' | 'accepts' | 'receive' | 'typeOf' | 'run' | 'wait' | 'refuse' | 'verify' | 'recheck' | 'edgeMissed'
-  >
-  readonly gateway: () => LocalGateway
-  readonly links: Pick<NodeLinks, 'send'>
-  readonly metrics: Pick<ClusterMetrics, 'roomTraffic'>
+/** Dependencies of `Router`. */
+export interface RouterEnvironment {
+  readonly nodeId: string
+  readonly links: {
+    send(to: string, message: PeerMessage, urgency?: 'awaited' | 'update' | 'input'): void
+    /** Drops the state of a node that is gone. */
+    forget(nodeId: string): void
+    /** Lets a node that is new or has returned find out whether messages were lost. */
+    greet(nodeId: string): void
+  }
+  readonly clock: Clock
+  readonly log: Logger
+  readonly metrics: { readonly roomTraffic: ClusterMetrics['roomTraffic'] }
+  /** Maximum number of messages that wait for one room while the node looks for its owner. */
+  readonly maxWaitingMessages: number
 }
 
-/** The part of `Ownership` that the router uses. */
-export interface RoutingOwnership extends Pick<Ownership, 'place' | 'draining' | 'cordoned'> {
-  readonly claims: Pick<Claims, 'inspect' | 'claim'>
-  readonly nodes: Pick<ClusterNodes, 'judge' | 'isAlive' | 'isGone' | 'nodes' | 'get' | 'storeIsBehind'>
-  readonly requests: Pick<RoomRequests, 'receive'>
+/** The parts that decide where rooms run. */
+export interface RouterParts {
+  /** This node (`Self`). */
+  readonly self: { readonly draining: boolean; readonly cordoned: boolean }
+  /** The nodes of the cluster (`ClusterNodes`). */
+  readonly nodes: {
+    get(nodeId: string): NodeInfo | undefined
+    nodes(): readonly NodeInfo[]
+    isAlive(nodeId: string): boolean
+    isGone(nodeId: string): boolean
+    judge(nodeId: string): Promise<'alive' | 'dead'>
+    storeIsBehind(ms: number): Promise<boolean>
+  }
+  readonly claims: {
+    inspect(room: string): Promise<RoomOwner | undefined>
+    claim(room: string, options: ClaimOptions): Promise<Place>
+  }
+  readonly placement: { choose(reason: PlacementReason, room: RoomToPlace): string | undefined }
+}
+
+/** The rooms of this node (`RoomHost`), as the router uses them. */
+export interface LocalRooms {
+  /** True while this node opens rooms. */
+  readonly accepts: boolean
+  /** Returns true if a room (`project/type:key`) runs here, or is being opened under the claim of this node. */
+  has(name: string): boolean
+  /** False: the room neither runs here nor is being opened. */
+  receive(message: ToOwner, from: string): boolean
+  /** Returns the room type, or the answer to messages of a type that is not installed. */
+  typeOf(roomType: string): ClaimedType | Nowhere
+  /** Runs a room that this node has claimed, for the messages in the inbox. Ends a room whose type is not installed. */
+  run(room: RoomAddress, inbox: Inbox, claimed: Claimed): void
+  /** Adds a message to the inbox of a room that does not run. If the inbox is full, the message is refused, or its edge sends it again. */
+  wait(inbox: Inbox, arrival: Arrival): void
+  /** Answers the messages for a room that is nowhere. Messages that look for the room again stay in the inbox. */
+  refuse(room: RoomAddress, inbox: Inbox, place: Nowhere): void
+  /** Lets each room read its record: another node may have taken it over, or the store may have lost it. */
+  recheck(): void
+  /** Lets one room (`project/type:key`) read its record: another node says that it owns the room. */
+  verify(name: string): void
+  /** A node has ended or died, and the sockets of the members there are closed. */
+  edgeGone(nodeId: string): void
+  /** Messages to a node may be lost. The rooms here ask it to attach its members again. */
+  edgeMissed(nodeId: string): void
+}
+
+/** The sockets of this node (`Gateway`), as the router uses them. */
+export interface LocalGateway {
+  readonly edge: {
+    /** Handles a message of an owner for members here. */
+    receive(message: ToEdge): void
+    /** Asks the owner of the room again for everything that members here have missed. */
+    reattach(room: RoomAddress): void
+    /** Returns true if sessions here have seats in a room (`project/type:key`). */
+    subscribes(room: string): boolean
+  }
+  /** The session was resumed at another node, or `ended` there by an operator. */
+  sessionTaken(sessionId: string, ended: boolean): Promise<void>
+  /** The store answers again. Messages over it may be lost. */
+  storeReturned(): void
+}
+
+/** The requests of this node to rooms (`RoomRequests`). */
+interface LocalRequests {
+  answered(id: string, answer: RequestAnswer): void
+  moved(room: RoomAddress): void
 }
 
 /** Location of one room, as far as the router knows. */
@@ -74,33 +150,44 @@ const SENT_UPDATE = { what: 'update', way: 'bus' } as const
  */
 export class Router {
   readonly #environment: RouterEnvironment
-  readonly #ownership: RoutingOwnership
+  readonly #parts: RouterParts
   readonly #routes = new Map<string, Route>()
+  // Set by `start`.
+  #rooms!: LocalRooms
+  #gateway!: LocalGateway
+  #requests!: LocalRequests
 
-  constructor(environment: RouterEnvironment, ownership: RoutingOwnership) {
+  constructor(environment: RouterEnvironment, parts: RouterParts) {
     this.#environment = environment
-    this.#ownership = ownership
+    this.#parts = parts
+  }
+
+  /** Sets the receivers of messages to this node. To be called before any other method. */
+  start(rooms: LocalRooms, gateway: LocalGateway, requests: LocalRequests): void {
+    this.#rooms = rooms
+    this.#gateway = gateway
+    this.#requests = requests
   }
 
   /** Sends a message of an edge to the owner of its room. `from`: another node, which assumes that this node owns the room or should open it. */
   send(message: ToOwner, from = this.#environment.nodeId): void {
-    const { nodeId, rooms, links, metrics } = this.#environment
-    const { nodes } = this.#ownership
+    const { nodeId, links, metrics } = this.#environment
+    const { nodes } = this.#parts
     const { room } = message
     const route = this.#routes.get(room.name)
     const owner = route?.owner
     // Behind the messages that already wait.
-    if (route?.inbox) rooms().wait(route.inbox, { message, from })
-    else if (rooms().receive(message, from)) {
+    if (route?.inbox) this.#rooms.wait(route.inbox, { message, from })
+    else if (this.#rooms.receive(message, from)) {
       if (from === nodeId && message.kind === 'message') metrics.roomTraffic.inc(LOCAL_INPUT)
     } else if (from === nodeId && owner !== undefined && owner !== nodeId && !nodes.isGone(owner)) {
       if (message.kind === 'message') metrics.roomTraffic.inc(FORWARDED_INPUT)
       const gathers = message.kind === 'message' && !route!.durable
       links.send(owner, { to: 'owner', message }, gathers ? 'input' : 'awaited')
-    } else if (from !== nodeId && !rooms().accepts) this.#redirect(room, from, null)
+    } else if (from !== nodeId && !this.#rooms.accepts) this.#redirect(room, from, null)
     else {
       const inbox = new Inbox(this.#environment.maxWaitingMessages)
-      rooms().wait(inbox, { message, from })
+      this.#rooms.wait(inbox, { message, from })
       this.#search(this.#routeOf(room), inbox)
     }
   }
@@ -116,25 +203,24 @@ export class Router {
 
   /** Handles a message of another node. */
   receive(message: PeerMessage, from: string): void {
-    const { rooms, gateway, log } = this.#environment
+    const { self } = this.#parts
     switch (message.to) {
       case 'owner':
       case 'opener':
         this.send(message.message, from)
         break
       case 'edge':
-        if (message.message.kind === 'redirect') rooms().verify(message.message.room.name)
+        if (message.message.kind === 'redirect') this.#rooms.verify(message.message.room.name)
         this.#deliverHere(message.message, from)
         break
       case 'gateway':
-        gateway()
-          .sessionTaken(message.session_id, message.ended)
-          .catch((error: unknown) => {
-            log.warn({ err: error, session_id: message.session_id }, 'drop of a moved session failed')
-          })
+        this.#gateway.sessionTaken(message.session_id, message.ended).catch((error: unknown) => {
+          const { log } = this.#environment
+          log.warn({ err: error, session_id: message.session_id }, 'drop of a moved session failed')
+        })
         break
       case 'host':
-        if (!this.#ownership.draining && !this.#ownership.cordoned) void this.open(message.room)
+        if (!self.draining && !self.cordoned) void this.open(message.room)
     }
   }
 
@@ -143,33 +229,33 @@ export class Router {
    * the owners again.
    */
   missed(from: string | undefined): void {
-    const { nodeId, rooms, gateway } = this.#environment
+    const { nodeId } = this.#environment
     if (from === undefined) {
       // A message about a session that was resumed at another node may be lost.
-      gateway().storeReturned()
+      this.#gateway.storeReturned()
       // Other nodes may have presumed this node dead, and claimed its rooms.
-      rooms().recheck()
+      this.#rooms.recheck()
     }
     // The other node may have presumed this one dead, and sent the joins that wait here to another owner.
     for (const { room, inbox } of this.#routes.values()) if (inbox) this.#sendBackJoins(room, inbox, from)
-    for (const room of this.roomsAt(from)) gateway().edge.reattach(room)
-    for (const peer of from === undefined ? this.#ownership.nodes.nodes() : [{ node_id: from }])
-      if (peer.node_id !== nodeId) rooms().edgeMissed(peer.node_id)
+    this.#reattachAt(from)
+    for (const peer of from === undefined ? this.#parts.nodes.nodes() : [{ node_id: from }])
+      if (peer.node_id !== nodeId) this.#rooms.edgeMissed(peer.node_id)
   }
 
   /** Routes messages of a room that does not run here any more. `owner`: the room's node, as far as is known. */
   redirect(room: RoomAddress, inbox: Inbox, owner: string | undefined): void {
-    const { nodeId, rooms, links, gateway } = this.#environment
-    const { nodes } = this.#ownership
-    const staysHere = owner === undefined && rooms().accepts
+    const { nodeId, links } = this.#environment
+    const { nodes } = this.#parts
+    const staysHere = owner === undefined && this.#rooms.accepts
     if (staysHere) this.#sendBackJoins(room, inbox)
     if (!staysHere || inbox.empty) this.#sendBack(room, inbox, owner ?? null)
     if (inbox.empty) return
     const isReachable = owner !== undefined && owner !== nodeId && !nodes.isGone(owner)
     const route = this.#routes.get(room.name)
-    if (isReachable && gateway().edge.subscribes(room.name)) this.#routeOf(room).owner = owner
+    if (isReachable && this.#gateway.edge.subscribes(room.name)) this.#routeOf(room).owner = owner
     if (route?.inbox) {
-      for (const arrival of inbox.take()) rooms().wait(route.inbox, arrival)
+      for (const arrival of inbox.take()) this.#rooms.wait(route.inbox, arrival)
       for (const edge of inbox.turnedAway) route.inbox.turnedAway.add(edge)
     } else if (isReachable)
       for (const { message } of inbox.take()) links.send(owner, { to: 'owner', message })
@@ -181,29 +267,45 @@ export class Router {
    * here, a search for it is running, or this node accepts no rooms. Never rejects.
    */
   async open(room: RoomAddress): Promise<Place | undefined> {
-    const { rooms, maxWaitingMessages } = this.#environment
-    if (!rooms().accepts || rooms().has(room.name) || this.#routes.get(room.name)?.inbox) return undefined
+    const { maxWaitingMessages } = this.#environment
+    if (!this.#rooms.accepts || this.#rooms.has(room.name) || this.#routes.get(room.name)?.inbox)
+      return undefined
     const route = this.#routeOf(room)
     const inbox = new Inbox(maxWaitingMessages)
     route.inbox = inbox
     return this.#find(route, inbox, this.#claim(room, inbox))
   }
 
+  /** Asks another node with the code and space for a room to open it. False: there is no such node. */
+  openElsewhere(room: RoomAddress, stateVersion: number): boolean {
+    const { links, nodeId } = this.#environment
+    const other = this.#parts.placement.choose('take_over', { ...room, stateVersion })
+    if (other === undefined || other === nodeId) return false
+    links.send(other, { to: 'host', room })
+    return true
+  }
+
   /** Returns the owner of a room, as far as is known here. Undefined: unknown. */
   ownerOf(room: RoomAddress): string | undefined {
-    if (this.#environment.rooms().has(room.name)) return this.#environment.nodeId
+    if (this.#rooms.has(room.name)) return this.#environment.nodeId
     const route = this.#routes.get(room.name)
     return route?.inbox ? undefined : route?.owner
   }
 
-  /** Passes a message of an owner to the edge of this node. */
+  /** Passes a message of an owner to the edge of this node, or the answer to a request to its sender. */
   #deliverHere(message: ToEdge, from: string): void {
     this.#learnOwner(message, from)
-    if (!this.#ownership.requests.receive(message)) this.#environment.gateway().edge.receive(message)
+    if (message.kind === 'answer') {
+      this.#requests.answered(message.member_id, message.answer)
+      return
+    }
+    if (message.kind === 'redirect') this.#requests.moved(message.room)
+    this.#gateway.edge.receive(message)
   }
 
   /** Learns the owner of a room from its message: it is `from`, or the node that a redirect names. */
-  #learnOwner({ room, epoch, ...message }: ToEdge, from: string): void {
+  #learnOwner(message: ToEdge, from: string): void {
+    const { room, epoch } = message
     const route = this.#routes.get(room.name)
     if (!route || (epoch !== 0 && epoch < route.epoch)) return
     if (message.kind === 'redirect') {
@@ -223,8 +325,11 @@ export class Router {
     if (!this.#routes.get(name)?.inbox) this.#routes.delete(name)
   }
 
-  /** A node is gone: drops its waiting joins, clears it as an owner, and returns its rooms. Their new owners must be found. */
-  gone(nodeId: string): RoomAddress[] {
+  /**
+   * A node has ended or died. Drops its waiting joins, and clears it as an owner. The edge of this node looks for the new owners of its rooms.
+   */
+  gone(nodeId: string): void {
+    this.#environment.links.forget(nodeId)
     const rooms: RoomAddress[] = []
     for (const route of this.#routes.values()) {
       // Its sessions resume at other nodes, which ask again.
@@ -233,15 +338,28 @@ export class Router {
       route.owner = undefined
       rooms.push(route.room)
     }
-    return rooms
+    for (const room of rooms) this.#gateway.edge.reattach(room)
+    this.#rooms.edgeGone(nodeId)
   }
 
-  /** Returns the rooms with owner `nodeId`. Undefined: the rooms of all other nodes. */
-  roomsAt(nodeId: string | undefined): RoomAddress[] {
+  /**
+   * A node is alive that was not, or that this node did not know. This node may have considered it dead, and the other does not know that. So
+   * edges at both ends ask again for everything they have open.
+   */
+  joined({ node_id: peer, version }: NodeInfo): void {
+    const { links, log } = this.#environment
+    log.info({ peer, version }, 'a node is in the cluster')
+    links.greet(peer)
+    this.#reattachAt(peer)
+  }
+
+  /** Lets the edge of this node ask again for the rooms with owner `nodeId`. Undefined: for the rooms of all other nodes. */
+  #reattachAt(nodeId: string | undefined): void {
     const self = this.#environment.nodeId
-    return [...this.#routes.values()]
-      .filter(({ owner }) => owner !== undefined && owner !== self && (owner === nodeId || !nodeId))
-      .map(({ room }) => room)
+    const rooms = [...this.#routes.values()].filter(
+      ({ owner }) => owner !== undefined && owner !== self && (owner === nodeId || !nodeId),
+    )
+    for (const { room } of rooms) this.#gateway.edge.reattach(room)
   }
 
   #routeOf(room: RoomAddress): Route {
@@ -292,8 +410,8 @@ export class Router {
 
   /** Returns the place of the room. A room without a living owner is claimed if this node should run it. */
   async #locate(room: RoomAddress, inbox: Inbox): Promise<Place> {
-    const { nodeId, rooms } = this.#environment
-    const { claims, nodes } = this.#ownership
+    const { nodeId } = this.#environment
+    const { claims, nodes, placement } = this.#parts
     if (this.#makes(room, inbox)) {
       const place = await this.#claim(room, inbox)
       // Another node may have code for its state.
@@ -315,11 +433,11 @@ export class Router {
     const asked = waiting.some(({ from }) => from !== nodeId)
     const needs = { ...room, stateVersion: found?.stateVersion ?? 1 }
     // A message from another node is not passed on: two nodes might pass it to each other forever.
-    const mine = asked || (owner === nodeId && rooms().accepts)
+    const mine = asked || (owner === nodeId && this.#rooms.accepts)
     const other = (): string | undefined =>
-      asked ? undefined : this.#ownership.place(owner === null ? 'create' : 'take_over', needs)
+      asked ? undefined : placement.choose(owner === null ? 'create' : 'take_over', needs)
     const fits = mine && this.#isNewEnough(nodeId, needs)
-    const target = fits ? nodeId : (other() ?? (ends && rooms().accepts ? nodeId : undefined))
+    const target = fits ? nodeId : (other() ?? (ends && this.#rooms.accepts ? nodeId : undefined))
     if (target === nodeId) return this.#claim(room, inbox, found)
     if (target !== undefined) return { at: 'node', nodeId: target, opens: true }
     if (needs.stateVersion > 1 && !nodes.nodes().some((node) => canRun(node, needs)))
@@ -329,27 +447,27 @@ export class Router {
 
   /** Returns true if this node should create the room if it does not exist. The claim then finds the owner, if there is one. */
   #makes(room: RoomAddress, { arrivals }: Inbox): boolean {
-    const { nodeId, rooms } = this.#environment
+    const { nodeId } = this.#environment
     const makers = arrivals.flatMap(({ message }) => makerOf(message) ?? [])
-    if (!rooms().accepts || makers.every(({ create }) => create === false)) return false
+    if (!this.#rooms.accepts || makers.every(({ create }) => create === false)) return false
     const needs = { ...room, stateVersion: 1 }
-    const self = this.#ownership.nodes.get(nodeId)
+    const self = this.#parts.nodes.get(nodeId)
     if (!self || !canRun(self, needs)) return false
     // A message from another node is not passed on.
     const asked = arrivals.some(({ from }) => from !== nodeId)
-    return asked || this.#ownership.place('create', needs) === nodeId
+    return asked || this.#parts.placement.choose('create', needs) === nodeId
   }
 
   /** Claims the room. `seen`: its record, if it was read before. Never rejects. */
   async #claim(room: RoomAddress, inbox: Inbox, seen?: RoomOwner): Promise<Place> {
-    const type = this.#environment.rooms().typeOf(room.roomType)
+    const type = this.#rooms.typeOf(room.roomType)
     const isUnknown = 'at' in type
     // Operators can close rooms of an unknown type.
     if (isUnknown && !inbox.arrivals.some(({ message }) => isClose(message))) return type
     const first = isUnknown ? undefined : firstMaker(inbox)
     // Only the room's owner can find out whether `load` returns a state.
     const maker = first?.create === false && !isUnknown && !type.load ? undefined : first
-    const place = await this.#ownership.claims.claim(room.name, {
+    const place = await this.#parts.claims.claim(room.name, {
       creator: maker?.principal,
       seen,
       // A room with durability 'none' has no stored copy. Claiming it from a live owner would destroy its state.
@@ -358,19 +476,22 @@ export class Router {
       // Evaluated later: more messages may arrive during the claim.
       askedBy: () => inbox.arrivals.flatMap(({ message }) => traceOf(message) ?? []),
     })
+    // If the dead owner lives, this message makes it check the room's record.
+    if (place.at === 'here' && place.from !== undefined)
+      this.#redirect(room, place.from, this.#environment.nodeId)
     return place.at === 'nowhere' && maker ? { ...place, maker: maker.member_id } : place
   }
 
   /** Ends a search: the queued messages go to the room, or are answered. Messages without an answer start another search. */
   #arrive(route: Route, inbox: Inbox, place: Place): void {
-    const { nodeId, rooms, gateway, links } = this.#environment
+    const { nodeId, links } = this.#environment
     const { room } = route
     route.inbox = undefined
     // A route is kept only while clients at this node's edge use the room.
-    if (!gateway().edge.subscribes(room.name)) this.#routes.delete(room.name)
+    if (!this.#gateway.edge.subscribes(room.name)) this.#routes.delete(room.name)
     if (place.at === 'here') {
       route.owner = nodeId
-      rooms().run(room, inbox, place)
+      this.#rooms.run(room, inbox, place)
       return
     }
     if (place.at === 'node') route.owner = place.nodeId
@@ -381,7 +502,7 @@ export class Router {
     } else if (place.at === 'node') {
       this.redirect(room, inbox, place.nodeId)
     } else {
-      rooms().refuse(room, inbox, place)
+      this.#rooms.refuse(room, inbox, place)
       this.redirect(room, inbox, undefined)
     }
   }
@@ -389,7 +510,7 @@ export class Router {
   /** Returns true if a node's code is not older than the state of a room. */
   #isNewEnough(nodeId: string, needs: RoomToRun): boolean {
     if (needs.stateVersion === 1) return true
-    const node = this.#ownership.nodes.get(nodeId)
+    const node = this.#parts.nodes.get(nodeId)
     return node !== undefined && canRun(node, needs)
   }
 

@@ -6,7 +6,6 @@ import { nodeInfo } from '../../test/support/descriptions.ts'
 import { RoomBench } from '../../test/support/rooms/room-bench.ts'
 import type { TestMember } from '../../test/support/rooms/test-member.ts'
 import { type Durability, defineRoom } from '../room/definition.ts'
-import { hasPlace } from '../shares.ts'
 import { RoomWaker } from './waker.ts'
 
 const LEASE_MS = 2000
@@ -64,7 +63,6 @@ function waking(
     {
       nodeId,
       store: bench.store.store,
-      rooms: () => host,
       clock: bench.clock,
       random: new SeededRandom(3),
       log: pino({ level: 'silent' }),
@@ -73,21 +71,22 @@ function waking(
       roomPlaces,
     },
     {
-      hasPlaceFor: (projectId, [all, ofProject] = [0, 0]) =>
-        hasPlace(roomPlaces, host.claimed + all, host.claimedOf(projectId) + ofProject),
-      cordoned: false,
+      self: { cordoned: false },
       lease: { valid: () => bench.mayAct },
       claims: bench.claims,
-      router: bench.router,
+      router: {
+        open: (room) => bench.router.open(room),
+        openElsewhere: (room) => {
+          asked.push(room.name)
+          return infos.length > 0
+        },
+      },
       nodes: {
         nodes: () => [nodeInfo(nodeId, { room_types: host.versions }), ...infos],
         judge: (other) => bench.judge(other),
       },
-      openElsewhere: (room) => {
-        asked.push(room.name)
-        return infos.length > 0
-      },
     },
+    host,
   )
   waker.start()
   return { waker, results, asked }

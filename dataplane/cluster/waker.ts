@@ -1,30 +1,50 @@
-import { type Store, WAKEUP_PARTS, type Wakeup } from '../../shared/store/port.ts'
+import type { Clock } from '../../shared/clock.ts'
+import type { Logger } from '../../shared/log.ts'
+import type { NodeInfo } from '../../shared/node-registry.ts'
+import type { Random } from '../../shared/random.ts'
+import { type RoomOwner, WAKEUP_PARTS, type Wakeup, type Wakeups } from '../../shared/store/port.ts'
 import { DueRooms } from '../due-rooms.ts'
 import { Counts } from '../metrics.ts'
 import type { Place } from '../place.ts'
-import { withSpare } from '../shares.ts'
+import { hasPlace, type Places, withSpare } from '../shares.ts'
 import { type RoomAddress, roomNamed } from '../traffic.ts'
-import type { Claims } from './claims.ts'
-import type { NodeLease } from './lease.ts'
 import type { ClusterMetrics, WakeupResult } from './metrics.ts'
-import type { ClusterNodes } from './nodes.ts'
-import type { ClusterEnvironment, LocalRooms, Ownership } from './ownership.ts'
 import { canRun } from './placement.ts'
-import type { Router } from './router.ts'
 
-interface WakerEnvironment
-  extends Pick<ClusterEnvironment, 'nodeId' | 'clock' | 'random' | 'log' | 'leaseMs' | 'roomPlaces'> {
-  readonly store: Pick<Store, 'wakeups'>
-  readonly rooms: () => Pick<LocalRooms, 'accepts' | 'claimed' | 'wake'>
-  readonly metrics: Pick<ClusterMetrics, 'roomWakeups'>
+/** Dependencies of `RoomWaker`. */
+interface WakerEnvironment {
+  readonly nodeId: string
+  readonly store: { readonly wakeups: Wakeups }
+  readonly clock: Clock
+  readonly random: Random
+  readonly log: Logger
+  readonly metrics: { readonly roomWakeups: ClusterMetrics['roomWakeups'] }
+  readonly leaseMs: number
+  /** Places for rooms of this node. */
+  readonly roomPlaces: Places
 }
 
-/** The ownership, as the waker uses it. */
-interface WakingOwnership extends Pick<Ownership, 'cordoned' | 'openElsewhere' | 'hasPlaceFor'> {
-  readonly lease: Pick<NodeLease, 'valid'>
-  readonly claims: Pick<Claims, 'inspect'>
-  readonly nodes: Pick<ClusterNodes, 'nodes' | 'judge'>
-  readonly router: Pick<Router, 'open'>
+/** The cluster (`Ownership`), as the waker uses it. */
+interface Cluster {
+  readonly self: { readonly cordoned: boolean }
+  readonly lease: { valid(): boolean }
+  readonly nodes: { nodes(): readonly NodeInfo[]; judge(nodeId: string): Promise<'alive' | 'dead'> }
+  readonly claims: { inspect(room: string): Promise<RoomOwner | undefined> }
+  readonly router: {
+    open(room: RoomAddress): Promise<Place | undefined>
+    openElsewhere(room: RoomAddress, stateVersion: number): boolean
+  }
+}
+
+/** The rooms of this node (`RoomHost`), as the waker uses them. */
+interface WokenRooms {
+  readonly accepts: boolean
+  /** Number of rooms that this node has claimed: they run here or are being opened. */
+  readonly claimed: number
+  /** The same of one project. */
+  claimedOf(projectId: string): number
+  /** A timer of the room is due. False: the room neither runs here nor is being opened. */
+  wake(name: string): boolean
 }
 
 /** Maximum number of rooms in each part of the index that this node opens at the same time. */
@@ -40,15 +60,17 @@ const NO_CODE_MS = 300_000
  */
 export class RoomWaker {
   readonly #environment: WakerEnvironment
-  readonly #ownership: WakingOwnership
+  readonly #cluster: Cluster
+  readonly #rooms: WokenRooms
   readonly #due: DueRooms<Wakeup>
   /** Number of rooms that this node is opening, and the same by project. */
   #opening = 0
   readonly #openingOf = new Counts()
 
-  constructor(environment: WakerEnvironment, ownership: WakingOwnership) {
+  constructor(environment: WakerEnvironment, cluster: Cluster, rooms: WokenRooms) {
     this.#environment = environment
-    this.#ownership = ownership
+    this.#cluster = cluster
+    this.#rooms = rooms
     const { clock, random, log, store, leaseMs } = environment
     const everyMs = Math.min(leaseMs / 2, MAX_INTERVAL_MS)
     this.#due = new DueRooms({
@@ -74,10 +96,10 @@ export class RoomWaker {
 
   /** Number of rooms that this node can open in addition to those that it is opening, with the spare places. */
   get #space(): number {
-    const { roomPlaces, rooms } = this.#environment
-    const { cordoned, lease } = this.#ownership
-    if (cordoned || !lease.valid() || !rooms().accepts) return 0
-    return withSpare(roomPlaces) - rooms().claimed - this.#opening
+    const { self, lease } = this.#cluster
+    const { accepts, claimed } = this.#rooms
+    if (self.cordoned || !lease.valid() || !accepts) return 0
+    return withSpare(this.#environment.roomPlaces) - claimed - this.#opening
   }
 
   async #wake(wakeup: Wakeup): Promise<void> {
@@ -87,16 +109,16 @@ export class RoomWaker {
   async #open(room: RoomAddress): Promise<Place | undefined> {
     this.#opening++
     this.#openingOf.add(room.projectId, 1)
-    const place = await this.#ownership.router.open(room)
+    const place = await this.#cluster.router.open(room)
     this.#opening--
     this.#openingOf.add(room.projectId, -1)
     return place
   }
 
   async #result({ room, fence }: Wakeup): Promise<WakeupResult> {
-    const { nodeId, store, clock } = this.#environment
-    const { claims, nodes } = this.#ownership
-    const rooms = this.#environment.rooms()
+    const { nodeId, store, clock, roomPlaces } = this.#environment
+    const { claims, nodes, router } = this.#cluster
+    const rooms = this.#rooms
     if (rooms.wake(room)) return 'running'
     const found = await claims.inspect(room)
     const owner = found?.owner ?? nodeId
@@ -110,10 +132,11 @@ export class RoomWaker {
       return 'no_code'
     }
     if (found && !able.some((node) => node.node_id === nodeId))
-      return this.#ownership.openElsewhere(address, stateVersion) ? 'elsewhere' : 'unavailable'
+      return router.openElsewhere(address, stateVersion) ? 'elsewhere' : 'unavailable'
     // The parts of the index are read at the same time, so there may be more rooms than places.
-    const opening = [this.#opening, this.#openingOf.of(address.projectId)] as const
-    if (found && !this.#ownership.hasPlaceFor(address.projectId, opening)) return 'unavailable'
+    const taken = rooms.claimed + this.#opening
+    const ofProject = rooms.claimedOf(address.projectId) + this.#openingOf.of(address.projectId)
+    if (found && !hasPlace(roomPlaces, taken, ofProject)) return 'unavailable'
     const place = found && (await this.#open(address))
     // If an owner has made the room again since, it has set its time under a later fence, and this call has no effect.
     if (!found || (place?.at === 'nowhere' && place.why === 'absent')) {

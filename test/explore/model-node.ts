@@ -3,7 +3,8 @@ import { Registry } from 'prom-client'
 import type { PeerMessage } from '../../dataplane/cluster/envelope.ts'
 import { NodeIdInUse } from '../../dataplane/cluster/lease.ts'
 import { CLUSTER_METRICS } from '../../dataplane/cluster/metrics.ts'
-import { type LocalGateway, Ownership } from '../../dataplane/cluster/ownership.ts'
+import { Ownership } from '../../dataplane/cluster/ownership.ts'
+import type { LocalGateway } from '../../dataplane/cluster/router.ts'
 import { RoomCodes } from '../../dataplane/features/lists/codes.ts'
 import type { RoomDefinition } from '../../dataplane/room/definition.ts'
 import { RoomHost } from '../../dataplane/room/host.ts'
@@ -99,16 +100,15 @@ export class ModelNode {
         forget: () => undefined,
         send: (to, message) => this.#send(to, message),
       },
-      rooms: () => this.#host,
-      gateway: () => NO_GATEWAY,
       tracer: noTracer,
       metrics,
       leaseMs: LEASE_MS,
       recordTtlMs,
       quota: { maxRooms: 0, maxLasting: 0, perMinute: 0 },
-      roomPlaces: { max: 0, share: 0 },
+      hasPlaceFor: () => true,
+      endedAnswer: async () => undefined,
       maxWaitingMessages: 1000,
-      info: () => nodeInfo(nodeId),
+      figures: () => ({ ...nodeInfo(nodeId), rooms: this.#host.size, room_types: this.#host.versions }),
       onReplaced: parts.onReplaced,
     })
     this.#ownership = ownership
@@ -147,7 +147,7 @@ export class ModelNode {
 
   /** Acquires the lease. After a failure tries again, as a restarted process would, unless another process has the node's id. */
   start(): void {
-    this.#ownership.start().then(
+    this.#ownership.start(this.#host, NO_GATEWAY).then(
       () => {
         this.#ready = true
       },
@@ -177,8 +177,9 @@ export class ModelNode {
 
   /** Hands off all rooms and releases the lease. */
   async drain(): Promise<void> {
+    this.#host.refuseMore()
     await this.#ownership.drain()
-    await this.#ownership.handOver()
+    await this.#ownership.handOver(this.#host.rooms)
     await this.#host.close()
     await this.#ownership.stop()
   }

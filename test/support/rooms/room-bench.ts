@@ -105,14 +105,11 @@ export class RoomBench {
         quota: { maxRooms: 0, maxLasting: 0, perMinute: 0, ...options.quota },
         tracer: options.tracer ?? noTracer,
       },
+      { valid: () => true },
       {
-        lease: { valid: () => true },
-        nodes: {
-          isAlive: () => false,
-          judge: (nodeId) => this.judge(nodeId),
-          claimsAllowedAt: Number.NEGATIVE_INFINITY,
-        },
-        takenOver: () => {},
+        isAlive: () => false,
+        judge: (nodeId) => this.judge(nodeId),
+        claimsAllowedAt: Number.NEGATIVE_INFINITY,
       },
     )
     this.router = new Router(
@@ -120,17 +117,9 @@ export class RoomBench {
         nodeId: this.nodeId,
         clock: this.clock,
         log,
-        rooms: () => this.host,
-        gateway: () => ({
-          edge: {
-            receive: (message) => this.#receive(message),
-            reattach: () => {},
-            subscribes: () => false,
-          },
-          sessionTaken: async () => {},
-          storeReturned: () => {},
-        }),
         links: {
+          forget: () => {},
+          greet: () => {},
           send: (_, message) => {
             if (message.to === 'owner') this.redirected.push({ message: message.message, from: EDGE })
             else if (message.to === 'edge') this.#receive(message.message)
@@ -149,10 +138,8 @@ export class RoomBench {
           nodes: () => [nodeInfo(this.nodeId)],
           get: (nodeId) => nodeInfo(nodeId),
         },
-        place: () => this.nodeId,
-        requests: { receive: () => false },
-        draining: false,
-        cordoned: false,
+        placement: { choose: () => this.nodeId },
+        self: { draining: false, cordoned: false },
       },
     )
     const random = new SeededRandom(options.seed ?? 7)
@@ -190,6 +177,16 @@ export class RoomBench {
       ...(options.suspects ? { suspects: options.suspects } : {}),
       ...(options.tracer ? { tracer: options.tracer } : {}),
     })
+    const edge = {
+      receive: (message: ToEdge) => this.#receive(message),
+      reattach: () => {},
+      subscribes: () => false,
+    }
+    this.router.start(
+      this.host,
+      { edge, sessionTaken: async () => {}, storeReturned: () => {} },
+      { answered: (id, answer) => this.#asked.get(id)?.(answer), moved: () => {} },
+    )
   }
 
   /** False: the lease has expired, so the rooms must not act. */
