@@ -472,8 +472,16 @@ export type Admission = string | undefined | void
 // biome-ignore lint/suspicious/noExplicitAny: the state of an old version is what its author says it was
 export type Migration = (state: any) => unknown
 
+/** Project and type of a room. */
+export interface RoomOrigin {
+  /** Project of the room. Rooms of two projects may have the same key. */
+  readonly projectId: string
+  /** Type of the room. */
+  readonly roomType: string
+}
+
 /** Key and age of a saved state. */
-export interface SavedAs {
+export interface SavedAs extends RoomOrigin {
   /** Key of the room. */
   readonly key: string
   /**
@@ -484,10 +492,6 @@ export interface SavedAs {
   readonly epoch: number
   /** Number that grows with each update of the room. */
   readonly seq: number
-  /** Project of the room. Rooms of two projects may have the same key. */
-  readonly projectId: string
-  /** Type of the room. */
-  readonly roomType: string
   /**
    * True if the room ends with this state. No other save follows, except a retry of this save. If nothing has changed since the previous
    * save, the room ends without another save. To get a save with `last: true` at each end, change the state in `onDispose`.

@@ -30,8 +30,8 @@ import type {
   ReplyTo,
   RetryInputs,
   RoomInput,
+  RoomOrigin,
   RoomSave,
-  SavedAs,
   Schemas,
   TaskRun,
   TaskSpecs,
@@ -160,7 +160,7 @@ export interface RoomSpec<
   load?(
     key: string,
     options: Out<Options>,
-    room: Pick<SavedAs, 'projectId' | 'roomType'>,
+    room: RoomOrigin,
   ): Promise<NoInfer<State> | undefined> | NoInfer<State> | undefined
   /** Version of the state's shape, an integer. Default 1. Increase it by one when the shape changes. */
   readonly version?: number
@@ -300,9 +300,7 @@ export interface RoomDefinition {
   /** Seconds for which a disconnected client stays a member. Infinity: `SESSION_RESUME_TTL`. */
   readonly reconnectSeconds: number
   readonly create: (options: unknown) => unknown
-  readonly load:
-    | ((key: string, options: unknown, room: Pick<SavedAs, 'projectId' | 'roomType'>) => unknown)
-    | undefined
+  readonly load: ((key: string, options: unknown, room: RoomOrigin) => unknown) | undefined
   readonly save: RoomSave<Json> | undefined
   readonly version: number
   readonly migrate: { readonly [from: number]: (state: unknown) => unknown }

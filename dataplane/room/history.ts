@@ -1,14 +1,19 @@
+import type { Counter } from '../../shared/metrics.ts'
 import type { Subprotocol } from '../../shared/protocol/messages.ts'
 import { type Frame, joinFrames } from '../frame.ts'
 import type { Frames } from '../traffic.ts'
-import type { JournalFormat, LostEpochs, Position, RoomEvent, RoomSnapshot, Update } from './journal.ts'
+import type { JournalFormat, LostEpochs, PastUpdates, Position, RoomEvent, Update } from './journal.ts'
 import type { Grant } from './layer-rules.ts'
 import type { HistoryLimits } from './limits.ts'
-import type { RoomMetrics } from './metrics.ts'
 import { type RoomFrames, replayedLayers, type UpdateFrames } from './room-frames.ts'
 
+interface PackedUpdate extends Position {
+  /** Its journal entry, if there is one. */
+  readonly packed: Uint8Array | undefined
+}
+
 /** One update, kept as bytes. As objects, it would take twenty times the memory. */
-export interface KeptUpdate extends Position {
+export interface KeptUpdate extends PackedUpdate {
   /** When its first change was made (monotonic clock). Undefined: another owner made the update. */
   readonly since: number | undefined
   /** Frames as they were sent. None if another owner made the update. */
@@ -18,8 +23,6 @@ export interface KeptUpdate extends Position {
   readonly grants: readonly Grant[]
   /** Ids of members that joined with it, or whose session took over a seat. */
   readonly joined: readonly string[]
-  /** Its journal entry, if there is one. */
-  readonly packed: Uint8Array | undefined
   readonly bytes: number
 }
 
@@ -31,14 +34,18 @@ const ENTRY_BYTES = 200
 const NO_EVENTS: readonly RoomEvent[] = []
 const NO_GRANTS: readonly Grant[] = []
 
-/** The updates that a member has missed. */
-interface Replay {
-  /** The frames of each update. */
-  readonly missed: readonly Frames[]
+/** How the layers of a member have changed. */
+interface LayerChanges {
   /** Layers that the member got since then, or got again. */
   readonly shown: readonly string[]
   /** Layers that the member has lost since then. */
   readonly hidden: readonly string[]
+}
+
+/** The updates that a member has missed. */
+interface Replay extends LayerChanges {
+  /** The frames of each update. */
+  readonly missed: readonly Frames[]
 }
 
 /** The latest visible updates of a room, without gaps, for members that missed some of them. */
@@ -72,7 +79,7 @@ export class History {
    * Returns the updates that another owner may replay, followed by `last`. None in a room that is not stored. Updates from before lost
    * epochs are left out, because other nodes do not know those epochs.
    */
-  record(last?: Pick<KeptUpdate, 'epoch' | 'seq' | 'packed'>): Pick<RoomSnapshot, 'base' | 'updates'> {
+  record(last?: PackedUpdate): PastUpdates {
     const since = this.#lost.at(-1)?.before ?? 0
     let base = this.#base
     const updates: Uint8Array[] = []
@@ -208,7 +215,7 @@ function changesOf(
   entries: readonly KeptUpdate[],
   memberId: string,
   layers: readonly string[],
-): { throughout: ReadonlySet<string> } & Pick<Replay, 'shown' | 'hidden'> {
+): LayerChanges & { readonly throughout: ReadonlySet<string> } {
   const before = new Set(layers)
   const changed = new Set<string>()
   for (const { grants } of entries.toReversed())
@@ -257,13 +264,13 @@ const size = (frames: Frames | undefined): number =>
  */
 export class HistoryBudget {
   readonly #mostBytes: number
-  readonly #dropped: Pick<RoomMetrics['historyDropped'], 'inc'>
+  readonly #dropped: Counter
   /** Bytes of each history, the least recently used first. */
   readonly #held = new Map<History, number>()
   #bytes = 0
 
   /** `dropped`: counts updates that are dropped because of the limit. */
-  constructor(mostBytes: number, dropped: Pick<RoomMetrics['historyDropped'], 'inc'>) {
+  constructor(mostBytes: number, dropped: Counter) {
     this.#mostBytes = mostBytes
     this.#dropped = dropped
   }

@@ -120,16 +120,20 @@ interface SnapshotLayers {
   readonly grants: readonly MemberGrants[]
 }
 
+/** The past updates of a room, for members that missed some. */
+export interface PastUpdates {
+  /** Position before the first of `updates`. */
+  readonly base: Position
+  /** The last visible updates as journal entries, without gaps up to the position of the room. */
+  readonly updates: readonly Uint8Array[]
+}
+
 /** A room as of one update, with all that a new owner needs. */
-export interface RoomSnapshot extends Position {
+export interface RoomSnapshot extends Position, PastUpdates {
   readonly checksum: number
   readonly state: Json
   /** In the order of their joins. */
   readonly memberships: readonly MembershipRecord[]
-  /** Position before the first of `updates`. */
-  readonly base: Position
-  /** The last visible updates as journal entries, without gaps up to `seq`, for members that missed some. */
-  readonly updates: readonly Uint8Array[]
   /** Present in a room with layers. */
   readonly layers: SnapshotLayers | undefined
   /** Version of the state. Journal entries do not contain it: the first write of an owner is a snapshot. */

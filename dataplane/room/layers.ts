@@ -18,10 +18,8 @@ import type { LiveTree } from './live-tree.ts'
 
 type MutableObject = { [key: string]: Json }
 
-/** Change of one hidden value in a flush. */
-export interface HiddenChange {
-  /** Null: hidden from all members. */
-  readonly layer: string | null
+/** Change of a value at a path. */
+interface PathChange {
   /** Path from the root of the state. */
   readonly path: readonly string[]
   /** Change of the value. */
@@ -33,6 +31,12 @@ export interface HiddenChange {
   readonly at: number
 }
 
+/** Change of one hidden value in a flush. */
+export interface HiddenChange extends PathChange {
+  /** Null: hidden from all members. */
+  readonly layer: string | null
+}
+
 /** A layer that a flush has changed. */
 export interface ChangedLayer {
   readonly layer: string
@@ -42,19 +46,23 @@ export interface ChangedLayer {
   readonly created: boolean
 }
 
+/** Hidden values and layers that a flush has changed. */
+interface LayersChange {
+  readonly hidden: readonly HiddenChange[]
+  readonly changed: readonly ChangedLayer[]
+}
+
 /** Changes of a flush in a room with layers, except those of the base. */
-export interface UpdateLayers {
+export interface UpdateLayers extends LayersChange {
   /** Checksum of the whole state after the flush. Members do not get it. */
   readonly checksum: number
   /** Sum over names and contents of all layers after the flush. */
   readonly sum: number
-  readonly hidden: readonly HiddenChange[]
-  readonly changed: readonly ChangedLayer[]
   readonly grants: readonly Grant[]
 }
 
 /** A flush, split into changes of the base and changes of hidden values. */
-interface Split extends Pick<UpdateLayers, 'hidden' | 'changed'> {
+interface Split extends LayersChange {
   /** Change of the base. */
   readonly base: Delta | undefined
 }
@@ -526,7 +534,7 @@ class Made {
 }
 
 /** Combines successive changes of hidden values into a delta of the object that contains them. */
-function deltaOf(changes: Iterable<Pick<HiddenChange, 'path' | 'at' | 'change'>>): ObjectDelta | undefined {
+function deltaOf(changes: Iterable<PathChange>): ObjectDelta | undefined {
   const whole: Draft = new Map()
   for (const { path, at, change } of changes) {
     let draft = whole
@@ -568,7 +576,7 @@ function finished(draft: Draft): ObjectDelta {
 }
 
 /** Returns the delta of each layer in a flush. */
-export function layerDeltas({ hidden }: Pick<UpdateLayers, 'hidden'>): Map<string, Delta> {
+export function layerDeltas({ hidden }: LayersChange): Map<string, Delta> {
   const byLayer = new Map<string, HiddenChange[]>()
   for (const change of hidden) {
     if (change.layer === null) continue

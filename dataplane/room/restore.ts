@@ -5,6 +5,8 @@ import type { Outcome as MessageOutcome } from '../traffic.ts'
 import {
   type JournalFormat,
   NewerRecord,
+  type PastUpdates,
+  type Position,
   type RoomSnapshot,
   UnreadableRecord,
   type Update,
@@ -16,7 +18,14 @@ import { type MembershipRecord, memberFor } from './member.ts'
 import { type Outcome, Tables } from './table.ts'
 
 /** A room as it starts on a node: new, or from its record. The record is decoded completely, so that nothing fails later. */
-export interface RestoredRoom extends Omit<RoomSnapshot, 'checksum' | 'state' | 'layers' | 'tables'> {
+export interface RestoredRoom extends Position, PastUpdates {
+  readonly memberships: readonly MembershipRecord[]
+  /** Version of the state. */
+  readonly stateVersion: number
+  /** When the room was created, milliseconds since 1970. */
+  readonly createdAt: number
+  /** The room's code. Undefined: it has none. */
+  readonly code: string | undefined
   /** The state with which the room continues. */
   readonly tree: LiveTree
   /** The decoded `updates`. */
@@ -58,13 +67,17 @@ export function newRoom(
 }
 
 /** The parts of a claim that a room is restored from. */
-type RecordOfRoom = Pick<Claim, 'snapshot' | 'journal'> & { readonly fence: Pick<Claim['fence'], 'epoch'> }
+interface RoomRecord {
+  readonly snapshot: Claim['snapshot']
+  readonly journal: Claim['journal']
+  readonly fence: { readonly epoch: number }
+}
 
 /**
  * Restores a room from its last snapshot and all later commits. Undefined: the room has never existed, or has ended. Throws
  * UnreadableRecord if the record is damaged or does not match its checksum, and NewerRecord if a newer version has written it.
  */
-export function restore(claim: RecordOfRoom, format: JournalFormat): RestoredRoom | undefined {
+export function restore(claim: RoomRecord, format: JournalFormat): RestoredRoom | undefined {
   try {
     return readRecord(claim, format)
   } catch (error) {
@@ -74,7 +87,7 @@ export function restore(claim: RecordOfRoom, format: JournalFormat): RestoredRoo
 }
 
 function readRecord(
-  { snapshot, journal, fence }: RecordOfRoom,
+  { snapshot, journal, fence }: RoomRecord,
   format: JournalFormat,
 ): RestoredRoom | undefined {
   // An empty snapshot stands for a room that was handed over and is not stored since.

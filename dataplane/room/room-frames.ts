@@ -137,9 +137,6 @@ export class RoomFrames {
   }
 }
 
-/** Position of a layer's message in the history of the room. */
-type LayerAt = Pick<PatchAt, 'epoch' | 'seq'>
-
 /** Encodes the frames of one room's layers, each once for all members that have the layer. */
 export class LayerFrames {
   readonly #roomId: string
@@ -162,7 +159,7 @@ export class LayerFrames {
   /** Encodes `layer.patch` of an update. Called in the order of the seqs. `state`: the state after the update. */
   patch(
     layer: string,
-    at: LayerAt & { readonly checksum: number },
+    at: Position & { readonly checksum: number },
     delta: Delta,
     state: Json,
     subprotocol: Subprotocol,
@@ -173,7 +170,7 @@ export class LayerFrames {
   }
 
   /** Encodes `layer.state`. If the layer has a patch with the same seq, the state follows it. */
-  state(layer: string, at: LayerAt, { state, checksum }: LayerState, subprotocol: Subprotocol): Frame {
+  state(layer: string, at: Position, { state, checksum }: LayerState, subprotocol: Subprotocol): Frame {
     const { codec, encoder } = this.#encoding(layer, subprotocol)
     return frame(encoder.state({ ...this.#at(at, checksum), state }), codec.binary)
   }
@@ -181,7 +178,7 @@ export class LayerFrames {
   /** As `patch`, but independent of other frames: at any time and in any order. */
   replay(
     layer: string,
-    at: LayerAt & { readonly checksum: number },
+    at: Position & { readonly checksum: number },
     delta: Delta,
     subprotocol: Subprotocol,
   ): Frame {
@@ -190,18 +187,18 @@ export class LayerFrames {
   }
 
   /** As `state`, but independent of other frames. */
-  replayState(layer: string, at: LayerAt, { state, checksum }: LayerState, subprotocol: Subprotocol): Frame {
+  replayState(layer: string, at: Position, { state, checksum }: LayerState, subprotocol: Subprotocol): Frame {
     const codec = codecOf(subprotocol, this.#codecs)
     return frame(codec.layerEncoder(layer).state({ ...this.#at(at, checksum), state }), codec.binary)
   }
 
   /** Encodes `layer.state` without a state. */
-  gone(layer: string, { epoch, seq }: LayerAt, subprotocol: Subprotocol): Frame {
+  gone(layer: string, { epoch, seq }: Position, subprotocol: Subprotocol): Frame {
     const codec = codecOf(subprotocol, this.#codecs)
     return frame(codec.layerEncoder(layer).gone({ room_id: this.#roomId, epoch, seq }), codec.binary)
   }
 
-  #at({ epoch, seq }: LayerAt, checksum: number): PatchAt {
+  #at({ epoch, seq }: Position, checksum: number): PatchAt {
     return { room_id: this.#roomId, epoch, seq, checksum }
   }
 

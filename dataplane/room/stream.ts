@@ -12,7 +12,7 @@ import { hasLease, type RoomEnvironment } from './environment.ts'
 import type { StuckTurns } from './failures.ts'
 import { frozen } from './guarded.ts'
 import { History } from './history.ts'
-import type { LostEpochs, MemberOutcome, RoomSnapshot, Update } from './journal.ts'
+import type { LostEpochs, MemberOutcome, PastUpdates, Update } from './journal.ts'
 import type { Grants } from './layer-rules.ts'
 import type { Layers, UpdateLayers } from './layers.ts'
 import type { MembershipRecord } from './member.ts'
@@ -586,7 +586,7 @@ export class RoomStream {
     return this.#pack({ base: { epoch: this.epoch, seq: this.#seq }, updates: [] })
   }
 
-  #pack(history: Pick<RoomSnapshot, 'base' | 'updates'>): Uint8Array {
+  #pack(history: PastUpdates): Uint8Array {
     const { checksum, layers } = this.state
     return this.environment.format.snapshot({
       epoch: this.epoch,

@@ -151,7 +151,9 @@ function isBefore(one: Entry<Row>, other: Entry<Row>): boolean {
 }
 
 /** A player that the room rejects. The id is its `sub`. */
-export type Ban = Pick<Row, 'id'>
+export interface Ban {
+  readonly id: string
+}
 
 /** A seat that the room keeps for a player, whose `sub` is the id, until the player joins or the seat is due. */
 export type Reservation = Row & { readonly due: number }

@@ -48,8 +48,11 @@ export interface QueueSpec<Type extends string, Ticket extends StandardSchemaV1,
 }
 
 /** Rules of a queue by which its tickets are matched. */
-export interface MatchRules<Ticket>
-  extends Pick<QueueSpec<string, StandardSchemaV1<unknown, Ticket>, string>, 'near' | 'fits' | 'shard'> {
+export interface MatchRules<Ticket> {
+  /** See `QueueSpec`. */
+  readonly near?: (ticket: Ticket) => number
+  readonly fits?: (a: Ticket, b: Ticket, about: { readonly waitedMs: number }) => boolean
+  readonly shard?: (ticket: Ticket) => string
   /** Number of players of a match. */
   readonly matchSize: { readonly min: number; readonly max: number }
   /** Time after which a match may have less than `max` players, in milliseconds. */
