@@ -7,7 +7,7 @@ import { promisify } from 'node:util'
 import { connect } from 'roomful/client'
 import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest'
 import { stageClient } from '../deploy/build/release.ts'
-import type board from '../deploy/create/common/rooms/board.ts'
+import type board from '../deploy/create/board/rooms/board.ts'
 import { roomfulProgram } from '../deploy/local/machine.ts'
 import { linksOf } from './support/pages.ts'
 import { startTyped } from './support/program.ts'
@@ -340,7 +340,7 @@ describe('a new game', () => {
 
   it.each([
     [['a', 'b'], 'b is one word too many'],
-    [['game', '--template', 'reakt'], 'reakt is no template; there are react, vanilla'],
+    [['game', '--template', 'reakt'], 'reakt is no template; there are backend, react, vanilla'],
     [['.'], 'is not empty'],
     [['--speed'], "Unknown option '--speed'"],
   ])('prints an error for the arguments %j', async (words, says) => {

@@ -7,4 +7,4 @@ import { readArguments, sayNext, writeGame } from './game.js'
 const base = process.cwd()
 const game = await readArguments('npm create roomful', base)
 writeGame(game)
-sayNext(game.folder, base, ['npm install', 'npm run dev'])
+sayNext(game, base, ['npm install', 'npm run dev'])

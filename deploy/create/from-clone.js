@@ -30,4 +30,4 @@ npm('Building roomful', ['pack', '--silent', '--pack-destination', folder], clon
 const tarball = readdirSync(folder).find((name) => name.endsWith('.tgz'))
 const quiet = ['--prefer-offline', '--no-audit', '--no-fund', '--loglevel=error']
 npm('Installing the game', ['install', ...quiet, `./${tarball}`], folder)
-sayNext(folder, base, ['npm run dev'])
+sayNext(game, base, ['npm run dev'])

@@ -9,8 +9,10 @@ import { parseArgs } from 'node:util'
 const TEMPLATES = new URL('./templates/', import.meta.url)
 const NAMES = readdirSync(TEMPLATES)
 const DEFAULT = 'vanilla'
-/** Files of every game: the room, its test, the style. */
+/** Files of every game. */
 const COMMON = new URL('./common/', import.meta.url)
+/** Room, test and style of the templates without rooms. */
+const BOARD = new URL('./board/', import.meta.url)
 
 /**
  * Reads the arguments of `command`, such as `npm create roomful`. For invalid ones it ends the process with 2 and an explanation, after
@@ -77,7 +79,9 @@ async function askFolder(fail) {
  * @param {{ folder: string, template: string }} game
  */
 export function writeGame({ folder, template }) {
-  for (const part of [COMMON, new URL(`${template}/`, TEMPLATES)]) cpSync(part, folder, { recursive: true })
+  const own = new URL(`${template}/`, TEMPLATES)
+  const parts = existsSync(new URL('rooms', own)) ? [COMMON, own] : [COMMON, BOARD, own]
+  for (const part of parts) cpSync(part, folder, { recursive: true })
   // npm does not include a .gitignore in packages.
   renameSync(join(folder, 'gitignore'), join(folder, '.gitignore'))
 
@@ -95,18 +99,21 @@ export function writeGame({ folder, template }) {
 
 /**
  * Prints how to play the new game. `base`: working directory of the terminal.
- * @param {string} folder
+ * @param {{ folder: string, template: string }} game
  * @param {string} base
  * @param {readonly string[]} commands
  */
-export function sayNext(folder, base, commands) {
+export function sayNext({ folder, template }, base, commands) {
   const path = relative(base, folder)
+  const players =
+    template === 'backend'
+      ? 'Open it in two browsers, or in a private window: each browser is a player.\nrooms/ and backend/ run on the server, src/ in the browser. Edit all of them while you play.'
+      : 'Open it in two tabs: each tab is a player.\nrooms/board.ts runs on the server, src/ in the browser. Edit both while you play.'
   process.stdout.write(`
 ${basename(folder)} is ready:
 
   cd ${path.length < folder.length ? path : folder}
 ${commands.map((command) => `  ${command}\n`).join('')}
-npm run dev prints an address after "Local". Open it in two tabs: each tab is a player.
-rooms/board.ts runs on the server, src/ in the browser. Edit both while you play.
+npm run dev prints an address after "Local". ${players}
 `)
 }

@@ -1,0 +1,145 @@
+import { connect, type Room } from 'roomful/client'
+import { withQueues } from 'roomful/client/queue'
+import type quick from '../rooms/quick.ts'
+import type quiz from '../rooms/quiz.ts'
+
+const find = <T extends HTMLElement>(id: string) => document.querySelector<T>(`#${id}`)!
+const tell = (text: string) => {
+  find('status').textContent = text
+}
+const fail = (error: Error) => tell(error.message)
+
+function button(text: string, onClick: () => void): HTMLButtonElement {
+  const made = document.createElement('button')
+  made.type = 'button'
+  made.textContent = text
+  made.addEventListener('click', onClick)
+  return made
+}
+
+async function api(method: string, path: string): Promise<Response> {
+  const response = await fetch(`/api/${path}`, { method })
+  if (!response.ok) throw new Error(`the backend answers with ${response.status}`)
+  return response
+}
+
+const showCoins = async () => {
+  const { coins } = await (await api('GET', 'coins')).json()
+  find('coins').textContent = `Coins: ${coins}`
+}
+
+/** In production, the server has the address of the page. */
+const url = import.meta.env.VITE_ROOMFUL_URL ?? location.origin.replace('http', 'ws')
+const connected = await connect<[typeof quiz, typeof quick]>(url, {
+  getToken: async () => (await api('POST', 'token')).text(),
+  resume: 'tab',
+}).catch((error: Error) => {
+  fail(error)
+  throw error
+})
+const client = withQueues(connected)
+client.onConnectionChange((status) => tell(status === 'online' ? '' : status))
+showCoins().catch(fail)
+
+/** Shows the list of open games, until `join` has a room. */
+function lobby(): void {
+  find('quiz').hidden = true
+  find('lobby').hidden = false
+  history.replaceState(null, '', './')
+  tell('')
+  const stop = client.watchRooms('quiz', {}, (games) =>
+    find('games').replaceChildren(
+      ...games.map(({ key, members, data }) => {
+        const enter = () => join(client.join('quiz', { key }, { create: false }))
+        const item = document.createElement('li')
+        item.append(`${data.host} (${members} of 8)`, button('Join', enter))
+        return item
+      }),
+    ),
+  )
+  const join = (joining: Promise<Room<typeof quiz>>) =>
+    joining.then((room) => {
+      stop()
+      play(room)
+    }, fail)
+
+  find('open').onclick = () => join(client.create('quiz'))
+  find('friends').onclick = () => join(client.create('quiz', { mode: 'friends' }))
+  find('by-code').onsubmit = (event) => {
+    event.preventDefault()
+    join(client.joinByCode<typeof quiz>(find<HTMLInputElement>('code').value))
+  }
+  const now = find('quick')
+  const ready = () => {
+    now.textContent = 'Play now'
+    now.onclick = wait
+  }
+  const wait = () => {
+    const ticket = client.queue('quick', {})
+    ticket.onChange(({ waiting }) => tell(`looking for a player … ${waiting} waiting`))
+    now.textContent = 'Cancel'
+    now.onclick = () => void ticket.cancel()
+    join(ticket.matched).then(ready)
+  }
+  ready()
+}
+
+function play(room: Room<typeof quiz>): void {
+  find('lobby').hidden = true
+  find('quiz').hidden = false
+  // A reload continues the game, and friends can open the link.
+  history.replaceState(null, '', `?code=${room.code}`)
+  tell('')
+  const show = () => {
+    const { phase, round, question, right, players, chosen, choices } = room.state
+    const share = `Code for friends: ${room.code}`
+    find('top').textContent = phase === 'lobby' ? share : `Question ${round} of 5`
+    find('question').textContent =
+      phase === 'over' ? 'Well played!' : (question?.text ?? '')
+    find('choices').replaceChildren(
+      ...(question?.choices ?? []).map((text, index) => {
+        const choice = button(text, () => room.send('choose', index).catch(fail))
+        choice.disabled = phase !== 'question' || Boolean(chosen[room.memberId])
+        if (choices[room.memberId] === index) choice.classList.add('mine')
+        if (right === index) choice.classList.add('right')
+        return choice
+      }),
+    )
+    find('players').replaceChildren(
+      ...Object.entries(players).map(([id, { name, points }]) => {
+        const item = document.createElement('li')
+        const you = id === room.memberId ? ' (you)' : ''
+        item.append(
+          `${name}${you}: ${points}${phase === 'question' && chosen[id] ? ' ✓' : ''}`,
+        )
+        return item
+      }),
+    )
+    find('start').hidden = phase !== 'lobby'
+    find('time').hidden = phase !== 'question'
+  }
+  show()
+  room.onStateChange(show)
+  const timer = setInterval(() => {
+    const { question, phase } = room.state
+    const leftMs = (question?.endsAt ?? 0) - client.serverTime()
+    find<HTMLProgressElement>('time').value = Math.max(0, leftMs / 1000)
+    // The room reports the points to the backend, which may be away for a moment.
+    if (phase === 'over') showCoins().catch(fail)
+  }, 500)
+  find('start').onclick = () => room.send('start').catch(fail)
+  find('leave').onclick = () => room.leave()
+  room.onLeave((_reason, error) => {
+    clearInterval(timer)
+    lobby()
+    if (error) fail(error)
+  })
+}
+
+const code = new URL(location.href).searchParams.get('code')
+if (code === null) lobby()
+else
+  client.joinByCode<typeof quiz>(code).then(play, (error: Error) => {
+    lobby()
+    fail(error)
+  })
