@@ -1,4 +1,4 @@
-/** The used parts of libsql. Only this example needs it. */
+/** The used parts of libsql, which has no types. */
 declare module 'libsql' {
   interface Statement {
     get(...values: readonly (string | number)[]): unknown

@@ -62,6 +62,8 @@ test('the next owner saves the changes of a killed owner', async () => {
 
 test('the guide shows the code of this example', async () => {
   const shown = codeOf('docs/guides/keeping-state.md', 'ts')
-  const files = ['states.ts', 'room.ts'].map((name) => readFile(new URL(name, import.meta.url), 'utf8'))
+  const files = ['libsql.d.ts', 'states.ts', 'room.ts'].map((name) =>
+    readFile(new URL(name, import.meta.url), 'utf8'),
+  )
   expect(shown).toEqual(await Promise.all(files))
 })
