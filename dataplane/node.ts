@@ -30,6 +30,7 @@ import { readQuery } from './features/lists/rows.ts'
 import { DeadLetters } from './features/notices/dead-letters.ts'
 import { NoticeDelivery } from './features/notices/delivery.ts'
 import { NOTICE_METRICS, noUrl, type PostNotice, webhook } from './features/notices/notice.ts'
+import { QueueOverview } from './features/queues/overview.ts'
 import { Suspects } from './features/suspects/suspects.ts'
 import { forbidCalls } from './forbidden-calls.ts'
 import { Gateway } from './gateway/gateway.ts'
@@ -320,6 +321,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       unconfirmed: { messages: config.maxUnackedMessages, bytes: config.maxUnackedBytes },
     },
   })
+  const queues = new QueueOverview(() => host.rooms, metrics, clock)
   const waker = new RoomWaker({ ...cluster, roomPlaces }, ownership, host)
   forbidCalls({ process, childProcess, crypto }, () => host.code.current !== undefined)
   metrics.nodeInfo.set({ node_id: name, ...build, rooms_hash: host.roomsHash }, 1)
@@ -465,7 +467,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
           : []),
       ]
     },
-    describeQueues: () => host.describeQueues(),
+    describeQueues: () => queues.describe(),
     members: () => host.members,
     findOwner: async (projectId, roomId) => {
       const room = `${projectId}/${roomId}`

@@ -1,9 +1,8 @@
-import { timestamp } from '../../shared/clock.ts'
 import { nearestOf } from '../../shared/config.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
 import type { Claim } from '../../shared/store/port.ts'
 import { noTracer } from '../../shared/tracing/tracer.ts'
-import type { Found, QueueDescription, RoomDescription, RoomQuery } from '../descriptions.ts'
+import type { Found, RoomDescription, RoomQuery } from '../descriptions.ts'
 import type { Inbox } from '../inbox.ts'
 import { ProjectCounts } from '../metrics.ts'
 import {
@@ -26,7 +25,6 @@ import {
   type ToOwner,
 } from '../traffic.ts'
 import { type RoomDefinition, type RoomListingRules, roomTypes } from './definition.ts'
-import type { Matches } from './definition-types.ts'
 import { Replies } from './delivery.ts'
 import { Departures } from './departures.ts'
 import { RoomDescriptions, recordedView } from './describe.ts'
@@ -43,7 +41,6 @@ import type { Room } from './room.ts'
 import { type KnownSuspects, noSuspects, RoomCode, turnOf } from './room-code.ts'
 import { type Defer, LoopShare, Scheduler } from './scheduler.ts'
 import { NO_EPOCH, outcomesIn, RoomSlot, type SlotState, unlist } from './slot.ts'
-import type { RoomStream } from './stream.ts'
 
 /** Options of a host. By default there are no traces and no watchdog, and players do not see what failing room logic threw. */
 interface RoomHostOptions
@@ -109,18 +106,6 @@ export class RoomHost {
     metrics.rooms.read(() => this.size)
     metrics.projectRooms.read(() => this.#projects.series)
     metrics.members.read(() => this.members)
-    metrics.queueTickets.read(() =>
-      this.#ofQueues(
-        ({ memberships }) => memberships.size,
-        (one, other) => one + other,
-      ),
-    )
-    metrics.queueOldest.read(() =>
-      this.#ofQueues((stream, queue) => {
-        const { oldestSince = clock.now() } = queue.figures(stream.log, stream.state.flushed)
-        return Math.max(0, clock.now() - oldestSince) / 1000
-      }, Math.max),
-    )
     metrics.roomsFrozen.read(() => this.frozen)
     metrics.historyBytes.read(() => this.historyBytes)
     const everyMs = limits.recordTtlMs / 4
@@ -134,19 +119,6 @@ export class RoomHost {
 
   get size(): number {
     return this.#rooms.size
-  }
-
-  /** Returns a figure of the queues that run here, by room type. `join` combines the figures of several projects. */
-  #ofQueues(
-    of: (stream: RoomStream, queue: Matches) => number,
-    join: (one: number, other: number) => number,
-  ): [{ room_type: string }, number][] {
-    const figures = new Map<string, number>()
-    for (const { definition, stream } of this.rooms) {
-      const { matches, type } = definition
-      if (matches) figures.set(type, join(figures.get(type) ?? 0, of(stream, matches)))
-    }
-    return [...figures].map(([type, figure]) => [{ room_type: type }, figure])
   }
 
   /** Number of rooms that this node has claimed: running, or being opened. */
@@ -352,27 +324,6 @@ export class RoomHost {
       this.rooms.map(({ stream }) => stream),
       query,
     )
-  }
-
-  /** Returns the queues as operators see them. */
-  describeQueues(): QueueDescription[] {
-    return this.rooms.flatMap(({ definition, stream }) => {
-      if (!definition.matches) return []
-      const { address, roomId } = stream
-      const { waiting, oldestSince, pendingMatches, matches, failures } = definition.matches.figures(
-        stream.log,
-        stream.state.flushed,
-      )
-      return {
-        room_id: roomId,
-        project_id: address.projectId,
-        waiting,
-        oldest_since: oldestSince === undefined ? null : timestamp(oldestSince),
-        pending_matches: pendingMatches,
-        matches,
-        failures,
-      }
-    })
   }
 
   /** Rooms that run here. */

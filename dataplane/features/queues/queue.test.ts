@@ -159,7 +159,7 @@ describe('Queue', () => {
   })
 
   it('describes itself to operators: waiting and oldest ticket, pending and finished matches, failures', async () => {
-    const figures = () => queue.bench.host.describeQueues()[0]
+    const figures = () => queue.bench.queues.describe()[0]
     queue = new Bench({
       fits: (a) => {
         if (a.elo === 0) throw new Error('no elo')

@@ -4,6 +4,7 @@ import { Claims } from '../../../dataplane/cluster/claims.ts'
 import { CLUSTER_METRICS } from '../../../dataplane/cluster/metrics.ts'
 import { Router } from '../../../dataplane/cluster/router.ts'
 import { RoomCodes } from '../../../dataplane/features/lists/codes.ts'
+import { QueueOverview } from '../../../dataplane/features/queues/overview.ts'
 import type { RoomDefinition } from '../../../dataplane/room/definition.ts'
 import type { TurnObserver } from '../../../dataplane/room/hooks.ts'
 import { RoomHost } from '../../../dataplane/room/host.ts'
@@ -64,6 +65,7 @@ export class RoomBench {
   readonly store: TestStore
   readonly claims: Claims
   readonly host: RoomHost
+  readonly queues: QueueOverview
   readonly router: Router
   readonly members = new Map<string, TestMember>()
   readonly sent: ToEdge[] = []
@@ -143,6 +145,7 @@ export class RoomBench {
       },
     )
     const random = new SeededRandom(options.seed ?? 7)
+    const metrics = this.#metrics()
     this.host = new RoomHost({
       nodeId: this.nodeId,
       rooms,
@@ -156,7 +159,7 @@ export class RoomBench {
       clock: this.clock,
       random,
       log: options.log ?? log,
-      metrics: this.#metrics(),
+      metrics,
       cluster: {
         lease: this.lease,
         nodes: this.nodes,
@@ -177,6 +180,7 @@ export class RoomBench {
       ...(options.suspects ? { suspects: options.suspects } : {}),
       ...(options.tracer ? { tracer: options.tracer } : {}),
     })
+    this.queues = new QueueOverview(() => this.host.rooms, metrics, this.clock)
     const edge = {
       receive: (message: ToEdge) => this.#receive(message),
       reattach: () => {},
