@@ -33,6 +33,10 @@ export interface TokenClaims {
   readonly tracestate?: string
 }
 
+/** Returns true if the `rooms` claim of a token covers a room. Undefined: the token covers all rooms. */
+export const covers = (claim: readonly string[] | undefined, roomType: string, roomId: string): boolean =>
+  claim === undefined || claim.includes(roomType) || claim.includes(roomId)
+
 /** A private Ed25519 key for signing. */
 export type SigningKey = SecretKey
 /** A public Ed25519 key for verifying, from `importVerifyKey`. Cache it: importing costs as much as verifying. */

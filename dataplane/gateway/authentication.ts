@@ -11,7 +11,6 @@ import {
 import { timestamp } from '../../shared/clock.ts'
 import type { JwtIssuer } from '../../shared/config/kinds.ts'
 import { isWellFormed, type JsonObject } from '../../shared/json.ts'
-import type { CloseName } from '../../shared/protocol/error-codes.ts'
 import { type Rate, RateLimit } from '../../shared/rate-limit.ts'
 import {
   dataFault,
@@ -29,16 +28,11 @@ import {
   type UnverifiedToken,
   type VerifyKey,
 } from '../../shared/tokens.ts'
-import type { Connection } from './connection.ts'
+import type { ClientAddress } from './connection.ts'
 import type { GatewayContext } from './context.ts'
-import { KEY_REVOKED, type KeyCache, KeyStatusUnavailable } from './key-cache.ts'
-import { clientsOf } from './session.ts'
-
-/** Reason for which a client is not admitted: close code and text. */
-export interface Rejection {
-  readonly close: CloseName
-  readonly reason: string
-}
+import { KEY_REVOKED, type KeyCache, type KeyContext, KeyStatusUnavailable } from './key-cache.ts'
+import { clientsOf } from './principal.ts'
+import { type Rejection, reject, tryAgain } from './refusals.ts'
 
 /** Tokens with an invalid time are counted, and at most one of each kind in 10 s is logged. */
 const TIME_LOG_RATE: Rate = { perSecond: 0.1, burst: 1 }
@@ -70,7 +64,7 @@ export class Authenticator {
   async check(
     projectId: string,
     token: string,
-    hello?: Pick<Connection, 'from'>,
+    hello?: { readonly from: ClientAddress | undefined },
   ): Promise<TokenClaims | Rejection> {
     try {
       // All cheap checks come before the question to control: the key id may be invented.
@@ -81,7 +75,7 @@ export class Authenticator {
       const expect = (): TokenExpectation => this.#expect(projectId, !jwt)
       requireClaims(claims, expect())
       if (!jwt && claims.key_id === undefined && this.#context.options.requireKeyId)
-        return refuse('unauthenticated', 'this service takes only tokens issued under a key (key_id)')
+        return reject('unauthenticated', 'this service takes only tokens issued under a key (key_id)')
       const { budgets } = this.#context
       const payer = hello && clientsOf(claims, hello.from)
       if (payer !== undefined && budgets.refusesHello(claims, payer)) return this.#tooMany()
@@ -98,7 +92,7 @@ export class Authenticator {
       if (error instanceof TokenError && (error.fault === 'expired' || error.fault === 'not_yet_valid'))
         this.#untimely(error.fault, error)
       if (error instanceof TokenError)
-        return refuse(error.fault === 'expired' ? 'token_expired' : 'unauthenticated', error.message)
+        return reject(error.fault === 'expired' ? 'token_expired' : 'unauthenticated', error.message)
       if (error instanceof IssuerUnavailable) return tryAgain(UNCHECKED)
       throw error
     }
@@ -121,7 +115,7 @@ export class Authenticator {
   /** Returns the rejection if the key of these claims is known to be revoked, without a question to control. */
   revoked(claims: TokenClaims): Rejection | undefined {
     const reason = this.#keys.revocation(claims)
-    return reason === undefined ? undefined : refuse('revoked', reason)
+    return reason === undefined ? undefined : reject('revoked', reason)
   }
 
   /**
@@ -171,8 +165,8 @@ export class Authenticator {
     try {
       const state = await this.#keys.state({ projectId, keyId })
       if (state.kind === 'usable') return state
-      if (state.kind === 'revoked') return refuse('revoked', KEY_REVOKED)
-      return refuse('unauthenticated', 'the project or key of the token does not exist')
+      if (state.kind === 'revoked') return reject('revoked', KEY_REVOKED)
+      return reject('unauthenticated', 'the project or key of the token does not exist')
     } catch (error) {
       if (error instanceof KeyStatusUnavailable) return tryAgain(UNCHECKED)
       throw error
@@ -181,11 +175,6 @@ export class Authenticator {
 }
 
 const UNCHECKED = 'the token cannot be checked at the moment'
-
-const refuse = (close: CloseName, reason: string): Rejection => ({ close, reason })
-
-/** Rejection of a client that can retry: the service cannot decide at the moment. */
-export const tryAgain = (why: string): Rejection => refuse('overloaded', `${why}: try again`)
 
 /** Algorithms in which only the issuer has the signing key: not `none`, and no shared secret. */
 const ALGORITHMS = ['RS256', 'ES256', 'EdDSA']
@@ -201,8 +190,6 @@ const PAUSE_MS = 1000
 const TIMEOUT_MS = 3000
 /** Maximum size of a key set in bytes. */
 const MAX_KEY_SET_BYTES = 1 << 20
-
-type Context = Pick<GatewayContext, 'clock' | 'metrics' | 'log'>
 
 /** The keys of an issuer are not available, so its tokens cannot be checked now. */
 export class IssuerUnavailable extends Error {
@@ -220,10 +207,10 @@ interface UnverifiedJwt {
 
 /** The issuers of `AUTH_JWKS` with their keys. */
 export class JwtIssuers {
-  readonly #context: Context
+  readonly #context: KeyContext
   readonly #issuers: readonly { readonly expect: JwtIssuer; readonly keys: IssuerKeys }[]
 
-  constructor(context: Context, issuers: readonly JwtIssuer[], fetchKeys: typeof fetch = fetch) {
+  constructor(context: KeyContext, issuers: readonly JwtIssuer[], fetchKeys: typeof fetch = fetch) {
     this.#context = context
     this.#issuers = issuers.map((expect) => ({ expect, keys: new IssuerKeys(context, expect, fetchKeys) }))
   }
@@ -313,7 +300,7 @@ const isRooms = (rooms: unknown): rooms is string[] =>
  * fails, the known keys stay valid.
  */
 class IssuerKeys {
-  readonly #context: Context
+  readonly #context: KeyContext
   readonly #issuer: string
   readonly #set: ReturnType<typeof createRemoteJWKSet>
   readonly #fetches: RateLimit
@@ -322,7 +309,7 @@ class IssuerKeys {
   #refreshAt: number
   #failedAt: number | undefined
 
-  constructor(context: Context, { issuer, jwks }: JwtIssuer, fetchKeys: typeof fetch) {
+  constructor(context: KeyContext, { issuer, jwks }: JwtIssuer, fetchKeys: typeof fetch) {
     this.#context = context
     this.#issuer = issuer
     this.#refreshAt = context.clock.monotonic() + REFRESH_MS

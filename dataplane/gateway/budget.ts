@@ -1,7 +1,7 @@
 import type { Clock } from '../../shared/clock.ts'
+import type { Limits } from '../../shared/protocol/messages.ts'
 import { RateLimit, RateLimits } from '../../shared/rate-limit.ts'
 import type { TokenClaims } from '../../shared/tokens.ts'
-import type { GatewayOptions } from './context.ts'
 
 /** Points that a request costs its player, in addition to the message that carries it. */
 export const COST = {
@@ -67,6 +67,14 @@ export const whileConnected = (level: RateLevel): RateLevel => ({
 /** Returns the price of this many bytes of a full state, in points. */
 export const stateCost = (bytes: number): number => bytes / BYTES_PER_POINT
 
+/** Options of `PlayerBudgets`. */
+interface BudgetOptions {
+  /** Limits of each session. */
+  readonly limits: Limits
+  /** Points of each player. */
+  readonly playerPointsPerSecond: number
+}
+
 /**
  * The budgets of all players of a node. Each player has two token buckets: for requests, and for the bytes of states. All sessions of the player
  * pay from them, so a new session, a resume or another room does not bypass them. If the token names no player, each session has a budget.
@@ -84,10 +92,7 @@ export class PlayerBudgets {
   /** Points that a message costs. */
   readonly #message: number
 
-  constructor(
-    clock: Clock,
-    { limits, playerPointsPerSecond: perSecond }: Pick<GatewayOptions, 'limits' | 'playerPointsPerSecond'>,
-  ) {
+  constructor(clock: Clock, { limits, playerPointsPerSecond: perSecond }: BudgetOptions) {
     this.#clock = clock
     const debt = perSecond * DEBT_SECONDS
     this.#requests = new RateLimits(clock, { perSecond, burst: perSecond * BURST_SECONDS, debt })

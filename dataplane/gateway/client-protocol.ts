@@ -16,7 +16,7 @@ import { contextOf, noSpan, type Span } from '../../shared/tracing/tracer.ts'
 import { type FindingContext, RoomFinder } from '../features/lists/finding.ts'
 import { frame } from '../frame.ts'
 import { playerOf, type RoomAddress, roomAddress, roomIdOf } from '../traffic.ts'
-import type { Authenticator, Rejection } from './authentication.ts'
+import type { Authenticator } from './authentication.ts'
 import { COST } from './budget.ts'
 import { Connection, type ConnectionListener, type ErrorAbout, type ServerSocket } from './connection.ts'
 import type { Edge } from './edge.ts'
@@ -24,8 +24,9 @@ import { type Admitted, type Handshake, type Hello, WELCOME_WITHIN_MS } from './
 import { countHandshake, type HandshakeResult } from './metrics.ts'
 import type { Flusher } from './outbox.ts'
 import type { Players } from './players.ts'
+import type { Refused, Rejection } from './refusals.ts'
 import type { PendingConnection } from './server.ts'
-import type { Refused, Session } from './session.ts'
+import type { Session } from './session.ts'
 import type { Sessions } from './sessions.ts'
 import { type AttachResult, LOST, leftMessage, type Subscription } from './subscription.ts'
 
@@ -461,7 +462,7 @@ export class ClientProtocol implements ConnectionListener {
     if ('close' in claims) return refuse(claims.reason)
     if ((claims.sub ?? null) !== session.sub) return refuse('the token is for another sub')
     // Closes the connection of a player who is banned.
-    await this.#context.players.read(session)
+    await this.#context.players.read(session.known)
     const rejection = session.known?.rejection(claims)
     if (rejection) refuse(rejection.reason)
     else {

@@ -15,7 +15,8 @@ import {
 import { RESYNC_COST, stateCost } from './budget.ts'
 import type { Connection } from './connection.ts'
 import type { GatewayContext } from './context.ts'
-import { Refused, type Session } from './session.ts'
+import { Refused } from './refusals.ts'
+import type { Session } from './session.ts'
 import {
   type AttachResult,
   FlushFrames,

@@ -13,7 +13,7 @@ import { WrongCodes } from '../features/lists/finding.ts'
 import { Lists } from '../features/lists/lists.ts'
 import { SeatPromises } from '../features/lists/promises.ts'
 import type { RoomAddress } from '../traffic.ts'
-import { Authenticator, type Rejection } from './authentication.ts'
+import { Authenticator } from './authentication.ts'
 import { PlayerBudgets } from './budget.ts'
 import { ClientProtocol, type ClientProtocolContext } from './client-protocol.ts'
 import type { Connection, ServerSocket } from './connection.ts'
@@ -24,8 +24,10 @@ import { Handshake } from './handshake.ts'
 import { KeyCache, type KeyName } from './key-cache.ts'
 import { endOfTurn, Flusher } from './outbox.ts'
 import { type Player, Players } from './players.ts'
+import type { Rejection } from './refusals.ts'
 import { GatewayServer, type PendingConnection } from './server.ts'
-import { type Session, SessionStore } from './session.ts'
+import type { Session } from './session.ts'
+import { SessionStore } from './session-store.ts'
 import { Sessions, SWEEP_MS } from './sessions.ts'
 
 /** Time between two checks of the keys of live sessions. */
@@ -300,7 +302,7 @@ export class Gateway {
   /** The record of a player was read: ends its sessions, expels it from rooms, or updates its data. */
   #playerRead(player: Player, before: PlayerRecord): void {
     const hasOtherData = JSON.stringify(player.record.data) !== JSON.stringify(before.data)
-    for (const session of [...player.sessions]) {
+    for (const session of this.#sessions.of(player)) {
       const { rejection } = session
       if (rejection) this.#end(session, rejection)
       else {

@@ -15,7 +15,7 @@ import {
 } from '../../test/support/gateway/test-gateway.ts'
 import type { GatewayEnvironment, GatewayOptions } from './context.ts'
 import { GATEWAY_METRICS } from './metrics.ts'
-import { quotaSets, sessionKey } from './session.ts'
+import { quotaSets, sessionKey } from './session-store.ts'
 
 describe('A new session', () => {
   let test: TestGateway

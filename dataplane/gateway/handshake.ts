@@ -6,27 +6,24 @@ import type { TokenClaims } from '../../shared/tokens.ts'
 import { ProjectCounts } from '../metrics.ts'
 import { hasPlace } from '../shares.ts'
 import { roomAddress } from '../traffic.ts'
-import { type Authenticator, type Rejection, tryAgain } from './authentication.ts'
+import type { Authenticator } from './authentication.ts'
 import { type RateLevel, whileConnected } from './budget.ts'
 import type { Connection } from './connection.ts'
 import type { GatewayContext } from './context.ts'
 import type { Edge } from './edge.ts'
 import type { Players } from './players.ts'
+import { principalOf } from './principal.ts'
+import { type Rejection, tryAgain } from './refusals.ts'
+import { checkResumeToken, isResumeToken, newResumeToken, type ResumeRight } from './resume-token.ts'
+import { arrivedAt, Session } from './session.ts'
 import {
-  arrivedAt,
-  checkResumeToken,
-  isResumeToken,
-  newResumeToken,
   newSessionId,
-  principalOf,
   type QuotaSet,
   quotaSets,
-  type ResumeRight,
-  Session,
   type SessionRecord,
   type SessionStore,
   type StoredSession,
-} from './session.ts'
+} from './session-store.ts'
 import { ENDED_BY_OPERATOR, RECORD_SPARE_MS, SESSIONS_REWRITTEN_MS, type Sessions } from './sessions.ts'
 
 /** Maximum time between the takeover of a session and its `welcome`. */

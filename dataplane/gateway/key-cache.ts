@@ -1,11 +1,12 @@
 import http from 'node:http'
 import https from 'node:https'
 import * as v from 'valibot'
+import type { Clock } from '../../shared/clock.ts'
 import { InternalToken } from '../../shared/http-server.ts'
-import { Quiet } from '../../shared/log.ts'
+import { type Logger, Quiet } from '../../shared/log.ts'
 import { Semaphore } from '../../shared/semaphore.ts'
 import { importVerifyKey, type VerifyKey } from '../../shared/tokens.ts'
-import type { GatewayContext, GatewayOptions } from './context.ts'
+import type { GatewayMetrics } from './metrics.ts'
 
 /** State of a key, as control has answered. */
 type KeyState =
@@ -24,6 +25,13 @@ export interface KeyName {
 /** Returns a name that no other key has, whatever characters the ids contain. */
 export const keyName = ({ projectId, keyId }: KeyName): string =>
   JSON.stringify(keyId === undefined ? [projectId] : [projectId, keyId])
+
+/** Dependencies of the checks of keys. */
+export interface KeyContext {
+  readonly clock: Clock
+  readonly metrics: GatewayMetrics
+  readonly log: Logger
+}
 
 interface CachedKey {
   readonly state: KeyState
@@ -54,7 +62,7 @@ const MAX_RUNNING = 8
  * evict a cached key, and questions about cached keys never wait behind them.
  */
 export class KeyCache {
-  readonly #context: Pick<GatewayContext, 'clock' | 'metrics' | 'log'>
+  readonly #context: KeyContext
   readonly #ask: AskKeyStatus
   readonly #known = new Map<string, CachedKey>()
   readonly #unknown = new Map<string, CachedKey>()
@@ -70,11 +78,7 @@ export class KeyCache {
   #failure: { readonly error: KeyStatusUnavailable; readonly at: number } | undefined
 
   /** `maxKeyLookups`: maximum number of questions about keys that are not cached, open or waiting. */
-  constructor(
-    context: Pick<GatewayContext, 'clock' | 'metrics' | 'log'>,
-    ask: AskKeyStatus,
-    maxKeyLookups: number,
-  ) {
+  constructor(context: KeyContext, ask: AskKeyStatus, maxKeyLookups: number) {
     this.#context = context
     this.#ask = ask
     this.#quiet = new Quiet(context.clock, FAULT_QUIET_MS)
@@ -290,7 +294,7 @@ const ControlProblem = v.pipe(
 
 /** Asks control over HTTP, by connections that stay open. `timeoutMs`: maximum time for an answer. */
 export function askControl(
-  { controlUrl, internalToken }: Pick<GatewayOptions, 'controlUrl' | 'internalToken'>,
+  { controlUrl, internalToken }: { readonly controlUrl: string; readonly internalToken: string | undefined },
   timeoutMs: number,
 ): AskKeyStatus {
   const { shown } = new InternalToken(internalToken)

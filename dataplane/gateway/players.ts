@@ -1,9 +1,8 @@
 import { decodePlayer, type PlayerRecord, playerKey } from '../../shared/players.ts'
 import { type Records, StoreUnavailable } from '../../shared/store/port.ts'
 import { CLOCK_TOLERANCE_MS, type TokenClaims } from '../../shared/tokens.ts'
-import type { Rejection } from './authentication.ts'
 import type { GatewayContext } from './context.ts'
-import type { Session } from './session.ts'
+import type { Rejection } from './refusals.ts'
 
 /** Maximum number of records that are read at the same time. */
 const BATCH = 500
@@ -12,7 +11,6 @@ const BATCH = 500
 export class Player {
   readonly projectId: string
   readonly sub: string
-  readonly sessions = new Set<Session>()
   /** Number of its sessions and pending handshakes. */
   holds = 0
   /** Number of the last read that was started; `answered`: number of the read that `record` is from. */
@@ -79,18 +77,6 @@ export class Players {
     this.#changed = changed
   }
 
-  /** Registers a session's player. Undefined: its token names none. */
-  add(session: Session): Player | undefined {
-    const player = this.#hold(session.claims)
-    player?.sessions.add(session)
-    return player
-  }
-
-  remove(session: Session): void {
-    const { known } = session
-    if (known?.sessions.delete(session)) this.#release(known)
-  }
-
   /**
    * Runs `write`, which writes a session's record, and reads the record of its player in the same round trip. `arrive` turns the result of the write
    * into the result of the call. Rejects with `StoreUnavailable` if either fails. If only the read fails, it calls `undo` first.
@@ -107,7 +93,7 @@ export class Players {
       readonly undo: (arrived: R) => void
     },
   ): Promise<R> {
-    const player = this.#hold(claims)
+    const player = this.hold(claims)
     if (!player) return arrive(await write())
     const reading = this.#read([player]).then(
       ([error]) => error && { error },
@@ -121,19 +107,19 @@ export class Players {
       undo(arrived)
       throw failed.error
     } finally {
-      this.#release(player)
+      this.release(player)
     }
   }
 
-  /** Reads the record of a session's player now. If the store does not answer, `refresh` reads it later. */
-  async read({ known }: Session): Promise<void> {
-    if (!known) return
+  /** Reads the record of a player now. If the store does not answer, `refresh` reads it later. */
+  async read(player: Player | undefined): Promise<void> {
+    if (!player) return
     try {
-      const [unreadable] = await this.#read([known])
+      const [unreadable] = await this.#read([player])
       if (unreadable) throw unreadable
     } catch (error) {
       if (!(error instanceof StoreUnavailable)) throw error
-      if (known.holds > 0) this.#stale.add(known)
+      if (player.holds > 0) this.#stale.add(player)
     }
   }
 
@@ -197,7 +183,8 @@ export class Players {
     return errors
   }
 
-  #hold({ project_id: projectId, sub }: TokenClaims): Player | undefined {
+  /** Registers the player of a session or of a handshake, until `release`. Undefined: the token names none. */
+  hold({ project_id: projectId, sub }: TokenClaims): Player | undefined {
     if (sub === undefined) return undefined
     const name = nameOf(projectId, sub)
     const player = this.#here.get(name) ?? new Player(this.#context, projectId, sub)
@@ -206,7 +193,7 @@ export class Players {
     return player
   }
 
-  #release(player: Player): void {
+  release(player: Player): void {
     player.holds -= 1
     if (player.holds > 0) return
     this.#here.delete(nameOf(player.projectId, player.sub))

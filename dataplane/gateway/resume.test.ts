@@ -14,7 +14,8 @@ import type { Connection } from './connection.ts'
 import { Edge } from './edge.ts'
 import { Handshake } from './handshake.ts'
 import { Players } from './players.ts'
-import { newResumeToken, SessionStore } from './session.ts'
+import { newResumeToken } from './resume-token.ts'
+import { SessionStore } from './session-store.ts'
 import { Sessions } from './sessions.ts'
 
 let test: TestGateway

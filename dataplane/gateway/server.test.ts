@@ -14,8 +14,8 @@ import { expectClose, type TestClient, TestGateway } from '../../test/support/ga
 import { problemIn, rawHttp } from '../../test/support/raw-client.ts'
 import type { GatewayOptions } from './context.ts'
 import { GATEWAY_METRICS } from './metrics.ts'
+import { newResumeToken } from './resume-token.ts'
 import { TrustedProxies } from './server.ts'
-import { newResumeToken } from './session.ts'
 
 let test: TestGateway
 const start = async (options: Partial<GatewayOptions> = {}): Promise<void> => {

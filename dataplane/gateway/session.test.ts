@@ -7,7 +7,8 @@ import { roomAddress } from '../traffic.ts'
 import { PlayerBudgets } from './budget.ts'
 import { gatewayOptions } from './context.ts'
 import { GATEWAY_METRICS } from './metrics.ts'
-import { decodeSession, encodeSession, Session, type SessionRecord } from './session.ts'
+import { Session } from './session.ts'
+import { decodeSession, encodeSession, type SessionRecord } from './session-store.ts'
 
 describe('A session', () => {
   let test: TestGateway

@@ -6,8 +6,9 @@ import { ProjectCounts } from '../metrics.ts'
 import type { GatewayContext } from './context.ts'
 import type { Edge } from './edge.ts'
 import { type KeyName, keyName } from './key-cache.ts'
-import type { Players } from './players.ts'
-import type { Session, SessionStore } from './session.ts'
+import type { Player, Players } from './players.ts'
+import type { Session } from './session.ts'
+import type { SessionStore } from './session-store.ts'
 import type { SubscribedSession } from './subscription.ts'
 
 /** Close reason of a session that an operator has ended. */
@@ -50,6 +51,7 @@ export class Sessions {
   readonly #players: Players
   readonly #writers = new Map<string, SessionWriter>()
   readonly #projects = new ProjectCounts()
+  readonly #ofPlayer = new Map<Player, Set<Session>>()
   /** Sessions that have ended here, but not yet in the store and in their rooms, with the reason. */
   readonly #endings = new Map<SessionWriter, EndReason>()
   #moving = false
@@ -66,6 +68,11 @@ export class Sessions {
 
   get size(): number {
     return this.#writers.size
+  }
+
+  /** The sessions of a player at this node. */
+  of(player: Player): readonly Session[] {
+    return [...(this.#ofPlayer.get(player) ?? [])]
   }
 
   /** Number of sessions of a project at this node. */
@@ -253,12 +260,21 @@ export class Sessions {
     const { session } = writer
     this.#writers.set(session.sessionId, writer)
     this.#projects.add(session.projectId, 1)
-    session.known = this.#players.add(session)
+    const player = this.#players.hold(session.claims)
+    session.known = player
+    if (!player) return
+    const sessions = this.#ofPlayer.get(player)
+    if (sessions) sessions.add(session)
+    else this.#ofPlayer.set(player, new Set([session]))
   }
 
   #remove(session: Session): void {
     if (this.#writers.delete(session.sessionId)) this.#projects.add(session.projectId, -1)
-    this.#players.remove(session)
+    const { known } = session
+    const sessions = known && this.#ofPlayer.get(known)
+    if (!sessions?.delete(session)) return
+    if (sessions.size === 0) this.#ofPlayer.delete(known!)
+    this.#players.release(known!)
   }
 
   #writerOf(session: SubscribedSession): SessionWriter | undefined {

@@ -25,8 +25,8 @@ import {
 } from '../traffic.ts'
 import type { SessionBudget } from './budget.ts'
 import type { Connection, DirectMessage, ErrorAbout } from './connection.ts'
+import type { EndedSeats } from './ended-seats.ts'
 import { HeldFrames } from './outbox.ts'
-import type { EndedSeats } from './session.ts'
 
 /** A message that the owner must acknowledge, or a range of messages that the edge has refused. */
 export type Reliable = ReliableMessage | RefusedRange

@@ -6,8 +6,8 @@ import type { Random } from '../../../shared/random.ts'
 import { type Rate, RateLimit } from '../../../shared/rate-limit.ts'
 import { Slices } from '../../../shared/slices.ts'
 import type { ListedRoom, Store } from '../../../shared/store/port.ts'
+import { covers } from '../../../shared/tokens.ts'
 import {
-  covers,
   DEFAULT_LIMIT,
   decodeRow,
   InvalidQuery,

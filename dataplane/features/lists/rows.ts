@@ -174,10 +174,6 @@ function conditionTest(condition: Condition): (value: unknown) => boolean {
   return (value) => typeof value === 'number' && value >= min && value <= max
 }
 
-/** Returns true if the `rooms` claim of a token covers a room. Undefined: the token covers all rooms. */
-export const covers = (claim: readonly string[] | undefined, roomType: string, roomId: string): boolean =>
-  claim === undefined || claim.includes(roomType) || claim.includes(roomId)
-
 const isList = (condition: Condition): condition is readonly Scalar[] => Array.isArray(condition)
 
 /** Maximum length of a value in an error text. */

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest'
-import { newSessionId, quotaSets, SessionStore } from '../../../dataplane/gateway/session.ts'
+import { newSessionId, quotaSets, SessionStore } from '../../../dataplane/gateway/session-store.ts'
 import { memoryStore } from '../../../shared/store/memory/memory.ts'
 import { FakeClock } from '../../kit/fake-clock.ts'
 import { SeededRandom } from '../../kit/seeded-random.ts'

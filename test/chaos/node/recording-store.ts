@@ -1,5 +1,5 @@
 import { decodeNotice } from '../../../dataplane/features/notices/notice.ts'
-import { decodeSession } from '../../../dataplane/gateway/session.ts'
+import { decodeSession } from '../../../dataplane/gateway/session-store.ts'
 import { noObserver, type TurnHook, type TurnObserver } from '../../../dataplane/room/hooks.ts'
 import { JournalFormat } from '../../../dataplane/room/journal.ts'
 import { type Clock, sleep, systemClock } from '../../../shared/clock.ts'

@@ -8,12 +8,7 @@ import { pino } from 'pino'
 import { Registry } from 'prom-client'
 import { expect, vi } from 'vitest'
 import type { Watcher } from '../../../dataplane/features/lists/directory.ts'
-import {
-  covers,
-  type QueryResult,
-  type RoomQuery,
-  type StoredRow,
-} from '../../../dataplane/features/lists/rows.ts'
+import type { QueryResult, RoomQuery, StoredRow } from '../../../dataplane/features/lists/rows.ts'
 import { PlayerBudgets } from '../../../dataplane/gateway/budget.ts'
 import {
   type GatewayCluster,
@@ -34,7 +29,7 @@ import type { ClientMessage, ResumePosition, ServerMessage } from '../../../shar
 import { systemRandom } from '../../../shared/random.ts'
 import { memoryStore } from '../../../shared/store/memory/memory.ts'
 import type { Records } from '../../../shared/store/port.ts'
-import { issueToken, type SigningKey, type TokenClaims } from '../../../shared/tokens.ts'
+import { covers, issueToken, type SigningKey, type TokenClaims } from '../../../shared/tokens.ts'
 import { noTracer } from '../../../shared/tracing/tracer.ts'
 import { FakeClock } from '../../kit/fake-clock.ts'
 import { RawClient, upgraded } from '../raw-client.ts'

@@ -1,0 +1,50 @@
+import { type Farewell, type RoomAddress, roomIdOf } from '../traffic.ts'
+
+/** A seat that its room has ended. */
+export interface EndedSeat {
+  readonly room: RoomAddress
+  readonly farewell: Farewell
+}
+
+/** Maximum number of ended seats of a session; older ones are dropped. */
+const MAX_ENDED = 16
+
+/** Seats of one session that their rooms have ended. Each is kept until the client is known to know of it, or joins the room again. */
+export class EndedSeats {
+  /** By room id, oldest first. */
+  readonly #seats = new Map<string, EndedSeat>()
+
+  constructor(seats: readonly EndedSeat[] = []) {
+    for (const seat of seats) this.add(seat)
+  }
+
+  get size(): number {
+    return this.#seats.size
+  }
+
+  add(seat: EndedSeat): void {
+    const roomId = roomIdOf(seat.room)
+    this.#seats.delete(roomId)
+    this.#seats.set(roomId, seat)
+    const [oldest] = this.#seats.keys()
+    if (this.#seats.size > MAX_ENDED && oldest !== undefined) this.#seats.delete(oldest)
+  }
+
+  get(roomId: string): EndedSeat | undefined {
+    return this.#seats.get(roomId)
+  }
+
+  /** Drops a seat, because the client has another seat in the room. */
+  delete(roomId: string): void {
+    this.#seats.delete(roomId)
+  }
+
+  /** Drops all seats except those in these rooms. The client no longer uses the other rooms. */
+  keep(roomIds: ReadonlyMap<string, unknown>): void {
+    for (const roomId of this.#seats.keys()) if (!roomIds.has(roomId)) this.#seats.delete(roomId)
+  }
+
+  [Symbol.iterator](): IterableIterator<EndedSeat> {
+    return this.#seats.values()
+  }
+}
