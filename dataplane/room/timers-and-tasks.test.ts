@@ -96,23 +96,6 @@ describe('a timer', () => {
     expect([diary().length, ann.faults]).toEqual([2, []])
   })
 
-  it('fires in the order of due times, and at the same due time in the order of setting', async () => {
-    const { bench, say, diary } = await started()
-    for (const [ms, note] of [
-      [30, 'd'],
-      [10, 'a'],
-      [20, 'b'],
-      [20, 'c'],
-    ] as const)
-      await say('after', { ms, note })
-    await bench.advance(40)
-    expect(
-      diary()
-        .map((line) => line[0])
-        .join(''),
-    ).toBe('ssssabcd')
-  })
-
   it('with a due time of now or in the past fires in the next millisecond', async () => {
     const { bench, say, diary, now } = await started()
     await say('after', { ms: 0, note: 'now' })
@@ -275,23 +258,6 @@ describe('the timers of a room', () => {
     expect(Math.max(...said)).toBeLessThan(30)
   })
 
-  it.each(['journal', 'snapshot'] as const)('fire at the next owner (%s), each once', async (durability) => {
-    const { bench, ann, say, diary, now } = await started({}, clockwork(durability))
-    await say('after', { ms: 20, note: 'before', id: 'a' })
-    await say('after', { ms: 5000, note: 'after', id: 'b' })
-    await say('after', { ms: 6000, note: 'cancelled', id: 'c' })
-    await bench.advance(2000)
-    await say('cancel', 'c')
-    await bench.advance(durability === 'snapshot' ? 1000 : 0)
-    // The owner has crashed.
-    bench.mayAct = false
-    const next = bench.successor([ann])
-    await next.resume('clockwork', ann)
-    await next.advance(10_000)
-    expect(diary().slice(3)).toEqual([`before at ${now + 20}`, 'cancelled true', `after at ${now + 5000}`])
-    expect(ann.faults).toEqual([])
-  })
-
   it('fire at the next owner if the last update before a crash has set them, whatever else its flush contained', async () => {
     const { bench, ann, say } = await started({}, clockwork('journal', { sync: 20 }))
     await say('after', { ms: 5000, note: 'x', id: 'a' })
@@ -301,16 +267,6 @@ describe('the timers of a room', () => {
     await next.resume('clockwork', ann)
     await next.advance(6000)
     expect(next.counts.fired).toBe(1)
-  })
-
-  it('are handed over with the room, also if it is not stored', async () => {
-    const { bench, ann, say, diary, now } = await started({}, clockwork('none'))
-    await say('after', { ms: 5000, note: 'there', id: 'b' })
-    const next = bench.successor([ann])
-    await bench.host.rooms[0]!.handOver('node_b')
-    await next.resume('clockwork', ann)
-    await next.advance(10_000)
-    expect(diary().at(-1)).toBe(`there at ${now + 5000}`)
   })
 
   it('fire late if no node could act at their time, such as during an outage of the store', async () => {
@@ -523,18 +479,6 @@ describe('tasks', () => {
         expect(got()).toEqual(outcomes)
       },
     )
-
-    it('has the outcome moved, also if its turn was committed and the node ended before the task started', async () => {
-      const { bench, ann, asked, got } = await started()
-      bench.store.mood = 'silent'
-      bench.message('quiz', 'ann', 'ask', null, 1)
-      await bench.untilIdle()
-      bench.mayAct = false
-      const next = bench.successor([ann])
-      await next.resume('quiz', ann)
-      await next.untilIdle()
-      expect([got(), asked.length]).toEqual([[{ ok: false, error: 'moved' }], 0])
-    })
   })
 })
 
