@@ -278,31 +278,6 @@ describe('Edge', () => {
     ])
   })
 
-  it('forwards messages with a new epoch only to members whose attach the new owner has answered', async () => {
-    const { client, joined } = await test.join()
-    const { member_id: memberId } = joined
-    const room = test.owner.room('one')
-    test.owner.silent.add('attach')
-    room.epoch = 2
-    room.flush({ state: { count: 7 } })
-    await client.roundTrip()
-    expect(test.owner.of('attach')).toMatchObject([{ member_id: memberId, epoch: 1, seq: 1 }])
-    expect(client.received.some(({ t }) => t === 'state.patch')).toBe(false)
-    const { ask } = test.owner.of('attach')[0]!
-    room.send({
-      kind: 'attached',
-      member_id: memberId,
-      ask,
-      seq: 2,
-      resumed: true,
-      frames: room.missed(1)!,
-      ack: 0,
-    })
-    expect(await client.next('state.patch')).toMatchObject({ epoch: 2, ops: [{ value: 7 }] })
-    room.flush({ state: { count: 8 } })
-    expect(await client.next('state.patch')).toMatchObject({ epoch: 2, ops: [{ value: 8 }] })
-  })
-
   it('attaches again if a flush is missing', async () => {
     const { client } = await test.join()
     const room = test.owner.room('one')
@@ -313,26 +288,6 @@ describe('Edge', () => {
     room.flush({ state: { count: 2 } })
     expect(await client.next('state.patch')).toMatchObject({ seq: 2, ops: [{ value: 1 }] })
     expect(await client.next('state.patch')).toMatchObject({ seq: 3, ops: [{ value: 2 }] })
-  })
-
-  it('sends a new owner the messages that the earlier owner has not acknowledged, in order', async () => {
-    const { client, joined } = await test.join()
-    const room = test.owner.room('one')
-    test.owner.silent.add('message')
-    for (const ref of [1, 2, 3]) client.send(move(ref))
-    await client.roundTrip()
-    expect(test.owner.of('message').map(({ ref }) => ref)).toEqual([1, 2, 3])
-    // The new owner has only the first of them.
-    room.members.get(joined.member_id)!.ref = 1
-    test.owner.received.length = 0
-    room.send({ kind: 'redirect', owner: 'node_b' })
-    client.send(move(4))
-    await client.roundTrip()
-    expect(test.owner.of('attach')).toMatchObject([{ through: 0 }])
-    expect(test.owner.of('message').map(({ ref }) => ref)).toEqual([2, 3, 4])
-    expect(client.received.filter(({ t }) => t === 'ack')).toMatchObject([{ ref: 1 }])
-    room.send({ kind: 'redirect', owner: 'node_b' })
-    expect(test.owner.of('attach').at(-1)).toMatchObject({ through: 1 })
   })
 
   it('sends the owner the highest ref whose outcomes the client knows: with messages, at a resume, and with a repeated attach', async () => {
@@ -350,26 +305,6 @@ describe('Edge', () => {
       [1, 2],
       [2, 2],
     ])
-  })
-
-  it('lets the owner acknowledge an invalid message in order, so that a later ack does not cover it', async () => {
-    const { client, joined } = await test.join()
-    client.ws.send(
-      JSON.stringify({ t: 'message', room_id: joined.room_id, type: 'move', ref: 1, settled: 0 }),
-    )
-    expect(await client.next('error')).toMatchObject({ code: 'invalid_message', ref: 1 })
-    expect(test.owner.of('refuse')).toMatchObject([{ from: 1, through: 1, code: 'invalid_message' }])
-  })
-
-  it('counts a message with a ref and without settled as invalid', async () => {
-    const { client, joined } = await test.join()
-    const message = { t: 'message', room_id: joined.room_id, type: 'move', data: null, ref: 1 }
-    client.ws.send(JSON.stringify(message))
-    expect(await client.next('error')).toMatchObject({
-      code: 'invalid_message',
-      ref: 1,
-      message: expect.stringContaining('settled is missing'),
-    })
   })
 
   it.each([{ maxUnackedMessages: 2 }, { maxUnackedBytes: 1000 }])(
@@ -429,17 +364,6 @@ describe('Edge', () => {
     expect(seen(other)).toEqual(['joined', 'state.snapshot', 'state.patch', 'event'])
   })
 
-  it('tells a client that the owner has ended its seat', async () => {
-    const { client, joined } = await test.join()
-    const { room_id: roomId, member_id: memberId } = joined
-    const farewell = { epoch: 1, seq: 2, reason: 'kicked' } as const
-    test.owner.room('one').send({ kind: 'left', member_id: memberId, farewell })
-    const about = { t: 'member', room_id: roomId, member_id: memberId, sub: 'ada', status: 'left' }
-    expect(await client.next('member')).toEqual({ ...about, ...farewell })
-    client.send({ t: 'message', room_id: roomId, type: 'move', data: null })
-    expect(await client.next('error')).toMatchObject({ code: 'not_in_room' })
-  })
-
   describe('full states, for a client that requests them again and again,', () => {
     const ask = (client: TestClient, count = 1): Promise<void> => {
       for (let i = 0; i < count; i++)
@@ -481,16 +405,6 @@ describe('Edge', () => {
 })
 
 describe('the refs of a seat', () => {
-  it('start with 1 and are contiguous: a message that skips one closes the connection with 4000', async () => {
-    const { client } = await test.join()
-    client.send(move(1), move(3))
-    expect(await client.closed).toMatchObject({
-      code: 4000,
-      reason: 'a message to arena:one has ref 3; 2 is due',
-    })
-    expect(test.owner.of('message').map(({ ref }) => ref)).toEqual([1])
-  })
-
   it('start with 1 again in a new seat', async () => {
     const { client, joined } = await test.join()
     client.send(move(1), { t: 'leave', request_id: 2, room_id: joined.room_id })
@@ -566,14 +480,6 @@ describe('the refs of a seat', () => {
     test.owner.room('one').send({ kind: 'redirect', owner: 'node_b' })
     expect(test.owner.of('refuse').map(({ from, through }) => [from, through])).toEqual([[3, 8]])
   })
-
-  it('that are repeated on a connection get no answer', async () => {
-    const { client } = await test.join()
-    client.send(move(1), move(1), move(2))
-    await client.next('ack', ({ ref }) => ref === 2)
-    expect(answers(client)).toEqual(['ack 1', 'ack 2'])
-    expect(test.owner.of('message').map(({ ref }) => ref)).toEqual([1, 2])
-  })
 })
 
 describe('the outcome of messages', () => {
@@ -602,15 +508,6 @@ describe('the outcome of messages', () => {
     }
     return { client, room, memberId, snapshot, welcome, attached }
   }
-
-  it('is sent in the order of the refs: an ack precedes the error of the next ref', async () => {
-    const { client, room, memberId } = await sent()
-    const outcomes = [{ ref: 2, reply: 7 }, refused(3), refused(4), refused(6)]
-    room.flush({ personal: [{ member_id: memberId, events: [], ack: 6, outcomes }] })
-    await client.roundTrip()
-    const told = ['reply 2', 'ack 2', 'room_logic_refused 3', 'room_logic_refused 4', 'ack 5']
-    expect(answers(client)).toEqual([...told, 'room_logic_refused 6'])
-  })
 
   it('is sent once per connection, also by the next owner', async () => {
     const { client, room, memberId, attached } = await sent()
