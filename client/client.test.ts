@@ -137,8 +137,12 @@ test('connect reads the project from the token', async () => {
 test('connect with dev and no address uses the default port of roomful dev', async () => {
   const { server, options } = play()
   const { projectId: _, token: _token, getToken: _get, ...others } = options
-  vi.stubGlobal('fetch', async (address: globalThis.URL) => {
-    expect(String(address)).toBe('http://localhost:4000/dev/token?name=alice')
+  vi.stubGlobal('fetch', async (address: globalThis.URL, { method, body }: RequestInit) => {
+    expect([String(address), method, body]).toEqual([
+      'http://localhost:4000/dev/token',
+      'POST',
+      '{"sub":"alice"}',
+    ])
     return Response.json({ project_id: 'prj_1', token: unsignedToken() })
   })
   onTestFinished(() => void vi.unstubAllGlobals())

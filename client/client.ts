@@ -15,6 +15,7 @@ import type {
 import type { WebSocketConstructor } from './connection.ts'
 import { closedByCaller, RoomfulError, type RoomfulErrorCode } from './errors.ts'
 import { type Answer, type Finding, type ListedRoom, Requests, type RoomQuery } from './finding.ts'
+import { lanUrl } from './lan.ts'
 import { Listeners, Reported, type Unsubscribe } from './listeners.ts'
 import {
   type CreateArguments,
@@ -125,7 +126,8 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
   #unwatch = () => {}
   #cancelClaims = () => {}
 
-  private constructor(url: string, options: ConnectOptions) {
+  private constructor(address: string, options: ConnectOptions) {
+    const url = lanUrl(address)
     const { reconnect, connectTimeoutMs, maxUnacked, maxUnackedBytes, WebSocket, clock, random } = {
       clock: machineClock,
       random: systemRandom,

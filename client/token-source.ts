@@ -1,7 +1,9 @@
 import { Backoff } from '../shared/backoff.ts'
 import type { Clock } from '../shared/clock.ts'
+import type { JsonObject } from '../shared/json.ts'
 import type { Random } from '../shared/random.ts'
 import { RoomfulError } from './errors.ts'
+import { lanSecret } from './lan.ts'
 import type { Report } from './listeners.ts'
 
 /** Fraction of a token's remaining lifetime after which the client fetches the next. */
@@ -22,10 +24,13 @@ interface BackendTokens {
   readonly dev?: undefined
 }
 
-/** Options for development. Only `npm start` and `roomful dev` accept them, and only from clients on the same machine. */
+/**
+ * Options for development. Only `npm start` and `roomful dev` accept them, from clients on the same machine, and with `--lan` from other
+ * devices.
+ */
 export interface DevTokens {
-  /** Name of the player: the `sub` of the token. */
-  readonly dev: string
+  /** The player: the `sub` of the token, or `sub` and `data`. Room code reads them as `member.sub` and `member.data`. */
+  readonly dev: string | { readonly sub: string; readonly data?: JsonObject }
   readonly projectId?: undefined
   readonly token?: undefined
   readonly getToken?: undefined
@@ -126,15 +131,19 @@ export class TokenSource {
     }
   }
 
-  async #devToken(url: string, name: string): Promise<string> {
+  async #devToken(url: string, dev: DevTokens['dev']): Promise<string> {
     const address = new URL('/dev/token', url.replace(/^ws/, 'http'))
-    address.searchParams.set('name', name)
-    const response = await fetch(address).catch((cause: unknown) => {
+    const player = typeof dev === 'string' ? { sub: dev } : dev
+    // Without a content type, so that a browser sends it to another port without asking first.
+    const body = JSON.stringify({ ...player, lan: lanSecret() })
+    const response = await fetch(address, { method: 'POST', body }).catch((cause: unknown) => {
       throw notDev(`nothing answers at ${address.origin}`, { retryable: true, cause })
     })
     const { token, detail } = (await response.json().catch(() => ({}))) as Record<string, string>
     if (token !== undefined) return token
     if (response.status === 404 || detail === undefined) throw notDev(`${address.origin} is something else`)
+    // A wrong name, or a wrong secret of `--lan`. Another attempt would fail, too.
+    if (response.status < 500) throw unavailable(detail)
     throw new Error(detail)
   }
 

@@ -100,7 +100,9 @@ describe('npm run cluster', () => {
 
     // Like the playground: kills the owner of a room. The node starts again, and the player continues.
     expect(await (await fetch(`${games}/playground`)).text()).toContain('<title>roomful playground</title>')
-    const { project_id: projectId, token } = await (await fetch(`${games}/dev/token?name=ada`)).json()
+    const { project_id: projectId, token } = await (
+      await fetch(`${games}/dev/token`, { method: 'POST', body: '{"sub":"ada"}' })
+    ).json()
     const { ws_url: wsUrl } = await (await fetch(`${games}/dev/rooms`)).json()
     const client = await connect(wsUrl, { projectId, token })
     const room = await client.join('counter')

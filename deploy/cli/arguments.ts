@@ -10,6 +10,8 @@ type Request =
       readonly command: Exclude<Command, 'admin'>
       readonly workers?: string
       readonly beside?: readonly string[]
+      /** True: `dev` opens the page to other devices of the network. */
+      readonly lan?: boolean
     }
   /** `about`: a topic, a variable, or `all`. */
   | { readonly kind: 'help'; readonly command?: Command; readonly about?: string }
@@ -24,7 +26,7 @@ const SCHEMA = 'postgres-schema'
 
 /** Commands with their descriptions. */
 export const COMMANDS: Readonly<Record<Command | typeof SCHEMA, string>> = {
-  dev: 'both planes in one process; needs nothing. Plays the room types in ROOMS_DIR, else in ./rooms, else the example games.\n             -- COMMAND: runs it as well, such as the server of your page or your backend, until one of both ends,\n             with ROOMFUL_URL, VITE_ROOMFUL_URL, CONTROL_URL and PROJECT_ID in its environment, and NOTIFY_KEY if NOTIFY_SECRET is set',
+  dev: 'both planes in one process; needs nothing. Plays the room types in ROOMS_DIR, else in ./rooms, else the example games.\n             --lan: other devices of your network can open the page; prints its address with a QR code\n             -- COMMAND: runs it as well, such as the server of your page or your backend, until one of both ends,\n             with ROOMFUL_URL, VITE_ROOMFUL_URL, CONTROL_URL and PROJECT_ID in its environment, and NOTIFY_KEY if NOTIFY_SECRET is set',
   control: 'a control process: projects, keys and tokens over HTTP',
   dataplane: 'a node: rooms and the websockets of their members',
   rekey: 'seals every private key in the store under the first KEYRING_SECRET, and ends',
@@ -39,13 +41,16 @@ const OPTIONS = {
   help: { type: 'boolean', short: 'h' },
   version: { type: 'boolean', short: 'v' },
   workers: { type: 'string' },
+  lan: { type: 'boolean' },
 } as const
 
 /** Reads the words after `roomful`. */
 export function parseArguments(all: readonly string[]): Request {
   if (all[0] === 'admin') return { kind: 'admin', words: all.slice(1) }
   const end = all.indexOf('--')
-  const beside = end < 0 ? undefined : all.slice(end + 1)
+  // `npm run dev -- --lan` appends the option to the command.
+  const isLast = end >= 0 && all.at(-1) === '--lan'
+  const beside = end < 0 ? undefined : all.slice(end + 1, isLast ? -1 : undefined)
   const { values, positionals, tokens } = parseArgs({
     args: end < 0 ? [...all] : all.slice(0, end),
     options: OPTIONS,
@@ -78,13 +83,22 @@ export function parseArguments(all: readonly string[]): Request {
   if (more.length > 0) return mistake(`${more[0]} is one word too many; ${command} takes none`)
   if (beside && command !== 'dev')
     return mistake(`-- begins what runs beside roomful dev; ${command} runs alone`)
+  const lan = isLast || values.lan === true
+  if (lan && command !== 'dev')
+    return mistake(`--lan is for roomful dev; ${command} listens at its variables`)
   if (beside?.length === 0) return mistake('there is no command after --, as in roomful dev -- vite')
   if (workers === '') return mistake('--workers needs a number, or auto')
   if (workers !== undefined && command !== 'control' && command !== 'dataplane')
     return mistake(
       `${command} runs in one process; --workers is for control and dataplane, which share a Redis`,
     )
-  return { kind: 'run', command, ...(workers !== undefined && { workers }), ...(beside && { beside }) }
+  return {
+    kind: 'run',
+    command,
+    ...(workers !== undefined && { workers }),
+    ...(beside && { beside }),
+    ...(lan && { lan }),
+  }
 }
 
 const COMMAND_NAMES = Object.keys(COMMANDS)
@@ -109,7 +123,7 @@ function help(words: readonly string[]): Request {
 /** Returns the error of an unknown option, with a suggestion: many users try an option for which there is a variable. */
 function wrongOption(option: string): string {
   const [flag = '', value = '…'] = option.split('=')
-  const meant = nearestOf(flag, ['--help', '--version', '--workers'])
+  const meant = nearestOf(flag, ['--help', '--version', '--workers', '--lan'])
   if (meant !== undefined) return `${flag} is no option. Did you mean ${meant}?`
   const name = flag.replace(/^-+/, '').replaceAll('-', '_').toUpperCase()
   const variable =
@@ -120,7 +134,7 @@ function wrongOption(option: string): string {
     variable === undefined
       ? 'the environment has the rest'
       : `${variable}=${value} in the environment may be what you mean`
-  return `${flag} is no option; there are --help, --version and --workers, and ${hint}`
+  return `${flag} is no option; there are --help, --version, --workers and --lan, and ${hint}`
 }
 
 const instead = (word: string, names: readonly string[]): string => {
@@ -144,7 +158,7 @@ export function helpText({
   if (about !== undefined) return `${describeVariables(of(about)) || `  ${command} reads none of these.`}\n`
   const options =
     command === 'dev'
-      ? ' [-- COMMAND …]'
+      ? ' [--lan] [-- COMMAND …]'
       : command === 'rekey' || command === 'admin'
         ? ''
         : ' [--workers N|auto]'

@@ -31,8 +31,9 @@ beforeAll(async () => {
 })
 afterAll(() => service.close())
 
-const ask = async (query: string, headers: Record<string, string> = {}) => {
-  const response = await fetch(tokenUrl + query, { headers })
+const ask = async (body: unknown, headers: Record<string, string> = {}) => {
+  const text = typeof body === 'string' ? body : JSON.stringify(body)
+  const response = await fetch(tokenUrl, { method: 'POST', body: text, headers })
   return { status: response.status, headers: response.headers, body: await response.json() }
 }
 
@@ -58,15 +59,42 @@ it('suggests a room type to a client with a misspelt one', async () => {
 })
 
 it('returns tokens of one project to pages of this machine, and rejects invalid names with a reason', async () => {
-  const page = await ask('?name=alice', { origin: 'http://localhost:5173' })
+  const page = await ask({ sub: 'alice' }, { origin: 'http://localhost:5173' })
   expect(page.status).toBe(200)
   expect(page.headers.get('access-control-allow-origin')).toBe('http://localhost:5173')
-  expect((await ask('?name=bob')).body.project_id).toBe(page.body.project_id)
-  for (const query of ['', '?name=', `?name=${'x'.repeat(129)}`])
-    expect(await ask(query)).toMatchObject({
-      status: 400,
-      body: { detail: expect.stringContaining('name must be 1–128 characters') },
-    })
+  expect((await ask({ sub: 'bob', data: { elo: 1200 } })).body.project_id).toBe(page.body.project_id)
+})
+
+it.each<[unknown, string]>([
+  ['', 'the body is "": send a JSON object such as {"sub":"ada"'],
+  ['7', 'the body is "7": send a JSON object such as'],
+  [{}, 'sub is undefined: '],
+  [{ sub: '' }, 'sub is "": must have 1 to 256 characters'],
+  [{ sub: 'x'.repeat(257) }, 'must have 1 to 256 characters'],
+  [{ sub: 'constructor' }, 'sub is "constructor": must not be a name that every object has'],
+  [{ sub: 'ada', data: 7 }, 'data is 7: must be an object'],
+  [{ sub: 'ada', data: { long: 'x'.repeat(3000) } }, '2048 is the most'],
+  [{ sub: 'ada', elo: 7 }, 'elo is 7: '],
+  [{ sub: 'ada', data: { long: 'x'.repeat(9000) } }, 'the body has more than 8192 bytes'],
+])('rejects a token for %j with the reason', async (body, detail) => {
+  expect(await ask(body)).toMatchObject({ status: 400, body: { detail: expect.stringContaining(detail) } })
+})
+
+it('gives room code the data of the player', async () => {
+  const data = { elo: 1200, guild: { name: 'red' } }
+  const { token } = (await ask({ sub: 'ada', data })).body
+  expect(JSON.parse(Buffer.from(token.split('.')[2], 'base64url').subarray(0, -64).toString())).toMatchObject(
+    {
+      sub: 'ada',
+      data,
+    },
+  )
+  const client = await connect(wsUrl, { dev: { sub: 'ada', data } })
+  client.close()
+  await expect(connect(wsUrl, { dev: { sub: '' } })).rejects.toMatchObject({
+    code: 'token_unavailable',
+    message: expect.stringContaining('sub is ""'),
+  })
 })
 
 it('returns no tokens to pages of other machines, nor after DNS rebinding', async () => {
@@ -78,11 +106,11 @@ it('returns no tokens to pages of other machines, nor after DNS rebinding', asyn
     'chrome-extension://localhost',
     'app://127.0.0.1',
   ])
-    expect((await ask('?name=alice', { origin })).status).toBe(403)
+    expect((await ask({ sub: 'alice' }, { origin })).status).toBe(403)
   const status = await new Promise((resolve) =>
-    request(`${tokenUrl}?name=alice`, { headers: { host: 'games.example:4000' } }, (answer) =>
+    request(tokenUrl, { method: 'POST', headers: { host: 'games.example:4000' } }, (answer) =>
       resolve(answer.resume().statusCode),
-    ).end(),
+    ).end('{"sub":"alice"}'),
   )
   expect(status).toBe(403)
 })
@@ -126,7 +154,7 @@ it('passes to the command that runs next to it the addresses that its backend ne
 })
 
 it('returns the room types with the schemas of their options and messages', async () => {
-  const { rooms } = (await ask('/../rooms')).body as RoomsToPlay
+  const { rooms } = (await (await fetch(`${tokenUrl}/../rooms`)).json()) as RoomsToPlay
   const counter = rooms.find(({ type }) => type === 'counter')
   expect(counter?.messages[0]).toMatchObject({
     name: 'inc',
@@ -149,7 +177,7 @@ it('exists only in development', async () => {
   for (const path of [
     '/playground',
     '/dev/rooms',
-    '/dev/token?name=alice',
+    '/dev/token',
     '/dev/kill?room=counter:a',
     '/dev/drain?room=counter:a',
   ]) {

@@ -1,10 +1,12 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
+import * as v from 'valibot'
 import { loadPage, type Page } from '../../dataplane/ops/admin-page.ts'
 import type { RoomDefinition } from '../../dataplane/room/definition.ts'
 import { jsonSchemaOf } from '../../dataplane/room/definition-check.ts'
-import { isWellFormed, type Json } from '../../shared/json.ts'
+import { isWellFormed, type Json, type JsonObject } from '../../shared/json.ts'
 import type { Logger } from '../../shared/log.ts'
 import { isLoopback, isOriginHere, namesThisMachine } from '../../shared/origins.ts'
+import { dataFault, MAX_SUB_LENGTH, subFault } from '../../shared/tokens.ts'
 
 /** The part of JSON Schema that the forms use. */
 export interface JsonSchema {
@@ -43,10 +45,18 @@ export interface RoomsToPlay {
   readonly rooms: readonly RoomToPlay[]
 }
 
+/** A player of `connect({ dev })`, of the playground and of the test kit. */
+export interface DevPlayer {
+  readonly sub: string
+  readonly data?: JsonObject
+}
+
+/** Issues a client token for a player. Rejects with an Error whose message has the reason. */
+export type Issue = (player: DevPlayer) => Promise<{ readonly project_id: string; readonly token: string }>
+
 /** Dependencies of the development routes. */
 interface DevRoutes {
-  /** Issues a client token with this name as `sub`. Rejects with an Error whose message has the reason. */
-  readonly issue: (name: string) => Promise<{ readonly project_id: string; readonly token: string }>
+  readonly issue: Issue
   readonly rooms: () => readonly RoomDefinition[] | Promise<readonly RoomDefinition[]>
   /** Address of the websocket. */
   readonly wsUrl: () => string
@@ -60,18 +70,18 @@ interface DevRoutes {
 
 /** Lifetime of tokens for development. */
 export const DEV_TOKEN_SECONDS = 3600
-/** Maximum length of a `sub`. */
-const MAX_NAME = 128
+/** Maximum size of a request, in characters. `data` has at most 2 KiB of JSON. */
+const MAX_BODY = 8192
 const PLAYGROUND = new URL('../playground/', import.meta.url)
 /** Content security policy of the page: it may connect to nodes of this machine on any port. */
 const CONNECT = "'self' ws://localhost:* ws://127.0.0.1:*"
 
-type Handler = (query: URLSearchParams, response: ServerResponse) => Promise<void>
+type Handler = (request: IncomingMessage, response: ServerResponse, query: URLSearchParams) => Promise<void>
 
 /**
  * Routes of `roomful dev` and `npm run cluster`, which no deployment has. They answer only pages and programs of this machine, and reject
  * requests of other machines and of their pages. The function returns false if no route has the path. `routes` lists them.
- * - `GET /dev/token?name=alice`: `{ project_id, token }`
+ * - `POST /dev/token` with `{ "sub": "alice", "data": { … } }`: `{ project_id, token }`
  * - `GET /dev/rooms`: the room types with the schemas of their messages
  * - `GET /playground`: a page to play any room by hand
  * - `POST /dev/kill?room=type:key` and `POST /dev/drain?room=type:key`
@@ -79,13 +89,10 @@ type Handler = (query: URLSearchParams, response: ServerResponse) => Promise<voi
 export function devRoutes({ issue, rooms, wsUrl, end, log }: DevRoutes) {
   let page: Promise<Page> | undefined
   const routes: Record<string, Handler> = {
-    'GET /dev/token': async (query, response) => {
-      const name = query.get('name') ?? ''
-      if (name === '' || name.length > MAX_NAME || !isWellFormed(name))
-        answer(response, 400, {
-          detail: `name must be 1–${MAX_NAME} characters, as in /dev/token?name=alice`,
-        })
-      else answer(response, 200, await issue(name))
+    'POST /dev/token': async (request, response) => {
+      const asked = await readSignIn(request)
+      if (typeof asked === 'string') answer(response, 400, { detail: asked })
+      else answer(response, 200, await issue(asked.player))
     },
     'GET /dev/rooms': async (_, response) => {
       const all: RoomsToPlay = {
@@ -102,9 +109,9 @@ export function devRoutes({ issue, rooms, wsUrl, end, log }: DevRoutes) {
       response.end(html)
     },
     ...(end && {
-      'POST /dev/kill': async (query, response) =>
+      'POST /dev/kill': async (_, response, query) =>
         answer(response, 200, { detail: await end('kill', query.get('room') ?? '') }),
-      'POST /dev/drain': async (query, response) =>
+      'POST /dev/drain': async (_, response, query) =>
         answer(response, 200, { detail: await end('drain', query.get('room') ?? '') }),
     }),
   }
@@ -120,7 +127,7 @@ export function devRoutes({ issue, rooms, wsUrl, end, log }: DevRoutes) {
       return true
     }
     if (origin !== undefined) response.setHeader('access-control-allow-origin', origin)
-    handler(searchParams, response).catch((error: Error) => {
+    handler(request, response, searchParams).catch((error: Error) => {
       log.error({ err: error }, `${pathname} failed`)
       answer(response, 503, { detail: error.message })
     })
@@ -138,7 +145,55 @@ const isLocal = ({ socket, headers: { host = '', origin } }: IncomingMessage): b
   namesThisMachine(host) &&
   (origin === undefined || isOriginHere(origin))
 
-function answer(response: ServerResponse, status: number, body: object): void {
+const SignIn = v.strictObject({
+  sub: v.pipe(
+    v.string(),
+    v.check(
+      (sub) => sub !== '' && [...sub].length <= MAX_SUB_LENGTH && isWellFormed(sub),
+      `must have 1 to ${MAX_SUB_LENGTH} characters`,
+    ),
+    v.rawCheck(({ dataset, addIssue }) => {
+      const message = dataset.typed ? subFault(dataset.value) : undefined
+      if (message !== undefined) addIssue({ message })
+    }),
+  ),
+  data: v.exactOptional(
+    v.pipe(
+      v.custom<JsonObject>(() => true),
+      v.rawCheck(({ dataset, addIssue }) => {
+        const message = dataFault(dataset.value)
+        if (message !== undefined) addIssue({ message })
+      }),
+    ),
+  ),
+  lan: v.exactOptional(v.string()),
+})
+
+/** Reads the body of `POST /dev/token`. `lan` is the secret of `--lan`. A string says what is wrong. */
+export async function readSignIn(
+  request: AsyncIterable<Buffer>,
+): Promise<{ readonly player: DevPlayer; readonly lan: string } | string> {
+  const chunks: Buffer[] = []
+  let bytes = 0
+  for await (const chunk of request) {
+    bytes += chunk.length
+    if (bytes > MAX_BODY) return `the body has more than ${MAX_BODY} bytes`
+    chunks.push(chunk)
+  }
+  const text = Buffer.concat(chunks).toString()
+  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), SignIn), text)
+  if (parsed.success) {
+    const { lan = '', ...player } = parsed.output
+    return { player, lan }
+  }
+  const [issue] = parsed.issues
+  const path = v.getDotPath(issue)
+  return path === null
+    ? `the body is ${JSON.stringify(text.slice(0, 100))}: send a JSON object such as {"sub":"ada","data":{"elo":1200}}`
+    : `${path} is ${JSON.stringify(issue.path?.at(-1)?.value)?.slice(0, 100)}: ${issue.message}`
+}
+
+export function answer(response: ServerResponse, status: number, body: object): void {
   response.writeHead(status, { 'content-type': 'application/json', 'cache-control': 'no-store' })
   response.end(JSON.stringify(body))
 }

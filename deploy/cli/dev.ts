@@ -2,6 +2,7 @@ import { spawn } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import type { ServerResponse } from 'node:http'
 import { fileURLToPath } from 'node:url'
+import { stripVTControlCharacters } from 'node:util'
 import { startControl } from '../../control/main.ts'
 import { type RunningDataplane, startDataplane } from '../../dataplane/main.ts'
 import { startBackend } from '../../examples/backend/backend.ts'
@@ -15,7 +16,8 @@ import { systemRandom } from '../../shared/random.ts'
 import { openStore } from '../../shared/store/open.ts'
 import { openTracing, tracingConfig } from '../../shared/tracing/open.ts'
 import { packageVersion } from '../../shared/version.ts'
-import { DEV_TOKEN_SECONDS, devRoutes } from './dev-routes.ts'
+import { DEV_TOKEN_SECONDS, type DevPlayer, devRoutes, type Issue } from './dev-routes.ts'
+import { defaultHost, lanHosts as hostsOfNetwork, lanText, openLan } from './lan.ts'
 import type { Service } from './service.ts'
 
 interface DevParts {
@@ -25,6 +27,8 @@ interface DevParts {
   readonly tell: (text: string) => void
   /** Words of a command that runs as long as this process, and ends it. */
   readonly beside?: readonly string[] | undefined
+  /** True: opens the page to other devices of the network. */
+  readonly lan?: boolean | undefined
 }
 
 /** Folder of a game's room types. */
@@ -35,7 +39,7 @@ const EXAMPLES = fileURLToPath(new URL('../../examples', import.meta.url))
  * Both planes in one process, and the example games with their backend if there are no other room types. The planes communicate over HTTP
  * and the store, as in a deployment. Without a configured internal token, a random one is used and shown only at the terminal.
  */
-export async function startDev({ config, log, tell, beside }: DevParts): Promise<Service> {
+export async function startDev({ config, log, tell, beside, lan }: DevParts): Promise<Service> {
   const parts = { clock: systemClock, random: systemRandom }
   const internalToken = config.internalToken ?? randomToken(systemRandom, 24)
   const running: (() => Promise<void>)[] = []
@@ -82,8 +86,19 @@ export async function startDev({ config, log, tell, beside }: DevParts): Promise
     // The example games have a project. With a rooms folder, the tokens are for the project of the developer's backend.
     const project = roomsDir === undefined ? new OwnProject(client) : new NewestProject(client)
     const projectId = project instanceof NewestProject ? await project.id() : undefined
+    const issue: Issue = (player) => project.issueToken({ ...player, ttl_seconds: DEV_TOKEN_SECONDS })
+    const lanHosts = new Set<string>()
+    const openToNetwork = async (page: string): Promise<void> => {
+      const secret = randomToken(systemRandom, LAN_SECRET_LENGTH)
+      const websocket = node.addresses.websocket
+      const network = { page, websocket, root: process.cwd(), secret, issue, clock: systemClock }
+      const { origins, close } = await openLan({ ...network, hosts: hostsOfNetwork() })
+      running.push(close)
+      for (const origin of origins) lanHosts.add(new URL(origin).host)
+      tell(lanText(origins, secret, await defaultHost()))
+    }
     const routes = devRoutes({
-      issue: (sub) => project.issueToken({ sub, ttl_seconds: DEV_TOKEN_SECONDS }),
+      issue,
       rooms: () => node.rooms(),
       wsUrl: () => node.addresses.websocket,
       log,
@@ -106,6 +121,7 @@ export async function startDev({ config, log, tell, beside }: DevParts): Promise
         ...(controlToken !== undefined && { control_token: controlToken }),
         ws_url: node.addresses.websocket,
         nodes: { addresses: [{ admin_url: node.addresses.admin }], internal_token: internalToken },
+        lanHosts,
         before: routes,
         log,
       })
@@ -114,8 +130,9 @@ export async function startDev({ config, log, tell, beside }: DevParts): Promise
     }
     const madeUpToken = config.internalToken === undefined ? internalToken : undefined
     tell(banner({ ...addresses, projectId }, store.kind, madeUpToken))
+    if (lan && addresses.games !== undefined) await openToNetwork(addresses.games)
     if (!beside) return { addresses, close, ended: node.ended, unhandled: node.unhandled }
-    const child = runBeside(beside, {
+    const environment = {
       ROOMFUL_URL: node.addresses.websocket,
       VITE_ROOMFUL_URL: node.addresses.websocket,
       CONTROL_URL: control.url,
@@ -123,7 +140,9 @@ export async function startDev({ config, log, tell, beside }: DevParts): Promise
         PROJECT_ID: projectId,
         ...(config.notifySecret && { NOTIFY_KEY: notifyKeys(config.notifySecret, projectId).join(',') }),
       }),
-    })
+    }
+    const isPage = lan && addresses.games === undefined
+    const child = runBeside(beside, environment, isPage ? (page) => void openToNetwork(page) : undefined)
     running.push(child.end)
     return { addresses, close, ended: Promise.race([node.ended, child.ended]), unhandled: node.unhandled }
   } catch (error) {
@@ -131,6 +150,9 @@ export async function startDev({ config, log, tell, beside }: DevParts): Promise
     throw error
   }
 }
+
+/** Characters of the secret of `--lan`, which has more than 128 random bits. */
+const LAN_SECRET_LENGTH = 22
 
 /** Page for a browser that opens the websocket's port. */
 function whatIsHere(response: ServerResponse): void {
@@ -178,7 +200,7 @@ class NewestProject {
   }
 
   /** Returns a client token for a player. Rejects with a ControlError. */
-  async issueToken(player: { readonly sub: string; readonly ttl_seconds: number }) {
+  async issueToken(player: DevPlayer & { readonly ttl_seconds: number }) {
     const id = await this.id()
     const { token } = await this.#control.issueToken({ project_id: id, ...player })
     return { project_id: id, token }
@@ -190,17 +212,42 @@ class CommandFailed extends Error {
   override readonly name = 'CommandFailed'
 }
 
+/** Characters of the command's output in which its address is sought. */
+const MOST_PRINTED = 4096
+
 /** Exit codes of a command that has ended, or that Ctrl-C or this process has ended. */
 const ENDED_CODES = [0, 130, 143]
 
+/** Line with which Vite and other servers of pages print their address. */
+const LOCAL = /local\W.*?(http:\/\/(?:localhost|127\.0\.0\.1|\[::1\]):\d+)/i
+
 /**
  * Starts a command at this process's terminal, with `extra` in its environment. Vite passes variables with the prefix `VITE_` to pages.
- * `ended` resolves if the command ends with 0, and rejects otherwise.
+ * `ended` resolves if the command ends with 0, and rejects otherwise. Calls `onPage` with the address of a page that the command prints.
  */
-function runBeside([program = '', ...words]: readonly string[], extra: Readonly<Record<string, string>>) {
-  const env = { ...process.env, ...extra }
+function runBeside(
+  [program = '', ...words]: readonly string[],
+  extra: Readonly<Record<string, string>>,
+  onPage: ((url: string) => void) | undefined,
+) {
+  // Behind a pipe, the command would print no colours.
+  const colours = onPage && process.stdout.isTTY && { FORCE_COLOR: '1' }
+  const env = { ...process.env, ...colours, ...extra }
   // On Windows, npm installs a script for the shell.
-  const child = spawn(program, words, { stdio: 'inherit', env, shell: process.platform === 'win32' })
+  const child = spawn(program, words, {
+    stdio: ['inherit', onPage ? 'pipe' : 'inherit', 'inherit'],
+    env,
+    shell: process.platform === 'win32',
+  })
+  let printed = ''
+  child.stdout?.pipe(process.stdout, { end: false })
+  child.stdout?.on('data', function look(chunk: Buffer) {
+    printed = stripVTControlCharacters(printed + chunk).slice(-MOST_PRINTED)
+    const [, url] = LOCAL.exec(printed) ?? []
+    if (url === undefined) return
+    child.stdout?.off('data', look)
+    onPage?.(url)
+  })
   const ended = new Promise<void>((resolve, reject) => {
     child.once('error', ({ message }) =>
       reject(new CommandFailed(`${program} cannot be started: ${message}`)),

@@ -31,12 +31,14 @@ function complain(text: string): void {
   process.exitCode = 2
 }
 
-/** Starts a command. `beside`: words of the command that runs next to `dev`. */
-function runCommand(
-  command: Exclude<Command, 'admin'>,
-  env: Environment,
-  beside: readonly string[] | undefined,
-): void {
+/** Options of `dev`, see `DevParts`. */
+interface DevOptions {
+  readonly beside?: readonly string[] | undefined
+  readonly lan?: boolean | undefined
+}
+
+/** Starts a command. */
+function runCommand(command: Exclude<Command, 'admin'>, env: Environment, options: DevOptions): void {
   const worker = ThisWorker.of(env)
   const serve = (start: () => Promise<Service>, log: Logger): void =>
     worker
@@ -66,7 +68,7 @@ function runCommand(
       const parsed = parseConfig(command, env)
       const terminal = isForDeveloper(parsed) ? new TerminalLog(terminalOutput()) : undefined
       const start = (config: Config<'dev'>, log: Logger): void =>
-        serve(() => startDevService(config, log, beside, terminal), log)
+        serve(() => startDevService(config, log, options, terminal), log)
       withConfig(command, parsed, start, terminal)
       break
     }
@@ -174,12 +176,12 @@ async function startNodeService(config: NodeConfig, log: Logger, worker?: ThisWo
 async function startDevService(
   config: Config<'dev'>,
   log: Logger,
-  beside: readonly string[] | undefined,
+  options: DevOptions,
   terminal: TerminalLog | undefined,
 ): Promise<Service> {
   const { startDev } = await import('./dev.ts')
   const tell = (text: string): void => (terminal ? terminal.begin(text) : void process.stderr.write(text))
-  const service = await startDev({ config, log, beside, tell })
+  const service = await startDev({ config, log, ...options, tell })
   return { ...service, announced: process.stdout.isTTY }
 }
 
@@ -233,14 +235,14 @@ switch (request.kind) {
     complain(`roomful: ${request.message}\nSee roomful --help.\n`)
     break
   case 'run': {
-    const { command, workers, beside } = request
+    const { command, workers, beside, lan } = request
     // Libraries use faster code with this value. With `dev`, a developer needs their warnings.
     if (command !== 'dev') process.env.NODE_ENV ??= 'production'
     endWithNpm(process, systemClock)
     runCommand(
       command,
       workers === undefined ? process.env : { ...process.env, WORKERS: workers, WORKERS_FILE: undefined },
-      beside,
+      { beside, lan },
     )
   }
 }

@@ -127,7 +127,7 @@ function startGames(cluster: LocalCluster, act: (line: string) => Promise<void>)
   const project = new OwnProject(new ControlClient(controlUrl, secrets.operatorToken))
   let rooms: Promise<RoomDefinition[]> | undefined
   const before = devRoutes({
-    issue: (sub) => project.issueToken({ sub, ttl_seconds: DEV_TOKEN_SECONDS }),
+    issue: (player) => project.issueToken({ ...player, ttl_seconds: DEV_TOKEN_SECONDS }),
     rooms: () => {
       rooms ??= loadRooms(cluster.roomsDir)
       return rooms

@@ -183,7 +183,7 @@ export function watchList(
 }
 
 async function devToken(name: string): Promise<{ project_id: string; token: string }> {
-  const response = await fetch(`/dev/token?name=${encodeURIComponent(name)}`)
+  const response = await fetch('/dev/token', { method: 'POST', body: JSON.stringify({ sub: name }) })
   const answer = await response.json()
   if (!response.ok) throw new Error(answer.detail)
   return answer

@@ -78,6 +78,8 @@ interface AppParts {
   ws_url: string
   /** True: logins are accepted only if the request's host is this machine, such as `localhost`. */
   local: boolean
+  /** Hosts of `roomful dev --lan`. */
+  lanHosts?: ReadonlySet<string>
   log: Logger
 }
 
@@ -124,12 +126,17 @@ const policy = (wsUrl: string) =>
   ].join('; ')
 
 /** The game backend as a web app: pages, scripts, room sources, the login `POST /api/session`, and `GET /api/cluster`. */
-export function createApp({ project, players, bundles, nodes, ws_url: wsUrl, local, log }: AppParts): Hono {
+export function createApp(parts: AppParts): Hono {
+  const { project, players, bundles, nodes, local, lanHosts = new Set(), log } = parts
   const app = new Hono()
+  const wsUrlOf = (c: Context): string => {
+    const { host } = new URL(c.req.url)
+    return lanHosts.has(host) ? `ws://${host}` : reachable(parts.ws_url, c.req.url)
+  }
 
   app.use(async (c, next) => {
     await next()
-    c.header('content-security-policy', policy(reachable(wsUrl, c.req.url)))
+    c.header('content-security-policy', policy(wsUrlOf(c)))
     c.header('x-content-type-options', 'nosniff')
     c.header('referrer-policy', 'no-referrer')
     c.header('cache-control', c.req.path.startsWith('/api/') ? 'no-store' : 'no-cache')
@@ -168,7 +175,8 @@ export function createApp({ project, players, bundles, nodes, ws_url: wsUrl, loc
     bodyLimit({ maxSize: 4096, onError: (c) => problem(c, 413, 'payload_too_large', 'at most 4096 bytes') }),
     async (c) => {
       // Protects from DNS rebinding: another site may have let its name point to this machine.
-      if (local && !namesThisMachine(c.req.header('host') ?? ''))
+      const host = c.req.header('host') ?? ''
+      if (local && !namesThisMachine(host) && !lanHosts.has(host))
         return problem(c, 403, 'host_not_allowed', 'ask this machine by its own name, such as localhost')
       const request = v.safeParse(SessionRequest, await c.req.json().catch(() => undefined))
       if (!request.success) {
@@ -185,7 +193,7 @@ export function createApp({ project, players, bundles, nodes, ws_url: wsUrl, loc
         { sub: player.player_id, rooms: roomTypesOf(game), ttl_seconds: TOKEN_TTL_SECONDS },
         traceOf(c.req.raw.headers),
       )
-      return c.json({ project_id: projectId, token, ws_url: reachable(wsUrl, c.req.url), player })
+      return c.json({ project_id: projectId, token, ws_url: wsUrlOf(c), player })
     },
   )
 

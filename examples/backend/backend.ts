@@ -26,6 +26,8 @@ export interface BackendOptions {
   ws_url: string
   /** Nodes to show on the pages, and the internal token to query them. Default: none. */
   nodes?: Pick<NodesOptions, 'addresses' | 'internal_token'>
+  /** Hosts of `roomful dev --lan` under which other devices reach this backend, and the websocket with it. */
+  lanHosts?: ReadonlySet<string>
   /** Handles a request before the pages do. Returns true if it has answered. */
   before?: (request: IncomingMessage, response: ServerResponse) => boolean
   log: Logger
@@ -64,6 +66,7 @@ export async function startBackend(options: BackendOptions): Promise<Backend> {
     nodes,
     ws_url: wsUrl,
     local: isLoopback(host),
+    lanHosts: options.lanHosts ?? new Set(),
     log,
   })
   const pages = getRequestListener(app.fetch)

@@ -1,3 +1,5 @@
+import type { JsonObject } from '../../shared/json.ts'
+
 /** A failed call of the control API. */
 export class ControlError extends Error {
   /** HTTP status of the response, or 0 without a response. */
@@ -33,6 +35,8 @@ export interface TokenRequest {
   sub: string
   /** Room types or rooms that the token opens. Default: all. */
   rooms?: string[]
+  /** Data of the player for room code. */
+  data?: JsonObject
 }
 
 /** Trace headers of a request: https://www.w3.org/TR/trace-context/. */
@@ -168,7 +172,7 @@ export class OwnProject {
 
   /** Issues a client token for a player, within the trace of the request. Rejects with a ControlError. */
   async issueToken(
-    player: Pick<TokenRequest, 'sub' | 'rooms' | 'ttl_seconds'>,
+    player: Omit<TokenRequest, 'project_id' | 'key_id'>,
     trace: TraceHeaders = {},
   ): Promise<{ project_id: string; token: string }> {
     const credentials = await this.credentials()
@@ -185,7 +189,7 @@ export class OwnProject {
 
   async #issue(
     credentials: Credentials,
-    player: Pick<TokenRequest, 'sub' | 'rooms' | 'ttl_seconds'>,
+    player: Omit<TokenRequest, 'project_id' | 'key_id'>,
     trace: TraceHeaders,
   ) {
     const { project_id: projectId } = credentials

@@ -96,7 +96,8 @@ export class Bar {
   showRoom(name: string): void {
     this.#room.textContent = name
     this.#second.href = location.href
-    this.#share.hidden = false
+    // Without https, only pages of this machine may use the clipboard.
+    this.#share.hidden = !isSecureContext
     this.#second.hidden = false
   }
 

@@ -305,9 +305,12 @@ describe('the routes for development', () => {
       const status = await new Promise<number>((resolve) => {
         const request = {
           method,
-          url: `${path}?name=ada`,
+          url: path,
           headers: { host, origin },
           socket: { remoteAddress },
+          async *[Symbol.asyncIterator]() {
+            yield Buffer.from('{"sub":"ada"}')
+          },
         }
         const response = { setHeader: () => undefined, writeHead: resolve, end: () => undefined }
         routes(request as never, response as never)

@@ -179,7 +179,7 @@ const THIS_MACHINE: DevRow = {
 
 /** Routes that only `roomful dev` and `npm run cluster` have. */
 export const DEV: Readonly<Record<string, DevRow>> = {
-  'GET /dev/token': THIS_MACHINE,
+  'POST /dev/token': THIS_MACHINE,
   'GET /dev/rooms': THIS_MACHINE,
   'GET /playground': THIS_MACHINE,
   'POST /dev/kill': THIS_MACHINE,

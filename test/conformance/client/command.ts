@@ -102,7 +102,7 @@ function describe({ rule, what, frame, connection, at_ms: atMs }: Mistake): stri
 /** Finds the nodes and the development routes. Throws NoCluster. */
 async function find({ nodes, dev_url: devUrl }: ClientRun): Promise<Cluster> {
   const dev = await first(devUrl === undefined ? DEV : [devUrl], (url) =>
-    ask(`${url}/dev/token?name=${PLAYER}`),
+    ask(`${url}/dev/token`, { sub: PLAYER }),
   )
   if (dev === undefined)
     throw new NoCluster(
@@ -114,11 +114,11 @@ async function find({ nodes, dev_url: devUrl }: ClientRun): Promise<Cluster> {
     throw new NoCluster('no node listens; start `npm run cluster`, or name the nodes with --cluster')
   const routes = await ask(`${dev}/dev/rooms`)
   const end = (how: string) => (roomId: string) =>
-    ask(`${dev}/dev/${how}?room=${encodeURIComponent(roomId)}`, 'POST')
+    ask(`${dev}/dev/${how}?room=${encodeURIComponent(roomId)}`, {})
   return {
     nodes: chosen,
     token: async (name) => {
-      const answer = await ask(`${dev}/dev/token?name=${encodeURIComponent(name)}`)
+      const answer = await ask(`${dev}/dev/token`, { sub: name })
       return answer as { project_id: string; token: string }
     },
     // `npm start` has no routes that end nodes.
@@ -146,8 +146,10 @@ async function listening(urls: readonly string[]): Promise<string[]> {
   return urls.filter((_, index) => answers[index])
 }
 
-async function ask(url: string, method = 'GET'): Promise<object> {
-  const response = await fetch(url, { method, signal: AbortSignal.timeout(60_000) })
+/** Sends GET, or POST with a body. */
+async function ask(url: string, body?: object): Promise<object> {
+  const post = body && { method: 'POST', body: JSON.stringify(body) }
+  const response = await fetch(url, { ...post, signal: AbortSignal.timeout(60_000) })
   const answer = (await response.json()) as { detail?: string }
   if (!response.ok) throw new Error(answer.detail ?? `${url} answered ${response.status}`)
   return answer

@@ -1,0 +1,180 @@
+import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs'
+import { request as ask, createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { join } from 'node:path'
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { WebSocket, WebSocketServer } from 'ws'
+import { FakeClock } from '../../test/kit/fake-clock.ts'
+import { newFolder } from '../../test/support/run-folder.ts'
+import { type Lan, lanText, openLan } from './lan.ts'
+
+const SECRET = 'a-secret-of-22-letters'
+const clock = new FakeClock()
+
+/** Paths that the server of the page got. */
+const paths: string[] = []
+const page = createServer((request, response) => {
+  paths.push(request.url!)
+  response.setHeader('content-type', 'text/html')
+  response.end(`the page, asked as ${request.headers.host} from ${request.headers.origin}`)
+})
+const sockets = { page: new WebSocketServer({ server: page }), rooms: new WebSocketServer({ port: 0 }) }
+const issued: object[] = []
+
+let lan: Lan
+let origin: string
+let host: string
+let root: string
+
+const portOf = (address: unknown): number => (address as AddressInfo).port
+
+beforeAll(async () => {
+  await new Promise<void>((resolve) => page.listen(0, '127.0.0.1', resolve))
+  for (const [name, server] of Object.entries(sockets))
+    server.on('connection', (socket) => socket.send(`here is ${name}`))
+  root = await newFolder()
+  mkdirSync(join(root, 'src'))
+  writeFileSync(join(root, 'src/main.ts'), 'main')
+  symlinkSync('/etc/passwd', join(root, 'src/link.ts'))
+  lan = await openLan({
+    page: `http://127.0.0.1:${portOf(page.address())}`,
+    websocket: `ws://127.0.0.1:${portOf(sockets.rooms.address())}`,
+    root,
+    secret: SECRET,
+    issue: async (player) => {
+      issued.push(player)
+      return { project_id: 'prj_1', token: 'a token' }
+    },
+    clock,
+    hosts: ['127.0.0.1'],
+  })
+  origin = lan.origins[0]!
+  host = new URL(origin).host
+})
+afterAll(async () => {
+  await lan.close()
+  for (const server of Object.values(sockets)) server.close()
+  page.close()
+})
+beforeEach(() => {
+  paths.length = 0
+})
+
+/** Sends a request whose path `fetch` would change. */
+function send(path: string, headers: Record<string, string> = {}, method = 'GET', body = '') {
+  return new Promise<{ status: number; text: string }>((resolve, reject) => {
+    const { hostname, port } = new URL(origin)
+    const sent = ask({ host: hostname, port, path, method, headers: { host, ...headers } }, (response) => {
+      let text = ''
+      response.on('data', (chunk) => (text += chunk))
+      response.on('end', () => resolve({ status: response.statusCode!, text }))
+    })
+    sent.on('error', reject)
+    sent.end(body)
+  })
+}
+
+const signIn = (body: object) => send('/dev/token', { origin }, 'POST', JSON.stringify(body))
+
+describe('roomful dev --lan', () => {
+  it('serves the page without its origin, which the server of the page does not know', async () => {
+    const answer = await send('/src/main.ts?t=1', { origin })
+    expect(answer).toEqual({ status: 200, text: `the page, asked as ${host} from undefined` })
+    for (const path of ['/', '/lobby/ABCD', '/@vite/client', '/node_modules/.vite/deps/react.js', '/home'])
+      expect([path, (await send(path)).status]).toEqual([path, 200])
+    expect(paths).toContain('/src/main.ts?t=1')
+  })
+
+  it.each([
+    '/.env',
+    '/.env.local?raw??',
+    '/.env/.',
+    '/%2eenv',
+    '/src/../.env',
+    '/.git/config',
+    '/etc/passwd',
+    '//etc/passwd?raw',
+    '/@fs/etc/passwd',
+    '/@fs//etc/passwd?import&raw',
+    '/@fs/%65tc/passwd',
+    '/base/@fs/etc/passwd',
+    '/@id//etc/passwd',
+    '/src/link.ts',
+    '/%252e%252e/etc/passwd',
+    '/src/..%5c..%5cetc/passwd',
+    '/a%00b',
+    '/%',
+    '/__open-in-editor?file=/etc/passwd',
+    '/base/__open-in-editor?file=x',
+    '/dev/rooms',
+    '/dev/token',
+    '/dev/kill?room=a:b',
+    '/playground',
+  ])('refuses %s before the server of the page sees it', async (path) => {
+    expect((await send(path)).status).toBe(403)
+    expect(paths).toEqual([])
+  })
+
+  it('serves files of the project by their path', async () => {
+    expect((await send(`/@fs${root}/src/main.ts`)).status).toBe(200)
+  })
+
+  it('refuses another host, and pages of other origins', async () => {
+    expect((await send('/', { host: 'games.example:5173' })).status).toBe(403)
+    expect((await send('/', { host: `localhost:${new URL(origin).port}` })).status).toBe(403)
+    expect((await send('/', { origin: 'http://games.example' })).status).toBe(403)
+    expect((await send('/dev/token', { origin: 'null' }, 'POST', '{"sub":"ada"}')).status).toBe(403)
+    expect(paths).toEqual([])
+  })
+
+  it('issues tokens for the secret', async () => {
+    const player = { sub: 'ada', data: { elo: 1200 } }
+    const answer = await signIn({ ...player, lan: SECRET })
+    expect([answer.status, JSON.parse(answer.text)]).toEqual([200, { project_id: 'prj_1', token: 'a token' }])
+    expect(issued).toEqual([player])
+    expect(await signIn({ lan: SECRET })).toMatchObject({
+      status: 400,
+      text: expect.stringContaining('sub is'),
+    })
+  })
+
+  it('closes an address for a minute after ten wrong secrets', async () => {
+    for (const wrong of [...'123456789', undefined])
+      expect((await signIn({ sub: 'eve', lan: wrong })).status).toBe(403)
+    expect((await signIn({ sub: 'eve', lan: SECRET })).status).toBe(429)
+    clock.advance(59_000)
+    expect((await signIn({ sub: 'eve', lan: SECRET })).status).toBe(429)
+    clock.advance(1000)
+    expect((await signIn({ sub: 'eve', lan: SECRET })).status).toBe(200)
+  })
+
+  /** Returns the first message of a socket, or the status of the refusal. */
+  const open = (protocols: string[], from?: string) =>
+    new Promise<string | number>((resolve) => {
+      const socket = new WebSocket(origin.replace('http', 'ws'), protocols, from ? { origin: from } : {})
+      socket.on('message', (text) => {
+        resolve(String(text))
+        socket.close()
+      })
+      socket.on('unexpected-response', (_, response) => resolve(response.statusCode!))
+      socket.on('error', () => undefined)
+    })
+
+  it('connects sockets of its page to the rooms, and those of Vite to the page', async () => {
+    expect(await open(['roomful.msgpack.1'], origin)).toBe('here is rooms')
+    expect(await open(['vite-hmr'], origin)).toBe('here is page')
+    for (const other of ['http://games.example', 'http://localhost:5173', undefined])
+      expect(await open(['roomful.msgpack.1'], other)).toBe(403)
+  })
+
+  it('prints the address of the default route first, with its QR code', () => {
+    const text = lanText(['http://10.0.0.7:5173', 'http://192.168.1.5:5173'], SECRET, '192.168.1.5')
+    const [, , first, second, , code] = text.split('\n')
+    expect([first, second]).toEqual([
+      `  http://192.168.1.5:5173/#lan=${SECRET}`,
+      `  http://10.0.0.7:5173/#lan=${SECRET}`,
+    ])
+    expect(code).toMatch(/^[█▀▄ ]+$/)
+    expect(lanText([], SECRET, undefined)).toContain('this machine has no address in a network')
+  })
+})
