@@ -19,34 +19,33 @@ type Rule = readonly [holds: (value: unknown) => boolean, right: string]
 
 const rateFrom = (value: unknown, least: number): boolean =>
   isObject(value) && isNumber(value.rate, least, MAX_RATE)
-const A_SCHEMA: Rule = [
+export const A_SCHEMA: Rule = [
   isSchema,
   'a validator that follows Standard Schema, such as valibot’s v.object({ … })',
 ]
 const A_FUNCTION: Rule = [(value) => typeof value === 'function', 'a function']
-const A_HANDLER: Rule = [
+/** Returns the rule of a function that is not async. `right`: end of the valid values in words. */
+export const synchronous = (right: string): Rule => [
   (value) => typeof value === 'function' && !isAsync(value),
-  'a function, not an async one: give slow work to ctx.task',
+  `a function, not an async one${right}`,
 ]
-const A_MIGRATION: Rule = [
-  (value) => typeof value === 'function' && !isAsync(value),
-  'a function, not an async one, that changes the state or returns another',
-]
-const A_LISTING: Rule = [
-  (value) => typeof value === 'function' && !isAsync(value),
-  'a function, not an async one, that returns the data of the row, or null',
-]
+const A_HANDLER = synchronous(': give slow work to ctx.task')
+const A_MIGRATION = synchronous(', that changes the state or returns another')
+const A_LISTING = synchronous(', that returns the data of the row, or null')
 const A_FLAG: Rule = [(value) => typeof value === 'boolean', 'true or false']
 const ONLY_TRUE: Rule = [(value) => value === true, 'true, or left out']
 const A_SAVE_INTERVAL: Rule = [(value) => isNumber(value, 1, 86_400), '1 to 86400']
 const BY_NAME: Rule = [isObject, 'an object by name']
 
+export const A_TYPE: Rule = [
+  (value) => typeof value === 'string' && /^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$/.test(value),
+  '1–64 letters, digits, _ or -, beginning with a letter or digit',
+]
+export const SECONDS: Rule = [(value) => isNumber(value, 0, 86_400), '0 to 86400']
+
 /** Fields of a room except its hooks. All but `type` and `create` are optional. */
 const FIELDS: Readonly<Record<string, Rule>> = {
-  type: [
-    (value) => typeof value === 'string' && /^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$/.test(value),
-    '1–64 letters, digits, _ or -, beginning with a letter or digit',
-  ],
+  type: A_TYPE,
   maxMembers: [(value) => Number.isSafeInteger(value) && isNumber(value, 1), 'a whole number, at least 1'],
   sameSub: [
     (value) => value === 'allow' || value === 'replace' || value === 'refuse',
@@ -72,14 +71,11 @@ const FIELDS: Readonly<Record<string, Rule>> = {
     (value) => value === 'journal' || value === 'snapshot' || value === 'none',
     'journal, snapshot, none',
   ],
-  idleSeconds: [(value) => isNumber(value, 0, 86_400), '0 to 86400'],
+  idleSeconds: SECONDS,
   sleepDays: [(value) => isNumber(value, 0.01, 3650), '0.01 to 3650'],
   onIdle: [(value) => value === 'dispose' || value === 'sleep', 'dispose or sleep'],
-  reconnectSeconds: [(value) => isNumber(value, 0, 86_400), '0 to 86400'],
-  create: [
-    (value) => typeof value === 'function' && !isAsync(value),
-    'a function, not an async one, that returns the first state',
-  ],
+  reconnectSeconds: SECONDS,
+  create: synchronous(', that returns the first state'),
   load: A_FUNCTION,
   save: [isObject, '{ everySeconds, to }'],
   version: [(value) => Number.isSafeInteger(value) && isNumber(value, 1), 'a whole number, at least 1'],
@@ -114,23 +110,55 @@ function checkFields(value: Fields, names: readonly string[], what: string, chec
 /**
  * Throws RoomDefinitionError if `spec` is not valid for `defineRoom`. Checks the rules of its types, and those that types cannot express.
  */
-export function checkSpec(spec: unknown): void {
-  if (!isObject(spec)) throw new RoomDefinitionError(`defineRoom needs an object, got ${show(spec)}`)
+export const checkSpec = (spec: unknown): void => checkDefinition(spec, ROOM, checkRoom)
+
+/** A kind of definition. */
+export interface DefinitionKind {
+  /** Function of the author, such as `defineRoom`. */
+  readonly call: string
+  /** Owner of the fields, for errors: `a room`. */
+  readonly what: string
+  /** Name of the definition, for errors: `room type`. */
+  readonly name: string
+  readonly fields: Readonly<Record<string, Rule>>
+  /** Fields that must be given. */
+  readonly required: readonly string[]
+}
+
+const ROOM: DefinitionKind = {
+  call: 'defineRoom',
+  what: 'a room',
+  name: 'room type',
+  fields: { ...FIELDS, ...Object.fromEntries(HOOKS.map((hook) => [hook, A_FUNCTION])) },
+  required: ['type', 'create'],
+}
+
+/** Throws RoomDefinitionError unless `spec` has valid fields. `more`: adds other problems to the list. */
+export function checkDefinition(
+  spec: unknown,
+  { call, what, name, fields, required }: DefinitionKind,
+  more?: (spec: Fields, check: Check, problems: string[]) => void,
+): void {
+  if (!isObject(spec)) throw new RoomDefinitionError(`${call} needs an object, got ${show(spec)}`)
   const problems: string[] = []
   const check: Check = (holds, problem) => {
     if (!holds) problems.push(problem())
   }
-  checkFields(spec, [...Object.keys(FIELDS), ...HOOKS], 'a room', check)
-  for (const [field, rule] of Object.entries(FIELDS))
-    if (spec[field] !== undefined || field === 'type' || field === 'create')
-      checkRule(field, spec[field], rule, check)
-  for (const hook of HOOKS) {
-    if (spec[hook] !== undefined) checkRule(hook, spec[hook], A_FUNCTION, check)
+  checkFields(spec, Object.keys(fields), what, check)
+  for (const [field, rule] of Object.entries(fields))
+    if (spec[field] !== undefined || required.includes(field)) checkRule(field, spec[field], rule, check)
+  more?.(spec, check, problems)
+  if (problems.length === 0) return
+  const which = typeof spec.type === 'string' ? `${name} ${JSON.stringify(spec.type)}` : `the ${name}`
+  throw new RoomDefinitionError(`${which}: ${problems.join('; ')}`)
+}
+
+function checkRoom(spec: Fields, check: Check, problems: string[]): void {
+  for (const hook of HOOKS)
     check(
       !isAsync(spec[hook]),
       () => `${hook} is async; handlers are synchronous turns: give slow work to ctx.task, or do it in admit`,
     )
-  }
   check(
     spec.onMessage === undefined || spec.on_message === undefined,
     () => 'onMessage and on_message are two names of one handler: give one of them',
@@ -158,56 +186,6 @@ export function checkSpec(spec: unknown): void {
   }
   checkListing(spec, check)
   checkNames(spec, check)
-  if (problems.length === 0) return
-  const name = typeof spec.type === 'string' ? `room type ${JSON.stringify(spec.type)}` : 'the room type'
-  throw new RoomDefinitionError(`${name}: ${problems.join('; ')}`)
-}
-
-const A_NUMBER_OF_PLAYERS: Rule = [isPlayers, '1 to 100, or { min, max, waitSeconds }']
-const A_RULE: Rule = [
-  (value) => typeof value === 'function' && !isAsync(value),
-  'a function, not an async one',
-]
-/** Fields of a queue. All but the first four are optional. */
-const QUEUE_FIELDS: Readonly<Record<string, Rule>> = {
-  type: FIELDS.type!,
-  room: FIELDS.type!,
-  players: A_NUMBER_OF_PLAYERS,
-  ticket: A_SCHEMA,
-  near: A_RULE,
-  fits: A_RULE,
-  options: A_RULE,
-  shard: A_RULE,
-  reconnectSeconds: FIELDS.reconnectSeconds!,
-}
-
-function isPlayers(value: unknown): boolean {
-  if (!isObject(value)) return isPlayerCount(value)
-  const { min, max, waitSeconds, ...others } = value
-  return (
-    Object.keys(others).length === 0 &&
-    isPlayerCount(min) &&
-    isPlayerCount(max) &&
-    (min as number) <= (max as number) &&
-    isNumber(waitSeconds, 0, 86_400)
-  )
-}
-
-const isPlayerCount = (value: unknown): boolean => Number.isSafeInteger(value) && isNumber(value, 1, 100)
-
-/** Throws RoomDefinitionError if `spec` is not valid for `defineQueue`. */
-export function checkQueueSpec(spec: unknown): void {
-  if (!isObject(spec)) throw new RoomDefinitionError(`defineQueue needs an object, got ${show(spec)}`)
-  const problems: string[] = []
-  const check: Check = (holds, problem) => {
-    if (!holds) problems.push(problem())
-  }
-  checkFields(spec, Object.keys(QUEUE_FIELDS), 'a queue', check)
-  for (const [i, [field, rule]] of Object.entries(QUEUE_FIELDS).entries())
-    if (i < 4 || spec[field] !== undefined) checkRule(field, spec[field], rule, check)
-  if (problems.length === 0) return
-  const name = typeof spec.type === 'string' ? `queue ${JSON.stringify(spec.type)}` : 'the queue'
-  throw new RoomDefinitionError(`${name}: ${problems.join('; ')}`)
 }
 
 /** How long `create` may take at load, milliseconds. */
@@ -348,7 +326,7 @@ function checkRate(what: string, rate: unknown, check: Check): void {
     checkRule(`${what}.burst`, burst, [(value) => isNumber(value, 1), 'a number of at least 1'], check)
 }
 
-function isObject(value: unknown): value is Fields {
+export function isObject(value: unknown): value is Fields {
   return typeof value === 'object' && value !== null
 }
 
@@ -360,7 +338,7 @@ function isSchema(value: unknown): boolean {
 const isAsync = (value: unknown): boolean =>
   typeof value === 'function' && Object.prototype.toString.call(value) === '[object AsyncFunction]'
 
-const isNumber = (value: unknown, from: number, to = Number.MAX_SAFE_INTEGER): boolean =>
+export const isNumber = (value: unknown, from: number, to = Number.MAX_SAFE_INTEGER): boolean =>
   typeof value === 'number' && value >= from && value <= to
 
 function show(value: unknown): string {

@@ -7,7 +7,6 @@ import { MATCHED, PARTY_CODE } from '../../../shared/protocol/messages.ts'
 import type { TypedRoom } from '../../../shared/room-types.ts'
 import { QUEUE_PRINCIPALS } from '../../place.ts'
 import { defineRoom, type RoomDefinition } from '../../room/definition.ts'
-import { checkQueueSpec } from '../../room/definition-check.ts'
 import type {
   AdmitContext,
   Matches,
@@ -23,6 +22,7 @@ import { frozen, guarded } from '../../room/guarded.ts'
 import type { RoomMetrics } from '../../room/metrics.ts'
 import type { RequestAnswer } from '../../traffic.ts'
 import {
+  checkQueueSpec,
   type IndexedTicket,
   type MatchRules,
   type MatchTicket,

@@ -3,6 +3,16 @@ import type { Clock } from '../../../shared/clock.ts'
 import type { Json, JsonObject } from '../../../shared/json.ts'
 import { PARTY_CODE } from '../../../shared/protocol/messages.ts'
 import { type Rate, RateLimit } from '../../../shared/rate-limit.ts'
+import {
+  A_SCHEMA,
+  A_TYPE,
+  checkDefinition,
+  type DefinitionKind,
+  isNumber,
+  isObject,
+  SECONDS,
+  synchronous,
+} from '../../room/definition-check.ts'
 
 type Out<S extends StandardSchemaV1> = StandardSchemaV1.InferOutput<S>
 
@@ -46,6 +56,42 @@ export interface QueueSpec<Type extends string, Ticket extends StandardSchemaV1,
   /** Seconds for which a disconnected player keeps the ticket. Default: `SESSION_RESUME_TTL` of the server (60 s). */
   readonly reconnectSeconds?: number
 }
+
+const A_RULE = synchronous('')
+const QUEUE: DefinitionKind = {
+  call: 'defineQueue',
+  what: 'a queue',
+  name: 'queue',
+  fields: {
+    type: A_TYPE,
+    room: A_TYPE,
+    players: [isPlayers, '1 to 100, or { min, max, waitSeconds }'],
+    ticket: A_SCHEMA,
+    near: A_RULE,
+    fits: A_RULE,
+    options: A_RULE,
+    shard: A_RULE,
+    reconnectSeconds: SECONDS,
+  },
+  required: ['type', 'room', 'players', 'ticket'],
+}
+
+function isPlayers(value: unknown): boolean {
+  if (!isObject(value)) return isPlayerCount(value)
+  const { min, max, waitSeconds, ...others } = value
+  return (
+    Object.keys(others).length === 0 &&
+    isPlayerCount(min) &&
+    isPlayerCount(max) &&
+    (min as number) <= (max as number) &&
+    isNumber(waitSeconds, 0, 86_400)
+  )
+}
+
+const isPlayerCount = (value: unknown): boolean => Number.isSafeInteger(value) && isNumber(value, 1, 100)
+
+/** Throws RoomDefinitionError if `spec` is not valid for `defineQueue`. */
+export const checkQueueSpec = (spec: unknown): void => checkDefinition(spec, QUEUE)
 
 /** Rules of a queue by which its tickets are matched. */
 export interface MatchRules<Ticket> {
