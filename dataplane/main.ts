@@ -121,6 +121,5 @@ const watchdogSettings = (
   logLevel: config.logLevel,
   nodeId: config.nodeId ?? '',
   // A session may resume and send the message again within this time.
-  noteTtlMs: 1000 * Math.max(config.roomOrphanTtl, config.sessionResumeTtl),
   leaseMs: config.nodeLeaseMs,
 })

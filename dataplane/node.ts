@@ -303,7 +303,6 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     // `detachedMs` is for edges that have crashed: otherwise the edge ends the members of its sessions.
     limits: {
       recordTtlMs,
-      noteTtlMs: 1000 * Math.max(config.roomOrphanTtl, config.sessionResumeTtl),
       quarantineTtlMs: config.roomQuarantineTtl * 1000,
       waitingMessages: config.maxRoomBacklog,
       tasks: config.maxRoomTasks,

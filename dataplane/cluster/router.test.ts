@@ -56,7 +56,7 @@ const spoken = (epoch: number): ToEdge => ({ room: ROOM, epoch, kind: 'no_seat',
 /** A claim that was successful. */
 const CLAIMED: Place = {
   at: 'here',
-  claim: { fence: { epoch: 8, version: 0 }, snapshot: undefined, journal: [], over: 7, stuck: [] },
+  claim: { fence: { epoch: 8, version: 0 }, snapshot: undefined, journal: [] },
   mayMake: true,
 }
 

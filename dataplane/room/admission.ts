@@ -4,7 +4,7 @@ import type { Maker } from '../place.ts'
 import { type JoinRequest, playerOf, roomAttributes, type ToOwner } from '../traffic.ts'
 import type { RoomDefinition } from './definition.ts'
 import type { Member } from './definition-types.ts'
-import { FAILED, kindOf, parseOptions, RoomLogicError } from './failures.ts'
+import { kindOf, parseOptions, RoomLogicError } from './failures.ts'
 import type { TurnRoom } from './hooks.ts'
 import type { Inputs, Refusal } from './inputs.ts'
 import { mayHave } from './limits.ts'
@@ -90,10 +90,6 @@ export class RoomAdmission {
     const present = memberships.ofSession(request.session_id)
     if (present && this.#rejoin(present, request)) return
     this.#beginSpan(request)
-    if (this.#inputs.stuck.hasJoin(request.session_id, request.request_id)) {
-      this.#refuse(request, 'room_logic_failed', FAILED)
-      return
-    }
     // The record of a code can outlive its room. This is a later room with the same key.
     if (request.code !== undefined && request.code !== this.#stream.code) {
       this.#refuse(request, 'room_not_found', 'no room has this code')

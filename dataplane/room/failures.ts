@@ -2,12 +2,9 @@ import type { StandardSchemaV1 } from '@standard-schema/spec'
 import type { Clock } from '../../shared/clock.ts'
 import type { Json } from '../../shared/json.ts'
 import { Quiet } from '../../shared/log.ts'
-import type { Claim } from '../../shared/store/port.ts'
 import { cloneJson, NotJson, type Weigh } from '../../shared/sync/check.ts'
-import { decodeNote } from '../features/suspects/turns.ts'
 import type { RoomLog } from './definition-types.ts'
 import { guarded } from './guarded.ts'
-import type { TurnCause } from './hooks.ts'
 
 /** Room logic did something that it may not do. The text names it, and what would be right. */
 export class RoomLogicError extends Error {
@@ -226,88 +223,5 @@ export class FailureLog {
     const suppressed = this.#quiet.pass(kind)
     if (suppressed !== undefined)
       this.#log.warn({ failed: kind, room, suppressed, err: error }, 'the room logic failed')
-  }
-}
-
-/** A hook that did not return this often within WITHIN_MS is not started in its room. */
-const MAX_RECENT = 3
-const WITHIN_MS = 60_000
-
-/**
- * The turns of a room that did not return under earlier owners. The present owner must not start them again. They stay until their notes
- * expire, because an owner may die before its first write. A message whose ref the room knows never reaches this check.
- */
-export class StuckTurns {
-  readonly #causes: readonly (TurnCause & { readonly at: number })[]
-  readonly #clock: Pick<Clock, 'monotonic'>
-  /** The turn that ended the last owner. Undefined: another reason ended it. */
-  readonly last: TurnCause | undefined
-
-  constructor({ stuck, over }: Pick<Claim, 'stuck' | 'over'>, clock: Pick<Clock, 'monotonic'>) {
-    this.#clock = clock
-    const now = clock.monotonic()
-    this.#causes = stuck.flatMap(({ note, ageMs }) => {
-      const cause = decodeNote(note)
-      return cause ? [{ ...cause, at: now - ageMs }] : []
-    })
-    const last = stuck.findLast(({ epoch }) => epoch === over)
-    this.last = last && decodeNote(last.note)
-  }
-
-  /** True if a hook, or a handler of messages or timers (`type`), did not return three times within the last minute. */
-  rests(hook: TurnCause['hook'], type = ''): boolean {
-    if (this.#causes.length < MAX_RECENT) return false
-    const since = this.#clock.monotonic() - WITHIN_MS
-    const recent = this.#causes.filter(
-      (cause) => cause.hook === hook && cause.type === type && cause.at > since,
-    )
-    return recent.length >= MAX_RECENT
-  }
-
-  /** True if a member's message must not start. `ref` undefined: it has none. */
-  hasMessage(memberId: string, ref: number | undefined, type: string): boolean {
-    if (this.#causes.length === 0) return false
-    return (ref !== undefined && this.#has('onMessage', memberId, ref)) || this.rests('onMessage', type)
-  }
-
-  /** True if a session's join must not start. */
-  hasJoin(sessionId: string, ref: number): boolean {
-    return (['options', 'load', 'create', 'admit', 'onJoin'] as const).some(
-      (hook) => this.#has(hook, sessionId, ref) || this.rests(hook),
-    )
-  }
-
-  /** True if `onLeave` did not return for a member. The member has left then. */
-  hasLeft(memberId: string): boolean {
-    return this.#has('onLeave', memberId, 0)
-  }
-
-  /** True if a hook must not start for a member. */
-  hasMember(hook: 'onDisconnect' | 'onReconnect' | 'onLeave', memberId: string): boolean {
-    return this.#has(hook, memberId, 0) || this.rests(hook)
-  }
-
-  /** True if the handler of a timer with this due time must not start. */
-  hasTimer(id: string, due: number, name: string): boolean {
-    return this.#has('onTimer', id, due) || this.rests('onTimer', name)
-  }
-
-  /** True if the handler of a call must not start. */
-  hasCall(id: string, name: string): boolean {
-    return this.#has('onCall', id, 0) || this.rests('onCall', name)
-  }
-
-  /** True if `run` of a task must not start. */
-  hasTask(id: string, name: string): boolean {
-    return this.#has('task', id, 0) || this.rests('task', name)
-  }
-
-  /** True if the handler of a task's outcome must not start. */
-  hasTaskOutcome(id: string, name: string): boolean {
-    return this.#has('onTask', id, 1) || this.rests('onTask', name)
-  }
-
-  #has(hook: TurnCause['hook'], subject: string, ref: number): boolean {
-    return this.#causes.some((cause) => cause.hook === hook && cause.subject === subject && cause.ref === ref)
   }
 }

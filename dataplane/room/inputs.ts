@@ -4,16 +4,7 @@ import { type DepartureReason, MAX } from '../../shared/protocol/messages.ts'
 import { type RefusedRange, type RoomRequest, roomAddress, type ToOwner } from '../traffic.ts'
 import type { CallType, Hook as Handler, MessageType, RoomDefinition, TaskType } from './definition.ts'
 import type { CallInput, Member, MessageInput, Recipients, TaskOutcome } from './definition-types.ts'
-import {
-  errorText,
-  FAILED,
-  FailureLog,
-  kindOf,
-  type Refused,
-  RoomLogicError,
-  type StuckTurns,
-  validateInput,
-} from './failures.ts'
+import { errorText, FailureLog, kindOf, type Refused, RoomLogicError, validateInput } from './failures.ts'
 import {
   type AskedEvent,
   type Effects,
@@ -36,7 +27,6 @@ import {
   RENEW_MS,
   type RoomTask,
   type RoomTimer,
-  STUCK,
   type Work,
 } from './timers-and-tasks.ts'
 
@@ -54,18 +44,15 @@ const TOO_MANY_REQUESTS = `${MAX.requests} replies, or too many bytes of them, a
 export class Inputs {
   readonly handlers: Handlers
   readonly failures: FailureLog
-  /** Turns that must not start again. */
-  readonly stuck: StuckTurns
   readonly #room: Room
   readonly #stream: RoomStream
   /** Ids of the tasks whose work this owner has started. */
   readonly #running = new Set<string>()
 
-  constructor({ environment, definition, log, stuck }: ClaimedRoom, room: Room) {
+  constructor({ environment, definition, log }: ClaimedRoom, room: Room) {
     const { clock, revealFailures } = environment
     this.handlers = new Handlers(definition, room.stream)
     this.failures = new FailureLog(clock, log, revealFailures)
-    this.stuck = stuck
     this.#room = room
     this.#stream = room.stream
   }
@@ -78,10 +65,6 @@ export class Inputs {
     if (ref !== undefined) {
       if (!this.#isNew(membership, ref)) return
       membership.refs.known(settled)
-    }
-    if (this.stuck.hasMessage(memberId, ref, type)) {
-      this.#refuse(membership, 'room_logic_failed', FAILED, ref)
-      return
     }
     const spec = Object.hasOwn(definition.messages, type) ? definition.messages[type] : undefined
     if (!spec) {
@@ -208,11 +191,10 @@ export class Inputs {
     pending.changed.add(membership)
     const { member } = membership
     const hook = connected ? 'onReconnect' : 'onDisconnect'
-    if (!this.stuck.hasMember(hook, member.id))
-      this.#try(hook, () => this.handlers.run(hook, member), {
-        subject: member.id,
-        principal: membership.principal,
-      })
+    this.#try(hook, () => this.handlers.run(hook, member), {
+      subject: member.id,
+      principal: membership.principal,
+    })
     this.#stream.touch()
   }
 
@@ -235,7 +217,7 @@ export class Inputs {
     if (reason !== 'closed') grants.forget(member.id)
     this.#room.watchIdle()
     this.#logMember(membership, 'member left', reason)
-    if (reason !== 'closed' && !this.stuck.hasMember('onLeave', member.id))
+    if (reason !== 'closed')
       this.#try('onLeave', () => this.handlers.run('onLeave', member), {
         subject: member.id,
         principal: membership.principal,
@@ -255,7 +237,6 @@ export class Inputs {
 
   tick(): void {
     const { pending } = this.#stream
-    if (this.stuck.rests('onTick')) return
     this.#try('onTick', () => this.handlers.run('onTick'))
     if (this.#stream.dirty || pending.events.length > 0) this.#stream.touch()
   }
@@ -281,14 +262,12 @@ export class Inputs {
     const { definition } = this.handlers
     const { clock, metrics } = environment
     metrics.timerLateness.observe(Math.max(0, clock.now() - due) / 1000)
-    // A timer whose handler did not return is not started again.
-    if (!this.stuck.hasTimer(id, due, name))
-      this.#try('onTimer', () => this.handlers.fire(name, data), {
-        kind: `timers.${name}`,
-        subject: id,
-        ref: due,
-        type: name,
-      })
+    this.#try('onTimer', () => this.handlers.fire(name, data), {
+      kind: `timers.${name}`,
+      subject: id,
+      ref: due,
+      type: name,
+    })
     metrics.timersFired.inc({ room_type: definition.type })
   }
 
@@ -306,7 +285,6 @@ export class Inputs {
   /** Returns the work of a task from the record, or the outcome of a task that cannot run here. */
   #retried({ id, name, data, due }: RoomTask): Work | TaskOutcome<never> {
     if (due === undefined) return MOVED
-    if (this.stuck.hasTask(id, name)) return STUCK
     return async () => {
       const { data: schema, run } = this.handlers.taskType(name) ?? {}
       if (!schema || !run)
@@ -349,20 +327,17 @@ export class Inputs {
     tables.commit()
     this.#running.delete(id)
     this.#room.watchTimers()
-    // A handler that did not return is not started again.
-    if (!this.stuck.hasTaskOutcome(id, name))
-      this.#try('onTask', () => this.handlers.taskEnded(task, outcome), {
-        kind: `tasks.${name}`,
-        subject: id,
-        ref: 1,
-        type: name,
-      })
+    this.#try('onTask', () => this.handlers.taskEnded(task, outcome), {
+      kind: `tasks.${name}`,
+      subject: id,
+      ref: 1,
+      type: name,
+    })
     this.#stream.touch()
   }
 
   /** The last turn. Members get nothing of it. Its notices are written with the end of the room. */
   dispose(): void {
-    if (this.stuck.last?.hook === 'onDispose') return
     this.#try('onDispose', () => {
       this.#stream.notices.push(this.handlers.run('onDispose').notices)
       return NOTHING

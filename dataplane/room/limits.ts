@@ -66,8 +66,6 @@ export interface RoomLimits {
   readonly journalBytes: number
   /** How long a room's record outlives its last write or refresh. */
   readonly recordTtlMs: number
-  /** How long the note of a turn that did not return is kept: as long as its message may be sent again. */
-  readonly noteTtlMs: number
   /** How long a record in quarantine is kept. */
   readonly quarantineTtlMs: number
 }
@@ -102,7 +100,6 @@ export const ROOM_LIMITS: RoomLimits = {
   journalEntries: 512,
   journalBytes: 256 * 1024,
   recordTtlMs: 600_000,
-  noteTtlMs: 600_000,
   quarantineTtlMs: 259_200_000,
 }
 

@@ -1,8 +1,11 @@
 import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
+import { hungTurns } from '../../test/support/rooms/hung-turns.ts'
 import { type BenchOptions, RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
 import type { RequestAnswer, RoomAction, RoomRequest } from '../traffic.ts'
 import { type Durability, defineRoom } from './definition.ts'
+import type { Turn, TurnHook } from './hooks.ts'
+import { turnOf } from './room-code.ts'
 
 const bank = (durability: Durability = 'journal') =>
   defineRoom({
@@ -132,38 +135,40 @@ describe('A call', () => {
   })
 
   it('whose handler did not return under the last owner is not started again', async () => {
-    const { bench, ann } = await opened()
-    const { rooms } = bench.store.store
-    const note = { hook: 'onCall', subject: 'key_1/order_1', ref: 0, type: 'grant', principal: '' }
-    const { epoch } = (await rooms.inspect('prj_test/bank:a'))!
-    await rooms.noteStuck('prj_test/bank:a', epoch, new TextEncoder().encode(JSON.stringify(note)), 60_000)
+    const { nodes, hang } = hungTurns()
+    const { bench, ann } = await opened(nodes)
+    await hang({ ...(await turnIn(bench, 'onCall')), subject: 'key_1/order_1', type: 'grant' })
     const next = await died(bench, ann)
     expect(codeOf(await asking(next)(grant(5)))).toBe('room_logic_failed')
     expect(await asking(next)(grant(5, 'order_2'))).toMatchObject({ reply: { total: 5 } })
   })
 })
 
-describe('A request with create, after three hooks of joins that did not return', () => {
-  const stuck = async (bench: RoomBench, epoch: number) => {
-    for (const ref of [1, 2, 3]) {
-      const note = { hook: 'onJoin', subject: 'ses_of_bob', ref, type: '', principal: '' }
-      const bytes = new TextEncoder().encode(JSON.stringify(note))
-      await bench.store.store.rooms.noteStuck('prj_test/bank:a', epoch, bytes, 60_000)
-    }
+/** Returns a turn of the room's present owner. */
+async function turnIn(bench: RoomBench, hook: TurnHook): Promise<Turn> {
+  const name = 'prj_test/bank:a'
+  const { epoch } = (await bench.store.store.rooms.inspect(name))!
+  return turnOf({ name, epoch }, hook)
+}
+
+describe('A request with create, after three calls of create that did not return', () => {
+  const threeHung = async () => {
+    const { nodes, hang } = hungTurns()
+    const { bench, ask } = await opened(nodes)
+    const turn = await turnIn(bench, 'create')
+    for (const ref of [1, 2, 3]) await hang({ ...turn, subject: 'ses_of_bob', ref })
+    return { bench, ask }
   }
 
   it('is handled by a room that exists', async () => {
-    const { bench } = await opened()
-    await stuck(bench, (await bench.store.store.rooms.inspect('prj_test/bank:a'))!.epoch)
+    const { bench } = await threeHung()
     bench.mayAct = false
     const next = bench.successor()
     expect(await asking(next)({ ...grant(5), create: CREATE })).toMatchObject({ reply: { total: 5 } })
   })
 
   it('creates no new room', async () => {
-    const { bench, ask } = await opened()
-    const { epoch } = (await bench.store.store.rooms.inspect('prj_test/bank:a'))!
-    await stuck(bench, epoch)
+    const { ask } = await threeHung()
     await ask(call('end', null))
     expect(codeOf(await ask({ ...grant(5, 'order_2'), create: CREATE }))).toBe('room_logic_failed')
   })
@@ -290,12 +295,10 @@ describe('An idempotency id of a room that has ended', () => {
 
 describe('The outcomes of a room whose onDispose did not return', () => {
   const stuck = async () => {
-    const { bench, ask } = await opened()
+    const { nodes, hang } = hungTurns()
+    const { bench, ask } = await opened(nodes)
     const answer = await ask(grant(5))
-    const note = { hook: 'onDispose', subject: '', ref: 0, type: '', principal: '' }
-    const { epoch } = (await bench.store.store.rooms.inspect('prj_test/bank:a'))!
-    const bytes = new TextEncoder().encode(JSON.stringify(note))
-    await bench.store.store.rooms.noteStuck('prj_test/bank:a', epoch, bytes, 60_000)
+    await hang(await turnIn(bench, 'onDispose'))
     bench.mayAct = false
     return { next: bench.successor(), answer }
   }

@@ -3,7 +3,7 @@ import type { Json } from '../../shared/json.ts'
 import type { Claim, Release } from '../../shared/store/port.ts'
 import type { RequestAnswer, RequestMessage, RoomAction, RoomRequest, Shown } from '../traffic.ts'
 import { viewOf } from './describe.ts'
-import { bounded, FAILED, validateInput } from './failures.ts'
+import { bounded, validateInput } from './failures.ts'
 import { handleOfCall, type Inputs } from './inputs.ts'
 import { type JournalFormat, UnreadableRecord } from './journal.ts'
 import { mayHave } from './limits.ts'
@@ -122,7 +122,7 @@ export class RequestTurns {
   }
 
   #call(id: string, { name, data, caller }: Extract<RoomAction, { op: 'call' }>): Result {
-    const { failures, handlers, stuck } = this.#inputs
+    const { failures, handlers } = this.#inputs
     const { definition } = handlers
     const spec = Object.hasOwn(definition.calls, name) ? definition.calls[name] : undefined
     if (!spec) {
@@ -130,7 +130,6 @@ export class RequestTurns {
       const text = `${definition.type} has no call ${JSON.stringify(name.slice(0, 80))}: there are ${names}`
       return { kept: false, answer: refused('invalid_request', text) }
     }
-    if (stuck.hasCall(id, name)) return { kept: true, answer: refused('room_logic_failed', FAILED) }
     const turn = { ...turnOf(this.#stream, 'onCall'), subject: id, type: name }
     try {
       const outcome = this.#stream.environment.code.run(turn, () => {

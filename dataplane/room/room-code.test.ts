@@ -2,15 +2,14 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 import { pino } from 'pino'
 import * as v from 'valibot'
 import { describe, expect, it, vi } from 'vitest'
-import { memoryStore } from '../../shared/store/memory/memory.ts'
-import { FakeClock } from '../../test/kit/fake-clock.ts'
+import { hungTurns } from '../../test/support/rooms/hung-turns.ts'
 import { RoomBench } from '../../test/support/rooms/room-bench.ts'
 import type { TestMember } from '../../test/support/rooms/test-member.ts'
 import type { Mode } from '../features/suspects/suspect-record.ts'
-import { encodeNote, sharedTurn, TurnReader, TurnWriter } from '../features/suspects/turns.ts'
+import { sharedTurn, TurnReader, TurnWriter } from '../features/suspects/turns.ts'
 import { type Durability, defineRoom } from './definition.ts'
 import { noObserver, type Turn } from './hooks.ts'
-import { RoomCode, TurnCut } from './room-code.ts'
+import { noSuspects, RoomCode, TurnCut, turnOf } from './room-code.ts'
 
 const TURN: Turn = {
   room: { name: 'prj_a/duel:1', epoch: 1 },
@@ -27,6 +26,7 @@ function suspects(limitMs: number, ...codes: string[]) {
   return {
     stuck,
     known: {
+      ...noSuspects,
       limitOf: ({ hook, type }: Turn) => (codes.includes(`${hook} ${type}`.trim()) ? limitMs : undefined),
       placeOf: ({ type }: Turn) => `rooms/duel.ts:7 ${type}`,
       stuck: async ({ hook, type }: Turn, mode: Mode) => void stuck.push([`${hook} ${type}`.trim(), mode]),
@@ -290,21 +290,24 @@ describe('a room one of whose turns was cut off', () => {
   it.each<Durability>(['journal', 'snapshot', 'none'])(
     'continues from its last update with the same members, and refuses that message (%s)',
     async (durability) => {
-      const { known, stuck } = suspects(20, 'onMessage loop')
-      const bench = new RoomBench([looper(durability)], { suspects: known })
+      const { nodes } = hungTurns()
+      const handler = turnOf({ name: 'prj_test/looper:other', epoch: 1 }, 'onMessage')
+      await nodes.suspects.stuck({ ...handler, type: 'loop' }, 'guard')
+      const stuck = vi.spyOn(nodes.suspects, 'stuck')
+      const bench = new RoomBench([looper(durability)], nodes)
       const ann = await bench.join('looper', 'ann')
       const bob = await bench.join('looper', 'bob')
       await bench.say('looper', 'ann', 'add', null, 1)
       bench.message('looper', 'ann', 'loop', null, 2)
       bench.message('looper', 'ann', 'add', null, 3)
       await bench.untilIdle()
-      expect(stuck).toEqual([['onMessage loop', 'guard']])
+      expect(stuck).toHaveBeenCalledOnce()
       await bench.resume('looper', ann)
       await bench.resume('looper', bob)
       bench.message('looper', 'ann', 'loop', null, 2)
       bench.message('looper', 'ann', 'add', null, 3)
       await bench.untilIdle()
-      expect(stuck).toHaveLength(1)
+      expect(stuck).toHaveBeenCalledOnce()
       expect(ann.errors.map(({ code, ref }) => [code, ref])).toContainEqual(['room_logic_failed', 2])
       expect([ann.inRoom, bob.inRoom, ann.acked, ann.state]).toMatchObject([
         true,
@@ -317,25 +320,39 @@ describe('a room one of whose turns was cut off', () => {
   )
 })
 
+describe('a room', () => {
+  it('opens when its node knows the turns that have ended other nodes', async () => {
+    let known = () => {}
+    const current = () =>
+      new Promise<void>((resolve) => {
+        known = resolve
+      })
+    const quiet = defineRoom({ type: 'quiet', create: () => ({ n: 0 }) })
+    const bench = new RoomBench([quiet], { suspects: { ...noSuspects, current } })
+    const ann = await bench.join('quiet', 'ann')
+    expect(ann.inRoom).toBe(false)
+    known()
+    await bench.untilIdle()
+    expect(ann.inRoom).toBe(true)
+  })
+})
+
 describe('stuck turns', () => {
   const FAILED = "the room's logic failed"
-  const TTL_MS = 600_000
 
-  /** Several nodes, one after the other. If the test says so, their rooms do not return: a watchdog leaves its note, and the node ends. */
+  /** Several nodes, one after the other. If the test says so, their rooms do not return: a watchdog records the turn, and the node ends. */
   function cluster() {
-    const clock = new FakeClock()
-    const store = memoryStore({ clock })
+    const turns = hungTurns()
     const buffer = sharedTurn()
     const reader = new TurnReader(buffer)
     const hooks: string[] = []
     let owner: RoomBench
-    let nodes = 0
+    let count = 0
 
     const hang = (): never => {
-      const { room, ...cause } = reader.turn
-      hooks.push(cause.hook)
+      hooks.push(reader.turn.hook)
       owner.mayAct = false
-      void store.rooms.noteStuck(room.name, room.epoch, encodeNote(cause), TTL_MS)
+      void turns.hang(reader.turn)
       throw new Error('this process has ended')
     }
     const looper = defineRoom({
@@ -387,8 +404,11 @@ describe('stuck turns', () => {
     })
     /** A node that takes over all rooms. These members never got what the node before it sent after its end. */
     const node = (...members: readonly TestMember[]): RoomBench => {
-      const turns = new TurnWriter(buffer)
-      owner = new RoomBench([looper], { clock, store, nodeId: `node_${++nodes}`, turns })
+      owner = new RoomBench([looper], {
+        ...turns.nodes,
+        nodeId: `node_${++count}`,
+        turns: new TurnWriter(buffer),
+      })
       for (const member of members) {
         member.errors.length = 0
         owner.members.set(member.memberId, member)
@@ -436,7 +456,7 @@ describe('stuck turns', () => {
   })
 
   describe('a join with a hook that did not return', () => {
-    // Seen: the validator ran before the room was claimed, so there was no note, and one node after the other hung.
+    // Seen: the validator ran before the room was claimed, so the turn was not recorded, and one node after the other hung.
     it.each([
       ['options', 'a room without an owner'],
       ['options', 'a room with members'],

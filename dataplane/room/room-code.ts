@@ -11,8 +11,8 @@ import type { RoomMetrics } from './metrics.ts'
 
 /** A room whose state is written by room code. */
 export interface CodeRoom extends TurnRoom {
-  /** A turn was cut off, so the state in memory must not be used. */
-  cutOff?(turn: RoomTurn): void
+  /** A turn was cut off, so the state in memory must not be used. `noted`: resolves when the next owner knows the turn. */
+  cutOff?(noted: Promise<void>): void
   /** True if a turn was cut off, and no other turn may start. */
   readonly wasCutOff?: boolean
 }
@@ -43,8 +43,12 @@ export interface KnownSuspects {
   limitOf(turn: Turn): number | undefined
   /** Returns the place in the code at which an earlier turn of the handler did not end. Undefined: unknown. */
   placeOf(turn: Turn): string | undefined
-  /** A turn did not return and was cut off. */
+  /** Records a turn that did not return and was cut off. Resolves when the next owner of its room knows it. Never rejects. */
   stuck(turn: Turn, mode: 'guard'): Promise<void>
+  /** True if this turn did not return under an earlier owner of its room. */
+  hung(turn: Turn): boolean
+  /** Resolves when this node knows the turns that have ended other nodes. Never rejects. */
+  current(): Promise<void>
 }
 
 /** Suspects of a node without a watchdog: none. */
@@ -52,6 +56,8 @@ export const noSuspects: KnownSuspects = {
   limitOf: () => undefined,
   placeOf: () => undefined,
   stuck: async () => {},
+  hung: () => false,
+  current: async () => {},
 }
 
 interface RoomCodeDeps {
@@ -95,6 +101,10 @@ export class RoomCode {
     this.#deps = deps
     this.#quiet = new Quiet(deps.clock, QUIET_MS)
     this.#slow = new Quiet(deps.clock, SLOW_QUIET_MS)
+  }
+
+  get suspects(): KnownSuspects {
+    return this.#deps.suspects
   }
 
   /**
@@ -227,8 +237,8 @@ export class RoomCode {
       { ...fieldsOf(turn), limit_ms: limitMs, ...(at !== undefined && { at }) },
       'a turn did not return and was cut off',
     )
-    turn.room.cutOff?.(turn)
-    void suspects.stuck(turn, 'guard')
+    const noted = suspects.stuck(turn, 'guard')
+    turn.room.cutOff?.(noted)
   }
 }
 

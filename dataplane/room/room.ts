@@ -1,6 +1,5 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { REPAIR_MS } from '../features/lists/listing.ts'
-import { encodeNote } from '../features/suspects/turns.ts'
 import { Inbox } from '../inbox.ts'
 import { nowhere } from '../place.ts'
 import { type Arrival, isClose, type RoomAddress, type ToOwner } from '../traffic.ts'
@@ -12,7 +11,7 @@ import { Inputs } from './inputs.ts'
 import type { Update } from './journal.ts'
 import { areSameRules } from './layer-rules.ts'
 import { RequestTurns } from './request-turns.ts'
-import { type RoomTurn, turnOf } from './room-code.ts'
+import { turnOf } from './room-code.ts'
 import { RoomShare, TickTimer, type Timer } from './scheduler.ts'
 import type { RoomSlot } from './slot.ts'
 import { migrate } from './state.ts'
@@ -71,7 +70,8 @@ export class Room {
   #isFree = false
 
   constructor(claimed: ClaimedRoom, inbox: Inbox, slot: RoomSlot) {
-    const { environment, definition, stuck } = claimed
+    const { environment, definition } = claimed
+    const { suspects } = environment.code
     this.#slot = slot
     this.#inbox = inbox
     this.#late = new Inbox(environment.limits.waitingMessages)
@@ -81,8 +81,8 @@ export class Room {
     this.#requests = new RequestTurns(claimed, this, this.#inputs)
     this.#admission = new RoomAdmission(this, this.#inputs)
     this.#idle = environment.scheduler.timer(() => this.#endIfIdle())
-    // If a tick did not return under the last owner, the first tick is left out.
-    let skip = stuck.last?.hook === 'onTick'
+    // If a tick did not return under an earlier owner, the first tick is left out.
+    let skip = suspects.hung(turnOf(this.stream, 'onTick'))
     this.#ticks = new TickTimer(environment, this.stream.phase, () => {
       if (!skip && !this.#share.pauses && !this.#waitsForSave && this.#mayAct())
         this.#timed(() => this.#inputs.tick())
@@ -91,7 +91,8 @@ export class Room {
     this.#timers = environment.scheduler.timer(() => this.#fireDue())
     this.#share = new RoomShare(environment, () => this.handleInbox())
     for (const membership of [...this.stream.memberships])
-      if (stuck.hasLeft(membership.member.id)) this.#inputs.part(membership, 'left')
+      if (suspects.hung({ ...turnOf(this.stream, 'onLeave'), subject: membership.member.id }))
+        this.#inputs.part(membership, 'left')
     this.#ticks.set(definition.tick?.rate)
     this.watchIdle()
     this.watchTimers()
@@ -576,26 +577,22 @@ export class Room {
 
   /**
    * A turn was cut off, so the state in memory is inconsistent. The room ends here as of its last flush. The next owner does not start the
-   * turn again.
+   * turn again, because it can claim the room only after the turn is `noted`.
    */
-  cutOff(turn: RoomTurn): void {
+  cutOff(noted: Promise<void>): void {
     if (this.#ended) return
     this.#stage = 'ended'
     this.#cancelTimers()
     this.stream.stop()
-    this.#over = this.#giveBack(turn).catch(this.#onBroken)
+    this.#over = this.#giveBack(noted).catch(this.#onBroken)
   }
 
-  async #giveBack(turn: RoomTurn): Promise<void> {
+  async #giveBack(noted: Promise<void>): Promise<void> {
     // The call that was cut off is still on the stack, and undoes its changes first.
     await Promise.resolve()
-    const { environment, name, epoch } = this.stream
-    const { limits, records } = environment
-    const noted = records.noteStuck(name, epoch, encodeNote(turn), limits.noteTtlMs)
     this.#admission.close()
-    const released = this.stream.release(false)
-    await noted.catch((error) => this.stream.log.warn({ err: error }, 'the note of a turn was not written'))
-    this.#end((await released) ? 'released' : 'fenced')
+    await noted
+    this.#end((await this.stream.release(false)) ? 'released' : 'fenced')
   }
 
   #end(end: RoomEnd, successor?: string): void {

@@ -7,7 +7,6 @@ import {
   firstMaker,
   isEmpty,
   type Maker,
-  makerOf,
   type Nowhere,
   nowhere,
   unavailable,
@@ -18,15 +17,15 @@ import { joinOptions, joinTurn } from './admission.ts'
 import type { RoomDefinition } from './definition.ts'
 import { Replies } from './delivery.ts'
 import type { RoomEnvironment } from './environment.ts'
-import { FAILED, RoomLogicError, StuckTurns } from './failures.ts'
-import { fieldsOf, type TurnCause, type TurnRoom } from './hooks.ts'
+import { RoomLogicError } from './failures.ts'
+import type { TurnRoom } from './hooks.ts'
 import type { RoomHost } from './host.ts'
 import { type JournalFormat, NewerRecord, UnreadableRecord } from './journal.ts'
 import type { LiveTree } from './live-tree.ts'
 import { answerLeft, outcomesLeft, outcomesToLeave } from './request-turns.ts'
 import { newRoom, type RestoredRoom, restore } from './restore.ts'
 import { Room, type RoomEnd } from './room.ts'
-import { TurnCut } from './room-code.ts'
+import { TurnCut, turnOf } from './room-code.ts'
 import { CannotMigrate, createState, NewerState, treeOf } from './state.ts'
 import type { ClaimedRoom } from './stream.ts'
 import type { Outcome } from './table.ts'
@@ -184,30 +183,27 @@ const DAY_MS = 86_400_000
 async function openRoom(slot: RoomSlot, found: Claim, mayMake: boolean): Promise<Opened> {
   const { environment, address, definition, inbox } = slot
   const { fence } = found
-  const stuck = new StuckTurns(found, environment.clock)
-  // A room whose `onDispose` did not return has ended, except for its last save.
-  const ended = stuck.last?.hook === 'onDispose' && !definition.save
-  const claim = ended ? endedClaim(found, environment.format) : found
-  if (stuck.last) logStuck(slot, claim, stuck.last)
-  // Do not retry: when the note has expired, the room may run different code.
-  if (stuck.last?.hook === 'migrate') {
-    await giveBack(slot, claim, false)
-    return unavailable(address, 'its state could not be brought to the version of its code')
-  }
-  refuseStuck(slot, stuck, 'join')
+  let claim = found
   let first: Maker | undefined
   try {
-    const { clock, format } = environment
-    const restored = restore(claim, format)
+    const { clock, code, format } = environment
+    // A turn of this room may have ended the last owner.
+    await code.suspects.current()
+    let restored = restore(found, format)
+    const { createdAt = 0 } = restored ?? {}
+    const disposing = turnOf({ name: address.name, epoch: fence.epoch, createdAt }, 'onDispose')
+    // A room whose `onDispose` did not return has ended, except for its last save.
+    if (restored && !definition.save && code.suspects.hung(disposing)) {
+      claim = endedClaim(found, format)
+      restored = undefined
+    }
     const left = restored ? [] : outcomesLeft(claim, format, clock.now())
     answerRepeated(slot, left)
-    // A request to an existing room runs no hook of joins.
-    if (!restored) refuseStuck(slot, stuck, 'request')
     first = firstMaker(inbox)
     const begin = restored ?? (first && mayMake ? await created(slot, first, fence.epoch, left) : undefined)
     const log = environment.log.child({ room_id: roomIdOf(address), project_id: address.projectId })
     const maker = restored ? undefined : first?.member_id
-    const claimed = begin && { environment, address, definition, fence, log, begin, stuck, maker }
+    const claimed = begin && { environment, address, definition, fence, log, begin, maker }
     if (claimed && slot.run(claimed)) return { at: 'here' }
     await giveBack(slot, claim, !restored)
     return begin ? { at: 'unknown' } : ABSENT
@@ -253,7 +249,7 @@ async function created(
 
 /**
  * Returns the first state of a new room: from `load`, or else from `create` if the message may create a room. All of this runs under the
- * claim, also the validator of the options. So the next owner finds the note of a turn that did not return. Rejects with CannotCreate, or
+ * claim, also the validator of the options. So a turn that does not return names the epoch of the claim. Rejects with CannotCreate, or
  * with CannotLoad after at most `loadMs`.
  */
 async function firstState(slot: RoomSlot, join: Maker, epoch: number): Promise<LiveTree | undefined> {
@@ -324,28 +320,6 @@ async function loadState(
   } finally {
     cancel?.()
   }
-}
-
-/** The process of the last owner ended during a turn of this room, so it could not log the turn. */
-function logStuck({ environment, address }: RoomSlot, { over }: Claim, cause: TurnCause): void {
-  environment.log.error(
-    fieldsOf({ ...cause, room: { name: address.name, epoch: over } }),
-    'a turn of the room did not return under its last owner: it is not started again',
-  )
-}
-
-/** Refuses joins, or requests with `create`, whose turns did not return under an earlier owner. */
-function refuseStuck({ inbox, replies }: RoomSlot, stuck: StuckTurns, kind: 'join' | 'request'): void {
-  const { hook } = stuck.last ?? {}
-  const isStuck = (message: ToOwner): boolean => {
-    const maker = message.kind === kind ? makerOf(message) : undefined
-    return (
-      maker !== undefined &&
-      (hook === 'create' || hook === 'load' || stuck.hasJoin(maker.session_id, maker.request_id))
-    )
-  }
-  for (const arrival of inbox.remove(({ message }) => isStuck(message)))
-    replies.turnAway(arrival, nowhere('not_created', FAILED))
 }
 
 /** Answers requests that an earlier room of this name has handled. They create no room. */

@@ -9,7 +9,6 @@ import type { Member, RoomLog } from './definition-types.ts'
 import { Changes, changesOf, Delivery, type Flush, Replies } from './delivery.ts'
 import { FencedLog, RoomDurability, type RoomLife } from './durability.ts'
 import { hasLease, type RoomEnvironment } from './environment.ts'
-import type { StuckTurns } from './failures.ts'
 import { frozen } from './guarded.ts'
 import { History } from './history.ts'
 import type { LostEpochs, MemberOutcome, PastUpdates, Update } from './journal.ts'
@@ -20,7 +19,7 @@ import { Membership, Memberships } from './memberships.ts'
 import { OUTCOME_MS, outcomesToLeave } from './request-turns.ts'
 import type { RestoredRoom } from './restore.ts'
 import type { Room } from './room.ts'
-import { type RoomTurn, turnOf } from './room-code.ts'
+import { turnOf } from './room-code.ts'
 import { RoomFrames } from './room-frames.ts'
 import { FixedRate, type Timer } from './scheduler.ts'
 import { LiveState, migrate } from './state.ts'
@@ -35,8 +34,6 @@ export interface ClaimedRoom {
   readonly log: RoomLog
   /** The room as the store had it, or a new room with the epoch of the claim. */
   readonly begin: RestoredRoom
-  /** Turns that did not return under earlier owners. */
-  readonly stuck: StuckTurns
   /** `member_id` of the message that creates the room. Undefined: the room existed. */
   readonly maker: string | undefined
 }
@@ -178,9 +175,9 @@ export class RoomStream {
   }
 
   /** A turn was cut off. Only the flushed state is valid, and no turn starts any more. */
-  cutOff(turn: RoomTurn): void {
+  cutOff(noted: Promise<void>): void {
     this.#wasCutOff = true
-    this.#room.cutOff(turn)
+    this.#room.cutOff(noted)
   }
 
   /** Counts room code that ran outside of a turn since `began` (monotonic clock) in the room's share of the event loop. */

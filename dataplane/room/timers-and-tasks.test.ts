@@ -1,7 +1,9 @@
 import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
+import { hungTurns } from '../../test/support/rooms/hung-turns.ts'
 import { type BenchOptions, RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
 import { type Durability, defineRoom } from './definition.ts'
+import { turnOf } from './room-code.ts'
 
 const DAY_MS = 86_400_000
 const note = v.object({ note: v.string() })
@@ -602,19 +604,29 @@ describe('A task with retry', () => {
   })
 
   it('does not run again if its run did not return under the last owner', async () => {
-    const { bench, ann, runs, say, outcomes } = await opened()
+    const { nodes, hang } = hungTurns()
+    const { bench, ann, runs, say, outcomes } = await opened(nodes)
     await say('pay', { gold: 5, id: 'order_1' })
-    const records = bench.store.store.rooms
-    const note = { hook: 'task', subject: 'order_1', ref: 0, type: 'pay', principal: '' }
-    const { epoch } = (await records.inspect('prj_test/shop:a'))!
-    await records.noteStuck('prj_test/shop:a', epoch, new TextEncoder().encode(JSON.stringify(note)), 60_000)
+    const { epoch } = (await bench.store.store.rooms.inspect('prj_test/shop:a'))!
+    await hang({
+      ...turnOf({ name: 'prj_test/shop:a', epoch }, 'task'),
+      subject: 'order_1',
+      type: 'pay',
+    })
     bench.mayAct = false
     const next = bench.successor([ann])
     await next.resume('shop', ann)
     await next.untilIdle()
     expect([runs.length, outcomes()]).toEqual([
       1,
-      [{ ok: false, error: 'run did not return', id: 'order_1', data: { gold: 5 } }],
+      [
+        {
+          ok: false,
+          error: 'task was not started: it did not return before',
+          id: 'order_1',
+          data: { gold: 5 },
+        },
+      ],
     ])
   })
 

@@ -6,7 +6,7 @@ import { jsonCopy, RoomLogicError, validate, validateInput } from './failures.ts
 
 /** Maximum bytes of the JSON text of a timer's data, in UTF-8. */
 const MAX_DATA_BYTES = 4096
-/** Maximum bytes of an id, in UTF-8. The note of a turn that does not return has no space for more. */
+/** Maximum bytes of an id, in UTF-8. The watchdog's memory for the running turn has no space for more. */
 const MAX_ID_BYTES = 96
 
 /** A timer of a room, as in its record. */
@@ -135,6 +135,3 @@ export function checkedResult(schema: StandardSchemaV1 | undefined, value: unkno
 
 /** Outcome of a task that was lost with its owner. It is unknown whether the task has done anything. */
 export const MOVED: TaskOutcome<never> = { ok: false, error: 'moved' }
-
-/** Outcome of a task with `retry` whose `run` did not return under an earlier owner. */
-export const STUCK: TaskOutcome<never> = { ok: false, error: 'run did not return' }

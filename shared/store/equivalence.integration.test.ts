@@ -35,7 +35,7 @@ type Operation =
     }
   | { readonly kind: 'claim'; readonly aim: Aim; readonly owner: string }
   | { readonly kind: 'open'; readonly room: string; readonly owner: string; readonly creator?: string }
-  | { readonly kind: 'commit' | 'snapshot' | 'noteStuck'; readonly aim: Aim; readonly value: Uint8Array }
+  | { readonly kind: 'commit' | 'snapshot'; readonly aim: Aim; readonly value: Uint8Array }
   | { readonly kind: 'release'; readonly aim: Aim; readonly forget: boolean }
   | { readonly kind: 'refresh'; readonly aim: Aim; readonly lasting: boolean }
   | { readonly kind: 'quarantine'; readonly aim: Aim }
@@ -96,7 +96,7 @@ const roomOperation: fc.Arbitrary<Operation> = fc.oneof(
     { requiredKeys: ['kind', 'room', 'owner'] },
   ),
   fc.record({
-    kind: fc.constantFrom('commit' as const, 'snapshot' as const, 'noteStuck' as const),
+    kind: fc.constantFrom('commit' as const, 'snapshot' as const),
     aim,
     value,
   }),
@@ -165,13 +165,7 @@ class Run {
     const fences = this.#fences.get(room) ?? []
     expect(claim.fence.epoch).toBeGreaterThan(fences.at(-1)?.epoch ?? 0)
     this.#fences.set(room, [...fences, claim.fence])
-    const { over, stuck } = claim
-    return {
-      ...claim,
-      fence: { ...claim.fence, epoch: this.#ordinal(room, claim.fence.epoch) },
-      over: this.#ordinal(room, over),
-      stuck: stuck.map(({ epoch, note }) => ({ epoch: this.#ordinal(room, epoch), note })),
-    }
+    return { ...claim, fence: { ...claim.fence, epoch: this.#ordinal(room, claim.fence.epoch) } }
   }
 
   async #fenced(
@@ -194,8 +188,6 @@ class Run {
       case 'quarantine': {
         return rooms.quarantine(room, fence, { reason: 'equivalence', ttlMs: LONG_MS })
       }
-      case 'noteStuck':
-        return rooms.noteStuck(room, fence.epoch, operation.value, LONG_MS)
       default: {
         const done = await rooms[operation.kind](room, fence, operation.value, LONG_MS)
         if (done) fences[at] = { epoch: fence.epoch, version: fence.version + 1 }

@@ -182,10 +182,6 @@ export interface Claim {
   readonly snapshot: Uint8Array | undefined
   /** Commits since the snapshot, oldest first. */
   readonly journal: readonly Uint8Array[]
-  /** Epoch over which the room was claimed. 0: none. */
-  readonly over: number
-  /** Latest stuck turns of earlier owners, oldest first. */
-  readonly stuck: readonly StuckNote[]
   /** `Release.outcomes` of an earlier room of this name, unless they have expired. */
   readonly outcomes?: Uint8Array | undefined
 }
@@ -225,13 +221,6 @@ export interface CountedRoom {
    * End of the time for which it counts, which is about the expiry of its record: milliseconds since 1970. Infinity: until the room ends.
    */
   readonly until: number
-}
-
-/** Note of a process about a turn of a room, written before the process ended because of that turn. */
-interface StuckNote {
-  readonly epoch: number
-  readonly ageMs: number
-  readonly note: Uint8Array
 }
 
 /** Recorded owner of a room. */
@@ -306,13 +295,6 @@ export interface RoomRecords {
    * owner has recalled it.
    */
   recall(room: string, owner: string, epoch: number, ttlMs: number): Promise<boolean>
-  /**
-   * Stores a note about a turn of the owner under `epoch` that runs for long or did not end. Nodes that claim the room in the next `ttlMs`
-   * get it. Equal notes are stored once. False: fenced. It needs no version, because the thread that writes it makes no commits.
-   */
-  noteStuck(room: string, epoch: number, note: Uint8Array, ttlMs: number): Promise<boolean>
-  /** Removes a note, because its turn has ended after all. False: fenced. `ttlMs`: lifetime of the other notes. */
-  removeNote(room: string, epoch: number, note: Uint8Array, ttlMs: number): Promise<boolean>
   /**
    * Appends one entry to the journal and increments the version. `notices` are added to those of the room. False: fenced, and nothing was
    * written.
@@ -591,9 +573,6 @@ export function requireLockTimes({ ttlMs, waitMs }: { ttlMs: number; waitMs: num
   if (Number.isFinite(waitMs) && waitMs >= 0) return
   throw new RangeError(`waitMs is ${waitMs}: it must be a number of milliseconds, 0 or more`)
 }
-
-/** Maximum number of notes of stuck turns of a room: more than are needed to stop calling a hook. */
-export const STUCK_NOTES_KEPT = 8
 
 /**
  * Time for which a room's epoch outlives the rest of its record: two hours.

@@ -408,7 +408,6 @@ export class SimStore {
           'inspect',
           'claim',
           'recall',
-          'noteStuck',
           'commit',
           'snapshot',
           'release',

@@ -258,8 +258,6 @@ const grabbed = ({ epoch, version }: RoomOwner): Claim => ({
   fence: { epoch, version },
   snapshot: undefined,
   journal: [],
-  over: epoch,
-  stuck: [],
 })
 
 /** Removes from the journal the rows of a table that were set, or the ones that were removed. */

@@ -71,7 +71,7 @@ async function delayed(port: number, delayMs: number): Promise<{ port: number; c
 }
 
 const keysOf = (room: number): string[] =>
-  ['record', 'epoch', 'snapshot', 'journal', 'stuck', 'outcomes'].map((part) => `{room:${room}}:${part}`)
+  ['record', 'epoch', 'snapshot', 'journal', 'outcomes'].map((part) => `{room:${room}}:${part}`)
 
 /** Returns a function that sends one WAIT for all calls in one turn. It resolves with the number of replicas that have all earlier writes. */
 function sharedWait(redis: Redis): () => Promise<number> {

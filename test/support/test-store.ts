@@ -169,8 +169,6 @@ export class TestStore {
           return rooms.open(...args)
         },
         recall: (...args) => rooms.recall(...args),
-        noteStuck: (...args) => rooms.noteStuck(...args),
-        removeNote: (...args) => rooms.removeNote(...args),
         commit: write((...args: Parameters<typeof rooms.commit>) => rooms.commit(...args)),
         snapshot: write((...args: Parameters<typeof rooms.snapshot>) => rooms.snapshot(...args)),
         release: write((...args: Parameters<typeof rooms.release>) => rooms.release(...args)),

@@ -7,6 +7,7 @@ import { registerMetrics } from '../../../shared/metrics.ts'
 import { StoreRefused, StoreUnavailable } from '../../../shared/store/port.ts'
 import { type BenchOptions, RoomBench, roomWith } from '../../../test/support/rooms/room-bench.ts'
 import { defineRoom } from '../../room/definition.ts'
+import { noSuspects } from '../../room/room-code.ts'
 import type { RoomRequest } from '../../traffic.ts'
 import { DIRECTORY_METRICS, Directory } from './directory.ts'
 import { decodeRow } from './rows.ts'
@@ -197,7 +198,7 @@ describe('the row of a room', () => {
       return { level }
     }
     const { bench, ann } = await roomWith(duel({ of }), ['ann'], {
-      suspects: { limitOf, placeOf: () => undefined, stuck },
+      suspects: { ...noSuspects, limitOf, stuck },
     })
     limitMs = 20
     await bench.say('duel', 'ann', 'set', { level: 2 }, 1)

@@ -24,12 +24,18 @@ export interface Suspect {
   readonly runningSince?: number
 }
 
-/** A turn that did not end. */
-interface Charge {
-  /** `project/principal`. Empty behind the `/`: no player caused it. */
+/** A turn that did not end, or may not end. No later owner of its room starts it again. */
+export interface Charge {
+  /** `project/principal` of the player who is charged with it. Empty behind the `/`: no player is. */
   readonly by: string
   readonly code: string
   readonly at: number
+  /** `project/type:key`. */
+  readonly room: string
+  readonly epoch: number
+  /** As in `TurnCause`. */
+  readonly subject: string
+  readonly ref: number
 }
 
 /** Record in the store, shared by all nodes, of turns that do not end. */
@@ -55,6 +61,8 @@ const MAX_DOUBLINGS = 5
 /** Maximum numbers of entries. The oldest are dropped. */
 const MAX_SUSPECTS = 256
 const MAX_CHARGES = 1024
+/** Life of a turn's entry. For as long, no owner of its room starts it again. */
+export const CHARGE_MS = SUSPECT_MS
 /** Time for which a turn counts against its player. */
 export const CHARGE_WINDOW_MS = 600_000
 /** Time for which young players wait after cut-offs have used too much of a node. */
@@ -98,15 +106,62 @@ export function withRunning(
   hashes: CodeHashes,
   now: number,
 ): SharedSuspects {
-  if (suspectOf(shared, turn, hashes)) return shared
-  return withSuspect(shared, { ...unknown(turn, hashes), runningSince: now }, now)
+  const known = suspectOf(shared, turn, hashes) !== undefined
+  return withLast(
+    known ? shared : withSuspect(shared, { ...unknown(turn, hashes), runningSince: now }, now),
+    turn,
+    hashes,
+    now,
+  )
 }
 
 /** Removes a long turn that has returned. */
 export function withoutRunning(shared: SharedSuspects, turn: Turn, hashes: CodeHashes): SharedSuspects {
+  const { suspects } = shared
   const returned = suspectOf(shared, turn, hashes)
-  if (returned?.runningSince === undefined) return shared
-  return { ...shared, suspects: shared.suspects.filter((one) => one !== returned) }
+  return {
+    ...shared,
+    charges: uncharged(shared, turn, hashes),
+    suspects: returned?.runningSince === undefined ? suspects : suspects.filter((one) => one !== returned),
+  }
+}
+
+/** Adds the turn that may be the reason why its process ends. Its handler is no suspect, and its player is not charged. */
+export const withLast = (
+  shared: SharedSuspects,
+  turn: Turn,
+  hashes: CodeHashes,
+  now: number,
+): SharedSuspects => withCharge(shared, turn, hashes, { by: nobodyIn(turn), now })
+
+const nobodyIn = ({ room }: Turn): string => `${projectOf(room.name)}/`
+
+/** Adds a charge in the place of the one that was written while the turn ran. */
+function withCharge(
+  shared: SharedSuspects,
+  turn: Turn,
+  hashes: CodeHashes,
+  { by, now }: { readonly by: string; readonly now: number },
+): SharedSuspects {
+  const { room, subject, ref } = turn
+  const charge = { by, code: codeOf(turn, hashes), at: now, room: room.name, epoch: room.epoch, subject, ref }
+  const others = uncharged(shared, turn, hashes).filter(({ at }) => now - at < CHARGE_MS)
+  return { ...shared, charges: [...others, charge].slice(-MAX_CHARGES), since: shared.since || now }
+}
+
+/** Returns the charges without that of the turn with which no player is charged. */
+function uncharged({ charges }: SharedSuspects, turn: Turn, hashes: CodeHashes): readonly Charge[] {
+  const { room, subject, ref } = turn
+  const [code, nobody] = [codeOf(turn, hashes), nobodyIn(turn)]
+  return charges.filter(
+    (one) =>
+      one.by !== nobody ||
+      one.code !== code ||
+      one.room !== room.name ||
+      one.epoch !== room.epoch ||
+      one.subject !== subject ||
+      one.ref !== ref,
+  )
 }
 
 /** Result of a turn that did not end. */
@@ -127,10 +182,8 @@ export function withStuck(
   { mode, now, hot = false, at }: Stuck,
 ): SharedSuspects {
   const code = codeOf(turn, hashes)
-  const charge = { by: chargedTo(turn), code, at: now }
-  if (shared.charges.some(({ by, code, at }) => by === charge.by && code === charge.code && at === now))
-    return shared
-  const charges = shared.charges.filter(({ at }) => now - at < CHARGE_WINDOW_MS)
+  const by = chargedTo(turn)
+  if (shared.charges.some((one) => one.by === by && one.code === code && one.at === now)) return shared
   const { runningSince: _, ...before } = suspectOf(shared, turn, hashes) ?? unknown(turn, hashes)
   // Nodes that were hit at the same time have ended for one reason.
   const refused = mode === 'refuse' && before.refusedUntil <= now
@@ -143,10 +196,7 @@ export function withStuck(
     ...(hot && { hotUntil: now + HOT_MS }),
     ...(at !== undefined && { at }),
   }
-  return counted(
-    withSuspect({ ...shared, charges: [...charges, charge].slice(-MAX_CHARGES) }, suspect, now),
-    code,
-  )
+  return counted(withSuspect(withCharge(shared, turn, hashes, { by, now }), suspect, now), code)
 }
 
 /** Counts turns that have run for too long: their node has crashed, and could not write that they did not end. Drops those of a backup. */

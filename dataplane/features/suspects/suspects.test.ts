@@ -4,7 +4,7 @@ import type { Logger } from '../../../shared/log.ts'
 import { memoryStore } from '../../../shared/store/memory/memory.ts'
 import { FakeClock } from '../../../test/kit/fake-clock.ts'
 import type { Turn } from '../../room/hooks.ts'
-import { SuspectRecord, withoutRunning, withRunning, withStuck } from './suspect-record.ts'
+import { SuspectRecord, withLast, withoutRunning, withRunning, withStuck } from './suspect-record.ts'
 import { Suspects } from './suspects.ts'
 
 const turn = (change: Partial<Turn> = {}): Turn => ({
@@ -82,7 +82,8 @@ describe('a handler that did not return', () => {
     const { started, clock } = await nodes(1)
     const limits: (number | undefined)[] = []
     for (let n = 0; n < 30; n++, clock.advance(10)) {
-      await started[0]!.stuck(turn({ principal: `player-${n}` }), 'guard')
+      const room = { name: `prj_a/duel:${n}`, epoch: 1 }
+      await started[0]!.stuck(turn({ room, principal: `player-${n}` }), 'guard')
       limits.push(started[0]!.limitOf(turn()))
     }
     expect([limits[1], limits[2], limits[4], limits[5], limits[9], limits[10], limits[29]]).toEqual([
@@ -214,6 +215,77 @@ describe('the counts of turns that did not return', () => {
     await records.write([{ put: '{nodes}:suspects', value: backup!.value }])
     for (let n = 0; n < 3; n++) await pass(5000)
     expect([counted, started[0]!.limitOf(turn())]).toEqual([[], undefined])
+  })
+})
+
+describe('a turn that did not return', () => {
+  const next = (change: Partial<Turn> = {}) => turn({ room: { ...turn().room, epoch: 2 }, ...change })
+
+  it('is not started by the next owner of its room, on any node, for an hour', async () => {
+    const { started, pass } = await nodes(2)
+    const [first, second] = started
+    await first!.stuck(turn(), 'guard')
+    await second!.current()
+    for (const node of started) {
+      expect([node.limitOf(next()), node.hung(next())]).toEqual([0, true])
+      // Its own owner may read what it has thrown.
+      expect(node.limitOf(turn())).toBe(200)
+      expect(node.limitOf(next({ ref: 2 }))).toBe(200)
+    }
+    await pass(3_600_000)
+    expect(second!.limitOf(next())).toBeUndefined()
+  })
+
+  it('is not started if its process ended while it was running, or a moment later, but may be if it returned', async () => {
+    const { record, started, clock, pass } = await nodes(1)
+    const [node] = started
+    const [slow, last] = [turn({ subject: 'slow' }), turn({ subject: 'last' })]
+    await record.change((shared) => withRunning(shared, slow, code, clock.now()))
+    await record.change((shared) => withoutRunning(shared, slow, code))
+    await record.change((shared) => withRunning(shared, turn(), code, clock.now()))
+    await record.change((shared) => withLast(shared, last, code, clock.now()))
+    await pass(0)
+    const hung = ['slow', 'mem_1', 'last'].map((subject) => node!.hung(next({ subject })))
+    expect([hung, node!.blocked]).toEqual([[false, true, true], 0])
+  })
+
+  it('is recorded once, if it was running before', async () => {
+    const { record, clock } = await nodes(1)
+    await record.change((shared) => withRunning(shared, turn(), code, clock.now()))
+    const { charges } = await record.change((shared) =>
+      withStuck(shared, turn(), code, { mode: 'guard', now: clock.now() }),
+    )
+    expect(charges).toMatchObject([{ by: 'prj_a/ada', subject: 'mem_1', ref: 1 }])
+  })
+
+  it.each([
+    ['a message without a ref', { ref: 0 }],
+    ['a tick', { hook: 'onTick', subject: '', ref: 0, type: '' }],
+  ] as const)(
+    '(%s) does not keep later ones from starting, until there were three within a minute',
+    async (_, change) => {
+      const { started, clock } = await nodes(1)
+      const [node] = started
+      for (let epoch = 1; epoch <= 3; epoch++, clock.advance(1)) {
+        await node!.stuck(turn({ ...change, room: { ...turn().room, epoch } }), 'guard')
+        const later = turn({ ...change, room: { ...turn().room, epoch: epoch + 1 } })
+        expect(node!.limitOf(later) === 0).toBe(epoch === 3)
+      }
+      expect(node!.limitOf(turn({ ...change, room: { name: 'prj_a/duel:2', epoch: 4 } }))).toBe(100)
+      clock.advance(60_000)
+      expect(node!.limitOf(turn({ ...change, room: { ...turn().room, epoch: 4 } }))).toBe(200)
+    },
+  )
+
+  it('(onDispose) is not started again for its room, but for a later room with the name', async () => {
+    const { started, clock } = await nodes(1)
+    const [node] = started
+    clock.advance(1000)
+    const dispose = { hook: 'onDispose', subject: '', ref: 0, type: '' } as const
+    await node!.stuck(turn(dispose), 'guard')
+    expect(node!.limitOf(next(dispose))).toBe(0)
+    const room = { ...turn().room, epoch: 2, createdAt: clock.now() + 1 }
+    expect(node!.limitOf(turn({ ...dispose, room }))).toBe(200)
   })
 })
 

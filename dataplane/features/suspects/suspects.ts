@@ -4,7 +4,9 @@ import type { Store } from '../../../shared/store/port.ts'
 import type { ProblemDescription } from '../../descriptions.ts'
 import type { Turn, TurnHook } from '../../room/hooks.ts'
 import {
+  CHARGE_MS,
   CHARGE_WINDOW_MS,
+  type Charge,
   type CodeHashes,
   codeName,
   codeOf,
@@ -39,6 +41,10 @@ const HANDLERS_OF_TYPE = 2
 const HANDLERS_OF_ALL = 2
 /** Number of turns after which a handler is proven. */
 const PROVEN_AFTER = 1000
+/** A handler with this many such turns in one room within the window is not started there. */
+const REST_AFTER = 3
+const REST_WINDOW_MS = 60_000
+
 interface SuspectsDeps {
   readonly store: Pick<Store, 'records' | 'bus'>
   readonly clock: Clock
@@ -83,6 +89,12 @@ export class Suspects {
   #proven = new Map<string, number>()
   /** Number of turns that did not end, by `project/principal code`. */
   #charges = new Map<string, number>()
+  /** Turns that did not end, by room. */
+  #turns = new Map<string, readonly Charge[]>()
+  /** Resolves when the record has been read as of the latest known change. */
+  #reading: Promise<void> = Promise.resolve()
+  /** The record may have changed since the latest read of it has begun. */
+  #isOld = false
   /** Monotonic times of the latest cut-offs on this node, by `project code`. */
   readonly #cuts = new Map<string, number[]>()
   /** Last counts of each record, by its `since`. A restored record must not count its turns again. */
@@ -98,7 +110,7 @@ export class Suspects {
 
   /** Reads the record now, and after each change. Rejects if it cannot be read. */
   async start(): Promise<void> {
-    this.#unsubscribe = await this.#record.subscribe(() => void this.#readAgain())
+    this.#unsubscribe = await this.#record.subscribe(() => this.#readSoon())
     this.#take(await this.#record.read())
     this.#readLater()
   }
@@ -109,9 +121,46 @@ export class Suspects {
     await this.#unsubscribe()
   }
 
+  /** Resolves when this node knows all turns that are known to have ended other nodes. Never rejects. */
+  current(): Promise<void> {
+    return this.#reading
+  }
+
+  /** True if this turn, or one like it for which no client waits, did not return under an earlier owner of its room. */
+  hung({ hook, subject, ref, room }: Turn): boolean {
+    const { name, epoch, createdAt = 0 } = room
+    return this.#turnsIn(name).some(
+      (one) =>
+        hookOf(one.code) === hook &&
+        one.subject === subject &&
+        one.ref === ref &&
+        one.epoch < epoch &&
+        // A later room of this name may dispose itself.
+        (subject !== '' || one.at >= createdAt),
+    )
+  }
+
+  /** True if the turn must not start again, or if its handler did not return three times within the last minute in its room. */
+  #rests(turn: Turn): boolean {
+    const { hook, subject, ref, room } = turn
+    const turns = this.#turnsIn(room.name)
+    if (turns.length === 0) return false
+    // Ticks, saves and messages without a ref look like later ones.
+    const isOne = hook === 'onDispose' || (subject !== '' && (hook !== 'onMessage' || ref !== 0))
+    if (isOne && this.hung(turn)) return true
+    const since = this.#deps.clock.now() - REST_WINDOW_MS
+    const handler = codeOf(turn, this.#deps.hashes)
+    return turns.filter(({ code, at }) => at > since && code === handler).length >= REST_AFTER
+  }
+
+  #turnsIn(room: string): readonly Charge[] {
+    return this.#turns.get(room) ?? []
+  }
+
   /** Returns the time in milliseconds after which a turn is cut off; 0: it must not start. Undefined: it is not limited. */
   limitOf(turn: Turn): number | undefined {
     const { limitAllMs } = this.#deps
+    if (this.#rests(turn)) return 0
     if (this.#codes.size === 0) return limitAllMs?.()
     const project = projectOf(turn.room.name)
     const code = codeOf(turn, this.#deps.hashes)
@@ -232,10 +281,18 @@ export class Suspects {
 
   #readLater(): void {
     this.#cancel()
-    this.#cancel = this.#deps.clock.schedule(READ_MS, () => void this.#readAgain())
+    this.#cancel = this.#deps.clock.schedule(READ_MS, () => this.#readSoon())
+  }
+
+  /** Reads the record after a change. Changes during a read cause one more read. */
+  #readSoon(): void {
+    this.#isOld = true
+    this.#reading = this.#reading.then(() => this.#readAgain())
   }
 
   async #readAgain(): Promise<void> {
+    if (!this.#isOld) return
+    this.#isOld = false
     try {
       const shared = await this.#record.read()
       const now = this.#deps.clock.now()
@@ -260,6 +317,9 @@ export class Suspects {
     this.#codes = new Set(here.map(({ code }) => code))
     if (here.length === 0) this.#proven.clear()
     for (const key of this.#cuts.keys()) if (!this.#suspects.has(key)) this.#cuts.delete(key)
+    this.#turns = new Map()
+    for (const one of charges)
+      if (now - one.at < CHARGE_MS) this.#turns.set(one.room, [...this.#turnsIn(one.room), one])
     this.#charges = new Map()
     for (const { by, code, at } of charges.filter(isHere)) {
       const key = `${by} ${code}`
@@ -307,6 +367,8 @@ function typesOf(suspects: readonly Suspect[]): Suspect[] {
     }
   })
 }
+
+const hookOf = (code: string): string | undefined => code.split('/')[1]
 
 /** Returns a handler's room type with its hash, with or without a project before both. */
 const typeOf = (code: string): string => code.slice(0, code.indexOf('/'))

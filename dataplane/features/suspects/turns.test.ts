@@ -1,14 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import type { Turn } from '../../room/hooks.ts'
-import {
-  countedMs,
-  decodeNote,
-  encodeNote,
-  StandstillMeter,
-  sharedTurn,
-  TurnReader,
-  TurnWriter,
-} from './turns.ts'
+import { countedMs, StandstillMeter, sharedTurn, TurnReader, TurnWriter } from './turns.ts'
 
 const DUEL = { name: 'prj_a/duel:kämpfe', epoch: 1_795_334_400_123 }
 const TICK_MS = 25
@@ -105,18 +97,4 @@ describe('a tick', () => {
   it('counts as the CPU time of the process, but at least as a share of its length', () => {
     expect([0, 5, 10, 25, 60].map((cpuMs) => countedMs(TICK_MS, cpuMs, 0.3))).toEqual([7.5, 7.5, 10, 25, 25])
   })
-})
-
-describe('a note', () => {
-  it('gives the next owner the cause of the turn', () => {
-    const cause = { hook: 'onJoin', subject: 'ses_1', ref: 4, type: '', principal: 'ada' } as const
-    expect(decodeNote(encodeNote(cause))).toEqual(cause)
-  })
-
-  it.each(['', 'null', '{}', '{"hook":"on_fire","subject":"","ref":0,"type":"","principal":""}', '\xff'])(
-    'that cannot be decoded (%j) is undefined',
-    (text) => {
-      expect(decodeNote(Buffer.from(text, 'latin1'))).toBeUndefined()
-    },
-  )
 })

@@ -1,24 +1,4 @@
-import { HOOKS, plainTurn, type Turn, type TurnCause, type TurnObserver } from '../../room/hooks.ts'
-
-/** Encodes the note of a turn that the room's record keeps for the next owner. */
-export const encodeNote = ({ hook, subject, ref, type, principal }: TurnCause): Uint8Array =>
-  new TextEncoder().encode(JSON.stringify({ hook, subject, ref, type, principal }))
-
-/** Decodes a note. Undefined: another version has written it. */
-export function decodeNote(bytes: Uint8Array): TurnCause | undefined {
-  try {
-    const { hook, subject, ref, type, principal } = JSON.parse(
-      new TextDecoder('utf-8', { fatal: true }).decode(bytes),
-    )
-    const sound =
-      HOOKS.includes(hook) &&
-      [subject, type, principal].every((text) => typeof text === 'string') &&
-      Number.isSafeInteger(ref)
-    return sound ? { hook, subject, ref, type, principal } : undefined
-  } catch {
-    return undefined
-  }
-}
+import { HOOKS, plainTurn, type Turn, type TurnObserver } from '../../room/hooks.ts'
 
 // One buffer: 32-bit words (an even number, because doubles are aligned), then doubles, then five texts at fixed offsets.
 const WORDS = 12

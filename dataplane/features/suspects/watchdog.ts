@@ -31,8 +31,8 @@ interface Watchdog {
 }
 
 /**
- * Watches the turns of this process' rooms from another thread. A long turn is noted in the room's record and among the suspects, so that no
- * second node starts it if it ends this process. The process ends if a turn takes longer than `limitMs`, or if room code blocks the event loop
+ * Watches the turns of this process' rooms from another thread. A long turn is noted in the record of suspects, so that no second node starts
+ * it if it ends this process. The process ends if a turn takes longer than `limitMs`, or if room code blocks the event loop
  * after an `await`, because nothing else can stop them, or if the event loop does not turn for twice the lease. It does not end while a debugger
  * is attached.
  */

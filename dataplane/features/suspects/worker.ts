@@ -10,8 +10,16 @@ import type { Store } from '../../../shared/store/port.ts'
 import { fieldsOf, type Turn } from '../../room/hooks.ts'
 import { roomNamed } from '../../traffic.ts'
 import { endRoomCode, type Location, locate } from './locate.ts'
-import { type Mode, SuspectRecord, withoutRunning, withRunning, withStuck } from './suspect-record.ts'
-import { countedMs, encodeNote, StandstillMeter, TurnReader } from './turns.ts'
+import {
+  type Mode,
+  type SharedSuspects,
+  SuspectRecord,
+  withLast,
+  withoutRunning,
+  withRunning,
+  withStuck,
+} from './suspect-record.ts'
+import { countedMs, StandstillMeter, TurnReader } from './turns.ts'
 
 /** Settings of the thread. */
 export interface WatchdogSettings extends StoreConfig, LogConfig {
@@ -29,8 +37,6 @@ export interface WatchdogSettings extends StoreConfig, LogConfig {
   readonly nodeId: string
   /** Hashes of the code of the room types, by type. */
   readonly codeHashes: Readonly<Record<string, string | undefined>>
-  /** Life of a note: as long as a client may send the message again that it is about. */
-  readonly noteTtlMs: number
   /** Time after which other nodes take the rooms over. The thread waits as long for the store to take a note. */
   readonly leaseMs: number
 }
@@ -135,20 +141,13 @@ class TurnWatch {
     // The thread of the rooms cuts a guarded turn off and notes it. If this thread noted it too, it could remove the note of the other.
     if (turn.guarded) return
     this.#noted = { sequence, turn }
-    void this.#inOrder(async (store) => {
-      await this.#note(store, turn)
-      await new SuspectRecord(store).change((shared) => withRunning(shared, turn, this.#hashOf, Date.now()))
-    })
+    void this.#change((shared) => withRunning(shared, turn, this.#hashOf, Date.now()))
   }
 
   /** The noted turn has returned: removes its note. */
   #returned(turn: Turn): void {
     this.#noted = undefined
-    const { room } = turn
-    void this.#inOrder(async (store) => {
-      await store.rooms.removeNote(room.name, room.epoch, encodeNote(turn), this.#settings.noteTtlMs)
-      await new SuspectRecord(store).change((shared) => withoutRunning(shared, turn, this.#hashOf))
-    })
+    void this.#change((shared) => withoutRunning(shared, turn, this.#hashOf))
   }
 
   /**
@@ -211,8 +210,8 @@ class TurnWatch {
   async #lastWords(): Promise<void> {
     this.#speaking = true
     const turn = this.#latest
-    if (turn)
-      await Promise.race([this.#inOrder((store) => this.#note(store, turn)), sleep(this.#settings.leaseMs)])
+    const write = turn && this.#change((shared) => withLast(shared, turn, this.#hashOf, Date.now()))
+    await Promise.race([write, sleep(this.#settings.leaseMs)])
     this.#turns.release()
     this.#speaking = false
   }
@@ -225,19 +224,15 @@ class TurnWatch {
   async #end(turn: Turn, mode: Mode, at: Location | undefined): Promise<void> {
     clearInterval(this.#ticks)
     const now = Date.now()
-    const write = this.#inOrder(async (store) => {
-      const note = await this.#note(store, turn)
-      await new SuspectRecord(store).change((shared) =>
-        withStuck(shared, turn, this.#hashOf, { mode, now, at: at?.frame }),
-      )
-      return note
-    })
+    const write = this.#change((shared) =>
+      withStuck(shared, turn, this.#hashOf, { mode, now, at: at?.frame }),
+    )
     const written = await Promise.race([write, sleep(this.#settings.leaseMs)])
     const rooms = this.#store
       ? 'its rooms continue elsewhere'
       : 'and its rooms with it, since they are in memory; REDIS_URL keeps them'
     this.#log.fatal(
-      { ...this.#about(turn, at), ...(this.#store && { noted: written === true }) },
+      { ...this.#about(turn, at), ...(this.#store && { noted: written !== undefined }) },
       `${nameOf(turn)} did not return: the process ends, ${rooms}`,
     )
     process.kill(process.pid, 'SIGKILL')
@@ -253,25 +248,20 @@ class TurnWatch {
     return { limit_ms: this.#deadLimitMs, at: at ? at.frame : 'a native call' }
   }
 
-  #note({ rooms }: Store, turn: Turn): Promise<boolean> {
-    const { name, epoch } = turn.room
-    return rooms.noteStuck(name, epoch, encodeNote(turn), this.#settings.noteTtlMs)
-  }
-
   readonly #hashOf = (roomType: string): string | undefined => this.#settings.codeHashes[roomType]
 
   #about(turn: Turn, at: Location | undefined) {
     return { ...fieldsOf(turn), limit_ms: this.#settings.limitMs, at: at ? at.frame : 'a native call' }
   }
 
-  /** Runs `write` after all earlier writes, until the store takes it. Undefined: there is no store. */
-  #inOrder<T>(write: (store: Store) => Promise<T>): Promise<T | undefined> {
+  /** Changes the record after all earlier changes, as soon as the store takes it. Undefined: there is no store. */
+  #change(change: (shared: SharedSuspects) => SharedSuspects): Promise<SharedSuspects | undefined> {
     const store = this.#store
     if (!store) return Promise.resolve(undefined)
     const done = this.#writing.then(async () => {
       for (;;) {
         try {
-          return await write(await store)
+          return await new SuspectRecord(await store).change(change)
         } catch (error) {
           this.#log.warn({ err: error }, 'the store did not take the note of a turn')
           await sleep(RETRY_MS)

@@ -22,7 +22,6 @@ import {
   requireOwner,
   requireRoomTtl,
   requireTtl,
-  STUCK_NOTES_KEPT,
   type StoredRoom,
   type TakenNotices,
 } from '../port.ts'
@@ -45,14 +44,6 @@ interface RoomRecord {
   readonly journal: Uint8Array[]
 }
 
-/** A note about a turn of a room's owner. */
-interface StuckNote {
-  readonly epoch: number
-  /** Milliseconds since 1970. */
-  readonly at: number
-  readonly note: Uint8Array
-}
-
 /** `RoomRecords` in the memory of this process. Every call is complete before it returns its promise, so calls are atomic. */
 export class MemoryRooms implements RoomRecords {
   readonly #clock: Clock
@@ -64,7 +55,6 @@ export class MemoryRooms implements RoomRecords {
   readonly #lasting = new Map<string, ExpiringMap<true>>()
   /** By project and principal: time at which its token bucket for new rooms is full, in monotonic milliseconds. */
   readonly #made: ExpiringMap<number>
-  readonly #stuck: ExpiringMap<readonly StuckNote[]>
   readonly #outcomes: ExpiringMap<Uint8Array>
   readonly #requireOpen: () => void
   readonly #notices: Pick<MemoryNotices, 'add'>
@@ -75,7 +65,6 @@ export class MemoryRooms implements RoomRecords {
     this.#rooms = new ExpiringMap(clock)
     this.#epochs = new ExpiringMap(clock)
     this.#made = new ExpiringMap(clock)
-    this.#stuck = new ExpiringMap(clock)
     this.#outcomes = new ExpiringMap(clock)
     this.#requireOpen = requireOpen
   }
@@ -166,12 +155,6 @@ export class MemoryRooms implements RoomRecords {
       fence: { epoch, version },
       snapshot: snapshot?.slice(),
       journal: journal.map((entry) => entry.slice()),
-      over: expectedEpoch,
-      stuck: (this.#stuck.get(room) ?? []).map(({ epoch, at, note }) => ({
-        epoch,
-        ageMs: Math.floor(this.#clock.now()) - at,
-        note: note.slice(),
-      })),
       outcomes: this.#outcomes.get(room)?.slice(),
     }
   }
@@ -184,29 +167,6 @@ export class MemoryRooms implements RoomRecords {
       journal: journal.map((entry) => entry.slice()),
       outcomes: this.#outcomes.get(room)?.slice(),
     }
-  }
-
-  async noteStuck(room: string, epoch: number, note: Uint8Array, ttlMs: number): Promise<boolean> {
-    return this.#note(room, epoch, note, ttlMs, [
-      { epoch, at: Math.floor(this.#clock.now()), note: new Uint8Array(note) },
-    ])
-  }
-
-  async removeNote(room: string, epoch: number, note: Uint8Array, ttlMs: number): Promise<boolean> {
-    return this.#note(room, epoch, note, ttlMs, [])
-  }
-
-  /** Replaces the note with `notes`. */
-  #note(room: string, epoch: number, note: Uint8Array, ttlMs: number, notes: readonly StuckNote[]): boolean {
-    this.#requireOpen()
-    requireTtl(ttlMs)
-    const record = this.#rooms.get(room)
-    if (!record || record.owner === null || record.epoch !== epoch) return false
-    const others = (this.#stuck.get(room) ?? []).filter(
-      (one) => one.epoch !== epoch || Buffer.compare(one.note, note) !== 0,
-    )
-    this.#stuck.set(room, [...others, ...notes].slice(-STUCK_NOTES_KEPT), ttlMs)
-    return true
   }
 
   async recall(room: string, owner: string, epoch: number, ttlMs: number): Promise<boolean> {

@@ -277,7 +277,6 @@ const NAMES = [
   'claim',
   'open',
   'recall',
-  'note_stuck',
   'commit',
   'snapshot',
   'read_room',

@@ -246,11 +246,6 @@ describe('several stores on one Redis', () => {
           .exec(),
     ],
     [
-      'something else among its notes of stuck turns',
-      (redis, stem) => redis.rpush(`${stem}:stuck`, 'junk', '1:2:note'),
-    ],
-    ['no list for its stuck turns', (redis, stem) => redis.set(`${stem}:stuck`, 'a')],
-    [
       'no string for a snapshot',
       (redis, stem) => redis.multi().del(`${stem}:snapshot`).rpush(`${stem}:snapshot`, 'a').exec(),
     ],
@@ -269,7 +264,6 @@ describe('several stores on one Redis', () => {
     const { epoch } = (await rooms.inspect('p/a:k'))!
     const taken = (await rooms.claim('p/a:k', 'node_b', epoch, LONG_MS))!
     expect(taken.fence.epoch).toBeGreaterThan(fence.epoch)
-    expect(await rooms.noteStuck('p/a:k', taken.fence.epoch, bytes('note'), LONG_MS)).toBe(true)
     const asked = { reason: 'damaged', ttlMs: 60_000 }
     expect(await rooms.quarantine('p/a:k', taken.fence, asked)).toBe(true)
     const again = (await rooms.claim('p/a:k', 'node_b', taken.fence.epoch, LONG_MS))!
@@ -331,7 +325,7 @@ describe('a Redis store that loses its server', () => {
     const early = store.rooms.open('p/a:two', opening, () => true)
     await server.start()
     expect(await careful).toBeUndefined()
-    expect(await early).toMatchObject({ over: 0 })
+    expect(await early).toMatchObject({ fence: { version: 0 } })
     expect(await store.rooms.inspect('p/a:one')).toBeUndefined()
   })
 

@@ -18,7 +18,6 @@ import {
   requireOwner,
   requireRoomTtl,
   requireTtl,
-  STUCK_NOTES_KEPT,
   type StoredRoom,
   type TakenNotices,
 } from '../port.ts'
@@ -39,16 +38,14 @@ type ClaimReply = [
   version: Buffer,
   snapshot: Buffer | null,
   journal: Buffer[],
-  stuck: [epoch: Buffer, age_ms: Buffer, note: Buffer][],
   outcomes: Buffer | null,
-  over: Buffer,
 ]
 
 /**
  * `RoomRecords` in Redis. A room has four keys with one hash tag: `{room:…}:record` (hash: epoch, version, owner), `:epoch` (string, see
  * `EPOCH_OUTLIVES_MS`), `:snapshot` (string) and `:journal` (list). The quarantine has three more: `:quarantine` (hash: epoch, owner,
- * reason, at), `:quarantine:snapshot` and `:quarantine:journal`. Notes of stuck turns are in `:stuck` (list), and outcomes of requests to
- * ended rooms in `:outcomes` (string). Each operation is one script.
+ * reason, at), `:quarantine:snapshot` and `:quarantine:journal`. Outcomes of requests to ended rooms are in `:outcomes` (string). Each
+ * operation is one script.
  *
  * A project's rooms are counted in `{rooms:<project>}`, in another slot, so a refresh or an end of a room needs another command there. A
  * refresh does not wait for it. An end is counted before it takes place, because otherwise it could uncount a room that was created again.
@@ -115,10 +112,10 @@ export class RedisRooms implements RoomRecords {
   #claiming(room: string, owner: string, ttlMs: number): [keys: string[], args: string[]] {
     requireOwner(owner)
     requireTtl(ttlMs)
-    const { record, epoch, snapshot, journal, stuck, outcomes } = this.#keys(room)
+    const { record, epoch, snapshot, journal, outcomes } = this.#keys(room)
     const lifetimes = [String(ttlMs), String(ttlMs + EPOCH_OUTLIVES_MS)]
     return [
-      [record, epoch, snapshot, journal, stuck, outcomes],
+      [record, epoch, snapshot, journal, outcomes],
       [owner, ...lifetimes],
     ]
   }
@@ -140,28 +137,6 @@ export class RedisRooms implements RoomRecords {
     const { record, epoch } = this.#keys(room)
     const args = [String(atEpoch), owner, String(ttlMs), String(ttlMs + EPOCH_OUTLIVES_MS)]
     const reply = await callScript(this.#servers, 'recall', [record, epoch], args)
-    return reply === 1
-  }
-
-  noteStuck(room: string, epoch: number, note: Uint8Array, ttlMs: number): Promise<boolean> {
-    return this.#note(room, epoch, note, ttlMs, '1')
-  }
-
-  removeNote(room: string, epoch: number, note: Uint8Array, ttlMs: number): Promise<boolean> {
-    return this.#note(room, epoch, note, ttlMs, '0')
-  }
-
-  async #note(
-    room: string,
-    epoch: number,
-    note: Uint8Array,
-    ttlMs: number,
-    there: '0' | '1',
-  ): Promise<boolean> {
-    requireTtl(ttlMs)
-    const { record, stuck } = this.#keys(room)
-    const args = [String(epoch), outgoing(note), String(ttlMs), String(STUCK_NOTES_KEPT), there]
-    const reply = await callScript(this.#servers, 'note_stuck', [record, stuck], args)
     return reply === 1
   }
 
@@ -319,7 +294,6 @@ export class RedisRooms implements RoomRecords {
       snapshot: `${stem}:snapshot`,
       journal: `${stem}:journal`,
       aside: [`${stem}:quarantine`, `${stem}:quarantine:snapshot`, `${stem}:quarantine:journal`],
-      stuck: `${stem}:stuck`,
       outcomes: `${stem}:outcomes`,
     }
   }
@@ -335,13 +309,11 @@ function ownerIn([at, version, owner, stateVersion, recalled]: InspectReply): Ro
   }
 }
 
-function claimIn([at, version, last, entries, notes, left, over]: ClaimReply): Claim {
+function claimIn([at, version, last, entries, left]: ClaimReply): Claim {
   return {
     fence: { epoch: Number(at), version: Number(version) },
     snapshot: last === null ? undefined : incoming(last),
     journal: entries.map(incoming),
-    over: Number(over),
-    stuck: notes.map(([of, age, note]) => ({ epoch: Number(of), ageMs: Number(age), note: incoming(note) })),
     ...(left !== null && { outcomes: incoming(left) }),
   }
 }

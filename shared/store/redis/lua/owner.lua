@@ -37,21 +37,19 @@ end
 --
 -- KEYS[3]   snapshot of the room
 -- KEYS[4]   journal of the room, a list
--- KEYS[5]   notes of stuck turns: see note_stuck.lua
--- KEYS[6]   outcomes of requests to an earlier room of this name
+-- KEYS[5]   outcomes of requests to an earlier room of this name
 -- ARGV[2]   claimant
 -- ARGV[3]   minimum lifetime of the record in milliseconds
 -- ARGV[4]   lifetime of the epoch in milliseconds
 
--- returns   {epoch, version, snapshot or nil, {journal entries, oldest first}, {{epoch, age in milliseconds, note}, oldest first}, outcomes
---           or nil, epoch over which the room was claimed}
+-- returns   {epoch, version, snapshot or nil, {journal entries, oldest first}, outcomes or nil}
 --
 -- Invariant: the new epoch is larger than every earlier one: at least the old one + 1, and at least this store's clock in milliseconds, so
 -- that epochs grow even if the store has lost its data.
 -- A claim never shortens the lifetime of a room: a sleeping room must not be lost if its claimant crashes before its first write.
 -- A record is contested after a claim over an owner that had not released the room, or over an epoch without a record.
--- Damaged data does not prevent a claim. An invalid epoch or version counts as missing, and an invalid note is dropped. If the record, the
--- snapshot or the journal has a wrong type, the claimant gets the error instead of the snapshot or the journal, and finds it unreadable.
+-- Damaged data does not prevent a claim. An invalid epoch or version counts as missing. If the record, the snapshot or the journal has a wrong
+-- type, the claimant gets the error instead of the snapshot or the journal, and finds it unreadable.
 local function make_owner(record)
   if record.damaged then
     redis.call('DEL', KEYS[1])
@@ -74,15 +72,7 @@ local function make_owner(record)
     prolong()
   end
 
-  local stuck = {}
-  for _, entry in ipairs(read('LRANGE', KEYS[5], 0, -1)) do
-    local at, of, note = entry:match('^(%d+):(%d+):(.*)$')
-    if note then
-      table.insert(stuck, { of, digits(time - at), note })
-    end
-  end
-
-  local outcomes = read('GET', KEYS[6])
+  local outcomes = read('GET', KEYS[5])
   local snapshot = record.damaged and { err = record.damaged } or read('GET', KEYS[3])
   local journal = read('LRANGE', KEYS[4], 0, -1)
   return {
@@ -90,8 +80,6 @@ local function make_owner(record)
     record.version,
     type(snapshot) == 'table' and snapshot.err or snapshot,
     journal.err and { journal.err } or journal,
-    stuck,
     type(outcomes) == 'string' and outcomes,
-    record.epoch,
   }
 end
