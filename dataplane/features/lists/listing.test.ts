@@ -1,15 +1,12 @@
 import { pino } from 'pino'
-import { Registry } from 'prom-client'
 import * as v from 'valibot'
 import { describe, expect, it, vi } from 'vitest'
 import { codeKey } from '../../../shared/ids.ts'
-import { registerMetrics } from '../../../shared/metrics.ts'
 import { StoreRefused, StoreUnavailable } from '../../../shared/store/port.ts'
 import { type BenchOptions, RoomBench, roomWith } from '../../../test/support/rooms/room-bench.ts'
 import { defineRoom } from '../../room/definition.ts'
 import { noSuspects } from '../../room/room-code.ts'
 import type { RoomRequest } from '../../traffic.ts'
-import { DIRECTORY_METRICS, Directory } from './directory.ts'
 import { decodeRow } from './rows.ts'
 
 const MINUTE_MS = 60_000
@@ -432,36 +429,6 @@ describe('the row of a room', () => {
     await heir.router.open(heir.address('duel'))
     await heir.untilIdle()
     expect(await listed(heir)).toMatchObject([{ version: 1, row: { node_id: 'node_b' } }])
-  })
-
-  it('is in the directory of every node, except from the death of its owner until the next owner', async () => {
-    const { bench, ann } = await roomWith(duel(), ['ann'])
-    const gone = new Set<string>()
-    const directory = new Directory({
-      store: bench.store.store,
-      clock: bench.clock,
-      log: pino({ level: 'silent' }),
-      metrics: registerMetrics(new Registry(), DIRECTORY_METRICS),
-      maxRowsPerQuery: 1000,
-      isGone: (nodeId) => gone.has(nodeId),
-      listingOf: (roomType) => bench.host.listingOf(roomType),
-    })
-    const rows = async (): Promise<readonly (string | null)[]> => {
-      await bench.advance(1000, 100)
-      const list = { projectId: 'prj_test', roomType: 'duel' }
-      const { rows } = await directory.rooms(list, { where: { level: { min: 1 } } }, () => true)
-      return rows.map(({ node_id: nodeId }) => nodeId)
-    }
-    expect(await rows()).toEqual(['node_a'])
-    gone.add('node_a')
-    expect(await rows()).toEqual([])
-    const heir = bench.successor([ann])
-    heir.attach('duel', ann, 1)
-    await heir.untilIdle()
-    expect(await rows()).toEqual(['node_b'])
-    await heir.say('duel', 'ann', 'end', null, 1)
-    expect(await rows()).toEqual([])
-    directory.stop()
   })
 
   it('is written again before it expires', async () => {

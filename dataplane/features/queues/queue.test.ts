@@ -189,36 +189,6 @@ describe('Queue', () => {
     expect(figures()).toMatchObject({ waiting: 1, pending_matches: 0, matches: 1 })
   })
 
-  it('waits until a pair fits', async () => {
-    await queue.join('ada', 1200)
-    await queue.join('bob', 1300)
-    await queue.advance(4000)
-    expect(queue.rooms.asked).toEqual([])
-    await queue.advance(2500)
-    expect(queue.rooms.asked).toHaveLength(1)
-  })
-
-  it('passes the join options of the match to its room and its players', async () => {
-    queue = new Bench({ options: (tickets) => ({ map: `m${tickets.length}` }) })
-    const ada = await queue.join('ada', 1200)
-    await queue.join('bob', 1200)
-    await queue.advance(200)
-    expect(queue.rooms.asked[0]?.order.options).toEqual({ map: 'm2' })
-    expect(queue.matchOf(ada)?.options).toEqual({ map: 'm2' })
-  })
-
-  it('continues the ticket of a player who joins with another session and the same data, and refuses other data', async () => {
-    const first = await queue.join('ada', 1200)
-    const { since } = queue.state.tickets.ada!
-    await queue.advance(3000)
-    const other = await queue.join('ada', 1300, { session: 'other' })
-    expect(queue.endOf(other)).toBe('already_queued')
-    const again = await queue.join('ada', 1200, { session: 'again' })
-    expect(again.inRoom).toBe(true)
-    expect(first.inRoom).toBe(false)
-    expect(queue.state.tickets.ada?.since).toBe(since)
-  })
-
   it('replies how long a ticket has waited, and refuses with already_queued if the member means another ticket', async () => {
     const ada = await queue.join('ada', 1200)
     await queue.advance(5000)
@@ -317,17 +287,6 @@ describe('Queue', () => {
     expect(queue.endOf(ada)).toBeUndefined()
   })
 
-  it('ends the ticket of a player who leaves, and matches the others', async () => {
-    const ada = await queue.join('ada', 1200)
-    queue.bench.leave('ranked', 'ada', 'default')
-    await queue.advance(200)
-    expect(ada.inRoom).toBe(false)
-    await queue.join('bob', 1200)
-    await queue.join('cleo', 1200)
-    await queue.advance(200)
-    expect(queue.rooms.asked.map(({ order }) => order.players)).toEqual([['bob', 'cleo']])
-  })
-
   it('does not return the ticket of a player who has left while its match was pending', async () => {
     const answers: ((answer: Answer) => void)[] = []
     queue.rooms.answers = () => new Promise((resolve) => answers.push(resolve))
@@ -378,16 +337,6 @@ describe('Queue', () => {
     expect(queue.rooms.asked.map(({ order }) => [...order.players].sort())).toEqual([
       ['cleo', 'dan', 'x', 'y'],
     ])
-  })
-
-  it('ends the tickets of a party that is incomplete for 60 s, with party_timeout', async () => {
-    const code = `2-${'a'.repeat(32)}`
-    const ada = await queue.join('ada', 1200, { party: code })
-    await queue.advance(59_000)
-    expect(ada.inRoom).toBe(true)
-    await queue.advance(2000)
-    expect(queue.endOf(ada)).toBe('party_timeout')
-    expect(queue.state).toMatchObject({ tickets: {}, parties: {} })
   })
 
   it('refuses a third player in a party of two, and an invalid party code', async () => {
