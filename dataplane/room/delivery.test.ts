@@ -228,15 +228,6 @@ describe('replies', () => {
   })
 
   describe('replies that a client may not know', () => {
-    it('are at most 32 before their commit, whatever the client confirms', async () => {
-      const { bench, ann } = await roomWith(office(), ['ann'])
-      for (const ref of range(1, 33)) say(bench, 'buy', {}, ref)
-      await bench.untilIdle()
-      expect(ann.replies.map(({ ref }) => ref)).toEqual(range(1, 32))
-      expect(ann.errors).toEqual([expect.objectContaining({ ref: 33, code: 'too_many_requests' })])
-      expect(bench.counts['limit requests']).toBe(1)
-    })
-
     it('have at most the bytes of all outcomes of a member', async () => {
       const limits = { unconfirmed: { messages: 1000, bytes: 12_000 } }
       const { bench, ann } = await roomWith(office(), ['ann'], { limits })

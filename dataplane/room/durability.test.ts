@@ -351,19 +351,6 @@ describe('store trouble', () => {
       await bench.untilIdle()
       expect(bench.sentOf('attached')).toHaveLength(1)
     })
-
-    it('drops rooms that other nodes have claimed, without another update', async () => {
-      const { bench } = await roomWith(counting('none'), ['ann'])
-      bench.mayAct = false
-      await bench.claimed('counter')
-      bench.message('counter', 'ann', 'inc', null, 1)
-      const sent = bench.sent.length
-      bench.mayAct = true
-      bench.host.recheck()
-      await bench.untilIdle()
-      expect([bench.host.size, bench.counts.fenced]).toEqual([0, 1])
-      expect(bench.sent.slice(sent).filter(({ kind }) => kind === 'update')).toEqual([])
-    })
   })
 
   describe('a store that came back empty, with two nodes that act as the owner', () => {
