@@ -150,17 +150,6 @@ describe('too many messages', () => {
     }
     expect(client.received.filter(({ t }) => t === 'error')).toEqual([])
   })
-
-  it('are limited for a reconnected client too', async () => {
-    const { client, welcome, snapshot } = await test.join()
-    flood(client, 239)
-    await client.next('pong', ({ at }) => at === 238)
-    client.ws.terminate()
-    const again = await test.resume(welcome, [snapshot])
-    await again.next('welcome')
-    flood(again, 1)
-    expect(await again.next('error')).toMatchObject({ code: 'rate_limited' })
-  })
 })
 
 describe('a client that sends a large burst', () => {

@@ -416,33 +416,6 @@ describe('the refs of a seat', () => {
     expect(answers(client)).toEqual(['ack 1', 'ack 1'])
   })
 
-  it('continue from the ref that the client has confirmed when it resumes', async () => {
-    const { client, snapshot, welcome } = await test.join()
-    client.send(move(1), move(2), move(3))
-    await client.next('ack', ({ ref }) => ref === 3)
-    await test.owner.lose(client)
-    test.owner.received.length = 0
-    const back = await test.resume(welcome, [{ ...snapshot, settled: 1 }])
-    await back.next('welcome')
-    back.send(move(2, 1), move(3, 1), move(4, 1))
-    await back.next('ack', ({ ref }) => ref === 4)
-    expect(answers(back)).toEqual(['ack 3', 'ack 4'])
-    expect(test.owner.of('message').map(({ ref }) => ref)).toEqual([4])
-  })
-
-  it('need not be sent again if their answer has arrived', async () => {
-    const { client, snapshot, welcome } = await test.join()
-    client.send(move(1), move(2), move(3))
-    await client.next('ack', ({ ref }) => ref === 3)
-    await test.owner.lose(client)
-    const back = await test.resume(welcome, [{ ...snapshot, settled: 1 }])
-    await back.next('ack', ({ ref }) => ref === 3)
-    // A message that was already under way.
-    back.send(move(2, 1), move(4, 3))
-    await back.next('ack', ({ ref }) => ref === 4)
-    expect(answers(back)).toEqual(['ack 3', 'ack 4'])
-  })
-
   it('are higher than settled: otherwise the connection closes with 4000', async () => {
     const { client } = await test.join()
     client.send(move(1, 1))

@@ -69,17 +69,6 @@ describe('A new session', () => {
       test.clock.advance(0)
       await client.next('welcome')
     })
-
-    it('may be followed by messages, which are answered in order after welcome', async () => {
-      const client = await test.present()
-      const sent = Array.from({ length: 100 }, (_, at) => at)
-      for (const at of sent) client.send({ t: 'ping', at })
-      await client.next('pong', ({ at }) => at === 99)
-      expect(client.received.map((message) => (message.t === 'pong' ? message.at : message.t))).toEqual([
-        'welcome',
-        ...sent,
-      ])
-    })
   })
 
   describe('a token is refused that', () => {

@@ -92,16 +92,6 @@ describe('a session that lost its connection, at another node', () => {
       await pair.pass(1)
       expect(pair.owner.of('leave')).toMatchObject([{ member_id: memberId, reason: 'left' }])
     })
-
-    it('is the same seat after several more losses', async () => {
-      const { again, memberId } = await unanswered('seated')
-      const { session_id, resume_token } = again.received[0] as { session_id: string; resume_token: string }
-      again.ws.terminate()
-      const third = await pair.a.resume({ session_id, resume_token })
-      await third.next('welcome')
-      third.send(join(2))
-      expect(await third.next('joined')).toMatchObject({ member_id: memberId })
-    })
   })
 
   describe('is notified how a seat has ended', () => {

@@ -86,24 +86,6 @@ describe('at one node', () => {
       expect(await again.next('state.patch')).toMatchObject({ seq: 2 })
     })
 
-    it.each([1000, 1001, 4000])('can be resumed after its client closed with %i', async (code) => {
-      const { client, welcome, snapshot } = await test.join()
-      const detached = test.owner.next('detach')
-      client.ws.close(code)
-      await detached
-      const again = await test.resume(welcome, [snapshot])
-      expect(await again.next('welcome')).toMatchObject({ resumed: true })
-    })
-
-    it('cannot be resumed after a goodbye: its members leave, and the socket closes with 1000', async () => {
-      const { client, welcome, joined } = await test.join()
-      const left = test.owner.next('leave')
-      client.send({ t: 'goodbye' })
-      expect(await left).toMatchObject({ member_id: joined.member_id, reason: 'left' })
-      await expectClose(client, 'normal', /goodbye/)
-      await expectClose(await test.resume(welcome, []), 'resume_failed', /no such session/)
-    })
-
     it('can be resumed with the same token if it was lost before welcome, and only the last attach counts', async () => {
       const { client, welcome, snapshot } = await test.join()
       await test.owner.lose(client)
