@@ -25,7 +25,8 @@ import { type ClusterEnvironment, Ownership } from './cluster/ownership.ts'
 import { RoomWaker } from './cluster/waker.ts'
 import { RoomCodes } from './features/lists/codes.ts'
 import { DIRECTORY_METRICS, Directory, type DirectoryEnvironment } from './features/lists/directory.ts'
-import { ClusterPlacing } from './features/lists/placing.ts'
+import { Finding } from './features/lists/finding.ts'
+import { ClusterPlacing, type PlacingEnvironment } from './features/lists/placing.ts'
 import { readQuery } from './features/lists/rows.ts'
 import { DeadLetters } from './features/notices/dead-letters.ts'
 import { NoticeDelivery } from './features/notices/delivery.ts'
@@ -324,7 +325,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   const waker = new RoomWaker({ ...cluster, roomPlaces }, ownership, host)
   forbidCalls({ process, childProcess, crypto }, () => host.code.current !== undefined)
   metrics.nodeInfo.set({ node_id: name, ...build, rooms_hash: host.roomsHash }, 1)
-  const lists: DirectoryEnvironment = {
+  const lists: DirectoryEnvironment & PlacingEnvironment = {
     nodeId,
     store,
     clock,
@@ -339,6 +340,16 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   }
   const directory = new Directory(lists)
   const placing = new ClusterPlacing(lists, directory)
+  const finding = new Finding({
+    clock,
+    log,
+    metrics,
+    records: store.records,
+    options: config,
+    directory,
+    placing,
+    maxMembers: (roomType) => host.maxMembers(roomType),
+  })
   const gateway: Gateway = new Gateway({
     nodeId,
     clock,
@@ -352,9 +363,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     cluster: ownership,
     verdict: (...message) => suspects.verdict(...message),
     inputIntervalMs: () => load.inputIntervalMs,
-    directory,
-    placing,
-    maxMembers: (roomType) => host.maxMembers(roomType),
+    finding,
     matchType: (roomType) => host.matchType(roomType),
     records: store.records,
     metrics,

@@ -13,18 +13,19 @@ import type { ClientMessage, ResumePosition } from '../../shared/protocol/messag
 import type { Slices } from '../../shared/slices.ts'
 import { isNameable } from '../../shared/tokens.ts'
 import { contextOf, noSpan, type Span } from '../../shared/tracing/tracer.ts'
-import { type FindingContext, RoomFinder } from '../features/lists/finding.ts'
 import { frame } from '../frame.ts'
 import { playerOf, type RoomAddress, roomAddress, roomIdOf } from '../traffic.ts'
 import type { Authenticator } from './authentication.ts'
 import { COST } from './budget.ts'
 import { Connection, type ConnectionListener, type ErrorAbout, type ServerSocket } from './connection.ts'
+import type { GatewayContext } from './context.ts'
 import type { Edge } from './edge.ts'
+import type { RoomFinder, RoomFinding } from './finding.ts'
 import { type Admitted, type Handshake, type Hello, WELCOME_WITHIN_MS } from './handshake.ts'
 import { countHandshake, type HandshakeResult } from './metrics.ts'
 import type { Flusher } from './outbox.ts'
 import type { Players } from './players.ts'
-import type { Refused, Rejection } from './refusals.ts'
+import type { ErrorAnswer, Rejection } from './refusals.ts'
 import type { PendingConnection } from './server.ts'
 import type { Session } from './session.ts'
 import type { Sessions } from './sessions.ts'
@@ -63,13 +64,14 @@ type LaterMessage = Exclude<ClientMessage, Hello>
 type Join = Extract<ClientMessage, { t: 'join' }>
 
 /** Dependencies that all clients of a gateway share. */
-export interface ClientProtocolContext extends FindingContext {
+export interface ClientProtocolContext extends GatewayContext {
+  readonly finding: RoomFinding
   readonly handshake: Handshake
   /** Queue of hellos. */
   readonly handshakes: Slices
   readonly tokens: Authenticator
   readonly sessions: Sessions
-  readonly players: Pick<Players, 'read'>
+  readonly players: Players
   readonly edge: Edge
   readonly flusher: Flusher
   /** Called when the connection has ended. */
@@ -94,11 +96,11 @@ export class ClientProtocol implements ConnectionListener {
 
   /** The socket counts as `pending` until it has a session. */
   constructor(context: ClientProtocolContext, ws: ServerSocket, codec: Codec, pending: PendingConnection) {
-    const { clock, options, flusher } = context
+    const { clock, options, finding, flusher } = context
     this.#context = context
     this.#pending = pending
     this.connection = new Connection(context, ws, pending, codec, flusher, this)
-    this.#finder = new RoomFinder(context, this.connection, pending.source)
+    this.#finder = finding.of(this.connection, pending.source)
     const refuse = (): void => this.refuse('handshake_timeout', `no hello within ${options.handshakeMs} ms`)
     // In two halves: a process that was suspended for the whole time reads the queued `hello` before the second half is over.
     this.#stopWaiting = clock.schedule(options.handshakeMs / 2, () => {
@@ -172,7 +174,7 @@ export class ClientProtocol implements ConnectionListener {
     this.#endSpan(name)
     over(this)
     if (!session) return
-    this.#finder.stop(session)
+    this.#finder.stop()
     log.debug({ session_id: session.sessionId, close: name }, 'connection closed')
     // Otherwise the session is on another connection or at another node.
     if (session.connection !== this.connection) return
@@ -244,9 +246,8 @@ export class ClientProtocol implements ConnectionListener {
     // A second token waits until the first is checked, so that the last token sent is the one in force.
     else if (request.t === 'token') this.#check(this.#renew(session, request.token))
     else if (request.t === 'join') this.#join(session, request)
-    else if (request.t === 'rooms') this.#finder.rooms(session, request)
-    else if (request.t === 'find') this.#finder.find(session, request)
-    else if (request.t === 'rooms.end') this.#finder.endWatch(session, request.request_id)
+    else if (request.t === 'rooms' || request.t === 'find' || request.t === 'rooms.end')
+      this.#finder.handle(session, request)
     else if (request.t === 'ping')
       this.connection.send({ t: 'pong', at: request.at, server_time: timestamp(clock.now()) })
     else {
@@ -311,11 +312,11 @@ export class ClientProtocol implements ConnectionListener {
   }
 
   #join(session: Session, request: Join): void {
-    const { edge, promises } = this.#context
+    const { edge, finding } = this.#context
     const { request_id: requestId, room_type: roomType, options } = request
     const room = roomAddress(session.projectId, roomType, options.key ?? 'default')
     const roomId = roomIdOf(room)
-    promises.joins(session, roomId)
+    finding.joins(session, roomId)
     const unlisted = session.subscriptions.get(roomId)
     if (unlisted?.phase === 'detached') {
       if (unlisted.joinRequest === requestId && session.allows(roomType, roomId)) {
@@ -336,11 +337,7 @@ export class ClientProtocol implements ConnectionListener {
   }
 
   /** Returns the reason why a session may not join a room. Undefined: it may. */
-  #joinRejection(
-    session: Session,
-    room: RoomAddress,
-    request: Join,
-  ): Pick<Refused, 'code' | 'message'> | undefined {
+  #joinRejection(session: Session, room: RoomAddress, request: Join): ErrorAnswer | undefined {
     const { roomType, key } = room
     const roomId = roomIdOf(room)
     // A colon separates type and key in a room id, so no room type contains one.
@@ -358,8 +355,9 @@ export class ClientProtocol implements ConnectionListener {
     const subscription = session.subscriptions.get(roomId)
     if (subscription && subscription.leaveRequest === undefined)
       return { code: 'already_joined', message: `the session is in ${roomId}, or joining it, already` }
-    const tooMany = session.tooMany('subscriptions', this.#context.options.limits.max_rooms)
-    if (!subscription && tooMany) return tooMany
+    const { max_rooms: max } = this.#context.options.limits
+    if (!subscription && session.subscriptions.size >= max)
+      return { code: 'too_many_rooms', message: `a session may be in ${max} rooms: leave one first` }
     const tooManyGuests = subscription ? undefined : this.#context.edge.tooManyGuests(session, roomType)
     if (tooManyGuests) return tooManyGuests
     if (this.#verdict(session, request) === 'refuse') return { code: 'room_logic_failed', message: BLOCKED }

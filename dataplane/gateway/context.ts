@@ -3,26 +3,20 @@ import type { Clock } from '../../shared/clock.ts'
 import { type Defaults, defaultConfig } from '../../shared/config.ts'
 import { type NodeLimits, nodeLimits } from '../../shared/limits.ts'
 import type { Logger } from '../../shared/log.ts'
-import type { Codec } from '../../shared/protocol/codec.ts'
 import type { Limits } from '../../shared/protocol/messages.ts'
 import type { Random } from '../../shared/random.ts'
-import type { Records } from '../../shared/store/port.ts'
 import type { Tracer } from '../../shared/tracing/tracer.ts'
-import type { Directory } from '../features/lists/directory.ts'
-import type { Placing } from '../features/lists/placing.ts'
 import type { RoomAddress, ToOwner } from '../traffic.ts'
 import type { PlayerBudgets } from './budget.ts'
 import type { Polling } from './fast-socket.ts'
-import type { AskKeyStatus } from './key-cache.ts'
 import type { GatewayMetrics } from './metrics.ts'
 
 /**
- * Dependencies of a gateway and of all its parts: options, clock and other services of the process, and the cluster. The comment of a
- * function ends with the method that `node.ts` passes.
+ * Dependencies of a gateway from outside: clock and other services of the process, and the cluster. The comment of a function ends with the
+ * method that `node.ts` passes.
  */
-export interface GatewayContext {
+export interface GatewayServices {
   readonly nodeId: string
-  readonly options: GatewayOptions
   readonly clock: Clock
   readonly random: Random
   readonly log: Logger
@@ -32,9 +26,6 @@ export interface GatewayContext {
   readonly answer?: RequestListener
   /** Maximum number of connections that the process can open. Default: no maximum. */
   readonly maxConnections?: number
-  /** Decides when sockets are read. */
-  readonly polling: Polling
-  readonly budgets: PlayerBudgets
   /** True while this node is overloaded, so that it refuses new sessions. `LoadMeter.overloaded`. */
   readonly overloaded: () => boolean
   /** Returns how a player's message of a type is handled, or its join (without a type), after earlier ones did not return. See `Suspects.verdict`. */
@@ -49,14 +40,16 @@ export interface GatewayContext {
    */
   readonly inputIntervalMs: () => number
   readonly cluster: GatewayCluster
-  /** Lists of rooms. `Directory`. */
-  readonly directory: Pick<Directory, 'rooms' | 'watch'>
-  /** Chooses rooms for players. `Placing`. */
-  readonly placing: Placing
-  /** Maximum number of members of a room type; undefined: no limit, or the type is not installed. `RoomHost.maxMembers`. */
-  readonly maxMembers: (roomType: string) => number | undefined
   /** Room type of the matches of a queue. Undefined: the room type is no queue, or is not installed. `RoomHost.matchType`. */
   readonly matchType: (roomType: string) => string | undefined
+}
+
+/** Dependencies of all parts of a gateway. */
+export interface GatewayContext extends GatewayServices {
+  readonly options: GatewayOptions
+  /** Decides when sockets are read. */
+  readonly polling: Polling
+  readonly budgets: PlayerBudgets
 }
 
 /** The part of `Ownership` that a gateway uses. */
@@ -89,18 +82,6 @@ export interface GatewayCluster {
    * for sessions.
    */
   nearerNode(rooms: readonly RoomAddress[]): { readonly nodeId: string; readonly url: string } | undefined
-}
-
-/** Dependencies of a gateway. */
-export interface GatewayEnvironment extends Omit<GatewayContext, 'options' | 'polling' | 'budgets'> {
-  /** Default: the defaults of the variables and the limits. */
-  readonly options?: Partial<GatewayOptions>
-  /** Requests the state of keys from control; see `askControl`. */
-  readonly askKeyStatus: AskKeyStatus
-  /** The first one is for clients that name no subprotocol. */
-  readonly codecs: readonly [Codec, ...Codec[]]
-  /** Store of the session records, which all nodes share. */
-  readonly records: Records
 }
 
 /** Options of a gateway: the configuration and limits of its node, and times that only tests change. */

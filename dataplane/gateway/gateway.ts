@@ -1,27 +1,26 @@
 import type { AddressInfo } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { type Clock, sleep } from '../../shared/clock.ts'
-import { codeKey } from '../../shared/ids.ts'
-import { Quiet } from '../../shared/log.ts'
 import type { PlayerRecord } from '../../shared/players.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
+import type { CloseName } from '../../shared/protocol/error-codes.ts'
+import type { ServerMessage } from '../../shared/protocol/messages.ts'
 import type { Random } from '../../shared/random.ts'
 import { type Rate, RateLimit } from '../../shared/rate-limit.ts'
 import { Slices } from '../../shared/slices.ts'
+import type { Records } from '../../shared/store/port.ts'
 import type { Found, Query, SessionDescription } from '../descriptions.ts'
-import { WrongCodes } from '../features/lists/finding.ts'
-import { Lists } from '../features/lists/lists.ts'
-import { SeatPromises } from '../features/lists/promises.ts'
 import type { RoomAddress } from '../traffic.ts'
 import { Authenticator } from './authentication.ts'
 import { PlayerBudgets } from './budget.ts'
 import { ClientProtocol, type ClientProtocolContext } from './client-protocol.ts'
-import type { Connection, ServerSocket } from './connection.ts'
-import { type GatewayContext, type GatewayEnvironment, gatewayOptions } from './context.ts'
+import type { ServerSocket } from './connection.ts'
+import { type GatewayContext, type GatewayOptions, type GatewayServices, gatewayOptions } from './context.ts'
 import { Edge } from './edge.ts'
 import { Polling } from './fast-socket.ts'
+import type { RoomFinding } from './finding.ts'
 import { Handshake } from './handshake.ts'
-import { KeyCache, type KeyName } from './key-cache.ts'
+import { type AskKeyStatus, KeyCache, type KeyName } from './key-cache.ts'
 import { endOfTurn, Flusher } from './outbox.ts'
 import { type Player, Players } from './players.ts'
 import type { Rejection } from './refusals.ts'
@@ -32,8 +31,6 @@ import { Sessions, SWEEP_MS } from './sessions.ts'
 
 /** Time between two checks of the keys of live sessions. */
 const RECHECK_MS = 30_000
-/** Minimum time between two logs of the same failure of lists and finds. */
-const FINDING_QUIET_MS = 10_000
 /** Handshake steps in a slice. A step is an upgrade or the work on a hello. It takes about 0.2 ms, and a flood brings hundreds of them together. */
 const STEPS_IN_SLICE = 4
 /**
@@ -47,6 +44,20 @@ const MOST_GRACE_MS = 2000
 /** Time for which a drain waits for connections without a session, and time between two checks. */
 const HANDSHAKES_WAIT_MS = 1000
 const HANDSHAKES_CHECK_MS = 20
+
+/** Dependencies of a gateway. */
+export interface GatewayEnvironment extends GatewayServices {
+  /** Default: the defaults of the variables and the limits. */
+  readonly options?: Partial<GatewayOptions>
+  /** Requests the state of keys from control; see `askControl`. */
+  readonly askKeyStatus: AskKeyStatus
+  /** The first one is for clients that name no subprotocol. */
+  readonly codecs: readonly [Codec, ...Codec[]]
+  /** Answers the requests of clients for rooms. */
+  readonly finding: RoomFinding
+  /** Store of the session records, which all nodes share. */
+  readonly records: Records
+}
 
 /**
  * The client connections of a node. It knows the session and the rooms of each client. Each client gets its frames in order, at the pace at which it
@@ -69,11 +80,11 @@ export class Gateway {
   #recheckAt: number
   #draining = false
 
-  constructor({ askKeyStatus, codecs, records, ...environment }: GatewayEnvironment) {
-    const { clock, metrics, inputIntervalMs } = environment
-    const options = gatewayOptions(environment.options)
+  constructor({ askKeyStatus, codecs, finding, records, options: given, ...services }: GatewayEnvironment) {
+    const { clock, metrics, inputIntervalMs } = services
+    const options = gatewayOptions(given)
     const context: GatewayContext = {
-      ...environment,
+      ...services,
       options,
       polling: new Polling(clock, inputIntervalMs),
       budgets: new PlayerBudgets(clock, options),
@@ -102,14 +113,7 @@ export class Gateway {
       players: this.#players,
       tokens,
       sessions,
-      wrongCodes: new WrongCodes(clock),
-      promises: new SeatPromises(clock, metrics),
-      lists: new Lists(context),
-      findingFaults: new Quiet(clock, FINDING_QUIET_MS),
-      roomOfCode: async (projectId, code) => {
-        const [record] = await records.read([codeKey(projectId, code)])
-        return record && new TextDecoder().decode(record.value)
-      },
+      finding,
       edge,
       flusher: new Flusher(endOfTurn, metrics),
       over: (client) => {
@@ -290,7 +294,7 @@ export class Gateway {
         session.connection.close('token_expired', 'the token has expired, and no fresh one has arrived')
     this.#sessions.sweep()
     this.edge.sweep()
-    this.#clientContext.promises.sweep()
+    this.#clientContext.finding.sweep()
     void this.#players.refresh()
     if (!this.#draining) this.#rerouter.sweep(this.#sessions)
     const now = this.#context.clock.monotonic()
@@ -348,20 +352,26 @@ export class Gateway {
   }
 }
 
+/** A connection whose client moves to another node. */
+interface MovingConnection {
+  send(message: Extract<ServerMessage, { t: 'move' }>): void
+  close(name: CloseName, reason: string): void
+}
+
 /**
  * Moves clients to other nodes, in random order and at an even rate after the first tenth of `withinMs`. Each gets the time at which it connects to
  * another node. Connections that are still open some time later are closed, the last at most `withinMs` + 2 s from now. A client without
  * `welcome` gets the `move` message behind it, or is closed at that time. Resolves when the last connection is closed.
  */
 export async function drainConnections(
-  connections: readonly Pick<Connection, 'send' | 'close'>[],
+  connections: readonly MovingConnection[],
   { clock, random, withinMs }: { readonly clock: Clock; readonly random: Random; readonly withinMs: number },
 ): Promise<void> {
   const graceMs = Math.min(MOST_GRACE_MS, GRACE_MS + withinMs)
   const noticeMs = NOTICE * withinMs
   const perSecond = (connections.length * 1000) / Math.max(1, withinMs - noticeMs)
   const moves = new RateLimit(clock, { perSecond, burst: 1 })
-  const move = async (connection: Pick<Connection, 'send' | 'close'>): Promise<void> => {
+  const move = async (connection: MovingConnection): Promise<void> => {
     const inMs = Math.floor(noticeMs + moves.waitMs())
     moves.charge(1)
     connection.send({ t: 'move', in_ms: inMs })
@@ -396,7 +406,7 @@ interface Target {
 
 /** Moves clients to the node that owns all their rooms. After the move, their messages no longer pass between nodes. */
 export class Rerouter {
-  readonly #context: Pick<GatewayContext, 'clock' | 'cluster' | 'metrics'>
+  readonly #context: GatewayContext
   readonly #save: (session: Session) => Promise<boolean>
   /** For each session whose rooms are all at one other node: that node, and since when (monotonic clock). */
   readonly #targets = new WeakMap<Session, { readonly nodeId: string; readonly since: number }>()

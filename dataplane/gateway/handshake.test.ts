@@ -13,7 +13,8 @@ import {
   TestGateway,
   TestPair,
 } from '../../test/support/gateway/test-gateway.ts'
-import type { GatewayEnvironment, GatewayOptions } from './context.ts'
+import type { GatewayOptions } from './context.ts'
+import type { GatewayEnvironment } from './gateway.ts'
 import { GATEWAY_METRICS } from './metrics.ts'
 import { quotaSets, sessionKey } from './session-store.ts'
 

@@ -6,7 +6,6 @@ import type { TokenClaims } from '../../shared/tokens.ts'
 import { ProjectCounts } from '../metrics.ts'
 import { hasPlace } from '../shares.ts'
 import { roomAddress } from '../traffic.ts'
-import type { Authenticator } from './authentication.ts'
 import { type RateLevel, whileConnected } from './budget.ts'
 import type { Connection } from './connection.ts'
 import type { GatewayContext } from './context.ts'
@@ -93,13 +92,20 @@ interface Quota {
   readonly sets: readonly QuotaSet[]
 }
 
+/** Checks of tokens (`Authenticator`). */
+interface Tokens {
+  check(projectId: string, token: string, hello: Connection): Promise<TokenClaims | Rejection>
+  checkKey(claims: TokenClaims): Promise<Rejection | undefined>
+  revoked(claims: TokenClaims): Rejection | undefined
+}
+
 /**
  * Decides who gets a session. A valid token gets a new session within the quota of its player. A resume token gets its existing session,
  * whichever node has it.
  */
 export class Handshake {
   readonly #context: GatewayContext
-  readonly #tokens: Pick<Authenticator, 'check' | 'checkKey' | 'revoked'>
+  readonly #tokens: Tokens
   readonly #edge: Edge
   readonly #store: SessionStore
   readonly #sessions: Sessions
@@ -113,7 +119,7 @@ export class Handshake {
 
   constructor(
     context: GatewayContext,
-    tokens: Pick<Authenticator, 'check' | 'checkKey' | 'revoked'>,
+    tokens: Tokens,
     edge: Edge,
     store: SessionStore,
     sessions: Sessions,

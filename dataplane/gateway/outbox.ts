@@ -1,10 +1,12 @@
 import { type Frame, joinFrames } from '../frame.ts'
-import type { GatewayOptions } from './context.ts'
 import { type ByteSink, Sockets } from './fast-socket.ts'
 import type { GatewayMetrics } from './metrics.ts'
 
 /** Bounds of the bytes queued for one client: above the first it counts as congested, above the second no frame is accepted. */
-type OutboxBounds = Pick<GatewayOptions, 'outboxHighWaterBytes' | 'outboxLimitBytes'>
+interface OutboxBounds {
+  readonly outboxHighWaterBytes: number
+  readonly outboxLimitBytes: number
+}
 
 /** Receives the events of an outbox. */
 export interface OutboxListener {

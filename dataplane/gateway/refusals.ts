@@ -11,8 +11,14 @@ export const reject = (close: CloseName, reason: string): Rejection => ({ close,
 /** Rejection of a client that can retry: the service cannot decide at the moment. */
 export const tryAgain = (why: string): Rejection => reject('overloaded', `${why}: try again`)
 
+/** An `error` for a client. */
+export interface ErrorAnswer {
+  readonly code: ErrorCode
+  readonly message: string
+}
+
 /** A request that gets an `error`. */
-export class Refused extends Error {
+export class Refused extends Error implements ErrorAnswer {
   readonly code: ErrorCode
 
   constructor(code: ErrorCode, message: string) {

@@ -7,7 +7,7 @@ import type { ClientAddress, Connection } from './connection.ts'
 import { type EndedSeat, EndedSeats } from './ended-seats.ts'
 import type { Player } from './players.ts'
 import { clientsOf, principalOf, withoutTrace } from './principal.ts'
-import { Refused, type Rejection } from './refusals.ts'
+import type { Rejection } from './refusals.ts'
 import type { ResumeRight } from './resume-token.ts'
 import type { QuotaPlace, Rerouting, SessionRecord } from './session-store.ts'
 import type { SubscribedSession, Subscription } from './subscription.ts'
@@ -32,8 +32,6 @@ export class Session implements SubscribedSession {
   readonly place: QuotaPlace | undefined
   /** Subscriptions by room id, also those that are joining or leaving. */
   readonly subscriptions = new Map<string, Subscription>()
-  /** Lists that its client watches, by request id. They end with the connection. */
-  readonly watches = new Map<number, Watch>()
   readonly ended: EndedSeats
   /** Codes with which the client found rooms, by room id. Each is deleted when a join of its room is answered. */
   readonly codes: Map<string, string>
@@ -212,16 +210,6 @@ export class Session implements SubscribedSession {
     }
   }
 
-  /** Returns the error if the session has `max` rooms, or watches `max` lists. Undefined: it may open one more. */
-  tooMany(open: 'subscriptions' | 'watches', max: number): Refused | undefined {
-    if (this[open].size < max) return undefined
-    const message =
-      open === 'watches'
-        ? `a session can watch ${max} lists: end a watch first`
-        : `a session may be in ${max} rooms: leave one first`
-    return new Refused('too_many_rooms', message)
-  }
-
   /** Text for the player if it is banned from a room type. */
   bannedFrom(roomType: string): string | undefined {
     return this.known?.bannedFrom(roomType)
@@ -231,13 +219,6 @@ export class Session implements SubscribedSession {
   allows(roomType: string, roomId: string): boolean {
     return covers(this.#claims.rooms, roomType, roomId)
   }
-}
-
-/** A list that a client watches. */
-interface Watch {
-  /** Sends the list now and after each change. Returns the function that ends the watch. */
-  readonly begin: () => () => void
-  readonly stop: () => void
 }
 
 /** Returns the new value when a session has resumed at `nodeId`. Undefined: no move was pending. */

@@ -144,7 +144,7 @@ export type AttachResult = 'frames' | 'resync' | 'lost'
 
 /** An `attach` that the owner has not answered. */
 interface PendingAttach {
-  readonly position: Pick<ResumePosition, 'epoch' | 'seq'>
+  readonly position: { readonly epoch: number; readonly seq: number }
   readonly ask: number
   /** Absent if the edge has started the attach itself, because it missed an update. */
   readonly answered?: (result: AttachResult) => void
@@ -340,7 +340,7 @@ export class Subscription {
   }
 
   /** The unanswered attach. */
-  get attaching(): Pick<PendingAttach, 'position' | 'ask'> | undefined {
+  get attaching(): PendingAttach | undefined {
     return this.#phase === 'attaching' ? this.#attach : undefined
   }
 
@@ -574,7 +574,7 @@ export class Subscription {
   }
 
   /** Sends the client an error about a request or a message to this room. */
-  fail(code: ErrorCode, message: string, about: Pick<ErrorAbout, 'request_id' | 'ref'> = {}): void {
+  fail(code: ErrorCode, message: string, about: ErrorAbout = {}): void {
     this.#connection?.sendError(code, message, { ...about, room_id: this.roomId })
   }
 

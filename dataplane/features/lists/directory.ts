@@ -2,10 +2,9 @@ import { type Clock, untilNext } from '../../../shared/clock.ts'
 import { canonicalJson, type Json } from '../../../shared/json.ts'
 import type { Logger } from '../../../shared/log.ts'
 import { counter, gauge, histogram, type Metrics } from '../../../shared/metrics.ts'
-import type { Random } from '../../../shared/random.ts'
 import { type Rate, RateLimit } from '../../../shared/rate-limit.ts'
 import { Slices } from '../../../shared/slices.ts'
-import type { ListedRoom, Store } from '../../../shared/store/port.ts'
+import type { ListedRoom, Listings } from '../../../shared/store/port.ts'
 import { covers } from '../../../shared/tokens.ts'
 import {
   DEFAULT_LIMIT,
@@ -53,10 +52,8 @@ export type DirectoryMetrics = Metrics<typeof DIRECTORY_METRICS>
 
 /** Dependencies of a node's lists of rooms. */
 export interface DirectoryEnvironment {
-  readonly nodeId: string
-  readonly store: Pick<Store, 'listings' | 'onReturn' | 'records' | 'bus'>
+  readonly store: { readonly listings: Listings; onReturn(callback: () => void): () => void }
   readonly clock: Clock
-  readonly random: Random
   readonly log: Logger
   readonly metrics: DirectoryMetrics
   /** Maximum number of rows that a query looks at. */
@@ -65,16 +62,6 @@ export interface DirectoryEnvironment {
   readonly isGone: (nodeId: string) => boolean
   /** Returns the `listing` of a room type. Null: the room type has no list. Undefined: this node has no such room type. */
   readonly listingOf: (roomType: string) => { readonly data: object } | null | undefined
-  /** True: this node does not renew its leases as a placer, so that another node becomes the placer before this one ends. */
-  readonly draining: () => boolean
-}
-
-interface ListEnvironment
-  extends Pick<
-    DirectoryEnvironment,
-    'clock' | 'log' | 'metrics' | 'maxRowsPerQuery' | 'isGone' | 'listingOf'
-  > {
-  readonly store: Pick<Store, 'listings' | 'onReturn'>
 }
 
 /** Rooms of one type in one project. */
@@ -83,14 +70,25 @@ export interface RoomList {
   readonly roomType: string
 }
 
+/** Answers the queries of clients (`Directory`). */
+export interface ListReader {
+  rooms(
+    list: RoomList,
+    query: RoomQuery,
+    allows: (roomId: string) => boolean,
+    after?: Position,
+  ): Promise<QueryResult>
+  watch(list: RoomList, query: RoomQuery, claim: readonly string[] | undefined, watcher: Watcher): () => void
+}
+
 /** A node's local copies of lists, which answer queries. A list is read at its first query, and kept for a minute after its last. */
-export class Directory {
-  readonly #environment: ListEnvironment
+export class Directory implements ListReader {
+  readonly #environment: DirectoryEnvironment
   readonly #copies = new Map<string, ListCopy>()
   /** Slices of queries, and calls of watches. */
   readonly #slices: Slices
 
-  constructor(environment: ListEnvironment) {
+  constructor(environment: DirectoryEnvironment) {
     const { clock, metrics } = environment
     this.#environment = environment
     this.#slices = new Slices(clock)
@@ -231,7 +229,7 @@ const SLICE_ROWS = 1000
 
 /** A node's copy of one list. It polls the store for changes while it is in use, and evaluates watched queries after each poll. */
 class ListCopy {
-  readonly #environment: ListEnvironment
+  readonly #environment: DirectoryEnvironment
   readonly #list: string
   readonly #onUnused: () => void
   readonly #slices: Slices
@@ -252,7 +250,7 @@ class ListCopy {
   #stopped = false
 
   /** `onUnused`: called when the copy has stopped because it is no longer used. */
-  constructor(list: string, environment: ListEnvironment, slices: Slices, onUnused: () => void) {
+  constructor(list: string, environment: DirectoryEnvironment, slices: Slices, onUnused: () => void) {
     const { clock, store } = environment
     this.#list = list
     this.#environment = environment

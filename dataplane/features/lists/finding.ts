@@ -1,17 +1,17 @@
 import { hash } from 'node:crypto'
 import type { Clock } from '../../../shared/clock.ts'
-import { normalizeCode } from '../../../shared/ids.ts'
+import { codeKey, normalizeCode } from '../../../shared/ids.ts'
 import { canonicalJson, type Json } from '../../../shared/json.ts'
-import type { Quiet } from '../../../shared/log.ts'
-import type { ClientMessage } from '../../../shared/protocol/messages.ts'
-import { StoreUnavailable } from '../../../shared/store/port.ts'
+import { type Logger, Quiet } from '../../../shared/log.ts'
+import { type Records, StoreUnavailable } from '../../../shared/store/port.ts'
 import type { Connection } from '../../gateway/connection.ts'
-import type { GatewayContext } from '../../gateway/context.ts'
-import { Refused } from '../../gateway/refusals.ts'
+import type { FindingRequest, RoomFinder, RoomFinding } from '../../gateway/finding.ts'
+import { type ErrorAnswer, Refused } from '../../gateway/refusals.ts'
 import type { Session } from '../../gateway/session.ts'
-import type { ClientLists, Lists } from './lists.ts'
-import { PlacingFailed } from './placing.ts'
-import type { SeatPromises } from './promises.ts'
+import type { ListReader } from './directory.ts'
+import { type ClientLists, Lists, type ListsEnvironment } from './lists.ts'
+import { type Placing, PlacingFailed } from './placing.ts'
+import { SeatPromises } from './promises.ts'
 import { InvalidQuery, type RoomQuery, readQuery } from './rows.ts'
 
 /** Maximum length of a query, in characters of JSON. */
@@ -20,51 +20,108 @@ const MAX_QUERY_LENGTH = 4096
 /** Maximum number of codes that a session remembers; older ones are dropped. */
 const MAX_CODES = 16
 
-/** A message of a client, by its type. */
-type Ask<T extends ClientMessage['t']> = Extract<ClientMessage, { t: T }>
+/** Minimum time between two logs of the same failure of lists and finds. */
+const QUIET_MS = 10_000
 
-/** Dependencies of `RoomFinder`. */
-export interface FindingContext extends GatewayContext {
+/** A request of a client, by its type. */
+type Ask<T extends FindingRequest['t']> = Extract<FindingRequest, { t: T }>
+
+/** Dependencies of `Finding`. */
+export interface FindingEnvironment extends ListsEnvironment {
+  readonly log: Logger
+  /** Store of the codes of rooms. */
+  readonly records: Records
+  readonly options: ListsEnvironment['options'] & { readonly maxWatchesPerSession: number }
+  /** Lists of rooms. */
+  readonly directory: ListReader
+  /** Chooses rooms for players. */
+  readonly placing: Placing
+  /** Maximum number of members of a room type; undefined: no limit, or the type is not installed. */
+  readonly maxMembers: (roomType: string) => number | undefined
+}
+
+/** The requests of all clients of a node for rooms: lists, codes, and rooms with a free seat. */
+export class Finding implements RoomFinding {
+  readonly environment: FindingEnvironment
   readonly wrongCodes: WrongCodes
   readonly promises: SeatPromises
   readonly lists: Lists
-  /** Limits how often the same failure of lists and finds is logged. */
-  readonly findingFaults: Quiet
+  /** Limits how often the same failure is logged. */
+  readonly quiet: Quiet
+
+  constructor(environment: FindingEnvironment) {
+    const { clock, metrics } = environment
+    this.environment = environment
+    this.wrongCodes = new WrongCodes(clock)
+    this.promises = new SeatPromises(clock, metrics)
+    this.lists = new Lists(environment)
+    this.quiet = new Quiet(clock, QUIET_MS)
+  }
+
+  of(connection: Connection, source: string): RoomFinder {
+    return new ClientFinder(this, connection, source)
+  }
+
+  joins(session: Session, roomId: string): void {
+    this.promises.joins(session, roomId)
+  }
+
+  sweep(): void {
+    this.promises.sweep()
+  }
+
   /** Returns the room id of a code; undefined: no room has it. Rejects with `StoreUnavailable`. */
-  readonly roomOfCode: (projectId: string, code: string) => Promise<string | undefined>
+  async roomOfCode(projectId: string, code: string): Promise<string | undefined> {
+    const [record] = await this.environment.records.read([codeKey(projectId, code)])
+    return record && new TextDecoder().decode(record.value)
+  }
+}
+
+/** A list that a client watches. */
+interface Watch {
+  /** Sends the list now and after each change. Returns the function that ends the watch. */
+  readonly begin: () => () => void
+  readonly stop: () => void
 }
 
 /**
  * Answers one client's requests about rooms that it is not in: lists, and which room to join. The requests change nothing, so they end with the
  * connection. After a resume the client sends them again.
  */
-export class RoomFinder {
-  readonly #context: FindingContext
+class ClientFinder implements RoomFinder {
+  readonly #finding: Finding
   readonly #connection: Connection
   readonly #source: string
+  /** Lists that the client watches, by request id. */
+  readonly #watches = new Map<number, Watch>()
   /** Undefined until the first request for a list. */
   #lists: ClientLists | undefined
 
-  /** `source`: see `PendingConnection.source`. */
-  constructor(context: FindingContext, connection: Connection, source: string) {
-    this.#context = context
+  constructor(finding: Finding, connection: Connection, source: string) {
+    this.#finding = finding
     this.#connection = connection
     this.#source = source
   }
 
+  handle(session: Session, request: FindingRequest): void {
+    if (request.t === 'rooms') this.#rooms(session, request)
+    else if (request.t === 'find') this.#find(session, request)
+    else this.#endWatch(request.request_id)
+  }
+
   /** Sends the rooms of a list, with `watch` also after each change. */
-  rooms(session: Session, { request_id: requestId, room_type: roomType, query, watch }: Ask<'rooms'>): void {
-    const { directory } = this.#context
+  #rooms(session: Session, { request_id: requestId, room_type: roomType, query, watch }: Ask<'rooms'>): void {
+    const { directory } = this.#finding.environment
     const list = { projectId: session.projectId, roomType }
     const lists = this.#listsOf(session)
     const failed = ({ code, message }: InvalidQuery): void => {
-      this.endWatch(session, requestId)
+      this.#endWatch(requestId)
       this.#connection.sendError(code, message, { request_id: requestId })
     }
     void this.#answer(requestId, async () => {
       const asked = queryOf(query)
       if (watch)
-        this.#watch(session, requestId, () =>
+        this.#watch(requestId, () =>
           directory.watch(list, asked, session.claims.rooms, lists.watcher(requestId, failed)),
         )
       else {
@@ -75,14 +132,14 @@ export class RoomFinder {
   }
 
   /** Ends a watch. */
-  endWatch({ watches }: Session, requestId: number): void {
-    watches.get(requestId)?.stop()
-    watches.delete(requestId)
+  #endWatch(requestId: number): void {
+    this.#watches.get(requestId)?.stop()
+    this.#watches.delete(requestId)
     this.#lists?.end(requestId)
   }
 
   /** Finds the room that the client shall join, by a code or by a query. */
-  find(session: Session, request: Ask<'find'>): void {
+  #find(session: Session, request: Ask<'find'>): void {
     const { request_id: requestId } = request
     void this.#answer(requestId, async () => {
       const roomId =
@@ -93,53 +150,54 @@ export class RoomFinder {
     })
   }
 
-  /** The client has caught up: sends the lists that wait. */
   hasRoom(): void {
     this.#lists?.hasRoom()
   }
 
-  /** The token allows other rooms than before: restarts each watch. */
-  renewed({ watches }: Session): void {
-    for (const [requestId, { begin, stop }] of [...watches]) {
+  /** Restarts each watch. */
+  renewed(): void {
+    for (const [requestId, { begin, stop }] of [...this.#watches]) {
       stop()
-      watches.set(requestId, { begin, stop: begin() })
+      this.#watches.set(requestId, { begin, stop: begin() })
     }
   }
 
-  /** Ends all watches, because the connection has ended. */
-  stop(session: Session): void {
-    for (const requestId of session.watches.keys()) this.endWatch(session, requestId)
+  stop(): void {
+    for (const requestId of this.#watches.keys()) this.#endWatch(requestId)
     this.#lists?.stop()
   }
 
   async #answer(requestId: number, work: () => Promise<void>): Promise<void> {
-    const { findingFaults, log } = this.#context
+    const { quiet, environment } = this.#finding
     try {
       await work()
     } catch (error) {
       const { code, message } = refusalOf(error)
-      const suppressed = code === 'room_unavailable' ? findingFaults.pass(message) : undefined
-      if (suppressed !== undefined) log.warn({ err: error, suppressed }, 'rooms cannot be listed or found')
+      const suppressed = code === 'room_unavailable' ? quiet.pass(message) : undefined
+      if (suppressed !== undefined)
+        environment.log.warn({ err: error, suppressed }, 'rooms cannot be listed or found')
       this.#connection.sendError(code, message, { request_id: requestId })
     }
   }
 
   #listsOf(session: Session): ClientLists {
-    this.#lists ??= this.#context.lists.of(session, this.#connection, this.#source)
+    this.#lists ??= this.#finding.lists.of(session, this.#connection, this.#source)
     return this.#lists
   }
 
-  #watch(session: Session, requestId: number, begin: () => () => void): void {
-    this.endWatch(session, requestId)
-    const tooMany = session.tooMany('watches', this.#context.options.maxWatchesPerSession)
-    if (tooMany) throw tooMany
+  #watch(requestId: number, begin: () => () => void): void {
+    this.#endWatch(requestId)
+    const max = this.#finding.environment.options.maxWatchesPerSession
+    if (this.#watches.size >= max)
+      throw new Refused('too_many_rooms', `a session can watch ${max} lists: end a watch first`)
     const stop = begin()
-    if (this.#connection.open) session.watches.set(requestId, { begin, stop })
+    if (this.#connection.open) this.#watches.set(requestId, { begin, stop })
     else stop()
   }
 
   async #withCode(session: Session, typed: string): Promise<string> {
-    const { wrongCodes, roomOfCode, metrics } = this.#context
+    const { wrongCodes, environment } = this.#finding
+    const { metrics } = environment
     const { projectId, player } = session
     // Counted as wrong until the room is found, so that concurrent guesses do not bypass the limit.
     const right = wrongCodes.add({ projectId, player, address: this.#connection.from?.address })
@@ -150,7 +208,7 @@ export class RoomFinder {
     const code = normalizeCode(typed)
     const roomId =
       code &&
-      (await roomOfCode(projectId, code).catch((error: unknown) => {
+      (await this.#finding.roomOfCode(projectId, code).catch((error: unknown) => {
         right()
         throw error
       }))
@@ -173,7 +231,8 @@ export class RoomFinder {
     requestId: number,
     { room_type: roomType, query, options = {}, not = [] }: Extract<Ask<'find'>, { room: unknown }>['room'],
   ): Promise<string> {
-    const { placing, maxMembers, promises } = this.#context
+    const { promises, environment } = this.#finding
+    const { placing, maxMembers } = environment
     const banned = session.bannedFrom(roomType)
     if (banned !== undefined) throw new Refused('banned', banned)
     const asked = queryOf(query)
@@ -207,7 +266,7 @@ function queryOf(query: Json = {}): RoomQuery {
   return readQuery(query)
 }
 
-function refusalOf(error: unknown): Pick<Refused, 'code' | 'message'> {
+function refusalOf(error: unknown): ErrorAnswer {
   if (error instanceof Refused) return error
   if (error instanceof InvalidQuery || error instanceof PlacingFailed) return error
   if (error instanceof StoreUnavailable)

@@ -5,7 +5,7 @@ import type { ListedRoom } from '../../../shared/protocol/messages.ts'
 import { type Rate, RateLimits } from '../../../shared/rate-limit.ts'
 import { COST, comparisonsCost } from '../../gateway/budget.ts'
 import type { Connection } from '../../gateway/connection.ts'
-import type { GatewayContext } from '../../gateway/context.ts'
+import type { GatewayMetrics } from '../../gateway/metrics.ts'
 import { Refused } from '../../gateway/refusals.ts'
 import type { Session } from '../../gateway/session.ts'
 import type { Watcher } from './directory.ts'
@@ -25,25 +25,35 @@ const MAX_UNANSWERED = 32
 /** Minimum time until a queue continues, so that a timer serves more than one list. */
 const PAUSE_MS = 50
 
+/** Dependencies of `Lists`. */
+export interface ListsEnvironment {
+  readonly clock: Clock
+  readonly metrics: GatewayMetrics
+  readonly options: {
+    readonly listBytesPerSecondPerPlayer: number
+    readonly listBytesPerSecondPerToken: number
+  }
+}
+
 /** Lists of rooms on their way to the clients of a node: their budgets in bytes, and their encoded rows. */
 export class Lists {
-  readonly #context: GatewayContext
+  readonly #environment: ListsEnvironment
   readonly #players: PaidQueues
   readonly #tokens: PaidQueues
   readonly #encoded = new EncodedRows()
 
-  constructor(context: GatewayContext) {
-    const { clock, options } = context
+  constructor(environment: ListsEnvironment) {
+    const { clock, options } = environment
     const queues = (perSecond: number, seconds: number): PaidQueues =>
       new PaidQueues(clock, { perSecond, burst: perSecond * seconds })
-    this.#context = context
+    this.#environment = environment
     this.#players = queues(options.listBytesPerSecondPerPlayer, PLAYER_BURST_SECONDS)
     this.#tokens = queues(options.listBytesPerSecondPerToken, TOKEN_BURST_SECONDS)
   }
 
   /** Returns the lists of one client. `source`: see `PendingConnection.source`. */
   of(session: Session, connection: Connection, source: string): ClientLists {
-    const { clock, metrics } = this.#context
+    const { clock, metrics } = this.#environment
     const { listsDelayed } = metrics
     const { player, sub, projectId, principal, budget } = session
     const token = sub === null ? `${projectId}/${principal} ${source}` : undefined

@@ -376,7 +376,7 @@ function bench(...rows: StoredRow[]) {
     return { ...answerOf(rows), ...copy.work }
   }
   const list = { projectId: 'prj', roomType: 'duel' }
-  const placer = new Placer(list, { rooms }, { clock, random: new SeededRandom() })
+  const placer = new Placer(list, { rooms }, clock, new SeededRandom())
   let requests = 0
   const place = async (more: Partial<PlaceRequest> = {}) => {
     const { placed } = await placer.place({

@@ -1,11 +1,13 @@
 import * as v from 'valibot'
-import { sleep } from '../../../shared/clock.ts'
+import { type Clock, sleep } from '../../../shared/clock.ts'
 import { randomToken } from '../../../shared/ids.ts'
 import { canonicalJson, type Json } from '../../../shared/json.ts'
+import type { Logger } from '../../../shared/log.ts'
 import type { ErrorCode } from '../../../shared/protocol/error-codes.ts'
-import { type Store, StoreUnavailable } from '../../../shared/store/port.ts'
+import type { Random } from '../../../shared/random.ts'
+import { type Bus, type Records, StoreUnavailable } from '../../../shared/store/port.ts'
 import { NodeCalls } from '../../node-calls.ts'
-import type { Directory, DirectoryEnvironment, DirectoryMetrics, RoomList } from './directory.ts'
+import type { DirectoryMetrics, ListReader, RoomList } from './directory.ts'
 import { InvalidQuery, type RoomQuery, type StoredRow, takenSeats, tooManyRows } from './rows.ts'
 
 /** A player who needs a room of one type. */
@@ -109,10 +111,22 @@ type Answer = v.InferOutput<typeof ANSWER>
 
 const PLACE = { name: 'place', question: QUESTION, answer: ANSWER }
 
-interface PlacingEnvironment
-  extends Pick<DirectoryEnvironment, 'nodeId' | 'clock' | 'random' | 'log' | 'draining'> {
-  readonly store: Pick<Store, 'records' | 'bus'>
-  readonly metrics: Pick<DirectoryMetrics, 'placements'>
+/** Dependencies of `ClusterPlacing`. */
+export interface PlacingEnvironment {
+  readonly nodeId: string
+  readonly store: { readonly records: Records; readonly bus: Bus }
+  readonly clock: Clock
+  readonly random: Random
+  readonly log: Logger
+  readonly metrics: DirectoryMetrics
+  /** True: this node does not renew its leases as a placer, so that another node becomes the placer before this one ends. */
+  readonly draining: () => boolean
+}
+
+/** Answers queries of lists (`Directory`). */
+interface ListQueries {
+  check(roomType: string, query: RoomQuery): void
+  readonly rooms: ListReader['rooms']
 }
 
 /** State of one list at this node. */
@@ -155,14 +169,14 @@ const LEFT_MS = 1000
  */
 export class ClusterPlacing implements Placing {
   readonly #environment: PlacingEnvironment
-  readonly #directory: Pick<Directory, 'check' | 'rooms'>
+  readonly #directory: ListQueries
   readonly #calls: NodeCalls<PlaceRequest, Answer>
   /** By name, lists in which a room was chosen within the last minute. */
   readonly #lists = new Map<string, List>()
   #cancelRenewals: (() => void) | undefined
   #stopped = false
 
-  constructor(environment: PlacingEnvironment, directory: Pick<Directory, 'check' | 'rooms'>) {
+  constructor(environment: PlacingEnvironment, directory: ListQueries) {
     this.#environment = environment
     this.#directory = directory
     const { bus } = environment.store
@@ -315,7 +329,7 @@ export class ClusterPlacing implements Placing {
   }
 
   async #acquire(list: List): Promise<void> {
-    const { nodeId, store, clock } = this.#environment
+    const { nodeId, store, clock, random } = this.#environment
     const sentAt = clock.monotonic()
     const { holder } = await store.records.renewLease({
       key: leaseKey(list),
@@ -325,7 +339,7 @@ export class ClusterPlacing implements Placing {
     })
     list.holder = holder
     const isPlacer = holder === nodeId
-    list.placer = isPlacer ? (list.placer ?? new Placer(list, this.#directory, this.#environment)) : undefined
+    list.placer = isPlacer ? (list.placer ?? new Placer(list, this.#directory, clock, random)) : undefined
     list.trustedUntil = isPlacer ? sentAt + TRUSTED_MS : Number.NEGATIVE_INFINITY
   }
 }
@@ -375,8 +389,9 @@ interface Decision {
 /** Chooses rooms of one list, and counts the seats that it has promised. */
 export class Placer {
   readonly #list: RoomList
-  readonly #directory: Pick<Directory, 'rooms'>
-  readonly #environment: Pick<DirectoryEnvironment, 'clock' | 'random'>
+  readonly #directory: { readonly rooms: ListReader['rooms'] }
+  readonly #clock: Clock
+  readonly #random: Random
   /** By room id; the one that was used last is last. */
   readonly #rooms = new Map<string, Room>()
   /** By session and request, oldest first. */
@@ -386,12 +401,14 @@ export class Placer {
 
   constructor(
     list: RoomList,
-    directory: Pick<Directory, 'rooms'>,
-    environment: Pick<DirectoryEnvironment, 'clock' | 'random'>,
+    directory: { readonly rooms: ListReader['rooms'] },
+    clock: Clock,
+    random: Random,
   ) {
     this.#list = list
     this.#directory = directory
-    this.#environment = environment
+    this.#clock = clock
+    this.#random = random
   }
 
   /**
@@ -432,7 +449,7 @@ export class Placer {
 
   /** Drops expired promises and answers. */
   #expire(): void {
-    const now = this.#environment.clock.monotonic()
+    const now = this.#clock.monotonic()
     for (const [roomId, { usedAt }] of this.#rooms) {
       if (now - usedAt < PROMISE_MS) break
       this.#rooms.delete(roomId)
@@ -445,15 +462,14 @@ export class Placer {
 
   /** Chooses a room that is being created for requests of the same kind, or a new one. */
   #made(request: PlaceRequest, isAllowed: (roomId: string) => boolean): PlacedRoom | undefined {
-    const { clock, random } = this.#environment
-    const now = clock.monotonic()
+    const now = this.#clock.monotonic()
     const kind = kindOf(request)
     for (const [roomId, room] of this.#rooms) {
       const { made } = room
       if (made?.kind === kind && now - made.at < PROMISE_MS && isAllowed(roomId))
         return this.#promise(request, { key: made.key, create: true }, room)
     }
-    const key = randomToken(random, KEY_LENGTH)
+    const key = randomToken(this.#random, KEY_LENGTH)
     if (!isAllowed(this.#roomId(key))) return undefined
     const seats = request.maxMembers ?? Number.POSITIVE_INFINITY
     const made = { key, at: now, kind }
@@ -475,7 +491,7 @@ export class Placer {
   #isFull(roomId: string): boolean {
     const room = this.#rooms.get(roomId)
     if (!room) return false
-    const now = this.#environment.clock.monotonic()
+    const now = this.#clock.monotonic()
     while (room.at.length > 0 && now - room.at[0]! >= PROMISE_MS) room.at.shift()
     return takenIn(room) >= room.seats
   }
@@ -490,7 +506,7 @@ export class Placer {
   }
 
   #promise(request: PlaceRequest, placed: PlacedRoom, room: Room): PlacedRoom {
-    const now = this.#environment.clock.monotonic()
+    const now = this.#clock.monotonic()
     const roomId = this.#roomId(placed.key)
     if (request.isPromised) room.at.push(now)
     room.usedAt = now

@@ -42,14 +42,14 @@ interface Asked {
  */
 export class SeatPromises {
   readonly #clock: Clock
-  readonly #metrics: Pick<GatewayMetrics, 'seatPromises'>
+  readonly #metrics: GatewayMetrics
   /** By player (`Session.player`). */
   readonly #open = new Map<string, OpenPromise>()
   readonly #ofGuests = new Counts()
   readonly #broken: RateLimits
   readonly #brokenByGuests: RateLimits
 
-  constructor(clock: Clock, metrics: Pick<GatewayMetrics, 'seatPromises'>) {
+  constructor(clock: Clock, metrics: GatewayMetrics) {
     this.#clock = clock
     this.#metrics = metrics
     this.#broken = new RateLimits(clock, BROKEN)

@@ -8,17 +8,17 @@ import { pino } from 'pino'
 import { Registry } from 'prom-client'
 import { expect, vi } from 'vitest'
 import type { Watcher } from '../../../dataplane/features/lists/directory.ts'
+import { Finding, type FindingEnvironment } from '../../../dataplane/features/lists/finding.ts'
 import type { QueryResult, RoomQuery, StoredRow } from '../../../dataplane/features/lists/rows.ts'
 import { PlayerBudgets } from '../../../dataplane/gateway/budget.ts'
 import {
   type GatewayCluster,
   type GatewayContext,
-  type GatewayEnvironment,
   type GatewayOptions,
   gatewayOptions,
 } from '../../../dataplane/gateway/context.ts'
 import { Polling } from '../../../dataplane/gateway/fast-socket.ts'
-import { Gateway } from '../../../dataplane/gateway/gateway.ts'
+import { Gateway, type GatewayEnvironment } from '../../../dataplane/gateway/gateway.ts'
 import { askControl } from '../../../dataplane/gateway/key-cache.ts'
 import { GATEWAY_METRICS } from '../../../dataplane/gateway/metrics.ts'
 import { timestamp } from '../../../shared/clock.ts'
@@ -180,9 +180,6 @@ export const gatewayContext = (
   verdict: () => 'pass',
   inputIntervalMs: () => 0,
   cluster: gatewayCluster(),
-  directory: { rooms: async () => answerOf([]), watch: () => () => {} },
-  placing: { place: () => Promise.reject(new Error('no rooms are placed here')) },
-  maxMembers: () => undefined,
   matchType: (roomType) => (roomType === 'arena' ? 'duel' : undefined),
   ...parts,
 })
@@ -195,6 +192,14 @@ interface TestWorld {
   readonly clock: FakeClock
   readonly control: TestControl
   readonly owner: TestOwner
+}
+
+/** Parts of a test gateway that replace the default ones. */
+type TestParts = Omit<Partial<GatewayEnvironment>, 'cluster' | 'finding' | 'options'> & {
+  readonly cluster?: Partial<GatewayCluster>
+  readonly directory?: FindingEnvironment['directory']
+  readonly placing?: FindingEnvironment['placing']
+  readonly maxMembers?: FindingEnvironment['maxMembers']
 }
 
 /** A gateway on loopback with a key status server and an owner of test rooms. */
@@ -229,10 +234,11 @@ export class TestGateway {
     options: Partial<GatewayOptions> = {},
     {
       cluster: clusterParts,
+      directory = { rooms: async () => answerOf([]), watch: () => () => {} },
+      placing = { place: () => Promise.reject(new Error('no rooms are placed here')) },
+      maxMembers = () => undefined,
       ...parts
-    }: Omit<Partial<GatewayEnvironment>, 'cluster'> & {
-      readonly cluster?: Partial<GatewayCluster>
-    } = {},
+    }: TestParts = {},
     world?: TestWorld,
   ): Promise<TestGateway> {
     const codecs = testCodecs()
@@ -243,8 +249,17 @@ export class TestGateway {
     }
     const records = parts.records ?? memoryStore({ clock }).records
     const cluster = gatewayCluster({ router: { send: owner.send, forget: () => {} }, ...clusterParts })
+    const context = { ...gatewayContext({ clock, cluster }), ...parts }
+    const finding = new Finding({
+      ...context,
+      options: { ...context.options, ...options },
+      records,
+      directory,
+      placing,
+      maxMembers,
+    })
     const gateway = new Gateway({
-      ...gatewayContext({ clock, cluster }),
+      ...context,
       askKeyStatus: control.ask,
       codecs,
       records,
@@ -254,6 +269,7 @@ export class TestGateway {
         authJwks: control.authJwks,
         ...options,
       },
+      finding,
       ...parts,
     })
     owner.deliver = (message) => gateway.edge.receive(message)
