@@ -1,19 +1,33 @@
+import { execFileSync } from 'node:child_process'
 import { describe, expect, it } from 'vitest'
 import { check } from '../chaos/checker/check.ts'
 import { VIOLATIONS, type ViolationName } from '../chaos/checker/history.ts'
+import { MUTATIONS as OF_THE_EXPLORER } from '../explore/scenarios.ts'
 import { isFullLength, runLength } from '../support/run-length.ts'
 import { FAULT_RUN, FAULTS, type Fault, violationsOf } from './mutations.ts'
 import { SimWorld } from './world.ts'
 
-const PATIENCE_MS = 60_000
+/** Longer than a seed takes on a busy machine. */
+const PATIENCE_MS = 300_000
 /** Seeds within which each mistake is found. */
 const ENOUGH_SEEDS = 24
 const SEARCH_MS = 600_000
 
-const run = (seed: number) => SimWorld.run({ ...FAULT_RUN, seed })
+/** All kinds of players. With an even seed, clients move to the node of their room. */
+const run = (seed: number) =>
+  SimWorld.run({ ...FAULT_RUN, queue: 4, lobby: 4, backends: 2, direct: seed % 2 === 0, seed })
+
+/** Returns the mistakes to find: all, or a sixth that the commit chooses. Each run of CI finds those of the explorer with the explorer. */
+function chosenMistakes(): readonly string[] {
+  const names = Object.keys(FAULTS)
+  if (isFullLength()) return names
+  const commit = execFileSync('git', ['rev-parse', 'HEAD'], { cwd: import.meta.dirname, encoding: 'utf8' })
+  const sixth = Number.parseInt(commit.slice(0, 8), 16) % 6
+  return names.filter((name) => !(name in OF_THE_EXPLORER)).filter((_, i) => i % 6 === sixth)
+}
 
 describe('SimWorld', () => {
-  it.each([1, 2, 3, 4, 5].slice(0, runLength(2, 5)))(
+  it.each(Array.from({ length: runLength(20, 40) }, (_, i) => i + 1))(
     'breaks no rule of the checker with the faults of seed %i',
     async (seed) => {
       const { violations } = check(await run(seed))
@@ -25,7 +39,7 @@ describe('SimWorld', () => {
   it(
     'gives the same history for the same seed',
     async () => {
-      const [one, other] = [await run(6), await run(6)]
+      const [one, other] = [await run(0), await run(0)]
       expect(JSON.stringify(other)).toBe(JSON.stringify(one))
     },
     PATIENCE_MS,
@@ -37,8 +51,7 @@ describe('SimWorld', () => {
     expect(rules.filter((rule) => !found.includes(rule))).toEqual([])
   })
 
-  const mistakes: readonly string[] = isFullLength() ? Object.keys(FAULTS) : ['doubled', 'refiring']
-  it.each(mistakes)(
+  it.each(chosenMistakes())(
     'breaks the rules of the mistake %s',
     async (name) => {
       const fault = (FAULTS as Readonly<Record<string, Fault>>)[name]!
