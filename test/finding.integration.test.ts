@@ -3,8 +3,8 @@ import * as v from 'valibot'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { defineRoom } from '../dataplane/index.ts'
 import { nodeName } from '../shared/ids.ts'
+import { inTurn, Network } from './players/network.ts'
 import { type ClusterNode, sharedCluster } from './support/cluster.ts'
-import { doorsSocket } from './support/cluster-player.ts'
 import duel from './support/cluster-rooms/duel.ts'
 import { until } from './support/redis-server.ts'
 
@@ -76,7 +76,7 @@ describe('joinOrCreate of 200 clients at one moment at three nodes', () => {
     const one = async (i: number) => {
       const sub = `player-${i}`
       const { token = '' } = await cluster.call('POST', '/tokens', { project_id: projectId, sub })
-      const { WebSocket } = doorsSocket({ doors: cluster.doorsFrom(nodes[i % nodes.length]) })
+      const { WebSocket } = new Network({ to: inTurn(cluster.doorsFrom(nodes[i % nodes.length])) })
       return connect<{ duel: typeof duel }>('ws://nowhere.invalid', { projectId, token, WebSocket })
     }
     const all: Awaited<ReturnType<typeof one>>[] = []

@@ -1,6 +1,6 @@
 import { describe, expect, it, onTestFinished } from 'vitest'
+import { expectIntact } from './players/ledger.ts'
 import { TestCluster } from './support/cluster.ts'
-import { expectIntact } from './support/cluster-player.ts'
 import {
   asAdmin,
   type RedisCluster,

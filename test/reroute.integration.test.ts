@@ -2,8 +2,8 @@ import { describe, expect, it } from 'vitest'
 import { WebSocket } from 'ws'
 import type { ConnectOptions } from '../client/index.ts'
 import { SERVER_OPCODES } from '../shared/protocol/messages.ts'
+import type { Player } from './players/ledger.ts'
 import { type ClusterNode, type LocalNode, sharedCluster, type TestCluster } from './support/cluster.ts'
-import type { Player } from './support/cluster-player.ts'
 import { freePort, until } from './support/redis-server.ts'
 
 /** Fault of the first rerouted connection of a client, or of the connection that it replaces. */

@@ -1,8 +1,8 @@
 import { connect, type Room } from 'roomful/client'
 import { afterAll, beforeAll, expect, it } from 'vitest'
 import { leaseKey } from '../shared/node-registry.ts'
+import { inTurn, Network } from './players/network.ts'
 import { type Login, type NodeProcess, sharedCluster } from './support/cluster.ts'
-import { doorsSocket } from './support/cluster-player.ts'
 import type { looper } from './support/cluster-rooms/looper.ts'
 import { until } from './support/redis-server.ts'
 
@@ -32,7 +32,7 @@ afterAll(() => {
 /** Joins a room through `node`. `own`: of another project. */
 async function join(key: string, node: NodeProcess, own = login): Promise<Room<typeof looper>> {
   const { projectId, token } = own
-  const { WebSocket } = doorsSocket({ doors: cluster.doorsFrom(node) })
+  const { WebSocket } = new Network({ to: inTurn(cluster.doorsFrom(node)) })
   const client = await connect('ws://nowhere.invalid', { projectId, token, WebSocket })
   clients.push(client)
   return client.join<typeof looper>('looper', { key })

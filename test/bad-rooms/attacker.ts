@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { connect, RoomfulError } from 'roomful/client'
 import { type Target, tokenFor } from '../attack/attack.ts'
 import { type Fault, type Hook, type Kind, messageOf, waysOf } from './faults.ts'
-import { playerSocket } from './honest-players.ts'
+import { networkOf } from './honest-players.ts'
 
 /** An order to trigger one kind of fault in some hooks. */
 export interface Order {
@@ -87,24 +87,24 @@ async function trigger(strike: Strike): Promise<string> {
 
 async function enter({ target, fault, url, token }: Strike, roomType: string, signal: AbortSignal) {
   const { projectId, frontUrl } = target
-  const { WebSocket, cut } = playerSocket(url, frontUrl)
+  const network = networkOf(url, frontUrl)
   const client = await connect(url, {
     projectId,
     token,
-    WebSocket,
+    WebSocket: network.WebSocket,
     signal,
     reroute: false,
     onError: () => undefined,
   })
-  return { client, cut, room: await client.join(roomType, { key: fault.id, fault }) }
+  return { client, network, room: await client.join(roomType, { key: fault.id, fault }) }
 }
 
 async function play(strike: Strike, signal: AbortSignal): Promise<void> {
   const { hook } = strike.fault
-  const { room, cut } = await enter(strike, 'bad', signal)
+  const { room, network } = await enter(strike, 'bad', signal)
   const type = messageOf(hook)
   if (type !== undefined) await room.send(type, strike.fault)
-  if (hook === 'onDisconnect' || hook === 'onReconnect') cut()
+  if (hook === 'onDisconnect' || hook === 'onReconnect') network.cut()
   if (hook === 'onLeave' || hook === 'onDispose') await room.leave()
   await sleep(LINGER_MS, undefined, { signal }).catch(() => undefined)
 }

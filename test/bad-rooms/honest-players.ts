@@ -1,8 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { type Client, connect, type Room, type WebSocketConstructor } from 'roomful/client'
-import { WebSocket } from 'ws'
+import { type Client, connect, type Room } from 'roomful/client'
 import { quantile } from '../../loadtest/text.ts'
 import { call, type Target, tokenFor } from '../attack/attack.ts'
+import { Network } from '../players/network.ts'
 import { NO_FAULT } from './faults.ts'
 import type { Applied, honest } from './rooms/honest.ts'
 
@@ -212,7 +212,7 @@ class HonestPlayer {
   /** Connects and joins the room. */
   async enter(): Promise<void> {
     const { url, token, target, group, key } = this.#options
-    const { WebSocket } = playerSocket(this.#client ? target.frontUrl : url, target.frontUrl)
+    const { WebSocket } = networkOf(this.#client ? target.frontUrl : url, target.frontUrl)
     const { projectId } = target
     this.#client = await connect(url, {
       projectId,
@@ -274,23 +274,8 @@ class HonestPlayer {
   }
 }
 
-/** WebSocket class for one SDK client. Its first connection uses `firstUrl`, all later ones use the load balancer. */
-export function playerSocket(firstUrl: string, frontUrl: string) {
-  let next = firstUrl
-  const open = new Set<WebSocket>()
-  class PlayerSocket extends WebSocket {
-    constructor(_url: string, protocols: string[]) {
-      super(next, protocols)
-      next = frontUrl
-      open.add(this)
-      this.once('close', () => open.delete(this))
-    }
-  }
-  return {
-    WebSocket: PlayerSocket as unknown as WebSocketConstructor,
-    /** Breaks the connection without a closing handshake. */
-    cut: () => {
-      for (const socket of open) socket.terminate()
-    },
-  }
+/** The network of one SDK client. Its first connection uses `firstUrl`, all later ones use the load balancer. */
+export function networkOf(firstUrl: string, frontUrl: string): Network {
+  const urls = [firstUrl]
+  return new Network({ to: () => ({ url: urls.pop() ?? frontUrl }) })
 }

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { JumpingClock } from '../chaos/node/clocks.ts'
+import { expectGapFree, expectIntact } from '../players/ledger.ts'
 import { sharedCluster } from '../support/cluster.ts'
-import { expectGapFree, expectIntact } from '../support/cluster-player.ts'
 import { until } from '../support/redis-server.ts'
 
 const MINUTES_MS = 60_000

@@ -1,7 +1,7 @@
 import { beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { leaseKey } from '../../shared/node-registry.ts'
+import { expectIntact } from '../players/ledger.ts'
 import { type Login, type NodeProcess, sharedCluster, TestCluster } from '../support/cluster.ts'
-import { expectIntact } from '../support/cluster-player.ts'
 import { asAdmin, until } from '../support/redis-server.ts'
 
 describe('guarantee 2: a room continues long before the lease of its dead owner expires', () => {

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { SeededRandom } from '../kit/seeded-random.ts'
+import { expectGapFree, expectIntact } from '../players/ledger.ts'
 import { sharedCluster, type TestCluster } from '../support/cluster.ts'
-import { expectGapFree, expectIntact } from '../support/cluster-player.ts'
 import { until } from '../support/redis-server.ts'
 
 const NODES = 5

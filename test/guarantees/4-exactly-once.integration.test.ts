@@ -4,9 +4,9 @@ import type { AddressInfo } from 'node:net'
 import { text } from 'node:stream/consumers'
 import { roomful } from 'roomful/server'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import { expectIntact, type Player } from '../players/ledger.ts'
 import { callControl } from '../support/calls.ts'
 import { sharedCluster } from '../support/cluster.ts'
-import { expectIntact, type Player } from '../support/cluster-player.ts'
 import bank from '../support/cluster-rooms/bank.ts'
 import { FaultyLink } from '../support/faulty-link.ts'
 import { until } from '../support/redis-server.ts'
@@ -118,9 +118,9 @@ describe('guarantee 4: exactly once', () => {
       /** The player receives nothing from this node. */
       let silent: string | undefined
       const player: Player = await cluster.player(login, roomId, at === 'the owner' ? killed : other, {
-        tamper: (frame) => (silent !== undefined && player.door() === silent ? undefined : frame),
+        tamper: (frame) => (silent !== undefined && player.door === silent ? undefined : frame),
       })
-      silent = player.door()
+      silent = player.door
       const asked = player.room.request('draw')
       await until('the room has answered', async () => witness.room.state.drawn === 1)
       killed!.kill()

@@ -1,7 +1,7 @@
 import { beforeAll, describe, expect, it } from 'vitest'
 import { Checksum } from '../../shared/sync/checksum.ts'
+import { agreed, expectIntact, isPatch, type Player } from '../players/ledger.ts'
 import { type LocalNode, type Login, sharedCluster } from '../support/cluster.ts'
-import { agreed, expectIntact, isPatch, type Player } from '../support/cluster-player.ts'
 import { until } from '../support/redis-server.ts'
 
 describe('guarantee 5: convergence', () => {

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it, type TestContext } from 'vitest'
+import { expectIntact, type Player } from '../players/ledger.ts'
 import { type ClusterOptions, type LocalNode, type Login, TestCluster } from '../support/cluster.ts'
-import { expectIntact, type Player } from '../support/cluster-player.ts'
 import { asAdmin, until } from '../support/redis-server.ts'
 
 const ROOMS = ['one', 'two', 'three'].map((key) => `ledger-journal:${key}`)
@@ -106,7 +106,7 @@ describe('guarantee 6: a store outage freezes, never splits', () => {
       const [late] = await cluster.ownerFirst(login, ROOMS[0]!, nodes)
       const owned = await owners(cluster, login)
       const elsewhere = players.flatMap((members, i) =>
-        members.filter((player) => owned[i]!.nodeId !== late!.nodeId && player.door() !== late!.wsUrl),
+        members.filter((player) => owned[i]!.nodeId !== late!.nodeId && player.door !== late!.wsUrl),
       )
       const { before, after } = await through(
         here,

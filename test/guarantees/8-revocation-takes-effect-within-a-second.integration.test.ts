@@ -1,8 +1,8 @@
 import { beforeAll, describe, expect, it } from 'vitest'
 import { CLOSE } from '../../shared/protocol/error-codes.ts'
 import type { ClientMessage } from '../../shared/protocol/messages.ts'
+import type { Player } from '../players/ledger.ts'
 import { type ClusterNode, type LocalNode, type Login, sharedCluster } from '../support/cluster.ts'
-import type { Player } from '../support/cluster-player.ts'
 import { TestClient } from '../support/gateway/test-gateway.ts'
 import { until } from '../support/redis-server.ts'
 

@@ -7,7 +7,6 @@ import { noUrl } from '../../dataplane/features/notices/notice.ts'
 import type { NodeOptions } from '../../dataplane/node.ts'
 import { sleep, timestamp } from '../../shared/clock.ts'
 import { issueToken, type SigningKey } from '../../shared/tokens.ts'
-import type { Door } from '../chaos/harness/player.ts'
 import { Run, type RunOptions } from '../chaos/harness/run.ts'
 import {
   type OwnedRoom,
@@ -19,6 +18,7 @@ import {
 import { historyOf, overriding } from '../chaos/node/recording-store.ts'
 import { TestTime } from '../kit/fake-clock.ts'
 import { SeededRandom } from '../kit/seeded-random.ts'
+import type { Door } from '../players/player.ts'
 import { callControl } from '../support/calls.ts'
 import { SimControl } from './control.ts'
 import type { Conditions } from './network.ts'

@@ -9,14 +9,14 @@ import { LocalCluster } from '../../../deploy/local/local-cluster.ts'
 import type { Child } from '../../../deploy/local/processes.ts'
 import type { Store } from '../../../shared/store/port.ts'
 import { redisStore } from '../../../shared/store/redis/redis.ts'
+import { NoticeReceiver } from '../../players/backend.ts'
+import type { Door } from '../../players/player.ts'
 import { callControl, loginAt, runtimeOf } from '../../support/calls.ts'
 import { FaultyLink } from '../../support/faulty-link.ts'
 import { type RedisServer, startRedis } from '../../support/redis-server.ts'
 import { runEnvironment } from '../../support/run-folder.ts'
 import { machineClock, machineNow } from '../node/clocks.ts'
 import { historyOf, readStoreLines, type StoreHistory, storeLinesIn } from '../node/recording-store.ts'
-import { NoticeReceiver } from './backends.ts'
-import type { Door } from './player.ts'
 import {
   type OwnedRoom,
   ownedRoom,

@@ -1,7 +1,7 @@
 import { sleep } from '../../../shared/clock.ts'
 import { SeededRandom } from '../../kit/seeded-random.ts'
+import type { Player } from '../../players/player.ts'
 import type { Fault, FaultKind } from '../checker/history.ts'
-import type { Player } from './player.ts'
 import type { System } from './system.ts'
 
 /** Kinds of faults that a run causes. Stalls are observed. */

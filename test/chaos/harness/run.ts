@@ -4,6 +4,11 @@ import { restore } from '../../../dataplane/room/restore.ts'
 import { sleep } from '../../../shared/clock.ts'
 import type { Store } from '../../../shared/store/port.ts'
 import { SeededRandom } from '../../kit/seeded-random.ts'
+import { Backends } from '../../players/backend.ts'
+import type { Player } from '../../players/player.ts'
+import { LobbyPlayer, QueuePlayer } from '../../players/queue-and-lobby.ts'
+import { RawPlayer } from '../../players/raw.ts'
+import { SdkPlayer } from '../../players/sdk.ts'
 import type {
   BackendHistory,
   ClientRecord,
@@ -19,13 +24,7 @@ import type {
 import { checkLobbyEnd } from '../checker/lobby-rules.ts'
 import { checkQueueEnd } from '../checker/queue-rules.ts'
 import { type ChaosState, visibleTo } from '../rooms.ts'
-import { Backends } from './backends.ts'
-import { LobbyPlayer } from './lobby-player.ts'
 import { Faults, planFaults } from './plan.ts'
-import type { Player } from './player.ts'
-import { QueuePlayer } from './queue-player.ts'
-import { RawPlayer } from './raw-player.ts'
-import { SdkPlayer } from './sdk-player.ts'
 import type { System } from './system.ts'
 
 /** Size and faults of a run. */

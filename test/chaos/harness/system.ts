@@ -2,8 +2,8 @@ import type { Duplex } from 'node:stream'
 import type { RoomDescription } from '../../../dataplane/descriptions.ts'
 import type { Clock } from '../../../shared/clock.ts'
 import type { Store } from '../../../shared/store/port.ts'
+import type { Door } from '../../players/player.ts'
 import type { End, Fault, History, LobbyRoom } from '../checker/history.ts'
-import type { Door } from './player.ts'
 
 /** Deployment under test: real processes with a real Redis, or a simulated world. */
 export interface System {

@@ -1,30 +1,30 @@
-import type { Duplex } from 'node:stream'
-import { type Client, type ConnectOptions, connect, type Room, RoomfulError } from 'roomful/client'
-import { WebSocket } from 'ws'
-import { type Clock, sleep } from '../../../shared/clock.ts'
-import type { Json } from '../../../shared/json.ts'
-import { systemRandom } from '../../../shared/random.ts'
-import { type End, playerIn } from '../checker/history.ts'
-import { type ChaosState, type chaosRoom, layersIn, marksIn } from '../rooms.ts'
+import { type Client, type ConnectionStatus, connect, type Room, RoomfulError } from 'roomful/client'
+import type { WebSocket } from 'ws'
+import { sleep } from '../../shared/clock.ts'
+import type { Json } from '../../shared/json.ts'
+import { systemRandom } from '../../shared/random.ts'
+import { type End, playerIn } from '../chaos/checker/history.ts'
+import { type ChaosState, type chaosRoom, layersIn, marksIn } from '../chaos/rooms.ts'
+import { type Address, Network } from './network.ts'
 import { type ClientParts, DEAF_MS, type Door, MOST_WAITING, type NewOp, Player } from './player.ts'
 
 const CONNECT_AGAIN_MS = 500
 
 /** A player with the SDK. The SDK does not expose frames, so the player records what the SDK reports to its user. */
 export class SdkPlayer extends Player {
-  readonly #network = new Network(
-    (url) => this.#doorOf(url),
-    (frame) => {
+  readonly #network = new Network({
+    to: (url) => this.#addressFor(url),
+    created: (socket, node, before) => {
+      socket.once('open', () => this.parts.note({ kind: 'connected', node }))
+      if (this.#client?.status === 'online') this.disturb(before, socket)
+    },
+    frame: (frame) => {
       this.#marks(frame)
       // The client reads the frame first. No state change shows the loss of a seat before the client has another seat.
       queueMicrotask(() => this.#noteLoss())
+      return frame
     },
-    (door) => this.parts.dial?.(door),
-    (door, socket, before) => {
-      socket.once('open', () => this.parts.note({ kind: 'connected', node: door.node }))
-      if (this.#client?.status === 'online') this.disturb(before, socket)
-    },
-  )
+  })
   readonly #marks = marked((marks) => this.parts.note({ kind: 'marks', marks }))
   #client: Client | undefined
   #room: Room<ReturnType<typeof chaosRoom>> | undefined
@@ -74,8 +74,8 @@ export class SdkPlayer extends Player {
     this.#client?.close()
   }
 
-  #doorOf(url: string): Door | undefined {
-    return url === ANY_NODE ? randomDoor(this.parts) : this.rerouting(url)
+  #addressFor(url: string): Address | undefined {
+    return url === ANY_NODE ? randomNode(this.parts) : addressOf(this.parts, this.rerouting(url))
   }
 
   async #begin(): Promise<void> {
@@ -193,17 +193,20 @@ export class SdkPlayer extends Player {
 /** Errors after which the client does not know whether an op was applied. */
 const UNKNOWN = ['resume_failed', 'client_closed', 'not_in_room', 'seat_lost', 'unknown']
 
-/** Address for `connect`: `Network` sends each connection to a random node. */
-export const ANY_NODE = 'ws://127.0.0.1:9/any-node'
+/** Address for `connect`: the network sends each connection to a random node. */
+const ANY_NODE = 'ws://127.0.0.1:9/any-node'
 
-/** Returns a random running node. Undefined: none runs. */
-export function randomDoor({ doors, random }: ClientParts): Door | undefined {
-  const all = doors()
-  return all[Math.floor(random() * all.length)]
+const addressOf = ({ dial }: ClientParts, door: Door): Address => ({ ...door, connection: dial?.(door) })
+
+/** Returns the address of a random running node. Undefined: none runs. */
+function randomNode(parts: ClientParts): Address | undefined {
+  const doors = parts.doors()
+  const door = doors[Math.floor(parts.random() * doors.length)]
+  return door && addressOf(parts, door)
 }
 
 /** Options of `connect` for a client that does not follow a `move` to the node of its room. */
-export const connectOptions = ({ projectId, token, clock, random }: ClientParts, { WebSocket }: Network) => ({
+const connectOptions = ({ projectId, token, clock, random }: ClientParts, { WebSocket }: Network) => ({
   projectId,
   token,
   reroute: false,
@@ -213,78 +216,85 @@ export const connectOptions = ({ projectId, token, clock, random }: ClientParts,
   onError: () => {},
 })
 
-/** Calls `act` until `isOver`, with a pause after each call. Ignores errors of the SDK, because connections and rooms get lost. */
-export async function actUntil(
-  isOver: () => boolean,
-  clock: Clock,
-  pauseMs: () => number,
-  act: () => Promise<unknown>,
-): Promise<void> {
-  while (!isOver()) {
-    try {
-      await act()
-    } catch (error) {
-      if (!(error instanceof RoomfulError)) throw error
-    }
-    await sleep(clock, pauseMs())
-  }
-}
-
-/** Returns a function that calls `note` with the marks of each frame that has marks. */
+/** Returns a hook for frames that calls `note` with the marks of each frame that has marks. */
 export const marked =
   (note: (marks: readonly string[]) => void) =>
-  (frame: string): void => {
-    const marks = marksIn(frame)
+  (frame: Buffer): Buffer => {
+    const marks = marksIn(String(frame))
     if (marks.length > 0) note(marks)
+    return frame
   }
 
-/** Connections of one SDK client, with injectable faults. */
-export class Network {
-  readonly WebSocket: NonNullable<ConnectOptions['WebSocket']>
-  readonly #open = new Set<RoutedSocket>()
-
-  /**
-   * `to` returns the node for the URL of a new connection. `received` is called with each frame. `dial` is `ClientParts.dial`. `created` is
-   * called with a new connection and the previous one.
-   */
-  constructor(
-    to: (url: string) => Door | undefined,
-    received: (frame: string) => void,
-    dial: (door: Door) => Duplex | undefined,
-    created: (door: Door, socket: WebSocket, before: WebSocket | undefined) => void,
-  ) {
-    const open = this.#open
-    this.WebSocket = class extends RoutedSocket {
-      constructor(url: string, protocols: string[]) {
-        const door = to(url)
-        const connection = door && dial(door)
-        const inProcess = connection && { createConnection: () => connection, perMessageDeflate: false }
-        super(door?.url ?? url, protocols, inProcess)
-        this.onframe = received
-        if (door) created(door, this, [...open].at(-1))
-        open.add(this)
-        this.once('close', () => open.delete(this))
-      }
-    } as NonNullable<ConnectOptions['WebSocket']>
-  }
-
-  /** Drops all incoming messages of the open connections. Messages of the client still arrive. */
-  deafen(): void {
-    for (const socket of this.#open) socket.deaf = true
-  }
-
-  /** Breaks all connections without a closing handshake. */
-  cut(): void {
-    for (const socket of this.#open) socket.terminate()
-  }
+/** Client of the SDK, also with queues. */
+interface Closable {
+  readonly status: ConnectionStatus
+  close(): void
 }
 
-class RoutedSocket extends WebSocket {
-  deaf = false
-  onframe: (frame: string) => void = () => {}
+/** A player with the SDK who acts again and again, at random nodes. It connects again after its client has closed. */
+export abstract class Actor<C extends Closable, P extends ClientParts = ClientParts> {
+  protected readonly parts: P
+  protected readonly network = new Network({
+    to: () => randomNode(this.parts),
+    created: (socket, node) => this.dialled(socket, node),
+    frame: (frame) => {
+      this.received(frame)
+      return frame
+    },
+  })
+  protected client: C | undefined
+  protected resting = false
+  protected closed = false
 
-  override emit(event: string | symbol, ...args: unknown[]): boolean {
-    if (event === 'message') this.onframe(String(Buffer.from(args[0] as ArrayBuffer)))
-    return !(this.deaf && event === 'message') && super.emit(event, ...args)
+  constructor(parts: P) {
+    this.parts = parts
+  }
+
+  get name(): string {
+    return this.parts.name
+  }
+
+  start(): void {
+    void this.#play()
+  }
+
+  rest(): void {
+    this.resting = true
+  }
+
+  close(): void {
+    this.closed = true
+    this.client?.close()
+  }
+
+  /** Connects. `options`: also those for `connect`. */
+  protected abstract connect(url: string, options: ReturnType<typeof connectOptions>): Promise<C>
+  /** Called with a new client. */
+  protected abstract connected(client: C): void
+  protected abstract act(client: C): Promise<unknown>
+  /** Returns the time until the next act, in ms. */
+  protected abstract pause(): number
+  protected dialled(_socket: WebSocket, _node: string): void {}
+  protected received(_frame: Buffer): void {}
+
+  async #play(): Promise<void> {
+    while (!this.closed) {
+      try {
+        await this.act(await this.#online())
+      } catch (error) {
+        // Connections and rooms get lost.
+        if (!(error instanceof RoomfulError)) throw error
+      }
+      await sleep(this.parts.clock, this.pause())
+    }
+  }
+
+  async #online(): Promise<C> {
+    if (this.client && this.client.status !== 'closed') return this.client
+    const client = await this.connect(ANY_NODE, connectOptions(this.parts, this.network))
+    this.client = client
+    this.connected(client)
+    if (this.closed) client.close()
+    return client
   }
 }

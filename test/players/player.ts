@@ -1,7 +1,7 @@
 import type { Duplex } from 'node:stream'
-import type { Clock } from '../../../shared/clock.ts'
-import type { ClientRecord, End, Without } from '../checker/history.ts'
-import { ACTS, type Act, type Refusal } from '../rooms.ts'
+import type { Clock } from '../../shared/clock.ts'
+import type { ClientRecord, End, Without } from '../chaos/checker/history.ts'
+import { ACTS, type Act, type Refusal } from '../chaos/rooms.ts'
 
 /** Address of a node for clients. */
 export interface Door {

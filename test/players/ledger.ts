@@ -1,15 +1,13 @@
 import { type Client, type ConnectOptions, connect, type Room } from 'roomful/client'
 import { expect } from 'vitest'
-import { WebSocket } from 'ws'
-import type { WebSocketConstructor } from '../../client/connection.ts'
 import type { RoomDescription } from '../../dataplane/descriptions.ts'
 import { JournalFormat } from '../../dataplane/room/journal.ts'
 import type { RestoredRoom } from '../../dataplane/room/restore.ts'
-import type { DecodedMessage } from '../../shared/protocol/codec.ts'
 import { SERVER_OPCODES } from '../../shared/protocol/messages.ts'
 import { MsgpackClientCodec } from '../../shared/protocol/msgpack-client-codec.ts'
-import type { ledgerRoom } from './cluster-room.ts'
-import { until } from './redis-server.ts'
+import type { ledgerRoom } from '../support/cluster-room.ts'
+import { until } from '../support/redis-server.ts'
+import { inTurn, Network } from './network.ts'
 
 type LedgerRoom = ReturnType<typeof ledgerRoom>
 
@@ -47,24 +45,17 @@ export class Player {
   readonly added = new Map<string, number[]>()
   /** Errors of the client and of messages, and an unexpected end of the seat. */
   readonly errors: unknown[] = []
-  readonly cut: () => void
-  readonly door: () => string | undefined
+  readonly #network: Network
   #sent = 0
   #acked = 0
   #longestWaitMs = 0
   readonly #open = new Set<Promise<void>>()
 
-  private constructor(
-    client: Client,
-    room: Room<LedgerRoom>,
-    heard: StreamFrame[],
-    network: ReturnType<typeof doorsSocket>,
-  ) {
+  private constructor(client: Client, room: Room<LedgerRoom>, heard: StreamFrame[], network: Network) {
     this.client = client
     this.room = room
     this.heard = heard
-    this.cut = network.cut
-    this.door = network.door
+    this.#network = network
     room.on('added', ({ by, n }) => {
       const numbers = this.added.get(by) ?? []
       numbers.push(n)
@@ -74,12 +65,20 @@ export class Player {
   }
 
   static async join(options: PlayerOptions): Promise<Player> {
-    const { projectId, token, roomType, key, doors, tamper, ca } = options
+    const { projectId, token, roomType, key, doors, tamper = (frame) => frame, ca } = options
     const heard: StreamFrame[] = []
-    const onMessage = (message: DecodedMessage): void => {
-      if (STREAM.includes(message.t)) heard.push(message as StreamFrame)
-    }
-    const network = doorsSocket({ doors, onMessage, ...(tamper && { tamper }), ...(ca && { ca }) })
+    let codec = new MsgpackClientCodec()
+    const network = new Network({
+      to: inTurn(doors, ca),
+      frame: (frame, socket) => {
+        if (network.hears(socket)) {
+          const message = codec.decode(Uint8Array.from(frame))
+          if (message.t === 'welcome' && !message.resumed) codec = new MsgpackClientCodec()
+          if (STREAM.includes(message.t)) heard.push(message as StreamFrame)
+        }
+        return tamper(frame)
+      },
+    })
     const client = await connect('ws://nowhere.invalid', {
       projectId,
       token,
@@ -94,6 +93,16 @@ export class Player {
 
   get id(): string {
     return this.room.memberId
+  }
+
+  /** Address of its node. */
+  get door(): string | undefined {
+    return this.#network.url
+  }
+
+  /** Breaks every connection, without a close frame. */
+  cut(): void {
+    this.#network.cut()
   }
 
   get sent(): number {
@@ -173,76 +182,6 @@ type Tamper = (frame: Buffer) => Buffer | undefined
 
 /** True for a patch of `roomful.v1.msgpack`. */
 export const isPatch = (frame: Buffer): boolean => frame[1] === SERVER_OPCODES['state.patch']
-
-/** Options of `doorsSocket`. */
-interface DoorsOptions {
-  /** Returns the addresses for the next connection. Default: the address of the SDK. */
-  readonly doors?: () => readonly string[]
-  /** Called with each message of the server, before `tamper` and the client. */
-  readonly onMessage?: (message: DecodedMessage) => void
-  /** Drops or changes frames before the client receives them. */
-  readonly tamper?: Tamper
-  /** Certificate to trust for `wss:`, PEM. Default: the certificates that Node trusts. */
-  readonly ca?: string
-}
-
-/**
- * Returns a websocket class for the SDK's `WebSocket` option, with controls of its connections. Its connections go to the addresses of
- * `doors` in turn and ignore the address of the SDK: a load balancer without a process.
- */
-export function doorsSocket({
-  doors = () => [],
-  onMessage = () => {},
-  tamper = (frame) => frame,
-  ca,
-}: DoorsOptions = {}) {
-  const open = new Set<WebSocket>()
-  let codec = new MsgpackClientCodec()
-  let next = 0
-  /** The socket that the client sent on last. */
-  let current: WebSocket | undefined
-  class DoorsSocket extends WebSocket {
-    constructor(url: string, protocols: string[]) {
-      const all = doors()
-      super(all[next++ % all.length] ?? url, protocols, { ca })
-      open.add(this)
-      this.once('close', () => open.delete(this))
-    }
-    override send(...args: unknown[]): void {
-      current = this
-      super.send(...(args as Parameters<WebSocket['send']>))
-    }
-    override emit(event: string | symbol, ...args: unknown[]): boolean {
-      if (event !== 'message') return super.emit(event, ...args)
-      const frame = Buffer.from(args[0] as ArrayBuffer)
-      // The SDK ignores frames of a socket that it has released or moves away from.
-      if (this.onmessage && this === current) receive(frame)
-      const rest = tamper(frame)
-      return rest === undefined ? false : super.emit('message', Uint8Array.from(rest).buffer, args[1])
-    }
-  }
-  const receive = (frame: Buffer): void => {
-    const message = codec.decode(Uint8Array.from(frame))
-    if (message.t === 'welcome' && !message.resumed) codec = new MsgpackClientCodec()
-    onMessage(message)
-  }
-  return {
-    WebSocket: DoorsSocket as WebSocketConstructor,
-    /** Stops reading from all sockets until `read`, like a phone in a tunnel. */
-    stall: () => {
-      for (const socket of open) socket.pause()
-    },
-    read: () => {
-      for (const socket of open) socket.resume()
-    },
-    /** Breaks every connection, without a close frame. */
-    cut: () => {
-      for (const socket of open) socket.terminate()
-    },
-    /** Address of the newest connection: one of `doors`. */
-    door: (): string | undefined => [...open].at(-1)?.url.replace(/\/$/, ''),
-  }
-}
 
 /** Expects no errors. The failure lists each player with errors and the stats of its client: `seatsLost` counts lost seats. */
 export function expectNoErrors(players: readonly Player[]): void {

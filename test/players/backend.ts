@@ -1,19 +1,20 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { text } from 'node:stream/consumers'
-import { type Client, connect, type Room } from 'roomful/client'
+import { type Client, type ConnectOptions, connect, type Room } from 'roomful/client'
 import { RoomfulError as RoomfulErrorOfServer } from 'roomful/server'
-import { Backend } from '../../../server/backend.ts'
-import { sleep } from '../../../shared/clock.ts'
-import { notifyKeys, notifySignature } from '../../../shared/notify-keys.ts'
-import { type Random, systemRandom } from '../../../shared/random.ts'
-import { SeededRandom } from '../../kit/seeded-random.ts'
-import { callControl } from '../../support/calls.ts'
-import type { BackendHistory, BackendRecord, Without } from '../checker/history.ts'
-import { type bankRoom, REFUSALS, type Refusal } from '../rooms.ts'
+import type { WebSocket } from 'ws'
+import { Backend } from '../../server/backend.ts'
+import { sleep } from '../../shared/clock.ts'
+import { notifyKeys, notifySignature } from '../../shared/notify-keys.ts'
+import { type Random, systemRandom } from '../../shared/random.ts'
+import type { BackendHistory, BackendRecord, Without } from '../chaos/checker/history.ts'
+import type { Mood, Notices, OwnedRoom, System, SystemControl } from '../chaos/harness/system.ts'
+import { type bankRoom, REFUSALS, type Refusal } from '../chaos/rooms.ts'
+import { SeededRandom } from '../kit/seeded-random.ts'
+import { callControl } from '../support/calls.ts'
 import type { ClientParts } from './player.ts'
-import { ANY_NODE, actUntil, connectOptions, Network, randomDoor } from './sdk-player.ts'
-import type { Mood, Notices, OwnedRoom, System, SystemControl } from './system.ts'
+import { Actor } from './sdk.ts'
 
 type Bank = ReturnType<typeof bankRoom>
 type Note = (note: Without<BackendRecord, 'at'>) => void
@@ -157,7 +158,7 @@ export class Backends {
       end: {
         at,
         rooms: banks.map(({ room, node, state }) => ({ room, node, state })),
-        seatless: this.#guests.filter(({ seated }) => !seated).map(({ sub }) => sub),
+        seatless: this.#guests.filter(({ seated }) => !seated).map(({ name }) => name),
       },
     }
   }
@@ -236,7 +237,7 @@ export class Backends {
     const { clock } = this.#options.system
     for (let n = 0; !this.#resting; n++) {
       await sleep(clock, 500 + 1000 * this.#random.float())
-      const { sub, room } = this.#guests[n % this.#guests.length]!
+      const { name: sub, room } = this.#guests[n % this.#guests.length]!
       const game = this.#game(TIMEOUT_MS)
       if (n % 2 === 0 && room !== undefined) {
         const [type = '', key = ''] = room.split(':')
@@ -287,38 +288,14 @@ interface GuestParts extends ClientParts {
 
 const CONNECT_AGAIN_MS = 150
 
-/** A player with the SDK who joins a bank, and joins again after it has lost its seat. */
-class Guest {
-  readonly #parts: GuestParts
-  readonly #network: Network
-  #client: Client | undefined
+/** A player with the SDK who joins a bank, and joins again after it has lost its seat. While it rests, it does not leave its bank. */
+class Guest extends Actor<Client, GuestParts> {
   #room: Room<Bank> | undefined
   #seat: { readonly room: string; readonly member: string } | undefined
   /** Node of its last connection. */
   #node = ''
   /** Node of the last record `online`. Undefined: the last record is `offline`. */
   #onlineAt: string | undefined
-  #resting = false
-  #closed = false
-
-  constructor(parts: GuestParts) {
-    this.#parts = parts
-    this.#network = new Network(
-      () => randomDoor(parts),
-      () => {},
-      (door) => parts.dial?.(door),
-      (door, socket) =>
-        socket.once('open', () => {
-          this.#node = door.node
-          // A client that moves from a draining node stays online.
-          this.#changed()
-        }),
-    )
-  }
-
-  get sub(): string {
-    return this.#parts.name
-  }
 
   /** Bank in which it has a seat. */
   get room(): string | undefined {
@@ -326,49 +303,40 @@ class Guest {
   }
 
   get seated(): boolean {
-    return this.#client?.status === 'online' && this.#room?.status === 'joined'
+    return this.client?.status === 'online' && this.#room?.status === 'joined'
   }
 
-  start(): void {
-    void actUntil(
-      () => this.#closed,
-      this.#parts.clock,
-      () => CONNECT_AGAIN_MS,
-      () => this.#act(),
-    )
+  protected pause(): number {
+    return CONNECT_AGAIN_MS
   }
 
-  /** From now on, the guest does not leave its bank. */
-  rest(): void {
-    this.#resting = true
+  protected override dialled(socket: WebSocket, node: string): void {
+    socket.once('open', () => {
+      this.#node = node
+      // A client that moves from a draining node stays online.
+      this.#changed()
+    })
   }
 
-  close(): void {
-    this.#closed = true
-    this.#client?.close()
-  }
-
-  async #act(): Promise<void> {
-    const client = await this.#connected()
-    if (this.#room?.status === 'left') this.#room = undefined
-    if (!this.#room) await this.#join(client)
-    else if (!this.#resting && this.#parts.random() < 0.02) await this.#room.leave()
-  }
-
-  async #connected(): Promise<Client> {
-    if (this.#client && this.#client.status !== 'closed') return this.#client
-    this.#client = undefined
+  protected connect(url: string, options: ConnectOptions): Promise<Client> {
+    this.client = undefined
     this.#room = undefined
-    const client = await connect(ANY_NODE, connectOptions(this.#parts, this.#network))
-    this.#client = client
+    return connect(url, options)
+  }
+
+  protected connected(client: Client): void {
     client.onConnectionChange(() => this.#changed())
     this.#changed()
-    if (this.#closed) client.close()
-    return client
+  }
+
+  protected async act(client: Client): Promise<void> {
+    if (this.#room?.status === 'left') this.#room = undefined
+    if (!this.#room) await this.#join(client)
+    else if (!this.resting && this.parts.random() < 0.02) await this.#room.leave()
   }
 
   async #join(client: Client): Promise<void> {
-    const { rooms, random } = this.#parts
+    const { rooms, random } = this.parts
     const [type = '', key = ''] = rooms[Math.floor(random() * rooms.length)]!.split(':')
     const room = await client.join<Bank>(type as 'chaos-bank-journal', { key })
     this.#room = room
@@ -379,8 +347,8 @@ class Guest {
 
   /** Records changes of its connection and its seat. */
   #changed(): void {
-    const { name: sub, note } = this.#parts
-    const node = this.#client?.status === 'online' ? this.#node : undefined
+    const { name: sub, note } = this.parts
+    const node = this.client?.status === 'online' ? this.#node : undefined
     if (node !== this.#onlineAt)
       note(node === undefined ? { kind: 'offline', sub } : { kind: 'online', sub, node })
     this.#onlineAt = node

@@ -1,10 +1,10 @@
-import type { Clock } from '../../../shared/clock.ts'
-import type { Json, JsonObject } from '../../../shared/json.ts'
-import type { ClientMessage, ServerMessage } from '../../../shared/protocol/messages.ts'
-import { applyOperations } from '../../../shared/protocol/testing/json-client-codec.ts'
-import { Checksum } from '../../../shared/sync/checksum.ts'
-import { type FrameName, playerIn, type Reply } from '../checker/history.ts'
-import { type AppliedOp, type ChaosState, layersIn, type View } from '../rooms.ts'
+import type { Clock } from '../../shared/clock.ts'
+import type { Json, JsonObject } from '../../shared/json.ts'
+import type { ClientMessage, ServerMessage } from '../../shared/protocol/messages.ts'
+import { applyOperations } from '../../shared/protocol/testing/json-client-codec.ts'
+import { Checksum } from '../../shared/sync/checksum.ts'
+import { type FrameName, playerIn, type Reply } from '../chaos/checker/history.ts'
+import { type AppliedOp, type ChaosState, layersIn, type View } from '../chaos/rooms.ts'
 import type { NewOp, Note } from './player.ts'
 
 type Reliable = Extract<ClientMessage, { t: 'message' }> & { readonly ref: number }
