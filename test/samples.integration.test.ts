@@ -1,15 +1,16 @@
 import { execFile } from 'node:child_process'
 import { existsSync } from 'node:fs'
-import { mkdir, rm, writeFile } from 'node:fs/promises'
+import { mkdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { promisify } from 'node:util'
 import { connect } from 'roomful/client'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { notifyKeys, notifySignature } from '../shared/notify-keys.ts'
 import { type GameProjects, gameProjects } from './support/game-projects.ts'
 import { type Block, blocksOf, ROOT } from './support/pages.ts'
 import { startTyped } from './support/program.ts'
 import { freePort } from './support/redis-server.ts'
-import { runEnvironment } from './support/run-folder.ts'
+import { processTree, runEnvironment } from './support/run-folder.ts'
 import { installed, type Sample, samplesOf } from './support/samples.ts'
 
 const run = promisify(execFile)
@@ -296,6 +297,65 @@ describe('the commands of the pages', { timeout: COMPILES_MS }, () => {
     for (const [, , test] of TYPED) expect(existsSync(join(ROOT, test)), test).toBe(true)
   })
 })
+
+describe('npm run dev of the template with a backend', { timeout: COMPILES_MS }, () => {
+  it('starts page, rooms and backend, and Ctrl-C ends all of them', async () => {
+    const game = templates.at(-1)!
+    const [CONTROL_PORT, WS_PORT, ADMIN_PORT, page] = await freePorts(4)
+    const at = `http://localhost:${page}`
+    const ports = { CONTROL_PORT: CONTROL_PORT!, WS_PORT: WS_PORT!, ADMIN_PORT: ADMIN_PORT! }
+    const notify = { NOTIFY_URL: `http://127.0.0.1:${page}/api/notices`, DATABASE_FILE: ':memory:' }
+    const dev = startTyped(`npm run dev -- --port ${page}`, game, { ...ports, ...notify })
+    onTestFinished(dev.end)
+    const [, project] = await dev.said(/project +(\S+)/)
+    await expect
+      .poll(() =>
+        fetch(at).then(
+          (answer) => answer.text(),
+          () => dev.output(),
+        ),
+      )
+      .toContain('Quiz')
+
+    const answer = await fetch(`${at}/api/token`, { method: 'POST' })
+    const cookie = answer.headers.get('set-cookie')!.split(';')[0]!
+    const client = await connect(`ws://127.0.0.1:${WS_PORT}`, { token: await answer.text() })
+    const room = await client.create('quiz')
+    const [{ sub }] = room.members as unknown as [{ sub: string }]
+    expect(decodeURIComponent(cookie)).toContain(`player=${sub}.`)
+    client.close()
+
+    // The secret of .env.development reaches the backend as the key of the project.
+    const [, secret] = /^NOTIFY_SECRET=(.*)$/m.exec(await readFile(join(game, '.env.development'), 'utf8'))!
+    const [key] = notifyKeys([secret!], project!)
+    const body = JSON.stringify({
+      type: 'matchOver',
+      project_id: project,
+      room_id: room.id,
+      epoch: 1,
+      seq: 1,
+      at: new Date().toISOString(),
+      data: { [sub]: 4 },
+    })
+    const headers = signed(key!, 'notice-1', body)
+    for (const _ of [1, 2])
+      expect((await fetch(notify.NOTIFY_URL, { method: 'POST', headers, body })).status).toBe(204)
+    expect(await (await fetch(`${at}/api/coins`, { headers: { cookie } })).json()).toEqual({ coins: 4 })
+
+    // A terminal sends the signal to all of them.
+    for (const pid of processTree(dev.child.pid!).reverse()) process.kill(pid, 'SIGINT')
+    await dev.ended
+    for (const address of [at, `http://127.0.0.1:${CONTROL_PORT}`])
+      await expect(fetch(address)).rejects.toThrow()
+  })
+})
+
+/** Returns the headers of a notice (Standard Webhooks). */
+function signed(key: string, id: string, body: string): Record<string, string> {
+  const at = String(Math.floor(Date.now() / 1000))
+  const signature = notifySignature(key, `${id}.${at}.${body}`)
+  return { 'webhook-id': id, 'webhook-timestamp': at, 'webhook-signature': `v1,${signature}` }
+}
 
 const freePorts = (count: number) =>
   Promise.all(Array.from({ length: count }, async () => String(await freePort())))

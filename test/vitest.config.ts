@@ -8,6 +8,7 @@ const root = fileURLToPath(new URL('..', import.meta.url))
 const LONGEST = [
   'sim',
   'documented-deployment',
+  'deploy-small',
   'balancer-servers',
   'attack',
   'package',
