@@ -34,7 +34,7 @@ const A_MIGRATION = synchronous(', that changes the state or returns another')
 const A_LISTING = synchronous(', that returns the data of the row, or null')
 const A_FLAG: Rule = [(value) => typeof value === 'boolean', 'true or false']
 const ONLY_TRUE: Rule = [(value) => value === true, 'true, or left out']
-const A_SAVE_INTERVAL: Rule = [(value) => isNumber(value, 1, 86_400), '1 to 86400']
+const ANY: Rule = [() => true, 'anything']
 const BY_NAME: Rule = [isObject, 'an object by name']
 
 export const A_TYPE: Rule = [
@@ -43,44 +43,60 @@ export const A_TYPE: Rule = [
 ]
 export const SECONDS: Rule = [(value) => isNumber(value, 0, 86_400), '0 to 86400']
 
-/** Fields of a room except its hooks. All but `type` and `create` are optional. */
-const FIELDS: Readonly<Record<string, Rule>> = {
+/** Fields of an object by name, each with its rule. A name that ends with `?` may be left out. */
+export type Shape = Readonly<Record<string, Rule>>
+
+const SAVE: Shape = { everySeconds: [(value) => isNumber(value, 1, 86_400), '1 to 86400'], to: A_FUNCTION }
+const LISTING: Shape = { data: A_SCHEMA, of: A_LISTING, 'sleeping?': A_FLAG }
+const MESSAGE: Shape = { 'data?': A_SCHEMA, 'reply?': A_SCHEMA, 'rate?': ANY, 'handle?': A_HANDLER }
+const RATE: Shape = {
+  perSecond: [(value) => isNumber(value, Number.MIN_VALUE), 'a number above 0'],
+  'burst?': [(value) => isNumber(value, 1), 'a number of at least 1'],
+}
+const CALL: Shape = { 'data?': A_SCHEMA, 'reply?': A_SCHEMA, handle: A_HANDLER }
+const ENDED_TASK: Shape = { result: A_SCHEMA, handle: A_HANDLER }
+const TASK: Shape = { ...ENDED_TASK, 'retry?': ANY, 'data?': ANY, 'run?': ANY }
+const RETRIED_TASK: Shape = { ...ENDED_TASK, retry: ONLY_TRUE, data: A_SCHEMA, run: A_FUNCTION }
+const TIMER: Shape = { data: A_SCHEMA, handle: A_HANDLER }
+
+/** Fields of a room except its hooks. */
+const FIELDS: Shape = {
   type: A_TYPE,
-  maxMembers: [(value) => Number.isSafeInteger(value) && isNumber(value, 1), 'a whole number, at least 1'],
-  sameSub: [
+  'maxMembers?': [(value) => Number.isSafeInteger(value) && isNumber(value, 1), 'a whole number, at least 1'],
+  'sameSub?': [
     (value) => value === 'allow' || value === 'replace' || value === 'refuse',
     'allow, replace or refuse',
   ],
-  options: A_SCHEMA,
-  messages: BY_NAME,
-  calls: BY_NAME,
-  events: BY_NAME,
-  tasks: BY_NAME,
-  layers: [isObject, 'an object by patterns of paths'],
-  listing: [isObject, '{ data, of, sleeping? }'],
-  codes: A_FLAG,
-  timers: BY_NAME,
-  notices: BY_NAME,
-  state: A_SCHEMA,
-  sync: [(value) => rateFrom(value, 0), `{ rate } with 0 (at once) to ${MAX_RATE} flushes per second`],
-  tick: [
+  'options?': A_SCHEMA,
+  'messages?': BY_NAME,
+  'calls?': BY_NAME,
+  'events?': BY_NAME,
+  'tasks?': BY_NAME,
+  'layers?': [isObject, 'an object by patterns of paths'],
+  'listing?': [isObject, '{ data, of, sleeping? }'],
+  'codes?': A_FLAG,
+  'timers?': BY_NAME,
+  'notices?': BY_NAME,
+  'state?': A_SCHEMA,
+  'sync?': [(value) => rateFrom(value, 0), `{ rate } with 0 (at once) to ${MAX_RATE} flushes per second`],
+  'tick?': [
     (value) => rateFrom(value, Number.MIN_VALUE),
     `{ rate } with more than 0 and at most ${MAX_RATE} calls per second`,
   ],
-  durability: [
+  'durability?': [
     (value) => value === 'journal' || value === 'snapshot' || value === 'none',
     'journal, snapshot, none',
   ],
-  idleSeconds: SECONDS,
-  sleepDays: [(value) => isNumber(value, 0.01, 3650), '0.01 to 3650'],
-  onIdle: [(value) => value === 'dispose' || value === 'sleep', 'dispose or sleep'],
-  reconnectSeconds: SECONDS,
+  'idleSeconds?': SECONDS,
+  'sleepDays?': [(value) => isNumber(value, 0.01, 3650), '0.01 to 3650'],
+  'onIdle?': [(value) => value === 'dispose' || value === 'sleep', 'dispose or sleep'],
+  'reconnectSeconds?': SECONDS,
   create: synchronous(', that returns the first state'),
-  load: A_FUNCTION,
-  save: [isObject, '{ everySeconds, to }'],
-  version: [(value) => Number.isSafeInteger(value) && isNumber(value, 1), 'a whole number, at least 1'],
-  migrate: [isObject, 'an object of functions by the version that they begin with'],
-  admit: A_FUNCTION,
+  'load?': A_FUNCTION,
+  'save?': [isObject, '{ everySeconds, to }'],
+  'version?': [(value) => Number.isSafeInteger(value) && isNumber(value, 1), 'a whole number, at least 1'],
+  'migrate?': [isObject, 'an object of functions by the version that they begin with'],
+  'admit?': A_FUNCTION,
 }
 const HOOKS = [
   'onJoin',
@@ -93,8 +109,12 @@ const HOOKS = [
   'onDispose',
 ]
 
-/** Checks that each field of `value` is one of `names`. The problem suggests a similar name: `max_members: write maxMembers`. */
-function checkFields(value: Fields, names: readonly string[], what: string, check: Check): void {
+/**
+ * Checks the fields of an object by their rules, and that there are no others: `max_members: write maxMembers`. `what`: the object.
+ * `prefix`: path of its fields in the definition.
+ */
+function checkFields(value: Fields, shape: Shape, what: string, prefix: string, check: Check): void {
+  const names = Object.keys(shape).map((name) => name.replace('?', ''))
   for (const field of Object.keys(value)) {
     const camelCase = field.replace(/_(.)/g, (_, letter: string) => letter.toUpperCase())
     const nearest = closest(camelCase, names)
@@ -105,38 +125,46 @@ function checkFields(value: Fields, names: readonly string[], what: string, chec
         : `${field} is no field of ${what}; there are ${names.join(', ')}`,
     )
   }
+  for (const [i, [key, rule]] of Object.entries(shape).entries()) {
+    const name = names[i]!
+    if (value[name] !== undefined || key === name) checkRule(prefix + name, value[name], rule, check)
+  }
 }
+
+/** As `checkFields`, for a part of a definition. What is not an object has no fields. */
+const checkPart = (part: unknown, shape: Shape, what: string, check: Check): void =>
+  checkFields(isObject(part) ? part : {}, shape, what, `${what}.`, check)
 
 /**
  * Throws RoomDefinitionError if `spec` is not valid for `defineRoom`. Checks the rules of its types, and those that types cannot express.
  */
-export const checkSpec = (spec: unknown): void => checkDefinition(spec, ROOM, checkRoom)
+export const checkSpec = (spec: unknown): void =>
+  checkDefinition(
+    spec,
+    {
+      call: 'defineRoom',
+      what: 'a room',
+      name: 'room type',
+      fields: { ...FIELDS, ...Object.fromEntries(HOOKS.map((hook) => [`${hook}?`, A_FUNCTION])) },
+    },
+    checkRoom,
+  )
 
 /** A kind of definition. */
-export interface DefinitionKind {
+interface DefinitionKind {
   /** Function of the author, such as `defineRoom`. */
   readonly call: string
   /** Owner of the fields, for errors: `a room`. */
   readonly what: string
   /** Name of the definition, for errors: `room type`. */
   readonly name: string
-  readonly fields: Readonly<Record<string, Rule>>
-  /** Fields that must be given. */
-  readonly required: readonly string[]
-}
-
-const ROOM: DefinitionKind = {
-  call: 'defineRoom',
-  what: 'a room',
-  name: 'room type',
-  fields: { ...FIELDS, ...Object.fromEntries(HOOKS.map((hook) => [hook, A_FUNCTION])) },
-  required: ['type', 'create'],
+  readonly fields: Shape
 }
 
 /** Throws RoomDefinitionError unless `spec` has valid fields. `more`: adds other problems to the list. */
 export function checkDefinition(
   spec: unknown,
-  { call, what, name, fields, required }: DefinitionKind,
+  { call, what, name, fields }: DefinitionKind,
   more?: (spec: Fields, check: Check, problems: string[]) => void,
 ): void {
   if (!isObject(spec)) throw new RoomDefinitionError(`${call} needs an object, got ${show(spec)}`)
@@ -144,9 +172,7 @@ export function checkDefinition(
   const check: Check = (holds, problem) => {
     if (!holds) problems.push(problem())
   }
-  checkFields(spec, Object.keys(fields), what, check)
-  for (const [field, rule] of Object.entries(fields))
-    if (spec[field] !== undefined || required.includes(field)) checkRule(field, spec[field], rule, check)
+  checkFields(spec, fields, what, '', check)
   more?.(spec, check, problems)
   if (problems.length === 0) return
   const which = typeof spec.type === 'string' ? `${name} ${JSON.stringify(spec.type)}` : `the ${name}`
@@ -179,11 +205,7 @@ function checkRoom(spec: Fields, check: Check, problems: string[]): void {
   if (isObject(spec.layers) && problems.length === 0)
     problems.push(...problemsOfStates(spec.layers as LayerRules, spec))
   checkMigrations(spec, check)
-  if (isObject(spec.save)) {
-    checkFields(spec.save, ['everySeconds', 'to'], 'save', check)
-    checkRule('save.everySeconds', spec.save.everySeconds, A_SAVE_INTERVAL, check)
-    checkRule('save.to', spec.save.to, A_FUNCTION, check)
-  }
+  if (isObject(spec.save)) checkPart(spec.save, SAVE, 'save', check)
   checkListing(spec, check)
   checkNames(spec, check)
 }
@@ -239,13 +261,9 @@ function checkMigrations({ version = 1, migrate }: Fields, check: Check): void {
 
 function checkListing({ listing, onIdle }: Fields, check: Check): void {
   if (!isObject(listing)) return
-  const { data, of, sleeping } = listing
-  checkFields(listing, ['data', 'of', 'sleeping'], 'listing', check)
-  checkRule('listing.data', data, A_SCHEMA, check)
-  checkRule('listing.of', of, A_LISTING, check)
-  if (sleeping !== undefined) checkRule('listing.sleeping', sleeping, A_FLAG, check)
+  checkPart(listing, LISTING, 'listing', check)
   check(
-    sleeping !== true || onIdle === 'sleep',
+    listing.sleeping !== true || onIdle === 'sleep',
     () => 'listing.sleeping is true, but the rooms do not sleep: set onIdle: sleep, or leave it out',
   )
 }
@@ -253,48 +271,25 @@ function checkListing({ listing, onIdle }: Fields, check: Check): void {
 function checkNames(spec: Fields, check: Check): void {
   const messages = namesIn(spec, 'messages', check)
   for (const [type, message] of messages) {
-    const what = `messages.${type}`
-    const { data, reply, rate, handle }: Fields = isObject(message) ? message : {}
-    if (isObject(message)) checkFields(message, ['data', 'reply', 'rate', 'handle'], what, check)
-    if (data !== undefined) checkRule(`${what}.data`, data, A_SCHEMA, check)
-    if (reply !== undefined) checkRule(`${what}.reply`, reply, A_SCHEMA, check)
-    if (handle !== undefined) checkRule(`${what}.handle`, handle, A_HANDLER, check)
-    if (rate !== undefined) checkRate(`${what}.rate`, rate, check)
+    checkPart(message, MESSAGE, `messages.${type}`, check)
+    if (isObject(message) && message.rate !== undefined)
+      checkPart(message.rate, RATE, `messages.${type}.rate`, check)
   }
-  for (const [name, call] of namesIn(spec, 'calls', check)) {
-    const { data, reply, handle }: Fields = isObject(call) ? call : {}
-    if (isObject(call)) checkFields(call, ['data', 'reply', 'handle'], `calls.${name}`, check)
-    if (data !== undefined) checkRule(`calls.${name}.data`, data, A_SCHEMA, check)
-    if (reply !== undefined) checkRule(`calls.${name}.reply`, reply, A_SCHEMA, check)
-    checkRule(`calls.${name}.handle`, handle, A_HANDLER, check)
-  }
+  for (const [name, call] of namesIn(spec, 'calls', check)) checkPart(call, CALL, `calls.${name}`, check)
   for (const [name, task] of namesIn(spec, 'tasks', check)) {
     check(
       !isSchema(task),
       () => `tasks.${name} is a schema: write ${name}: { result: schema, handle(state, outcome, ctx) { … } }`,
     )
     if (isSchema(task)) continue
-    const { result, retry, data, run, handle }: Fields = isObject(task) ? task : {}
-    if (isObject(task))
-      checkFields(task, ['result', 'retry', 'data', 'run', 'handle'], `tasks.${name}`, check)
-    checkRule(`tasks.${name}.result`, result, A_SCHEMA, check)
-    if (retry !== undefined) {
-      checkRule(`tasks.${name}.retry`, retry, ONLY_TRUE, check)
-      checkRule(`tasks.${name}.data`, data, A_SCHEMA, check)
-      checkRule(`tasks.${name}.run`, run, A_FUNCTION, check)
-    } else
-      check(
-        data === undefined && run === undefined,
-        () => `tasks.${name} has data or run without retry: write retry: true, or leave them out`,
-      )
-    checkRule(`tasks.${name}.handle`, handle, A_HANDLER, check)
+    const { retry, data, run }: Fields = isObject(task) ? task : {}
+    checkPart(task, retry === undefined ? TASK : RETRIED_TASK, `tasks.${name}`, check)
+    check(
+      retry !== undefined || (data === undefined && run === undefined),
+      () => `tasks.${name} has data or run without retry: write retry: true, or leave them out`,
+    )
   }
-  for (const [name, timer] of namesIn(spec, 'timers', check)) {
-    const { data, handle }: Fields = isObject(timer) ? timer : {}
-    if (isObject(timer)) checkFields(timer, ['data', 'handle'], `timers.${name}`, check)
-    checkRule(`timers.${name}.data`, data, A_SCHEMA, check)
-    checkRule(`timers.${name}.handle`, handle, A_HANDLER, check)
-  }
+  for (const [name, timer] of namesIn(spec, 'timers', check)) checkPart(timer, TIMER, `timers.${name}`, check)
   for (const field of ['events', 'notices'])
     for (const [name, schema] of namesIn(spec, field, check))
       checkRule(`${field}.${name}`, schema, A_SCHEMA, check)
@@ -314,16 +309,6 @@ function namesIn(spec: Fields, field: string, check: Check): [string, unknown][]
       () => `${field} has the name ${show(name)}; names are 1–64 letters, digits, _, . or -`,
     )
   return named
-}
-
-function checkRate(what: string, rate: unknown, check: Check): void {
-  const fields: Fields = isObject(rate) ? rate : {}
-  const { perSecond, burst } = fields
-  checkFields(fields, ['perSecond', 'burst'], what, check)
-  const aboveZero: Rule = [(value) => isNumber(value, Number.MIN_VALUE), 'a number above 0']
-  checkRule(`${what}.perSecond`, perSecond, aboveZero, check)
-  if (burst !== undefined)
-    checkRule(`${what}.burst`, burst, [(value) => isNumber(value, 1), 'a number of at least 1'], check)
 }
 
 export function isObject(value: unknown): value is Fields {

@@ -7,10 +7,10 @@ import {
   A_SCHEMA,
   A_TYPE,
   checkDefinition,
-  type DefinitionKind,
   isNumber,
   isObject,
   SECONDS,
+  type Shape,
   synchronous,
 } from '../../room/definition-check.ts'
 
@@ -58,22 +58,16 @@ export interface QueueSpec<Type extends string, Ticket extends StandardSchemaV1,
 }
 
 const A_RULE = synchronous('')
-const QUEUE: DefinitionKind = {
-  call: 'defineQueue',
-  what: 'a queue',
-  name: 'queue',
-  fields: {
-    type: A_TYPE,
-    room: A_TYPE,
-    players: [isPlayers, '1 to 100, or { min, max, waitSeconds }'],
-    ticket: A_SCHEMA,
-    near: A_RULE,
-    fits: A_RULE,
-    options: A_RULE,
-    shard: A_RULE,
-    reconnectSeconds: SECONDS,
-  },
-  required: ['type', 'room', 'players', 'ticket'],
+const FIELDS: Shape = {
+  type: A_TYPE,
+  room: A_TYPE,
+  players: [isPlayers, '1 to 100, or { min, max, waitSeconds }'],
+  ticket: A_SCHEMA,
+  'near?': A_RULE,
+  'fits?': A_RULE,
+  'options?': A_RULE,
+  'shard?': A_RULE,
+  'reconnectSeconds?': SECONDS,
 }
 
 function isPlayers(value: unknown): boolean {
@@ -91,7 +85,8 @@ function isPlayers(value: unknown): boolean {
 const isPlayerCount = (value: unknown): boolean => Number.isSafeInteger(value) && isNumber(value, 1, 100)
 
 /** Throws RoomDefinitionError if `spec` is not valid for `defineQueue`. */
-export const checkQueueSpec = (spec: unknown): void => checkDefinition(spec, QUEUE)
+export const checkQueueSpec = (spec: unknown): void =>
+  checkDefinition(spec, { call: 'defineQueue', what: 'a queue', name: 'queue', fields: FIELDS })
 
 /** Rules of a queue by which its tickets are matched. */
 export interface MatchRules<Ticket> {
