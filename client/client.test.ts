@@ -10,8 +10,8 @@ import {
   URL,
   unsignedToken,
 } from '../test/support/client/play.ts'
-import { watchPage } from './client.ts'
 import { connect, type RoomfulError } from './index.ts'
+import { watchPage } from './page.ts'
 
 test('connect sends a hello in MessagePack with the token', async () => {
   const { server, client } = await online()

@@ -17,6 +17,7 @@ import { closedByCaller, RoomfulError, type RoomfulErrorCode } from './errors.ts
 import { type Answer, type Finding, type ListedRoom, Requests, type RoomQuery } from './finding.ts'
 import { lanUrl } from './lan.ts'
 import { Listeners, Reported, type Unsubscribe } from './listeners.ts'
+import { watchPage } from './page.ts'
 import {
   type CreateArguments,
   type JoinArguments,
@@ -28,10 +29,10 @@ import {
   toJson,
 } from './room.ts'
 import { Seat, type SeatLink } from './seat.ts'
-import { ServerClock } from './server-clock.ts'
+import { machineClock, ServerClock } from './server-clock.ts'
 import { ClientSession, type ConnectionStatus } from './session.ts'
 import { type ClientStats, newCounters } from './stats.ts'
-import { browserTab, type Credentials, type TabPlatform, TabSession } from './tab.ts'
+import { browserTab, type Credentials, type EarlierSeat, type TabPlatform, TabSession } from './tab.ts'
 import { type TokenOptions, TokenSource } from './token-source.ts'
 
 /** Options of `connect`. Pass `token`, `getToken` or both. With both, the client connects with `token`, and calls `getToken` when it needs the next token. During development, pass `dev` instead. */
@@ -97,16 +98,6 @@ const FIND_MS = 10_000
 const ELSEWHERE: ReadonlySet<RoomfulErrorCode> = new Set(['room_full', 'banned', 'already_joined'])
 /** Time for a reloaded page to join the rooms of its seats. Then the client leaves them. */
 const CLAIM_MS = 10_000
-
-/** The machine's clock. Unlike the server's, its timers keep a Node process alive until the client is closed. */
-const machineClock: Clock = {
-  now: () => Date.now(),
-  monotonic: () => performance.now(),
-  schedule: (delayMs, callback) => {
-    const timer = setTimeout(callback, delayMs)
-    return () => clearTimeout(timer)
-  },
-}
 
 /** Client of one player, created by `connect`. `Rooms` is the type argument of `connect`. */
 export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoom>[]> {
@@ -256,14 +247,37 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
     options: RoomJoinOptions<RoomOfType<Rooms, Type>>,
     target: JoinTarget,
   ): Promise<Room<RoomOfType<Rooms, Type>>>
+  /** Continues a seat of the page before the reload, from `seats`. Rejects with `seat_lost` if it has ended. */
+  join<R extends TypedRoom = TypedRoom<UntypedRoom>>(seat: EarlierSeat): Promise<Room<R>>
   join<R extends TypedRoom>(
-    roomType: R['type'],
+    roomType: R['type'] | EarlierSeat,
     options?: object,
     { create }: JoinTarget = {},
   ): Promise<Room<R>> {
     return this.#reported(async () => {
+      if (typeof roomType === 'object') {
+        const roomId = roomIdOf(roomType.type, { key: roomType.key })
+        const kept = this.#unclaimed.find((seat) => seat.roomId === roomId)?.kept
+        if (kept) return this.#join<R>(roomId, kept.options)
+        throw new RoomfulError(
+          'seat_lost',
+          `The seat in ${roomId} has ended, or the page has joined already.`,
+        )
+      }
       const json = optionsOf(options)
       return this.#join<R>(roomIdOf(roomType, json), json, create)
+    })
+  }
+
+  /**
+   * Returns the seats of the page before a reload (`resume: 'tab'`) that this page has not joined yet, without tickets of queues. They end
+   * 10 s after `connect`.
+   */
+  seats(): EarlierSeat[] {
+    return this.#unclaimed.flatMap(({ roomId, memberId, kept }) => {
+      const [type, key] = partsOf(roomId)
+      if (!kept || 'ticket' in kept.options) return []
+      return { type, key, memberId, ...(kept.code !== undefined && { code: kept.code }) }
     })
   }
 
@@ -365,6 +379,11 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
     )
   }
 
+  /** Seats of the page before a reload that no `join` has claimed. */
+  get #unclaimed(): Seat[] {
+    return [...this.#seats.values()].filter(({ unclaimed }) => unclaimed)
+  }
+
   #reported<T>(work: () => Promise<T>): Promise<T> {
     return Reported.of(work(), (error) => this.#ignored(error))
   }
@@ -388,7 +407,7 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
     query: JsonObject,
   ): Promise<Room<R>> {
     const own = [...this.#seats.values()].filter(({ roomType }) => roomType === room_type)
-    const kept = own.find(({ unclaimed }) => unclaimed)
+    const kept = this.#unclaimed.find(({ roomType }) => roomType === room_type)
     if (kept) return this.#join(kept.roomId, options)
     const { clock } = this.#link
     const until = clock.monotonic() + FIND_MS
@@ -482,7 +501,7 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
       this.#seats.set(roomId, Seat.restored(this.#link, this.#tab!, roomId, place))
     }
     this.#cancelClaims = this.#link.clock.schedule(CLAIM_MS, () => {
-      this.#eachSeat((seat) => void (seat.unclaimed && seat.leave().catch((error) => this.#failed(error))))
+      for (const seat of this.#unclaimed) seat.leave().catch((error) => this.#failed(error))
     })
     return kept.credentials
   }
@@ -593,9 +612,6 @@ function rethrow(error: unknown): void {
 const rerouteHosts = (option: ConnectOptions['reroute'] = true): readonly string[] | undefined =>
   option === true ? [] : option || undefined
 
-/** The part of a browser's `window` that reports when the page is hidden and shown. */
-type PageEvents = Pick<EventTarget, 'addEventListener' | 'removeEventListener'>
-
 const roomIdOf = (roomType: string, { key = DEFAULT_KEY }: JoinOptions): string => `${roomType}:${key}`
 
 /** Returns the type and the key of a room id. Types contain no colon. */
@@ -624,25 +640,3 @@ const rowsOf = <R extends TypedRoom>(answer: Answer): ListedRoom<R>[] =>
     createdAt: row.created_at,
     data: row.data as RoomListing<R>,
   }))
-
-/**
- * Watches the client's page. Calls `leaves` when the player leaves the page (`forGood`: the browser does not keep it for the Back button),
- * `returns` when the browser restores the page, and `online` when the network is back. The returned function ends the watch.
- */
-export function watchPage(
-  page: PageEvents,
-  { leaves, returns, online }: { leaves(forGood: boolean): void; returns(): void; online(): void },
-): () => void {
-  const hidden = (event: Event): void => leaves(!(event as PageTransitionEvent).persisted)
-  const shown = (event: Event): void => {
-    if ((event as PageTransitionEvent).persisted) returns()
-  }
-  page.addEventListener('pagehide', hidden)
-  page.addEventListener('pageshow', shown)
-  page.addEventListener('online', online)
-  return () => {
-    page.removeEventListener('pagehide', hidden)
-    page.removeEventListener('pageshow', shown)
-    page.removeEventListener('online', online)
-  }
-}

@@ -24,7 +24,7 @@ export type LocalErrorCode =
   | 'party_full'
   /** The party was not complete after 60 s. */
   | 'party_timeout'
-  /** The client was disconnected for too long, and has lost its ticket. */
+  /** The client was disconnected for too long, and has lost its ticket; or the seat of an earlier page has ended. */
   | 'seat_lost'
 
 /** All error codes: of the client, of the server, and names of close codes. docs/protocol.md lists the codes of the server. */

@@ -46,6 +46,7 @@ export type {
 export type { LeaveReason } from './seat.ts'
 export type { ConnectionStatus } from './session.ts'
 export type { ClientStats } from './stats.ts'
+export type { EarlierSeat } from './tab.ts'
 
 /** Address of `roomful dev` at its default port. */
 const DEV_URL = 'ws://localhost:4000'

@@ -55,3 +55,13 @@ export class ServerClock {
     return this.#clock.monotonic() + this.#offset
   }
 }
+
+/** The machine's clock. Unlike the server's, its timers keep a Node process alive until the client is closed. */
+export const machineClock: Clock = {
+  now: () => Date.now(),
+  monotonic: () => performance.now(),
+  schedule: (delayMs, callback) => {
+    const timer = setTimeout(callback, delayMs)
+    return () => clearTimeout(timer)
+  },
+}

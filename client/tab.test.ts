@@ -3,6 +3,7 @@ import { FakeClock } from '../test/kit/fake-clock.ts'
 import { FakeBrowser, FakePage } from '../test/support/client/fake-browser.ts'
 import { code, play, turn, URL, unsignedToken } from '../test/support/client/play.ts'
 import { connect } from './index.ts'
+import { withQueues } from './queue.ts'
 
 afterEach(() => vi.unstubAllGlobals())
 
@@ -68,6 +69,31 @@ test('after a reload, joinOrCreate returns the seat that the page had, with the 
   await pass(1)
   expect([room.memberId, room.code]).toEqual([before.room.memberId, 'K7QX2M'])
   expect([server.all('find'), server.all('join')]).toEqual([[], [expect.anything()]])
+})
+
+test('after a reload, seats lists what the page had, and join continues one', async () => {
+  const { server, open, inRoom, pass } = browser()
+  server.code = 'K7QX2M'
+  const before = await inRoom()
+  await before.client.join('arena', { key: 'second', color: 'red' })
+  const queues = withQueues(before.client)
+  queues.queue('ranked', { elo: 1 }).matched.catch(() => {})
+  await pass(1)
+  expect(before.client.seats()).toEqual([])
+  before.leave()
+
+  const { client } = await open(before.tab)
+  const [lobby, second] = client.seats()
+  expect(lobby).toEqual({ type: 'arena', key: 'lobby', memberId: before.room.memberId, code: 'K7QX2M' })
+  expect([second!.key, client.seats()]).toEqual(['second', [lobby, second]])
+  const room = await client.join(lobby!)
+  expect([room.key, room.memberId]).toEqual(['lobby', before.room.memberId])
+  expect(client.seats()).toEqual([second])
+  await expect(client.join(lobby!)).rejects.toEqual(code('seat_lost'))
+
+  await pass(10_000)
+  expect(client.seats()).toEqual([])
+  await expect(client.join(second!)).rejects.toEqual(code('seat_lost'))
 })
 
 test('a page that is closed sends no goodbye', async () => {

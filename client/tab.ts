@@ -44,6 +44,16 @@ export interface KeptSeat {
   readonly code?: string
 }
 
+/** A seat of the page before a reload, for `client.join`. */
+export interface EarlierSeat {
+  /** Room type. */
+  readonly type: string
+  readonly key: string
+  readonly memberId: string
+  /** Code of the room. Absent: it has none. */
+  readonly code?: string
+}
+
 /** Stored session of an earlier page. */
 interface KeptSession {
   readonly credentials: Credentials

@@ -36,6 +36,7 @@ const PAGES: Readonly<Record<string, readonly string[]>> = {
   'docs/guides/production.md': [],
   'docs/guides/react.md': ['README.md'],
   'docs/guides/reconnecting.md': [],
+  'docs/guides/show-to-a-friend.md': [],
   'docs/guides/testing-rooms.md': [],
   'docs/guides/time.md': [],
 }
@@ -161,6 +162,7 @@ const TYPED: readonly (readonly [page: string, command: string, test: string])[]
   ['README.md', 'curl localhost:3000/projects', 'test/readme.system.test.ts'],
   ['README.md', 'npm run cluster', 'test/cluster-command.system.test.ts'],
   ['docs/guides/first-game.md', 'npm ci\nnpm run new', 'test/package.system.test.ts'],
+  ['docs/guides/show-to-a-friend.md', 'npm run dev -- --lan', 'deploy/cli/lan.test.ts'],
   ['docs/site/index.md', 'npm run new', 'test/package.system.test.ts'],
 ]
 

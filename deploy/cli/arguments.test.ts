@@ -59,6 +59,14 @@ describe('the command line of roomful', () => {
     expect(message('control', '--', 'vite')).toContain('control runs alone')
   })
 
+  it('opens dev to the network with --lan, also at the end of the command, where npm run dev puts it', () => {
+    expect(parseArguments(['dev', '--lan'])).toEqual({ kind: 'run', command: 'dev', lan: true })
+    const request = { kind: 'run', command: 'dev', beside: ['vite'], lan: true }
+    expect(parseArguments(['dev', '--lan', '--', 'vite'])).toEqual(request)
+    expect(parseArguments(['dev', '--', 'vite', '--lan'])).toEqual(request)
+    expect(message('control', '--lan')).toContain('--lan is for roomful dev')
+  })
+
   it('accepts a table name of postgres-schema, or none', () => {
     expect(parseArguments(['postgres-schema'])).toEqual({ kind: 'schema', table: 'rooms' })
     expect(parseArguments(['postgres-schema', 'game.rooms'])).toEqual({ kind: 'schema', table: 'game.rooms' })
