@@ -22,6 +22,8 @@ export interface Suspect {
   readonly at?: string
   /** Start of a long turn that may still be running. Absent: a turn did not end. */
   readonly runningSince?: number
+  /** Start of a block of the event loop after the turn, such as after an `await`, which may still last. Absent: there is none. */
+  readonly blockingSince?: number
 }
 
 /** A turn that did not end, or may not end. No later owner of its room starts it again. */
@@ -99,31 +101,30 @@ export const codeName = (typeWithHash: string, hook: TurnHook, type: string): st
 
 const chargedTo = ({ room, principal }: Turn): string => `${roomNamed(room.name).projectId}/${principal}`
 
-/** Adds a long turn. It may never end, and may end its process before anything else can be written. */
+/** Adds a long turn. It may never end, and may end its process before anything else can be written. `outside`: it has returned, but its code blocks. */
 export function withRunning(
   shared: SharedSuspects,
   turn: Turn,
   hashes: CodeHashes,
-  now: number,
+  { now, outside = false }: { readonly now: number; readonly outside?: boolean },
 ): SharedSuspects {
-  const known = suspectOf(shared, turn, hashes) !== undefined
-  return withLast(
-    known ? shared : withSuspect(shared, { ...unknown(turn, hashes), runningSince: now }, now),
-    turn,
-    hashes,
-    now,
-  )
+  const known = suspectOf(shared, turn, hashes)
+  const suspect = {
+    ...(known ?? { ...unknown(turn, hashes), runningSince: now }),
+    ...(outside && { blockingSince: now }),
+  }
+  return withLast(known && !outside ? shared : withSuspect(shared, suspect, now), turn, hashes, now)
 }
 
 /** Removes a long turn that has returned. */
 export function withoutRunning(shared: SharedSuspects, turn: Turn, hashes: CodeHashes): SharedSuspects {
-  const { suspects } = shared
   const returned = suspectOf(shared, turn, hashes)
-  return {
-    ...shared,
-    charges: uncharged(shared, turn, hashes),
-    suspects: returned?.runningSince === undefined ? suspects : suspects.filter((one) => one !== returned),
-  }
+  const suspects = shared.suspects.flatMap((one) => {
+    if (one !== returned) return [one]
+    const { blockingSince: _, ...known } = one
+    return one.runningSince === undefined ? [known] : []
+  })
+  return { ...shared, charges: uncharged(shared, turn, hashes), suspects }
 }
 
 /** Adds the turn that may be the reason why its process ends. Its handler is no suspect, and its player is not charged. */
@@ -184,7 +185,11 @@ export function withStuck(
   const code = codeOf(turn, hashes)
   const by = chargedTo(turn)
   if (shared.charges.some((one) => one.by === by && one.code === code && one.at === now)) return shared
-  const { runningSince: _, ...before } = suspectOf(shared, turn, hashes) ?? unknown(turn, hashes)
+  const {
+    runningSince: _,
+    blockingSince: __,
+    ...before
+  } = suspectOf(shared, turn, hashes) ?? unknown(turn, hashes)
   // Nodes that were hit at the same time have ended for one reason.
   const refused = mode === 'refuse' && before.refusedUntil <= now
   const suspect = {

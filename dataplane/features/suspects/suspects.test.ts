@@ -208,7 +208,7 @@ describe('the counts of turns that did not return', () => {
 
   it('do not rise by a turn that was running when the backup was made', async () => {
     const { counted, records, record, started, clock, pass } = await nodes(1)
-    await record.change((shared) => withRunning(shared, turn(), code, clock.now()))
+    await record.change((shared) => withRunning(shared, turn(), code, { now: clock.now() }))
     const [backup] = await records.read(['{nodes}:suspects'])
     await record.change((shared) => withoutRunning(shared, turn(), code))
     await pass(1_800_000)
@@ -240,9 +240,9 @@ describe('a turn that did not return', () => {
     const { record, started, clock, pass } = await nodes(1)
     const [node] = started
     const [slow, last] = [turn({ subject: 'slow' }), turn({ subject: 'last' })]
-    await record.change((shared) => withRunning(shared, slow, code, clock.now()))
+    await record.change((shared) => withRunning(shared, slow, code, { now: clock.now() }))
     await record.change((shared) => withoutRunning(shared, slow, code))
-    await record.change((shared) => withRunning(shared, turn(), code, clock.now()))
+    await record.change((shared) => withRunning(shared, turn(), code, { now: clock.now() }))
     await record.change((shared) => withLast(shared, last, code, clock.now()))
     await pass(0)
     const hung = ['slow', 'mem_1', 'last'].map((subject) => node!.hung(next({ subject })))
@@ -251,7 +251,7 @@ describe('a turn that did not return', () => {
 
   it('is recorded once, if it was running before', async () => {
     const { record, clock } = await nodes(1)
-    await record.change((shared) => withRunning(shared, turn(), code, clock.now()))
+    await record.change((shared) => withRunning(shared, turn(), code, { now: clock.now() }))
     const { charges } = await record.change((shared) =>
       withStuck(shared, turn(), code, { mode: 'guard', now: clock.now() }),
     )
@@ -319,7 +319,7 @@ describe('repaired code', () => {
 describe('a turn that takes long', () => {
   it('limits turns of its handler on other nodes to nearly the limit of all turns, until it has returned', async () => {
     const { clock, record, started, pass } = await nodes(1)
-    await record.change((shared) => withRunning(shared, turn(), code, clock.now()))
+    await record.change((shared) => withRunning(shared, turn(), code, { now: clock.now() }))
     await pass(0)
     expect(started[0]!.limitOf(turn())).toBeUndefined()
     await pass(400)
@@ -329,10 +329,33 @@ describe('a turn that takes long', () => {
     expect(started[0]!.limitOf(turn())).toBeUndefined()
   })
 
+  it('is not started on other nodes while it blocks the event loop after its turn, for 10 s at most', async () => {
+    const { clock, record, started, pass } = await nodes(1)
+    const [node] = started
+    const block = () =>
+      record.change((shared) => withRunning(shared, turn(), code, { now: clock.now(), outside: true }))
+    await block()
+    await pass(0)
+    expect(node!.limitOf(turn())).toBe(0)
+    await record.change((shared) => withoutRunning(shared, turn(), code))
+    await pass(0)
+    expect(node!.limitOf(turn())).toBeUndefined()
+    await node!.stuck(turn(), 'guard')
+    await block()
+    await pass(9999)
+    expect(node!.limitOf(turn())).toBe(0)
+    await pass(1)
+    expect(node!.limitOf(turn())).toBe(200)
+    await block()
+    await record.change((shared) => withoutRunning(shared, turn(), code))
+    await pass(0)
+    expect(node!.limitOf(turn())).toBe(200)
+  })
+
   // The process ran out of memory, and could not write any more.
   it('counts as one that did not return when its node is gone', async () => {
     const { clock, counted, record, started, pass } = await nodes(1)
-    await record.change((shared) => withRunning(shared, turn(), code, clock.now()))
+    await record.change((shared) => withRunning(shared, turn(), code, { now: clock.now() }))
     await pass(60_001)
     await pass(5000)
     expect([started[0]!.limitOf(turn()), counted]).toEqual([200, ['duel onMessage 1']])

@@ -31,6 +31,8 @@ const MAX_CUT_SHARE = 0.05
 const MAX_CUTS = (MAX_CUT_SHARE * CUT_WINDOW_MS) / CUT_LIMITS[3]
 /** Time limit of a suspect with a turn that is running now, as a share of the turn limit. */
 const RUNNING_SHARE = 0.85
+/** A handler that blocks another node after its turn is not started until it has returned, at most for this time. */
+const LONGEST_BLOCK_MS = 10_000
 /** Sessions and rooms that are younger take no part in the trial of a handler, and such sessions wait if its cut-offs use too much. */
 const YOUNG_MS = 60_000
 /** After this many such turns of one player and handler within the window, the player's messages of that type are refused. */
@@ -179,9 +181,10 @@ export class Suspects {
   }
 
   /** Between two refusals, only rooms that are not young try the handler. The gateway asks `verdict` about joins that make a room. */
-  #isRefused({ refusals, refusedUntil }: Suspect, { hook, room }: Turn): boolean {
+  #isRefused({ refusals, refusedUntil, blockingSince = 0 }: Suspect, { hook, room }: Turn): boolean {
     const now = this.#deps.clock.now()
-    if (now < refusedUntil) return true
+    // No boundary can cut off what blocks another node outside of its turn.
+    if (now < Math.max(refusedUntil, blockingSince + LONGEST_BLOCK_MS)) return true
     if (refusals === 0) return false
     return room.createdAt === undefined ? !JOIN_HOOKS.includes(hook) : now - room.createdAt < YOUNG_MS
   }

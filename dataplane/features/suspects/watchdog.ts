@@ -8,8 +8,10 @@ import { WHERE } from './locate.ts'
 import { sharedTurn, TurnWriter } from './turns.ts'
 import type { WatchdogSettings } from './worker.ts'
 
-/** Interval of the beats of the event loop, and pause before a failed thread is restarted, in milliseconds. */
-const BEAT_MS = 500
+/** Interval of the beats of the event loop, in milliseconds. */
+const BEAT_MS = 100
+/** Pause before a failed thread is restarted. */
+const RESTART_MS = 500
 
 /** Maximum time in milliseconds for the note about the reason of the end. */
 const LAST_WORDS_MS = 500
@@ -55,7 +57,7 @@ export function startWatchdog(
     worker.unref()
     worker.on('error', (error) => log.error({ err: error }, 'the watchdog failed and is started again'))
     worker.on('exit', () => {
-      if (!closed) clock.schedule(BEAT_MS, () => void (closed || start()))
+      if (!closed) clock.schedule(RESTART_MS, () => void (closed || start()))
     })
   }
   const beat = (): void => {

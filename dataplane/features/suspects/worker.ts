@@ -79,6 +79,7 @@ class TurnWatch {
   readonly #turnMeter = new StandstillMeter()
   readonly #loopMeter = new StandstillMeter()
   readonly #quietMeter = new StandstillMeter()
+  readonly #stillMeter = new StandstillMeter()
   /** Time after which room code that blocks the event loop outside of its turn ends the process. */
   readonly #loopLimitMs: number
   /** The process ends if its event loop does not run for this time, whatever the reason is. */
@@ -92,6 +93,8 @@ class TurnWatch {
   #looking: Promise<Location | undefined> = Promise.resolve(undefined)
   /** Time from the end of the latest turn to the stop of the event loop, in milliseconds. 0 or less: the event loop runs. */
   #quietMs = 0
+  /** Time for which the event loop has not run, outside of turns, in milliseconds. */
+  #stillMs = 0
   /** True while the reason for the end of the process is being noted. */
   #speaking = false
   /** True while a turn is being cut off again. */
@@ -112,7 +115,7 @@ class TurnWatch {
   }
 
   #tick(): void {
-    const { limitMs, cutOffMs, idleShare } = this.#settings
+    const { limitMs, cutOffMs, idleShare, beatMs } = this.#settings
     const { running, sequence, beats, ending } = this.#turns
     const { user, system } = process.cpuUsage()
     const cpuBefore = this.#cpuMs
@@ -122,6 +125,10 @@ class TurnWatch {
     const loop = this.#loopMeter.tick(beats, ms)
     // No turn starts or ends after the event loop has stopped.
     this.#quietMs = this.#quietMeter.tick(sequence, ms).ms - loop.ms
+    // Both numbers only rise, so their sum changes with each of them.
+    const progress = running === undefined && beats !== undefined ? beats + (sequence ?? 0) : undefined
+    const still = this.#stillMeter.tick(progress, ms)
+    this.#stillMs = still.ms
     if (ending && !this.#speaking) void this.#lastWords()
     if (this.#noted && this.#noted.sequence !== running) this.#returned(this.#noted.turn)
     if (this.#ends && running !== undefined && turn.exceeds(NOTE_AFTER_MS) && !this.#noted)
@@ -131,7 +138,7 @@ class TurnWatch {
     if (turn.reaches(limitMs)) void this.#longTurn()
     if (cutOffMs !== undefined && turn.exceeds(cutOffMs + CUT_AGAIN_MS) && !this.#cutting)
       void this.#cutAgain()
-    if (loop.reaches(this.#loopLimitMs)) void this.#stuckLoop()
+    if (still.reaches(beatMs + limitMs / 2)) void this.#stuckLoop()
     if (loop.reaches(this.#deadLimitMs)) void this.#deadLoop()
   }
 
@@ -141,7 +148,7 @@ class TurnWatch {
     // The thread of the rooms cuts a guarded turn off and notes it. If this thread noted it too, it could remove the note of the other.
     if (turn.guarded) return
     this.#noted = { sequence, turn }
-    void this.#change((shared) => withRunning(shared, turn, this.#hashOf, Date.now()))
+    void this.#change((shared) => withRunning(shared, turn, this.#hashOf, { now: Date.now() }))
   }
 
   /** The noted turn has returned: removes its note. */
@@ -175,19 +182,39 @@ class TurnWatch {
     this.#cutting = false
   }
 
-  /** The event loop does not run. If a turn does not return, `#longTurn` handles it. */
+  /**
+   * The event loop does not run, outside of turns. Notes the room code that blocks it, because no boundary of another node can cut it off, and
+   * ends the process at the limit.
+   */
   async #stuckLoop(): Promise<void> {
-    const { beats, running, sequence } = this.#turns
-    if (running !== undefined) return
+    const { beats, sequence } = this.#turns
+    const stands = (): boolean => this.#turns.beats === beats && this.#turns.sequence === sequence
+    const found = await this.#blocking(stands)
+    if (!found) return
+    const { turn, at } = found
+    if (this.#ends)
+      void this.#change((shared) =>
+        withRunning(shared, turn, this.#hashOf, { now: Date.now(), outside: true }),
+      )
+    while (stands() && this.#stillMs < this.#loopLimitMs) await sleep(this.#tickMs)
+    if (!this.#ends) this.#report(turn, at)
+    else if (stands()) await this.#end(turn, 'refuse', at)
+    else void this.#change((shared) => withoutRunning(shared, turn, this.#hashOf))
+  }
+
+  /** Returns the room code that blocks the event loop while it `stands`. Undefined: there is none, or it was only late. */
+  async #blocking(
+    stands: () => boolean,
+  ): Promise<{ readonly turn: Turn; readonly at: Location | undefined } | undefined> {
     // On a busy machine, the event loop may not stop in time, or stops where its position is unknown.
     for (let tries = 0; tries < LOOP_LOOKS; tries++) {
       const at = await locate(LOCATE_MS)
-      await sleep(this.#settings.limitMs / 4)
-      // It was only late, and runs again, or many turns are due.
-      if (this.#turns.beats !== beats || this.#turns.sequence !== sequence) return
+      await sleep(this.#tickMs)
+      if (!stands()) return undefined
       const turn = at ? at.turn : blocking(this.#turns.open)
-      if (turn) return this.#ends ? this.#end(turn, 'refuse', at) : this.#report(turn, at)
+      if (turn) return { turn, at }
     }
+    return undefined
   }
 
   /** The event loop has not run for so long that the other nodes have taken the rooms over. The process serves nobody, and cannot recover. */
