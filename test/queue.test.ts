@@ -291,7 +291,10 @@ describe('A queue whose owner is killed', () => {
     await t.advance(10_000)
     await t.killOwner(ada)
     await t.advance(16_000)
+    const before = t.now
     expect((await ada.matched).id).toBe((await bob.matched).id)
+    // They fit after 25 s. With a new age, they would wait 9 s longer.
+    expect(t.now - before).toBeLessThan(5000)
   })
 
   it.each(Array.from({ length: 12 }, (_, i) => 80 + i * 6))(

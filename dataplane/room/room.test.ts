@@ -427,14 +427,6 @@ describe('sleep', () => {
       return bench.sentOf('answer').map(({ answer }) => ('code' in answer ? answer.code : answer.reply))
     }
 
-    it('ends while it has members, who leave with the reason closed', async () => {
-      const bench = new RoomBench([board()])
-      const ann = await bench.join('board', 'ann')
-      expect(await ended(bench)).toEqual([{ ended: true }])
-      expect([ann.heard.at(-1), bench.host.size]).toEqual(['-ann closed', 0])
-      expect((await bench.join('board', 'bob')).state).toEqual({ notes: [] })
-    })
-
     it('ends while it sleeps, and is no longer counted', async () => {
       const bench = await left()
       await bench.advance(11_000, 500)
