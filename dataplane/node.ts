@@ -9,7 +9,6 @@ import { subscribeKeyNews } from '../shared/key-news.ts'
 import { type NodeLimits, nodeLimits } from '../shared/limits.ts'
 import { createLog, type LogConfig, type Logger, type LogLevel, setLogLevel } from '../shared/log.ts'
 import { type Metrics, processMetrics, registerMetrics } from '../shared/metrics.ts'
-import type { NodeInfo } from '../shared/node-registry.ts'
 import { JsonCodec } from '../shared/protocol/json-codec.ts'
 import { MsgpackCodec } from '../shared/protocol/msgpack-codec.ts'
 import { type Random, systemRandom } from '../shared/random.ts'
@@ -22,6 +21,7 @@ import { currentBuild } from '../shared/version.ts'
 import { NodeLinks } from './cluster/links.ts'
 import { CLUSTER_METRICS } from './cluster/metrics.ts'
 import { type ClusterEnvironment, Ownership } from './cluster/ownership.ts'
+import type { NodeFigures } from './cluster/self.ts'
 import { RoomWaker } from './cluster/waker.ts'
 import { RoomCodes } from './features/lists/codes.ts'
 import { DIRECTORY_METRICS, Directory, type DirectoryEnvironment } from './features/lists/directory.ts'
@@ -114,6 +114,14 @@ export interface NodeOptions extends Partial<NodeConfig & NodeLimits> {
   readonly listen?: Listen
 }
 
+/** Addresses of a node. */
+interface Addresses {
+  /** Address of the websocket, such as `ws://127.0.0.1:4000`. */
+  readonly wsUrl: string
+  /** Address of `/metrics`, `/healthz`, `/readyz` and `/admin`, such as `http://127.0.0.1:9100`. */
+  readonly adminUrl: string
+}
+
 /**
  * Opens the ports for clients (`gateway`) and operators (`admin`). `close` closes the admin port. If it rejects, its caller closes
  * `gateway`.
@@ -122,16 +130,12 @@ export interface NodeOptions extends Partial<NodeConfig & NodeLimits> {
 export type Listen = (
   gateway: Gateway,
   admin: AdminOptions,
-) => Promise<Pick<RunningNode, 'wsUrl' | 'adminUrl' | 'close'>>
+) => Promise<Addresses & { close(): Promise<void> }>
 
 /** A running node. */
-export interface RunningNode {
+export interface RunningNode extends Addresses {
   /** Name of the node (`NODE_ID`). */
   readonly nodeId: string
-  /** Address of the websocket, such as `ws://127.0.0.1:4000`. */
-  readonly wsUrl: string
-  /** Address of `/metrics`, `/healthz`, `/readyz` and `/admin`, such as `http://127.0.0.1:9100`. */
-  readonly adminUrl: string
   /** Metrics of the node. */
   readonly registry: Registry
   /**
@@ -215,7 +219,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   metrics.addressed.set(config.advertiseUrl === undefined ? 0 : 1)
   metrics.maxSessions.set(config.maxSessions)
   metrics.maxRooms.set(config.maxRooms)
-  let addresses: Partial<Pick<NodeInfo, 'ws_url' | 'admin_url' | 'advertise_url'>> = {}
+  let addresses: Partial<NodeFigures> = {}
 
   const links = new NodeLinks({
     nodeId,

@@ -1,14 +1,8 @@
+import type { Json } from '../shared/json.ts'
 import type { ErrorCode } from '../shared/protocol/error-codes.ts'
 import type { Claim, RoomOwner } from '../shared/store/port.ts'
 import type { Inbox } from './inbox.ts'
-import {
-  type Arrival,
-  type JoinRequest,
-  type RoomAddress,
-  roomIdOf,
-  type ToEdge,
-  type ToOwner,
-} from './traffic.ts'
+import { type RoomAddress, roomIdOf, type ToEdge, type ToOwner } from './traffic.ts'
 
 /** Principals of the rooms that queues create for reservations or to cancel a match. No player, token or backend has such a principal. */
 export const QUEUE_PRINCIPALS = { reserve: 'queue:reserve', cancel: 'queue:cancel' } as const
@@ -126,10 +120,16 @@ export const unavailableText = (room: RoomAddress, reason: string): string =>
   `${roomIdOf(room)} is not available: ${reason}`
 
 /** The part of a message that can create its room. */
-export type Maker = Pick<
-  JoinRequest,
-  'member_id' | 'session_id' | 'request_id' | 'sub' | 'principal' | 'options' | 'create'
->
+export interface Maker {
+  readonly member_id: string
+  readonly session_id: string
+  readonly request_id: number
+  readonly sub: string | null
+  readonly principal: string
+  readonly options: Json
+  /** False: it does not create the room. */
+  readonly create?: false | undefined
+}
 
 /** Returns a join, or a request with `create`, as a `Maker`. Undefined: the message cannot create a room. */
 export function makerOf(message: ToOwner): Maker | undefined {
@@ -147,7 +147,7 @@ export function firstMaker(inbox: Inbox): Maker | undefined {
 
 /** Returns the answer to one message for a room that cannot be served. Undefined: no answer; its edge sends it again if needed. */
 export function refusalOf(
-  { message }: Pick<Arrival, 'message'>,
+  { message }: { readonly message: ToOwner },
   place: Nowhere,
   epoch = 0,
 ): ToEdge | undefined {

@@ -7,7 +7,7 @@ import type { Logger } from '../../shared/log.ts'
 import { LOG_LEVELS, type LogLevel } from '../../shared/log.ts'
 import { Problem, problemResponse, storeReason, strayProblem } from '../../shared/problem.ts'
 import { Slices } from '../../shared/slices.ts'
-import type { RoomOwner, StoreFailure } from '../../shared/store/port.ts'
+import type { StoreFailure } from '../../shared/store/port.ts'
 import { readJson, validate } from '../../shared/validate.ts'
 import type { ClusterNodeDescription, ProblemDescription, QueueDescription } from '../descriptions.ts'
 import { loadAdminPage, type Page } from './admin-page.ts'
@@ -25,7 +25,7 @@ import {
   withStore,
 } from './http.ts'
 import { type InternalCallsSource, internalCalls } from './internal.ts'
-import { type ClusterSearch, MOST_MATCHES, type RuntimeSource, runtime } from './runtime.ts'
+import { type ClusterMatches, MOST_MATCHES, type RuntimeSource, runtime } from './runtime.ts'
 
 /** The node that owns a room. */
 interface OwningNode {
@@ -47,16 +47,26 @@ export interface RoomWhereabouts {
   readonly owner: OwningNode | null
 }
 
+/** The owner of a room as its record names it. */
+interface RecordedOwner {
+  readonly epoch: number
+  /** Node id. Null: no node owns the room. */
+  readonly owner: string | null
+  /** True: the room has ended. */
+  readonly ended: boolean
+}
+
 /** Dependencies of a node's operations side. They are plain functions, so that it does not import gateway and rooms. */
 export interface AdminOptions extends RuntimeSource, InternalCallsSource {
   readonly describeCluster: () => readonly ClusterNodeDescription[]
-  readonly search: Pick<ClusterSearch, 'find' | 'start' | 'stop'>
+  readonly search: {
+    find(q: string, limit: number): Promise<ClusterMatches>
+    start(): Promise<void>
+    stop(): Promise<void>
+  }
   readonly log: Logger
   /** Returns the recorded owner of a room. Undefined: the room has no record. Rejects with `StoreUnavailable`. */
-  readonly findOwner: (
-    projectId: string,
-    roomId: string,
-  ) => Promise<(Pick<RoomWhereabouts, 'ended'> & Pick<RoomOwner, 'epoch' | 'owner'>) | undefined>
+  readonly findOwner: (projectId: string, roomId: string) => Promise<RecordedOwner | undefined>
   readonly describeQueues: () => readonly QueueDescription[]
   /** Undefined: all calls under `/admin/` answer 401. */
   readonly internalToken: string | undefined

@@ -19,7 +19,7 @@ import {
   type QueryResult,
   takenSeats,
 } from '../features/lists/rows.ts'
-import type { DeadLetters } from '../features/notices/dead-letters.ts'
+import type { NoticesDescription, ResendResult } from '../features/notices/dead-letters.ts'
 import type { RequestAnswer, RequestCode, RoomRequest, Shown } from '../traffic.ts'
 import { type AdminEnv, countUpTo, PAGE_LIMIT, PROJECT_ID, ROOM_ID, withStore } from './http.ts'
 
@@ -32,11 +32,7 @@ export interface InternalCallsSource {
     after: CountedRoom | undefined,
   ) => Promise<{ readonly rooms: readonly CountedRoom[]; readonly next: CountedRoom | undefined }>
   /** Returns the matching rows of a list, behind `after`. Rejects with `InvalidQuery` or `StoreUnavailable`. */
-  readonly listedRooms: (
-    list: RoomList,
-    query: JsonObject,
-    after?: Position,
-  ) => Promise<Pick<QueryResult, 'rows' | 'stoppedAt'>>
+  readonly listedRooms: (list: RoomList, query: JsonObject, after?: Position) => Promise<QueryResult>
   /** Describes a room, whether or not a node runs it. Rejects with `StoreUnavailable`, or if its record cannot be read. */
   readonly describeRoom: (projectId: string, roomId: string, shown: Shown) => Promise<RequestAnswer>
   /** Sends a request to a room, whichever node owns it. Never rejects. */
@@ -49,7 +45,11 @@ export interface InternalCallsSource {
   ) => Promise<readonly CountedRoom[]>
   /** Ends a session, whichever node has it. Returns false if the project has no such session. Rejects with `StoreUnavailable`. */
   readonly endSession: (projectId: string, sessionId: string) => Promise<boolean>
-  readonly notices: Pick<DeadLetters, 'describe' | 'resend' | 'removeAll'>
+  readonly notices: {
+    describe(projectId: string, limit: number, before?: string): Promise<NoticesDescription>
+    resend(projectId: string, id?: string): Promise<ResendResult>
+    removeAll(projectId: string): Promise<void>
+  }
   readonly clock: Clock
   readonly random: Random
 }

@@ -2,7 +2,6 @@ import { readFileSync } from 'node:fs'
 import { type EventLoopUtilization, performance } from 'node:perf_hooks'
 import { type Clock, untilNext } from '../../shared/clock.ts'
 import { LIMITS } from '../../shared/limits.ts'
-import type { Logger } from '../../shared/log.ts'
 import type { Metrics } from '../../shared/metrics.ts'
 import type { NODE_METRICS } from '../metrics.ts'
 
@@ -114,7 +113,7 @@ export class OverloadController {
 /** Measures the load of this process from `start` to `stop`, in intervals of one second. */
 export class LoadMeter {
   readonly #clock: Clock
-  readonly #log: Pick<Logger, 'warn'>
+  readonly #log: { warn(fields: object, text: string): void }
   readonly #metrics: Metrics<typeof NODE_METRICS>
   readonly #waitedMs: () => number
   readonly #cpuMs: () => number
@@ -129,7 +128,7 @@ export class LoadMeter {
   constructor(node: {
     readonly clock: Clock
     readonly metrics: Metrics<typeof NODE_METRICS>
-    readonly log: Pick<Logger, 'warn'>
+    readonly log: { warn(fields: object, text: string): void }
     /** Returns the time for which the next inputs have waited, in milliseconds. Default: 0. */
     readonly waitedMs?: () => number
     /** Returns the CPU time that the process has used, in milliseconds. */

@@ -50,13 +50,17 @@ interface NodeDescription {
   readonly load: Load
 }
 
+/** The rooms and sessions of this node. */
+interface FoundHere {
+  readonly describeRooms: (query: RoomQuery) => Found<RoomDescription>
+  readonly describeSessions: (query: Query) => Found<SessionDescription>
+}
+
 /** Dependencies of `GET /admin/runtime`. */
-export interface RuntimeSource {
+export interface RuntimeSource extends FoundHere {
   /** Returns the current problems of the node. */
   readonly problems: () => Promise<readonly ProblemDescription[]>
   readonly describeNode: () => NodeDescription
-  readonly describeRooms: (query: RoomQuery) => Found<RoomDescription>
-  readonly describeSessions: (query: Query) => Found<SessionDescription>
   /** Returns the number of members of all rooms of this node. */
   readonly members: () => number
 }
@@ -216,7 +220,7 @@ type Question = v.InferOutput<typeof QUESTION>
 type NodeMatches = v.InferOutput<typeof MATCHES>
 
 /** Dependencies of ClusterSearch. */
-interface ClusterSource extends CallsEnvironment, Pick<RuntimeSource, 'describeRooms' | 'describeSessions'> {
+interface ClusterSource extends CallsEnvironment, FoundHere {
   readonly describeCluster: () => readonly ClusterNodeDescription[]
 }
 

@@ -5,10 +5,10 @@ import { type RoomAddress, roomIdOf } from '../../traffic.ts'
 
 /** Codes of rooms in the store. Each is a record with the id of its room. Every method rejects with `StoreUnavailable`. */
 export class RoomCodes {
-  readonly #records: Pick<Records, 'read' | 'write'>
+  readonly #records: Records
   readonly #random: Random
 
-  constructor(records: Pick<Records, 'read' | 'write'>, random: Random) {
+  constructor(records: Records, random: Random) {
     this.#records = records
     this.#random = random
   }

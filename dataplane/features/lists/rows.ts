@@ -54,8 +54,12 @@ export function decodeRow(bytes: Uint8Array): StoredRow | undefined {
 }
 
 /** Number of taken seats: those of members, and reserved ones. */
-export const takenSeats = ({ members, reserved }: Pick<RoomRow, 'members' | 'reserved'>): number =>
-  members + reserved
+export const takenSeats = ({ members, reserved }: Seats): number => members + reserved
+
+interface Seats {
+  readonly members: number
+  readonly reserved: number
+}
 
 /** A value in `data` that queries can compare. */
 export type Scalar = string | number | boolean | null
@@ -224,7 +228,10 @@ export const tooManyRows = ({ rows, looked, comparisons }: QueryResult): Invalid
   )
 
 /** The fields of a row that determine its place in every order. */
-export type Position = Pick<StoredRow, 'members' | 'reserved' | 'created_at' | 'room_id'>
+export interface Position extends Seats {
+  readonly created_at: string
+  readonly room_id: string
+}
 
 type Compare = (one: Position, other: Position) => number
 

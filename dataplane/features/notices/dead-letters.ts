@@ -43,7 +43,8 @@ const RESEND_MS = 5000
 
 const indexOf = (projectId: string): string => `{room_dead_notices:${projectId}}`
 /** Members of the index are in the order of their times. */
-const memberOf = ({ died_at, id }: Pick<DeadLetter, 'died_at' | 'id'>): string => `${died_at} ${id}`
+const memberOf = ({ died_at, id }: { readonly died_at: string; readonly id: string }): string =>
+  `${died_at} ${id}`
 const keyOf = (projectId: string, member: string): string => `${indexOf(projectId)}:${member}`
 
 /**

@@ -43,7 +43,7 @@ const STOP_MS = 2000
  */
 export class NoticeDelivery {
   readonly #env: NoticeEnvironment
-  readonly #deadLetters: Pick<DeadLetters, 'add'>
+  readonly #deadLetters: DeadLetters
   readonly #due: DueRooms<TakenNotices>
   /**
    * Rooms whose last attempt here is under way or has failed. `at`: time of the notice. `until`: monotonic time until which this node reports
@@ -55,7 +55,7 @@ export class NoticeDelivery {
   readonly #stopping = new AbortController()
   #stopped = false
 
-  constructor(env: NoticeEnvironment, deadLetters: Pick<DeadLetters, 'add'>) {
+  constructor(env: NoticeEnvironment, deadLetters: DeadLetters) {
     const { clock, random, log, store, metrics, projectShare } = env
     this.#env = env
     this.#deadLetters = deadLetters

@@ -4,7 +4,7 @@ import type { Logger } from '../../../shared/log.ts'
 import { counter, gauge, histogram, type Metrics } from '../../../shared/metrics.ts'
 import { notifyKeys, notifySignature } from '../../../shared/notify-keys.ts'
 import type { Random } from '../../../shared/random.ts'
-import type { Store } from '../../../shared/store/port.ts'
+import type { Notices, Records, RoomRecords } from '../../../shared/store/port.ts'
 
 /** Body of a notice, as a backend receives it. */
 export interface NoticeBody {
@@ -86,7 +86,7 @@ export type PostNotice = (notice: OutgoingNotice, signal: AbortSignal) => Promis
 
 /** Dependencies of the delivery of notices and of the dead letters. */
 export interface NoticeEnvironment {
-  readonly store: Pick<Store, 'notices' | 'rooms' | 'records'>
+  readonly store: { readonly notices: Notices; readonly rooms: RoomRecords; readonly records: Records }
   readonly clock: Clock
   readonly random: Random
   readonly log: Logger
