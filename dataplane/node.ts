@@ -452,7 +452,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       load: load.read(),
     }),
     problems: async () => {
-      const frozen = host.rooms.filter((room) => room.frozen).map(({ stream }) => stream.roomId)
+      const frozen = host.rooms.filter((room) => room.frozen).map(({ core }) => core.roomId)
       const names = `${frozen.slice(0, PROBLEM_NAMES).join(', ')}${frozen.length > PROBLEM_NAMES ? ', …' : ''}`
       return [
         ...(await admin.ready()),

@@ -134,8 +134,8 @@ describe('the installed package', () => {
     expect(files).toContain('shared/store/redis/lua/claim.lua')
     expect(files.filter((file) => /(?<!\.d)\.ts$|\.md$|from-source/.test(file))).toEqual([])
     // A public type that names the internal class of a room would bring the declarations of most of the node.
-    expect(files).toContain('dataplane/room/stream.js')
-    expect(files).not.toContain('dataplane/room/stream.d.ts')
+    expect(files).toContain('dataplane/room/room.js')
+    expect(files).not.toContain('dataplane/room/room.d.ts')
   })
 
   it('has every page and file that its pages link to', async () => {

@@ -21,7 +21,7 @@ describe('a join', () => {
 
   /** Edges of the members' sockets, and number of answers to the join. */
   const answered = (bench: RoomBench) => ({
-    edges: ['node_a', 'node_b'].filter((edge) => bench.host.rooms[0]!.hasMembersAt(edge)),
+    edges: ['node_a', 'node_b'].filter((edge) => bench.host.rooms[0]!.core.memberships.edges.has(edge)),
     joined: bench.sentOf('update').flatMap(({ joined }) => joined.map(({ member_id: id }) => id)),
   })
 
@@ -160,8 +160,8 @@ describe('admit', () => {
     expect(gates).toHaveLength(1)
     gates.shift()!(undefined)
     await bench.untilIdle()
-    const room = bench.host.rooms[0]!
-    expect([room.hasMembersAt('node_a'), room.hasMembersAt('node_b')]).toEqual([false, true])
+    const { edges } = bench.host.rooms[0]!.core.memberships
+    expect([edges.has('node_a'), edges.has('node_b')]).toEqual([false, true])
     expect(bench.describe('guarded')?.state).toEqual({ here: 1 })
     expect(bench.sentOf('update').at(-1)?.joined).toMatchObject([{ member_id: 'ann', request_id: 5 }])
   })

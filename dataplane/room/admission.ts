@@ -1,20 +1,23 @@
+import type { Clock } from '../../shared/clock.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
-import type { Span } from '../../shared/tracing/tracer.ts'
+import type { Span, Tracer } from '../../shared/tracing/tracer.ts'
 import type { Maker } from '../place.ts'
-import { type JoinRequest, playerOf, roomAttributes, type ToOwner } from '../traffic.ts'
+import { type JoinRequest, playerOf, type RoomAddress, roomAttributes, type ToOwner } from '../traffic.ts'
+import type { Attachments } from './attachments.ts'
+import type { Wants } from './core.ts'
 import type { RoomDefinition } from './definition.ts'
-import type { Member } from './definition-types.ts'
+import type { Member, RoomLog } from './definition-types.ts'
 import { kindOf, parseOptions, RoomLogicError } from './failures.ts'
 import type { TurnRoom } from './hooks.ts'
-import type { Inputs, Refusal } from './inputs.ts'
-import { mayHave } from './limits.ts'
+import { type Limited, mayHave } from './limits.ts'
 import { memberFor } from './member.ts'
-import { Membership } from './memberships.ts'
-import type { Room } from './room.ts'
+import { Membership, type Memberships } from './memberships.ts'
+import type { Replies } from './replies.ts'
 import { isPromise, type RoomCode, type RoomTurn } from './room-code.ts'
-import type { Timer } from './scheduler.ts'
-import type { RoomStream } from './stream.ts'
-import { seatName } from './table.ts'
+import type { Scheduler, Timer } from './scheduler.ts'
+import type { LiveState } from './state.ts'
+import { seatName, type Tables } from './table.ts'
+import type { Refusal, Turns } from './turn.ts'
 
 /** Result of `admit` for one join. */
 type Verdict =
@@ -31,40 +34,70 @@ interface RunningAdmit {
 }
 
 type Kind<K extends ToOwner['kind']> = Extract<ToOwner, { kind: K }>
+type MembershipMessage = Kind<'join' | 'leave' | 'attach' | 'detach' | 'resync' | 'renew'>
 
-/** Joins, leaves, detaches and attaches of one room's members. */
+/** The room that is joined. */
+interface JoinedRoom extends TurnRoom {
+  readonly roomId: string
+  readonly address: RoomAddress
+  readonly log: RoomLog
+  readonly code: string | undefined
+  readonly definition: RoomDefinition
+  readonly state: LiveState
+  readonly tables: Tables
+  readonly memberships: Memberships
+  readonly wants: Wants
+}
+
+/** Dependencies of the admission of a room. */
+export interface AdmissionNeeds extends Limited {
+  readonly clock: Clock
+  readonly code: RoomCode
+  readonly scheduler: Scheduler
+  readonly tracer: Tracer
+}
+
+/** Joins and leaves of one room's members. Attaches and detaches of a member wait for its running join. */
 export class RoomAdmission {
-  readonly #stream: RoomStream
-  readonly #inputs: Inputs
-  readonly #room: Room
+  /** Joins that were not decided before `close`, or that came after it. They are for the next owner. */
+  readonly late: JoinRequest[] = []
+  readonly #room: JoinedRoom
+  readonly #turns: Turns
+  readonly #attachments: Attachments
+  readonly #replies: Replies
+  readonly #needs: AdmissionNeeds
+  readonly #post: (run: () => void) => void
   /** By subscription id. */
   readonly #running = new Map<string, RunningAdmit>()
   /** Spans of joins that are not answered yet, by subscription id. */
   readonly #spans = new Map<string, Span>()
-  readonly #expiry
-  /** Answers that wait for the next delivery, by subscription id: they need the whole state, or the member's join is not delivered yet. */
-  readonly #early = new Map<string, () => void>()
   #closed = false
 
-  constructor(room: Room, inputs: Inputs) {
-    const { stream } = room
-    const { clock, limits, scheduler } = stream.environment
+  /** `post`: runs later work when the room can act. */
+  constructor(
+    room: JoinedRoom,
+    turns: Turns,
+    attachments: Attachments,
+    replies: Replies,
+    needs: AdmissionNeeds,
+    post: (run: () => void) => void,
+  ) {
     this.#room = room
-    this.#stream = stream
-    this.#inputs = inputs
-    this.#expiry = scheduler.timer(() => this.#removeExpired())
-    if (stream.memberships.size > 0) this.#expiry.at(clock.monotonic() + limits.movesMs)
+    this.#turns = turns
+    this.#attachments = attachments
+    this.#replies = replies
+    this.#needs = needs
+    this.#post = post
   }
 
   /** True if the room has no member, and no join is running. */
   get empty(): boolean {
-    return this.#stream.memberships.size + this.#running.size === 0
+    return this.#room.memberships.size + this.#running.size === 0
   }
 
   /** Accepts no more joins. Running joins go to the next owner. */
   close(): void {
     this.#closed = true
-    this.#expiry.cancel()
     for (const memberId of [...this.#running.keys()]) this.#late(this.#cancel(memberId)!)
   }
 
@@ -73,30 +106,56 @@ export class RoomAdmission {
     for (const memberId of this.#spans.keys()) this.#endSpan(memberId, end)
   }
 
-  join(request: JoinRequest): void {
-    const { memberships, replies, roomId } = this.#stream
-    const { definition } = this.#inputs.handlers
+  /** Handles a message about a membership from the edge `from`. */
+  receive(message: MembershipMessage, from: string): void {
+    const { memberships } = this.#room
+    const { member_id: id } = message
+    switch (message.kind) {
+      case 'join':
+        this.#join(message)
+        break
+      case 'leave':
+        this.#leave(message, from)
+        break
+      case 'attach':
+        if (memberships.addressee(id) || !this.#wait(id, 'attach', () => this.receive(message, from)))
+          this.#attachments.attach(message)
+        break
+      case 'detach':
+        if (memberships.ofSubscription(id) || !this.#wait(id, 'detach', () => this.receive(message, from)))
+          this.#attachments.detach(message, from)
+        break
+      case 'resync':
+        this.#attachments.resync(message, from)
+        break
+      case 'renew':
+        this.#attachments.renew(message, from)
+        break
+    }
+  }
+
+  #join(request: JoinRequest): void {
+    const { definition, memberships, roomId } = this.#room
     const running = [...this.#running.values()].find(
       (admit) => admit.request.session_id === request.session_id,
     )
     if (running) {
       if (running.request.request_id !== request.request_id)
-        replies.refuse(request, 'already_joined', `the session is joining ${roomId} already`)
+        this.#replies.refuse(request, 'already_joined', `the session is joining ${roomId} already`)
       // The session has resumed: its present edge gets the answer.
       else if (request.turn > running.request.turn)
-        this.#wait(request.member_id, 'attach', () => this.join(request))
+        this.#wait(request.member_id, 'attach', () => this.#join(request))
       return
     }
     const present = memberships.ofSession(request.session_id)
     if (present && this.#rejoin(present, request)) return
     this.#beginSpan(request)
     // The record of a code can outlive its room. This is a later room with the same key.
-    if (request.code !== undefined && request.code !== this.#stream.code) {
+    if (request.code !== undefined && request.code !== this.#room.code) {
       this.#refuse(request, 'room_not_found', 'no room has this code')
       return
     }
-    const { code } = this.#stream.environment
-    const options = joinOptions(code, this.#stream, definition, request)
+    const options = joinOptions(this.#needs.code, this.#room, definition, request)
     if (this.#closed) this.#late(request)
     else if (!options.ok && options.cause !== undefined)
       this.#failed(request, 'the validator of the options', options.cause)
@@ -115,101 +174,24 @@ export class RoomAdmission {
     }
   }
 
-  leave(message: Kind<'leave'>, from: string): void {
-    const { memberships, replies } = this.#stream
+  #leave(message: Kind<'leave'>, from: string): void {
+    const { memberships } = this.#room
     const { member_id: memberId, reason } = message
     const membership = memberships.ofSubscription(memberId)
     if (membership) {
       // `session_ended` of an earlier edge does not end a session that has resumed at another edge.
-      if (reason !== 'session_ended' || membership.isServedBy(from)) this.#inputs.part(membership, reason)
+      if (reason !== 'session_ended' || membership.isServedBy(from)) this.#turns.part(membership, reason)
       return
     }
     const request = this.#cancel(memberId)
     if (request) this.#endSpan(memberId, reason)
-    if (!memberships.addressee(memberId)) replies.noSeat(request?.edge ?? from, memberId)
-    this.#room.watchIdle()
-  }
-
-  detach({ member_id: memberId, moves = false }: Kind<'detach'>, from: string): void {
-    if (this.#stream.memberships.ofSubscription(memberId)) this.#detach(memberId, from, moves)
-    else this.#wait(memberId, 'detach', () => this.#detach(memberId, from, moves))
-  }
-
-  /** An edge is gone. Its members count as connected for a while, in which their sessions can resume at another edge. */
-  detachEdge(edge: string): void {
-    for (const { subscriptionId } of this.#stream.memberships) this.#detach(subscriptionId, edge, true)
-  }
-
-  /** The session has a fresh token. */
-  renew({ member_id: memberId, data }: Kind<'renew'>, from: string): void {
-    const membership = this.#stream.memberships.ofSubscription(memberId)
-    // If another edge serves the session, its next attach brings the claim.
-    if (membership?.isServedBy(from)) this.#inputs.renew(membership, data ?? null)
-  }
-
-  attach(message: Kind<'attach'>): void {
-    const { memberships, replies } = this.#stream
-    const { member_id: memberId, edge, codec, turn, seat } = message
-    const membership = memberships.addressee(memberId)
-    if (membership && seat !== undefined && seat !== membership.member.id) {
-      // The client left this seat and joined again, and does not know its new seat yet. It repeats that join.
-      replies.noSeat(edge, memberId)
-      return
-    }
-    if (!membership) {
-      if (this.#wait(memberId, 'attach', () => this.attach(message))) return
-      replies.noSeat(edge, memberId)
-      return
-    }
-    // The session has resumed at another edge.
-    if (turn < membership.resumes) return
-    membership.resumes = turn
-    memberships.attach(membership, edge, codec)
-    // A member that is being removed needs the updates that it missed. The update with its departure follows.
-    if (memberships.has(membership)) {
-      this.#inputs.renew(membership, message.data ?? null)
-      this.#inputs.connected(membership, true)
-    }
-    if (membership.announced) this.#attached(membership, message)
-    else this.#early.set(memberId, () => this.attach(message))
-  }
-
-  resync(message: Kind<'resync'>, from: string): void {
-    const { member_id: memberId, reason } = message
-    const { memberships, delivery, replies } = this.#stream
-    const membership = memberships.addressee(memberId)
-    if (!membership) {
-      replies.noSeat(from, memberId)
-      return
-    }
-    // The snapshot of its join is on the way, and is newer than any that could be sent now.
-    if (!membership.announced) return
-    if (this.#stream.committing) {
-      // The answer to a waiting attach contains the state, too.
-      if (!this.#early.has(memberId)) this.#early.set(memberId, () => this.resync(message, from))
-      return
-    }
-    this.#countResync(reason)
-    const { edge } = membership
-    const state = delivery.resync(membership)
-    replies.send(edge, { kind: 'state', member_id: memberId, seq: delivery.delivered.seq, state })
-  }
-
-  /** A flush is delivered: sends the answers that waited for it. */
-  delivered(): void {
-    for (const memberId of this.#spans.keys()) {
-      const result = this.#resultOf(memberId)
-      if (result !== undefined) this.#endSpan(memberId, result)
-    }
-    if (this.#early.size === 0) return
-    const early = [...this.#early.values()]
-    this.#early.clear()
-    for (const answer of early) answer()
+    if (!memberships.addressee(memberId)) this.#replies.noSeat(request?.edge ?? from, memberId)
+    this.#room.wants.idle ??= 'look'
   }
 
   /** Number of taken places: members, reservations, and running joins that take over neither a seat nor a reservation. */
   get #places(): number {
-    const { memberships, tables } = this.#stream
+    const { memberships, tables } = this.#room
     let places = memberships.size + tables.reservations.size - this.#taking.size
     for (const { request } of this.#running.values()) if (!this.#ownSeat(request)) places++
     return places
@@ -217,17 +199,17 @@ export class RoomAdmission {
 
   /** Names of reservations whose players are joining. */
   get #taking(): ReadonlySet<string> {
-    const { reservations } = this.#stream.tables
+    const { reservations } = this.#room.tables
     const names = [...this.#running.values()].map(({ request }) => seatName(request.sub, request.session_id))
     return new Set(names.filter((name) => reservations.has(name)))
   }
 
   /** Returns the seat of another session of the player that this join may take over. */
   #ownSeat({ sub, rejoin = false }: JoinRequest): Membership | undefined {
-    const { sameSub } = this.#inputs.handlers.definition
+    const { sameSub } = this.#room.definition
     if (sub === null || sameSub === 'refuse') return undefined
     const fromConnected = sameSub === 'replace' && !rejoin
-    for (const membership of this.#stream.memberships.ofPlayer(sub))
+    for (const membership of this.#room.memberships.ofPlayer(sub))
       if (fromConnected || !membership.member.connected) return membership
     return undefined
   }
@@ -235,13 +217,13 @@ export class RoomAdmission {
   /** Number of seats of a player, and of its running joins. */
   #seatsOf(sub: string): number {
     const joins = [...this.#running.values()].filter(({ request }) => request.sub === sub)
-    return [...this.#stream.memberships.ofPlayer(sub)].length + joins.length
+    return [...this.#room.memberships.ofPlayer(sub)].length + joins.length
   }
 
   /** Returns the seat that a join takes over, or the reason why it gets none. Undefined: it gets a new seat. */
   #seatFor(request: JoinRequest): Membership | Refusal | undefined {
-    const { environment, memberships, roomId, tables } = this.#stream
-    const { type, sameSub, maxMembers } = this.#inputs.handlers.definition
+    const { definition, memberships, roomId, tables } = this.#room
+    const { type, sameSub, maxMembers } = definition
     const { sub } = request
     const seat = this.#ownSeat(request)
     if (sub !== null && tables.bans.has(sub))
@@ -256,8 +238,8 @@ export class RoomAdmission {
     const isReserved = tables.reservations.has(name) && !this.#taking.has(name)
     const full = this.#places - (isReserved ? 1 : 0) >= maxMembers
     const seats = sub === null ? 0 : this.#seatsOf(sub)
-    if (seat && (full || sameSub === 'replace' || seats >= environment.limits.seats)) return seat
-    if (!mayHave(environment, type, 'seats', seats + 1))
+    if (seat && (full || sameSub === 'replace' || seats >= this.#needs.limits.seats)) return seat
+    if (!mayHave(this.#needs, type, 'seats', seats + 1))
       return {
         code: 'too_many_rooms',
         message: `the player has ${seats} seats in ${roomId}, which is the limit: leave one first, and give each player a sub of its own`,
@@ -267,121 +249,44 @@ export class RoomAdmission {
       : undefined
   }
 
-  /** Ignores a detach of an edge that the session has left. */
-  #detach(memberId: string, from: string, moves: boolean): void {
-    const { environment, memberships } = this.#stream
-    const { clock, limits } = environment
-    const membership = memberships.ofSubscription(memberId)
-    if (membership?.edge !== from) return
-    this.#early.delete(memberId)
-    const now = clock.monotonic()
-    membership.wholeUntil ??= this.#stream.delivery.delivered.seq
-    memberships.detach(membership, now, moves ? now + limits.movesMs : now)
-    if (!moves) this.#inputs.connected(membership, false)
-    const due = this.#dueAt(membership)
-    if (!this.#expiry.waiting || due < this.#expiry.due) this.#expiry.at(due)
-  }
-
-  /** When a membership without a socket counts as disconnected, or is removed if it counts as that already. */
-  #dueAt({ member, detachedAt = 0, disconnectsAt }: Membership): number {
-    return member.connected ? disconnectsAt : Math.max(disconnectsAt, detachedAt + this.#keptMs)
-  }
-
-  /** How long a membership without a socket is kept, in milliseconds. */
-  get #keptMs(): number {
-    const { limits } = this.#stream.environment
-    return Math.min(limits.detachedMs, this.#inputs.handlers.definition.reconnectSeconds * 1000)
-  }
-
-  #attached(membership: Membership, attach: Kind<'attach'>): void {
-    const { refs } = membership
-    const { delivery, grants, history, pending, replies, state } = this.#stream
-    const { member_id: subscriptionId, ask, edge, codec, epoch, seq, settled, through } = attach
-    const { id: memberId } = membership.member
-    const layers = state.layers && grants.of(memberId)
-    // The member's edge did not know that the member was detached. It forwarded updates to the member, but without its layers and events.
-    const isWhole = membership.wholeUntil === undefined || seq <= membership.wholeUntil
-    const replay = isWhole
-      ? history.replay({ epoch, seq }, this.#stream.epoch, memberId, codec, layers)
-      : undefined
-    const missed = replay && delivery.replayed(membership, replay.missed, replay.shown, replay.hidden)
-    // The contents and members of layers are known as of the flush in flight.
-    if ((!missed || layers) && this.#stream.committing) {
-      this.#early.set(subscriptionId, () => this.attach(attach))
-      return
-    }
-    membership.wholeUntil = undefined
-    if (refs.skip(through)) {
-      pending.ack(membership)
-      this.#stream.touch()
-    }
-    refs.known(settled)
-    if (!missed) this.#countResync('resume')
-    replies.send(edge, {
-      kind: 'attached',
-      member_id: subscriptionId,
-      ask,
-      seq: delivery.delivered.seq,
-      resumed: missed !== undefined,
-      frames: missed ?? [delivery.resync(membership)],
-      ...refs.acknowledgement(0, refs.committed),
-    })
-  }
-
-  #countResync(reason: Kind<'resync'>['reason'] | 'resume'): void {
-    const { address, environment } = this.#stream
-    environment.metrics.resyncs.inc({ room_type: address.roomType, reason })
-  }
-
   /** A member's session joins again. Returns false if the old seat was unknown to all edges: it has ended, and the join may continue. */
   #rejoin(membership: Membership, request: JoinRequest): boolean {
-    const { memberships, delivery, replies, roomId } = this.#stream
     // The session has resumed at another edge, which sends what the session needs.
     if (request.turn < membership.resumes) return true
     if (request.member_id !== membership.subscriptionId) {
       // An edge that knew the seat would not send this join: the answer to an earlier join was lost.
-      this.#inputs.part(membership, 'session_ended')
+      this.#turns.part(membership, 'session_ended')
       return false
     }
     if (request.request_id !== membership.joinRequest) {
-      replies.refuse(request, 'already_joined', `the session is in ${roomId} already`)
+      this.#replies.refuse(request, 'already_joined', `the session is in ${this.#room.roomId} already`)
       return true
     }
-    membership.resumes = request.turn
-    memberships.attach(membership, request.edge, request.codec)
-    membership.wholeUntil = undefined
-    this.#inputs.renew(membership, request.data ?? null)
-    this.#inputs.connected(membership, true)
-    if (!membership.announced) return true
-    if (!this.#stream.committing) delivery.repeatJoin(membership)
-    else
-      this.#early.set(membership.subscriptionId, () => {
-        if (memberships.has(membership)) delivery.repeatJoin(membership)
-      })
+    this.#attachments.rejoin(membership, request)
     return true
   }
 
   #refuse(request: JoinRequest, code: ErrorCode, message: string): void {
     this.#endSpan(request.member_id, code)
-    this.#stream.replies.refuse(request, code, message)
+    this.#replies.refuse(request, code, message)
   }
 
   /** Room logic threw for a join. */
   #failed(request: JoinRequest, kind: string, error: unknown): void {
-    const { code, message } = this.#inputs.failures.explain(kind, error)
+    const { code, message } = this.#turns.failures.explain(kind, error)
     this.#refuse(request, code, message)
   }
 
   #late(request: JoinRequest): void {
     this.#endSpan(request.member_id, 'late')
-    this.#room.wait({ message: request, from: request.edge })
+    this.late.push(request)
   }
 
   /** Calls `admit`. Its verdict decides, unless the join is cancelled before. */
   #admit(request: JoinRequest, options: unknown): void {
     const { member_id: memberId } = request
-    const { clock, limits, scheduler } = this.#stream.environment
-    const decide = (verdict: Verdict) => this.#room.act(() => this.#decided(request, options, verdict))
+    const { clock, limits, scheduler } = this.#needs
+    const decide = (verdict: Verdict) => this.#post(() => this.#decided(request, options, verdict))
     const answer = this.#ask(request, options)
     if (!(answer instanceof Promise)) {
       decide(answer)
@@ -407,12 +312,12 @@ export class RoomAdmission {
 
   /** Returns the verdict of `admit`, now or later. Neither throws nor rejects. */
   #ask(request: JoinRequest, options: unknown): Verdict | Promise<Verdict> {
-    const { address, environment, log, memberships, roomId, state } = this.#stream
-    const { definition } = this.#inputs.handlers
+    const { address, definition, log, memberships, roomId, state } = this.#room
+    const { clock, code } = this.#needs
     const ctx = {
       roomId,
       key: address.key,
-      now: environment.clock.now(),
+      now: clock.now(),
       get members() {
         return memberships.members
       },
@@ -422,7 +327,7 @@ export class RoomAdmission {
       log,
     }
     try {
-      const answer: unknown = environment.code.start(joinTurn(this.#stream, 'admit', request), () =>
+      const answer: unknown = code.start(joinTurn(this.#room, 'admit', request), () =>
         definition.admit?.(memberOf(request, this.#ownSeat(request)?.member.id), options, ctx),
       )
       return isPromise(answer) ? Promise.resolve(answer).then(verdictOf, failed) : verdictOf(answer)
@@ -437,7 +342,15 @@ export class RoomAdmission {
     else {
       if ('why' in verdict) this.#refuse(request, 'join_refused', verdict.why)
       else this.#failed(request, 'admit', verdict.failure)
-      this.#room.watchIdle()
+      this.#room.wants.idle ??= 'look'
+    }
+  }
+
+  /** A flush is delivered: ends the spans of joins that are answered now. */
+  delivered(): void {
+    for (const memberId of this.#spans.keys()) {
+      const result = this.#resultOf(memberId)
+      if (result !== undefined) this.#endSpan(memberId, result)
     }
   }
 
@@ -448,7 +361,7 @@ export class RoomAdmission {
   #wait(memberId: string, kind: 'attach' | 'detach', run: () => void): boolean {
     const running = this.#running.get(memberId)
     running?.waiting.delete(kind)
-    running?.waiting.set(kind, () => this.#room.act(run))
+    running?.waiting.set(kind, () => this.#post(run))
     return running !== undefined
   }
 
@@ -477,28 +390,27 @@ export class RoomAdmission {
         outcomes: [],
         forgotten: 0,
       },
-      this.#stream.environment.limits.unconfirmed,
+      this.#needs.limits.unconfirmed,
     )
     membership.resumes = turn
     let refused: Refusal | undefined
-    if (seat) this.#inputs.replace(seat, membership, data ?? null)
-    else refused = (found as Refusal | undefined) ?? this.#inputs.join(membership, options)
+    if (seat) this.#turns.replace(seat, membership, data ?? null)
+    else refused = (found as Refusal | undefined) ?? this.#turns.join(membership, options)
     if (refused) this.#refuse(request, refused.code, refused.message)
-    this.#room.watchIdle()
+    this.#room.wants.idle ??= 'look'
   }
 
   /** Starts the span of a join, if its edge records one. */
   #beginSpan(request: JoinRequest): void {
     if (request.traceparent === undefined) return
-    const { environment, epoch } = this.#stream
-    const span = environment.tracer.span('room.join', {
+    const span = this.#needs.tracer.span('room.join', {
       kind: 'consumer',
       parent: request,
       attributes: {
         ...roomAttributes(request.room),
         'roomful.session_id': request.session_id,
-        'roomful.epoch': epoch,
-        'roomful.durability': this.#inputs.handlers.definition.durability,
+        'roomful.epoch': this.#room.epoch,
+        'roomful.durability': this.#room.definition.durability,
       },
     })
     this.#spans.set(request.member_id, span)
@@ -506,7 +418,7 @@ export class RoomAdmission {
 
   /** Result of a join, once its member has an answer. */
   #resultOf(memberId: string): string | undefined {
-    const { memberships } = this.#stream
+    const { memberships } = this.#room
     const membership = memberships.ofSubscription(memberId)
     if (membership) return membership.announced ? 'joined' : undefined
     return this.#running.has(memberId) || memberships.addressee(memberId) ? undefined : 'left'
@@ -518,32 +430,6 @@ export class RoomAdmission {
     this.#spans.delete(memberId)
     span?.set({ 'roomful.result': result })
     span?.end()
-  }
-
-  /** Handles memberships without a socket whose time is over. They count as disconnected first, and are removed later. */
-  #removeExpired(): void {
-    const { environment, memberships } = this.#stream
-    const { clock } = environment
-    this.#room.act(() => {
-      if (this.#closed) return
-      let earliest = Number.POSITIVE_INFINITY
-      for (const membership of [...memberships]) {
-        // A turn of another member may have removed it.
-        if (membership.attached || !memberships.has(membership)) continue
-        const now = clock.monotonic()
-        if (membership.member.connected && this.#dueAt(membership) <= now)
-          this.#inputs.connected(membership, false)
-        const due = this.#dueAt(membership)
-        if (due > now) earliest = Math.min(earliest, due)
-        else if (memberships.has(membership))
-          this.#inputs.part(
-            membership,
-            'session_ended',
-            `the connection was not back within ${this.#keptMs / 1000} s: join again`,
-          )
-      }
-      if (earliest < Number.POSITIVE_INFINITY) this.#expiry.at(earliest)
-    })
   }
 }
 

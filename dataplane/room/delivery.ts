@@ -1,25 +1,16 @@
+import type { Clock } from '../../shared/clock.ts'
 import type { WholeName } from '../../shared/protocol/codec.ts'
-import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
-import type { DepartureReason, MemberInfo, Subprotocol } from '../../shared/protocol/messages.ts'
+import type { MemberInfo, Subprotocol } from '../../shared/protocol/messages.ts'
 import { type Frame, joinFrames } from '../frame.ts'
-import { type Nowhere, refusalOf } from '../place.ts'
-import type {
-  Arrival,
-  EdgeLayers,
-  Farewell,
-  Frames,
-  JoinedMember,
-  JoinRequest,
-  Outcome,
-  PersonalPart,
-  RoomAddress,
-  ToEdge,
-} from '../traffic.ts'
+import type { Frames, JoinedMember, Outcome, PersonalPart } from '../traffic.ts'
+import type { Flush, PendingLeave } from './changes.ts'
 import type { Member } from './definition-types.ts'
-import type { RoomEnvironment } from './environment.ts'
-import type { Position, RoomEvent, Update } from './journal.ts'
+import type { History } from './history.ts'
+import type { Position, Update } from './journal.ts'
 import type { Grants } from './layer-rules.ts'
 import type { Membership, Memberships } from './memberships.ts'
+import type { RoomMetrics } from './metrics.ts'
+import type { Replies } from './replies.ts'
 import {
   type EventMessage,
   LayerDelivery,
@@ -36,19 +27,23 @@ interface Delivered {
   readonly members: readonly Member[]
 }
 
-/** One flush, with everything that its delivery needs. */
-export interface Flush {
-  /** Notices that are written with the update. */
-  readonly notices: readonly Uint8Array[]
-  readonly update: Update
-  /** Its journal entry. Undefined: the room is not stored. */
-  readonly packed: Uint8Array | undefined
-  /** The members after the flush. */
-  readonly members: readonly Member[]
-  /** The changes that it delivers. */
-  readonly changes: Changes
-  /** The memberships of `update.acks`, in the same order. */
-  readonly acked: readonly Membership[]
+/** The room whose flushes are delivered. */
+interface DeliveredRoom {
+  readonly epoch: number
+  /** Seq of the last flush. */
+  readonly seq: number
+  readonly code: string | undefined
+  readonly state: LiveState
+  readonly memberships: Memberships
+  readonly grants: Grants
+  readonly history: History
+  readonly definition: { readonly type: string }
+}
+
+/** Dependencies of the delivery of a room. */
+interface DeliveryNeeds {
+  readonly clock: Clock
+  readonly metrics: RoomMetrics
 }
 
 const NONE: readonly never[] = []
@@ -59,30 +54,24 @@ const NONE: readonly never[] = []
  * flight.
  */
 export class Delivery {
-  readonly #memberships: Memberships
+  readonly #room: DeliveredRoom
   readonly #frames: RoomFrames
   readonly #replies: Replies
-  readonly #state: Pick<LiveState, 'base' | 'layers'>
+  readonly #needs: DeliveryNeeds
   /** Undefined: the room type has no layers. */
   readonly #layers: LayerDelivery | undefined
   /** Encoded `state.resync` of the delivered state, with its epoch. A room that the store has lost continues under a new epoch. */
   readonly #resyncs = new Map<Subprotocol, { readonly epoch: number; readonly frame: Frame }>()
   #delivered: Delivered
 
-  constructor(
-    memberships: Memberships,
-    grants: Grants,
-    frames: RoomFrames,
-    replies: Replies,
-    state: Pick<LiveState, 'base' | 'layers'>,
-    delivered: Delivered,
-  ) {
-    this.#memberships = memberships
+  constructor(room: DeliveredRoom, frames: RoomFrames, replies: Replies, needs: DeliveryNeeds) {
+    this.#needs = needs
+    const { grants, memberships, seq, state } = room
+    this.#room = room
     this.#frames = frames
     this.#replies = replies
-    this.#state = state
     this.#layers = state.layers && new LayerDelivery(state.layers, grants, memberships, frames.layers)
-    this.#delivered = delivered
+    this.#delivered = { seq, checksum: state.checksum, members: memberships.members }
   }
 
   /** What members have received of the room. */
@@ -90,11 +79,25 @@ export class Delivery {
     return this.#delivered
   }
 
-  /** Sends one flush. Returns its encoded frames, for members that miss them. */
-  flush(flush: Flush): UpdateFrames | undefined {
+  /** Sends one flush, and keeps it in the history for members that miss it. */
+  flush(flush: Flush): void {
+    const { acked, changes, packed, update } = flush
+    const { clock, metrics } = this.#needs
+    const since = changes.since ?? clock.monotonic()
+    const frames = this.#send(flush)
+    for (let i = 0; i < acked.length; i++) acked[i]!.refs.committed = update.acks[i]!.ref
+    for (const { membership } of changes.joins) membership.announced = true
+    const { definition, history } = this.#room
+    if (update.visible && frames) history.add(update, packed, frames, since)
+    else if (update.visible) history.clear({ epoch: update.epoch, seq: update.seq })
+    metrics.deliveryDuration.observe({ room_type: definition.type }, (clock.monotonic() - since) / 1000)
+  }
+
+  /** Returns the encoded frames of the flush. Undefined: no member can receive them. */
+  #send(flush: Flush): UpdateFrames | undefined {
     const { update, members, changes } = flush
     const { seq, checksum, visible } = update
-    if (update.delta) this.#frames.stateChanged(this.#state.base)
+    if (update.delta) this.#frames.stateChanged(this.#room.state.base)
     const parting = changes.leaves.filter(getsLeft)
     for (const leave of changes.leaves) if (!getsLeft(leave)) this.#release(leave)
     const { personal, leaving } = this.#personal(flush, parting)
@@ -103,17 +106,17 @@ export class Delivery {
       const joined = this.#joined(flush)
       for (const edge of new Set([...personal.keys(), ...joined.keys()]))
         this.#replies.update(edge, seq, undefined, personal.get(edge) ?? NONE, joined.get(edge) ?? NONE)
-    } else if (this.#memberships.codecs.size > 0) {
+    } else if (this.#room.memberships.codecs.size > 0) {
       // The order counts: the snapshots contain what the patch announces.
       const layers = this.#layers?.flush(
         update,
         // If a seat is taken over, the leaving session gets its layers up to this flush.
         new Set(changes.joins.filter((join) => !join.replaces).map(({ membership }) => membership.member.id)),
       )
-      encoded = this.#frames.update(update, this.#memberships.codecs.keys())
+      encoded = this.#frames.update(update, this.#room.memberships.codecs.keys())
       if (layers) encoded = { ...encoded, layers: layers.encoded }
       const joined = this.#joined(flush)
-      for (const edge of this.#memberships.edges.keys())
+      for (const edge of this.#room.memberships.edges.keys())
         this.#replies.update(edge, seq, encoded, personal.get(edge) ?? NONE, joined.get(edge) ?? NONE, {
           layers: layers?.byEdge.get(edge),
           leaving: leaving.get(edge),
@@ -124,7 +127,7 @@ export class Delivery {
       this.#delivered = { seq, checksum, members }
       this.#resyncs.clear()
     }
-    return this.#memberships.codecs.size === 0 ? undefined : encoded
+    return this.#room.memberships.codecs.size === 0 ? undefined : encoded
   }
 
   /** Returns the frames of all delivered parts that the member may see: its layers, then `state.resync`. */
@@ -157,12 +160,12 @@ export class Delivery {
   }
 
   get #at(): Position {
-    return { epoch: this.#replies.epoch, seq: this.#delivered.seq }
+    return { epoch: this.#room.epoch, seq: this.#delivered.seq }
   }
 
   /** Encoded once for all members that need it before the next flush. */
   #resync(subprotocol: Subprotocol): Frame {
-    const { epoch } = this.#replies
+    const { epoch } = this.#room
     const known = this.#resyncs.get(subprotocol)
     if (known?.epoch === epoch) return known.frame
     const frame = this.#whole('state.resync', subprotocol, this.#delivered.members)
@@ -190,14 +193,14 @@ export class Delivery {
   /** Encodes the whole delivered state. */
   #whole(t: WholeName, subprotocol: Subprotocol, members: readonly Member[]): Frame {
     const { seq, checksum } = this.#delivered
-    const state = this.#state.base
-    const at = { room_id: this.#frames.roomId, epoch: this.#replies.epoch, seq, checksum, state }
+    const state = this.#room.state.base
+    const at = { room_id: this.#frames.roomId, epoch: this.#room.epoch, seq, checksum, state }
     return this.#frames.whole(t, at, members.map(memberInfo), subprotocol)
   }
 
   /** Ends a membership without `left`: its join was never delivered, or its session has ended. */
   #release({ membership, reason, text, unseen }: PendingLeave): void {
-    this.#memberships.release(membership)
+    this.#room.memberships.release(membership)
     if (!unseen || reason === 'session_ended') return
     this.#replies.send(membership.edge, {
       kind: 'refused',
@@ -211,7 +214,7 @@ export class Delivery {
 
   /** Sends `left` to a member, after its parts of the update. */
   #part({ membership, reason, text }: PendingLeave, { epoch, seq }: Update): void {
-    this.#memberships.release(membership)
+    this.#room.memberships.release(membership)
     const message = text === undefined ? {} : { message: text }
     this.#replies.part(membership.edge, membership.subscriptionId, { epoch, seq, reason, ...message })
   }
@@ -245,7 +248,7 @@ export class Delivery {
         if (index >= firstEvent && (!event.to || event.to.includes(membership.member.id)))
           give(membership, message)
       for (const memberId of event.to ?? NONE) {
-        const membership = this.#memberships.recipient(memberId)
+        const membership = this.#room.memberships.recipient(memberId)
         if (membership?.announced && !departed.has(membership)) give(membership, message)
       }
     })
@@ -285,7 +288,7 @@ export class Delivery {
     const byEdge = new Map<string, JoinedMember[]>()
     if (joins.length === 0) return byEdge
     const { epoch, seq, checksum } = update
-    const at = { room_id: this.#frames.roomId, epoch, seq, checksum, state: this.#state.base }
+    const at = { room_id: this.#frames.roomId, epoch, seq, checksum, state: this.#room.state.base }
     const { hidesMembers } = this.#frames
     const shared: MutableFrames = {}
     const infos = hidesMembers ? [] : members.map(memberInfo)
@@ -305,7 +308,7 @@ export class Delivery {
 
   /** Ids of a membership in the answer to its join, and the room's code. */
   #seatOf({ member, subscriptionId, joinRequest }: Membership) {
-    const { code } = this.#replies
+    const { code } = this.#room
     return {
       member_id: subscriptionId,
       ...(subscriptionId !== member.id && { seat: member.id }),
@@ -336,219 +339,5 @@ function append<K, V>(lists: Map<K, V[]>, key: K, value: V): void {
   else lists.set(key, [value])
 }
 
-/** A message to an edge, without the address and the epoch of the room. */
-type Reply = ToEdge extends infer M ? (M extends ToEdge ? Omit<M, 'room' | 'epoch'> : never) : never
-
-/** The room that replies. */
-interface ReplyingRoom {
-  readonly epoch: number
-  readonly durable?: true | undefined
-  readonly code?: string | undefined
-}
-
-/** The path to edges. */
-type ReplyEnvironment = Pick<RoomEnvironment, 'metrics' | 'departures' | 'cluster'>
-
-/** Sends messages of one room to edges, under the room's present epoch. */
-export class Replies {
-  readonly #room: RoomAddress
-  readonly #record: ReplyingRoom
-  readonly #environment: ReplyEnvironment
-
-  constructor(room: RoomAddress, record: ReplyingRoom, environment: ReplyEnvironment) {
-    this.#room = room
-    this.#record = record
-    this.#environment = environment
-  }
-
-  get epoch(): number {
-    return this.#record.epoch
-  }
-
-  /** Code of the room, for its members. */
-  get code(): string | undefined {
-    return this.#record.code
-  }
-
-  /** Sends one edge its part of a flush. */
-  update(
-    edge: string,
-    seq: number,
-    frames: UpdateFrames | undefined,
-    personal: readonly PersonalPart[],
-    joined: readonly JoinedMember[],
-    {
-      layers,
-      leaving,
-    }: { readonly layers?: EdgeLayers | undefined; readonly leaving?: readonly string[] | undefined } = {},
-  ): void {
-    this.#environment.cluster.router.deliver(edge, {
-      room: this.#room,
-      epoch: this.epoch,
-      kind: 'update',
-      seq,
-      durable: this.#record.durable,
-      patch: frames?.patch,
-      rest: frames?.rest,
-      layers,
-      personal,
-      joined,
-      leaving,
-    })
-  }
-
-  send(edge: string, reply: Reply): void {
-    this.#environment.cluster.router.deliver(edge, {
-      room: this.#room,
-      epoch: this.epoch,
-      ...reply,
-    } as ToEdge)
-  }
-
-  /** A message without a ref, or a request of an operator, has failed. */
-  failed(edge: string, memberId: string, code: ErrorCode, message: string): void {
-    this.countError(code)
-    this.send(edge, { kind: 'error', member_id: memberId, code, message })
-  }
-
-  /** A join was refused. */
-  refuse(
-    { edge, member_id: memberId, request_id: requestId }: JoinRequest,
-    code: ErrorCode,
-    message: string,
-  ): void {
-    this.countError(code)
-    this.send(edge, { kind: 'refused', member_id: memberId, request_id: requestId, code, message })
-  }
-
-  /** Refuses a message that the room cannot handle. Returns false if such a message has no answer: its edge sends it again. */
-  turnAway(arrival: Arrival, place: Nowhere): boolean {
-    const answer = refusalOf(arrival, place, this.epoch)
-    if (answer) this.answer(arrival.from, answer)
-    return answer !== undefined
-  }
-
-  /** Sends an answer, and counts its error. */
-  readonly answer = (edge: string, answer: ToEdge): void => {
-    if ('code' in answer) this.countError(answer.code)
-    this.#environment.cluster.router.deliver(edge, answer)
-  }
-
-  countError(code: ErrorCode): void {
-    this.#environment.metrics.roomErrors.inc({ room_type: this.#room.roomType, code })
-  }
-
-  /** The room has ended the seat of a member. The node remembers it, for a session that is moving to another edge. */
-  part(edge: string, subscriptionId: string, farewell: Farewell): void {
-    // A client that left a room does not ask for that seat again.
-    if (farewell.reason !== 'left') this.#environment.departures.add(subscriptionId, farewell)
-    this.left(edge, subscriptionId, farewell)
-  }
-
-  /** Sends the end of a seat. */
-  left(edge: string, subscriptionId: string, farewell: Farewell): void {
-    this.send(edge, { kind: 'left', member_id: subscriptionId, farewell })
-  }
-
-  /** Answers a session that has no seat in the room: with the end of its seat, if this node remembers it. */
-  noSeat(edge: string, memberId: string): void {
-    const farewell = this.#environment.departures.of(memberId)
-    if (farewell) this.left(edge, memberId, farewell)
-    else this.send(edge, { kind: 'no_seat', member_id: memberId })
-  }
-}
-
 /** Returns the member as clients see it. */
 const memberInfo = ({ id, sub, connected }: Member): MemberInfo => ({ member_id: id, sub, connected })
-
-/** A join since the last flush. */
-interface PendingJoin {
-  readonly membership: Membership
-  /** Index of the first event of the flush that was emitted after the join. */
-  readonly firstEvent: number
-  /** The session takes over a seat that members know. */
-  readonly replaces: boolean
-}
-
-/** A membership that has ended since the last flush. */
-interface PendingLeave {
-  readonly membership: Membership
-  readonly reason: DepartureReason
-  /** Reason for the player. */
-  readonly text: string | undefined
-  /** Index behind the last event of the flush that was emitted while the member was there. */
-  readonly endEvent: number
-  /** The join was never delivered to its client. */
-  readonly unseen: boolean
-  /** True if the other members see a member leave. */
-  readonly departs: boolean
-}
-
-/** Changes of a room that one flush delivers, except those of the state. */
-export class Changes {
-  events: RoomEvent[] = []
-  joins: PendingJoin[] = []
-  leaves: PendingLeave[] = []
-  /** Members that may have changed. */
-  readonly changed = new Set<Membership>()
-  /** Memberships with `ackDue`. */
-  acked: Membership[] = []
-  /** When the first change was made (monotonic clock). Undefined: there is none. */
-  since: number | undefined
-
-  join(membership: Membership): void {
-    this.joins.push({ membership, firstEvent: this.events.length, replaces: false })
-  }
-
-  part(membership: Membership, reason: DepartureReason, text: string | undefined): void {
-    const joined = this.joins.findIndex((join) => join.membership === membership)
-    const [join] = joined >= 0 ? this.joins.splice(joined, 1) : []
-    const departs = reason !== 'replaced' && (!join || join.replaces)
-    this.leaves.push({
-      membership,
-      reason,
-      text,
-      endEvent: this.events.length,
-      unseen: join !== undefined,
-      departs,
-    })
-  }
-
-  /** Another session takes over the seat. */
-  replace(before: Membership, membership: Membership): void {
-    const join = this.joins.find((join) => join.membership === before)
-    this.part(before, 'replaced', REPLACED)
-    this.joins.push({ membership, firstEvent: this.events.length, replaces: !join || join.replaces })
-  }
-
-  /** The next update acks the membership's `refs.last`. */
-  ack(membership: Membership): void {
-    if (membership.ackDue) return
-    membership.ackDue = true
-    this.acked.push(membership)
-  }
-}
-
-/** Returns the changes of remaining members since the last flush, and marks them as flushed. */
-export function changesOf(
-  changed: ReadonlySet<Membership>,
-  memberships: Memberships,
-): Pick<Update, 'presence' | 'renewed'> {
-  if (changed.size === 0) return UNCHANGED
-  const presence: Update['presence'][number][] = []
-  const renewed: Update['renewed'][number][] = []
-  for (const membership of changed) {
-    const { member, flushed } = membership
-    const { id: memberId, sub, connected, data } = member
-    if (!memberships.has(membership)) continue
-    if (connected !== flushed.connected) presence.push({ memberId, connected, sub })
-    if (data !== flushed.data) renewed.push({ memberId, data })
-    membership.flushed = member
-  }
-  return { presence, renewed }
-}
-
-/** Text for a client whose seat another session has taken over. */
-const REPLACED = 'the player has joined with another session'
-
-const UNCHANGED: Pick<Update, 'presence' | 'renewed'> = { presence: [], renewed: [] }

@@ -35,6 +35,11 @@ interface Shot {
 
 /** A room of a node, as far as it is described. */
 interface DescribedRoom {
+  readonly core: DescribedCore
+  readonly delivery: { readonly delivered: Shot }
+}
+
+interface DescribedCore {
   readonly name: string
   readonly roomId: string
   readonly address: RoomAddress
@@ -44,9 +49,8 @@ interface DescribedRoom {
   readonly memberships: Memberships
   readonly grants: Grants
   readonly history: History
-  /** The last flush, which may still be in flight. */
-  readonly flushed: Shot
-  readonly delivery: { readonly delivered: Shot }
+  /** Seq of the last flush, which may still be in flight. */
+  readonly seq: number
 }
 
 /** The rooms of a node as operators see them. */
@@ -68,8 +72,8 @@ export class RoomDescriptions {
     if (roomId === undefined) this.#sample(rooms)
     const hasText = textFinder(q)
     return select(rooms, {
-      fits: (room) =>
-        (roomId === undefined || room.roomId === roomId) && (hasText === undefined || hasName(room, hasText)),
+      fits: ({ core }) =>
+        (roomId === undefined || core.roomId === roomId) && (hasText === undefined || hasName(core, hasText)),
       order: byMembers,
       limit,
       describe: (room) => this.#describe(room, query),
@@ -81,9 +85,11 @@ export class RoomDescriptions {
    * last flush, which may still be in flight.
    */
   #describe(room: DescribedRoom, query: RoomQuery): RoomDescription {
-    const { address, delivery, epoch, flushed, grants, history, memberships, roomId, state, tables } = room
+    const { address, epoch, grants, history, memberships, roomId, state, tables } = room.core
     const { projectId, roomType, key } = address
-    const { seq, checksum } = query.include_state ? flushed : delivery.delivered
+    const { seq, checksum } = query.include_state
+      ? { seq: room.core.seq, checksum: state.checksum }
+      : room.delivery.delivered
     const members: MemberDescription[] = []
     let connectedCount = 0
     for (const membership of memberships) {
@@ -126,10 +132,10 @@ export class RoomDescriptions {
 }
 
 /** Most members first, then by name: a room with an unchanged count keeps its place. */
-const byMembers = (a: DescribedRoom, b: DescribedRoom): number =>
+const byMembers = ({ core: a }: DescribedRoom, { core: b }: DescribedRoom): number =>
   b.memberships.size - a.memberships.size || (a.name < b.name ? -1 : 1)
 
-function hasName({ name, memberships }: DescribedRoom, hasText: (text: string) => boolean): boolean {
+function hasName({ name, memberships }: DescribedCore, hasText: (text: string) => boolean): boolean {
   if (hasText(name)) return true
   for (const { member, sessionId } of memberships)
     if (hasText(member.id) || hasText(sessionId) || (member.sub !== null && hasText(member.sub))) return true

@@ -1,13 +1,22 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import type { Clock } from '../../shared/clock.ts'
 import type { Json } from '../../shared/json.ts'
+import type { Random } from '../../shared/random.ts'
 import type { Weigh } from '../../shared/sync/check.ts'
 import { MAX_SUB_LENGTH, subFault } from '../../shared/tokens.ts'
 import { type Notice, noticeOf } from '../features/notices/notices.ts'
-import type { MessageType, RoomDefinition } from './definition.ts'
+import type { RoomAddress } from '../traffic.ts'
+import type { CallType, MessageType, RoomDefinition } from './definition.ts'
 import type { Member, Pair, Recipients, RoomLog, TurnContext } from './definition-types.ts'
-import type { RoomEnvironment } from './environment.ts'
-import { bounded, jsonCopy, MAX_REPLY_BYTES, RoomLogicError, RoomLogicRefused, validate } from './failures.ts'
+import {
+  bounded,
+  jsonCopy,
+  kindOf,
+  MAX_REPLY_BYTES,
+  RoomLogicError,
+  RoomLogicRefused,
+  validate,
+} from './failures.ts'
 import type { RoomEvent } from './journal.ts'
 import {
   type Grant,
@@ -18,12 +27,12 @@ import {
   ownLayer,
   RIGHT_NAME,
 } from './layer-rules.ts'
-import { mayHave } from './limits.ts'
+import { type Limited, mayHave } from './limits.ts'
 import { bytesOf } from './live-object.ts'
 import type { Memberships } from './memberships.ts'
-import type { Kept } from './metrics.ts'
-import type { RoomStream } from './stream.ts'
-import { reserve, seatName } from './table.ts'
+import type { Kept, RoomMetrics } from './metrics.ts'
+import type { LiveState } from './state.ts'
+import { reserve, seatName, type Tables } from './table.ts'
 import { retryTask, timerOf, type Work } from './timers-and-tasks.ts'
 
 /** An event that a handler has emitted. `layer`: it is for the members that have the layer at the end of the turn. */
@@ -55,11 +64,25 @@ const nothingAsked = (): Asked => ({
 export const NOTHING: Effects = nothingAsked()
 
 /** The room whose handlers run. */
-export interface HandledRoom
-  extends Pick<RoomStream, 'roomId' | 'address' | 'log' | 'state' | 'tables' | 'notices'> {
-  readonly environment: Pick<RoomEnvironment, 'clock' | 'random' | 'metrics' | 'limits'>
-  readonly memberships: Pick<Memberships, 'members' | 'get'>
-  readonly grants: Pick<Grants, 'count'>
+export interface ContextRoom {
+  readonly roomId: string
+  readonly address: RoomAddress
+  readonly log: RoomLog
+  readonly state: LiveState
+  readonly tables: Tables
+  readonly memberships: Memberships
+  readonly grants: Grants
+}
+
+/** Dependencies of the context. */
+export interface ContextNeeds extends Limited {
+  readonly clock: Clock
+  readonly random: Random
+}
+
+/** The notices of a room that wait for delivery. */
+export interface WaitingNotices {
+  readonly size: number
 }
 
 /** A member to remove. `text`: reason for the player. */
@@ -85,23 +108,27 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
   readonly key: string
   readonly log: RoomLog
   /** @internal */
-  readonly metrics: RoomEnvironment['metrics']
-  readonly #room: HandledRoom
+  readonly metrics: RoomMetrics
+  readonly #room: ContextRoom
+  readonly #notices: WaitingNotices
+  readonly #needs: ContextNeeds
   #definition: RoomDefinition | undefined
   /** Type of the message or call that is being handled. */
-  #message: Pick<MessageType, 'reply'> | undefined
+  #message: MessageType | CallType | undefined
   /** True if the room ends with this turn. */
   #last = false
   /** Time of the turn, read at the first use: few handlers use it, and turns are frequent. */
   #now: number | undefined
   #asked: Asked | undefined
 
-  constructor(room: HandledRoom) {
+  constructor(room: ContextRoom, notices: WaitingNotices, needs: ContextNeeds) {
     this.roomId = room.roomId
     this.key = room.address.key
     this.log = room.log
-    this.metrics = room.environment.metrics
+    this.metrics = needs.metrics
     this.#room = room
+    this.#notices = notices
+    this.#needs = needs
     // Authors may destructure methods: `const { emit } = ctx`.
     this.random = this.random.bind(this)
     this.emit = this.emit.bind(this)
@@ -120,7 +147,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
   }
 
   /** Starts a turn of `definition`. `message`: type of the message or call that it handles. `last`: the room ends with the turn. */
-  begin(definition: RoomDefinition, message: Pick<MessageType, 'reply'> | undefined, last: boolean): void {
+  begin(definition: RoomDefinition, message: MessageType | CallType | undefined, last: boolean): void {
     this.#definition = definition
     this.#last = last
     this.#message = message
@@ -136,8 +163,8 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
   }
 
   get now(): number {
-    if (!this.#definition) return this.#room.environment.clock.now()
-    this.#now ??= this.#room.environment.clock.now()
+    if (!this.#definition) return this.#needs.clock.now()
+    this.#now ??= this.#needs.clock.now()
     return this.#now
   }
 
@@ -146,7 +173,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
   }
 
   random(): number {
-    return this.#room.environment.random.float()
+    return this.#needs.random.float()
   }
 
   /**
@@ -180,7 +207,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
    * @internal
    */
   get clock(): Clock {
-    return this.#room.environment.clock
+    return this.#needs.clock
   }
 
   /**
@@ -188,7 +215,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
    * @internal
    */
   mayHave(limit: Kept, number: number): boolean {
-    return mayHave(this.#room.environment, this.#definition!.type, limit, number)
+    return mayHave(this.#needs, this.#definition!.type, limit, number)
   }
 
   emit(name: string, data: unknown, to?: Recipients): void {
@@ -196,7 +223,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
     if (typeof name !== 'string' || name === '' || name.length > 64)
       throw new RoomLogicError(`ctx.emit got the name ${JSON.stringify(name)}; it must be 1–64 characters`)
     const asked = this.#ask()
-    const { turn: mostEvents, bytes: most, turnBytes: mostTogether } = this.#room.environment.limits.events
+    const { turn: mostEvents, bytes: most, turnBytes: mostTogether } = this.#needs.limits.events
     if (asked.events.length >= mostEvents)
       throw this.#tooManyEvents(
         `ctx.emit: the turn has ${mostEvents} events, the most there may be (maxTurnEvents): put more into one event, or into the state`,
@@ -290,7 +317,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
       throw new RoomLogicError(
         `ctx.reserve got ${JSON.stringify(seconds)} as its seconds; it must be a number above 0, such as 30`,
       )
-    return reserve([sub], due, definition, this.#room)
+    return reserve([sub], due, definition, this.#room, this.#needs)
   }
 
   show(member: string | Member, layer: string): void {
@@ -381,7 +408,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
     const definition = this.#during('notify')
     const notice = noticeOf(definition, name, data)
     const { notices } = this.#ask()
-    const waiting = this.#room.notices.size + notices.length
+    const waiting = this.#notices.size + notices.length
     if (!this.mayHave('notices', waiting + 1))
       throw new RoomLogicError(
         `ctx.notify: ${waiting} notices of the room wait to be delivered, as many as may: the backend at NOTIFY_URL does not accept them`,
@@ -507,4 +534,33 @@ function requireLayers(
     throw new RoomLogicError(
       `${call} got the layer ${JSON.stringify(layer)}, which the room type ${type} does not have: there are ${[...names, 'member:<id> of each member'].join(', ')}`,
     )
+}
+
+/** Value that a handler may return. */
+export interface Result {
+  readonly state?: unknown
+  readonly event?: { readonly name: string; readonly data: unknown; readonly to?: Recipients }
+}
+
+/** Checks a handler's return value. Undefined: the handler only changed the draft. */
+export function resultOf(hook: string, draft: unknown, returned: unknown): Result | undefined {
+  if (hook === 'onJoin' && (typeof returned === 'string' || returned === false))
+    throw new RoomLogicError(
+      `onJoin returned ${kindOf(returned)}, which refuses no one: call ctx.refuse(text), or return nothing`,
+    )
+  // Arrow functions such as `(state) => state.ticks++` return other values, which decide nothing.
+  if (typeof returned !== 'object' || returned === null || returned === draft) return undefined
+  if (typeof (returned as { then?: unknown }).then === 'function') {
+    ;(returned as PromiseLike<unknown>).then(undefined, () => {})
+    throw new RoomLogicError(
+      `${hook} returned a promise; handlers are synchronous turns: give slow work to ctx.task`,
+    )
+  }
+  // An arrow function that assigns, such as `(state) => (state.door = { state: 'open', by })`, returns what it assigns.
+  const keys = Object.keys(returned)
+  if (keys.length === 0 || keys.some((key) => key !== 'state' && key !== 'event'))
+    throw new RoomLogicError(
+      `${hook} returned ${kindOf(returned)}; return { state, event }, either alone, or nothing after changing the state`,
+    )
+  return returned as Result
 }

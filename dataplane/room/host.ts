@@ -1,20 +1,11 @@
 import { nearestOf } from '../../shared/config.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
 import type { Claim } from '../../shared/store/port.ts'
-import { noTracer } from '../../shared/tracing/tracer.ts'
+import { noTracer, type Tracer } from '../../shared/tracing/tracer.ts'
 import type { Found, RoomDescription, RoomQuery } from '../descriptions.ts'
 import type { Inbox } from '../inbox.ts'
 import { ProjectCounts } from '../metrics.ts'
-import {
-  ABSENT,
-  type Claimed,
-  isEmpty,
-  type Nowhere,
-  nowhere,
-  refuseAll,
-  unavailable,
-  unavailableText,
-} from '../place.ts'
+import { ABSENT, type Claimed, isEmpty, type Nowhere, nowhere, refuseAll, unavailable } from '../place.ts'
 import {
   type Arrival,
   isClose,
@@ -25,27 +16,46 @@ import {
   type ToOwner,
 } from '../traffic.ts'
 import { type RoomDefinition, type RoomListingRules, roomTypes } from './definition.ts'
-import { Replies } from './delivery.ts'
 import { Departures } from './departures.ts'
 import { RoomDescriptions, recordedView } from './describe.ts'
-import type { RoomDependencies, RoomEnvironment } from './environment.ts'
 import { FailureLog } from './failures.ts'
 import { HistoryBudget } from './history.ts'
 import { noObserver, type TurnObserver } from './hooks.ts'
 import { JournalFormat } from './journal.ts'
 import { ROOM_LIMITS, type RoomLimits } from './limits.ts'
 import { roomsHash } from './loader.ts'
-import { answerLeft, outcomesLeft, outcomesToLeave } from './request-turns.ts'
+import { answerLeft, outcomesLeft, outcomesToLeave } from './outcomes.ts'
+import { Replies } from './replies.ts'
 import { restore } from './restore.ts'
 import type { Room } from './room.ts'
 import { type KnownSuspects, noSuspects, RoomCode, turnOf } from './room-code.ts'
 import { type Defer, LoopShare, Scheduler } from './scheduler.ts'
-import { NO_EPOCH, outcomesIn, RoomSlot, type SlotState, unlist } from './slot.ts'
+import { NO_EPOCH, outcomesIn, queue, RoomSlot, type SlotNeeds, type SlotState, unlist } from './slot.ts'
+
+/** The parts of the needs of slots that the host makes. */
+type Made =
+  | 'code'
+  | 'codecs'
+  | 'departures'
+  | 'failures'
+  | 'format'
+  | 'historyBudget'
+  | 'limits'
+  | 'loopShare'
+  | 'newer'
+  | 'scheduler'
+type Defaulted = 'revealFailures' | 'tracer'
 
 /** Options of a host. By default there are no traces and no watchdog, and players do not see what failing room logic threw. */
-interface RoomHostOptions
-  extends RoomDependencies,
-    Partial<Pick<RoomEnvironment, 'tracer' | 'revealFailures'>> {
+interface RoomHostOptions extends Omit<SlotNeeds, Made | Defaulted> {
+  readonly tracer?: Tracer
+  readonly revealFailures?: boolean
+  readonly cluster: SlotNeeds['cluster'] & {
+    readonly nodes: {
+      /** True if a node is known to have ended. */
+      isGone(nodeId: string): boolean
+    }
+  }
   /** Observes every turn. */
   readonly turns?: TurnObserver
   /** Handlers whose turns have exceeded the turn limit. */
@@ -62,7 +72,7 @@ interface RoomHostOptions
 export class RoomHost {
   /** Runs the code of all rooms. */
   readonly code: RoomCode
-  readonly #environment: RoomEnvironment
+  readonly #needs: SlotNeeds
   readonly #types: Map<string, RoomDefinition>
   /** Slots by room name: of running rooms, and of rooms that are being opened. */
   readonly #slots = new Map<string, RoomSlot>()
@@ -87,7 +97,7 @@ export class RoomHost {
       suspects: options.suspects ?? noSuspects,
     })
     this.#types = roomTypes(options.rooms)
-    this.#environment = {
+    this.#needs = {
       ...options,
       tracer: options.tracer ?? noTracer,
       code: this.code,
@@ -102,7 +112,7 @@ export class RoomHost {
       departures: new Departures(clock, limits.detachedMs),
       failures: new FailureLog(clock, log, revealFailures),
     }
-    this.#descriptions = new RoomDescriptions(clock, this.#environment.format)
+    this.#descriptions = new RoomDescriptions(clock, this.#needs.format)
     metrics.rooms.read(() => this.size)
     metrics.projectRooms.read(() => this.#projects.series)
     metrics.members.read(() => this.members)
@@ -133,12 +143,12 @@ export class RoomHost {
 
   /** Bytes that the histories of all rooms hold. */
   get historyBytes(): number {
-    return this.#environment.historyBudget.bytes
+    return this.#needs.historyBudget.bytes
   }
 
   /** How long the next inputs have waited for the event loop, in milliseconds. */
   get waitedMs(): number {
-    return this.#environment.loopShare.waitedMs
+    return this.#needs.loopShare.waitedMs
   }
 
   /** Number of frozen rooms. */
@@ -212,8 +222,8 @@ export class RoomHost {
   #hasParted(message: ToOwner): boolean {
     if (message.kind !== 'attach') return false
     const { room, edge, member_id: subscriptionId } = message
-    const farewell = this.#environment.departures.of(subscriptionId)
-    if (farewell) new Replies(room, farewell, this.#environment).left(edge, subscriptionId, farewell)
+    const farewell = this.#needs.departures.of(subscriptionId)
+    if (farewell) new Replies(room, farewell, this.#needs).left(edge, subscriptionId, farewell)
     return farewell !== undefined
   }
 
@@ -233,7 +243,7 @@ export class RoomHost {
       void this.#endUnknown(address, inbox, claim, type)
       return
     }
-    const slot = new RoomSlot(this.#environment, address, type, inbox, this)
+    const slot = new RoomSlot(this.#needs, address, type, inbox, this)
     this.#slots.set(address.name, slot)
     this.#projects.add(address.projectId, 1)
     slot.begin(claim, mayMake)
@@ -241,11 +251,7 @@ export class RoomHost {
 
   /** Adds a message to the inbox of a room that does not run. If the inbox is full, the message is refused, or its edge sends it again. */
   wait(inbox: Inbox, arrival: Arrival): void {
-    if (inbox.add(arrival)) return
-    const { room } = arrival.message
-    this.#environment.metrics.backlogFull.inc({ room_type: room.roomType })
-    const place = nowhere('busy', unavailableText(room, 'too many messages wait for it'))
-    if (!this.#repliesOf(room).turnAway(arrival, place)) inbox.turnedAway.add(arrival.from)
+    queue(arrival, inbox, this.#repliesOf(arrival.message.room), this.#needs)
   }
 
   /** Answers the messages of a room that is nowhere, and counts the errors. Messages that look for the room again stay in the inbox. */
@@ -254,12 +260,12 @@ export class RoomHost {
   }
 
   #repliesOf(room: RoomAddress): Replies {
-    return new Replies(room, NO_EPOCH, this.#environment)
+    return new Replies(room, NO_EPOCH, this.#needs)
   }
 
   /** Adds a running room. */
   add(room: Room): void {
-    this.#rooms.set(room.address.name, room)
+    this.#rooms.set(room.core.name, room)
   }
 
   /** Removes a slot, and its room if it ran. */
@@ -271,11 +277,11 @@ export class RoomHost {
   /** Replaces the definition of a room type. Running rooms continue with it, and keep their state if it fits. */
   replaceRoom(definition: RoomDefinition): void {
     const { type } = definition
-    const running = this.rooms.filter((room) => room.definition.type === type)
+    const running = this.rooms.filter((room) => room.core.definition.type === type)
     const problems = running.flatMap((room) => room.redefine(definition) ?? [])
     const before = this.#types.get(type)
     this.#types.set(type, definition)
-    const { log } = this.#environment
+    const { log } = this.#needs
     const replaced = running.length - problems.length
     log.info({ room_type: type, rooms: replaced }, `room type ${type} was replaced`)
     for (const problem of problems)
@@ -314,16 +320,13 @@ export class RoomHost {
   /** Members of all rooms that run here. */
   get members(): number {
     let members = 0
-    for (const { stream } of this.#rooms.values()) members += stream.memberships.size
+    for (const { core } of this.#rooms.values()) members += core.memberships.size
     return members
   }
 
   /** Returns the rooms as operators see them. */
   describe(query: RoomQuery): Found<RoomDescription> {
-    return this.#descriptions.of(
-      this.rooms.map(({ stream }) => stream),
-      query,
-    )
+    return this.#descriptions.of(this.rooms, query)
   }
 
   /** Rooms that run here. */
@@ -333,17 +336,17 @@ export class RoomHost {
 
   /** An edge is gone. Its members are detached until they resume at another edge. */
   edgeGone(edge: string): void {
-    for (const room of this.rooms) if (room.hasMembersAt(edge)) room.edgeGone(edge)
+    for (const room of this.rooms) if (room.core.memberships.edges.has(edge)) room.edgeGone(edge)
   }
 
   /** Nodes where members of the rooms have their sockets. */
   #edges(): Set<string> {
-    return new Set(this.rooms.flatMap((room) => [...room.stream.memberships.edges.keys()]))
+    return new Set(this.rooms.flatMap((room) => [...room.core.memberships.edges.keys()]))
   }
 
   /** Messages between `edge` and this node may be lost. The edge attaches its members again. */
   edgeMissed(edge: string): void {
-    for (const room of this.rooms) if (room.hasMembersAt(edge)) room.askToReattach(edge)
+    for (const room of this.rooms) if (room.core.memberships.edges.has(edge)) room.askToReattach(edge)
   }
 
   /** Takes no more rooms. */
@@ -355,7 +358,7 @@ export class RoomHost {
   async close(timeoutMs = 5000): Promise<void> {
     this.#closed = true
     this.#refresh.cancel()
-    const cancel = this.#environment.clock.schedule(timeoutMs, () => {
+    const cancel = this.#needs.clock.schedule(timeoutMs, () => {
       for (const room of this.rooms) room.giveUp()
     })
     await Promise.all(this.rooms.map((room) => room.handOver()))
@@ -364,7 +367,7 @@ export class RoomHost {
 
   /** Returns the outcome that an ended room has left for a repeated request. Undefined: there is none. Rejects with `StoreUnavailable`. */
   async endedAnswer({ name }: RoomAddress, request: RoomRequest): Promise<RequestAnswer | undefined> {
-    const { clock, format, records } = this.#environment
+    const { clock, format, records } = this.#needs
     const left = outcomesLeft(await records.read(name), format, clock.now())
     const outcome = left.find(({ id }) => id === request.id)
     return outcome && answerLeft(request, outcome)
@@ -375,7 +378,7 @@ export class RoomHost {
    * record cannot be read.
    */
   async recorded({ name, roomType }: RoomAddress, shown: Shown): Promise<RequestAnswer | undefined> {
-    const { code, format, records } = this.#environment
+    const { code, format, records } = this.#needs
     const room = restore({ ...(await records.read(name)), fence: { epoch: 0 } }, format)
     if (!room) return undefined
     const { epoch, seq } = room
@@ -387,7 +390,7 @@ export class RoomHost {
 
   /** An operator ends a room whose type is not installed: deletes its record, without calling a hook. Never rejects. */
   async #endUnknown(address: RoomAddress, inbox: Inbox, claim: Claim, refusal: Nowhere): Promise<void> {
-    const { clock, cluster, format, records, wakeups, limits, log } = this.#environment
+    const { clock, cluster, format, records, wakeups, limits, log } = this.#needs
     const { name } = address
     const ends = inbox.remove(({ message }) => isClose(message))
     this.refuse(address, inbox, refusal)
@@ -398,7 +401,7 @@ export class RoomHost {
       const outcomes = outcomesToLeave(outcomesIn(claim, format), format, clock.now())
       const release = { forget: true, ttlMs: limits.recordTtlMs, ...(outcomes && { outcomes }) }
       await records.release(name, fence, release)
-      unlist(this.#environment, address, fence.epoch)
+      unlist(this.#needs, address, fence.epoch)
       if (isEmpty(claim)) this.refuse(address, inbox, ABSENT)
       for (const { message, from } of inbox.take())
         this.#repliesOf(address).send(from, {

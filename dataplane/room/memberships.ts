@@ -37,6 +37,14 @@ export class Memberships {
     return this.#memberships.size
   }
 
+  /** The edge with the most attached members. */
+  get busiestEdge(): string | undefined {
+    let busiest: string | undefined
+    for (const [edge, members] of this.#edges)
+      if (busiest === undefined || members > this.#edges.get(busiest)!) busiest = edge
+    return busiest
+  }
+
   /** The members. The array stays the same until a member joins, leaves or changes. */
   get members(): readonly Member[] {
     this.#members ??= Object.freeze(

@@ -1,16 +1,39 @@
 import type { Clock } from '../../shared/clock.ts'
 import type { Json } from '../../shared/json.ts'
-import type { Claim, Release } from '../../shared/store/port.ts'
 import type { RequestAnswer, RequestMessage, RoomAction, RoomRequest, Shown } from '../traffic.ts'
+import type { Changes } from './changes.ts'
+import type { ClaimedRoom, Wants } from './core.ts'
+import type { RoomDefinition } from './definition.ts'
 import { viewOf } from './describe.ts'
-import { bounded, validateInput } from './failures.ts'
-import { handleOfCall, type Inputs } from './inputs.ts'
-import { type JournalFormat, UnreadableRecord } from './journal.ts'
-import { mayHave } from './limits.ts'
-import type { Room } from './room.ts'
-import { turnOf } from './room-code.ts'
-import type { ClaimedRoom, RoomStream } from './stream.ts'
-import { type Outcome, reserve, type Table } from './table.ts'
+import { bounded } from './failures.ts'
+import type { Limited } from './limits.ts'
+import type { Memberships } from './memberships.ts'
+import { answerOf, OUTCOME_MS, Outcomes } from './outcomes.ts'
+import type { Replies } from './replies.ts'
+import type { LiveState } from './state.ts'
+import { type Outcome, reserve, type Tables } from './table.ts'
+import type { Turns } from './turn.ts'
+import { flushedMembers } from './update.ts'
+
+/** The room of the requests. */
+interface AskedRoom {
+  readonly roomId: string
+  readonly createdAt: number
+  readonly epoch: number
+  readonly seq: number
+  readonly definition: RoomDefinition
+  readonly state: LiveState
+  readonly tables: Tables
+  readonly memberships: Memberships
+  readonly changes: Changes
+  readonly inFlight: object | undefined
+  readonly wants: Wants
+}
+
+/** Dependencies of the requests of a room. */
+export interface RequestNeeds extends Limited {
+  readonly clock: Clock
+}
 
 /** Sender of a request. */
 interface Asker {
@@ -29,9 +52,10 @@ type Result = { readonly kept: boolean; readonly answer: RequestAnswer }
  * after the commit. A repeated request gets the stored outcome.
  */
 export class RequestTurns {
-  readonly #stream: RoomStream
-  readonly #inputs: Inputs
-  readonly #room: Room
+  readonly #room: AskedRoom
+  readonly #turns: Turns
+  readonly #replies: Replies
+  readonly #needs: RequestNeeds
   readonly #outcomes: Outcomes
   /** `member_id` of the request that created the room. */
   readonly #maker: string | undefined
@@ -42,11 +66,12 @@ export class RequestTurns {
   /** Senders that get their answer when the room has ended. It is the stored outcome, as for later repetitions. */
   readonly #closing: { readonly asker: Asker; readonly answer: RequestAnswer }[] = []
 
-  constructor({ maker }: ClaimedRoom, room: Room, inputs: Inputs) {
+  constructor({ maker }: ClaimedRoom, room: AskedRoom, turns: Turns, replies: Replies, needs: RequestNeeds) {
     this.#room = room
-    this.#stream = room.stream
-    this.#inputs = inputs
-    this.#outcomes = new Outcomes(room.stream)
+    this.#turns = turns
+    this.#replies = replies
+    this.#needs = needs
+    this.#outcomes = new Outcomes(room.definition.type, room.tables.outcomes, needs)
     this.#maker = maker
   }
 
@@ -55,14 +80,14 @@ export class RequestTurns {
     if (request.do.op === 'describe') {
       const shown = request.do
       const answer = () => this.#answer({ edge, id, cancels: false }, this.#described(shown))
-      if (this.#stream.committing) this.#describing.push(answer)
+      if (this.#room.inFlight) this.#describing.push(answer)
       else answer()
       return
     }
     const asker = { edge, id, cancels: op === 'cancel' }
     const known = this.#outcomes.get(request.id)
     // Expired outcomes are deleted with the next update.
-    this.#stream.tables.commit()
+    this.#room.tables.commit()
     if (op === 'cancel') this.#cancel(asker, request, request.do.subs, known)
     else if (known?.hash === request.hash && op === 'close' && this.#isOwn(known))
       this.#close(asker, known.answer)
@@ -100,7 +125,7 @@ export class RequestTurns {
 
   #close(asker: Asker, answer: RequestAnswer): void {
     this.#closing.push({ asker, answer })
-    this.#room.close()
+    this.#room.wants.close = true
   }
 
   #run({ id, do: action }: RoomRequest, attempt: string): Result {
@@ -122,56 +147,35 @@ export class RequestTurns {
   }
 
   #call(id: string, { name, data, caller }: Extract<RoomAction, { op: 'call' }>): Result {
-    const { failures, handlers } = this.#inputs
-    const { definition } = handlers
-    const spec = Object.hasOwn(definition.calls, name) ? definition.calls[name] : undefined
-    if (!spec) {
-      const names = Object.keys(definition.calls).join(', ') || 'none'
-      const text = `${definition.type} has no call ${JSON.stringify(name.slice(0, 80))}: there are ${names}`
-      return { kept: false, answer: refused('invalid_request', text) }
-    }
-    const turn = { ...turnOf(this.#stream, 'onCall'), subject: id, type: name }
-    try {
-      const outcome = this.#stream.environment.code.run(turn, () => {
-        const valid = validateInput(spec.data, data)
-        if (!valid.ok && valid.cause !== undefined) throw valid.cause
-        if (!valid.ok) return valid
-        const input = { data: valid.value, caller: { keyId: caller.key_id, callId: caller.call_id } }
-        return handlers.call(name, spec, input)
-      })
-      if ('ok' in outcome) return { kept: false, answer: refused('invalid_request', outcome.message) }
-      this.#inputs.takeOver(outcome)
-      return this.#done(outcome.reply ?? null)
-    } catch (error) {
-      const { code, message } = failures.explain(handleOfCall(name), error)
-      this.#stream.replies.countError(code)
-      return { kept: true, answer: refused(code, message) }
-    }
+    const outcome = this.#turns.call(id, name, data, caller)
+    if ('reply' in outcome) return this.#done(outcome.reply ?? null)
+    const { code, message } = outcome
+    if (code === 'invalid_request') return { kept: false, answer: refused(code, message) }
+    return { kept: true, answer: refused(code, message) }
   }
 
   #reserve({ subs, seconds }: Extract<RoomAction, { op: 'reserve' }>): Result {
-    const { definition } = this.#inputs.handlers
-    const { durability, type } = definition
+    const { durability, type } = this.#room.definition
     if (durability === 'none')
       return {
         kept: false,
         answer: refused('conflict', `${type} has the durability 'none', which keeps no reservations`),
       }
-    const due = Math.ceil(this.#stream.environment.clock.now() + seconds * 1000)
-    const text = `${this.#stream.roomId} has too few free seats, or has banned one of the players`
-    if (!reserve(subs, due, definition, this.#stream))
+    const due = Math.ceil(this.#needs.clock.now() + seconds * 1000)
+    const text = `${this.#room.roomId} has too few free seats, or has banned one of the players`
+    if (!reserve(subs, due, this.#room.definition, this.#room, this.#needs))
       return { kept: true, answer: refused('room_full', text) }
-    this.#inputs.rowsChanged()
+    this.#turns.rowsChanged()
     return this.#done({ reserved: true })
   }
 
   #kick(sub: string, reason: string | undefined): number {
-    const { memberships } = this.#stream
+    const { memberships } = this.#room
     const kicked = [...memberships].filter(({ member }) => member.sub === sub)
     const text = reason === undefined ? undefined : bounded(reason)
-    // `onLeave` of one seat may end another.
+    // `onLeave` of one seat may end another, or the room.
     for (const membership of kicked)
-      if (memberships.has(membership)) this.#inputs.part(membership, 'kicked', text)
+      if (memberships.has(membership) && !this.#room.wants.close) this.#turns.part(membership, 'kicked', text)
     return kicked.length
   }
 
@@ -181,8 +185,8 @@ export class RequestTurns {
     else if (!known && this.#outcomes.full) this.#answerFull(asker)
     else {
       if (known && 'reply' in known.answer) {
-        for (const sub of subs) this.#stream.tables.reservations.delete(sub)
-        this.#inputs.rowsChanged()
+        for (const sub of subs) this.#room.tables.reservations.delete(sub)
+        this.#turns.rowsChanged()
       }
       const askers = known ? this.#waiting.get(known) : undefined
       if (known) this.#waiting.delete(known)
@@ -195,13 +199,13 @@ export class RequestTurns {
 
   #answerFull(asker: Asker): void {
     const seconds = Math.ceil(this.#outcomes.nextEndMs / 1000)
-    const text = `${this.#stream.roomId} keeps the outcomes of as many requests as it may: try again in ${seconds} s`
+    const text = `${this.#room.roomId} keeps the outcomes of as many requests as it may: try again in ${seconds} s`
     this.#answer(asker, { ...refused('rate_limited', text), retry_after_seconds: seconds })
   }
 
   /** False if an earlier room with this key has left the outcome. */
   #isOwn({ due }: Outcome): boolean {
-    return due - OUTCOME_MS > this.#stream.createdAt
+    return due - OUTCOME_MS > this.#room.createdAt
   }
 
   #repeat(asker: Asker, known: Outcome): void {
@@ -210,17 +214,26 @@ export class RequestTurns {
     else this.#answer(asker, known.answer)
   }
 
-  #keep(request: Pick<RoomRequest, 'id' | 'hash'>, answer: RequestAnswer, askers: Asker[]): void {
+  #keep(
+    request: { readonly id: string; readonly hash: string },
+    answer: RequestAnswer,
+    askers: Asker[],
+  ): void {
     const outcome = this.#outcomes.set(request, answer)
-    this.#stream.tables.commit()
+    this.#room.tables.commit()
     this.#waiting.set(outcome, askers)
-    this.#stream.flushSoon()
+    this.#room.wants.flush = 'soon'
   }
 
   /** The room as of its last flush. */
   #described(shown: Shown): RequestAnswer {
-    const { flushedMembers: members, state, tables } = this.#stream
-    return this.#replied(viewOf({ members, reservations: tables.reservations.flushed, state }, shown))
+    const { state, tables } = this.#room
+    return this.#replied(
+      viewOf(
+        { members: flushedMembers(this.#room), reservations: tables.reservations.flushed, state },
+        shown,
+      ),
+    )
   }
 
   #done(reply: Json): Result {
@@ -228,12 +241,12 @@ export class RequestTurns {
   }
 
   #replied(reply: Json): RequestAnswer {
-    return { reply, epoch: this.#stream.epoch, seq: this.#stream.flushed.seq }
+    return { reply, epoch: this.#room.epoch, seq: this.#room.seq }
   }
 
   #answer({ edge, id, cancels }: Asker, answer: RequestAnswer): void {
     const isCancelled = cancels && 'code' in answer && answer.code === 'cancelled'
-    this.#stream.replies.send(edge, {
+    this.#replies.send(edge, {
       kind: 'answer',
       member_id: id,
       answer: isCancelled ? this.#replied({ cancelled: true }) : answer,
@@ -245,101 +258,3 @@ const refused = (
   code: Extract<RequestAnswer, { message: string }>['code'],
   message: string,
 ): RequestAnswer => ({ code, message })
-
-/** How long a room keeps the outcome of a request, in milliseconds. */
-export const OUTCOME_MS = 600_000
-
-/** Bytes that count as one outcome, so that the bytes of all are limited too: 2,000 outcomes have 1 MiB. */
-const OUTCOME_BYTES = (1024 * 1024) / 2000
-
-/** Bytes of an outcome in a record, with its answer as JSON. */
-const bytesOf = ({ id, hash, answer }: Outcome): number =>
-  id.length + hash.length + Buffer.byteLength(JSON.stringify(answer))
-
-/** Number and expiry of a room's outcomes. */
-class Outcomes {
-  readonly #stream: RoomStream
-  readonly #table: Table<Outcome>
-  readonly #clock: Pick<Clock, 'now'>
-  #bytes = 0
-
-  constructor(stream: RoomStream) {
-    this.#stream = stream
-    this.#table = stream.tables.outcomes
-    this.#clock = stream.environment.clock
-    for (const row of this.#table.rows) this.#bytes += bytesOf(row)
-  }
-
-  /** Outcome of an id. Outcomes that have expired are deleted first. */
-  get(id: string): Outcome | undefined {
-    const now = this.#clock.now()
-    for (let { next } = this.#table; next && next.due <= now; { next } = this.#table) {
-      this.#table.delete(next.id)
-      this.#bytes -= bytesOf(next)
-    }
-    return this.#table.get(id)
-  }
-
-  /** True if the room can store no other outcome before the oldest one expires. */
-  get full(): boolean {
-    const { address, environment } = this.#stream
-    const number = Math.max(this.#table.size, Math.floor(this.#bytes / OUTCOME_BYTES))
-    return !mayHave(environment, address.roomType, 'outcomes', number + 1)
-  }
-
-  /** Milliseconds until the oldest outcome expires. */
-  get nextEndMs(): number {
-    return this.#table.next!.due - this.#clock.now()
-  }
-
-  /** Stores the outcome of a request for 10 minutes, in place of an earlier one. */
-  set({ id, hash }: Pick<Outcome, 'id' | 'hash'>, answer: RequestAnswer): Outcome {
-    const before = this.#table.get(id)
-    if (before) this.#bytes -= bytesOf(before)
-    const outcome = { id, hash, due: this.#clock.now() + OUTCOME_MS, answer }
-    this.#table.set(outcome)
-    this.#bytes += bytesOf(outcome)
-    return outcome
-  }
-}
-
-/** Returns the outcomes that a room leaves for later rooms of its name when it ends. Undefined: none. */
-export function outcomesToLeave(
-  outcomes: readonly Outcome[],
-  format: JournalFormat,
-  now: number,
-): Release['outcomes'] {
-  const left = outcomes.filter(({ due }) => due > now)
-  if (left.length === 0) return undefined
-  return { value: format.outcomes(left), ttlMs: Math.ceil(Math.max(...left.map(({ due }) => due)) - now) }
-}
-
-/**
- * Returns the outcomes that an earlier room of this name has left and that have not expired. None if they are damaged. Throws NewerRecord.
- */
-export function outcomesLeft(
-  { outcomes }: Pick<Claim, 'outcomes'>,
-  format: JournalFormat,
-  now: number,
-): readonly Outcome[] {
-  if (!outcomes) return []
-  try {
-    return format.readOutcomes(outcomes).filter(({ due }) => due > now)
-  } catch (error) {
-    if (error instanceof UnreadableRecord) return []
-    throw error
-  }
-}
-
-/** Returns the answer to a request whose id has `outcome`. */
-const answerOf = ({ hash }: RoomRequest, outcome: Outcome): RequestAnswer =>
-  outcome.hash === hash
-    ? outcome.answer
-    : { code: 'conflict', message: 'the same idempotency key was used for another request' }
-
-/** As `answerOf`, for an outcome that an earlier room has left. The reservations of that room have ended with it. */
-export function answerLeft(request: RoomRequest, outcome: Outcome): RequestAnswer {
-  if (request.do.op !== 'cancel') return answerOf(request, outcome)
-  const { epoch, seq } = 'reply' in outcome.answer ? outcome.answer : { epoch: 0, seq: 0 }
-  return { reply: { cancelled: true }, epoch, seq }
-}

@@ -9,7 +9,7 @@ import type { Mode } from '../features/suspects/suspect-record.ts'
 import { sharedTurn, TurnReader, TurnWriter } from '../features/suspects/turns.ts'
 import { type Durability, defineRoom } from './definition.ts'
 import { noObserver, type Turn } from './hooks.ts'
-import { noSuspects, RoomCode, TurnCut, turnOf } from './room-code.ts'
+import { noSuspects, RoomCode, type RoomTurn, TurnCut, turnOf } from './room-code.ts'
 
 const TURN: Turn = {
   room: { name: 'prj_a/duel:1', epoch: 1 },
@@ -84,9 +84,10 @@ describe('RoomCode', () => {
   ])('cuts off a suspect: %s', (_, loop) => {
     const { known, stuck } = suspects(20, 'onMessage strike')
     const { code, lines } = roomCode(known)
-    const cutOff = vi.fn()
-    expect(() => code.run({ ...TURN, room: { ...TURN.room, cutOff } }, loop)).toThrow(TurnCut)
-    expect([cutOff.mock.calls.length, stuck]).toEqual([1, [['onMessage strike', 'guard']]])
+    const turn: RoomTurn = { ...TURN, room: { ...TURN.room, cut: undefined } }
+    expect(() => code.run(turn, loop)).toThrow(TurnCut)
+    expect(turn.room.cut).toBeInstanceOf(Promise)
+    expect(stuck).toEqual([['onMessage strike', 'guard']])
     expect(lines).toMatchObject([
       {
         project_id: 'prj_a',

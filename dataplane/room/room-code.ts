@@ -11,10 +11,11 @@ import type { RoomMetrics } from './metrics.ts'
 
 /** A room whose state is written by room code. */
 export interface CodeRoom extends TurnRoom {
-  /** A turn was cut off, so the state in memory must not be used. `noted`: resolves when the next owner knows the turn. */
-  cutOff?(noted: Promise<void>): void
-  /** True if a turn was cut off, and no other turn may start. */
-  readonly wasCutOff?: boolean
+  /**
+   * A turn was cut off: the state in memory must not be used, and no other turn may start. Resolves when the next owner knows the turn. The key
+   * is absent if the room does not run.
+   */
+  cut?: Promise<void> | undefined
 }
 
 /** A call of the code of a room. */
@@ -108,14 +109,13 @@ export class RoomCode {
   }
 
   /**
-   * Runs code of a room. Throws what the code throws, or a TurnCut: a suspect took too long, and `cutOff` of its room was called, or the
-   * code was not started.
+   * Runs code of a room. Throws what the code throws, or a TurnCut: a suspect took too long, and `cut` of its room is set, or the code was
+   * not started.
    */
   run<T>(turn: RoomTurn, code: () => T): T {
     const { observer, suspects } = this.#deps
     const limitMs = suspects.limitOf(turn)
-    if (turn.room.wasCutOff)
-      throw new TurnCut(`${turn.hook} was not started: another turn of the room was cut off`)
+    if (turn.room.cut) throw new TurnCut(`${turn.hook} was not started: another turn of the room was cut off`)
     if (limitMs === 0) throw new TurnCut(`${turn.hook} was not started: it did not return before`)
     this.#last = turn
     observer.begin(turn, limitMs !== undefined)
@@ -238,7 +238,7 @@ export class RoomCode {
       'a turn did not return and was cut off',
     )
     const noted = suspects.stuck(turn, 'guard')
-    turn.room.cutOff?.(noted)
+    if ('cut' in turn.room) turn.room.cut = noted
   }
 }
 

@@ -1,31 +1,34 @@
-import type { StandardSchemaV1 } from '@standard-schema/spec'
-import { REPAIR_MS } from '../features/lists/listing.ts'
+import { REPAIR_MS, RoomListing } from '../features/lists/listing.ts'
+import { RoomNotices } from '../features/notices/notices.ts'
+import { RoomSaves } from '../features/saves/saves.ts'
 import { Inbox } from '../inbox.ts'
 import { nowhere } from '../place.ts'
-import { type Arrival, isClose, type RoomAddress, type ToOwner } from '../traffic.ts'
+import { type Arrival, isClose, type RoomAddress, roomIdOf, type ToOwner } from '../traffic.ts'
 import { RoomAdmission } from './admission.ts'
+import { Attachments } from './attachments.ts'
+import { Backlog } from './backlog.ts'
+import { type ClaimedRoom, coreOf, type RoomCore, refit } from './core.ts'
 import type { RoomDefinition } from './definition.ts'
-import { hasLease } from './environment.ts'
-import { errorText, validate } from './failures.ts'
-import { Inputs } from './inputs.ts'
+import { Delivery } from './delivery.ts'
+import type { RoomNeeds } from './environment.ts'
+import { FencedLog } from './fenced-log.ts'
 import type { Update } from './journal.ts'
-import { areSameRules } from './layer-rules.ts'
+import { outcomesToLeave } from './outcomes.ts'
+import { RoomDurability } from './record.ts'
+import { Replies } from './replies.ts'
 import { RequestTurns } from './request-turns.ts'
 import { turnOf } from './room-code.ts'
-import { RoomShare, TickTimer, type Timer } from './scheduler.ts'
-import type { RoomSlot } from './slot.ts'
-import { migrate } from './state.ts'
-import { type ClaimedRoom, RoomStream } from './stream.ts'
+import { RoomFrames } from './room-frames.ts'
+import { FlushTimer, RoomShare, TickTimer, type Timer } from './scheduler.ts'
+import { Tasks } from './tasks.ts'
+import { Turns } from './turn.ts'
+import { takeUpdate } from './update.ts'
 
 /**
  * How a room ended on this node. `disposed`: for good. `released`: for another owner. `asleep`: stored until the next join. `fenced`:
  * another node owns it.
  */
 export type RoomEnd = 'disposed' | 'released' | 'asleep' | 'fenced'
-
-/** An overloaded node drops or refuses messages that have waited for longer. */
-const LATE_MS = 150
-const OVERLOADED = 'the service has more to do than it can at the moment: send less'
 
 /** Longest wait for a due row. Rows are due by the wall clock, which may jump, so the room reads it at least this often. */
 const LONGEST_WAIT_MS = 600_000
@@ -36,20 +39,44 @@ const SHORTEST_SLEEP_MS = 60_000
 /** How long an empty room that may not act now waits for the next check. */
 const RETRY_IDLE_MS = 1000
 
-/** One room on this node, from its claim to its end. It acts while the node has its lease and the store answers. */
+/**
+ * One room on this node, from its claim to its end. It acts while the node has its lease and the store answers.
+ *
+ * Only this class acts. Its parts change `core`, and leave wishes in `core.wants`. `#after` fulfils the wishes after each message, timer and
+ * event. One update is in flight at a time. Later changes wait for the next update (group commit), so updates keep their order.
+ */
 export class Room {
-  /** Members, state and updates of the room. */
-  readonly stream: RoomStream
-  readonly #slot: RoomSlot
-  readonly #inputs: Inputs
+  readonly core: RoomCore
+  readonly delivery: Delivery
+  readonly #needs: RoomNeeds
+  /** The room has ended here. `successor`: the node that continues it, if it is known. */
+  readonly #onEnd: (end: RoomEnd, successor: string | undefined) => void
+  readonly #replies: Replies
+  readonly #turns: Turns
+  readonly #tasks: Tasks
+  readonly #attachments: Attachments
   readonly #admission: RoomAdmission
-  readonly #idle
+  readonly #requests: RequestTurns
+  readonly #log: FencedLog
+  readonly #durability: RoomDurability
+  readonly #notices: RoomNotices
+  /** Saves the state to the database of the room type. Undefined: the type has no `save`. */
+  saves: RoomSaves | undefined
+  /** Keeps the room's row and code in the store. Undefined: the room type has neither. */
+  #listing: RoomListing | undefined
+  /** True: members do not see each other. */
+  readonly #hidesMembers: boolean
+  /** 0–1: where in an interval this room flushes and ticks. */
+  readonly #phase: number
+  readonly #idle: Timer
   readonly #ticks: TickTimer
   /** Fires when the next row of a table is due. */
   readonly #timers: Timer
+  readonly #flushes: FlushTimer
   readonly #share: RoomShare
   /** Messages that wait until the room can act. At the end of the room, the rest goes to the next owner. */
   readonly #inbox: Inbox
+  readonly #backlog: Backlog
   /** Since when the room could act, apart from its share of the event loop. */
   #actsSince: number
   /**
@@ -57,96 +84,137 @@ export class Room {
    * any more.
    */
   #stage: 'open' | 'closing' | 'leaving' | 'ended' = 'open'
+  /** True if the room applies and delivers nothing, because the node may not act or the store does not answer. */
+  #frozen = false
+  /** True if the flush in flight is committed, but the room was frozen by then. */
+  #withheld = false
+  /** Resolves when the last flush is committed. */
+  #flushed: Promise<void> = Promise.resolve()
   /** True when the idle timeout has passed and the last save is still running. A join cancels the end. */
   #waitsForSave = false
   /** True while due rows wait in the inbox. */
   #dueWaits = false
-  readonly #requests: RequestTurns
   /** Requests that arrived while the room was ending. The next owner handles them. */
   readonly #late: Inbox
+  /** State of the record at the last look. */
+  #seen: { readonly uncertain: boolean; readonly epoch: number }
   /** Resolves when an ended room is deleted from the store, or when a released room has left this node. */
   #over: Promise<void> = Promise.resolve()
   /** The successor can claim the room that was handed over. */
   #isFree = false
 
-  constructor(claimed: ClaimedRoom, inbox: Inbox, slot: RoomSlot) {
-    const { environment, definition } = claimed
-    const { suspects } = environment.code
-    this.#slot = slot
+  constructor(
+    claimed: ClaimedRoom,
+    inbox: Inbox,
+    needs: RoomNeeds,
+    onEnd: (end: RoomEnd, successor: string | undefined) => void,
+  ) {
+    const { address, begin, definition, fence } = claimed
+    const { clock, code, limits, scheduler } = needs
+    this.#needs = needs
+    this.#onEnd = onEnd
     this.#inbox = inbox
-    this.#late = new Inbox(environment.limits.waitingMessages)
-    this.#actsSince = environment.clock.monotonic()
-    this.stream = new RoomStream(claimed, this)
-    this.#inputs = new Inputs(claimed, this)
-    this.#requests = new RequestTurns(claimed, this, this.#inputs)
-    this.#admission = new RoomAdmission(this, this.#inputs)
-    this.#idle = environment.scheduler.timer(() => this.#endIfIdle())
+    this.#late = new Inbox(limits.waitingMessages)
+    this.#actsSince = clock.monotonic()
+    this.#phase = needs.random.float()
+    this.#hidesMembers = definition.hidesMembers
+    const frames = new RoomFrames(roomIdOf(address), needs.codecs, this.#hidesMembers)
+    this.core = coreOf(claimed, frames, needs)
+    const { core } = this
+    this.#seen = { uncertain: false, epoch: core.epoch }
+    this.#notices = new RoomNotices(needs, address, definition)
+    this.#log = new FencedLog(core, fence, this.#notices, needs, () => this.#look())
+    this.#durability = new RoomDurability(core, definition.durability, this.#log, needs, () => this.#fenced())
+    this.#replies = new Replies(address, core, needs, definition.durability === 'journal' || undefined)
+    this.delivery = new Delivery(core, frames, this.#replies, needs)
+    this.#backlog = new Backlog(inbox, core.roomId, definition.type, this.#replies, needs)
+    const post = (run: () => void) => this.#post(run)
+    this.#turns = new Turns(core, this.#notices, this.#replies, needs)
+    this.#tasks = new Tasks(core, this.#turns, needs, post)
+    this.#requests = new RequestTurns(claimed, core, this.#turns, this.#replies, needs)
+    this.#attachments = new Attachments(core, this.#turns, this.delivery, this.#replies, needs, post)
+    this.#admission = new RoomAdmission(core, this.#turns, this.#attachments, this.#replies, needs, post)
+    this.#idle = scheduler.timer(() => this.#endIfIdle())
     // If a tick did not return under an earlier owner, the first tick is left out.
-    let skip = suspects.hung(turnOf(this.stream, 'onTick'))
-    this.#ticks = new TickTimer(environment, this.stream.phase, () => {
+    let skip = code.suspects.hung(turnOf(core, 'onTick'))
+    this.#ticks = new TickTimer(needs, this.#phase, () => {
       if (!skip && !this.#share.pauses && !this.#waitsForSave && this.#mayAct())
-        this.#timed(() => this.#inputs.tick())
+        this.#timed(() => this.#turns.tick())
       skip = false
     })
-    this.#timers = environment.scheduler.timer(() => this.#fireDue())
-    this.#share = new RoomShare(environment, () => this.handleInbox())
-    for (const membership of [...this.stream.memberships])
-      if (suspects.hung({ ...turnOf(this.stream, 'onLeave'), subject: membership.member.id }))
-        this.#inputs.part(membership, 'left')
-    this.#ticks.set(definition.tick?.rate)
-    this.watchIdle()
-    this.watchTimers()
-    for (const task of this.stream.tables.tasks.rows)
-      if (!task.work) this.act(() => this.#inputs.begin([task]))
-  }
-
-  get definition(): RoomDefinition {
-    return this.#inputs.handlers.definition
-  }
-
-  get address(): RoomAddress {
-    return this.stream.address
-  }
-
-  get epoch(): number {
-    return this.stream.epoch
+    this.#timers = scheduler.timer(() => this.#fireDue())
+    this.#flushes = new FlushTimer(needs, this.#phase, () => this.#flush())
+    this.#share = new RoomShare(needs, () => this.handleInbox())
+    this.#follow(definition)
+    if (begin.epoch < fence.epoch) {
+      this.#listing?.rewrite()
+      // The earlier owner may not have saved the room. The save also gives the database the epoch of this owner.
+      this.saves?.changed(this.#phase)
+      this.#durability.takenOver()
+    }
+    for (const membership of [...core.memberships])
+      if (code.suspects.hung({ ...turnOf(core, 'onLeave'), subject: membership.member.id }))
+        this.#turns.part(membership, 'left')
+    this.#after()
+    for (const task of core.tables.tasks.rows) if (!task.work) post(() => this.#tasks.begin([task]))
   }
 
   /** Handles a message from an edge. If the room cannot act, the message waits in order. */
   receive(message: ToOwner, from: string): void {
-    const began = this.stream.environment.clock.monotonic()
+    const began = this.#needs.clock.monotonic()
     if (!this.#canAct(began)) {
-      this.wait({ message, from })
+      this.#wait({ message, from })
       return
     }
-    this.#handle(message, from)
-    this.used(began)
+    try {
+      this.#handle(message, from)
+    } finally {
+      this.#after()
+      this.#share.use(began, !this.#ended)
+    }
   }
 
-  /** Runs work that no message brings, and counts its time as `receive` does. */
-  #timed(run: () => void): void {
-    const began = this.stream.environment.clock.monotonic()
-    run()
-    this.used(began)
+  /** Runs work that no message brings, as `receive` handles a message. Returns what it returns. */
+  #timed<T>(run: () => T): T {
+    const began = this.#needs.clock.monotonic()
+    try {
+      return run()
+    } finally {
+      this.#after()
+      this.#share.use(began, !this.#ended)
+    }
   }
 
-  /** Counts the time since `began` (monotonic clock) in the room's share of the event loop. */
-  used(began: number): void {
-    this.#share.use(began, !this.#ended)
+  /** Calls `run` now, or in its turn when the room can act again. */
+  #post(run: () => void): void {
+    if (this.#canAct()) this.#timed(run)
+    else if (this.#stage === 'open' || this.#stage === 'closing') this.#backlog.defer(() => this.#timed(run))
+  }
+
+  /** Fulfils the wishes of the parts: after each message, timer and event, and before the next one. */
+  #after(): void {
+    const { cut, wants } = this.core
+    if (cut) this.#cutOff(cut)
+    if (this.#ended) return
+    if (wants.close) this.#close()
+    if (wants.timers) this.#watchTimers()
+    else if (wants.idle) this.#watchIdle()
+    if (wants.flush) this.#touched()
+    if (this.#admission.late.length > 0) this.#takeLate()
   }
 
   /** The node has its lease again. The room continues if this node still owns it. */
   recheck(): void {
-    this.freeze()
-    // When a silent store answers again, the record unfreezes the room (`doubt`).
-    if (this.#ended || this.stream.record.uncertain) return
-    this.stream.record
+    this.#freeze()
+    // When a silent store answers again, the record unfreezes the room (`#look`).
+    if (this.#ended || this.#log.uncertain) return
+    this.#log
       .verify()
       .then((mine) => {
-        if (!mine) this.fenced()
+        if (!mine) this.#fenced()
         else {
-          this.unfreeze()
-          this.stream.listing?.rewrite(REPAIR_MS)
+          this.#unfreeze()
+          this.#listing?.rewrite(REPAIR_MS)
         }
       })
       .catch(this.#onBroken)
@@ -154,50 +222,45 @@ export class Room {
 
   /** The store reports that the room is due. It runs already, so the store gets its next due time again. */
   wake(): void {
-    if (!this.#ended && !this.frozen) this.stream.record.repeatWakeup()
+    if (!this.#ended && !this.#frozen) this.#log.repeatWakeup()
   }
 
   /** Extends the life of the room's record, and repairs the index of its notices. */
   refresh(): void {
-    if (this.#ended || this.frozen) return
-    this.stream.notices.refresh()
-    this.stream.record
+    if (this.#ended || this.#frozen) return
+    this.#notices.refresh()
+    this.#log
       .refresh()
-      .then((mine) => mine || this.fenced())
+      .then((mine) => mine || this.#fenced())
       .catch(this.#onBroken)
   }
 
   /** Replaces the definition by another one of the same type. Returns why the room keeps the old one. Undefined: it was replaced. */
   redefine(definition: RoomDefinition): string | undefined {
-    const { environment, stateVersion, roomId } = this.stream
-    if (!areSameRules(this.definition.layers, definition.layers))
-      return `the layers of ${roomId} are others now, and members know those that it has`
-    if (definition.version !== stateVersion) {
-      try {
-        migrate(this.stream.state, stateVersion, definition, environment, this.stream)
-      } catch (error) {
-        return `${roomId}: ${errorText(error)}`
-      }
-      this.stream.touch()
-    } else if (definition.state) {
-      const checked = this.#validated(definition.state)
-      if (!checked.ok) return `the state of ${this.stream.roomId} does not fit: ${checked.message}`
-    }
-    this.#inputs.handlers.definition = definition
-    this.stream.redefine(definition)
-    this.stream.listing?.rewrite()
-    this.#ticks.set(definition.tick?.rate)
-    this.stream.memberships.rates.forget()
-    return undefined
+    return this.#timed(() => {
+      const { core } = this
+      const problem = refit(core, definition, this.#needs)
+      if (problem !== undefined) return problem
+      this.#follow(definition)
+      this.#listing?.rewrite()
+      return undefined
+    })
   }
 
-  #validated(schema: StandardSchemaV1): ReturnType<typeof validate> {
-    const { environment, state } = this.stream
-    try {
-      return environment.code.run(turnOf(this.stream, 'migrate'), () => validate(schema, state.present))
-    } catch (error) {
-      return { ok: false, message: errorText(error) }
+  /** Follows the options of a definition: rates, row, code and saves. */
+  #follow(definition: RoomDefinition): void {
+    const { codes, listing, save, sync, tick } = definition
+    const { core } = this
+    if ((listing || codes) && !this.#listing)
+      this.#listing = new RoomListing(core, this.delivery, this.#log, this.#needs, (run) => this.#timed(run))
+    if (save && this.saves) this.saves.redefine(save)
+    else {
+      this.saves?.end()
+      core.unsaved = false
+      this.saves = save && new RoomSaves(core, save, this.#needs, () => this.#saveEnded())
     }
+    this.#flushes.set(sync.rate)
+    this.#ticks.set(tick?.rate)
   }
 
   /**
@@ -205,7 +268,7 @@ export class Room {
    * that is closing ends. Messages in the inbox stay unanswered. Resolves to true if the successor can claim the room.
    */
   async handOver(successor?: string): Promise<boolean> {
-    if (this.#stage === 'closing') await this.stream.deliverAll()
+    if (this.#stage === 'closing') await this.#deliverAll()
     if (this.#stage === 'open') this.#over = this.#leave('released', successor)
     await this.#over
     return this.#isFree
@@ -214,41 +277,25 @@ export class Room {
   async #leave(how: 'released' | 'asleep', successor?: string): Promise<void> {
     this.#stage = 'leaving'
     this.#cancelTimers()
-    this.#admission.close()
-    await this.stream.deliverAll()
+    this.#closeAdmission()
+    await this.#deliverAll()
     if (this.#ended) return
     this.#stage = 'ended'
     // Only a successor can continue a room that is not stored.
-    const keep = this.definition.durability !== 'none' || successor !== undefined
-    if (!keep) this.#inputs.dispose()
+    const keep = this.core.definition.durability !== 'none' || successor !== undefined
+    if (!keep) this.#turns.dispose()
     // A successor saves the room later. Without one, the store may be the memory of this process, and end with it.
-    if (!successor) await this.stream.saveLast('once', !keep)
-    const released = await this.stream.release(!keep)
+    if (!successor) await this.saves?.last('once', !keep)
+    const released = await this.#release(!keep)
     this.#isFree = released && keep && successor !== undefined
-    if (!keep) await this.stream.listing?.leave('ended')
-    else if (released && how === 'asleep')
-      await this.stream.listing?.leave('asleep', this.stream.record.ownedAt)
+    if (!keep) await this.#listing?.leave('ended')
+    else if (released && how === 'asleep') await this.#listing?.leave('asleep', this.#log.ownedAt)
     this.#end(released && keep ? how : keep ? 'fenced' : 'disposed', successor)
   }
 
   /** An edge is gone. Its members are detached until they resume at another edge. */
   edgeGone(edge: string): void {
-    this.act(() => this.#admission.detachEdge(edge))
-  }
-
-  /** Version of the present state. */
-  get stateVersion(): number {
-    return this.stream.stateVersion
-  }
-
-  /** The node with most of the members' sockets. */
-  get mostlyAt(): string | undefined {
-    return busiestOf(this.stream.memberships.edges)
-  }
-
-  /** True if a member's socket is at `edge`, as far as this node knows. */
-  hasMembersAt(edge: string): boolean {
-    return this.stream.memberships.edges.has(edge)
+    this.#post(() => this.#attachments.detachEdge(edge))
   }
 
   /**
@@ -262,14 +309,28 @@ export class Room {
 
   /** Stops waiting for a store or a database that does not answer. */
   giveUp(): void {
-    this.stream.saves?.giveUp()
-    this.stream.listing?.giveUp()
-    this.stream.record.giveUp()
+    this.saves?.giveUp()
+    this.#listing?.giveUp()
+    this.#log.giveUp()
+  }
+
+  get address(): RoomAddress {
+    return this.core.address
+  }
+
+  /** Version of the present state. */
+  get stateVersion(): number {
+    return this.core.definition.version
+  }
+
+  /** The node with most of the members' sockets. */
+  get mostlyAt(): string | undefined {
+    return this.core.memberships.busiestEdge
   }
 
   /** True if the room applies nothing, because the node may not act or the store does not answer. */
   get frozen(): boolean {
-    return this.stream.stopped
+    return this.#frozen
   }
 
   /** True if the room is being released, or has ended. */
@@ -284,92 +345,150 @@ export class Room {
   #handle(message: ToOwner, from: string): void {
     switch (message.kind) {
       case 'message':
-      case 'refuse': {
-        const { memberships, replies } = this.stream
-        const membership = memberships.ofSubscription(message.member_id)
-        if (!membership) {
-          // A member that is being removed gets `left` soon.
-          if (!memberships.addressee(message.member_id)) replies.noSeat(from, message.member_id)
-          return
-        }
-        // The session has moved to another edge. Its client sends unacknowledged messages again there.
-        if (!membership.isServedBy(from)) return
-        if (!membership.attached && !membership.wasAskedToAttach) {
-          // Its edge does not know that it counts as detached. Without an attach it would get no acks and no layers.
-          membership.wasAskedToAttach = true
-          this.#requestResend(from)
-        }
-        if (message.kind === 'message') this.#inputs.message(membership, message)
-        else this.#inputs.refuse(membership, message)
-        break
-      }
-      case 'join':
-        this.#admission.join(message)
-        break
-      case 'leave':
-        this.#admission.leave(message, from)
-        break
-      case 'resync':
-        this.#admission.resync(message, from)
-        break
-      case 'detach':
-        this.#admission.detach(message, from)
-        break
-      case 'attach':
-        this.#admission.attach(message)
-        break
-      case 'renew':
-        this.#admission.renew(message, from)
+      case 'refuse':
+        this.#turns.receive(message, from)
         break
       case 'request':
         // A room that is ending leaves requests to the next owner, which knows the outcomes of this one.
         if (this.#stage === 'open' || isClose(message)) this.#requests.handle(message, from)
-        else this.wait({ message, from }, this.#late)
+        else this.#wait({ message, from }, this.#late)
         break
+      default:
+        this.#admission.receive(message, from)
     }
   }
 
   /** Removes every member. The next flush is the last. */
-  close(): void {
+  #close(): void {
+    const { memberships, wants } = this.core
+    wants.close = false
     if (this.#stage !== 'open') return
     this.#stage = 'closing'
     this.#cancelTimers()
+    this.#closeAdmission()
+    for (const membership of [...memberships]) this.#turns.part(membership, 'closed')
+    wants.flush = 'soon'
+  }
+
+  #closeAdmission(): void {
     this.#admission.close()
-    for (const membership of [...this.stream.memberships]) this.#inputs.part(membership, 'closed')
-    this.stream.flushSoon()
+    this.#attachments.close()
+    this.#takeLate()
+  }
+
+  /** Joins that the room can no longer decide wait for the next owner. */
+  #takeLate(): void {
+    for (const request of this.#admission.late.splice(0)) this.#wait({ message: request, from: request.edge })
+  }
+
+  /** The room has changed: schedules the next flush, at the room's rate or `soon`. */
+  #touched(): void {
+    const { changes, inFlight, wants } = this.core
+    const { flush } = wants
+    wants.flush = undefined
+    const now = this.#needs.clock.monotonic()
+    changes.since ??= now
+    // After the flush in flight, or after the thaw, the next one is scheduled anyway.
+    if (inFlight || this.#frozen) return
+    if (flush === 'soon') this.#flushes.soon()
+    else this.#flushes.paced(now)
+  }
+
+  /** True if all changes are delivered. */
+  get #quiet(): boolean {
+    const { changes, inFlight } = this.core
+    return changes.since === undefined && !inFlight
+  }
+
+  /** Resolves when all changes are delivered, or when the room has ended or is frozen. */
+  async #deliverAll(): Promise<void> {
+    while (!this.#ended && !this.#quiet) {
+      this.#flush()
+      await this.#flushed
+      if (this.#frozen) return
+    }
+  }
+
+  #flush(): void {
+    const { core } = this
+    if (core.inFlight || this.#frozen || this.#ended) return
+    this.#flushes.done(this.#needs.clock.monotonic())
+    const flush = takeUpdate(core, this.#hidesMembers, this.#notices, this.#durability, this.#needs.limits)
+    if (!flush) {
+      this.#delivered(undefined)
+      return
+    }
+    if (flush.stateChanged) this.saves?.changed()
+    core.inFlight = flush
+    const committed = this.#durability.commit(flush)
+    if (committed) this.#flushed = committed.then(this.#committed).catch(this.#onUndelivered)
+    else this.#committed(true)
+  }
+
+  readonly #committed = (stored: boolean): void => {
+    if (this.#ended) return
+    if (stored) this.#deliver()
+    else this.#fenced()
+  }
+
+  /** A bug in this program stopped a delivery half way. Members that received nothing of it detect a gap, and resync. */
+  readonly #onUndelivered = (error: unknown): void => {
+    this.core.log.error({ err: error }, 'an update could not be delivered')
+  }
+
+  /** Delivers the flush in flight, unless the room is frozen or this node has no lease. */
+  #deliver(): void {
+    const { core } = this
+    const flush = core.inFlight
+    if (!flush) return
+    this.#withheld = !this.#mayAct()
+    if (this.#withheld) return
+    core.inFlight = undefined
+    this.delivery.flush(flush)
+    this.saves?.committed()
+    this.#listing?.committed()
+    this.#delivered(flush.update)
+    if (core.changes.since !== undefined && !this.#ended) this.#flushes.paced(this.#needs.clock.monotonic())
   }
 
   /** All changes up to a flush are delivered. `update`: the flush. Undefined: there was nothing to flush. */
-  delivered(update: Update | undefined): void {
-    const { tasks, outcomes } = update?.tables ?? {}
+  #delivered(update: Update | undefined): void {
+    const tables = update?.tables
     // A room that is being handed over does not start tasks. The next owner reports them as 'moved'.
-    if (tasks && this.#stage === 'open') this.#inputs.begin(tasks.set)
-    if (outcomes) this.#requests.committed(outcomes.set)
+    if (tables?.tasks && this.#stage === 'open') this.#tasks.begin(tables.tasks.set)
+    if (tables?.outcomes) this.#requests.committed(tables.outcomes.set)
     this.#admission.delivered()
+    this.#attachments.delivered()
     this.#requests.delivered()
-    if (this.#stage === 'closing' && this.stream.quiet) this.#dispose()
+    this.#after()
+    if (this.#stage === 'closing' && this.#quiet) this.#dispose()
   }
 
   /** Starts the idle timer if the room is empty, and stops it otherwise. */
-  watchIdle(): void {
-    if (!this.#admission.empty || this.#stage !== 'open') {
+  #watchIdle(): void {
+    const { definition, wants } = this.core
+    const isWatched = this.#admission.empty && this.#stage === 'open'
+    if (wants.idle === 'anew' || !isWatched) {
       this.#idle.cancel()
       this.#waitsForSave = false
-    } else if (!this.#idle.waiting)
-      this.#idle.at(this.stream.environment.clock.monotonic() + this.definition.idleSeconds * 1000)
+    }
+    wants.idle = undefined
+    if (isWatched && !this.#idle.waiting)
+      this.#idle.at(this.#needs.clock.monotonic() + definition.idleSeconds * 1000)
   }
 
   /** Waits for the row that is due next. Without one, the room may be idle from now on. */
-  watchTimers(): void {
-    const { environment, tables } = this.stream
-    const { clock } = environment
-    const { due } = tables
+  #watchTimers(): void {
+    const { tables, wants } = this.core
+    const { clock } = this.#needs
+    wants.timers = false
     if (this.#stage !== 'open') return
+    const { due } = tables
     const waitMs = due === undefined ? Number.NaN : due - clock.now()
     if (waitMs <= 0) this.#timers.soon()
     else if (due !== undefined) this.#timers.at(clock.monotonic() + Math.min(waitMs, LONGEST_WAIT_MS))
     else this.#timers.cancel()
-    this.watchIdle()
+    this.#watchIdle()
   }
 
   readonly #fireWaiting = (): void => {
@@ -377,68 +496,89 @@ export class Room {
     this.#fireDue()
   }
 
+  readonly #due = (): void => this.#turns.due()
+
   /** Handles the due rows in order. Rows that the room cannot handle now wait behind its messages. */
   #fireDue(): void {
-    const { environment, tables } = this.stream
-    while (this.#stage === 'open' && tables.due !== undefined && tables.due <= environment.clock.now()) {
+    const { tables } = this.core
+    while (this.#stage === 'open' && tables.due !== undefined && tables.due <= this.#needs.clock.now()) {
       if (!this.#canAct()) {
-        if (!this.#dueWaits) this.#inbox.defer(this.#fireWaiting)
+        if (!this.#dueWaits) this.#backlog.defer(this.#fireWaiting)
         this.#dueWaits = true
         return
       }
-      this.#timed(() => this.#inputs.due())
+      this.#timed(this.#due)
     }
-    this.watchTimers()
+    this.#watchTimers()
   }
 
   #endIfIdle(): void {
     this.#waitsForSave = false
     if (!this.#admission.empty || this.#stage !== 'open') return
-    const { environment, tables } = this.stream
+    const { definition, tables, unsaved, wants } = this.core
     const { due } = tables
-    const dueMs = due === undefined ? Number.POSITIVE_INFINITY : due - environment.clock.now()
-    // The room stays awake for its timers. When they change, `watchTimers` starts this check again.
-    if (due !== undefined && (dueMs < SHORTEST_SLEEP_MS || this.definition.durability === 'none')) return
-    if (!this.#mayAct()) this.#idle.at(this.stream.environment.clock.monotonic() + RETRY_IDLE_MS)
-    else if (this.stream.unsaved) {
+    const dueMs = due === undefined ? Number.POSITIVE_INFINITY : due - this.#needs.clock.now()
+    // The room stays awake for its timers. When they change, `#watchTimers` starts this check again.
+    if (due !== undefined && (dueMs < SHORTEST_SLEEP_MS || definition.durability === 'none')) return
+    if (!this.#mayAct()) this.#idle.at(this.#needs.clock.monotonic() + RETRY_IDLE_MS)
+    else if (unsaved) {
       this.#waitsForSave = true
-      this.stream.saves?.soon()
-    } else if (this.definition.onIdle === 'dispose' && due === undefined) this.close()
-    else this.#over = this.#leave('asleep').catch(this.#onBroken)
+      this.saves?.soon()
+    } else if (definition.onIdle === 'dispose' && due === undefined) {
+      wants.close = true
+      this.#after()
+    } else this.#over = this.#leave('asleep').catch(this.#onBroken)
   }
 
   #dispose(): void {
     this.#stage = 'ended'
     this.#cancelTimers()
-    this.#inputs.dispose()
-    void this.stream.listing?.unlist()
+    this.#turns.dispose()
+    void this.#listing?.unlist()
     this.#over = this.#forget().catch(this.#onBroken)
   }
 
   /** Deletes the room from the store, but only after its database has it. If the save is given up, another node may continue the room. */
   async #forget(): Promise<void> {
-    const saved = await this.stream.saveLast('until_saved', true)
-    const ended = (await this.stream.release(saved)) && saved
-    if (ended) await this.stream.listing?.leave('ended')
+    const saved = (await this.saves?.last('until_saved', true)) ?? true
+    const ended = (await this.#release(saved)) && saved
+    if (ended) await this.#listing?.leave('ended')
     this.#end(saved ? 'disposed' : 'released')
     if (ended) this.#requests.ended()
   }
 
-  /** A save to the database of the room type has ended. */
-  saveEnded(): void {
-    if (this.#waitsForSave && !this.stream.unsaved) this.#endIfIdle()
-    else if (this.#isEndingUnsaved) for (const arrival of this.#inbox.take()) this.wait(arrival)
+  /** Releases the room. `forget` false: writes the room first, for the next owner. `forget` true: the room ends. */
+  #release(forget: boolean): Promise<boolean> {
+    this.#endWork()
+    if (!forget) return this.#durability.release(false)
+    const { epoch, seq, state, tables } = this.core
+    const { clock, format } = this.#needs
+    const notices = this.#notices.flush({ epoch, seq: seq + (state.dirty ? 1 : 0) })
+    const outcomes = outcomesToLeave(tables.outcomes.flushed, format, clock.now())
+    return this.#durability.release(true, { notices, ...(outcomes && { outcomes }) })
+  }
+
+  /** Ends all flushes, writes and saves. */
+  #endWork(): void {
+    this.#flushes.cancel()
+    this.#durability.end()
+    this.saves?.end()
+    this.#listing?.end()
+    this.#notices.end()
+    this.core.history.end()
+  }
+
+  /** A save to the database of the room type has ended. If the database has all changes, the record expires after its usual time again. */
+  #saveEnded(): void {
+    const { unsaved } = this.core
+    if (!unsaved && !this.#ended) void this.#log.refresh()
+    if (this.#waitsForSave && !unsaved) this.#endIfIdle()
+    else if (this.#isEndingUnsaved) for (const arrival of this.#inbox.take()) this.#wait(arrival)
   }
 
   /** True if the room has ended, and its database does not accept the state. That can last for any time. */
   get #isEndingUnsaved(): boolean {
-    return this.#ended && this.stream.saves?.failing === true
-  }
-
-  /** Calls `run` now, or in its turn when the room can act again. */
-  act(run: () => void): void {
-    if (this.#canAct()) this.#timed(run)
-    else if (this.#stage === 'open' || this.#stage === 'closing') this.#inbox.defer(() => this.#timed(run))
+    return this.#ended && this.saves?.failing === true
   }
 
   /**
@@ -452,126 +592,90 @@ export class Room {
   /** Whether rooms have time left in this turn of the event loop, and nothing waits for the next turn. */
   #hasLoop(): boolean {
     if (this.#share.may) return true
-    const since = this.#inbox.since ?? this.stream.environment.clock.monotonic()
+    const since = this.#backlog.since ?? this.#needs.clock.monotonic()
     this.#share.wait(Math.max(since, this.#actsSince))
     return false
   }
 
   /** Queues a message until the room can act, or for the next owner. */
-  wait({ message, from }: Arrival, inbox = this.#inbox): void {
+  #wait(arrival: Arrival, inbox?: Inbox): void {
     if (this.#isEndingUnsaved) {
-      const { replies, roomId } = this.stream
-      const text = `${roomId} has ended, and cannot be saved yet: try again`
-      replies.turnAway({ message, from }, nowhere('unsaved', text))
-      return
-    }
-    const arrival = { message, from, at: this.stream.environment.clock.monotonic() }
-    if (inbox.add(arrival)) return
-    // On a node that is behind, an answer to each message would cost more than handling it.
-    if (
-      message.kind === 'message' &&
-      message.ref === undefined &&
-      this.stream.environment.load.slowdown > 1
-    ) {
-      this.#shed(arrival)
-      return
-    }
-    const { environment, replies, roomId } = this.stream
-    environment.metrics.backlogFull.inc({ room_type: this.definition.type })
-    if (!replies.turnAway(arrival, nowhere('busy', `${roomId} has to wait: try again`)))
-      this.#inbox.turnedAway.add(arrival.from)
+      const text = `${this.core.roomId} has ended, and cannot be saved yet: try again`
+      this.#replies.turnAway(arrival, nowhere('unsaved', text))
+    } else this.#backlog.add(arrival, inbox)
   }
 
   /** Whether the room may act now. If the node has no lease, the room freezes. `now`: the monotonic time, if it was just read. */
-  #mayAct(now?: number): boolean {
-    if (this.frozen) return false
-    if (hasLease(this.stream.environment, now)) return true
-    this.freeze()
+  #mayAct(now = this.#needs.clock.monotonic()): boolean {
+    if (this.#frozen) return false
+    if (now < this.#needs.cluster.lease.validUntil) return true
+    this.#freeze()
     return false
   }
 
-  /** Stops turns and flushes: the node's lease has expired, or the store does not answer. */
-  freeze(): void {
-    if (this.frozen || this.#ended) return
-    this.stream.stop()
-    this.stream.environment.metrics.roomFreezes.inc({ room_type: this.definition.type })
+  /** The record has changed: the store does not answer or answers again, or the room continues under another epoch. */
+  #look(): void {
+    const seen = this.#seen
+    const { uncertain } = this.#log
+    const { epoch } = this.core
+    this.#seen = { uncertain, epoch }
+    if (epoch !== seen.epoch) this.#listing?.rewrite()
+    // While the store does not answer, it is unknown which writes are stored.
+    if (uncertain && !seen.uncertain) this.#freeze()
+    else if (!uncertain && seen.uncertain) this.#unfreeze()
   }
 
-  /** Continues after `freeze`, if the node may act. */
-  unfreeze(): void {
-    if (!this.frozen || this.#ended || !hasLease(this.stream.environment)) return
-    this.#actsSince = this.stream.environment.clock.monotonic()
-    this.stream.resume()
+  /** Stops turns and flushes: the node's lease has expired, or the store does not answer. */
+  #freeze(): void {
+    if (this.#frozen || this.#ended) return
+    this.#frozen = true
+    this.#flushes.cancel()
+    this.#needs.metrics.roomFreezes.inc({ room_type: this.core.definition.type })
+  }
+
+  /** Continues after `#freeze`, if the node may act. Delivers the withheld flush first. */
+  #unfreeze(): void {
+    const now = this.#needs.clock.monotonic()
+    if (!this.#frozen || this.#ended || now >= this.#needs.cluster.lease.validUntil) return
+    this.#actsSince = now
+    this.#frozen = false
+    if (this.#withheld) this.#deliver()
+    else if (this.core.changes.since !== undefined && !this.core.inFlight) this.#flushes.paced(now)
     this.handleInbox()
   }
 
   /** Handles the inbox in order, while the room can act. Edges whose messages found the inbox full send them again after that. */
   handleInbox(): void {
     while (this.#canAct()) {
-      const waiting = this.#inbox.shift()
+      const waiting = this.#backlog.next(this.#actsSince)
       if (!waiting) break
       try {
         if (typeof waiting === 'function') waiting()
-        else if (this.#isLate(waiting)) this.#shed(waiting)
         else this.receive(waiting.message, waiting.from)
       } catch (error) {
         this.#onBroken(error)
       }
     }
-    if (!this.#inbox.empty) return
-    const { turnedAway } = this.#inbox
-    const edges = [...turnedAway]
-    turnedAway.clear()
-    for (const edge of edges) this.#requestResend(edge)
-  }
-
-  /**
-   * True if a message has waited for so long that an overloaded node should drop it. Messages that arrived while the room could not act,
-   * such as during an outage of the store, are never late.
-   */
-  #isLate({ message, at = 0 }: Arrival): boolean {
-    const { clock, load } = this.stream.environment
-    return (
-      message.kind === 'message' &&
-      load.overloaded &&
-      at >= this.#actsSince &&
-      clock.monotonic() - at > LATE_MS
-    )
-  }
-
-  /** The overloaded node cannot handle a message in time: refuses a message with a ref, and drops one without. */
-  #shed({ message, from }: Arrival): void {
-    if (message.kind !== 'message') return
-    const { ref } = message
-    this.stream.environment.metrics.inputsShed.inc({
-      room_type: this.definition.type,
-      how: ref === undefined ? 'dropped' : 'refused',
-    })
-    if (ref === undefined) return
-    const { room, member_id } = message
-    this.receive(
-      { kind: 'refuse', room, member_id, from: ref, through: ref, code: 'rate_limited', message: OVERLOADED },
-      from,
-    )
+    for (const edge of this.#backlog.turnedAway()) this.#requestResend(edge)
   }
 
   /** A bug in this program, in work that no caller awaits. It ends this work, and not the node. */
   readonly #onBroken = (error: unknown): void => {
-    this.stream.log.error({ err: error }, 'a step of the room failed unexpectedly')
+    this.core.log.error({ err: error }, 'a step of the room failed unexpectedly')
   }
 
   #requestResend(edge: string): void {
-    this.stream.replies.send(edge, { kind: 'resend' })
+    this.#replies.send(edge, { kind: 'resend' })
   }
 
   /** Another node owns the room. This node writes and sends nothing more for it. */
-  fenced(): void {
+  #fenced(): void {
     if (this.#ended) return
     this.#stage = 'ended'
     this.#cancelTimers()
-    this.#admission.close()
-    this.stream.end()
-    this.stream.environment.metrics.fencedWrites.inc()
+    this.#closeAdmission()
+    this.#endWork()
+    this.#needs.metrics.fencedWrites.inc()
     this.#end('fenced')
   }
 
@@ -579,32 +683,30 @@ export class Room {
    * A turn was cut off, so the state in memory is inconsistent. The room ends here as of its last flush. The next owner does not start the
    * turn again, because it can claim the room only after the turn is `noted`.
    */
-  cutOff(noted: Promise<void>): void {
+  #cutOff(noted: Promise<void>): void {
     if (this.#ended) return
     this.#stage = 'ended'
     this.#cancelTimers()
-    this.stream.stop()
+    this.#frozen = true
+    this.#flushes.cancel()
     this.#over = this.#giveBack(noted).catch(this.#onBroken)
   }
 
   async #giveBack(noted: Promise<void>): Promise<void> {
-    // The call that was cut off is still on the stack, and undoes its changes first.
-    await Promise.resolve()
-    this.#admission.close()
+    this.#closeAdmission()
     await noted
-    this.#end((await this.stream.release(false)) ? 'released' : 'fenced')
+    this.#end((await this.#release(false)) ? 'released' : 'fenced')
   }
 
   #end(end: RoomEnd, successor?: string): void {
-    const { memberships, replies } = this.stream
     this.#admission.ended(end)
     // The row names this node. Since the node lives, no other node removes the row. The store keeps the row of a later owner.
-    if (end === 'fenced' || (end === 'released' && !successor)) void this.stream.listing?.unlist()
+    if (end === 'fenced' || (end === 'released' && !successor)) void this.#listing?.unlist()
     for (const arrival of this.#late.take()) this.#inbox.add(arrival)
     // This comes before the end of the slot: an edge gets the new place before it can look for the room.
-    for (const edge of [...memberships.edges.keys()])
-      replies.send(edge, { kind: 'redirect', owner: successor ?? null })
-    this.#slot.ended(end, this.epoch, successor)
+    for (const edge of [...this.core.memberships.edges.keys()])
+      this.#replies.send(edge, { kind: 'redirect', owner: successor ?? null })
+    this.#onEnd(end, successor)
   }
 
   #cancelTimers(): void {
@@ -613,12 +715,4 @@ export class Room {
     this.#ticks.cancel()
     this.#timers.cancel()
   }
-}
-
-/** Returns the edge with the most attached members. */
-function busiestOf(edges: ReadonlyMap<string, number>): string | undefined {
-  let busiest: string | undefined
-  for (const [edge, members] of edges)
-    if (busiest === undefined || members > edges.get(busiest)!) busiest = edge
-  return busiest
 }

@@ -1,6 +1,5 @@
 import { type Clock, MOMENT_MS } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
-import type { RoomCode } from './room-code.ts'
 
 /** Calls a callback after all that this turn of the event loop still does, such as reading other sockets. */
 export type Defer = (callback: () => void) => void
@@ -276,6 +275,56 @@ export class TickTimer {
   }
 }
 
+/** The flushes of a room: at most one for each slot of its rate, if a flush is wanted. */
+export class FlushTimer {
+  readonly #scheduler: Scheduler
+  readonly #phase: number
+  readonly #load: NodeLoad
+  readonly #timer: Timer
+  /** Undefined: there is no limit. */
+  #pace: FixedRate | undefined
+
+  /** `phase` (0–1): where in an interval this room flushes. */
+  constructor(
+    { scheduler, load }: { readonly scheduler: Scheduler; readonly load: NodeLoad },
+    phase: number,
+    flush: () => void,
+  ) {
+    this.#scheduler = scheduler
+    this.#phase = phase
+    this.#load = load
+    this.#timer = scheduler.timer(flush)
+  }
+
+  /** Sets the flushes per second. 0: no limit. */
+  set(rate: number): void {
+    const { wallAtZero } = this.#scheduler
+    this.#pace = rate > 0 ? new FixedRate(rate, this.#phase, this.#load, wallAtZero) : undefined
+  }
+
+  /** Flushes at the rate, unless a flush waits already. */
+  paced(now: number): void {
+    if (this.#timer.waiting) return
+    const due = this.#pace?.next(now) ?? now
+    if (due <= now) this.#timer.soon()
+    else this.#timer.at(due)
+  }
+
+  /** Flushes at the end of this turn of the event loop. */
+  soon(): void {
+    this.#timer.soon()
+  }
+
+  /** A flush takes place. */
+  done(now: number): void {
+    this.#pace?.done(now)
+  }
+
+  cancel(): void {
+    this.#timer.cancel()
+  }
+}
+
 /** Load of a node at this moment. */
 export interface NodeLoad {
   /** Factor by which flushes and ticks are less frequent than configured. 1: the node keeps up. */
@@ -350,6 +399,12 @@ interface WaitingRoom {
   readonly since: number
 }
 
+/** Reports turns that are too slow. */
+interface SlowTurns {
+  /** The last turn took `ms` milliseconds. */
+  wasSlow(ms: number): void
+}
+
 /** A turn of room logic that takes this long is reported, and its room pauses. */
 const SLOW_MS = 100
 
@@ -364,14 +419,14 @@ const PAUSE_PER_TURN = 3
 export class LoopShare {
   readonly #clock: Clock
   readonly #defer: Defer
-  readonly #code: Pick<RoomCode, 'wasSlow'>
+  readonly #code: SlowTurns
   #waiting: WaitingRoom[] = []
   #usedMs = 0
   /** Limit of `#usedMs` for the room that acts at present. */
   #mostMs = SHARE_MS
   #deferred = false
 
-  constructor(clock: Clock, defer: Defer, code: Pick<RoomCode, 'wasSlow'>) {
+  constructor(clock: Clock, defer: Defer, code: SlowTurns) {
     this.#clock = clock
     this.#defer = defer
     this.#code = code

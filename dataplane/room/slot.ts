@@ -1,5 +1,7 @@
+import type { Logger } from '../../shared/log.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import { type Claim, StoreUnavailable } from '../../shared/store/port.ts'
+import type { RoomCodes } from '../features/lists/codes.ts'
 import { LISTED_MS } from '../features/lists/listing.ts'
 import type { Inbox } from '../inbox.ts'
 import {
@@ -9,25 +11,25 @@ import {
   type Maker,
   type Nowhere,
   nowhere,
+  refuseAll,
   unavailable,
   unavailableText,
 } from '../place.ts'
-import { type RoomAddress, roomIdOf, type ToOwner } from '../traffic.ts'
+import { type Arrival, type RoomAddress, roomIdOf, type ToOwner } from '../traffic.ts'
 import { joinOptions, joinTurn } from './admission.ts'
+import type { ClaimedRoom } from './core.ts'
 import type { RoomDefinition } from './definition.ts'
-import { Replies } from './delivery.ts'
-import type { RoomEnvironment } from './environment.ts'
+import type { RoomNeeds } from './environment.ts'
 import { RoomLogicError } from './failures.ts'
 import type { TurnRoom } from './hooks.ts'
-import type { RoomHost } from './host.ts'
 import { type JournalFormat, NewerRecord, UnreadableRecord } from './journal.ts'
 import type { LiveTree } from './live-tree.ts'
-import { answerLeft, outcomesLeft, outcomesToLeave } from './request-turns.ts'
+import { answerLeft, outcomesLeft, outcomesToLeave } from './outcomes.ts'
+import { Replies } from './replies.ts'
 import { newRoom, type RestoredRoom, restore } from './restore.ts'
 import { Room, type RoomEnd } from './room.ts'
 import { TurnCut, turnOf } from './room-code.ts'
 import { CannotMigrate, createState, NewerState, treeOf } from './state.ts'
-import type { ClaimedRoom } from './stream.ts'
 import type { Outcome } from './table.ts'
 
 /** Epoch of answers about a room that does not run here. */
@@ -40,34 +42,60 @@ export const NO_EPOCH = { epoch: 0 }
  */
 export type SlotState = 'opening' | 'running' | 'frozen' | 'leaving' | 'gone'
 
+/** Dependencies of the slots of a node: those of rooms, and those of openings. */
+export type SlotNeeds = RoomNeeds & OpeningNeeds
+
+interface OpeningNeeds {
+  readonly log: Logger
+  readonly codes: RoomCodes
+  /** Reasons for which rooms of newer versions could not be opened here: each is logged once. */
+  readonly newer: Set<string>
+  readonly cluster: {
+    readonly router: {
+      /** Forwards messages for a room that this node does not run. `owner`: the node that runs it; undefined: not known. */
+      redirect(room: RoomAddress, inbox: Inbox, owner: string | undefined): void
+    }
+  }
+}
+
+/** The slots and rooms of a node. */
+interface Slots {
+  /** True if this node takes rooms. */
+  readonly accepts: boolean
+  /** Adds a running room. */
+  add(room: Room): void
+  /** Removes a slot, and its room if it ran. */
+  remove(slot: RoomSlot): void
+}
+
 /**
  * One room name at this node, from its claim to its end. The inbox holds messages that cannot be handled yet. They are forwarded to the
  * next owner, or answered by the table of refusals.
  */
 export class RoomSlot {
   readonly address: RoomAddress
-  readonly environment: RoomEnvironment
+  readonly needs: SlotNeeds
   readonly definition: RoomDefinition
   readonly inbox: Inbox
   /** Answers about a room that does not run here. */
   readonly replies: Replies
-  readonly #host: RoomHost
+  readonly #slots: Slots
   #room: Room | undefined
   #isGone = false
 
   constructor(
-    environment: RoomEnvironment,
+    needs: SlotNeeds,
     address: RoomAddress,
     definition: RoomDefinition,
     inbox: Inbox,
-    host: RoomHost,
+    slots: Slots,
   ) {
-    this.environment = environment
+    this.needs = needs
     this.address = address
     this.definition = definition
     this.inbox = inbox
-    this.#host = host
-    this.replies = new Replies(address, NO_EPOCH, environment)
+    this.#slots = slots
+    this.replies = new Replies(address, NO_EPOCH, needs)
   }
 
   get state(): SlotState {
@@ -79,14 +107,14 @@ export class RoomSlot {
 
   /** Queues a message for a room that does not run yet. If the inbox is full, the message is refused. */
   receive(message: ToOwner, from: string): void {
-    this.#host.wait(this.inbox, { message, from })
+    queue({ message, from }, this.inbox, this.replies, this.needs)
   }
 
   /** Restores or creates the room that this node has claimed, and runs it. */
   begin(claim: Claim, mayMake: boolean): void {
     // No caller awaits this. A bug in it harms this room, and not the node.
     this.#begin(claim, mayMake).catch((error) => {
-      this.environment.log.error(
+      this.needs.log.error(
         { err: error, room: this.address.name },
         'a room could not be opened, or not for everyone who waited',
       )
@@ -95,7 +123,7 @@ export class RoomSlot {
   }
 
   async #begin(claim: Claim, mayMake: boolean): Promise<void> {
-    if (!this.#host.accepts) {
+    if (!this.#slots.accepts) {
       await giveBack(this, claim, mayMake && isEmpty(claim))
       this.#forward(undefined)
       return
@@ -107,10 +135,10 @@ export class RoomSlot {
 
   /** Runs the room under its claim. False: this node takes no more rooms. */
   run(claimed: ClaimedRoom): boolean {
-    if (!this.#host.accepts) return false
-    this.#room = new Room(claimed, this.inbox, this)
-    this.#host.add(this.#room)
-    const { epoch, log, memberships } = this.#room.stream
+    if (!this.#slots.accepts) return false
+    this.#room = new Room(claimed, this.inbox, this.needs, (end, successor) => this.#ended(end, successor))
+    this.#slots.add(this.#room)
+    const { epoch, log, memberships } = this.#room.core
     log.debug({ epoch, members: memberships.size }, 'room opened')
     // Before any other message arrives.
     this.#room.handleInbox()
@@ -118,8 +146,9 @@ export class RoomSlot {
   }
 
   /** The room has ended here. The rest of its inbox goes to the node `successor`, or to the next owner. */
-  ended(end: RoomEnd, epoch: number, successor: string | undefined): void {
-    const { log, metrics } = this.environment
+  #ended(end: RoomEnd, successor: string | undefined): void {
+    const { log, metrics } = this.needs
+    const { epoch } = this.#room!.core
     if (end === 'asleep') metrics.roomsAsleep.inc({ room_type: this.address.roomType })
     // Releases and fences are few a day. An operator searches the log for them.
     log[end === 'disposed' || end === 'asleep' ? 'debug' : 'info'](
@@ -132,13 +161,13 @@ export class RoomSlot {
   /** Forwards the inbox to the node `owner`, or to the node that has the room by then. */
   #forward(owner: string | undefined): void {
     this.#leave()
-    this.environment.cluster.router.redirect(this.address, this.inbox, owner)
+    this.needs.cluster.router.redirect(this.address, this.inbox, owner)
   }
 
   /** Answers the inbox. Messages that look for the room again are forwarded. */
   #refuse(place: Nowhere): void {
     this.#leave()
-    this.#host.refuse(this.address, this.inbox, place)
+    refuseAll(this.inbox, place, this.replies.answer)
     this.#forward(undefined)
   }
 
@@ -146,8 +175,17 @@ export class RoomSlot {
     if (this.#isGone) return
     this.#isGone = true
     this.inbox.dropEvents()
-    this.#host.remove(this)
+    this.#slots.remove(this)
   }
+}
+
+/** Adds a message to the inbox of a room that does not run. If the inbox is full, the message is refused, or its edge sends it again. */
+export function queue(arrival: Arrival, inbox: Inbox, replies: Replies, { metrics }: SlotNeeds): void {
+  if (inbox.add(arrival)) return
+  const { room } = arrival.message
+  metrics.backlogFull.inc({ room_type: room.roomType })
+  const place = nowhere('busy', unavailableText(room, 'too many messages wait for it'))
+  if (!replies.turnAway(arrival, place)) inbox.turnedAway.add(arrival.from)
 }
 
 /** Room logic created no room. Code and text are for the client whose message asked for it. */
@@ -181,12 +219,12 @@ const DAY_MS = 86_400_000
  * possible, gives the claim back. Rejects only for bugs in this program.
  */
 async function openRoom(slot: RoomSlot, found: Claim, mayMake: boolean): Promise<Opened> {
-  const { environment, address, definition, inbox } = slot
+  const { needs, address, definition, inbox } = slot
   const { fence } = found
   let claim = found
   let first: Maker | undefined
   try {
-    const { clock, code, format } = environment
+    const { clock, code, format } = needs
     // A turn of this room may have ended the last owner.
     await code.suspects.current()
     let restored = restore(found, format)
@@ -201,9 +239,9 @@ async function openRoom(slot: RoomSlot, found: Claim, mayMake: boolean): Promise
     answerRepeated(slot, left)
     first = firstMaker(inbox)
     const begin = restored ?? (first && mayMake ? await created(slot, first, fence.epoch, left) : undefined)
-    const log = environment.log.child({ room_id: roomIdOf(address), project_id: address.projectId })
+    const log = needs.log.child({ room_id: roomIdOf(address), project_id: address.projectId })
     const maker = restored ? undefined : first?.member_id
-    const claimed = begin && { environment, address, definition, fence, log, begin, maker }
+    const claimed = begin && { address, definition, fence, log, begin, maker }
     if (claimed && slot.run(claimed)) return { at: 'here' }
     await giveBack(slot, claim, !restored)
     return begin ? { at: 'unknown' } : ABSENT
@@ -236,14 +274,14 @@ async function created(
   epoch: number,
   left: readonly Outcome[],
 ): Promise<RestoredRoom | undefined> {
-  const { address, definition, environment } = slot
+  const { address, definition, needs } = slot
   const tree = await firstState(slot, first, epoch)
   if (!tree) return undefined
   const { codes, onIdle, sleepDays } = definition
   // The code stays claimed until the room renews it, also if this node dies before the first renewal.
   const lifeMs = onIdle === 'sleep' ? Math.max(LISTED_MS, sleepDays * DAY_MS) : LISTED_MS
-  const code = codes ? await environment.codes.claim(address, lifeMs) : undefined
-  const now = Math.floor(environment.clock.now())
+  const code = codes ? await needs.codes.claim(address, lifeMs) : undefined
+  const now = Math.floor(needs.clock.now())
   return newRoom(tree, epoch, definition.version, now, code, left)
 }
 
@@ -253,8 +291,8 @@ async function created(
  * with CannotLoad after at most `loadMs`.
  */
 async function firstState(slot: RoomSlot, join: Maker, epoch: number): Promise<LiveTree | undefined> {
-  const { environment, address, definition } = slot
-  const { code, failures, limits } = environment
+  const { needs, address, definition } = slot
+  const { code, failures, limits } = needs
   const { load, type } = definition
   if (!load && join.create === false) return undefined
   const room = { name: address.name, epoch }
@@ -277,13 +315,13 @@ async function firstState(slot: RoomSlot, join: Maker, epoch: number): Promise<L
 }
 
 async function loadState(
-  { environment, address, definition }: RoomSlot,
+  { needs, address, definition }: RoomSlot,
   load: NonNullable<RoomDefinition['load']>,
   join: Maker,
   room: TurnRoom,
   options: unknown,
 ): Promise<LiveTree | undefined> {
-  const { clock, code, failures, limits, metrics } = environment
+  const { clock, code, failures, limits, metrics } = needs
   const { key, projectId, roomType } = address
   const { type } = definition
   const count = (outcome: 'loaded' | 'none' | 'failed' | 'timed_out') =>
@@ -336,7 +374,7 @@ function answerRepeated({ address: room, inbox, replies }: RoomSlot, left: reado
 }
 
 async function cannotOpen(slot: RoomSlot, claim: Claim, error: unknown): Promise<Opened> {
-  const { environment, address } = slot
+  const { needs, address } = slot
   if (error instanceof UnreadableRecord) return quarantine(slot, claim, error)
   if (error instanceof CannotCreate) {
     await giveBack(slot, claim, true)
@@ -353,13 +391,13 @@ async function cannotOpen(slot: RoomSlot, claim: Claim, error: unknown): Promise
   }
   const isNewer = error instanceof NewerRecord || error instanceof NewerState
   if (isNewer) logNewer(slot, error)
-  else environment.log.error({ err: error, room: address.name }, 'a room could not be opened')
+  else needs.log.error({ err: error, room: address.name }, 'a room could not be opened')
   await giveBack(slot, claim, false)
   return unavailable(address, isNewer ? 'a newer node wrote its record' : 'it could not be opened')
 }
 
-function logNewer({ environment, address }: RoomSlot, error: Error): void {
-  const { newer, log } = environment
+function logNewer({ needs, address }: RoomSlot, error: Error): void {
+  const { newer, log } = needs
   if (newer.has(error.message)) return
   newer.add(error.message)
   log.error(
@@ -369,8 +407,8 @@ function logNewer({ environment, address }: RoomSlot, error: Error): void {
 }
 
 /** Releases a claim that led to no room, so that nodes can claim the room again. */
-async function giveBack({ environment, address }: RoomSlot, claim: Claim, forget: boolean): Promise<void> {
-  const { clock, format, limits, log, records, wakeups } = environment
+async function giveBack({ needs, address }: RoomSlot, claim: Claim, forget: boolean): Promise<void> {
+  const { clock, format, limits, log, records, wakeups } = needs
   const { fence } = claim
   const { name } = address
   try {
@@ -390,7 +428,7 @@ async function giveBack({ environment, address }: RoomSlot, claim: Claim, forget
 }
 
 /** Removes the row of a sleeping room that is not opened under its claim. */
-export function unlist({ listings, log }: RoomEnvironment, address: RoomAddress, epoch: number): void {
+export function unlist({ listings, log }: SlotNeeds, address: RoomAddress, epoch: number): void {
   const { name, projectId, roomType } = address
   const removed = { roomId: roomIdOf(address), epoch, version: 1, value: undefined }
   listings.write(`${projectId}/${roomType}`, removed, LISTED_MS).catch((error) => {
@@ -403,11 +441,11 @@ export function unlist({ listings, log }: RoomEnvironment, address: RoomAddress,
  * it contains no state and no payload.
  */
 async function quarantine(
-  { environment, address }: RoomSlot,
+  { needs, address }: RoomSlot,
   { fence }: Claim,
   error: UnreadableRecord,
 ): Promise<Opened> {
-  const { limits, log, metrics, records } = environment
+  const { limits, log, metrics, records } = needs
   const { name, roomType } = address
   try {
     const done = await records.quarantine(name, fence, {
@@ -419,7 +457,7 @@ async function quarantine(
     log.error({ err, room: name, reason: error.message }, 'a record could not be put aside')
     return unavailable(address, 'its record cannot be read')
   }
-  unlist(environment, address, fence.epoch)
+  unlist(needs, address, fence.epoch)
   metrics.roomsQuarantined.inc({ room_type: roomType })
   log.error({ room: name, epoch: fence.epoch, err: error }, 'a room was put in quarantine')
   return nowhere('quarantined', unavailableText(address, 'its record was put in quarantine'))

@@ -189,7 +189,8 @@ export class NewerState extends Error {
   }
 }
 
-interface MigrationNeeds {
+/** Dependencies of `migrate`. */
+export interface MigrationNeeds {
   readonly code: RoomCode
   readonly failures: FailureLog
   readonly metrics: RoomMetrics

@@ -283,7 +283,6 @@ export const seatName = (sub: string | null, sessionId: string): string => sub ?
 
 /** A room that keeps seats. */
 interface SeatedRoom {
-  readonly environment: Limited
   readonly memberships: { readonly members: readonly Member[] }
   readonly tables: Tables
 }
@@ -298,6 +297,7 @@ export function reserve(
   due: number,
   { type, maxMembers }: { readonly type: string; readonly maxMembers: number },
   room: SeatedRoom,
+  needs: Limited,
 ): boolean {
   const { members } = room.memberships
   const { bans, reservations } = room.tables
@@ -307,7 +307,7 @@ export function reserve(
   const number = reservations.size + fresh.length
   if (fresh.length > 0) {
     if (members.length + number > maxMembers) return false
-    if (!mayHave(room.environment, type, 'reservations', number)) return false
+    if (!mayHave(needs, type, 'reservations', number)) return false
   }
   for (const sub of absent) if (bans.has(sub)) return false
   for (const sub of absent) if (due > (reservations.get(sub)?.due ?? 0)) reservations.set({ id: sub, due })

@@ -186,7 +186,7 @@ export class ModelNode {
 
   /** Rooms that this node runs. */
   get rooms(): { readonly epoch: number }[] {
-    return [...this.#host.rooms]
+    return this.#host.rooms.map(({ core }) => core)
   }
 
   #send(to: string, message: PeerMessage): void {

@@ -99,7 +99,7 @@ describe('the row of a room', () => {
     bench.store.mood = 'fine'
     bench.store.let()
     await bench.untilIdle()
-    const { epoch } = bench.host.rooms[0]!
+    const { epoch } = bench.host.rooms[0]!.core
     const row = {
       room_id: 'duel:a',
       room_type: 'duel',
@@ -271,7 +271,7 @@ describe('the row of a room', () => {
 
   it('is removed when the room ends, before the operator who ended it gets the answer', async () => {
     const { bench } = await roomWith(duel(), ['ann'])
-    const { epoch } = bench.host.rooms[0]!
+    const { epoch } = bench.host.rooms[0]!.core
     void bench.request('duel', CLOSE)
     await bench.untilIdle()
     expect(bench.sentOf('answer')).toHaveLength(1)
@@ -393,7 +393,7 @@ describe('the row of a room', () => {
     await heir.untilIdle()
     const [second] = await listed(heir)
     expect(second).toEqual({
-      epoch: heir.host.rooms[0]!.epoch,
+      epoch: heir.host.rooms[0]!.core.epoch,
       version: 1,
       row: { ...first!.row, node_id: 'node_b' },
     })
@@ -408,7 +408,7 @@ describe('the row of a room', () => {
     async (isNext) => {
       const { bench } = await roomWith(duel(), ['ann'])
       const { rooms, listings } = bench.store.store
-      const { epoch } = bench.host.rooms[0]!
+      const { epoch } = bench.host.rooms[0]!.core
       expect(await rooms.claim('prj_test/duel:a', 'node_c', epoch, HOUR_MS)).toBeDefined()
       const value = Uint8Array.of(1)
       const next = { roomId: 'duel:a', epoch: epoch + 1, version: 1, value }
@@ -457,9 +457,9 @@ describe('the row of a room', () => {
 
   it('is written under the new epoch after the store has lost the room', async () => {
     const { bench } = await roomWith(duel(), ['ann'])
-    const before = bench.host.rooms[0]!.epoch
+    const before = bench.host.rooms[0]!.core.epoch
     await lose(bench)
-    const { epoch } = bench.host.rooms[0]!
+    const { epoch } = bench.host.rooms[0]!.core
     expect(epoch).toBeGreaterThan(before)
     await bench.advance(1000, 100)
     expect(await listed(bench)).toMatchObject([{ epoch, row: { members: 1 } }])

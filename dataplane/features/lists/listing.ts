@@ -1,14 +1,20 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec'
-import { sleep, timestamp } from '../../../shared/clock.ts'
+import { type Clock, sleep, timestamp } from '../../../shared/clock.ts'
 import type { Json } from '../../../shared/json.ts'
-import { StoreUnavailable } from '../../../shared/store/port.ts'
+import type { Random } from '../../../shared/random.ts'
+import { type Listings, StoreUnavailable } from '../../../shared/store/port.ts'
 import type { RoomDefinition, RoomListingRules } from '../../room/definition.ts'
-import type { ListedRoomFacts } from '../../room/definition-types.ts'
-import { jsonCopy, RoomLogicError, validate } from '../../room/failures.ts'
+import type { ListedRoomFacts, RoomLog } from '../../room/definition-types.ts'
+import { type FailureLog, jsonCopy, RoomLogicError, validate } from '../../room/failures.ts'
 import { readOnlyView } from '../../room/guarded.ts'
-import { turnOf } from '../../room/room-code.ts'
-import { PacedWork } from '../../room/scheduler.ts'
-import type { RoomStream } from '../../room/stream.ts'
+import type { TurnRoom } from '../../room/hooks.ts'
+import type { RoomMetrics } from '../../room/metrics.ts'
+import { type RoomCode, turnOf } from '../../room/room-code.ts'
+import { PacedWork, type Scheduler } from '../../room/scheduler.ts'
+import type { LiveState } from '../../room/state.ts'
+import type { Tables } from '../../room/table.ts'
+import type { RoomAddress } from '../../traffic.ts'
+import type { RoomCodes } from './codes.ts'
 import { encodeRow } from './rows.ts'
 
 /** Least time between two reads of a room for its row. */
@@ -25,15 +31,58 @@ const RETRY_MS = 1000
 const LEAVE_MS = 60_000
 const MAX_DATA_BYTES = 1024
 
+/** The room that is listed. */
+interface ListedRoom extends TurnRoom {
+  readonly address: RoomAddress
+  readonly roomId: string
+  readonly log: RoomLog
+  readonly createdAt: number
+  readonly definition: RoomDefinition
+  readonly state: LiveState
+  readonly tables: Tables
+  readonly inFlight: object | undefined
+  code: string | undefined
+  readonly changes: { code: boolean }
+  readonly wants: { flush: 'paced' | 'soon' | undefined }
+}
+
+/** What members have received of the room. */
+interface DeliveredRoom {
+  readonly delivered: { readonly members: { readonly length: number } }
+}
+
+/** The record of the room. */
+interface KeptRoom {
+  /** How long the store keeps the room without an owner, in milliseconds. */
+  readonly lifeMs: number
+}
+
+/** Dependencies of the row and the code of a room. */
+export interface ListingNeeds {
+  readonly nodeId: string
+  readonly clock: Clock
+  readonly random: Random
+  readonly scheduler: Scheduler
+  readonly listings: Listings
+  readonly codes: RoomCodes
+  readonly code: RoomCode
+  /** Failures of room logic that runs outside of a room's turns. */
+  readonly failures: FailureLog
+  readonly metrics: RoomMetrics
+}
+
 /**
  * Keeps the row and the code of one running room in the store. A row shows a stored update, so no list shows changes that a crash can undo.
  * The row is written only if it differs from the last one. A node that has lost the room cannot overwrite the row of the next owner, which
  * has a larger epoch.
  */
 export class RoomListing {
-  readonly #room: RoomStream
+  readonly #room: ListedRoom
+  readonly #delivery: DeliveredRoom
+  readonly #record: KeptRoom
+  readonly #needs: ListingNeeds
+  readonly #timed: <T>(run: () => T) => T
   readonly #writes: PacedWork
-  #definition: RoomDefinition
   /** Version of the last row of this owner. */
   #version = 0
   /** The row in the store. Undefined: none, or the row of an earlier owner. */
@@ -45,27 +94,34 @@ export class RoomListing {
   #unlisted: Promise<void> | undefined
   #givenUp = false
 
-  /** For a new room, whose code is claimed: its first row follows its first update. For any other room, call `rewrite`. */
-  constructor(room: RoomStream, definition: RoomDefinition) {
+  /**
+   * For a new room, whose code is claimed: its first row follows its first update. For any other room, call `rewrite`. `timed`: runs work in
+   * the time of the room, and fulfils its wishes.
+   */
+  constructor(
+    room: ListedRoom,
+    delivery: DeliveredRoom,
+    record: KeptRoom,
+    needs: ListingNeeds,
+    timed: <T>(run: () => T) => T,
+  ) {
     this.#room = room
-    this.#definition = definition
-    this.#writes = new PacedWork(room.environment.scheduler, () => this.#read())
+    this.#delivery = delivery
+    this.#record = record
+    this.#needs = needs
+    this.#timed = timed
+    this.#writes = new PacedWork(needs.scheduler, () => this.#read())
     this.#rewriteAt = this.#nextRewrite
-  }
-
-  /** Replaces the definition of the room type. */
-  redefine(definition: RoomDefinition): void {
-    this.#definition = definition
   }
 
   /** An update is stored. */
   committed(): void {
-    this.#wait(this.#definition.listing ? Number.NEGATIVE_INFINITY : this.#rewriteAt)
+    this.#wait(this.#room.definition.listing ? Number.NEGATIVE_INFINITY : this.#rewriteAt)
   }
 
   /** The store may lack the present row and code: writes them again within `withinMs`. */
   rewrite(withinMs = 0): void {
-    this.#rewriteAt = this.#now + withinMs * this.#room.environment.random.float()
+    this.#rewriteAt = this.#now + withinMs * this.#needs.random.float()
     // A migrated state is not flushed yet. The first update follows soon, and the row with it.
     if (!this.#room.state.dirty) this.#wait(this.#rewriteAt)
   }
@@ -88,9 +144,10 @@ export class RoomListing {
    */
   async leave(how: 'ended' | 'asleep', ownedAt = 0): Promise<void> {
     this.end()
-    const { address, code, environment, lifeMs } = this.#room
-    const { codes } = environment
-    const { listing } = this.#definition
+    const { address, code } = this.#room
+    const { lifeMs } = this.#record
+    const { codes } = this.#needs
+    const { listing } = this.#room.definition
     const row = how === 'asleep' && listing?.sleeping ? this.#row(listing, null, undefined) : undefined
     // The write in flight may change the code.
     await this.#writes.running
@@ -114,9 +171,9 @@ export class RoomListing {
 
   #read(): Promise<void> | undefined {
     // The state belongs to an update that is not stored yet: `committed` follows.
-    if (this.#room.committing) return undefined
-    const { listing, codes } = this.#definition
-    const { nodeId } = this.#room.environment
+    if (this.#room.inFlight) return undefined
+    const { listing, codes } = this.#room.definition
+    const { nodeId } = this.#needs
     const rewrites = this.#now >= this.#rewriteAt
     if (rewrites) this.#rewriteAt = this.#nextRewrite
     this.#readAt = this.#now
@@ -139,11 +196,11 @@ export class RoomListing {
 
   /** Returns false if the store has refused the row. */
   async #put(value: Uint8Array | undefined, ttlMs: number, by?: number): Promise<boolean> {
-    const { address, environment, epoch, roomId } = this.#room
+    const { address, epoch, roomId } = this.#room
     const { projectId, roomType } = address
     const version = ++this.#version
     const row = { roomId, epoch, version, value }
-    const isWritten = await environment.listings.write(`${projectId}/${roomType}`, row, ttlMs, by)
+    const isWritten = await this.#needs.listings.write(`${projectId}/${roomType}`, row, ttlMs, by)
     this.#written = value
     this.#count('written')
     return isWritten
@@ -154,22 +211,29 @@ export class RoomListing {
    * has ended since: the store refuses it after `by`. Then the earlier row is removed.
    */
   async #leave(row: Uint8Array | undefined, ttlMs: number, by?: number): Promise<void> {
-    if (!this.#definition.listing) return
+    if (!this.#room.definition.listing) return
     const put = async () => (row && (await this.#put(row, ttlMs, by))) || this.#put(undefined, ttlMs)
     await this.#untilAnswered(put)
   }
 
   /** Keeps the room's code. Claims another code if the room has none, or if another room has claimed the code after the store lost it. */
   async #keepCode(): Promise<void> {
-    const { address, code, environment, lifeMs } = this.#room
-    const ttlMs = Math.max(LISTED_MS, lifeMs)
-    if (code !== undefined && (await environment.codes.keep(address, code, ttlMs))) return
-    this.#room.changeCode(await environment.codes.claim(address, ttlMs))
+    const { address, code } = this.#room
+    const { codes } = this.#needs
+    const ttlMs = Math.max(LISTED_MS, this.#record.lifeMs)
+    if (code !== undefined && (await codes.keep(address, code, ttlMs))) return
+    const claimed = await codes.claim(address, ttlMs)
+    this.#timed(() => {
+      const { changes, wants } = this.#room
+      this.#room.code = claimed
+      changes.code = true
+      wants.flush ??= 'paced'
+    })
   }
 
   /** Repeats a write until the store has answered, for at most `LEAVE_MS`. */
   async #untilAnswered(write: () => Promise<unknown>): Promise<void> {
-    const { environment, log } = this.#room
+    const { log } = this.#room
     const until = this.#now + LEAVE_MS
     while (!this.#givenUp) {
       try {
@@ -183,7 +247,7 @@ export class RoomListing {
           log.warn({ err }, 'the row or the code of an ended room was not removed: it expires within an hour')
           return
         }
-        await sleep(environment.clock, this.#pauseMs)
+        await sleep(this.#needs.clock, this.#pauseMs)
       }
     }
   }
@@ -200,15 +264,16 @@ export class RoomListing {
     nodeId: string | null,
     otherwise: Uint8Array | undefined,
   ): Uint8Array | undefined {
-    const { address, code, createdAt, delivery, environment, epoch, name, roomId, state, tables } = this.#room
-    const { clock, failures } = environment
+    const { address, code, createdAt, epoch, name, roomId, state, tables } = this.#room
+    const { code: runner, failures } = this.#needs
     const { key, roomType } = address
-    const { maxMembers } = this.#definition
-    const members = delivery.delivered.members.length
+    const { maxMembers } = this.#room.definition
+    const members = this.#delivery.delivered.members.length
     const turn = turnOf({ name, epoch, createdAt }, 'listing')
-    const began = clock.monotonic()
     try {
-      const data = environment.code.run(turn, () => dataOf(listing, state.base, { key, members, maxMembers }))
+      const data = this.#timed(() =>
+        runner.run(turn, () => dataOf(listing, state.base, { key, members, maxMembers })),
+      )
       if (data === null) return undefined
       return encodeRow({
         room_id: roomId,
@@ -226,27 +291,25 @@ export class RoomListing {
       this.#count('failed')
       failures.explain(`listing of ${roomType}`, error, this.#room.name)
       return otherwise
-    } finally {
-      this.#room.used(began)
     }
   }
 
   #count(outcome: 'written' | 'failed' | 'not_written'): void {
-    this.#room.environment.metrics.roomRows.inc({ room_type: this.#room.address.roomType, outcome })
+    this.#needs.metrics.roomRows.inc({ room_type: this.#room.address.roomType, outcome })
   }
 
   get #now(): number {
-    return this.#room.environment.clock.monotonic()
+    return this.#needs.clock.monotonic()
   }
 
   // Random, so that many rooms do not write at the same moment.
 
   get #nextRewrite(): number {
-    return this.#now + REWRITE_MS * (0.75 + this.#room.environment.random.float() / 2)
+    return this.#now + REWRITE_MS * (0.75 + this.#needs.random.float() / 2)
   }
 
   get #pauseMs(): number {
-    return RETRY_MS * (1 + this.#room.environment.random.float())
+    return RETRY_MS * (1 + this.#needs.random.float())
   }
 }
 

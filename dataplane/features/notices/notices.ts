@@ -1,11 +1,13 @@
-import { timestamp } from '../../../shared/clock.ts'
+import { type Clock, timestamp } from '../../../shared/clock.ts'
 import { newId } from '../../../shared/ids.ts'
 import type { Json } from '../../../shared/json.ts'
+import type { Random } from '../../../shared/random.ts'
+import type { Fence } from '../../../shared/store/port.ts'
 import type { RoomDefinition } from '../../room/definition.ts'
-import type { RoomEnvironment } from '../../room/environment.ts'
 import { jsonCopy, RoomLogicError, validate } from '../../room/failures.ts'
 import type { Position } from '../../room/journal.ts'
-import { PacedWork } from '../../room/scheduler.ts'
+import type { RoomLimits } from '../../room/limits.ts'
+import { PacedWork, type Scheduler } from '../../room/scheduler.ts'
 import type { RoomAddress } from '../../traffic.ts'
 import { roomIdOf } from '../../traffic.ts'
 import { encodeNotice } from './notice.ts'
@@ -39,9 +41,23 @@ export function noticeOf({ notices }: RoomDefinition, type: string, data: unknow
   return { type, data: copy }
 }
 
+/** Dependencies of the notices of a room. */
+export interface NoticeNeeds {
+  readonly clock: Clock
+  readonly random: Random
+  readonly limits: RoomLimits
+  readonly scheduler: Scheduler
+  readonly notices: {
+    announce(room: string, fence: Fence): Promise<void>
+    count(room: string): Promise<number>
+  }
+  /** Delivery of written notices to the backend. */
+  readonly noticeDelivery: { deliver(room: string): void }
+}
+
 /** The notices of one room until they are written, and the number of notices that wait for delivery. */
 export class RoomNotices {
-  readonly #environment: RoomEnvironment
+  readonly #needs: NoticeNeeds
   readonly #address: RoomAddress
   /** Counts of the waiting notices. Two counts at the same time would subtract the same notices from `#written`. */
   readonly #counts: PacedWork
@@ -53,10 +69,10 @@ export class RoomNotices {
   #counted = 0
   #written = 0
 
-  constructor(environment: RoomEnvironment, address: RoomAddress, { notices }: RoomDefinition) {
-    this.#environment = environment
+  constructor(needs: NoticeNeeds, address: RoomAddress, { notices }: RoomDefinition) {
+    this.#needs = needs
     this.#address = address
-    this.#counts = new PacedWork(environment.scheduler, () => this.#count())
+    this.#counts = new PacedWork(needs.scheduler, () => this.#count())
     // An earlier owner may have left notices.
     if (Object.keys(notices).length > 0) void this.#index()
   }
@@ -73,7 +89,7 @@ export class RoomNotices {
 
   /** A turn with notices has succeeded. */
   push(notices: readonly Notice[]): void {
-    const at = this.#environment.clock.now()
+    const at = this.#needs.clock.now()
     for (const notice of notices) this.#pending.push({ ...notice, at })
     this.#unwritten += notices.length
   }
@@ -84,7 +100,7 @@ export class RoomNotices {
     const { projectId: project_id } = this.#address
     const room_id = roomIdOf(this.#address)
     const stored = this.#pending.map(({ type, data, at }) =>
-      encodeNotice(newId('ntc', this.#environment.random), {
+      encodeNotice(newId('ntc', this.#needs.random), {
         type,
         project_id,
         room_id,
@@ -103,7 +119,7 @@ export class RoomNotices {
     this.#unwritten -= number
     this.#written += number
     if (this.#isMany) this.#countSoon()
-    this.#environment.noticeDelivery.deliver(this.#address.name)
+    this.#needs.noticeDelivery.deliver(this.#address.name)
   }
 
   /** Repairs the index of rooms with notices. Called every few minutes. */
@@ -116,11 +132,11 @@ export class RoomNotices {
   }
 
   get #isMany(): boolean {
-    return this.size > this.#environment.limits.notices / 2
+    return this.size > this.#needs.limits.notices / 2
   }
 
   #countSoon(): void {
-    this.#counts.by(this.#environment.clock.monotonic() + COUNT_MS)
+    this.#counts.by(this.#needs.clock.monotonic() + COUNT_MS)
   }
 
   /** Adds the room to the index again if notices wait, because a fail-over of the store may have lost the entry. Never rejects. */
@@ -128,7 +144,7 @@ export class RoomNotices {
     this.#counts.start()
     await this.#counts.running
     if (this.#counted === 0) return
-    const { notices, noticeDelivery } = this.#environment
+    const { notices, noticeDelivery } = this.#needs
     const { name } = this.#address
     // An epoch before the first owner's: it hides no write that is announced.
     await notices.announce(name, { epoch: 0, version: 0 }).then(
@@ -141,7 +157,7 @@ export class RoomNotices {
   async #count(): Promise<void> {
     const before = this.#written
     try {
-      this.#counted = await this.#environment.notices.count(this.#address.name)
+      this.#counted = await this.#needs.notices.count(this.#address.name)
       this.#written -= before
     } catch {
       // The store is away. The present number is too large rather than too small.

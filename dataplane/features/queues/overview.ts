@@ -8,8 +8,8 @@ import type { RoomAddress } from '../../traffic.ts'
 
 /** A room of the node, which may be a queue. */
 interface QueueRoom {
-  readonly definition: RoomDefinition
-  readonly stream: {
+  readonly core: {
+    readonly definition: RoomDefinition
     readonly address: RoomAddress
     readonly roomId: string
     readonly log: RoomLog
@@ -25,7 +25,7 @@ export class QueueOverview {
   /** `rooms`: returns the rooms that the node runs. Sets the gauges of `metrics`. */
   constructor(rooms: () => readonly QueueRoom[], metrics: RoomMetrics, clock: Clock) {
     this.#rooms = rooms
-    metrics.queueTickets.read(() => this.#byType(({ stream }) => stream.memberships.size, sum))
+    metrics.queueTickets.read(() => this.#byType(({ core }) => core.memberships.size, sum))
     metrics.queueOldest.read(() =>
       this.#byType((room) => {
         const { oldestSince = clock.now() } = figuresOf(room)
@@ -38,8 +38,8 @@ export class QueueOverview {
     return this.#queues.map((room) => {
       const { oldestSince, pendingMatches, ...figures } = figuresOf(room)
       return {
-        room_id: room.stream.roomId,
-        project_id: room.stream.address.projectId,
+        room_id: room.core.roomId,
+        project_id: room.core.address.projectId,
         ...figures,
         oldest_since: oldestSince === undefined ? null : timestamp(oldestSince),
         pending_matches: pendingMatches,
@@ -48,7 +48,7 @@ export class QueueOverview {
   }
 
   get #queues(): readonly QueueRoom[] {
-    return this.#rooms().filter(({ definition }) => definition.matches)
+    return this.#rooms().filter(({ core }) => core.definition.matches)
   }
 
   /** Returns a figure of the queues by room type. `join` combines the figures of several projects. */
@@ -58,7 +58,7 @@ export class QueueOverview {
   ): [{ room_type: string }, number][] {
     const found = new Map<string, number>()
     for (const room of this.#queues) {
-      const { type } = room.definition
+      const { type } = room.core.definition
       found.set(type, join(found.get(type) ?? 0, of(room)))
     }
     return [...found].map(([type, figure]) => [{ room_type: type }, figure])
@@ -67,5 +67,5 @@ export class QueueOverview {
 
 const sum = (one: number, other: number): number => one + other
 
-const figuresOf = ({ definition, stream }: QueueRoom): QueueFigures =>
-  definition.matches!.figures(stream.log, stream.state.flushed)
+const figuresOf = ({ core: { definition, log, state } }: QueueRoom): QueueFigures =>
+  definition.matches!.figures(log, state.flushed)

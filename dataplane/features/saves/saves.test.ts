@@ -111,7 +111,7 @@ describe('save', () => {
       database.mood = 'fine'
       database.hung.shift()!()
       for (let step = 0; step < steps; step++) await null
-      bench.host.rooms[0]!.stream.saves!.changed()
+      bench.host.rooms[0]!.saves!.changed()
       await bench.advance(10_000, 1000)
       expect([steps, database.asked.length]).toEqual([steps, 2])
     }

@@ -1,19 +1,47 @@
+import type { Clock } from '../../../shared/clock.ts'
 import type { Json } from '../../../shared/json.ts'
+import type { Random } from '../../../shared/random.ts'
 import type { RoomDefinition } from '../../room/definition.ts'
-import { turnOf } from '../../room/room-code.ts'
-import { PacedWork } from '../../room/scheduler.ts'
-import type { RoomStream } from '../../room/stream.ts'
+import type { FailureLog } from '../../room/failures.ts'
+import { frozen } from '../../room/guarded.ts'
+import type { Limited } from '../../room/limits.ts'
+import { type CodeRoom, type RoomCode, turnOf } from '../../room/room-code.ts'
+import { PacedWork, type Scheduler } from '../../room/scheduler.ts'
+import type { LiveState } from '../../room/state.ts'
+import type { RoomAddress } from '../../traffic.ts'
 
 /** Option `save` of a room type. */
 type Save = NonNullable<RoomDefinition['save']>
 
 /** A room as of a stored update. The state is a frozen copy. */
-export interface CommittedRoom {
+interface CommittedRoom {
   readonly state: Json
   readonly epoch: number
   readonly seq: number
   /** True if the room ends with this state. */
   readonly last: boolean
+}
+
+/** The room that is saved. */
+interface SavedRoom extends CodeRoom {
+  readonly createdAt: number
+  readonly address: RoomAddress
+  readonly state: LiveState
+  /** Seq of the last flush. */
+  readonly seq: number
+  readonly inFlight: object | undefined
+  /** True if the room is newer than its last save, as far as this owner knows. */
+  unsaved: boolean
+}
+
+/** Dependencies of the saves of a room. */
+export interface SaveNeeds extends Limited {
+  readonly clock: Clock
+  readonly random: Random
+  readonly scheduler: Scheduler
+  readonly code: RoomCode
+  /** Failures of room logic that runs outside of a room's turns. */
+  readonly failures: FailureLog
 }
 
 /** Longest pause after failed saves, unless `everySeconds` is longer. */
@@ -25,10 +53,11 @@ const LONGEST_PAUSE_MS = 60_000
  * in the wrong order, from this owner or an earlier one; `(epoch, seq)` shows which is newer.
  */
 export class RoomSaves {
-  readonly #room: RoomStream
+  readonly #room: SavedRoom
+  readonly #needs: SaveNeeds
+  readonly #onEnd: () => void
   readonly #saves: PacedWork
   #save: Save
-  #unsaved = false
   /** True if the room has changed since the last save started. */
   #changed = false
   /** True if a save starts as soon as the last update is stored. */
@@ -38,20 +67,18 @@ export class RoomSaves {
   #givenUp = false
   #giveUp: () => void = () => {}
 
-  constructor(room: RoomStream, save: Save) {
+  /** Calls `onEnd` when a save has ended. */
+  constructor(room: SavedRoom, save: Save, needs: SaveNeeds, onEnd: () => void) {
     this.#room = room
     this.#save = save
-    this.#saves = new PacedWork(room.environment.scheduler, () => this.#start())
+    this.#needs = needs
+    this.#onEnd = onEnd
+    this.#saves = new PacedWork(needs.scheduler, () => this.#start())
   }
 
   /** Replaces the `save` option. */
   redefine(save: Save): void {
     this.#save = save
-  }
-
-  /** True if the room is newer than its last save, as far as this owner knows. */
-  get unsaved(): boolean {
-    return this.#unsaved
   }
 
   /** True if the last save failed. */
@@ -61,7 +88,7 @@ export class RoomSaves {
 
   /** The room has changed: saves it within this share (0–1) of `everySeconds`. */
   changed(share = 1): void {
-    this.#unsaved = true
+    this.#room.unsaved = true
     this.#changed = true
     // A failed save has scheduled the next one, after a pause.
     if (!this.failing) this.#saves.by(this.#now + share * this.#everyMs)
@@ -77,8 +104,20 @@ export class RoomSaves {
     this.#saves.start()
   }
 
-  /** Makes the last save of the room: once, or until it succeeds or is given up. Resolves to its success. */
-  async last(room: CommittedRoom, tries: 'once' | 'until_saved'): Promise<boolean> {
+  /**
+   * Saves the room as of its last turn, if the database lacks changes: once, or until it succeeds or is given up. `ends`: no owner continues
+   * the room. Resolves to true if the database has the room.
+   */
+  async last(tries: 'once' | 'until_saved', ends: boolean): Promise<boolean> {
+    const { cut, epoch, seq, state, unsaved } = this.#room
+    const dirty = state.dirty && !cut
+    if (!unsaved && !dirty) return true
+    const room = {
+      state: frozen(cut ? structuredClone(state.flushed) : state.plain()),
+      epoch,
+      seq: seq + (dirty ? 1 : 0),
+      last: ends,
+    }
     this.end()
     if (this.#givenUp) return false
     const givenUp = new Promise<false>((resolve) => {
@@ -91,9 +130,9 @@ export class RoomSaves {
     for (;;) {
       const saved = await step(this.#attempt(room))
       this.#count(saved)
-      this.#room.saveEnded()
+      this.#onEnd()
       if (saved || tries === 'once') return saved
-      const { clock } = this.#room.environment
+      const { clock } = this.#needs
       const paused = new Promise<true>((go) => clock.schedule(this.#pauseMs, () => go(true)))
       if (!(await step(paused))) return false
     }
@@ -111,9 +150,10 @@ export class RoomSaves {
   }
 
   #start(): Promise<void> | undefined {
-    const room = this.#room.committed
-    this.#due = room === undefined
-    return room && this.#run(room)
+    const { epoch, inFlight, seq, state } = this.#room
+    this.#due = inFlight !== undefined
+    if (inFlight) return undefined
+    return this.#run({ state: frozen(structuredClone(state.flushed)), epoch, seq, last: false })
   }
 
   async #run(room: CommittedRoom): Promise<void> {
@@ -124,18 +164,18 @@ export class RoomSaves {
     if (this.#saves.ended) return
     // A change during a save that fails must not shorten the pause.
     if (!saved) this.#saves.cancel()
-    if (this.#unsaved) this.#saves.by(saved ? began + this.#everyMs : this.#now + this.#pauseMs)
-    this.#room.saveEnded()
+    if (this.#room.unsaved) this.#saves.by(saved ? began + this.#everyMs : this.#now + this.#pauseMs)
+    this.#onEnd()
   }
 
   #count(saved: boolean): void {
-    if (saved) this.#unsaved = this.#changed
+    if (saved) this.#room.unsaved = this.#changed
     this.#failures = saved ? 0 : this.#failures + 1
   }
 
   /** Calls the room type's function once. A call that times out counts as failed, even if it succeeds later. */
   async #attempt(room: CommittedRoom): Promise<boolean> {
-    const { clock, limits, metrics } = this.#room.environment
+    const { clock, limits, metrics } = this.#needs
     let cancel: (() => void) | undefined
     const late = new Promise<'timed_out'>((resolve) => {
       cancel = clock.schedule(limits.saveToMs, () => resolve('timed_out'))
@@ -149,7 +189,7 @@ export class RoomSaves {
   }
 
   async #call({ state, epoch, seq, last }: CommittedRoom): Promise<'saved' | 'failed'> {
-    const { code } = this.#room.environment
+    const { code } = this.#needs
     const { key, projectId, roomType } = this.#room.address
     const { name, epoch: owner, createdAt } = this.#room
     const turn = turnOf({ name, epoch: owner, createdAt }, 'save')
@@ -163,12 +203,12 @@ export class RoomSaves {
   }
 
   #failed(error: unknown): void {
-    const { environment, address, name } = this.#room
-    environment.failures.explain(`save of ${address.roomType}`, error, name)
+    const { address, name } = this.#room
+    this.#needs.failures.explain(`save of ${address.roomType}`, error, name)
   }
 
   get #now(): number {
-    return this.#room.environment.clock.monotonic()
+    return this.#needs.clock.monotonic()
   }
 
   get #everyMs(): number {
@@ -179,6 +219,6 @@ export class RoomSaves {
   get #pauseMs(): number {
     const everyMs = this.#everyMs
     const longest = Math.min(Math.max(everyMs, LONGEST_PAUSE_MS), everyMs * 2 ** this.#failures)
-    return longest * (0.5 + this.#room.environment.random.float() / 2)
+    return longest * (0.5 + this.#needs.random.float() / 2)
   }
 }

@@ -1,4 +1,4 @@
-import { OUTCOME_MS } from '../../../dataplane/room/request-turns.ts'
+import { OUTCOME_MS } from '../../../dataplane/room/outcomes.ts'
 import type { BankState } from '../rooms.ts'
 import type {
   BackendHistory,

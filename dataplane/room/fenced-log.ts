@@ -1,4 +1,5 @@
-import { sleep } from '../../shared/clock.ts'
+import { type Clock, sleep } from '../../shared/clock.ts'
+import type { Random } from '../../shared/random.ts'
 import {
   type Fence,
   type Release,
@@ -6,101 +7,48 @@ import {
   StoreRefused,
   StoreRejected,
   StoreUnavailable,
+  type Wakeups,
 } from '../../shared/store/port.ts'
-import type { Durability } from './definition.ts'
-import type { RoomEnvironment } from './environment.ts'
-import type { Update } from './journal.ts'
-import { PacedWork } from './scheduler.ts'
-import type { RoomStream } from './stream.ts'
+import type { RoomCore } from './core.ts'
+import type { JournalFormat } from './journal.ts'
+import type { RoomLimits } from './limits.ts'
+import type { RoomMetrics } from './metrics.ts'
+import { OUTCOME_MS } from './outcomes.ts'
+import { whole } from './update.ts'
 
-/**
- * Writes a room's updates to the store, as its durability requires. A `journal` room commits each update before it is delivered. A
- * `snapshot` room is written soon after a change. A `none` room is written only for a handoff.
- */
-export class RoomDurability {
-  readonly #durability: Durability
-  readonly #room: RoomStream
-  /** Entries and bytes of the journal since the snapshot, and bytes of the snapshot. A new journal starts with a snapshot. */
-  #journal = { entries: Number.POSITIVE_INFINITY, bytes: 0, snapshotBytes: 0 }
-  /** Writes of a `snapshot` room. They need not contain the history, because members resync after a crash anyway. */
-  readonly #snapshots: PacedWork
-
-  constructor(durability: Durability, room: RoomStream) {
-    this.#durability = durability
-    this.#room = room
-    this.#snapshots = new PacedWork(room.environment.scheduler, () => this.#replace(room.withoutHistory()))
-  }
-
-  /** The room had another owner. The record that a `none` room left for its handoff must not come back, so it is overwritten. */
-  takenOver(): void {
-    if (!this.#room.stored) void this.#replace(this.#room.whole())
-  }
-
-  /** Returns the journal entry of an update. Undefined: the room is not stored. */
-  entry(update: Update): Uint8Array | undefined {
-    return this.#room.stored ? this.#room.environment.format.entry(update) : undefined
-  }
-
-  /**
-   * Commits the room's last update, whose entry is `entry`. Resolves to true if it is stored, and to false if another node owns the room.
-   * Undefined: the delivery need not wait. `writeNow`: a `snapshot` room is written now, and the delivery waits. `notices` are written with
-   * the update.
-   */
-  commit(
-    entry: Uint8Array | undefined,
-    writeNow: boolean,
-    notices: readonly Uint8Array[],
-  ): Promise<boolean> | undefined {
-    if (!entry) return undefined
-    const { environment, record } = this.#room
-    if (this.#durability === 'snapshot' && writeNow) {
-      this.#snapshots.cancel()
-      return record.replace(this.#room.withoutHistory(), notices)
+/** Dependencies of a room's record. */
+export interface RecordNeeds {
+  readonly nodeId: string
+  readonly clock: Clock
+  readonly random: Random
+  readonly records: RoomRecords
+  readonly wakeups: Wakeups
+  /** The index of rooms with notices. */
+  readonly notices: { announce(room: string, fence: Fence): Promise<void> }
+  readonly limits: RoomLimits
+  readonly metrics: RoomMetrics
+  readonly format: JournalFormat
+  readonly cluster: {
+    readonly nodes: {
+      /**
+       * Monotonic time in milliseconds from which on this node may write a room again that the store has lost. Until then, a later owner
+       * of the room may report itself.
+       */
+      readonly rewritesAllowedAt: number
     }
-    if (this.#durability === 'snapshot') {
-      this.#snapshots.by(environment.clock.monotonic() + environment.limits.snapshotMs)
-      return undefined
-    }
-    const { journalEntries, journalBytes } = environment.limits
-    const { entries, bytes, snapshotBytes } = this.#journal
-    if (entries >= journalEntries || bytes >= Math.max(journalBytes, snapshotBytes)) {
-      const whole = this.#room.whole()
-      this.#journal = { entries: 0, bytes: 0, snapshotBytes: whole.length }
-      return record.replace(whole, notices)
-    }
-    this.#journal.entries++
-    this.#journal.bytes += entry.length
-    return record.append(entry, notices)
-  }
-
-  /** Makes the next commit write a snapshot. Journal entries do not contain the version of the state, nor the code. */
-  snapshotNext(): void {
-    this.#journal.entries = Number.POSITIVE_INFINITY
-  }
-
-  /**
-   * Releases the room. `forget` false: writes the room first, for the next owner. `forget` true: the room ends, and `left` stays of its
-   * last turn.
-   */
-  async release(forget: boolean, left: Pick<Release, 'notices' | 'outcomes'> = {}): Promise<boolean> {
-    const { record, stored } = this.#room
-    // A room that is not stored hands over no history.
-    const whole = () => (stored ? this.#room.whole() : this.#room.withoutHistory())
-    if (!forget && !(await record.replace(whole()))) return false
-    return record.release(forget, left)
-  }
-
-  /** Ends all scheduled writes. */
-  end(): void {
-    this.#snapshots.end()
-  }
-
-  /** Writes a snapshot that no update waits for. */
-  async #replace(whole: Uint8Array): Promise<void> {
-    if (!(await this.#room.record.replace(whole)) && !this.#snapshots.ended) this.#room.fenced()
   }
 }
 
+/** What an ended room leaves in the store. */
+export interface Left {
+  readonly notices?: readonly Uint8Array[]
+  readonly outcomes?: NonNullable<Release['outcomes']>
+}
+
+const DAY_MS = 86_400_000
+/** The snapshot of a room that is not stored. */
+export const NO_ROOM = new Uint8Array(0)
+const NONE: readonly never[] = []
 const FIRST_RETRY_MS = 50
 const LONGEST_RETRY_MS = 1000
 /** Written notices are kept for this long, and at most this many, because the store may lose them. */
@@ -117,12 +65,6 @@ export interface RoomLife {
   readonly lasting: boolean
 }
 
-/** The room of a log. Each write asks it for the room as of its last flush. */
-export type RecordedRoom = Pick<
-  RoomStream,
-  'name' | 'log' | 'life' | 'wakeAt' | 'flushedVersion' | 'whole' | 'renew' | 'doubt'
-> & { readonly notices: Pick<RoomStream['notices'], 'wrote'> }
-
 interface WrittenNotice {
   readonly at: number
   readonly notice: Uint8Array
@@ -138,8 +80,13 @@ type Standing = 'same' | 'next' | 'rewritten' | 'lost'
  * whether the write is stored, before it repeats the write.
  */
 export class FencedLog {
-  readonly #environment: RoomEnvironment
-  readonly #room: RecordedRoom
+  readonly #needs: RecordNeeds
+  readonly #room: RoomCore
+  /** True if the store keeps the room while it has no owner. */
+  readonly #stored: boolean
+  /** Is notified of stored notices. */
+  readonly #notices: { wrote(number: number): void }
+  readonly #look: () => void
   #fence: Fence
   #last: Promise<unknown> = Promise.resolve()
   /** A verification that has not begun. Later callers share it. */
@@ -165,16 +112,22 @@ export class FencedLog {
   /** Notices that were written recently, with the time of the write (monotonic clock). */
   #written: WrittenNotice[] = []
 
-  constructor(environment: RoomEnvironment, room: RecordedRoom, fence: Fence) {
-    this.#environment = environment
+  /** Calls `look` when `uncertain` or the epoch of the room has changed. */
+  constructor(
+    room: RoomCore,
+    fence: Fence,
+    notices: { wrote(number: number): void },
+    needs: RecordNeeds,
+    look: () => void,
+  ) {
+    this.#needs = needs
     this.#room = room
+    this.#stored = room.definition.durability !== 'none'
+    this.#notices = notices
+    this.#look = look
     this.#fence = fence
-    this.#countedUntil = environment.clock.now() + this.#recordTtlMs
-    this.#wakeAt = room.wakeAt === undefined ? undefined : Number.POSITIVE_INFINITY
-  }
-
-  get epoch(): number {
-    return this.#fence.epoch
+    this.#countedUntil = needs.clock.now() + needs.limits.recordTtlMs
+    this.#wakeAt = this.#dueAt === undefined ? undefined : Number.POSITIVE_INFINITY
   }
 
   /** When this node last owned the released room: milliseconds since 1970. */
@@ -191,13 +144,13 @@ export class FencedLog {
   append(entry: Uint8Array, notices: readonly Uint8Array[]): Promise<boolean> {
     const number = ++this.#entries
     const { ttlMs } = this.#life
-    const wakeAt = this.#room.wakeAt
+    const wakeAt = this.#dueAt
     if (notices.length > 0) this.#unwritten.add(notices)
     const done = this.#inOrder(async () => {
       // The store had lost the record while this entry waited, and a whole write contains the entry.
       if (number <= this.#covered) return true
       const write: NoticingWrite = (fence, added) =>
-        this.#records.commit(this.#room.name, fence, entry, ttlMs, added)
+        this.#needs.records.commit(this.#room.name, fence, entry, ttlMs, added)
       return this.#waking(wakeAt, [notices], write, 'appends')
     })
     this.#countFor(ttlMs)
@@ -206,8 +159,8 @@ export class FencedLog {
 
   /** Replaces snapshot and journal. */
   replace(snapshot: Uint8Array, notices: readonly Uint8Array[] = []): Promise<boolean> {
-    const fields = this.#snapshotFields()
-    const wakeAt = this.#room.wakeAt
+    const fields = { ttlMs: this.#life.ttlMs, stateVersion: this.#room.flushedVersion }
+    const wakeAt = this.#dueAt
     if (notices.length > 0) this.#unwritten.add(notices)
     const write: NoticingWrite = (fence, added) => this.#snapshot(fence, snapshot, fields, added)
     const done = this.#inOrder(() => this.#waking(wakeAt, [notices], write))
@@ -219,21 +172,21 @@ export class FencedLog {
    * Releases the room. `forget`: deletes all of the record except its epoch. This node does not own the room afterwards, whatever the
    * result.
    */
-  release(forget: boolean, left: Pick<Release, 'notices' | 'outcomes'> = {}): Promise<boolean> {
+  release(forget: boolean, left: Left = {}): Promise<boolean> {
     const { notices = [] } = left
-    const options = { forget, ...(forget ? { ttlMs: this.#recordTtlMs } : this.#life), ...left }
+    const options = { forget, ...(forget ? { ttlMs: this.#needs.limits.recordTtlMs } : this.#life), ...left }
     let firstAt: number | undefined
     return this.#untilAnswered(async () => {
-      if (notices.length > 0) await this.#environment.notices.announce(this.#room.name, this.#fence)
+      if (notices.length > 0) await this.#needs.notices.announce(this.#room.name, this.#fence)
       // The store refuses after a lost answer: the first release took place, or another node owns the room.
       const wasSent = firstAt !== undefined
-      const at = this.#environment.clock.now()
+      const at = this.#needs.clock.now()
       firstAt ??= at
-      const isDone = await this.#records.release(this.#room.name, this.#fence, options)
+      const isDone = await this.#needs.records.release(this.#room.name, this.#fence, options)
       this.#ownedAt = isDone ? at : firstAt
       const released = isDone || wasSent
       if (released && forget && this.#wakeAt !== undefined) this.#sendWakeup(undefined)
-      if (released && notices.length > 0) this.#room.notices.wrote(notices.length)
+      if (released && notices.length > 0) this.#notices.wrote(notices.length)
       return released
     })
   }
@@ -254,12 +207,13 @@ export class FencedLog {
     write: NoticingWrite,
     appends?: 'appends',
   ): Promise<boolean> {
-    const unwritten = updates.filter((notices) => this.#unwritten.has(notices))
+    const unwritten =
+      this.#unwritten.size > 0 ? updates.filter((notices) => this.#unwritten.has(notices)) : NONE
     if (unwritten.length > 0 && !(await this.#announce())) return false
     const known = this.#wakeAt ?? Number.POSITIVE_INFINITY
     if (wakeAt !== undefined && wakeAt < known && !(await this.#requireWakeup(wakeAt))) return false
     const stored = await this.#writeUntilCertain((fence) => write(fence, unwritten.flat()), appends)
-    if (stored) this.#wrote(unwritten)
+    if (stored && unwritten.length > 0) this.#wrote(unwritten)
     if (stored && this.#wakeAt !== wakeAt) this.#sendWakeup(wakeAt)
     return stored
   }
@@ -267,7 +221,7 @@ export class FencedLog {
   /** Sends the wakeup time to the store until it answers. False: the attempts were given up. */
   #requireWakeup(at: number): Promise<boolean> {
     return this.#retry(async () => {
-      await this.#environment.wakeups.set(this.#room.name, this.#nextWakeup(), at)
+      await this.#needs.wakeups.set(this.#room.name, this.#nextWakeup(), at)
       this.#wakeAt = at
       return true
     })
@@ -276,7 +230,7 @@ export class FencedLog {
   /** Announces notices to the store until it answers. False: the attempts were given up. */
   #announce(): Promise<boolean> {
     return this.#retry(async () => {
-      await this.#environment.notices.announce(this.#room.name, this.#fence)
+      await this.#needs.notices.announce(this.#room.name, this.#fence)
       return true
     })
   }
@@ -285,8 +239,8 @@ export class FencedLog {
   #wrote(updates: readonly (readonly Uint8Array[])[]): void {
     const written = updates.filter((notices) => this.#unwritten.delete(notices)).flat()
     if (written.length === 0) return
-    this.#room.notices.wrote(written.length)
-    const at = this.#environment.clock.monotonic()
+    this.#notices.wrote(written.length)
+    const at = this.#needs.clock.monotonic()
     const kept = this.#written.filter((earlier) => earlier.at >= at - NOTICES_KEPT_MS)
     this.#written = [...kept, ...written.map((notice) => ({ at, notice }))].slice(-MAX_NOTICES_KEPT)
   }
@@ -294,7 +248,7 @@ export class FencedLog {
   /** Sends the wakeup time to the store, without waiting for the answer. */
   #sendWakeup(at: number | undefined): void {
     this.#wakeAt = at
-    this.#environment.wakeups.set(this.#room.name, this.#nextWakeup(), at).catch(() => {
+    this.#needs.wakeups.set(this.#room.name, this.#nextWakeup(), at).catch(() => {
       this.#wakeAt = Number.POSITIVE_INFINITY
     })
   }
@@ -306,20 +260,20 @@ export class FencedLog {
   /** Extends the life of the record, and the time for which the store counts the room. No other write extends that time. */
   refresh(): Promise<boolean> {
     const { ttlMs, lasting } = this.#life
-    this.#countedUntil = this.#environment.clock.now() + ttlMs
+    this.#countedUntil = this.#needs.clock.now() + ttlMs
     // A fail-over of the store may have lost the wakeup time.
     if (this.#wakeAt !== undefined) this.repeatWakeup()
     return this.#untilAnswered(
       async () =>
-        (await this.#records.refresh(this.#room.name, this.#fence, ttlMs, lasting)) ||
+        (await this.#needs.records.refresh(this.#room.name, this.#fence, ttlMs, lasting)) ||
         this.#isOwn(await this.#standing()),
     )
   }
 
   /** Refreshes a room that lasts longer from now on, if the next regular refresh may be too late for its count. */
   #countFor(ttlMs: number): void {
-    const until = this.#environment.clock.now() + ttlMs
-    if (until > this.#countedUntil + this.#recordTtlMs) void this.refresh()
+    const until = this.#needs.clock.now() + ttlMs
+    if (until > this.#countedUntil + this.#needs.limits.recordTtlMs) void this.refresh()
   }
 
   /** Asks the store after all earlier work, until it answers. False: the attempts were given up. */
@@ -381,10 +335,10 @@ export class FencedLog {
    * again, because the store had lost it. `lost`: another node owns the room.
    */
   async #standing(): Promise<Standing> {
-    const { nodeId: owner } = this.#environment
+    const { nodeId: owner } = this.#needs
     for (let attempt = 0; ; attempt++) {
       try {
-        const found = await this.#records.inspect(this.#room.name)
+        const found = await this.#needs.records.inspect(this.#room.name)
         const { epoch, version } = this.#fence
         // An epoch ahead of this owner's may come from its own claim, whose answer was lost.
         const claimed = this.#claiming && found?.owner === owner && found.epoch > epoch
@@ -413,8 +367,15 @@ export class FencedLog {
    * be the first to find that the store has lost everything. False: another node owns the room.
    */
   async #recall(): Promise<boolean> {
-    const { nodeId, clock, cluster } = this.#environment
-    if (!(await this.#records.recall(this.#room.name, nodeId, this.#fence.epoch, this.#recordTtlMs)))
+    const { nodeId, clock, cluster } = this.#needs
+    if (
+      !(await this.#needs.records.recall(
+        this.#room.name,
+        nodeId,
+        this.#fence.epoch,
+        this.#needs.limits.recordTtlMs,
+      ))
+    )
       return false
     for (;;) {
       const waitMs = cluster.nodes.rewritesAllowedAt - clock.monotonic()
@@ -430,17 +391,39 @@ export class FencedLog {
    */
   async #reclaim(foundEpoch: number): Promise<boolean> {
     this.#claiming = true
-    const { nodeId } = this.#environment
-    const claim = await this.#records.claim(this.#room.name, nodeId, foundEpoch, this.#recordTtlMs)
+    const { nodeId } = this.#needs
+    const claim = await this.#needs.records.claim(
+      this.#room.name,
+      nodeId,
+      foundEpoch,
+      this.#needs.limits.recordTtlMs,
+    )
     if (!claim) return false
     this.#claiming = false
-    this.#room.renew({ after: this.#fence.epoch, before: claim.fence.epoch })
-    this.#fence = claim.fence
+    this.#renew(claim.fence)
     this.#room.log.warn(
       { epoch: claim.fence.epoch },
       'the store has lost the room; writing it again from memory',
     )
     return true
+  }
+
+  /**
+   * The room continues from memory under a new epoch. An update that members have not received gets the new epoch, because another owner
+   * may have used its seq under the old epoch.
+   */
+  #renew(fence: Fence): void {
+    const { epoch } = fence
+    const room = this.#room
+    room.history.lose({ after: this.#fence.epoch, before: epoch })
+    room.epoch = epoch
+    this.#fence = fence
+    const { inFlight } = room
+    if (inFlight) {
+      const update = { ...inFlight.update, epoch }
+      room.inFlight = { ...inFlight, update, packed: inFlight.packed && this.#needs.format.entry(update) }
+    }
+    this.#look()
   }
 
   /** The store has lost this owner's last writes. No other node writes under its epoch, so it writes the whole room again. */
@@ -455,16 +438,16 @@ export class FencedLog {
   }
 
   async #writeWhole(): Promise<boolean> {
-    const whole = this.#room.whole()
-    const fields = this.#snapshotFields()
+    const packed = this.#whole()
+    const fields = { ttlMs: this.#life.ttlMs, stateVersion: this.#room.flushedVersion }
     const entries = this.#entries
-    const wakeAt = this.#room.wakeAt
+    const wakeAt = this.#dueAt
     // The store may have lost the wakeup time with the record.
     if (this.#wakeAt !== undefined) this.#wakeAt = Number.POSITIVE_INFINITY
     // The store may have lost recent notices too. A long outage does not expire them here. The store keeps each notice once.
     const again = this.#written.map(({ notice }) => notice)
     if (again.length > 0 && !(await this.#announce())) return false
-    const write: NoticingWrite = (fence, added) => this.#snapshot(fence, whole, fields, [...again, ...added])
+    const write: NoticingWrite = (fence, added) => this.#snapshot(fence, packed, fields, [...again, ...added])
     if (!(await this.#waking(wakeAt, [...this.#unwritten], write))) return false
     this.#covered = Math.max(this.#covered, entries)
     return true
@@ -476,26 +459,47 @@ export class FencedLog {
     { ttlMs, stateVersion }: { ttlMs: number; stateVersion: number },
     notices: readonly Uint8Array[],
   ): Promise<boolean> {
-    return this.#records.snapshot(this.#room.name, fence, snapshot, ttlMs, stateVersion, notices)
+    return this.#needs.records.snapshot(this.#room.name, fence, snapshot, ttlMs, stateVersion, notices)
   }
 
-  get #records(): RoomRecords {
-    return this.#environment.records
+  /** When a node has to run the room, as of the last flush: milliseconds since 1970. Undefined: never. */
+  get #dueAt(): number | undefined {
+    return this.#stored ? this.#room.tables.flushedDue : undefined
   }
 
   /** Life of the record, from a write that starts now. */
   get #life(): RoomLife {
-    const { ttlMs, lasting } = this.#room.life ?? { ttlMs: 0, lasting: false }
-    return { ttlMs: Math.max(ttlMs, this.#recordTtlMs), lasting }
+    const { ttlMs, lasting } = this.#own ?? { ttlMs: 0, lasting: false }
+    return { ttlMs: Math.max(ttlMs, this.#needs.limits.recordTtlMs), lasting }
   }
 
-  /** Life and state version that are written with a snapshot. */
-  #snapshotFields(): { readonly ttlMs: number; readonly stateVersion: number } {
-    return { ttlMs: this.#life.ttlMs, stateVersion: this.#room.flushedVersion }
+  /** How long the store keeps the room without an owner, in milliseconds. */
+  get lifeMs(): number {
+    return this.#own?.ttlMs ?? this.#needs.limits.recordTtlMs
   }
 
-  get #recordTtlMs(): number {
-    return this.#environment.limits.recordTtlMs
+  /**
+   * How long the store keeps the room without an owner, as of the last flush. Undefined: the default. A room that sleeps or has timers:
+   * `sleepDays` from now, or from the next due time. A room with changes that its database lacks: without end, because there is no other
+   * copy. A room with outcomes of requests: at least until they expire.
+   */
+  get #own(): RoomLife | undefined {
+    if (!this.#stored) return undefined
+    const { definition, tables, unsaved } = this.#room
+    const { clock, limits } = this.#needs
+    const due = tables.flushedDue
+    const lasting = definition.onIdle === 'sleep' || due !== undefined
+    if (unsaved) return { ttlMs: Number.POSITIVE_INFINITY, lasting }
+    const outcomesMs = tables.outcomes.size > 0 ? OUTCOME_MS : 0
+    if (!lasting && outcomesMs === 0) return undefined
+    const untilDueMs = due === undefined ? 0 : Math.max(0, due - clock.now())
+    const restMs = lasting ? untilDueMs + definition.sleepDays * DAY_MS : limits.recordTtlMs
+    return { ttlMs: Math.ceil(Math.max(restMs, outcomesMs)), lasting }
+  }
+
+  /** The whole room as of its last flush. Empty: it is not stored. */
+  #whole(): Uint8Array {
+    return this.#stored ? whole(this.#room, this.#needs.format) : NO_ROOM
   }
 
   #isOwn(standing: Standing): boolean {
@@ -515,7 +519,7 @@ export class FencedLog {
   }
 
   async #timed(work: () => Promise<boolean>): Promise<boolean> {
-    const { clock, metrics } = this.#environment
+    const { clock, metrics } = this.#needs
     const began = clock.monotonic()
     const stored = await work()
     metrics.commitDuration.observe((clock.monotonic() - began) / 1000)
@@ -529,7 +533,7 @@ export class FencedLog {
    * the memory of this node is the only copy of what was acked since the last write.
    */
   async #pause(attempt: number, error: unknown): Promise<boolean> {
-    const { clock, random } = this.#environment
+    const { clock, random } = this.#needs
     if (error instanceof StoreRejected) {
       this.#room.log.error(
         { err: error },
@@ -551,6 +555,6 @@ export class FencedLog {
   #setUncertain(uncertain: boolean): void {
     if (this.#uncertain === uncertain) return
     this.#uncertain = uncertain
-    this.#room.doubt(uncertain)
+    this.#look()
   }
 }

@@ -6,8 +6,8 @@ import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { counting } from '../../test/support/rooms/counter-room.ts'
 import { type RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
-import { FencedLog, type RecordedRoom } from './durability.ts'
-import type { RoomEnvironment } from './environment.ts'
+import type { RoomCore } from './core.ts'
+import { FencedLog, type RecordNeeds } from './fenced-log.ts'
 import { JournalFormat } from './journal.ts'
 
 describe('a journal room', () => {
@@ -168,18 +168,17 @@ describe('FencedLog', () => {
       cluster: { nodes },
     }
     const { fence } = (await store.rooms.claim(ROOM, 'node_a', 0, TTL_MS))!
-    const room: RecordedRoom = {
+    // A room that is not stored, so that nothing else of it is read.
+    const room = {
       name: ROOM,
       log: pino({ level: 'silent' }),
-      life: undefined,
-      wakeAt: undefined,
+      definition: { durability: 'none' },
+      epoch: fence.epoch,
       flushedVersion: 1,
-      notices: { wrote: () => undefined },
-      whole: () => new Uint8Array(1),
-      renew: () => undefined,
-      doubt: () => undefined,
-    }
-    const log = new FencedLog(environment as unknown as RoomEnvironment, room, fence)
+      history: { lose: () => undefined },
+    } as unknown as RoomCore
+    const notices = { wrote: () => undefined }
+    const log = new FencedLog(room, fence, notices, environment as unknown as RecordNeeds, () => undefined)
     /** The store loses everything. No owner may write a room again before `rewritesAllowedAt`. */
     const empty = (rewritesAllowedAt: number) => {
       const { rooms, notices, wakeups } = memoryStore({ clock })
@@ -187,7 +186,7 @@ describe('FencedLog', () => {
       Object.assign(environment, { records: rooms, notices, wakeups })
       return rooms
     }
-    return { clock, store, environment, fence, log, nodes, empty }
+    return { clock, store, environment, fence, log, room, nodes, empty }
   }
 
   it('is not released if another node owns the room, even if the announcement before it had to be repeated', async () => {
@@ -227,15 +226,15 @@ describe('FencedLog', () => {
     it.each([0, 2])(
       'waits for later owners, then writes under a new epoch, if the answer of recall is lost after %d writes',
       async (writes) => {
-        const { clock, fence, log, empty } = await setup()
+        const { clock, fence, log, room, empty } = await setup()
         for (let written = 0; written < writes; written++) await log.append(new Uint8Array(1), [])
         const allowedAt = clock.monotonic() + 5000
         const rooms = empty(allowedAt)
         loseAnswerOfRecall(rooms)
         expect(await log.append(new Uint8Array(1), [])).toBe(true)
         expect(clock.monotonic()).toBeGreaterThanOrEqual(allowedAt)
-        expect(log.epoch).toBeGreaterThan(fence.epoch)
-        expect(await rooms.inspect(ROOM)).toMatchObject({ epoch: log.epoch, owner: 'node_a' })
+        expect(room.epoch).toBeGreaterThan(fence.epoch)
+        expect(await rooms.inspect(ROOM)).toMatchObject({ epoch: room.epoch, owner: 'node_a' })
       },
     )
 

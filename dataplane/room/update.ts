@@ -1,0 +1,188 @@
+import type { Delta } from '../../shared/sync/delta.ts'
+import { Changes, type Flush } from './changes.ts'
+import type { RoomCore } from './core.ts'
+import type { Member } from './definition-types.ts'
+import type { JournalFormat, MemberOutcome, PastUpdates, Position, Update } from './journal.ts'
+import type { Layers, UpdateLayers } from './layers.ts'
+import type { MembershipRecord } from './member.ts'
+import type { Membership, Memberships } from './memberships.ts'
+
+const NONE: readonly never[] = []
+
+/** Notices of turns since the last flush. */
+interface PendingNotices {
+  readonly dirty: boolean
+  /** Returns them, encoded for the store. */
+  flush(at: Position): readonly Uint8Array[]
+}
+
+/** Packs updates for the journal. */
+interface Packing {
+  /** Undefined: the room is not stored. */
+  entry(update: Update): Uint8Array | undefined
+}
+
+/**
+ * Takes all changes of a room since the last flush as one update. Undefined: there is nothing to flush. `hidesMembers`: members do not see
+ * each other.
+ */
+export function takeUpdate(
+  room: RoomCore,
+  hidesMembers: boolean,
+  notices: PendingNotices,
+  journal: Packing,
+  { stateBytes: limit }: { readonly stateBytes: number },
+): Flush | undefined {
+  const { changes, log, memberships, state } = room
+  const { events, joins, leaves, changed, acked } = changes
+  const whole = state.flush()
+  const bytes = state.nearLimit()
+  if (bytes !== undefined) log.warn({ bytes, limit }, 'the state of the room comes near its limit')
+  const layers = state.layers && layersOf(room, state.layers, whole)
+  const delta = layers ? layers.base : whole
+  room.flushedVersion = room.definition.version
+  room.changes = new Changes()
+  // Before the changes below are marked as flushed.
+  const joined: MembershipRecord[] = []
+  const replaced: MembershipRecord[] = []
+  for (const { membership, replaces } of joins) (replaces ? replaced : joined).push(membership.record())
+  const left = leaves.length > 0 ? leaves.filter(({ departs }) => departs) : NONE
+  const { presence, renewed } = changed.size > 0 ? changesOf(changed, memberships) : UNCHANGED
+  const membersChanged = joins.length > 0 || left.length > 0 || presence.length > 0
+  const shown = layers?.update.grants.length ? true : events.length > 0
+  const visible = hidesMembers
+    ? shown || delta !== undefined || (layers !== undefined && layers.update.changed.length > 0)
+    : shown || whole !== undefined || membersChanged
+  const tables = room.tables.flush()
+  const recorded =
+    acked.length > 0 ||
+    leaves.length > 0 ||
+    renewed.length > 0 ||
+    tables !== undefined ||
+    changes.code ||
+    notices.dirty ||
+    (hidesMembers && (whole !== undefined || membersChanged))
+  if (!visible && !recorded) return undefined
+  if (visible) room.seq++
+  // The turns of the requests did not know this seq.
+  for (const { answer } of tables?.outcomes?.set ?? NONE) if ('reply' in answer) answer.seq = room.seq
+  const stillHere: Membership[] = []
+  const acks: Update['acks'][number][] = []
+  const outcomes: MemberOutcome[] = []
+  for (const membership of acked) {
+    if (!memberships.has(membership)) continue
+    const { refs } = membership
+    const { id: memberId } = membership.member
+    for (const outcome of refs.between(refs.flushed, refs.last)) outcomes.push({ memberId, ...outcome })
+    membership.ackDue = false
+    refs.flushed = refs.last
+    stillHere.push(membership)
+    acks.push({ memberId, ref: refs.last, forgotten: refs.forgotten })
+  }
+  const update: Update = {
+    epoch: room.epoch,
+    seq: room.seq,
+    visible,
+    checksum: state.checksum,
+    delta,
+    events,
+    joined,
+    replaced,
+    left: left.map(({ membership, reason }) => ({ member: membership.member, reason })),
+    presence,
+    renewed,
+    acks,
+    outcomes,
+    layers: layers?.update,
+    tables,
+  }
+  return {
+    update,
+    notices: notices.flush(update),
+    packed: journal.entry(update),
+    members: memberships.members,
+    stateChanged: whole !== undefined,
+    changes,
+    acked: stillHere,
+  }
+}
+
+/** Flushes the layers. Returns the delta of the base, and the changes of hidden parts. */
+function layersOf(
+  { grants, state }: RoomCore,
+  layers: Layers,
+  delta: Delta | undefined,
+): { readonly base: Delta | undefined; readonly update: UpdateLayers } {
+  const { base, hidden, changed } = layers.flush(delta)
+  const { flushedChecksum: checksum } = state
+  return { base, update: { checksum, sum: layers.sum, hidden, changed, grants: grants.flush() } }
+}
+
+/** Changes of members that stay. */
+interface MembersChanges {
+  readonly presence: Update['presence']
+  readonly renewed: Update['renewed']
+}
+
+const UNCHANGED: MembersChanges = { presence: NONE, renewed: NONE }
+
+/** Returns the changes of remaining members since the last flush, and marks them as flushed. */
+function changesOf(changed: ReadonlySet<Membership>, memberships: Memberships): MembersChanges {
+  const presence: Update['presence'][number][] = []
+  const renewed: Update['renewed'][number][] = []
+  for (const membership of changed) {
+    const { member, flushed } = membership
+    const { id: memberId, sub, connected, data } = member
+    if (!memberships.has(membership)) continue
+    if (connected !== flushed.connected) presence.push({ memberId, connected, sub })
+    if (data !== flushed.data) renewed.push({ memberId, data })
+    membership.flushed = member
+  }
+  return { presence, renewed }
+}
+
+/**
+ * Packs a room as of its last flush, delivered or not, with the updates that members may have missed: all that a new owner needs.
+ */
+export function whole(room: RoomCore, format: JournalFormat): Uint8Array {
+  const { update, packed } = room.inFlight ?? {}
+  return pack(room, format, room.history.record(update?.visible ? { ...update, packed } : undefined))
+}
+
+/** Packs a room as of its last flush, without past updates. */
+export const withoutHistory = (room: RoomCore, format: JournalFormat): Uint8Array =>
+  pack(room, format, { base: { epoch: room.epoch, seq: room.seq }, updates: [] })
+
+function pack(room: RoomCore, format: JournalFormat, past: PastUpdates): Uint8Array {
+  const { createdAt, code, epoch, flushedVersion, grants, seq, tables } = room
+  const { checksum, flushed: state, flushedChecksum, layers } = room.state
+  return format.snapshot({
+    epoch,
+    seq,
+    checksum: flushedChecksum,
+    state,
+    memberships: flushedMemberships(room).map((membership) => membership.record()),
+    layers: layers && { checksum, sum: layers.sum, grants: grants.record() },
+    ...past,
+    stateVersion: flushedVersion,
+    tables: tables.flushed,
+    createdAt,
+    code,
+  })
+}
+
+/** Memberships as of the last flush. */
+interface FlushedMembers {
+  readonly changes: Changes
+  readonly memberships: Memberships
+}
+
+/** Returns the members as of the last flush. */
+export const flushedMembers = (room: FlushedMembers): Member[] =>
+  flushedMemberships(room).map(({ flushed }) => flushed)
+
+function flushedMemberships({ changes, memberships }: FlushedMembers): Membership[] {
+  const fresh = new Set(changes.joins.map(({ membership }) => membership))
+  const left = changes.leaves.filter(({ unseen }) => !unseen).map(({ membership }) => membership)
+  return [...left, ...[...memberships].filter((membership) => !fresh.has(membership))]
+}
