@@ -282,9 +282,11 @@ export class HistoryBudget {
 
   /** A history has changed. */
   used(history: History): void {
-    this.forget(history)
-    if (history.bytes > 0) this.#held.set(history, history.bytes)
-    this.#bytes += history.bytes
+    const { bytes } = history
+    this.#bytes += bytes - (this.#held.get(history) ?? 0)
+    // The history that was used last comes last.
+    this.#held.delete(history)
+    if (bytes > 0) this.#held.set(history, bytes)
     let dropped = 0
     for (const oldest of this.#held.keys()) {
       if (this.#bytes <= this.#mostBytes) break

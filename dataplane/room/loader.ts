@@ -29,7 +29,7 @@ interface FolderContents {
  * subfolder. Ignores modules whose default export is not a room definition. TypeScript needs no build, only the package tsx, which is
  * loaded for it. Rejects with a RoomDefinitionError that names each file that cannot be loaded.
  */
-export async function loadRooms(folder: string, log?: Pick<Logger, 'info'>): Promise<RoomDefinition[]> {
+export async function loadRooms(folder: string, log?: Logger): Promise<RoomDefinition[]> {
   const { rooms, others, problems } = await readFolder(folder)
   if (problems.length > 0) throw new RoomDefinitionError(problems.map(({ message }) => message).join('\n'))
   if (rooms.size === 0) throw new RoomDefinitionError(noRooms(folder))
@@ -295,8 +295,14 @@ export async function codeHash(file: string): Promise<string> {
   return hash.digest('hex').slice(0, 12)
 }
 
+/** A room type with the hash of its code. */
+interface Coded {
+  readonly type: string
+  readonly codeHash?: string
+}
+
 /** Returns one hash of the code of all room types of a node; `unknown` if one of them was not loaded from a file. */
-export function roomsHash(definitions: Iterable<Pick<RoomDefinition, 'type' | 'codeHash'>>): string {
+export function roomsHash(definitions: Iterable<Coded>): string {
   const lines: string[] = []
   for (const { type, codeHash } of definitions) {
     if (codeHash === undefined) return 'unknown'

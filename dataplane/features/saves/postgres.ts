@@ -10,7 +10,7 @@
  *     })
  * @module roomful/postgres
  */
-import type { Migration, SavedAs } from '../../room/definition-types.ts'
+import type { Migration, RoomOrigin, SavedAs } from '../../room/definition-types.ts'
 
 /** Result of a statement. */
 export interface PostgresResult {
@@ -50,7 +50,7 @@ export interface PostgresRooms {
   readonly load: (
     key: string,
     options: unknown,
-    room: Pick<SavedAs, 'projectId' | 'roomType'>,
+    room: RoomOrigin,
     // biome-ignore lint/suspicious/noExplicitAny: the state has the type of the room type's `create`
   ) => Promise<any>
   /** Option `save` of the room type. */
