@@ -19,7 +19,7 @@ export type RoomMessage = Extract<
     t: 'state.snapshot' | 'state.resync' | 'state.patch' | 'event' | 'member' | 'layer.state' | 'layer.patch'
   }
 >
-type LayerMessage = Received<'layer.state'> | Received<'layer.patch'>
+export type LayerMessage = Received<'layer.state'> | Received<'layer.patch'>
 
 /** Returns a text that is equal for equal values, whatever the order of their keys. */
 export function canonical(value: Json): string {
@@ -48,6 +48,8 @@ export class RoomView {
   /** Disconnected members. */
   away = new Set<string>()
   state: Json | undefined
+  /** Checksum of the state. */
+  checksum = 0
   epoch = -1
   seq = -1
   /** True while this client has a seat. */
@@ -196,8 +198,12 @@ export class RoomView {
       this.layers.set(layer, state)
     }
     const actual = checksum(this.layers.get(layer) ?? null)
-    if (actual !== message.checksum)
-      this.fault(`checksum ${message.checksum} of ${layer} at ${seq}, and a state of the checksum ${actual}`)
+    if (actual !== message.checksum) this.misfit(message, actual)
+  }
+
+  /** A layer has another checksum than its message. */
+  protected misfit({ layer, seq, checksum: expected }: LayerMessage, actual: number): void {
+    this.fault(`checksum ${expected} of ${layer} at ${seq}, and a state of the checksum ${actual}`)
   }
 
   /** Applies all held layer messages. */
@@ -243,8 +249,9 @@ export class RoomView {
 
   private remember(expected: number): void {
     const state = this.state as Json
-    const actual = checksum(state)
-    if (actual !== expected) this.fault(`checksum ${expected} came with a state of checksum ${actual}`)
+    this.checksum = checksum(state)
+    if (this.checksum !== expected)
+      this.fault(`checksum ${expected} came with a state of checksum ${this.checksum}`)
     this.history.set(this.seq, canonical(state))
   }
 

@@ -1,9 +1,10 @@
 import WebSocket from 'ws'
 import type { Clock } from '../../shared/clock.ts'
 import { closeAdvice } from '../../shared/protocol/error-codes.ts'
-import type { ClientMessage, ServerMessage } from '../../shared/protocol/messages.ts'
 import type { End, Reply } from '../chaos/checker/history.ts'
 import { marksIn } from '../chaos/rooms.ts'
+import { decodeJson, encodeJson } from '../conformance/codecs.ts'
+import type { ClientMessage, Received, ServerMessage } from '../conformance/messages.ts'
 import { DEAF_MS, type Door, MOST_WAITING, type NewOp, Player, type PlayerParts } from './player.ts'
 import { RawSeat, type RoomFrame } from './raw-seat.ts'
 
@@ -163,14 +164,14 @@ export class RawPlayer extends Player {
     if (socket.superseded || socket !== this.#socket || !this.#online) return
     switch (message.t) {
       case 'joined':
-        if (message.request_id === this.#joinRequest)
-          this.#seat = new RawSeat(message.room_id, message.member_id, this.parts)
+        if (message.request_id === this.#joinRequest) this.#seat = new RawSeat(message, this.parts)
         break
       case 'ack':
         if (message.room_id === this.#seat?.room) this.#seat.acked(message.ref)
         break
       case 'reply':
-        if (message.room_id === this.#seat?.room) this.#seat.replied(message.ref, message.data as Reply)
+        if (message.room_id === this.#seat?.room)
+          this.#seat.replied(message.ref, message.data as unknown as Reply)
         break
       case 'error':
         this.#refused(message)
@@ -202,7 +203,7 @@ export class RawPlayer extends Player {
     if (isGone) this.#seatGone()
   }
 
-  #welcome(socket: RawSocket, message: Extract<ServerMessage, { t: 'welcome' }>): void {
+  #welcome(socket: RawSocket, message: Received<'welcome'>): void {
     const { note } = this.parts
     const { session_id: sessionId, resume_token: resumeToken, resumed, node_id: nodeId } = message
     if (socket.superseded) {
@@ -241,7 +242,7 @@ export class RawPlayer extends Player {
     this.#socket?.send({ t: 'join', request_id: this.#joinRequest, room_type: roomType, options: { key } })
   }
 
-  #refused({ request_id: requestId, ref, code }: Extract<ServerMessage, { t: 'error' }>): void {
+  #refused({ request_id: requestId, ref, code }: Received<'error'>): void {
     const seat = this.#seat
     if (ref !== undefined && seat?.unacked.has(ref)) seat.refused(ref, code)
     if (!seat && requestId === this.#joinRequest) this.#joinLater()
@@ -366,7 +367,8 @@ class RawSocket {
       if (isFirst) this.#watch()
       isFirst = false
       const text = data.toString()
-      handlers.message(this, JSON.parse(text) as ServerMessage, marksIn(text))
+      const message = decodeJson(text)
+      if (message) handlers.message(this, message, marksIn(text))
     })
     this.#socket.on('error', () => {})
     this.#socket.on('close', (code, reason) => {
@@ -392,7 +394,7 @@ class RawSocket {
   }
 
   send(message: ClientMessage): void {
-    if (this.open) this.#socket.send(JSON.stringify(message))
+    if (this.open) this.#socket.send(encodeJson(message))
   }
 
   /** Breaks the connection without a closing handshake. */

@@ -247,7 +247,7 @@ export const FAULTS = {
   },
   miscounting: {
     what: 'A patch has a wrong checksum',
-    connection: once('state.patch', (patch) => [{ ...patch, checksum: patch.checksum ^ 1 }]),
+    connection: once('state.patch', (patch) => [{ ...patch, checksum: (patch.checksum ^ 1) >>> 0 }]),
     breaks: ['checksum_mismatch'],
   },
   overacking: {
