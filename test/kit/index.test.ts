@@ -4,7 +4,7 @@ import { pbkdf2Sync } from 'node:crypto'
 import * as v from 'valibot'
 import { expect, expectTypeOf, test } from 'vitest'
 import type { Room } from '../../client/index.ts'
-import { defineRoom } from '../../dataplane/index.ts'
+import { defineQueue, defineRoom } from '../../dataplane/index.ts'
 import { testRooms } from './index.ts'
 
 const duel = defineRoom({
@@ -334,6 +334,119 @@ test('notices returns the notices that a backend receives, also after killOwner'
   await one.send('win', 'eve')
   await one.send('end')
   expect(t.notices(one).map(({ data }) => data.by)).toEqual(['ada', 'eve', 'nobody'])
+  await t.close()
+})
+
+test('client has the methods of the SDK, and its promises advance the time', async () => {
+  const table = defineRoom({
+    type: 'table',
+    maxMembers: 2,
+    create: () => ({ seen: {} as Record<string, string> }),
+    codes: true,
+    listing: { data: v.object({}), of: () => ({}) },
+    messages: {
+      hi: { reply: v.string(), handle: (_state, { member }, ctx) => ctx.reply(`hi ${member.sub}`) },
+    },
+    onJoin(state, member) {
+      state.seen[member.sub ?? ''] = String((member.data as { elo?: number } | null)?.elo)
+    },
+  })
+  const ranked = defineQueue({
+    type: 'ranked',
+    room: 'table',
+    players: 2,
+    ticket: v.object({ elo: v.number() }),
+  })
+  const t = await testRooms([table, ranked])
+  const ada = await t.client({ sub: 'ada', data: { elo: 1200 } })
+  const bob = await t.client({ sub: 'bob' })
+  const seen: number[] = []
+  bob.watchRooms('table', { full: true }, (rooms) => seen.push(rooms.length))
+
+  const room = await ada.create('table')
+  expect(await room.request('hi')).toBe('hi ada')
+  const same = await bob.joinByCode(room.code!)
+  expect(room.state).toEqual({ seen: { ada: '1200', bob: 'undefined' } })
+  await t.advance(2000)
+  expect([seen.at(-1), (await bob.rooms('table', { full: true })).length]).toEqual([1, 1])
+  await t.drop(bob)
+  expect(room.members.map(({ connected }) => connected)).toEqual([true, false])
+  await t.reconnect(bob)
+  await t.killOwner()
+  expect([same.status, ada.status]).toEqual(['joined', 'online'])
+
+  const { code } = await ada.party({ size: 2 })
+  const tickets = [
+    ada.queue('ranked', { elo: 1 }, { party: code }),
+    bob.queue('ranked', { elo: 2 }, { party: code }),
+  ]
+  const [first, second] = [await tickets[0]!.matched, await tickets[1]!.matched]
+  expect([first.id === second.id, first.members.length]).toEqual([true, 2])
+  await expect(ada.joinByCode('nobody')).rejects.toMatchObject({ code: 'room_not_found' })
+  await t.close()
+})
+
+test('jumpClock moves ctx.now and the due times of one node, and not its ticks', async () => {
+  const clock = defineRoom({
+    type: 'clock',
+    tick: { rate: 1 },
+    create: () => ({ now: 0, ticks: 0, fired: false }),
+    timers: {
+      bell: {
+        data: v.null(),
+        handle(state) {
+          state.fired = true
+        },
+      },
+    },
+    messages: {
+      look: {
+        handle(state, _input, ctx) {
+          state.now = ctx.now
+        },
+      },
+      wind: { handle: (_state, _input, ctx) => ctx.after(60_000, 'bell', null) },
+    },
+    onTick(state) {
+      state.ticks += 1
+    },
+  })
+  const t = await testRooms([clock])
+  const [a] = await t.join('clock', 1, { key: 'a' })
+  const node = (await t.owner(a))!
+  const { ticks } = await t.state(a)
+  t.jumpClock(node, 600_000)
+  await a.send('look')
+  expect(Math.round((a.state.now - t.now) / 1000)).toBe(600)
+  await a.send('wind')
+  await t.advance(2000)
+  expect(a.state.ticks - ticks).toBe(2)
+  // The clock of the next owner is right, so the timer is due ten minutes later.
+  await t.killOwner(a)
+  await t.advance(120_000)
+  expect(a.state.fired).toBe(false)
+  await t.advance(600_000)
+  expect(a.state.fired).toBe(true)
+  expect(() => t.jumpClock('node-9', 1)).toThrow(/no node is called node-9: use node-\d, node-\d/)
+  await t.close()
+})
+
+test('backend.refuse answers notices with 500, and the room repeats them in order', async () => {
+  const match = defineRoom({
+    type: 'match',
+    create: () => ({}),
+    notices: { won: v.string() },
+    messages: { win: { data: v.string(), handle: (_state, { data }, ctx) => ctx.notify('won', data) } },
+  })
+  const t = await testRooms([match])
+  const [a] = await t.join('match')
+  t.backend.refuse(2)
+  await a.send('win', 'ada')
+  await a.send('win', 'bob')
+  await t.advance(500)
+  expect(t.notices()).toEqual([])
+  await t.advance(20_000)
+  expect(t.notices(a).map(({ data }) => data)).toEqual(['ada', 'bob'])
   await t.close()
 })
 

@@ -11,16 +11,17 @@ import {
   connect,
   type JoinArguments,
   type ListedRoom,
-  type Room,
   type RoomQuery,
 } from '../../client/index.ts'
 import {
   type MatchRoom,
   type QueueOptions,
+  type Queues,
   type QueueTicket,
   type TicketData,
   withQueues,
 } from '../../client/queue.ts'
+import { Room } from '../../client/room.ts'
 import type { RoomDefinition } from '../../dataplane/room/definition.ts'
 import type { RequestAnswer, RoomRequest } from '../../dataplane/traffic.ts'
 import type { CallArguments } from '../../server/backend.ts'
@@ -125,7 +126,9 @@ class TestRooms<Rooms extends Definitions = Definitions> {
   readonly #ends = new EventEmitter()
   /** By id, the notices that the backend has received. */
   readonly #notices = new Map<string, Notice>()
+  /** By a room, a ticket or a client of the test. */
   readonly #players = new Map<object, Connected>()
+  #refusals = 0
   #started = 0
   #joined = 0
   #called = 0
@@ -172,11 +175,21 @@ class TestRooms<Rooms extends Definitions = Definitions> {
     for (const player of list) {
       const connected = await this.#connect(player, ++this.#joined)
       const room = await this.#until(connected.client.join(roomType, options), `join("${roomType}")`)
-      const driven = this.#driven(room)
-      this.#players.set(driven, connected)
-      rooms.push(driven)
+      rooms.push(this.#driven(room, connected))
     }
     return rooms
+  }
+
+  /**
+   * Connects a player, and returns the client of the SDK with `create`, `joinOrCreate`, `joinByCode`, `rooms`, `watchRooms`, `queue` and
+   * `party`. When the test awaits one of its promises, or one of its rooms and tickets, the time advances until the answer arrives. `drop`
+   * and `reconnect` accept it.
+   */
+  async client(player: Player = {}): Promise<Client<Rooms> & Queues<Rooms>> {
+    const connected = await this.#connect(player, ++this.#joined)
+    const client = this.#drivenClient(withQueues(connected.client, connected.random), connected)
+    this.#players.set(client, connected)
+    return client as Client<Rooms> & Queues<Rooms>
   }
 
   /**
@@ -198,9 +211,7 @@ class TestRooms<Rooms extends Definitions = Definitions> {
     )
     const placed = new Promise<void>((resolve) => ticket.onChange(() => resolve()))
     await this.#until(Promise.race([placed, ended]), `queue("${queue}")`)
-    const driven = this.#drivenTicket(ticket as unknown as QueueTicket, connected)
-    this.#players.set(driven, connected)
-    return driven as never
+    return this.#drivenTicket(ticket as unknown as QueueTicket, connected) as never
   }
 
   /**
@@ -269,6 +280,30 @@ class TestRooms<Rooms extends Definitions = Definitions> {
     const answer = await this.#until(this.#ask(room.id, request), `call("${name}")`)
     if ('code' in answer) throw new RoomfulError(answer.code as RoomfulError['code'], answer.message)
     return answer.reply
+  }
+
+  /** Returns the name of the node that runs a room, such as `node-1`. Undefined: no node runs it. */
+  async owner(room: { readonly id: string }): Promise<string | undefined> {
+    return (await this.#ownerOf(room.id))?.nodeId
+  }
+
+  /**
+   * Moves the wall clock of a node by `ms`, also backwards, as a wrong time server does: `ctx.now`, and the times at which new timers are
+   * due. Ticks and time limits do not move, because they use the monotonic clock. `node`: a name from `owner`.
+   */
+  jumpClock(node: string, ms: number): void {
+    const found = this.#nodes.find(({ nodeId }) => nodeId === node)
+    const names = this.#nodes.map(({ nodeId }) => nodeId).join(', ')
+    if (!found) throw new TypeError(`jumpClock: no node is called ${node}: use ${names}`)
+    found.jumpClock(ms)
+  }
+
+  /** The backend that receives the notices. */
+  readonly backend = {
+    /** Answers the next `count` deliveries of notices with 500. The rooms repeat them after 1 s, and then less often. */
+    refuse: (count: number): void => {
+      this.#refusals = count
+    },
   }
 
   /** Sends a request to a running node. If the node ends before the answer, sends it to another node, as control does. */
@@ -353,6 +388,10 @@ class TestRooms<Rooms extends Definitions = Definitions> {
       ends: this.#ends,
       random: new SeededRandom(this.#seed * 1000 + number),
       postNotice: async ({ id, body }) => {
+        if (this.#refusals > 0) {
+          this.#refusals -= 1
+          return { status: 500 }
+        }
         this.#notices.set(id, this.#notices.get(id) ?? readNotice(id, body))
         return { status: 204 }
       },
@@ -417,8 +456,8 @@ class TestRooms<Rooms extends Definitions = Definitions> {
   }
 
   /** Wraps a room so that its requests advance the time. */
-  #driven<R extends TypedRoom>(room: Room<R>): Room<R> {
-    return new Proxy(room, {
+  #driven<R extends TypedRoom>(room: Room<R>, connected: Connected): Room<R> {
+    const driven = new Proxy(room, {
       get: (_, name) => {
         const value: unknown = Reflect.get(room, name, room)
         if (typeof value !== 'function' || Object.hasOwn(room, name)) return value
@@ -429,16 +468,33 @@ class TestRooms<Rooms extends Definitions = Definitions> {
         }
       },
     })
+    this.#players.set(driven, connected)
+    return driven
+  }
+
+  /** Wraps a client so that its promises advance the time, and those of its rooms and tickets. */
+  #drivenClient(client: object, connected: Connected): object {
+    return new Proxy(client, {
+      get: (_, name) => {
+        const value: unknown = Reflect.get(client, name, client)
+        if (typeof value !== 'function') return value
+        return (...args: unknown[]): unknown => {
+          const answer: unknown = Reflect.apply(value, client, args)
+          if (name === 'queue') return this.#drivenTicket(answer as QueueTicket, connected)
+          if (!(answer instanceof Promise)) return answer
+          const drive = (result: unknown) =>
+            result instanceof Room ? this.#driven(result, connected) : result
+          return this.#until(answer, `${String(name)}(${JSON.stringify(args[0] ?? '')})`).then(drive)
+        }
+      },
+    })
   }
 
   /** Wraps a ticket so that waiting for its outcome advances the time. */
   #drivenTicket(ticket: QueueTicket, connected: Connected): QueueTicket {
-    const matched = async () => {
-      const room = this.#driven(await this.#until(ticket.matched, `matched of ${ticket.id}`))
-      this.#players.set(room, connected)
-      return room
-    }
-    return new Proxy(ticket, {
+    const matched = async () =>
+      this.#driven(await this.#until(ticket.matched, `matched of ${ticket.id}`), connected)
+    const driven = new Proxy(ticket, {
       get: (_, name) => {
         if (name === 'matched') return matched()
         const value: unknown = Reflect.get(ticket, name, ticket)
@@ -449,6 +505,8 @@ class TestRooms<Rooms extends Definitions = Definitions> {
         }
       },
     })
+    this.#players.set(driven, connected)
+    return driven
   }
 
   /** Awaits `promise` while the time advances, and then 10 ms more, so that other members receive the same update. */
@@ -466,13 +524,13 @@ class TestRooms<Rooms extends Definitions = Definitions> {
 
   #player(room: object): Connected {
     const player = this.#players.get(room)
-    if (!player) throw new TypeError('this is not a room that `join` returned')
+    if (!player) throw new TypeError('this is no room, ticket or client of this test')
     return player
   }
 
   get #firstRoom(): Room | undefined {
-    const [room] = this.#players.keys()
-    return room as Room | undefined
+    // Rooms and tickets have an id, and clients have none.
+    return [...this.#players.keys()].find((one): one is Room => 'id' in one)
   }
 
   async #ownerOf(roomId: string): Promise<TestProcess | undefined> {

@@ -66,6 +66,7 @@ export class TestProcess {
   readonly #subscriptions: Promise<() => Promise<void>>[] = []
   #node: NodeInProcess | undefined
   #alive = true
+  #clockAhead = 0
   #killed: () => void = () => undefined
   /** Resolves when the process has ended. */
   readonly ended = new Promise<void>((resolve) => {
@@ -124,6 +125,11 @@ export class TestProcess {
     return [...items][0]
   }
 
+  /** Moves the wall clock by `ms`. The monotonic clock does not move. */
+  jumpClock(ms: number): void {
+    this.#clockAhead += ms
+  }
+
   /** Hands off the rooms, moves the clients, and ends, as after SIGTERM. */
   async drain(): Promise<void> {
     await this.#node!.close()
@@ -147,7 +153,7 @@ export class TestProcess {
 
   #clock(clock: Clock): Clock {
     return {
-      now: () => clock.now(),
+      now: () => clock.now() + this.#clockAhead,
       monotonic: () => clock.monotonic(),
       schedule: (delayMs, callback) => clock.schedule(delayMs, () => this.#alive && callback()),
     }
