@@ -119,6 +119,9 @@ interface RoomList {
 
 type TypeName = RoomIn<RegisteredRooms>['type']
 
+/** State of the connection on a server, and in a page until it is hydrated. */
+const CONNECTING: Connection = { status: 'connecting', client: undefined, error: undefined }
+
 /** Connection and rooms of all components below a provider. */
 class Rooms {
   readonly #connect: () => Promise<Client<RegisteredRooms>>
@@ -128,7 +131,7 @@ class Rooms {
   #closing: ReturnType<typeof setTimeout> | undefined
   /** Number of rooms that have not arrived. Lists do not count: a list may wait for long, and rooms must not wait for it. */
   #joining = 0
-  connection: Connection = { status: 'connecting', client: undefined, error: undefined }
+  connection: Connection = CONNECTING
 
   constructor(url: string | URL | undefined, options: ConnectOptions) {
     this.#connect = () => connect<RegisteredRooms>(url as string | URL, options)
@@ -292,6 +295,30 @@ class Rooms {
 
 const RoomsContext = createContext<Rooms | undefined>(undefined)
 
+/**
+ * A component with a room is rendered on a server. React then sends the fallback of the nearest boundary, and renders the component in the
+ * browser. Next.js does not log errors with this digest.
+ */
+class BrowserOnly extends Error {
+  override readonly name = 'BrowserOnly'
+  readonly digest = 'BAILOUT_TO_CLIENT_SIDE_RENDERING'
+}
+
+const noChanges = (): (() => void) => () => {}
+
+/** Throws on a server, so that it opens no socket and no seat for a page that it renders. */
+function useBrowser(): void {
+  const onServer = useSyncExternalStore(
+    noChanges,
+    () => false,
+    () => true,
+  )
+  if (onServer)
+    throw new BrowserOnly(
+      'rooms are joined in the browser: a server sends the fallback of the nearest boundary',
+    )
+}
+
 function useProvider(): Rooms {
   const rooms = use(RoomsContext)
   if (!rooms) throw new Error('This hook needs a <RoomfulProvider> above its component.')
@@ -349,6 +376,7 @@ export function useRoom(
   ...options: JoinArguments<RoomOfType<RegisteredRooms, TypeName>>
 ): unknown {
   const rooms = useProvider()
+  useBrowser()
   return useShared(rooms, rooms.room(roomType, ...options), (room) => room)
 }
 
@@ -368,6 +396,7 @@ export function useRooms<Type extends TypeName>(
 ): readonly ListedRoom<RoomOfType<RegisteredRooms, Type>>[]
 export function useRooms(roomType: string, query: object = {}): unknown {
   const rooms = useProvider()
+  useBrowser()
   return useShared(rooms, rooms.list(roomType, query), (list) => (list as RoomList).rooms)
 }
 
@@ -418,7 +447,11 @@ export function useEvent<R extends TypedRoom, K extends keyof RoomEvents<R> & st
  */
 export function useConnection(): Connection {
   const rooms = useProvider()
-  return useSyncExternalStore(rooms.subscribe, () => rooms.connection)
+  return useSyncExternalStore(
+    rooms.subscribe,
+    () => rooms.connection,
+    () => CONNECTING,
+  )
 }
 
 /** True if both are equal, or arrays or objects with equal elements. */
