@@ -250,18 +250,6 @@ describe('a lease that has expired only by the store’s clock', () => {
       expect(next.host.size).toBe(1)
     },
   )
-
-  it('makes the node write a room again that has expired in the store too', async () => {
-    const { world, store, bench, wake } = await suspended('journal')
-    world.advance(3_600_000)
-    expect((await store.rooms.inspect('prj_test/counter:a'))?.owner).not.toBe('node_a')
-    await wake()
-    const found = await store.rooms.inspect('prj_test/counter:a')
-    expect([found?.owner, bench.host.size, bench.host.frozen]).toEqual(['node_a', 1, 0])
-    const next = new RoomBench([counting('journal')], { store, clock: world, nodeId: 'node_b' })
-    world.advance(2500)
-    expect((await next.join('counter', 'bob')).state).toEqual({ count: 1 })
-  })
 })
 
 describe('the name of a node', () => {

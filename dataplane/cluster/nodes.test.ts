@@ -154,18 +154,6 @@ describe('the nodes of a cluster', () => {
     expect(a.news).toEqual(['joined node_b', 'gone node_b'])
   })
 
-  it('presume a suspended node dead when its lease has expired', async () => {
-    const { node, elapse } = parts()
-    const a = await node('node_a')
-    const b = await node('node_b')
-    await elapse(600)
-    b.freeze()
-    await elapse(1000)
-    expect(a.nodes.isGone('node_b')).toBe(false)
-    await elapse(1600)
-    expect(a.nodes.isGone('node_b')).toBe(true)
-  })
-
   it.each([
     ['', 0],
     [', and the store is slow', 90],
@@ -243,20 +231,6 @@ describe('the nodes of a cluster', () => {
       ['node_a', true],
       ['node_b', true],
     ])
-  })
-
-  it('notice immediately that a process was killed, also if another one of its name starts in the meantime', async () => {
-    const { node, elapse } = parts()
-    const a = await node('node_a')
-    const b = await node('node_b~1')
-    await elapse(600)
-    await b.kill()
-    const again = node('node_b~2')
-    await elapse(450)
-    expect(a.news).toEqual(['joined node_b~1', 'gone node_b~1'])
-    await elapse(2000)
-    expect(a.news).toEqual(['joined node_b~1', 'gone node_b~1', 'joined node_b~2'])
-    expect((await again).nodes.isGone('node_b~1')).toBe(true)
   })
 
   it('are described with what is wrong with their clocks, leases, and the view of the node that describes them', async () => {
