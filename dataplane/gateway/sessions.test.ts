@@ -307,15 +307,6 @@ describe('a write whose answer is lost', () => {
     again.ws.terminate()
     await (await pair.a.resume({ ...welcome, resume_token: resumeToken })).next('welcome')
   })
-
-  it('does not make a session look like another node’s', async () => {
-    const { client } = await pair.a.hello()
-    pair.records.answersLost = 1
-    client.send({ t: 'join', request_id: 1, room_type: 'arena', options: { key: 'one' } })
-    await client.next('error')
-    client.send({ t: 'join', request_id: 2, room_type: 'arena', options: { key: 'one' } })
-    await client.next('joined')
-  })
 })
 
 describe('a node with MAX_SESSIONS_PER_PROJECT', () => {
