@@ -363,10 +363,9 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     askKeyStatus: askUnlessLost(options.askKeyStatus ?? askControl(config, CONTROL_TIMEOUT_MS), () =>
       dataWatch.checkLost(),
     ),
-    overloaded: () => load.overloaded,
+    load,
+    suspects,
     cluster: ownership,
-    verdict: (...message) => suspects.verdict(...message),
-    inputIntervalMs: () => load.inputIntervalMs,
     finding,
     matchType: (roomType) => host.matchType(roomType),
     records: store.records,

@@ -48,6 +48,15 @@ export function roomNamed(name: string): RoomAddress {
 export const playerOf = (sub: string | null, sessionId: string): string =>
   sub === null ? `session:${sessionId}` : `sub:${sub}`
 
+/** A player who sends messages, as suspects are counted. */
+export interface Sender {
+  readonly projectId: string
+  /** Its name in the project: `playerOf`. */
+  readonly principal: string
+  /** Start of its session, in milliseconds since 1970. */
+  readonly since: number
+}
+
 /** Action that a backend, an operator or another room requests. The room runs it in one turn. */
 export type RoomAction =
   | {

@@ -128,7 +128,6 @@ const numberOfName = (name: string): number | undefined => NAME_NUMBERS.get(name
 
 /** Fields of an object. Undefined values are not written. */
 type Fields = { readonly [name: string]: unknown }
-const isAny = (_name: string): boolean => true
 /** Room and kind are written before the other fields. */
 const isField = (name: string): boolean => name !== 'room' && name !== 'kind'
 
@@ -267,15 +266,15 @@ export class EnvelopeWriter {
     }
   }
 
-  /** `isWritten`: selects the fields. */
-  #fields(object: Fields, isWritten = isAny): void {
+  /** `isWritten`: selects the fields. Default: all. */
+  #fields(object: Fields, isWritten?: (name: string) => boolean): void {
     const to = this.#writer
     let size = 0
-    for (const name in object) if (object[name] !== undefined && isWritten(name)) size++
+    for (const name in object) if (object[name] !== undefined && isWritten?.(name) !== false) size++
     to.map(size)
     for (const name in object) {
       const below = object[name]
-      if (below === undefined || !isWritten(name)) continue
+      if (below === undefined || isWritten?.(name) === false) continue
       to.key(name, numberOfName)
       this.#value(below as Data)
     }

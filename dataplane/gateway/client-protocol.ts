@@ -14,7 +14,7 @@ import type { Slices } from '../../shared/slices.ts'
 import { isNameable } from '../../shared/tokens.ts'
 import { contextOf, noSpan, type Span } from '../../shared/tracing/tracer.ts'
 import { frame } from '../frame.ts'
-import { playerOf, type RoomAddress, roomAddress, roomIdOf } from '../traffic.ts'
+import { type RoomAddress, roomAddress, roomIdOf } from '../traffic.ts'
 import type { Authenticator } from './authentication.ts'
 import { COST } from './budget.ts'
 import { Connection, type ConnectionListener, type ErrorAbout, type ServerSocket } from './connection.ts'
@@ -200,7 +200,7 @@ export class ClientProtocol implements ConnectionListener {
     }
     this.#pending?.greeted()
     this.#stopHelloTimeout()
-    if ('token' in hello && this.#context.overloaded()) {
+    if ('token' in hello && this.#context.load.overloaded) {
       // Refused before its token costs CPU. Resumes are accepted.
       this.#context.metrics.newcomersRefused.inc()
       this.refuse('overloaded', 'this node is overloaded: try again')
@@ -231,21 +231,23 @@ export class ClientProtocol implements ConnectionListener {
 
   /** Returns false if the request has to wait. */
   #request(session: Session, request: LaterMessage, bytes: number): boolean {
-    if (!this.connection.ending && this.#verdict(session, request) === 'wait') {
+    const suspicion = this.#suspicion(session, request)
+    if (!this.connection.ending && suspicion === 'wait') {
       this.connection.throttle(WAIT_MS)
       return false
     }
     const verdict = this.#admit(session, request, POINTS[request.t] ?? 0)
-    if (verdict === 'pass') this.#handle(session, request, bytes)
+    if (verdict === 'pass') this.#handle(session, request, bytes, suspicion === 'refuse')
     return verdict !== 'wait'
   }
 
-  #handle(session: Session, request: LaterMessage, bytes: number): void {
+  /** `isBlocked`: the message, or the join, is refused, because others of its kind did not return. */
+  #handle(session: Session, request: LaterMessage, bytes: number, isBlocked: boolean): void {
     const { edge, clock } = this.#context
     if (request.t === 'goodbye') this.#end(session)
     // A second token waits until the first is checked, so that the last token sent is the one in force.
     else if (request.t === 'token') this.#check(this.#renew(session, request.token))
-    else if (request.t === 'join') this.#join(session, request)
+    else if (request.t === 'join') this.#join(session, request, isBlocked)
     else if (request.t === 'rooms' || request.t === 'find' || request.t === 'rooms.end')
       this.#finder.handle(session, request)
     else if (request.t === 'ping')
@@ -253,7 +255,7 @@ export class ClientProtocol implements ConnectionListener {
     else {
       const subscription = this.#subscriptionFor(session, request)
       if (!subscription) return
-      if (request.t === 'message' && this.#verdict(session, request) === 'refuse')
+      if (request.t === 'message' && isBlocked)
         this.#refuseRequest(session, request, 'room_logic_failed', BLOCKED)
       else if (request.t === 'message') edge.message(subscription, request, bytes)
       else if (request.t === 'leave') edge.leave(subscription, request.request_id)
@@ -267,13 +269,12 @@ export class ClientProtocol implements ConnectionListener {
   }
 
   /** Returns what becomes of a message or a join, after others of its kind did not return. Other requests pass. */
-  #verdict({ projectId, sub, sessionId, since, subscriptions }: Session, request: LaterMessage) {
-    const sender = { projectId, principal: playerOf(sub, sessionId), since }
-    if (request.t === 'join') return this.#context.verdict(sender, request.room_type)
-    const room = request.t === 'message' ? subscriptions.get(request.room_id)?.room : undefined
-    return room && request.t === 'message'
-      ? this.#context.verdict(sender, room.roomType, request.type)
-      : 'pass'
+  #suspicion({ sender, subscriptions }: Session, request: LaterMessage): 'pass' | 'refuse' | 'wait' {
+    const { suspects } = this.#context
+    if (request.t === 'join') return suspects.verdict(sender, request.room_type)
+    if (request.t !== 'message') return 'pass'
+    const room = subscriptions.get(request.room_id)?.room
+    return room ? suspects.verdict(sender, room.roomType, request.type) : 'pass'
   }
 
   /** Returns the subscription for a request. If the session is not in that room, sends an error and returns undefined. */
@@ -311,7 +312,7 @@ export class ClientProtocol implements ConnectionListener {
     else this.connection.sendError(code, message, request)
   }
 
-  #join(session: Session, request: Join): void {
+  #join(session: Session, request: Join, isBlocked: boolean): void {
     const { edge, finding } = this.#context
     const { request_id: requestId, room_type: roomType, options } = request
     const room = roomAddress(session.projectId, roomType, options.key ?? 'default')
@@ -326,7 +327,7 @@ export class ClientProtocol implements ConnectionListener {
       edge.endSubscription(unlisted, 'left')
     }
     const subscription = session.subscriptions.get(roomId)
-    const refused = this.#joinRejection(session, room, request)
+    const refused = this.#joinRejection(session, room, isBlocked)
     if (refused) {
       edge.refuseJoin(session, room, refused.code)
       this.connection.sendError(refused.code, refused.message, { request_id: requestId, room_id: roomId })
@@ -337,7 +338,7 @@ export class ClientProtocol implements ConnectionListener {
   }
 
   /** Returns the reason why a session may not join a room. Undefined: it may. */
-  #joinRejection(session: Session, room: RoomAddress, request: Join): ErrorAnswer | undefined {
+  #joinRejection(session: Session, room: RoomAddress, isBlocked: boolean): ErrorAnswer | undefined {
     const { roomType, key } = room
     const roomId = roomIdOf(room)
     // A colon separates type and key in a room id, so no room type contains one.
@@ -360,7 +361,7 @@ export class ClientProtocol implements ConnectionListener {
       return { code: 'too_many_rooms', message: `a session may be in ${max} rooms: leave one first` }
     const tooManyGuests = subscription ? undefined : this.#context.edge.tooManyGuests(session, roomType)
     if (tooManyGuests) return tooManyGuests
-    if (this.#verdict(session, request) === 'refuse') return { code: 'room_logic_failed', message: BLOCKED }
+    if (isBlocked) return { code: 'room_logic_failed', message: BLOCKED }
     return undefined
   }
 

@@ -198,7 +198,8 @@ describe('a client that sends a large burst', () => {
 })
 
 describe('a node that is overloaded', () => {
-  let [intervalMs, dropped] = [0, 0]
+  let dropped = 0
+  const load = { overloaded: false, inputIntervalMs: 0 }
   const move = (client: TestClient, roomId: string, data: Json, ref?: number): void =>
     client.send({
       t: 'message',
@@ -217,15 +218,16 @@ describe('a node that is overloaded', () => {
 
   beforeEach(async () => {
     await test.close()
-    ;[intervalMs, dropped] = [0, 0]
+    dropped = 0
+    load.inputIntervalMs = 0
     const inputsDropped = { inc: () => void dropped++ }
     const metrics = { ...registerMetrics(new Registry(), GATEWAY_METRICS), inputsDropped }
-    test = await TestGateway.start({}, { metrics, inputIntervalMs: () => intervalMs })
+    test = await TestGateway.start({}, { metrics, load })
   })
 
   it('handles the newest of a read’s messages without ref, and all messages with a ref, in order', async () => {
     const { client, joined } = await test.join()
-    intervalMs = 200
+    load.inputIntervalMs = 200
     together(client, () => {
       for (const n of [1, 2, 3]) move(client, joined.room_id, n)
       move(client, joined.room_id, 'reliable', 1)
@@ -238,7 +240,7 @@ describe('a node that is overloaded', () => {
   it('reads each client at an interval until it is no longer overloaded, and handles the last message of each', async () => {
     const { client, joined } = await test.join()
     const others = [(await test.hello()).client, (await test.hello()).client] as const
-    intervalMs = 200
+    load.inputIntervalMs = 200
     move(client, joined.room_id, 'first')
     await expect.poll(moves).toEqual(['first'])
     for (let n = 0; n < 5; n++) move(client, joined.room_id, n)
@@ -250,7 +252,7 @@ describe('a node that is overloaded', () => {
     expect(moves()).toEqual(['first'])
     test.clock.advance(21)
     await expect.poll(moves).toEqual(['first', 4])
-    intervalMs = 0
+    load.inputIntervalMs = 0
     test.clock.advance(220)
     for (const n of [5, 6]) {
       move(client, joined.room_id, n)
@@ -262,7 +264,7 @@ describe('a node that is overloaded', () => {
   it('reads a client at the interval also if it sends more than the share of one turn', async () => {
     const { client, joined } = await test.join()
     const others = [(await test.hello()).client, (await test.hello()).client] as const
-    intervalMs = 200
+    load.inputIntervalMs = 200
     together(client, () => {
       for (let n = 1; n <= 40; n++) move(client, joined.room_id, n, n)
     })
@@ -281,7 +283,7 @@ describe('a node that is overloaded', () => {
     const other = (await test.hello()).client
     for (let n = 1; n <= 28; n++) other.send({ t: 'rooms', request_id: n, room_type: 'arena' })
     await other.next('rooms', ({ request_id: id }) => id === 27)
-    intervalMs = 200
+    load.inputIntervalMs = 200
     together(client, () => {
       for (const n of [1, 2, 3]) move(client, joined.room_id, n)
     })
@@ -297,7 +299,7 @@ describe('a node that is overloaded', () => {
 
   it('still closes the connection of a client that sends far too much', async () => {
     const { client, joined } = await test.join()
-    intervalMs = 200
+    load.inputIntervalMs = 200
     while (client.ws.readyState === client.ws.OPEN) {
       for (let n = 0; n < 200; n++) move(client, joined.room_id, n)
       test.clock.advance(20)

@@ -402,7 +402,7 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
    */
   #take(payload: Uint8Array): boolean {
     this.turnBytes -= payload.length
-    if (this.#context.inputIntervalMs() === 0 || !this.codec.isUnreliable(payload)) {
+    if (this.#context.load.inputIntervalMs === 0 || !this.codec.isUnreliable(payload)) {
       return this.#takeNewest() && this.#decode(payload)
     }
     if (this.#newest) {

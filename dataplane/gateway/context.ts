@@ -6,14 +6,14 @@ import type { Logger } from '../../shared/log.ts'
 import type { Limits } from '../../shared/protocol/messages.ts'
 import type { Random } from '../../shared/random.ts'
 import type { Tracer } from '../../shared/tracing/tracer.ts'
-import type { RoomAddress, ToOwner } from '../traffic.ts'
+import type { RoomAddress, Sender, ToOwner } from '../traffic.ts'
 import type { PlayerBudgets } from './budget.ts'
 import type { Polling } from './fast-socket.ts'
 import type { GatewayMetrics } from './metrics.ts'
 
 /**
- * Dependencies of a gateway from outside: clock and other services of the process, and the cluster. The comment of a function ends with the
- * method that `node.ts` passes.
+ * Dependencies of a gateway from outside: clock and other services of the process, and the cluster. A comment ends with the class or method
+ * that `node.ts` passes.
  */
 export interface GatewayServices {
   readonly nodeId: string
@@ -26,19 +26,18 @@ export interface GatewayServices {
   readonly answer?: RequestListener
   /** Maximum number of connections that the process can open. Default: no maximum. */
   readonly maxConnections?: number
-  /** True while this node is overloaded, so that it refuses new sessions. `LoadMeter.overloaded`. */
-  readonly overloaded: () => boolean
-  /** Returns how a player's message of a type is handled, or its join (without a type), after earlier ones did not return. See `Suspects.verdict`. */
-  readonly verdict: (
-    sender: { readonly projectId: string; readonly principal: string; readonly since: number },
-    roomType: string,
-    messageType?: string,
-  ) => 'pass' | 'refuse' | 'wait'
-  /**
-   * Minimum time between two reads of a socket, in milliseconds; 0: none. One message without `ref` is handled per read.
-   * `LoadMeter.inputIntervalMs`.
-   */
-  readonly inputIntervalMs: () => number
+  /** Load of this node. `LoadMeter`. */
+  readonly load: {
+    /** True while this node is overloaded, so that it refuses new sessions. */
+    readonly overloaded: boolean
+    /** Minimum time between two reads of a socket, in milliseconds; 0: none. One message without `ref` is handled per read. */
+    readonly inputIntervalMs: number
+  }
+  /** Messages that did not return. `Suspects`. */
+  readonly suspects: {
+    /** Returns how a player's message of a type is handled, or its join (without a type), after earlier ones did not return. */
+    verdict(sender: Sender, roomType: string, messageType?: string): 'pass' | 'refuse' | 'wait'
+  }
   readonly cluster: GatewayCluster
   /** Room type of the matches of a queue. Undefined: the room type is no queue, or is not installed. `RoomHost.matchType`. */
   readonly matchType: (roomType: string) => string | undefined

@@ -364,11 +364,7 @@ describe('Polling', () => {
   it('reads a socket whenever it has data in short turns of the event loop, and once in the remainder of a long turn', () => {
     const clock = new FakeClock()
     const ends: (() => void)[] = []
-    const polling = new Polling(
-      clock,
-      () => 0,
-      (end) => ends.push(end),
-    )
+    const polling = new Polling(clock, { inputIntervalMs: 0 }, (end) => ends.push(end))
     const readsIn = (ms: number): number => {
       const socket = new BusySocket()
       let reads = 0

@@ -242,7 +242,7 @@ export interface PolledSocket {
  */
 export class Polling {
   readonly #clock: Clock
-  readonly #intervalMs: () => number
+  readonly #load: { readonly inputIntervalMs: number }
   readonly #defer: (callback: () => void) => void
   /** Sockets that wait for a time, by slot number. */
   readonly #slots = new Map<number, PolledSocket[]>()
@@ -254,23 +254,23 @@ export class Polling {
   #reading = false
 
   /**
-   * `intervalMs`: minimum time between two reads of a socket; 0: none. `defer`: runs a callback after this turn has read its
+   * `load`: has the minimum time between two reads of a socket; 0: none. `defer`: runs a callback after this turn has read its
    * sockets.
    */
   constructor(
     clock: Clock,
-    intervalMs: () => number,
+    load: { readonly inputIntervalMs: number },
     defer: (callback: () => void) => void = (callback) => setImmediate(callback),
   ) {
     this.#clock = clock
-    this.#intervalMs = intervalMs
+    this.#load = load
     this.#defer = defer
   }
 
   /** A socket was read. It may have to pause. */
   read(socket: PolledSocket): void {
     const now = this.#clock.monotonic()
-    const intervalMs = this.#intervalMs()
+    const intervalMs = this.#load.inputIntervalMs
     if (intervalMs > 0) {
       socket.pause()
       this.#inSlot(Math.ceil((now + intervalMs) / SLOT_MS)).push(socket)

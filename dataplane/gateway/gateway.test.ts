@@ -131,7 +131,7 @@ describe('Gateway', () => {
     const clock = new FakeClock()
     const verdict = ({ since }: { since: number }) => (clock.now() - since < 60_000 ? 'wait' : 'pass')
     const world = { clock, control: await TestControl.start(), owner: new TestOwner(testCodecs()) }
-    const gateway = await TestGateway.start({ maxSessionsPerSub: 10 }, { verdict }, world)
+    const gateway = await TestGateway.start({ maxSessionsPerSub: 10 }, { suspects: { verdict } }, world)
     const { client } = await gateway.hello()
     client.send({ t: 'join', request_id: 1, room_type: 'arena', options: { key: 'one' } })
     client.send({ t: 'ping', at: 1 })

@@ -81,12 +81,12 @@ export class Gateway {
   #draining = false
 
   constructor({ askKeyStatus, codecs, finding, records, options: given, ...services }: GatewayEnvironment) {
-    const { clock, metrics, inputIntervalMs } = services
+    const { clock, metrics, load } = services
     const options = gatewayOptions(given)
     const context: GatewayContext = {
       ...services,
       options,
-      polling: new Polling(clock, inputIntervalMs),
+      polling: new Polling(clock, load),
       budgets: new PlayerBudgets(clock, options),
     }
     metrics.connections.read(() => this.#sessions.connected)

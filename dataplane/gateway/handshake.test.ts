@@ -190,14 +190,14 @@ describe('A new session', () => {
 
   describe('a node that is overloaded', () => {
     it('refuses new clients before their token costs CPU, and accepts resumes', async () => {
-      let overloaded = false
-      test = await TestGateway.start({}, { overloaded: () => overloaded })
+      const load = { overloaded: false, inputIntervalMs: 0 }
+      test = await TestGateway.start({}, { load })
       const { client, welcome, snapshot } = await test.join()
-      overloaded = true
+      load.overloaded = true
       await expectClose(await test.present('no token'), 'overloaded', /this node is overloaded/)
       await test.owner.lose(client)
       await (await test.resume(welcome, [snapshot])).next('welcome')
-      overloaded = false
+      load.overloaded = false
       await test.hello()
     })
   })

@@ -2,6 +2,7 @@ import type { Clock } from '../../shared/clock.ts'
 import type { JsonObject } from '../../shared/json.ts'
 import { covers, type TokenClaims } from '../../shared/tokens.ts'
 import type { TraceContext } from '../../shared/tracing/tracer.ts'
+import { playerOf, type Sender } from '../traffic.ts'
 import { type SessionBudget, whileConnected } from './budget.ts'
 import type { ClientAddress, Connection } from './connection.ts'
 import { type EndedSeat, EndedSeats } from './ended-seats.ts'
@@ -39,6 +40,8 @@ export class Session implements SubscribedSession {
   readonly from: ClientAddress | undefined
   /** Name of the clients with its token and address. Undefined: the token names its player, or the address is unknown. */
   readonly guests: string | undefined
+  /** Sender of its messages. Made once for each connection, because every message is checked. */
+  sender: Sender
   /** Features that the client named in `hello`. */
   features: ReadonlySet<string> = new Set()
   /** Undefined: the session was never asked to move to another node. */
@@ -76,6 +79,7 @@ export class Session implements SubscribedSession {
     this.#connectedAt = clock.now()
     this.#detachedAt = clock.monotonic()
     this.ended = new EndedSeats(ended)
+    this.sender = this.#newSender()
   }
 
   /** Authorizes the next resume. */
@@ -129,11 +133,6 @@ export class Session implements SubscribedSession {
     return this.#connectedAt
   }
 
-  /** Start of the session, in milliseconds since 1970. If sessions are not limited: start of its connection. */
-  get since(): number {
-    return this.place?.came_at ?? this.#connectedAt
-  }
-
   /** Ids of the rooms that the session is in, without those that it is joining or leaving. */
   get roomIds(): string[] {
     return [...this.subscriptions.values()]
@@ -144,6 +143,13 @@ export class Session implements SubscribedSession {
   connect(connection: Connection): void {
     this.#connection = connection
     this.#connectedAt = this.#clock.now()
+    this.sender = this.#newSender()
+  }
+
+  /** The session has started when it came to its quota. If sessions are not limited, it counts from its connection. */
+  #newSender(): Sender {
+    const { projectId, sub, sessionId, place } = this
+    return { projectId, principal: playerOf(sub, sessionId), since: place?.came_at ?? this.#connectedAt }
   }
 
   disconnect(): void {

@@ -3,6 +3,7 @@ import type { Logger } from '../../../shared/log.ts'
 import type { Store } from '../../../shared/store/port.ts'
 import type { ProblemDescription } from '../../descriptions.ts'
 import type { Turn, TurnHook } from '../../room/hooks.ts'
+import type { Sender } from '../../traffic.ts'
 import {
   CHARGE_MS,
   CHARGE_WINDOW_MS,
@@ -59,14 +60,6 @@ interface SuspectsDeps {
   readonly limitAllMs?: (() => number | undefined) | undefined
   /** Called for turns of this room type and hook that did not end. `count`: number of new ones. */
   readonly onCount: (roomType: string, hook: TurnHook, count: number) => void
-}
-
-/** A player who sends a message or joins. */
-interface Sender {
-  readonly projectId: string
-  readonly principal: string
-  /** Start of its session, in milliseconds since 1970. */
-  readonly since: number
 }
 
 /** A handler that is not started at the moment. Hook `all`: all code of the room type. */
