@@ -288,6 +288,23 @@ describe('a room one of whose turns was cut off', () => {
       },
     })
 
+  it('has no next owner before the turn is recorded', async () => {
+    let record = () => {}
+    const stuck = () =>
+      new Promise<void>((resolve) => {
+        record = resolve
+      })
+    const { known } = suspects(20, 'onMessage loop')
+    const bench = new RoomBench([looper('journal')], { suspects: { ...known, stuck } })
+    await bench.join('looper', 'ann')
+    await bench.say('looper', 'ann', 'loop', null, 1)
+    const owner = async () => (await bench.store.store.rooms.inspect('prj_test/looper:a'))?.owner
+    expect(await owner()).toBe('node_a')
+    record()
+    await bench.untilIdle()
+    expect(await owner()).toBeNull()
+  })
+
   it.each<Durability>(['journal', 'snapshot', 'none'])(
     'continues from its last update with the same members, and refuses that message (%s)',
     async (durability) => {
