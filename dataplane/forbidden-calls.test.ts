@@ -24,8 +24,14 @@ describe('Calls that are forbidden in room code', () => {
     execFileSync: call('execFileSync'),
     spawnSync: call('spawnSync'),
   }
-  const crypto = { pbkdf2Sync: call('pbkdf2Sync') }
-  const modules = { process, childProcess, crypto } as never
+  const crypto = {
+    pbkdf2Sync: call('pbkdf2Sync'),
+    scryptSync: call('scryptSync'),
+    generatePrimeSync: call('generatePrimeSync'),
+    generateKeyPairSync: call('generateKeyPairSync'),
+  }
+  const atomics = { wait: call('wait') }
+  const modules = { process, childProcess, crypto, atomics } as never
   let inRoomCode = true
   forbidCalls(modules, () => inRoomCode)
 
@@ -71,6 +77,31 @@ describe('Calls that are forbidden in room code', () => {
     )
     crypto.pbkdf2Sync('password', 'salt', 10)
     expect(made).toEqual([['pbkdf2Sync', 'password', 'salt', 10]])
+  })
+
+  it.each<[what: string, block: () => void, reason: string]>([
+    ['a costly hash', () => crypto.scryptSync('a', 'b', 64, { N: 2 ** 16 }), 'N × r × p of 524288'],
+    ['one with many parts', () => crypto.scryptSync('a', 'b', 64, { p: 100 }), 'N × r × p of 13107200'],
+    ['a large prime', () => crypto.generatePrimeSync(2048), 'at most 512 bits'],
+    ['a safe prime', () => crypto.generatePrimeSync(256, { safe: true }), 'need not be safe primes'],
+    ['RSA keys', () => crypto.generateKeyPairSync('rsa', { modulusLength: 4096 }), 'rsa keys take seconds'],
+    ['a wait', () => atomics.wait(new Int32Array(1), 0, 0), 'room code called Atomics.wait'],
+  ])('block the node in no native call: %s', (_what, block, reason) => {
+    expect(block).toThrow(reason)
+    expect(made).toEqual([])
+  })
+
+  it('may use short native calls', () => {
+    crypto.scryptSync('a', 'b', 64)
+    crypto.scryptSync('a', 'b', 64, { cost: 2 ** 15 })
+    crypto.generatePrimeSync(512)
+    crypto.generateKeyPairSync('ec')
+    expect(made.map(([name]) => name)).toEqual([
+      'scryptSync',
+      'scryptSync',
+      'generatePrimeSync',
+      'generateKeyPairSync',
+    ])
   })
 
   it('are allowed in other code, for other processes, and for events that Node emits in room code', () => {

@@ -327,7 +327,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   })
   const queues = new QueueOverview(() => host.rooms, metrics, clock)
   const waker = new RoomWaker({ ...cluster, roomPlaces }, ownership, host)
-  forbidCalls({ process, childProcess, crypto }, () => host.code.current !== undefined)
+  forbidCalls({ process, childProcess, crypto, atomics: Atomics }, () => host.code.current !== undefined)
   metrics.nodeInfo.set({ node_id: name, ...build, rooms_hash: host.roomsHash }, 1)
   const lists: DirectoryEnvironment & PlacingEnvironment = {
     nodeId,

@@ -472,6 +472,7 @@ test('roomful/test exports one function, and types', async () => {
 test.each<[what: string, slip: (bags: object) => unknown, reason: string]>([
   ['another program', () => execSync('true'), 'room code called execSync'],
   ['a long hash', () => pbkdf2Sync('a', 'b', 150_000, 9, 'sha512'), 'room code called pbkdf2Sync'],
+  ['a wait', () => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0), 'called Atomics.wait'],
   ['a signal', () => process.emit('SIGTERM'), 'room code called process.emit'],
   ['an exit', () => process.exit(1), 'room code called process.exit'],
   [

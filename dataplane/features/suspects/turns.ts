@@ -48,6 +48,8 @@ class Layout {
 export class TurnWriter implements TurnObserver {
   readonly #layout: Layout
   readonly #encoder = new TextEncoder()
+  /** Room code may not call it, and the process may end in its context. */
+  readonly #wait = Atomics.wait
   #depth = 0
   /** Odd during a turn. */
   #sequence = 0
@@ -95,7 +97,7 @@ export class TurnWriter implements TurnObserver {
   lastWords(timeoutMs: number): void {
     const { words } = this.#layout
     Atomics.store(words, ENDING, 1)
-    Atomics.wait(words, ENDING, 1, timeoutMs)
+    this.#wait(words, ENDING, 1, timeoutMs)
   }
 
   /** True while a debugger is attached: a turn may then take any time. */
