@@ -14,19 +14,8 @@ export interface OutcomeLimits {
   readonly bytes: number
 }
 
-/** Limits of every room of a node. */
-export interface RoomLimits {
-  /** History kept for resumes. */
-  readonly history: HistoryLimits
-  /** Bytes of the histories of all rooms of the node together. */
-  readonly historyBytes: number
-  /**
-   * Messages that wait while a room cannot act. If there are more, edges keep the reliable ones, and others are refused with
-   * `room_unavailable`.
-   */
-  readonly waitingMessages: number
-  /** Outcomes of one member's messages that are kept until its client confirms them. */
-  readonly unconfirmed: OutcomeLimits
+/** Maximum number of entries of each kind that a room keeps. */
+interface KeptLimits {
   /** Outcomes of requests. A large one counts as several. */
   readonly outcomes: number
   /** Replies to one member's messages that its client has not confirmed. Large outcomes count as several. */
@@ -45,6 +34,21 @@ export interface RoomLimits {
   readonly bans: number
   /** Hidden layers that are shown to one member. */
   readonly layers: number
+}
+
+/** Limits of every room of a node. */
+export interface RoomLimits extends KeptLimits {
+  /** History kept for resumes. */
+  readonly history: HistoryLimits
+  /** Bytes of the histories of all rooms of the node together. */
+  readonly historyBytes: number
+  /**
+   * Messages that wait while a room cannot act. If there are more, edges keep the reliable ones, and others are refused with
+   * `room_unavailable`.
+   */
+  readonly waitingMessages: number
+  /** Outcomes of one member's messages that are kept until its client confirms them. */
+  readonly unconfirmed: OutcomeLimits
   /** Events of one turn, and bytes of one event and of all events of a turn, as `bytesOf` counts them. */
   readonly events: { readonly turn: number; readonly bytes: number; readonly turnBytes: number }
   /** Bytes of the state, as `LiveState` counts them. */
