@@ -467,7 +467,8 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
       const abort = (): void => this.close()
       signal?.addEventListener('abort', abort)
       const unwatch =
-        typeof window === 'undefined'
+        // In React Native, a window has no events.
+        globalThis.window?.addEventListener === undefined
           ? undefined
           : watchPage(window, {
               leaves: (forGood) => this.#leavePage(forGood),

@@ -22,6 +22,10 @@ class SystemRandom implements Random {
   #nextByte = POOL
 
   bytes(length: number): Uint8Array {
+    if (globalThis.crypto === undefined)
+      throw new Error(
+        'this platform has no crypto.getRandomValues: first import react-native-get-random-values',
+      )
     if (length > MAX_POOLED_BYTES) return crypto.getRandomValues(new Uint8Array(length))
     if (this.#nextByte + length > POOL) {
       crypto.getRandomValues(this.#bytes)
@@ -36,6 +40,8 @@ class SystemRandom implements Random {
   }
 
   float(): number {
+    // React Native. The client needs such numbers only for delays.
+    if (globalThis.crypto === undefined) return Math.random()
     if (this.#nextNumber === POOL) {
       crypto.getRandomValues(this.#numbers)
       this.#nextNumber = 0
