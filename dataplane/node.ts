@@ -282,7 +282,8 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     notifyUrl === undefined ? noUrl : webhook({ url: notifyUrl, secrets: notifySecret, clock })
   const { postNotice: post = webhookPost } = options
   const { projectShare } = config
-  const noticeEnvironment = { store, clock, random, log, metrics, post, projectShare }
+  const isAlive = async (owner: string) => (await ownership.nodes.judge(owner)) === 'alive'
+  const noticeEnvironment = { store, clock, random, log, metrics, post, projectShare, nodeId, isAlive }
   const deadLetters = new DeadLetters(noticeEnvironment)
   const delivery = new NoticeDelivery(noticeEnvironment, deadLetters)
   const host: RoomHost = new RoomHost({
@@ -292,8 +293,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     codecs,
     records: store.rooms,
     wakeups: store.wakeups,
-    notices: store.notices,
-    noticeDelivery: delivery,
+    notices: delivery,
     listings: store.listings,
     codes: new RoomCodes(store.records, random),
     clock,

@@ -2,7 +2,7 @@ import type { Clock } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
 import type { NodeInfo } from '../../shared/node-registry.ts'
 import type { Random } from '../../shared/random.ts'
-import { type RoomOwner, WAKEUP_PARTS, type Wakeup, type Wakeups } from '../../shared/store/port.ts'
+import { DUE_PARTS, type DueRoom, type DueTimes, type RoomOwner } from '../../shared/store/port.ts'
 import { DueRooms } from '../due-rooms.ts'
 import { Counts } from '../metrics.ts'
 import type { Place } from '../place.ts'
@@ -14,7 +14,7 @@ import { canRun } from './placement.ts'
 /** Dependencies of `RoomWaker`. */
 interface WakerEnvironment {
   readonly nodeId: string
-  readonly store: { readonly wakeups: Wakeups }
+  readonly store: { readonly wakeups: DueTimes }
   readonly clock: Clock
   readonly random: Random
   readonly log: Logger
@@ -62,7 +62,7 @@ export class RoomWaker {
   readonly #environment: WakerEnvironment
   readonly #cluster: Cluster
   readonly #rooms: WokenRooms
-  readonly #due: DueRooms<Wakeup>
+  readonly #due: DueRooms<DueRoom>
   /** Number of rooms that this node is opening, and the same by project. */
   #opening = 0
   readonly #openingOf = new Counts()
@@ -75,7 +75,7 @@ export class RoomWaker {
     const everyMs = Math.min(leaseMs / 2, MAX_INTERVAL_MS)
     this.#due = new DueRooms({
       ...{ clock, random, log, everyMs },
-      parts: WAKEUP_PARTS,
+      parts: DUE_PARTS,
       maxRunning: MAX_RUNNING,
       take: async (part, places) => {
         const limit = Math.min(places, this.#space)
@@ -102,7 +102,7 @@ export class RoomWaker {
     return withSpare(this.#environment.roomPlaces) - claimed - this.#opening
   }
 
-  async #wake(wakeup: Wakeup): Promise<void> {
+  async #wake(wakeup: DueRoom): Promise<void> {
     this.#environment.metrics.roomWakeups.inc({ result: await this.#result(wakeup) })
   }
 
@@ -115,7 +115,7 @@ export class RoomWaker {
     return place
   }
 
-  async #result({ room, fence }: Wakeup): Promise<WakeupResult> {
+  async #result({ room, fence }: DueRoom): Promise<WakeupResult> {
     const { nodeId, store, clock, roomPlaces } = this.#environment
     const { claims, nodes, router } = this.#cluster
     const rooms = this.#rooms

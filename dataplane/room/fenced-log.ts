@@ -1,13 +1,13 @@
 import { type Clock, sleep } from '../../shared/clock.ts'
 import type { Random } from '../../shared/random.ts'
 import {
+  type DueTimes,
   type Fence,
   type Release,
   type RoomRecords,
   StoreRefused,
   StoreRejected,
   StoreUnavailable,
-  type Wakeups,
 } from '../../shared/store/port.ts'
 import type { RoomCore } from './core.ts'
 import type { JournalFormat } from './journal.ts'
@@ -22,9 +22,7 @@ export interface RecordNeeds {
   readonly clock: Clock
   readonly random: Random
   readonly records: RoomRecords
-  readonly wakeups: Wakeups
-  /** The index of rooms with notices. */
-  readonly notices: { announce(room: string, fence: Fence): Promise<void> }
+  readonly wakeups: DueTimes
   readonly limits: RoomLimits
   readonly metrics: RoomMetrics
   readonly format: JournalFormat
@@ -70,6 +68,16 @@ interface WrittenNotice {
   readonly notice: Uint8Array
 }
 type Write = (fence: Fence) => Promise<boolean>
+/** The notices of a room, as its log writes them. */
+export interface WrittenNotices {
+  /** Notices are about to be written under `fence`. Rejects with `StoreUnavailable`. */
+  announce(fence: Fence): Promise<void>
+  /** These notices are stored. */
+  wrote(notices: readonly Uint8Array[]): void
+  /** Stored notices were written again, because the store had lost them. */
+  rewrote(): void
+}
+
 /** A write that adds notices. */
 type NoticingWrite = (fence: Fence, notices: readonly Uint8Array[]) => Promise<boolean>
 type Standing = 'same' | 'next' | 'rewritten' | 'lost'
@@ -84,8 +92,7 @@ export class FencedLog {
   readonly #room: RoomCore
   /** True if the store keeps the room while it has no owner. */
   readonly #stored: boolean
-  /** Is notified of stored notices. */
-  readonly #notices: { wrote(number: number): void }
+  readonly #notices: WrittenNotices
   readonly #look: () => void
   #fence: Fence
   #last: Promise<unknown> = Promise.resolve()
@@ -113,13 +120,7 @@ export class FencedLog {
   #written: WrittenNotice[] = []
 
   /** Calls `look` when `uncertain` or the epoch of the room has changed. */
-  constructor(
-    room: RoomCore,
-    fence: Fence,
-    notices: { wrote(number: number): void },
-    needs: RecordNeeds,
-    look: () => void,
-  ) {
+  constructor(room: RoomCore, fence: Fence, notices: WrittenNotices, needs: RecordNeeds, look: () => void) {
     this.#needs = needs
     this.#room = room
     this.#stored = room.definition.durability !== 'none'
@@ -177,7 +178,7 @@ export class FencedLog {
     const options = { forget, ...(forget ? { ttlMs: this.#needs.limits.recordTtlMs } : this.#life), ...left }
     let firstAt: number | undefined
     return this.#untilAnswered(async () => {
-      if (notices.length > 0) await this.#needs.notices.announce(this.#room.name, this.#fence)
+      if (notices.length > 0) await this.#notices.announce(this.#fence)
       // The store refuses after a lost answer: the first release took place, or another node owns the room.
       const wasSent = firstAt !== undefined
       const at = this.#needs.clock.now()
@@ -186,7 +187,7 @@ export class FencedLog {
       this.#ownedAt = isDone ? at : firstAt
       const released = isDone || wasSent
       if (released && forget && this.#wakeAt !== undefined) this.#sendWakeup(undefined)
-      if (released && notices.length > 0) this.#notices.wrote(notices.length)
+      if (released && notices.length > 0) this.#notices.wrote(notices)
       return released
     })
   }
@@ -230,7 +231,7 @@ export class FencedLog {
   /** Announces notices to the store until it answers. False: the attempts were given up. */
   #announce(): Promise<boolean> {
     return this.#retry(async () => {
-      await this.#needs.notices.announce(this.#room.name, this.#fence)
+      await this.#notices.announce(this.#fence)
       return true
     })
   }
@@ -239,7 +240,7 @@ export class FencedLog {
   #wrote(updates: readonly (readonly Uint8Array[])[]): void {
     const written = updates.filter((notices) => this.#unwritten.delete(notices)).flat()
     if (written.length === 0) return
-    this.#notices.wrote(written.length)
+    this.#notices.wrote(written)
     const at = this.#needs.clock.monotonic()
     const kept = this.#written.filter((earlier) => earlier.at >= at - NOTICES_KEPT_MS)
     this.#written = [...kept, ...written.map((notice) => ({ at, notice }))].slice(-MAX_NOTICES_KEPT)
@@ -450,6 +451,7 @@ export class FencedLog {
     const write: NoticingWrite = (fence, added) => this.#snapshot(fence, packed, fields, [...again, ...added])
     if (!(await this.#waking(wakeAt, [...this.#unwritten], write))) return false
     this.#covered = Math.max(this.#covered, entries)
+    if (again.length > 0) this.#notices.rewrote()
     return true
   }
 

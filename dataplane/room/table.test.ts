@@ -1,6 +1,6 @@
 import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
-import { WAKEUP_PARTS } from '../../shared/store/port.ts'
+import { DUE_PARTS } from '../../shared/store/port.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { RoomBench } from '../../test/support/rooms/room-bench.ts'
 import { type Durability, defineRoom } from './definition.ts'
@@ -171,7 +171,7 @@ describe('reservations', () => {
 
   /** Rooms that the store reports as due. */
   async function woken({ store }: RoomBench) {
-    const parts = Array.from({ length: WAKEUP_PARTS }, (_, part) =>
+    const parts = Array.from({ length: DUE_PARTS }, (_, part) =>
       store.store.wakeups.take(part, { limit: 10, againMs: 1 }),
     )
     return (await Promise.all(parts)).flat().map(({ room }) => room)

@@ -9,7 +9,8 @@ export interface Store {
   readonly kind: 'memory' | 'redis'
   readonly records: Records
   readonly rooms: RoomRecords
-  readonly wakeups: Wakeups
+  /** Times at which rooms without an owner must be opened. */
+  readonly wakeups: DueTimes
   readonly notices: Notices
   readonly listings: Listings
   readonly bus: Bus
@@ -345,70 +346,40 @@ export interface RoomRecords {
   ): Promise<CountedRoom[]>
 }
 
-/** A room whose alarm is due. */
-export interface Wakeup {
+/** A room whose time in an index has come. */
+export interface DueRoom {
   readonly room: string
   /** Fence under which an owner has last set the time. */
   readonly fence: Fence
 }
 
-/**
- * Times at which sleeping rooms must be opened, in `WAKEUP_PARTS` parts. They are hints: the record of a room decides whether there is
- * something to do.
- */
-export interface Wakeups {
+/** Index of rooms by a time, in `DUE_PARTS` parts. The times are hints: the record of a room decides whether there is something to do. */
+export interface DueTimes {
   /**
-   * Sets the time at which the room must be opened (milliseconds since 1970, by the store's clock), and replaces an earlier time.
-   * Undefined: removes it. Nothing changes if the time was set under a later fence (epoch, then version). So with the fence of a `Wakeup`,
-   * no later time of an owner is lost.
+   * Sets the time of the room (milliseconds since 1970, by the store's clock), and replaces an earlier one. Undefined: removes it. Nothing
+   * changes if the time was set under a later fence (epoch, then version). So with the fence of a `DueRoom`, no later time of an owner is
+   * lost.
    */
   set(room: string, fence: Fence, at: number | undefined): Promise<void>
   /**
    * Returns the due rooms of one part, at most `limit`, the earliest first. Each is postponed by `againMs`, so that it is returned again
    * unless its owner sets another time by then.
    */
-  take(part: number, options: { limit: number; againMs: number }): Promise<Wakeup[]>
-}
-
-/** A room whose notices one node delivers. */
-export interface TakenNotices {
-  readonly room: string
-  /** Fence of the last write with notices that an owner has announced. */
-  readonly fence: Fence
-  /** Number of announcements so far. */
-  readonly announced: number
-  /** Number of failed attempts to deliver the oldest notice. */
-  readonly failures: number
-  /** End of the lease by the store's clock, milliseconds since 1970. It also identifies the lease of one node. */
-  readonly until: number
+  take(part: number, options: { limit: number; againMs: number }): Promise<DueRoom[]>
 }
 
 /**
- * Undelivered notices: a list for each room, which `RoomRecords` writes, and an index of the rooms with notices, in `NOTICE_PARTS` parts. A
- * room stays in the index until a node has delivered all its notices. Notices do not expire.
+ * Undelivered notices: a list for each room, which `RoomRecords` writes, and the times at which a node looks for notices of a room without
+ * an owner. Notices do not expire.
  */
-export interface Notices {
-  /**
-   * Adds the room to the index, before its owner writes notices under `fence`. If the room is already in the index, its lease and the time
-   * of its next delivery are unchanged.
-   */
-  announce(room: string, fence: Fence): Promise<void>
-  /** Leases to the caller, for `leaseMs` each, the rooms of one part whose next delivery is due, at most `limit`, the earliest first. */
-  take(part: number, options: { limit: number; leaseMs: number }): Promise<TakenNotices[]>
-  /**
-   * Schedules the next delivery in `delayMs`, after this many failures. Until then the caller keeps the lease. Returns the room with the
-   * new lease. Undefined: the lease has expired, and another node has the room.
-   */
-  putOff(taken: TakenNotices, delayMs: number, failures: number): Promise<TakenNotices | undefined>
-  /** Removes the room from the index. False: the lease has expired, or the owner has announced another write since. */
-  done(taken: TakenNotices): Promise<boolean>
-  /** Returns the oldest notice of a room. Undefined: it has none. */
-  oldest(room: string): Promise<Uint8Array | undefined>
+export interface Notices extends DueTimes {
+  /** Returns the oldest notices of a room, at most `limit`. */
+  oldest(room: string, limit: number): Promise<Uint8Array[]>
   /** Number of notices of a room. */
   count(room: string): Promise<number>
   /** Removes a notice of a room. */
   remove(room: string, notice: Uint8Array): Promise<void>
-  /** Returns the rooms in one part of the index, at most `limit`, the earliest delivery first, without the first `skip`. */
+  /** Returns the rooms in one part of the index, at most `limit`, the earliest first, without the first `skip`. */
   rooms(part: number, limit: number, skip?: number): Promise<string[]>
   /** Deletes all notices of a room that will get no more, and removes the room from the index. */
   drop(room: string): Promise<void>
@@ -539,17 +510,11 @@ export function requireTtl(ttlMs: number): void {
   throw new RangeError(`ttlMs is ${ttlMs}: it must be a whole number of milliseconds above 0`)
 }
 
-/** Number of parts of the wakeups. In Redis Cluster, each part is a slot. */
-export const WAKEUP_PARTS = 4
+/** Number of parts of each index of rooms by time. In Redis Cluster, each part is a slot. */
+export const DUE_PARTS = 4
 
-/** Returns the part of the wakeups that a room belongs to. */
-export const wakeupPart = (room: string): number => crc32(room) % WAKEUP_PARTS
-
-/** Number of parts of the index of rooms with notices. In Redis Cluster, each part is a slot. */
-export const NOTICE_PARTS = 4
-
-/** Returns the part of the index of notices that a room belongs to. */
-export const noticePart = (room: string): number => crc32(room) % NOTICE_PARTS
+/** Returns the part that a room belongs to. */
+export const duePart = (room: string): number => crc32(room) % DUE_PARTS
 
 /** Throws unless `ttlMs` is a valid lifetime or Infinity. */
 export function requireRoomTtl(ttlMs: number): void {

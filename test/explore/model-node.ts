@@ -18,6 +18,7 @@ import { memoryStore } from '../../shared/store/memory/memory.ts'
 import type {
   Bus,
   Claim,
+  DueTimes,
   LeaseRenewal,
   Listings,
   Notices,
@@ -25,12 +26,12 @@ import type {
   RoomOwner,
   RoomRecords,
   Store,
-  Wakeups,
 } from '../../shared/store/port.ts'
 import { noTracer } from '../../shared/tracing/tracer.ts'
 import { Timers } from '../kit/fake-clock.ts'
 import { SeededRandom } from '../kit/seeded-random.ts'
 import { nodeInfo } from '../support/descriptions.ts'
+import { Undelivered } from '../support/rooms/undelivered.ts'
 import { hash, textOf } from './history.ts'
 
 const log = pino({ level: 'silent' })
@@ -118,8 +119,7 @@ export class ModelNode {
       codecs,
       records: store.rooms,
       wakeups: store.wakeups,
-      notices: store.notices,
-      noticeDelivery: { deliver: () => undefined },
+      notices: new Undelivered(store.notices, common.clock),
       listings: store.listings,
       codes: new RoomCodes(store.records, common.random),
       metrics,
@@ -425,16 +425,14 @@ export class SimStore {
         },
       },
       notices: group<Notices>('notices', (raw) => raw.notices, [
-        'announce',
+        'set',
         'take',
-        'putOff',
-        'done',
         'oldest',
         'count',
         'remove',
         'rooms',
       ]),
-      wakeups: group<Wakeups>('wakeups', (raw) => raw.wakeups, ['set', 'take']),
+      wakeups: group<DueTimes>('wakeups', (raw) => raw.wakeups, ['set', 'take']),
       listings: group<Listings>('listings', (raw) => raw.listings, ['write', 'changes']),
       bus: { publish: async () => 0, subscribe: async () => async () => undefined, listeners },
       locks: { withLock: (_name, _options, work) => work() },

@@ -130,8 +130,12 @@ interface ConnectionOptions {
   readonly gate: Gate
 }
 
-const methodsOf = (part: object): string[] =>
-  Object.getOwnPropertyNames(Object.getPrototypeOf(part)).filter((name) => name !== 'constructor')
+function methodsOf(part: object): string[] {
+  const prototype: object = Object.getPrototypeOf(part)
+  if (prototype === Object.prototype) return []
+  const own = Object.getOwnPropertyNames(prototype).filter((name) => name !== 'constructor')
+  return [...own, ...methodsOf(prototype)]
+}
 
 /**
  * Connection of one process to the store. Commands take time and wait while there is no connection. They are rejected when the connection is

@@ -1,5 +1,5 @@
 import { timestamp } from '../../../shared/clock.ts'
-import { NOTICE_PARTS } from '../../../shared/store/port.ts'
+import { DUE_PARTS } from '../../../shared/store/port.ts'
 import { attemptOf, type NoticeBody, type NoticeEnvironment, type StoredNotice } from './notice.ts'
 
 /** A notice that the backend has not accepted. */
@@ -117,7 +117,7 @@ export class DeadLetters {
   /** Deletes all notices and dead letters of a project that has no rooms. */
   async removeAll(projectId: string): Promise<void> {
     const { notices, records } = this.#env.store
-    for (let part = 0; part < NOTICE_PARTS; part++) {
+    for (let part = 0; part < DUE_PARTS; part++) {
       let found: boolean
       do {
         found = false
@@ -142,7 +142,7 @@ export class DeadLetters {
 
   async #pending(projectId: string): Promise<NoticesDescription['pending']> {
     const { notices } = this.#env.store
-    const parts = Array.from({ length: NOTICE_PARTS }, (_, part) => notices.rooms(part, COUNTED_ROOMS))
+    const parts = Array.from({ length: DUE_PARTS }, (_, part) => notices.rooms(part, COUNTED_ROOMS))
     const rooms = (await Promise.all(parts)).flat().filter((room) => room.startsWith(`${projectId}/`))
     const counts = await Promise.all(rooms.map((room) => notices.count(room)))
     return {

@@ -6,7 +6,7 @@ import { afterEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { timestamp } from '../../../shared/clock.ts'
 import { registerMetrics } from '../../../shared/metrics.ts'
 import { memoryStore } from '../../../shared/store/memory/memory.ts'
-import type { Fence, Store } from '../../../shared/store/port.ts'
+import { type Fence, type Store, StoreUnavailable } from '../../../shared/store/port.ts'
 import { FakeClock } from '../../../test/kit/fake-clock.ts'
 import { SeededRandom } from '../../../test/kit/seeded-random.ts'
 import { DeadLetters } from './dead-letters.ts'
@@ -60,7 +60,7 @@ class Backend {
   }
 }
 
-/** Store, backend and clock of a test, and the owner of its rooms. */
+/** Store, backend and clock of a test. */
 async function setup() {
   const clock = new FakeClock()
   const store = memoryStore({ clock })
@@ -69,27 +69,59 @@ async function setup() {
   onTestFinished(() => backend.close())
   const fences = new Map<string, Fence>()
   const post = webhook({ url, secrets: [SECRET], clock })
-  const environment = environmentOf(store, clock, post)
+  /** Nodes that other nodes take for dead. */
+  const dead = new Set<string>()
+  const isAlive = async (node: string): Promise<boolean> => !dead.has(node)
+  const environment = environmentOf(store, clock, post, isAlive)
   const deadLetters = new DeadLetters(environment)
-  const claim = async (room: string): Promise<Fence> => {
-    const { fence } = (await store.rooms.claim(room, 'node_a', 0, LONG_MS))!
+  const claim = async (room: string, by = 'node_a'): Promise<Fence> => {
+    const { fence } = (await store.rooms.claim(room, by, fences.get(room)?.epoch ?? 0, LONG_MS))!
     fences.set(room, fence)
     return fence
   }
-  /** The owner of a room announces notices and commits them. */
-  const commit = async (room: string, ...ids: string[]): Promise<void> => {
-    const fence = fences.get(room) ?? (await claim(room))
-    await store.notices.announce(room, fence)
-    await write(room, ...ids)
-  }
-  const write = async (room: string, ...ids: string[]): Promise<void> => {
+  /** The owner of the room commits notices. */
+  const write = async (room: string, ...ids: string[]): Promise<Uint8Array[]> => {
     const fence = fences.get(room)!
     const notices = ids.map((id) => noticeAt(id, clock.now()))
     await store.rooms.commit(room, fence, new Uint8Array(1), LONG_MS, notices)
     fences.set(room, { epoch: fence.epoch, version: fence.version + 1 })
+    return notices
   }
-  const node = (reach: Store = store, send: PostNotice = post) => nodeOf(reach, send, clock, deadLetters)
-  return { clock, store, backend, url, environment, deadLetters, post, claim, commit, write, node }
+  /** A room of a node that has died after it has committed these notices. */
+  const left = async (room: string, ...ids: string[]): Promise<void> => {
+    dead.add('node_dead')
+    const fence = fences.get(room) ?? (await claim(room, 'node_dead'))
+    await store.notices.set(room, fence, clock.now())
+    await write(room, ...ids)
+  }
+  const node = (reach: Store = store, send: PostNotice = post) => {
+    const { delivery, value } = nodeOf(environmentOf(reach, clock, send, isAlive), deadLetters)
+    /** The node opens a room. Returns its queue, and a function that commits notices of the room. */
+    const own = async (room = ROOM) => {
+      const queue = delivery.open(room, await claim(room))
+      const commit = async (...ids: string[]): Promise<void> => {
+        await queue.announce(fences.get(room)!)
+        queue.push(await write(room, ...ids))
+      }
+      return { queue, commit }
+    }
+    return { delivery, value, own }
+  }
+  return {
+    clock,
+    store,
+    backend,
+    url,
+    environment,
+    deadLetters,
+    dead,
+    post,
+    claim,
+    write,
+    left,
+    node,
+    fences,
+  }
 }
 
 const silent = pino({ level: 'silent' })
@@ -98,10 +130,20 @@ function environmentOf(
   store: Store,
   clock: FakeClock,
   post: PostNotice,
-  registry = new Registry(),
+  isAlive: (node: string) => Promise<boolean>,
 ): NoticeEnvironment {
-  const metrics = registerMetrics(registry, NOTICE_METRICS)
-  return { store, clock, random: new SeededRandom(3), log: silent, metrics, post, projectShare: 50 }
+  const metrics = registerMetrics(new Registry(), NOTICE_METRICS)
+  return {
+    store,
+    clock,
+    random: new SeededRandom(3),
+    log: silent,
+    metrics,
+    post,
+    projectShare: 50,
+    nodeId: 'node_a',
+    isAlive,
+  }
 }
 
 const noticeAt = (id: string, at: number): Uint8Array =>
@@ -115,9 +157,10 @@ const noticeAt = (id: string, at: number): Uint8Array =>
     data: { by: id },
   })
 
-function nodeOf(store: Store, post: PostNotice, clock: FakeClock, deadLetters: DeadLetters) {
+function nodeOf(environment: NoticeEnvironment, deadLetters: DeadLetters) {
   const registry = new Registry()
-  const delivery = new NoticeDelivery(environmentOf(store, clock, post, registry), deadLetters)
+  const metrics = registerMetrics(registry, NOTICE_METRICS)
+  const delivery = new NoticeDelivery({ ...environment, metrics }, deadLetters)
   delivery.start()
   // Not awaited: a node that was killed never stops.
   onTestFinished(() => void delivery.stop())
@@ -164,15 +207,15 @@ const indexed = async ({ notices }: Store) =>
 
 afterEach(() => void vi.restoreAllMocks())
 
-describe('NoticeDelivery', () => {
+describe('NoticeDelivery of rooms of this node', () => {
   it('posts the notices of a room in their order, one at a time, and removes each', async () => {
-    const { store, backend, commit, node } = await setup()
-    const { delivery, value } = node()
-    await commit(ROOM, 'a', 'b')
-    await commit(ROOM, 'c')
-    delivery.deliver(ROOM)
-    await soon(async () => expect(await indexed(store)).toEqual([]))
-    expect([backend.ids, backend.mostOpen, await pending(store)]).toEqual([['a', 'b', 'c'], 1, 0])
+    const { clock, store, backend, node } = await setup()
+    const { value, own } = node()
+    const { commit } = await own()
+    await commit('a', 'b')
+    await commit('c')
+    await soon(async () => expect(await pending(store)).toBe(0))
+    expect([backend.ids, backend.mostOpen]).toEqual([['a', 'b', 'c'], 1])
     expect(JSON.parse(backend.bodies[0]!)).toEqual({
       type: 'won',
       project_id: 'prj_a',
@@ -183,47 +226,88 @@ describe('NoticeDelivery', () => {
       data: { by: 'a' },
     })
     expect(await value('service_notice_attempts_total', '{result="delivered"}')).toBe(3)
-    delivery.deliver(ROOM)
-    await commit(ROOM, 'd')
-    delivery.deliver(ROOM)
+    expect(await indexed(store)).toEqual([ROOM])
+    await passed(clock, () => false, 10_000).catch(() => undefined)
     await soon(async () => expect(await indexed(store)).toEqual([]))
-    expect(backend.ids).toEqual(['a', 'b', 'c', 'd'])
+    await commit('d')
+    expect(await indexed(store)).toEqual([ROOM])
+    await soon(() => expect(backend.ids).toEqual(['a', 'b', 'c', 'd']))
   })
 
-  it('sends one request at a time for a room, however many nodes deliver and the owner commits', async () => {
-    const { store, backend, commit, node } = await setup()
-    const nodes = [node(), node(), node()]
-    const ids = Array.from({ length: 20 }, (_, i) => `n${i}`)
-    for (const id of ids) {
-      await commit(ROOM, id)
-      for (const { delivery } of nodes) delivery.deliver(ROOM)
-      await new Promise((resolve) => setImmediate(resolve))
+  it('needs no command of the store for a notice but its announcement and its removal', async () => {
+    const { store, backend, node } = await setup()
+    const { commit } = await node().own()
+    await commit('first')
+    await soon(async () => expect(await pending(store)).toBe(0))
+    const commands: string[] = []
+    for (const name of ['set', 'take', 'oldest', 'count', 'remove'] as const) {
+      const call = store.notices[name].bind(store.notices) as (...args: unknown[]) => Promise<never>
+      vi.spyOn(store.notices, name).mockImplementation((...args: unknown[]) => {
+        commands.push(name)
+        return call(...args)
+      })
     }
-    await soon(async () => expect(await indexed(store)).toEqual([]))
-    expect([backend.ids, backend.mostOpen]).toEqual([ids, 1])
+    await commit('second')
+    await soon(() => expect(commands).toEqual(['set', 'remove']))
+    expect(backend.ids).toEqual(['first', 'second'])
+  })
+
+  it('delivers in order if more notices wait than the node keeps in memory', async () => {
+    const { clock, store, backend, node } = await setup()
+    backend.answers.push(500)
+    const { commit, queue } = await node().own()
+    const ids = Array.from({ length: 150 }, (_, i) => `n${i}`)
+    for (let i = 0; i < ids.length; i += 10) await commit(...ids.slice(i, i + 10))
+    expect(queue.size).toBe(150)
+    await passed(clock, () => backend.ids.length === 151, 20_000)
+    expect(backend.ids).toEqual(['n0', ...ids])
+    await soon(async () => expect([await pending(store), queue.size]).toEqual([0, 0]))
+  })
+
+  it('delivers what an earlier owner has left before its own notices', async () => {
+    const { store, backend, left, node, fences } = await setup()
+    await left(ROOM, 'a', 'b')
+    const { delivery } = node()
+    const { fence } = (await store.rooms.claim(ROOM, 'node_b', fences.get(ROOM)!.epoch, LONG_MS))!
+    const queue = delivery.open(ROOM, fence)
+    queue.recover()
+    const own = [noticeAt('c', 0)]
+    await queue.announce(fence)
+    await store.rooms.commit(ROOM, fence, new Uint8Array(1), LONG_MS, own)
+    queue.push(own)
+    await soon(async () => expect(await pending(store)).toBe(0))
+    const first = backend.ids.filter((id, i) => backend.ids.indexOf(id) === i)
+    expect(first).toEqual(['a', 'b', 'c'])
+  })
+
+  it('removes a notice later, and does not send it again, if the store does not answer the removal', async () => {
+    const { clock, store, backend, node } = await setup()
+    vi.spyOn(store.notices, 'remove').mockRejectedValueOnce(new StoreUnavailable('down'))
+    const { commit } = await node().own()
+    await commit('a', 'b')
+    await passed(clock, () => backend.ids.length === 2, 5000)
+    await soon(async () => expect(await pending(store)).toBe(0))
+    expect(backend.ids).toEqual(['a', 'b'])
   })
 
   it('gives a project all places, and half of them while another project has notices', async () => {
-    const { clock, store, commit, node } = await setup()
+    const { clock, store, node } = await setup()
     let open = 0
     let mostOpen = 0
     const delivered: string[] = []
-    const { delivery } = node(store, ({ projectId, id }) => {
+    const { own } = node(store, ({ projectId, id }) => {
       if (projectId !== 'prj_a') return Promise.resolve({ status: 204 }).finally(() => delivered.push(id))
       mostOpen = Math.max(mostOpen, ++open)
-      return new Promise((_, reject) => {
+      return new Promise((resolve) => {
         clock.schedule(10_000, () => {
           open--
-          reject(new Error('no answer'))
+          resolve({ status: 500 })
         })
       })
     })
     const write = async (projectId: string, count: number): Promise<string[]> => {
       const ids = Array.from({ length: count }, (_, index) => `${projectId}/duel:${index}`)
-      for (const id of ids) {
-        await commit(id, id)
-        delivery.deliver(id)
-      }
+      for (const id of ids) await (await own(id)).commit(id)
       return ids
     }
     await write('prj_a', 400)
@@ -238,15 +322,13 @@ describe('NoticeDelivery', () => {
   })
 
   it('delivers for other rooms while the backend has not answered for one', async () => {
-    const { backend, commit, node } = await setup()
+    const { backend, node } = await setup()
     let answer = (_status: number): void => {}
     backend.answers.push(new Promise((resolve) => (answer = resolve)))
-    const { delivery } = node()
-    await commit(ROOM, 'slow')
-    delivery.deliver(ROOM)
+    const { own } = node()
+    await (await own(ROOM)).commit('slow')
     await soon(() => expect(backend.ids).toEqual(['slow']))
-    await commit(OTHER, 'x', 'y')
-    delivery.deliver(OTHER)
+    await (await own(OTHER)).commit('x', 'y')
     await soon(() => expect(backend.ids).toEqual(['slow', 'x', 'y']))
     answer(204)
   })
@@ -254,17 +336,14 @@ describe('NoticeDelivery', () => {
   it.each([500, 503, 408, 425, 429, 302])(
     'tries again after %i with the same id and body, and keeps the order',
     async (status) => {
-      const { clock, backend, commit, node, store } = await setup()
+      const { clock, backend, node, store } = await setup()
       backend.answers.push(status, status)
-      const { delivery, value } = node()
-      await commit(ROOM, 'a', 'b')
-      delivery.deliver(ROOM)
-      await soon(() => expect(backend.ids).toEqual(['a']))
-      clock.advance(999)
-      delivery.deliver(ROOM)
+      const { value, own } = node()
+      await (await own()).commit('a', 'b')
       await soon(async () =>
         expect(await value('service_notice_attempts_total', '{result="failed"}')).toBe(1),
       )
+      clock.advance(999)
       expect(backend.ids).toEqual(['a'])
       await passed(clock, () => backend.ids.length === 4, 10_000)
       expect(backend.ids).toEqual(['a', 'a', 'a', 'b'])
@@ -274,11 +353,10 @@ describe('NoticeDelivery', () => {
   )
 
   it('waits 1 s after the first failure, twice as long after each, and at most 5 minutes', async () => {
-    const { clock, backend, commit, node } = await setup()
+    const { clock, backend, node } = await setup()
     backend.answers.push(...Array(11).fill(500))
-    const { delivery, value } = node()
-    await commit(ROOM, 'a')
-    delivery.deliver(ROOM)
+    const { value, own } = node()
+    await (await own()).commit('a')
     await soon(() => expect(backend.ids.length).toBe(1))
     const waits: number[] = []
     for (let count = 2; count <= 12; count++)
@@ -303,11 +381,10 @@ describe('NoticeDelivery', () => {
   ])(
     'after %i with retry-after %s, the next attempt follows after about %i s',
     async (status, retryAfter, seconds) => {
-      const { clock, backend, commit, node } = await setup()
+      const { clock, backend, node } = await setup()
       backend.answers.push({ status, retryAfter })
-      const { delivery, value } = node()
-      await commit(ROOM, 'a', 'b')
-      delivery.deliver(ROOM)
+      const { value, own } = node()
+      await (await own()).commit('a', 'b')
       await soon(async () =>
         expect(await value('service_notice_attempts_total', '{result="failed"}')).toBe(1),
       )
@@ -318,42 +395,53 @@ describe('NoticeDelivery', () => {
     },
   )
 
+  it('sends one attempt at a time while the backend cannot be reached, and all notices within 20 s of its return', async () => {
+    const { clock, store, node } = await setup()
+    let away = true
+    let open = 0
+    let mostOpen = 0
+    const attempts: number[] = []
+    const { own } = node(store, async () => {
+      mostOpen = Math.max(mostOpen, ++open)
+      attempts.push(clock.monotonic())
+      await new Promise((resolve) => setImmediate(resolve))
+      open--
+      if (away) throw new Error('ECONNREFUSED')
+      return { status: 204 }
+    })
+    const rooms = Array.from({ length: 200 }, (_, n) => `prj_a/duel:${n}`)
+    for (const room of rooms) await (await own(room)).commit(room)
+    await passed(clock, () => clock.monotonic() > 60_000, 62_000)
+    mostOpen = 0
+    attempts.length = 0
+    await passed(clock, () => clock.monotonic() > 660_000, 602_000)
+    expect(mostOpen).toBe(1)
+    expect(attempts.length).toBeLessThanOrEqual(600 / 15 + 2)
+    away = false
+    const waiting = async () => (await Promise.all(rooms.map((room) => pending(store, room)))).filter(Boolean)
+    let left = await waiting()
+    for (let second = 0; second < 20 && left.length > 0; second++) {
+      await passed(clock, () => false, 0).catch(() => undefined)
+      left = await waiting()
+    }
+    expect(left).toEqual([])
+  })
+
   it('reports the age of the oldest notice that the backend does not accept', async () => {
-    const { clock, backend, commit, node } = await setup()
+    const { clock, backend, node } = await setup()
     backend.answers.push(...Array(9).fill(500))
-    const { delivery, value } = node()
-    await commit(ROOM, 'a')
-    delivery.deliver(ROOM)
+    const { value, own } = node()
+    await (await own()).commit('a')
     await passed(clock, () => backend.ids.length === 9, 600_000)
     await soon(async () => expect(await value('service_notices_oldest_seconds')).toBeGreaterThan(200))
   })
 
-  it('does not report the age of a notice that another node has delivered', async () => {
-    const { clock, store, backend, commit, node } = await setup()
-    backend.answers.push(500)
-    const dying = killable(store)
-    const { delivery, value } = node(dying.store)
-    await commit(ROOM, 'a')
-    delivery.deliver(ROOM)
-    await soon(() => expect(backend.ids).toHaveLength(1))
-    await soon(async () => {
-      clock.advance(1)
-      expect(await value('service_notices_oldest_seconds')).toBeGreaterThan(0)
-    })
-    dying.kill()
-    node()
-    await passed(clock, () => backend.ids.length === 2, 30_000)
-    clock.advance(30_000)
-    expect(await value('service_notices_oldest_seconds')).toBe(0)
-  })
-
   it('ends an attempt after 10 s, ignores its late answer, and tries again', async () => {
-    const { clock, backend, commit, node, store } = await setup()
+    const { clock, backend, node, store } = await setup()
     let answer = (_status: number): void => {}
     backend.answers.push(new Promise((resolve) => (answer = resolve)))
-    const { delivery, value } = node()
-    await commit(ROOM, 'a', 'b')
-    delivery.deliver(ROOM)
+    const { value, own } = node()
+    await (await own()).commit('a', 'b')
     await soon(() => expect(backend.open).toBe(1))
     clock.advance(9000)
     expect(await value('service_notices_oldest_seconds')).toBe(9)
@@ -369,12 +457,11 @@ describe('NoticeDelivery', () => {
   it.each([400, 401, 404, 410, 422])(
     'moves a notice to the dead letters after %i, and sends the next',
     async (status) => {
-      const { backend, commit, node, store, deadLetters } = await setup()
+      const { backend, node, store, deadLetters } = await setup()
       backend.answers.push(status)
-      const { delivery, value } = node()
-      await commit(ROOM, 'bad', 'good')
-      delivery.deliver(ROOM)
-      await soon(async () => expect(await indexed(store)).toEqual([]))
+      const { value, own } = node()
+      await (await own()).commit('bad', 'good')
+      await soon(async () => expect(await pending(store)).toBe(0))
       expect(backend.ids).toEqual(['bad', 'good'])
       expect(await deadLetters.describe('prj_a', 10)).toMatchObject({
         pending: { rooms: 0, notices: 0 },
@@ -385,67 +472,109 @@ describe('NoticeDelivery', () => {
     },
   )
 
+  it('delivers at once what a room leaves when it ends here', async () => {
+    const { backend, fences, node, store } = await setup()
+    const { queue } = await node().own()
+    queue.end()
+    await queue.announce(fences.get(ROOM)!)
+    const notices = [noticeAt('last', 0)]
+    await store.rooms.release(ROOM, fences.get(ROOM)!, { forget: true, ttlMs: 1000, notices })
+    queue.push(notices)
+    await soon(async () => expect(await indexed(store)).toEqual([]))
+    expect(backend.ids).toEqual(['last'])
+  })
+
+  it('leaves the index when a room without notices ends here', async () => {
+    const { node, store, fences } = await setup()
+    const { commit, queue } = await node().own()
+    await commit('a')
+    await soon(async () => expect(await pending(store)).toBe(0))
+    await store.rooms.release(ROOM, fences.get(ROOM)!, { forget: true, ttlMs: 1000 })
+    queue.end()
+    await soon(async () => expect(await indexed(store)).toEqual([]))
+  })
+})
+
+describe('NoticeDelivery of rooms without an owner', () => {
+  it('is done by one node for each room, with one request at a time', async () => {
+    const { store, backend, left, node } = await setup()
+    const ids = Array.from({ length: 20 }, (_, i) => `n${i}`)
+    await left(ROOM, ...ids)
+    for (let i = 0; i < 3; i++) node()
+    await soon(async () => expect(await pending(store)).toBe(0))
+    expect([backend.ids, backend.mostOpen]).toEqual([ids, 1])
+  })
+
+  it('leaves a room to its owner, and to the other nodes if that dies', async () => {
+    const { clock, store, backend, claim, write, dead, node } = await setup()
+    await store.notices.set(ROOM, await claim(ROOM, 'node_b'), clock.now())
+    await write(ROOM, 'a')
+    node()
+    await passed(clock, () => clock.monotonic() >= 60_000, 61_000)
+    expect([backend.ids, await pending(store)]).toEqual([[], 1])
+    dead.add('node_b')
+    await passed(clock, () => backend.ids.length === 1, 21_000)
+    await soon(async () => expect(await indexed(store)).toEqual([]))
+  })
+
+  it('delivers for a room that this node could not release', async () => {
+    const { clock, store, backend, claim, write, node } = await setup()
+    await store.notices.set(ROOM, await claim(ROOM, 'node_a'), clock.now())
+    await write(ROOM, 'a')
+    node()
+    await soon(async () => expect(await pending(store)).toBe(0))
+    expect(backend.ids).toEqual(['a'])
+  })
+
+  it('does not report the age of a notice that another node has delivered', async () => {
+    const { clock, store, backend, left, node } = await setup()
+    backend.answers.push(500)
+    const dying = killable(store)
+    await left(ROOM, 'a')
+    const { value } = node(dying.store)
+    await soon(() => expect(backend.ids).toHaveLength(1))
+    await soon(async () => {
+      clock.advance(1)
+      expect(await value('service_notices_oldest_seconds')).toBeGreaterThan(0)
+    })
+    dying.kill()
+    node()
+    await passed(clock, () => backend.ids.length === 2, 30_000)
+    clock.advance(30_000)
+    expect(await value('service_notices_oldest_seconds')).toBe(0)
+  })
+
   it('moves a notice to the dead letters if the backend has not accepted it for 24 h', async () => {
-    const { clock, backend, commit, node, deadLetters, store } = await setup()
-    await commit(ROOM, 'old')
+    const { clock, backend, left, node, deadLetters, store } = await setup()
+    await left(ROOM, 'old')
     clock.advance(24 * HOUR_MS - 1000)
-    await commit(ROOM, 'new')
+    await left(ROOM, 'new')
     backend.answers.push(500, 500)
     node()
     await soon(() => expect(backend.ids).toEqual(['old']))
-    await passed(clock, () => backend.ids.length === 3, 10_000)
+    await passed(clock, () => backend.ids.length === 3, 400_000)
     expect(backend.ids).toEqual(['old', 'old', 'new'])
     await soon(async () => expect(await pending(store)).toBe(0))
     expect((await deadLetters.describe('prj_a', 10)).dead_letters.map(({ id }) => id)).toEqual(['old'])
   })
 
-  it('delivers for a room that has ended', async () => {
-    const { backend, claim, node, store } = await setup()
-    const fence = await claim(ROOM)
-    await store.notices.announce(ROOM, fence)
-    const notices = [noticeAt('last', 0)]
-    await store.rooms.release(ROOM, fence, { forget: true, ttlMs: 1000, notices })
+  it('keeps a room in the index while a suspended owner may still write what it has announced', async () => {
+    const { clock, backend, claim, write, dead, node, store } = await setup()
+    await store.notices.set(ROOM, await claim(ROOM, 'node_b'), clock.now())
+    dead.add('node_b')
     node()
-    await soon(async () => expect(await indexed(store)).toEqual([]))
-    expect(backend.ids).toEqual(['last'])
-  })
-
-  it('keeps a room in the index if its owner has announced notices and not written them yet', async () => {
-    const { clock, backend, claim, write, node, store } = await setup()
-    await store.notices.announce(ROOM, await claim(ROOM))
-    const { delivery } = node()
-    for (let look = 0; look < 5; look++) {
-      clock.advance(1000)
-      for (let turn = 0; turn < 20; turn++) await new Promise((resolve) => setImmediate(resolve))
-    }
+    await passed(clock, () => clock.monotonic() >= 60_000, 61_000)
     expect(await indexed(store)).toEqual([ROOM])
     await write(ROOM, 'late')
-    delivery.deliver(ROOM)
-    // The owner has died right after the write, so no other node is notified.
-    await passed(clock, () => backend.ids.length === 1, 16_000)
+    await passed(clock, () => backend.ids.length === 1, 21_000)
     await soon(async () => expect(await indexed(store)).toEqual([]))
-  })
-
-  it('delivers 50 ms after it has read the room between announcement and write, and counts no failure', async () => {
-    const { clock, backend, claim, write, node, store } = await setup()
-    await store.notices.announce(ROOM, await claim(ROOM))
-    const putOff = vi.spyOn(store.notices, 'putOff')
-    const inspected = vi.spyOn(store.rooms, 'inspect')
-    node()
-    await soon(() => expect(inspected).toHaveBeenCalledOnce())
-    await new Promise((resolve) => setImmediate(resolve))
-    await write(ROOM, 'a')
-    clock.advance(50)
-    await soon(() => expect(backend.ids).toEqual(['a']))
-    await soon(async () => expect(await indexed(store)).toEqual([]))
-    expect(putOff.mock.calls.filter(([, , failures]) => failures > 0)).toEqual([])
   })
 
   it('removes a room from the index if its owner has lost the room before it wrote', async () => {
-    const { store, claim, node } = await setup()
-    const fence = await claim(ROOM)
-    await store.notices.announce(ROOM, fence)
-    await store.rooms.claim(ROOM, 'node_b', fence.epoch, LONG_MS)
+    const { clock, store, claim, dead, node } = await setup()
+    await store.notices.set(ROOM, await claim(ROOM), clock.now())
+    await claim(ROOM, 'node_b')
+    dead.add('node_a').add('node_b')
     node()
     await soon(async () => expect(await indexed(store)).toEqual([]))
   })
@@ -453,18 +582,17 @@ describe('NoticeDelivery', () => {
   it.each(['before', 'after'] as const)(
     'another node continues if the node is killed %s the backend has received a notice',
     async (when) => {
-      const { clock, backend, commit, node, store, post } = await setup()
+      const { clock, backend, left, node, store, post } = await setup()
       const doomed = killable(store)
       const send: PostNotice = async (...args) => {
         if (when === 'after') await post(...args)
         doomed.kill()
         return new Promise(() => undefined)
       }
-      const first = node(doomed.store, send)
-      await commit(ROOM, 'a', 'b')
-      first.delivery.deliver(ROOM)
+      await left(ROOM, 'a', 'b')
+      node(doomed.store, send)
       await soon(() => expect(backend.ids.length).toBe(when === 'after' ? 1 : 0))
-      await soon(async () => expect(await store.notices.take(0, { limit: 9, leaseMs: 1 })).toEqual([]))
+      await soon(async () => expect(await store.notices.take(0, { limit: 9, againMs: 1 })).toEqual([]))
       node()
       const ms = await passed(clock, () => backend.ids.at(-1) === 'b', 25_000)
       expect(ms).toBeGreaterThan(14_000)
@@ -473,12 +601,50 @@ describe('NoticeDelivery', () => {
     },
   )
 
+  it('delivers for 1,000 ended rooms within 60 s after the backend was away for 10 minutes, and asks the store little until then', async () => {
+    const { clock, store, left, node } = await setup()
+    let away = true
+    const ids: string[] = []
+    const send: PostNotice = async ({ id }) => {
+      await new Promise((resolve) => setImmediate(resolve))
+      if (away) throw new Error('ECONNREFUSED')
+      ids.push(id)
+      return { status: 204 }
+    }
+    const rooms = Array.from({ length: 1000 }, (_, n) => `prj_a/duel:${n}`)
+    for (const room of rooms) await left(room, `${room}-1`, `${room}-2`)
+    let commands = 0
+    const counts =
+      <A extends unknown[], R>(call: (...args: A) => R) =>
+      (...args: A): R => {
+        commands++
+        return call(...args)
+      }
+    const { notices, rooms: records } = store
+    for (const name of ['set', 'take', 'oldest', 'remove'] as const)
+      Object.assign(notices, {
+        [name]: counts(notices[name].bind(notices) as (...args: unknown[]) => unknown),
+      })
+    Object.assign(records, { inspect: counts(records.inspect.bind(records)) })
+    for (let i = 0; i < 3; i++) node(store, send)
+    const began = clock.monotonic()
+    await passed(clock, () => clock.monotonic() - began >= 600_000, 601_000)
+    expect(ids).toEqual([])
+    // Three nodes, each with a probe and a look at four parts every few seconds.
+    expect(commands / 600).toBeLessThan(10)
+    away = false
+    commands = 0
+    const tookMs = await passed(clock, () => ids.length >= 2000, 60_000)
+    expect(tookMs).toBeLessThanOrEqual(60_000)
+    expect(commands / 2000).toBeLessThan(6)
+    for (const room of rooms) expect(ids.indexOf(`${room}-1`)).toBeLessThan(ids.indexOf(`${room}-2`))
+  })
+
   it('hands its rooms to other nodes when it stops, and does not wait longer than 2 s for the backend', async () => {
-    const { clock, backend, commit, node, store } = await setup()
+    const { clock, backend, left, node, store } = await setup()
     backend.answers.push(new Promise(() => undefined))
+    await left(ROOM, 'a')
     const { delivery, value } = node()
-    await commit(ROOM, 'a')
-    delivery.deliver(ROOM)
     await soon(() => expect(backend.open).toBe(1))
     const stopped = delivery.stop()
     clock.advance(2000)
@@ -534,15 +700,14 @@ describe('dead letters', () => {
   })
 
   it('are deleted with all notices of a project, and with those of no other', async () => {
-    const { backend, commit, node, deadLetters, store } = await setup()
+    const { backend, left, node, deadLetters, store } = await setup()
     backend.answers.push(400, 500)
-    const { delivery } = node()
-    await commit(ROOM, 'dead', 'waiting')
-    await commit(OTHER, 'waiting as well')
-    delivery.deliver(ROOM)
+    const { own } = node()
+    await (await own()).commit('dead', 'waiting')
     await soon(async () => expect(backend.ids).toContain('waiting'))
+    await left(OTHER, 'waiting as well')
     const foreign = `b${ROOM}`
-    await commit(foreign, 'foreign')
+    await left(foreign, 'foreign')
     await deadLetters.removeAll('prj_a')
     expect(await deadLetters.describe('prj_a', 9)).toMatchObject({
       pending: { rooms: 0, notices: 0 },

@@ -87,6 +87,9 @@ export type PostNotice = (notice: OutgoingNotice, signal: AbortSignal) => Promis
 /** Dependencies of the delivery of notices and of the dead letters. */
 export interface NoticeEnvironment {
   readonly store: { readonly notices: Notices; readonly rooms: RoomRecords; readonly records: Records }
+  readonly nodeId: string
+  /** Resolves to true if another node is alive, as far as this node can tell. */
+  readonly isAlive: (nodeId: string) => Promise<boolean>
   readonly clock: Clock
   readonly random: Random
   readonly log: Logger
@@ -159,11 +162,19 @@ const TEMPORARY: ReadonlySet<number> = new Set([408, 425, 429])
 /** Answers whose `retry-after` counts. */
 const BUSY: ReadonlySet<number> = new Set([429, 503])
 
-/** Result of one attempt. `rejected`: trying again would not help. */
+/** Answers of a proxy in front of a backend that cannot be reached. */
+const UNREACHED: ReadonlySet<number> = new Set([502, 503, 504])
+
+/** Result of one attempt. `rejected`: trying again would not help. `reached`: the backend itself has answered. */
 export type Attempt =
   | { readonly is: 'delivered' }
   | { readonly is: 'rejected'; readonly reason: string }
-  | { readonly is: 'failed'; readonly reason: string; readonly retryAfterMs: number }
+  | {
+      readonly is: 'failed'
+      readonly reason: string
+      readonly retryAfterMs: number
+      readonly reached: boolean
+    }
 
 /** Sends a notice once. Never rejects. */
 export async function attemptOf(
@@ -176,9 +187,10 @@ export async function attemptOf(
     if (status >= 200 && status < 300) return { is: 'delivered' }
     const reason = `HTTP ${status}`
     if (status >= 400 && status < 500 && !TEMPORARY.has(status)) return { is: 'rejected', reason }
-    return { is: 'failed', reason, retryAfterMs: BUSY.has(status) ? retryAfterMs : 0 }
+    const delay = BUSY.has(status) ? retryAfterMs : 0
+    return { is: 'failed', reason, retryAfterMs: delay, reached: !UNREACHED.has(status) }
   } catch (error) {
-    return { is: 'failed', reason: reasonOf(error), retryAfterMs: 0 }
+    return { is: 'failed', reason: reasonOf(error), retryAfterMs: 0, reached: false }
   }
 }
 

@@ -6,16 +6,13 @@ import type { Fence } from '../../../shared/store/port.ts'
 import type { RoomDefinition } from '../../room/definition.ts'
 import { jsonCopy, RoomLogicError, validate } from '../../room/failures.ts'
 import type { Position } from '../../room/journal.ts'
-import type { RoomLimits } from '../../room/limits.ts'
-import { PacedWork, type Scheduler } from '../../room/scheduler.ts'
 import type { RoomAddress } from '../../traffic.ts'
 import { roomIdOf } from '../../traffic.ts'
 import { encodeNotice } from './notice.ts'
+import type { NoticeQueue } from './queue.ts'
 
 /** Maximum bytes of the JSON text of a notice's data, in UTF-8. */
 const MAX_DATA_BYTES = 16 * 1024
-/** Interval of the counts while more than half of the allowed notices wait. */
-const COUNT_MS = 1000
 
 /** A notice that a turn has requested. */
 export interface Notice {
@@ -45,41 +42,32 @@ export function noticeOf({ notices }: RoomDefinition, type: string, data: unknow
 export interface NoticeNeeds {
   readonly clock: Clock
   readonly random: Random
-  readonly limits: RoomLimits
-  readonly scheduler: Scheduler
   readonly notices: {
-    announce(room: string, fence: Fence): Promise<void>
-    count(room: string): Promise<number>
+    /** Opens the queue of a room of this node, for its claim under `fence`. */
+    open(room: string, fence: Fence): NoticeQueue
   }
-  /** Delivery of written notices to the backend. */
-  readonly noticeDelivery: { deliver(room: string): void }
 }
 
-/** The notices of one room until they are written, and the number of notices that wait for delivery. */
+/** The notices of one room until they are written, and those that wait for delivery. */
 export class RoomNotices {
   readonly #needs: NoticeNeeds
   readonly #address: RoomAddress
-  /** Counts of the waiting notices. Two counts at the same time would subtract the same notices from `#written`. */
-  readonly #counts: PacedWork
+  readonly #queue: NoticeQueue
   /** Notices of turns since the last flush. */
   #pending: (Notice & { readonly at: number })[] = []
   /** Number of notices that are not written yet, including those of a flush in flight. */
   #unwritten = 0
-  /** Number of notices in the store at the last count, and number of those written since that count began. */
-  #counted = 0
-  #written = 0
 
-  constructor(needs: NoticeNeeds, address: RoomAddress, { notices }: RoomDefinition) {
+  constructor(needs: NoticeNeeds, address: RoomAddress, { notices }: RoomDefinition, fence: Fence) {
     this.#needs = needs
     this.#address = address
-    this.#counts = new PacedWork(needs.scheduler, () => this.#count())
-    // An earlier owner may have left notices.
-    if (Object.keys(notices).length > 0) void this.#index()
+    this.#queue = needs.notices.open(address.name, fence)
+    if (Object.keys(notices).length > 0) this.#queue.recover()
   }
 
-  /** Number of notices that wait for delivery. It can be too large by the number delivered since the last count. */
+  /** Number of notices that wait for delivery. It can be too large. */
   get size(): number {
-    return this.#counted + this.#written + this.#unwritten
+    return this.#queue.size + this.#unwritten
   }
 
   /** True if turns since the last flush have notices. */
@@ -114,57 +102,29 @@ export class RoomNotices {
     return stored
   }
 
-  /** `number` notices are stored. */
-  wrote(number: number): void {
-    this.#unwritten -= number
-    this.#written += number
-    if (this.#isMany) this.#countSoon()
-    this.#needs.noticeDelivery.deliver(this.#address.name)
+  /** Notices are about to be written under `fence`. Rejects with `StoreUnavailable`. */
+  announce(fence: Fence): Promise<void> {
+    return this.#queue.announce(fence)
+  }
+
+  /** These notices are stored. */
+  wrote(notices: readonly Uint8Array[]): void {
+    this.#unwritten -= notices.length
+    this.#queue.push(notices)
+  }
+
+  /** Notices were written again, because the store had lost them. */
+  rewrote(): void {
+    this.#queue.recover()
   }
 
   /** Repairs the index of rooms with notices. Called every few minutes. */
   refresh(): void {
-    if (this.size > 0) void this.#index()
+    this.#queue.repair()
   }
 
   end(): void {
-    this.#counts.end()
-  }
-
-  get #isMany(): boolean {
-    return this.size > this.#needs.limits.notices / 2
-  }
-
-  #countSoon(): void {
-    this.#counts.by(this.#needs.clock.monotonic() + COUNT_MS)
-  }
-
-  /** Adds the room to the index again if notices wait, because a fail-over of the store may have lost the entry. Never rejects. */
-  async #index(): Promise<void> {
-    this.#counts.start()
-    await this.#counts.running
-    if (this.#counted === 0) return
-    const { notices, noticeDelivery } = this.#needs
-    const { name } = this.#address
-    // An epoch before the first owner's: it hides no write that is announced.
-    await notices.announce(name, { epoch: 0, version: 0 }).then(
-      () => noticeDelivery.deliver(name),
-      () => {},
-    )
-  }
-
-  /** Never rejects. */
-  async #count(): Promise<void> {
-    const before = this.#written
-    try {
-      this.#counted = await this.#needs.notices.count(this.#address.name)
-      this.#written -= before
-    } catch {
-      // The store is away. The present number is too large rather than too small.
-      this.#countSoon()
-      return
-    }
-    if (this.#isMany) this.#countSoon()
+    this.#queue.end()
   }
 }
 

@@ -1,18 +1,14 @@
 import type { Clock } from '../../clock.ts'
 import {
   type Bus,
-  type Fence,
   type Locks,
   requireLockTimes,
   type Store,
   StoreUnavailable,
   type StoreVitals,
-  type Wakeup,
-  type Wakeups,
-  wakeupPart,
 } from '../port.ts'
 import { MemoryRecords } from './records.ts'
-import { MemoryListings, MemoryNotices, MemoryRooms } from './rooms.ts'
+import { MemoryDueTimes, MemoryListings, MemoryNotices, MemoryRooms } from './rooms.ts'
 
 /** A store for one process, which is lost when the process ends. Lifetimes use `clock.monotonic()`, epochs `clock.now()`. */
 export function memoryStore({ clock }: { clock: Clock }): Store {
@@ -26,7 +22,7 @@ class MemoryStore implements Store {
   readonly kind = 'memory'
   readonly records: MemoryRecords
   readonly rooms: MemoryRooms
-  readonly wakeups: MemoryWakeups
+  readonly wakeups: MemoryDueTimes
   readonly notices: MemoryNotices
   readonly listings: MemoryListings
   readonly bus: MemoryBus
@@ -41,7 +37,7 @@ class MemoryStore implements Store {
     this.records = new MemoryRecords(clock, requireOpen)
     this.notices = new MemoryNotices(clock, requireOpen)
     this.rooms = new MemoryRooms(clock, requireOpen, this.notices)
-    this.wakeups = new MemoryWakeups(clock, requireOpen)
+    this.wakeups = new MemoryDueTimes(clock, requireOpen)
     this.listings = new MemoryListings(clock, requireOpen)
     this.bus = new MemoryBus(requireOpen)
     this.locks = new MemoryLocks(clock, requireOpen)
@@ -205,44 +201,5 @@ class MemoryLocks implements Locks {
     })
     this.#requireOpen()
     return freed
-  }
-}
-
-interface Waiting {
-  readonly fence: Fence
-  readonly at: number
-}
-
-const isLater = (one: Fence, other: Fence): boolean =>
-  one.epoch > other.epoch || (one.epoch === other.epoch && one.version > other.version)
-
-/** `Wakeups` in the memory of this process, by `clock.now()`. */
-class MemoryWakeups implements Wakeups {
-  readonly #clock: Clock
-  readonly #requireOpen: () => void
-  readonly #waiting = new Map<string, Waiting>()
-
-  constructor(clock: Clock, requireOpen: () => void) {
-    this.#clock = clock
-    this.#requireOpen = requireOpen
-  }
-
-  async set(room: string, fence: Fence, at: number | undefined): Promise<void> {
-    this.#requireOpen()
-    const last = this.#waiting.get(room)
-    if (last && isLater(last.fence, fence)) return
-    if (at === undefined) this.#waiting.delete(room)
-    else this.#waiting.set(room, { fence: { ...fence }, at })
-  }
-
-  async take(part: number, { limit, againMs }: { limit: number; againMs: number }): Promise<Wakeup[]> {
-    this.#requireOpen()
-    const now = this.#clock.now()
-    const due = [...this.#waiting]
-      .filter(([room, { at }]) => at <= now && wakeupPart(room) === part)
-      .sort(([, one], [, other]) => one.at - other.at)
-      .slice(0, limit)
-    for (const [room, { fence }] of due) this.#waiting.set(room, { fence, at: now + againMs })
-    return due.map(([room, { fence }]) => ({ room, fence }))
   }
 }

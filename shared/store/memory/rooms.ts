@@ -2,6 +2,9 @@ import type { Clock } from '../../clock.ts'
 import {
   type Claim,
   type CountedRoom,
+  type DueRoom,
+  type DueTimes,
+  duePart,
   ENDED_ROOM_MS,
   EPOCH_OUTLIVES_MS,
   type Fence,
@@ -9,7 +12,6 @@ import {
   type ListingChanges,
   type Listings,
   type Notices,
-  noticePart,
   type Opening,
   type Quarantine,
   REMOVED_ROW_MS,
@@ -23,7 +25,6 @@ import {
   requireRoomTtl,
   requireTtl,
   type StoredRoom,
-  type TakenNotices,
 } from '../port.ts'
 import { ExpiringMap } from './records.ts'
 
@@ -354,21 +355,50 @@ const byUntil = (a: CountedRoom, b: CountedRoom): number =>
       ? -1
       : 1
 
-/** A room in the index. */
-type Indexed = Omit<TakenNotices, 'room'>
+const isLater = (one: Fence, other: Fence): boolean =>
+  one.epoch > other.epoch || (one.epoch === other.epoch && one.version > other.version)
 
-/** `Notices` in the memory of this process, by `clock.now()`. */
-export class MemoryNotices implements Notices {
+/** `DueTimes` in the memory of this process, by `clock.now()`. */
+export class MemoryDueTimes implements DueTimes {
+  protected readonly requireOpen: () => void
+  protected readonly times = new Map<string, { readonly fence: Fence; readonly at: number }>()
   readonly #clock: Clock
-  readonly #requireOpen: () => void
-  readonly #index = new Map<string, Indexed>()
-  /** Notices by room, oldest first. */
-  readonly #lists = new Map<string, Uint8Array[]>()
 
   constructor(clock: Clock, requireOpen: () => void) {
     this.#clock = clock
-    this.#requireOpen = requireOpen
+    this.requireOpen = requireOpen
   }
+
+  async set(room: string, fence: Fence, at: number | undefined): Promise<void> {
+    this.requireOpen()
+    const last = this.times.get(room)
+    if (last && isLater(last.fence, fence)) return
+    if (at === undefined) this.times.delete(room)
+    else this.times.set(room, { fence: { ...fence }, at })
+  }
+
+  async take(part: number, { limit, againMs }: { limit: number; againMs: number }): Promise<DueRoom[]> {
+    this.requireOpen()
+    const now = this.#clock.now()
+    const due = this.of(part)
+      .filter(([, { at }]) => at <= now)
+      .slice(0, limit)
+    for (const [room, { fence }] of due) this.times.set(room, { fence, at: now + againMs })
+    return due.map(([room, { fence }]) => ({ room, fence }))
+  }
+
+  /** Returns the times of one part, the earliest first. */
+  protected of(part: number) {
+    return [...this.times]
+      .filter(([room]) => duePart(room) === part)
+      .sort(([, one], [, other]) => one.at - other.at)
+  }
+}
+
+/** `Notices` in the memory of this process. */
+export class MemoryNotices extends MemoryDueTimes implements Notices {
+  /** Notices by room, oldest first. */
+  readonly #lists = new Map<string, Uint8Array[]>()
 
   /** Adds the notices of a room's owner. Known notices are not added again. */
   add(room: string, notices: readonly Uint8Array[]): void {
@@ -378,53 +408,19 @@ export class MemoryNotices implements Notices {
     this.#lists.set(room, list)
   }
 
-  async announce(room: string, fence: Fence): Promise<void> {
-    this.#requireOpen()
-    const indexed = this.#index.get(room)
-    const { announced = 0, failures = 0, until = this.#now } = indexed ?? {}
-    const isOld = indexed && indexed.fence.epoch > fence.epoch
-    this.#index.set(room, {
-      fence: isOld ? indexed.fence : { ...fence },
-      announced: announced + 1,
-      failures,
-      until,
-    })
-  }
-
-  async take(part: number, { limit, leaseMs }: { limit: number; leaseMs: number }): Promise<TakenNotices[]> {
-    this.#requireOpen()
+  async oldest(room: string, limit: number): Promise<Uint8Array[]> {
+    this.requireOpen()
     requireLimit(limit)
-    requireTtl(leaseMs)
-    const due = this.#part(part).filter(({ until }) => until <= this.#now)
-    return due.slice(0, limit).map((taken) => this.#lease(taken, leaseMs, taken.failures))
-  }
-
-  async putOff(taken: TakenNotices, delayMs: number, failures: number): Promise<TakenNotices | undefined> {
-    this.#requireOpen()
-    const indexed = this.#index.get(taken.room)
-    if (indexed?.until !== taken.until) return undefined
-    return this.#lease({ ...indexed, room: taken.room }, delayMs, failures)
-  }
-
-  async done({ room, until, announced }: TakenNotices): Promise<boolean> {
-    this.#requireOpen()
-    const indexed = this.#index.get(room)
-    if (indexed?.until !== until || indexed.announced !== announced) return false
-    return this.#index.delete(room)
-  }
-
-  async oldest(room: string): Promise<Uint8Array | undefined> {
-    this.#requireOpen()
-    return this.#lists.get(room)?.[0]?.slice()
+    return (this.#lists.get(room) ?? []).slice(0, limit).map((notice) => notice.slice())
   }
 
   async count(room: string): Promise<number> {
-    this.#requireOpen()
+    this.requireOpen()
     return this.#lists.get(room)?.length ?? 0
   }
 
   async remove(room: string, notice: Uint8Array): Promise<void> {
-    this.#requireOpen()
+    this.requireOpen()
     const list = this.#lists.get(room) ?? []
     const at = indexOf(list, notice)
     if (at >= 0) list.splice(at, 1)
@@ -432,34 +428,17 @@ export class MemoryNotices implements Notices {
   }
 
   async rooms(part: number, limit: number, skip = 0): Promise<string[]> {
-    this.#requireOpen()
+    this.requireOpen()
     requireLimit(limit)
-    return this.#part(part)
+    return this.of(part)
       .slice(skip, skip + limit)
-      .map(({ room }) => room)
+      .map(([room]) => room)
   }
 
   async drop(room: string): Promise<void> {
-    this.#requireOpen()
+    this.requireOpen()
     this.#lists.delete(room)
-    this.#index.delete(room)
-  }
-
-  get #now(): number {
-    return Math.floor(this.#clock.now())
-  }
-
-  #part(part: number): TakenNotices[] {
-    return [...this.#index]
-      .filter(([room]) => noticePart(room) === part)
-      .map(([room, indexed]) => ({ room, ...indexed }))
-      .sort((one, other) => one.until - other.until)
-  }
-
-  #lease(taken: TakenNotices, leaseMs: number, failures: number): TakenNotices {
-    const { room, ...indexed } = { ...taken, failures, until: this.#now + leaseMs }
-    this.#index.set(room, indexed)
-    return { room, ...indexed }
+    this.times.delete(room)
   }
 }
 

@@ -23,7 +23,7 @@ import { randomToken } from '../../ids.ts'
 import { encodeNodeInfo, leaseKey, NODES, type NodeInfo, readLiveNodes } from '../../node-registry.ts'
 import { playerKey } from '../../players.ts'
 import { systemRandom } from '../../random.ts'
-import { noticePart, StoreRefused, StoreRejected } from '../port.ts'
+import { duePart, StoreRefused, StoreRejected } from '../port.ts'
 import { describeStore } from '../testing/conformance.ts'
 import { bytes, LONG_MS } from '../testing/harness.ts'
 import { redisStore } from './redis.ts'
@@ -310,16 +310,16 @@ describe('roomful-node', () => {
     })
     const room = 'p/a:k'
     const { fence } = (await rooms.claim(room, 'node_a~1', 0, LONG_MS))!
-    await notices.announce(room, fence)
+    await notices.set(room, fence, 1)
     expect(await rooms.snapshot(room, fence, bytes('whole'), LONG_MS, 1, [bytes('one')])).toBe(true)
-    const [taken] = await notices.take(noticePart(room), { limit: 1, leaseMs: LONG_MS })
-    const oldest = (await notices.oldest(room))!
+    const [taken] = await notices.take(duePart(room), { limit: 1, againMs: LONG_MS })
+    expect(taken).toEqual({ room, fence })
+    const [oldest] = (await notices.oldest(room, 1)) as [Uint8Array]
     const index = '{room_dead_notices:p}'
     const letter = { put: `${index}:at id`, value: oldest, ttlMs: LONG_MS }
     expect(await records.write([letter, { index, add: 'at id', ifFewerThan: 1 }])).toBe(true)
     await notices.remove(room, oldest)
-    const later = (await notices.putOff(taken!, 0, 0))!
-    expect(await notices.done(later)).toBe(true)
+    await notices.set(room, fence, undefined)
     expect(await notices.count(room)).toBe(0)
   })
 })

@@ -2,24 +2,15 @@ import type { Logger } from 'pino'
 import { type Clock, sleep, systemClock } from '../../clock.ts'
 import { randomToken } from '../../ids.ts'
 import { type Random, systemRandom } from '../../random.ts'
-import { type Fence, type Store, StoreUnavailable, type Wakeup, type Wakeups, wakeupPart } from '../port.ts'
+import { type Store, StoreUnavailable } from '../port.ts'
 import { parseAddress, type RedisAddress } from './address.ts'
 import { type BusMode, Probe, RedisBus } from './bus.ts'
 import { Clients, SentinelReport, SentinelWatch } from './clients.ts'
 import { ClusterServers, nameOf } from './cluster.ts'
 import { Observers } from './connection.ts'
 import { RedisListings, RedisLocks, RedisRecords } from './records.ts'
-import { RedisNotices, RedisRooms } from './rooms.ts'
-import {
-  callScript,
-  checkServer,
-  hasShards,
-  nameAt,
-  RedisVitals,
-  Server,
-  type Servers,
-  SingleServer,
-} from './servers.ts'
+import { RedisDueTimes, RedisNotices, RedisRooms } from './rooms.ts'
+import { checkServer, hasShards, nameAt, RedisVitals, Server, type Servers, SingleServer } from './servers.ts'
 
 /** Options of a Redis store. */
 export interface RedisStoreOptions {
@@ -168,7 +159,7 @@ class RedisStore implements Store {
   readonly kind = 'redis'
   readonly records: RedisRecords
   readonly rooms: RedisRooms
-  readonly wakeups: RedisWakeups
+  readonly wakeups: RedisDueTimes
   readonly notices: RedisNotices
   readonly listings: RedisListings
   readonly bus: RedisBus
@@ -185,7 +176,7 @@ class RedisStore implements Store {
     this.#parts = parts
     this.records = new RedisRecords(servers, prefix)
     this.rooms = new RedisRooms(servers, prefix)
-    this.wakeups = new RedisWakeups(servers, prefix)
+    this.wakeups = new RedisDueTimes(servers, `${prefix}{room_wakeups:`)
     this.notices = new RedisNotices(servers, prefix)
     this.listings = new RedisListings(servers, prefix, parts)
     this.bus = new RedisBus(servers, prefix, { mode, clock })
@@ -249,38 +240,4 @@ class RedisStore implements Store {
 /** Braces in a prefix would replace the hash tags of the keys. */
 function requirePrefix(prefix: string): void {
   if (/[{}]/.test(prefix)) throw new RangeError(`the key prefix is ${prefix}: it must not contain { or }`)
-}
-
-/**
- * `Wakeups` in Redis. Each part has a sorted set of rooms by their time, `{room_wakeups:<part>}:due`, and a hash with the fences under
- * which the times were set, `:fences`. Each operation is one script.
- */
-class RedisWakeups implements Wakeups {
-  readonly #servers: Pick<Servers, 'run'>
-  readonly #prefix: string
-
-  constructor(servers: Pick<Servers, 'run'>, prefix: string) {
-    this.#servers = servers
-    this.#prefix = prefix
-  }
-
-  async set(room: string, { epoch, version }: Fence, at: number | undefined): Promise<void> {
-    const keys = this.#keys(wakeupPart(room))
-    const args = [room, String(epoch), String(version), at === undefined ? '' : String(at)]
-    await callScript(this.#servers, 'set_wakeup', keys, args)
-  }
-
-  async take(part: number, { limit, againMs }: { limit: number; againMs: number }): Promise<Wakeup[]> {
-    const keys = this.#keys(part)
-    const reply = await callScript(this.#servers, 'take_wakeups', keys, [String(limit), String(againMs)])
-    return (reply as [room: Buffer, epoch: Buffer, version: Buffer][]).map(([room, epoch, version]) => ({
-      room: room.toString(),
-      fence: { epoch: Number(epoch), version: Number(version) },
-    }))
-  }
-
-  #keys(part: number): [due: string, fences: string] {
-    const stem = `${this.#prefix}{room_wakeups:${part}}`
-    return [`${stem}:due`, `${stem}:fences`]
-  }
 }

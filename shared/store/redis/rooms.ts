@@ -2,11 +2,13 @@ import { createHash } from 'node:crypto'
 import {
   type Claim,
   type CountedRoom,
+  type DueRoom,
+  type DueTimes,
+  duePart,
   ENDED_ROOM_MS,
   EPOCH_OUTLIVES_MS,
   type Fence,
   type Notices,
-  noticePart,
   type Opening,
   type Quarantine,
   type Release,
@@ -19,7 +21,6 @@ import {
   requireRoomTtl,
   requireTtl,
   type StoredRoom,
-  type TakenNotices,
 } from '../port.ts'
 import { runScript } from './clients.ts'
 import { incoming, outgoing } from './connection.ts'
@@ -334,92 +335,83 @@ const lifetime = (ttlMs: number): string => (ttlMs === Number.POSITIVE_INFINITY 
 const noticesKey = (prefix: string, room: string): string => `${prefix}{room:${room}}:notices`
 
 /**
- * `Notices` in Redis. Each part of the index has a sorted set of rooms by the time of their next delivery, `{room_notices:<part>}:due`, and
- * a hash `:rooms` with the other fields of `TakenNotices`. Each change of the index is one script.
+ * `DueTimes` in Redis. Each part has a sorted set of rooms by their time, `<stem><part>}:due`, and a hash with the fences under which the
+ * times were set, `:fences`. Each operation is one script.
  */
-export class RedisNotices implements Notices {
-  readonly #servers: Pick<Servers, 'run'>
+export class RedisDueTimes implements DueTimes {
+  protected readonly servers: Pick<Servers, 'run'>
+  readonly #stem: string
+
+  /** `stem`: the keys up to the part, with an open hash tag, such as `{room_wakeups:`. */
+  constructor(servers: Pick<Servers, 'run'>, stem: string) {
+    this.servers = servers
+    this.#stem = stem
+  }
+
+  async set(room: string, { epoch, version }: Fence, at: number | undefined): Promise<void> {
+    const args = [room, String(epoch), String(version), at === undefined ? '' : String(at)]
+    await callScript(this.servers, 'set_due', this.keys(duePart(room)), args)
+  }
+
+  async take(part: number, { limit, againMs }: { limit: number; againMs: number }): Promise<DueRoom[]> {
+    const reply = await callScript(this.servers, 'take_due', this.keys(part), [
+      String(limit),
+      String(againMs),
+    ])
+    return (reply as [room: Buffer, epoch: Buffer, version: Buffer][]).map(([room, epoch, version]) => ({
+      room: room.toString(),
+      fence: { epoch: Number(epoch), version: Number(version) },
+    }))
+  }
+
+  protected keys(part: number): [due: string, fences: string] {
+    const stem = `${this.#stem}${part}}`
+    return [`${stem}:due`, `${stem}:fences`]
+  }
+}
+
+/** `Notices` in Redis. The keys of the index begin with `{room_notices:`. */
+export class RedisNotices extends RedisDueTimes implements Notices {
   readonly #prefix: string
 
   constructor(servers: Pick<Servers, 'run'>, prefix: string) {
-    this.#servers = servers
+    super(servers, `${prefix}{room_notices:`)
     this.#prefix = prefix
   }
 
-  async announce(room: string, { epoch, version }: Fence): Promise<void> {
-    const args = [room, String(epoch), String(version)]
-    await callScript(this.#servers, 'announce_notices', this.#keys(noticePart(room)), args)
-  }
-
-  async take(part: number, { limit, leaseMs }: { limit: number; leaseMs: number }): Promise<TakenNotices[]> {
+  async oldest(room: string, limit: number): Promise<Uint8Array[]> {
     requireLimit(limit)
-    requireTtl(leaseMs)
-    const args = [String(limit), String(leaseMs)]
-    const reply = await callScript(this.#servers, 'take_notices', this.#keys(part), args)
-    return (reply as Buffer[][]).map(([room, ...numbers]) => {
-      const [announced, epoch, version, failures, until] = numbers.map(Number) as [
-        announced: number,
-        epoch: number,
-        version: number,
-        failures: number,
-        until: number,
-      ]
-      return { room: room!.toString(), fence: { epoch, version }, announced, failures, until }
-    })
-  }
-
-  async putOff(taken: TakenNotices, delayMs: number, failures: number): Promise<TakenNotices | undefined> {
-    const until = await this.#schedule(taken, String(delayMs), failures)
-    return until === 0 ? undefined : { ...taken, failures, until }
-  }
-
-  async done(taken: TakenNotices): Promise<boolean> {
-    return (await this.#schedule(taken, '', taken.announced)) !== 0
-  }
-
-  async oldest(room: string): Promise<Uint8Array | undefined> {
     const key = noticesKey(this.#prefix, room)
-    const [notice] = await this.#servers.run('oldest_notice', key, (redis) =>
-      redis.zrangeBuffer(key, '0', '0'),
+    const notices = await this.servers.run('oldest_notices', key, (redis) =>
+      redis.zrangeBuffer(key, '0', String(limit - 1)),
     )
-    return notice && incoming(notice)
+    return notices.map(incoming)
   }
 
   count(room: string): Promise<number> {
     const key = noticesKey(this.#prefix, room)
-    return this.#servers.run('count_notices', key, (redis) => redis.zcard(key))
+    return this.servers.run('count_notices', key, (redis) => redis.zcard(key))
   }
 
   async remove(room: string, notice: Uint8Array): Promise<void> {
     const key = noticesKey(this.#prefix, room)
-    await this.#servers.run('remove_notice', key, (redis) => redis.zrem(key, outgoing(notice)))
+    await this.servers.run('remove_notice', key, (redis) => redis.zrem(key, outgoing(notice)))
   }
 
   rooms(part: number, limit: number, skip = 0): Promise<string[]> {
     requireLimit(limit)
-    const [due] = this.#keys(part)
-    return this.#servers.run('rooms_with_notices', due, (redis) =>
+    const [due] = this.keys(part)
+    return this.servers.run('rooms_with_notices', due, (redis) =>
       redis.zrange(due, String(skip), String(skip + limit - 1)),
     )
   }
 
   async drop(room: string): Promise<void> {
     const key = noticesKey(this.#prefix, room)
-    await this.#servers.run('drop_notices', key, (redis) => redis.del(key))
+    await this.servers.run('drop_notices', key, (redis) => redis.del(key))
     // If a node finds the room in the index before that, the node removes it.
-    const [due, rooms] = this.#keys(noticePart(room))
-    await this.#servers.run('drop_noticed', rooms, (redis) => redis.hdel(rooms, room))
-    await this.#servers.run('drop_noticed', due, (redis) => redis.zrem(due, room))
-  }
-
-  async #schedule({ room, until }: TakenNotices, delayMs: string, number: number): Promise<number> {
-    const keys = this.#keys(noticePart(room))
-    const args = [room, String(until), delayMs, String(number)]
-    return Number(await callScript(this.#servers, 'settle_notices', keys, args))
-  }
-
-  #keys(part: number): [due: string, rooms: string] {
-    const stem = `${this.#prefix}{room_notices:${part}}`
-    return [`${stem}:due`, `${stem}:rooms`]
+    const [due, fences] = this.keys(duePart(room))
+    await this.servers.run('drop_noticed', fences, (redis) => redis.hdel(fences, room))
+    await this.servers.run('drop_noticed', due, (redis) => redis.zrem(due, room))
   }
 }

@@ -1,7 +1,7 @@
 import { describe, expect, it, vi } from 'vitest'
 import { type Locks, StoreUnavailable } from '../port.ts'
 import { bytes, everyByte, itExpires, LONG_MS, type OpenStore, opened, text } from './harness.ts'
-import { describeListings, describeNotices, describeWakeups } from './lists.ts'
+import { describeDueTimes, describeListings, describeNotices } from './lists.ts'
 import { describeRecords } from './records.ts'
 import { describeRooms } from './rooms.ts'
 
@@ -12,7 +12,8 @@ export function describeStore(name: string, open: OpenStore): void {
   describe(name, () => {
     describeRecords(open)
     describeRooms(open)
-    describeWakeups(open)
+    describeDueTimes(open, 'wakeups')
+    describeDueTimes(open, 'notices')
     describeNotices(open)
     describeListings(open)
     describeBus(open)

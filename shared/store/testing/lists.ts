@@ -1,14 +1,12 @@
 import { describe, expect, it } from 'vitest'
 import {
+  DUE_PARTS,
+  type DueTimes,
+  duePart,
   type Fence,
   type ListedRoom,
   type Listings,
-  NOTICE_PARTS,
-  noticePart,
   type Store,
-  type TakenNotices,
-  WAKEUP_PARTS,
-  wakeupPart,
 } from '../port.ts'
 import { bytes, everyByte, itExpires, LONG_MS, type OpenStore, opened, text } from './harness.ts'
 
@@ -196,7 +194,6 @@ export function describeListings(open: OpenStore): void {
 }
 
 const ROOM = 'prj_a/arena:lobby {1}'
-const ROOMS = [ROOM, 'p/duel:a', 'p/duel:b', 'p/duel:c', 'q/x:{tag}', 'p/duel:ü']
 const AT: Fence = { epoch: 7, version: 3 }
 
 async function owned({ rooms }: Store): Promise<Fence> {
@@ -209,23 +206,12 @@ const next = ({ epoch, version }: Fence): Fence => ({ epoch, version: version + 
 async function drained({ notices }: Store): Promise<(string | undefined)[]> {
   const texts: (string | undefined)[] = []
   for (;;) {
-    const notice = await notices.oldest(ROOM)
+    const [notice] = await notices.oldest(ROOM, 1)
     if (!notice) return texts
     texts.push(text(notice))
     await notices.remove(ROOM, notice)
   }
 }
-
-/** Takes all due rooms of all parts, by name. */
-async function taken({ notices }: Store, limit = 100): Promise<TakenNotices[]> {
-  const rooms: TakenNotices[] = []
-  for (let part = 0; part < NOTICE_PARTS; part++)
-    rooms.push(...(await notices.take(part, { limit, leaseMs: LONG_MS })))
-  return rooms.sort((one, other) => (one.room < other.room ? -1 : 1))
-}
-
-const take = async (store: Store, leaseMs = LONG_MS): Promise<TakenNotices | undefined> =>
-  (await store.notices.take(noticePart(ROOM), { limit: 1, leaseMs }))[0]
 
 export function describeNotices(open: OpenStore): void {
   describe('notices', () => {
@@ -233,7 +219,7 @@ export function describeNotices(open: OpenStore): void {
       const { store } = await opened(open)
       const fence = await owned(store)
       const { rooms, notices } = store
-      expect(await notices.oldest(ROOM)).toBeUndefined()
+      expect(await notices.oldest(ROOM, 1)).toEqual([])
       expect(await rooms.commit(ROOM, fence, bytes('e'), LONG_MS, [bytes('9'), bytes('8')])).toBe(true)
       expect(await rooms.commit(ROOM, next(fence), bytes('f'), LONG_MS)).toBe(true)
       const third = next(next(fence))
@@ -241,6 +227,7 @@ export function describeNotices(open: OpenStore): void {
       const last = { forget: true, ttlMs: LONG_MS, notices: [bytes('6')] }
       expect(await rooms.release(ROOM, next(third), last)).toBe(true)
       expect(await notices.count(ROOM)).toBe(4)
+      expect((await notices.oldest(ROOM, 3)).map(text)).toEqual(['9', '8', '7'])
       expect(await drained(store)).toEqual(['9', '8', '7', '6'])
       expect(await notices.count(ROOM)).toBe(0)
     })
@@ -265,7 +252,7 @@ export function describeNotices(open: OpenStore): void {
         await store.rooms.release(ROOM, next(fence), { forget: true, ttlMs: shortMs })
         await elapse(shortMs, async () => (await store.rooms.inspect(ROOM)) === undefined)
         expect((await store.rooms.claim(ROOM, 'node_b', 0, LONG_MS))!.journal).toEqual([])
-        expect(await store.notices.oldest(ROOM)).toEqual(everyByte())
+        expect(await store.notices.oldest(ROOM, 9)).toEqual([everyByte()])
       },
     )
 
@@ -278,120 +265,25 @@ export function describeNotices(open: OpenStore): void {
       expect(await drained(store)).toEqual(['2', '1', '0'])
     })
 
-    it('are leased with each announced room to one node, and with no other room', async () => {
-      const { store } = await opened(open)
-      const { notices } = store
-      for (const room of ROOMS) await notices.announce(room, AT)
-      const rooms = await taken(store)
-      expect(rooms).toMatchObject(
-        [...ROOMS].sort().map((room) => ({ room, fence: AT, announced: 1, failures: 0 })),
-      )
-      expect(await taken(store)).toEqual([])
-      const parts = Array.from({ length: NOTICE_PARTS }, (_, part) => notices.rooms(part, 10))
-      expect((await Promise.all(parts)).flat().sort()).toEqual([...ROOMS].sort())
-    })
-
-    itExpires(
-      open,
-      'lease a room again when the lease has expired, and not before, also after an announcement',
-      async ({ store, elapse }, shortMs) => {
-        await store.notices.announce(ROOM, AT)
-        const first = (await take(store, shortMs))!
-        await store.notices.announce(ROOM, next(AT))
-        let second: TakenNotices | undefined
-        await elapse(shortMs, async () => {
-          second = await take(store)
-          return second !== undefined
-        })
-        expect(second).toMatchObject({ fence: next(AT), announced: 2 })
-        expect(await store.notices.putOff(first, 1, 1)).toBeUndefined()
-        expect(await store.notices.done({ ...first, announced: 2 })).toBe(false)
-        expect(await store.notices.done(second!)).toBe(true)
-        expect(await store.notices.done(second!)).toBe(false)
-      },
-    )
-
-    itExpires(
-      open,
-      'make the next delivery due when the holder of the lease says, and count its failures',
-      async ({ store, elapse }, shortMs) => {
-        await store.notices.announce(ROOM, AT)
-        const put = await store.notices.putOff((await take(store))!, shortMs, 4)
-        expect(put).toMatchObject({ room: ROOM, failures: 4 })
-        let again: TakenNotices | undefined
-        await elapse(shortMs, async () => {
-          again = await take(store)
-          return again !== undefined
-        })
-        expect(again).toMatchObject({ fence: AT, announced: 1, failures: 4 })
-        await store.notices.putOff(again!, 0, 0)
-        expect(await take(store)).toMatchObject({ failures: 0 })
-      },
-    )
-
-    it('keep a room in the index after an announcement that the holder does not know', async () => {
-      const { store } = await opened(open)
-      await store.notices.announce(ROOM, AT)
-      const held = (await take(store))!
-      await store.notices.announce(ROOM, next(AT))
-      expect(await store.notices.done(held)).toBe(false)
-      await store.notices.putOff(held, 0, 0)
-      const again = (await take(store))!
-      expect(again.fence).toEqual(next(AT))
-      expect(await store.notices.done(again)).toBe(true)
-      expect(await taken(store)).toEqual([])
-    })
-
-    it('keep the fence of the latest owner, whatever an earlier one announces', async () => {
-      const { store } = await opened(open)
-      await store.notices.announce(ROOM, { epoch: 8, version: 1 })
-      await store.notices.announce(ROOM, { epoch: 7, version: 9 })
-      expect(await take(store)).toMatchObject({ fence: { epoch: 8, version: 1 }, announced: 2 })
-    })
-
     it('list the rooms of a part, and can all be dropped for a room', async () => {
       const { store } = await opened(open)
       const { notices, rooms } = store
       const fence = await owned(store)
-      await notices.announce(ROOM, fence)
+      await notices.set(ROOM, fence, 2)
       await rooms.commit(ROOM, fence, bytes('e'), LONG_MS, [bytes('1'), bytes('2')])
-      const part = noticePart(ROOM)
+      const part = duePart(ROOM)
       const names = Array.from({ length: 40 }, (_, i) => `p/duel:${i}`).filter(
-        (room) => noticePart(room) === part,
+        (room) => duePart(room) === part,
       )
-      for (const room of names) await notices.announce(room, AT)
+      for (const room of names) await notices.set(room, AT, 1)
       const pages = [await notices.rooms(part, 2), await notices.rooms(part, 100, 2)]
       expect(pages[0]).toHaveLength(2)
       expect(new Set(pages.flat())).toEqual(new Set([ROOM, ...names]))
       await notices.drop(ROOM)
       expect([await notices.count(ROOM), await notices.rooms(part, 100, names.length)]).toEqual([0, []])
-      const leased = await notices.take(part, { limit: 100, leaseMs: LONG_MS })
-      expect(new Set(leased.map(({ room }) => room))).toEqual(new Set(names))
+      const taken = await notices.take(part, { limit: 100, againMs: LONG_MS })
+      expect(new Set(taken.map(({ room }) => room))).toEqual(new Set(names))
     })
-
-    itExpires(
-      open,
-      'lease at most so many rooms of a part, those that are due first',
-      async ({ store, elapse }, shortMs) => {
-        const { notices } = store
-        const rooms = Array.from({ length: 40 }, (_, i) => `p/duel:${i}`).filter(
-          (room) => noticePart(room) === 0,
-        )
-        const [last, ...others] = rooms as [string, ...string[]]
-        for (const room of rooms) await notices.announce(room, AT)
-        for (const one of await notices.take(0, { limit: 99, leaseMs: LONG_MS }))
-          await notices.putOff(one, one.room === last ? shortMs : 0, 1)
-        await elapse(shortMs, async () => {
-          const due = await notices.take(0, { limit: 99, leaseMs: LONG_MS })
-          for (const one of due) await notices.putOff(one, 0, 1)
-          return due.some(({ room }) => room === last)
-        })
-        const first = await notices.take(0, { limit: 2, leaseMs: LONG_MS })
-        expect(first).toHaveLength(2)
-        expect(others.length).toBeGreaterThan(2)
-        expect(await notices.take(0, { limit: 99, leaseMs: LONG_MS })).toHaveLength(rooms.length - 2)
-      },
-    )
   })
 }
 
@@ -399,45 +291,45 @@ const at = (epoch: number, version = 1): Fence => ({ epoch, version })
 const SLEEPING = ['p/clock:a', 'p/clock:b', 'p/clock:c', 'p/clock:d', 'q/x:{tag}', 'p/clock:ü']
 
 /** Due rooms of all parts, by name. */
-async function due({ wakeups }: Store, { limit = 100, againMs = LONG_MS } = {}): Promise<string[]> {
+async function due(times: DueTimes, { limit = 100, againMs = LONG_MS } = {}): Promise<string[]> {
   const rooms: string[] = []
-  for (let part = 0; part < WAKEUP_PARTS; part++)
-    for (const { room, fence } of await wakeups.take(part, { limit, againMs }))
+  for (let part = 0; part < DUE_PARTS; part++)
+    for (const { room, fence } of await times.take(part, { limit, againMs }))
       rooms.push(`${room} ${fence.epoch}`)
   return rooms.sort()
 }
 
-export function describeWakeups(open: OpenStore): void {
-  describe('wakeups', () => {
+export function describeDueTimes(open: OpenStore, index: 'wakeups' | 'notices'): void {
+  describe(`the times of ${index}`, () => {
     it('returns every due room once, and no other', async () => {
       const { store } = await opened(open)
       const now = await store.time()
-      for (const room of SLEEPING) await store.wakeups.set(room, at(7), now - 5)
-      await store.wakeups.set('p/clock:later', at(7), now + LONG_MS)
-      await store.wakeups.set('p/clock:far', at(7), now + 400 * 86_400_000)
-      expect(await due(store)).toEqual(SLEEPING.map((room) => `${room} 7`).sort())
-      expect(await due(store)).toEqual([])
+      for (const room of SLEEPING) await store[index].set(room, at(7), now - 5)
+      await store[index].set('p/clock:later', at(7), now + LONG_MS)
+      await store[index].set('p/clock:far', at(7), now + 400 * 86_400_000)
+      expect(await due(store[index])).toEqual(SLEEPING.map((room) => `${room} 7`).sort())
+      expect(await due(store[index])).toEqual([])
     })
 
     itExpires(
       open,
       'gives a room when its time comes by the clock of the store, and again after a while unless its owner says otherwise',
       async ({ store, elapse }, shortMs) => {
-        await store.wakeups.set('p/clock:a', at(7), (await store.time()) + shortMs)
-        const gives = async () => (await due(store, { againMs: shortMs })).length === 1
+        await store[index].set('p/clock:a', at(7), (await store.time()) + shortMs)
+        const gives = async () => (await due(store[index], { againMs: shortMs })).length === 1
         await elapse(shortMs, gives)
         await elapse(shortMs, gives)
-        await store.wakeups.set('p/clock:a', at(7, 2), (await store.time()) + LONG_MS)
-        expect(await due(store)).toEqual([])
+        await store[index].set('p/clock:a', at(7, 2), (await store.time()) + LONG_MS)
+        expect(await due(store[index])).toEqual([])
       },
     )
 
     it('returns at most `limit` rooms of a part, earliest first', async () => {
       const { store } = await opened(open)
       const now = await store.time()
-      for (let i = 0; i < 40; i++) await store.wakeups.set(`p/clock:${i}`, at(7), now - 100 + i)
-      const first = await store.wakeups.take(0, { limit: 2, againMs: LONG_MS })
-      const second = await store.wakeups.take(0, { limit: 2, againMs: LONG_MS })
+      for (let i = 0; i < 40; i++) await store[index].set(`p/clock:${i}`, at(7), now - 100 + i)
+      const first = await store[index].take(0, { limit: 2, againMs: LONG_MS })
+      const second = await store[index].take(0, { limit: 2, againMs: LONG_MS })
       const numbers = [...first, ...second].map(({ room }) => Number(room.split(':')[1]))
       expect(numbers).toHaveLength(4)
       expect(numbers).toEqual([...numbers].sort((one, other) => one - other))
@@ -445,36 +337,36 @@ export function describeWakeups(open: OpenStore): void {
 
     it('postpones a room under the fence that was returned, unless its owner has set another time since', async () => {
       const { store } = await opened(open)
-      const { wakeups } = store
+      const wakeups = store[index]
       const now = await store.time()
       const room = 'p/clock:a'
       await wakeups.set(room, at(7, 2), now - 1)
-      const [wakeup] = await wakeups.take(wakeupPart(room), { limit: 1, againMs: 0 })
+      const [wakeup] = await wakeups.take(duePart(room), { limit: 1, againMs: 0 })
       expect(wakeup).toEqual({ room, fence: at(7, 2) })
       await wakeups.set(room, wakeup!.fence, now + LONG_MS)
-      expect(await due(store)).toEqual([])
+      expect(await due(store[index])).toEqual([])
       await wakeups.set(room, at(7, 3), now - 1)
       await wakeups.set(room, wakeup!.fence, now + LONG_MS)
-      expect(await due(store)).toEqual([`${room} 7`])
+      expect(await due(store[index])).toEqual([`${room} 7`])
     })
 
     it('drops a room whose time was removed', async () => {
       const { store } = await opened(open)
-      await store.wakeups.set('p/clock:a', at(7), (await store.time()) - 1)
-      await store.wakeups.set('p/clock:a', at(7, 2), undefined)
-      await store.wakeups.set('p/clock:b', at(7), undefined)
-      expect(await due(store)).toEqual([])
+      await store[index].set('p/clock:a', at(7), (await store.time()) - 1)
+      await store[index].set('p/clock:a', at(7, 2), undefined)
+      await store[index].set('p/clock:b', at(7), undefined)
+      expect(await due(store[index])).toEqual([])
     })
 
     it('ignores an earlier owner, and earlier calls of an owner', async () => {
       const { store } = await opened(open)
       const past = (await store.time()) - 1
-      await store.wakeups.set('p/clock:a', at(7, 3), past)
-      await store.wakeups.set('p/clock:a', at(6, 9), undefined)
-      await store.wakeups.set('p/clock:a', at(7, 2), past + LONG_MS)
-      expect(await due(store, { againMs: 0 })).toEqual(['p/clock:a 7'])
-      await store.wakeups.set('p/clock:a', at(8, 0), undefined)
-      expect(await due(store)).toEqual([])
+      await store[index].set('p/clock:a', at(7, 3), past)
+      await store[index].set('p/clock:a', at(6, 9), undefined)
+      await store[index].set('p/clock:a', at(7, 2), past + LONG_MS)
+      expect(await due(store[index], { againMs: 0 })).toEqual(['p/clock:a 7'])
+      await store[index].set('p/clock:a', at(8, 0), undefined)
+      expect(await due(store[index])).toEqual([])
     })
   })
 }

@@ -35,6 +35,7 @@ import { SeededRandom } from '../../kit/seeded-random.ts'
 import { nodeInfo } from '../descriptions.ts'
 import { TestStore } from '../test-store.ts'
 import { TestMember } from './test-member.ts'
+import { Undelivered } from './undelivered.ts'
 
 /** Edge of all members, whichever node owns the room. */
 const EDGE = 'node_a'
@@ -73,8 +74,7 @@ export class RoomBench {
   readonly redirected: Arrival[] = []
   readonly counts: Record<string, number> = {}
   readonly registry = new Registry()
-  /** Rooms whose notices were written. */
-  readonly written: string[] = []
+  readonly notices: Undelivered
   readonly nodeId: string
   /** The node's lease. It does not expire. */
   readonly lease = { validUntil: Number.POSITIVE_INFINITY }
@@ -95,6 +95,7 @@ export class RoomBench {
     this.#options = options
     this.#store = options.store ?? memoryStore({ clock: this.clock })
     this.store = new TestStore(this.#store)
+    this.notices = new Undelivered(this.store.store.notices, this.clock)
     this.nodeId = options.nodeId ?? 'node_a'
     this.claims = new Claims(
       {
@@ -152,8 +153,7 @@ export class RoomBench {
       codecs: [new JsonCodec(), new MsgpackCodec()],
       records: this.store.store.rooms,
       wakeups: this.store.store.wakeups,
-      notices: this.store.store.notices,
-      noticeDelivery: { deliver: (room) => this.written.push(room) },
+      notices: this.notices,
       listings: this.store.store.listings,
       codes: new RoomCodes(this.store.store.records, random),
       clock: this.clock,

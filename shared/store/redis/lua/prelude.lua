@@ -62,15 +62,6 @@ local function add_notices(first)
   end
 end
 
--- Returns the entry of a room in the index of rooms with notices: see announce_notices.lua.
---
--- KEYS[2]   hash by room
-local function notices_of(room)
-  local found = redis.call('HGET', KEYS[2], room) or ''
-  local announced, epoch, version, failures = string.match(found, '^(%d+) (%d+) (%d+) (%d+)$')
-  return announced or '0', epoch or '0', version or '0', failures or '0'
-end
-
 -- Counts a room in `set`, a sorted set of rooms by the end of the time for which each counts, in milliseconds since 1970. The set lives as
 -- long as the room that counts longest.
 --

@@ -1,6 +1,6 @@
 -- Returns the due rooms, and postpones them.
 --
--- KEYS[1], KEYS[2]: those of set_wakeup.lua
+-- KEYS[1], KEYS[2]: those of set_due.lua
 -- ARGV[1]   maximum number of rooms
 -- ARGV[2]   milliseconds by which each is postponed
 -- returns   each room with the epoch and version under which its time was set, earliest first

@@ -1,4 +1,4 @@
--- Sets the time at which a room must be opened.
+-- Sets the time of a room in an index of rooms by time.
 --
 -- KEYS[1]   sorted set: rooms of its part by this time, in milliseconds since 1970
 -- KEYS[2]   hash: by room, the fence (epoch and version) under which the time was set
