@@ -91,18 +91,6 @@ describe('a join', () => {
     expect(test.owner.received).toEqual([])
   })
 
-  it('is refused if the session is in the room, or is joining it', async () => {
-    const { client } = await test.join()
-    client.send({ t: 'join', request_id: 2, room_type: 'arena', options: { key: 'one' } })
-    expect(await client.next('error')).toMatchObject({ code: 'already_joined', request_id: 2 })
-    test.owner.silent.add('join')
-    client.send(
-      { t: 'join', request_id: 3, room_type: 'arena', options: { key: 'two' } },
-      { t: 'join', request_id: 4, room_type: 'arena', options: { key: 'two' } },
-    )
-    expect(await client.next('error')).toMatchObject({ code: 'already_joined', request_id: 4 })
-  })
-
   it('fails if no owner answers, and can be repeated', async () => {
     const { client } = await test.hello()
     test.owner.silent.add('join')

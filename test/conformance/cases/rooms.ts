@@ -135,6 +135,12 @@ topic.each('a second join is already_joined', 'Error codes: `already_joined`', a
   const error = await refusedJoin(peer, 'counter', { key })
   assert.equal(error.code, 'already_joined')
   await peer.acted(`counter:${key}`, 'inc', {})
+  // Also before the first join is answered.
+  const options = { key: stage.key() }
+  const id = peer.session.nextRequest()
+  peer.send({ t: 'join', request_id: id, room_type: 'counter', options })
+  assert.equal((await refusedJoin(peer, 'counter', options)).code, 'already_joined')
+  await peer.expect('joined', { request_id: id })
 })
 
 topic.each(
