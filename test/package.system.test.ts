@@ -111,7 +111,8 @@ async function start(command: 'dev' | 'dataplane', env: Record<string, string>, 
     ...env,
   })
   running.push(program)
-  await program.said(new RegExp(`${command} ready`))
+  // With `dev`, the addresses are the sign.
+  await program.said(command === 'dev' ? /store +memory/ : /dataplane ready/)
   const at = (port: number) => `http://127.0.0.1:${port}`
   return {
     ...program,

@@ -134,7 +134,7 @@ async function started(command: string) {
   const program = startTyped(command, root, ports)
   onTestFinished(program.end)
   // Not the line of its games: a service of the rooms in a folder has none.
-  await program.said(/dev ready/)
+  await program.said(/store +memory/)
   const [examples, control, websocket, admin] = names.map((name) => `http://127.0.0.1:${ports[name]}`)
   return { names, examples: examples!, control: control!, websocket: websocket!, admin: admin! }
 }

@@ -231,7 +231,7 @@ describe('the commands of the pages', { timeout: COMPILES_MS }, () => {
       NOTIFY_SECRET: `whsec_${Buffer.alloc(32, 7).toString('base64')}`,
     })
     running.push(dev)
-    await dev.said(/dev ready/)
+    await dev.said(/store +memory/)
 
     const [createProject, createKey] = block(production, '/keys').split(/^(?=curl)/m)
     const { id: PROJECT_ID } = JSON.parse(await type(createProject!, game, operator))

@@ -329,6 +329,7 @@ describe('traces of a process', () => {
       WS_PORT: '0',
       ADMIN_PORT: '0',
       EXAMPLES_PORT: '0',
+      LOG_LEVEL: 'info',
       ...env,
     })
     const [, api, ws] = (await program.said(

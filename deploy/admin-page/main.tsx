@@ -79,7 +79,7 @@ function Header() {
       {heard && node && (
         <>
           <p id="about" class="soft">
-            {`version ${node.version} (${node.commit}), room code ${node.rooms_hash}, up ${duration(api.age(node.started_at))}${skew}`}
+            {`version ${node.version}${node.commit === 'unknown' ? '' : ` (${node.commit})`}, room code ${node.rooms_hash}, up ${duration(api.age(node.started_at))}${skew}`}
           </p>
           <div id="actions">
             <button

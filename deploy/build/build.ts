@@ -92,6 +92,13 @@ if (compiled.status !== 0) {
   say('dist/ was not built: the sources do not compile')
   process.exit(1)
 }
+// TypeScript's helper for `import(name)` reads `this` at the top level of a module, of which bundlers warn each user of the SDK.
+const connection = `${dist}client/connection.js`
+const code = await readFile(connection, 'utf8')
+const plain = code.replace(/\(this && this\.\w+\) \|\| /, '')
+if (plain === code) throw new Error(`${connection} has no helper of TypeScript: remove this step`)
+await writeFile(connection, plain)
+
 const declarations = await keepDeclarations(dist, [
   'dataplane/index.d.ts',
   'dataplane/features/saves/postgres.d.ts',

@@ -118,9 +118,9 @@ const terminalOutput = (): LogOutput =>
     onRecovered: () => undefined,
   })
 
-/** True if `roomful dev` shows lines for a game's developer instead of the log: at a terminal without LOG_LEVEL. */
+/** True if `roomful dev` shows lines for a game's developer instead of the log: without LOG_LEVEL, also behind a pipe. */
 const isForDeveloper = (parsed: Parsed<Config<'dev'>>): boolean =>
-  parsed.ok && parsed.config.logLevel === undefined && process.stdout.isTTY
+  parsed.ok && parsed.config.logLevel === undefined
 
 /** Opens the traces and the store of a process, starts its service, and closes them after it. */
 async function served(
@@ -182,7 +182,7 @@ async function startDevService(
   const { startDev } = await import('./dev.ts')
   const tell = (text: string): void => (terminal ? terminal.begin(text) : void process.stderr.write(text))
   const service = await startDev({ config, log, ...options, tell })
-  return { ...service, announced: process.stdout.isTTY }
+  return { ...service, announced: terminal !== undefined }
 }
 
 const PROGRESS_EVERY_MS = 5000

@@ -371,7 +371,7 @@ export const VARIABLES = {
     topic: 'logs',
     help: 'Lowest level of the lines that are logged.',
     schema: oneOf(LOG_LEVELS),
-    defaultNote: 'info; warn for dev at a terminal',
+    defaultNote: 'info; dev: lines for the developer of a game, and no log',
     readBy: ALL,
   },
   OTEL_TRACES_EXPORTER: {
