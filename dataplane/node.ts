@@ -45,6 +45,7 @@ import { closeBuiltins } from './room/builtins.ts'
 import type { RoomDefinition } from './room/definition.ts'
 import type { TurnObserver } from './room/hooks.ts'
 import { RoomHost } from './room/host.ts'
+import { roomsHash } from './room/loader.ts'
 import { ROOM_METRICS } from './room/metrics.ts'
 import type { RoomCode } from './room/room-code.ts'
 import { hasPlace } from './shares.ts'
@@ -252,7 +253,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     figures: () => ({
       started_at: startedAt,
       ...build,
-      rooms_hash: host.roomsHash,
+      rooms_hash: roomsHash(host.types.values()),
       rooms: host.size,
       room_types: host.versions,
       sessions: gateway.sessions,
@@ -269,7 +270,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   const suspects = new Suspects({
     store,
     clock,
-    hashes: (roomType) => host.codeHash(roomType),
+    hashes: (roomType) => host.types.get(roomType)?.codeHash,
     turnLimitMs: config.turnLimitMs ?? defaultTurnLimit(config.nodeLeaseMs),
     limitAllMs: options.cutOffMs,
     log,
@@ -328,7 +329,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   const queues = new QueueOverview(() => host.rooms, metrics, clock)
   const waker = new RoomWaker({ ...cluster, roomPlaces }, ownership, host)
   forbidCalls({ process, childProcess, crypto, atomics: Atomics }, () => host.code.current !== undefined)
-  metrics.nodeInfo.set({ node_id: name, ...build, rooms_hash: host.roomsHash }, 1)
+  metrics.nodeInfo.set({ node_id: name, ...build, rooms_hash: roomsHash(host.types.values()) }, 1)
   const lists: DirectoryEnvironment & PlacingEnvironment = {
     nodeId,
     store,
@@ -339,7 +340,10 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     maxRowsPerQuery: config.maxRowsPerQuery,
     // An unknown node is dead, or its lease has not been read yet. `nodes.isGone` counts it as alive while the store returns.
     isGone: (other) => other !== nodeId && ownership.nodes.get(other) === undefined,
-    listingOf: (roomType) => host.listingOf(roomType),
+    listingOf: (roomType) => {
+      const type = host.types.get(roomType)
+      return type && (type.listing ?? null)
+    },
     draining: () => ownership.self.draining,
   }
   const directory = new Directory(lists)
@@ -352,7 +356,10 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     options: config,
     directory,
     placing,
-    maxMembers: (roomType) => host.maxMembers(roomType),
+    maxMembers: (roomType) => {
+      const max = host.types.get(roomType)?.maxMembers
+      return max === Number.POSITIVE_INFINITY ? undefined : max
+    },
   })
   const gateway: Gateway = new Gateway({
     nodeId,
@@ -367,7 +374,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     suspects,
     cluster: ownership,
     finding,
-    matchType: (roomType) => host.matchType(roomType),
+    matchType: (roomType) => host.types.get(roomType)?.matches?.room,
     records: store.records,
     metrics,
     tracer,
@@ -443,11 +450,11 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     describeNode: () => ({
       node_id: name,
       ...build,
-      rooms_hash: host.roomsHash,
+      rooms_hash: roomsHash(host.types.values()),
       started_at: startedAt,
       draining: ownership.self.draining,
       cordoned: ownership.self.cordoned,
-      listed_types: host.listedTypes,
+      listed_types: [...host.types.values()].flatMap(({ type, listing }) => (listing ? type : [])).sort(),
       load: load.read(),
     }),
     problems: async () => {

@@ -15,7 +15,7 @@ import {
   type Shown,
   type ToOwner,
 } from '../traffic.ts'
-import { type RoomDefinition, type RoomListingRules, roomTypes } from './definition.ts'
+import { type RoomDefinition, roomTypes } from './definition.ts'
 import { Departures } from './departures.ts'
 import { RoomDescriptions, recordedView } from './describe.ts'
 import { FailureLog } from './failures.ts'
@@ -23,7 +23,6 @@ import { HistoryBudget } from './history.ts'
 import { noObserver, type TurnObserver } from './hooks.ts'
 import { JournalFormat } from './journal.ts'
 import { ROOM_LIMITS, type RoomLimits } from './limits.ts'
-import { roomsHash } from './loader.ts'
 import { answerLeft, outcomesLeft, outcomesToLeave } from './outcomes.ts'
 import { Replies } from './replies.ts'
 import { restore } from './restore.ts'
@@ -73,6 +72,8 @@ export class RoomHost {
   /** Runs the code of all rooms. */
   readonly code: RoomCode
   readonly #needs: SlotNeeds
+  /** The installed room types, by name. */
+  readonly types: ReadonlyMap<string, RoomDefinition>
   readonly #types: Map<string, RoomDefinition>
   /** Slots by room name: of running rooms, and of rooms that are being opened. */
   readonly #slots = new Map<string, RoomSlot>()
@@ -97,6 +98,7 @@ export class RoomHost {
       suspects: options.suspects ?? noSuspects,
     })
     this.#types = roomTypes(options.rooms)
+    this.types = this.#types
     this.#needs = {
       ...options,
       tracer: options.tracer ?? noTracer,
@@ -161,38 +163,6 @@ export class RoomHost {
   /** Version of each room type on this node. A room whose state has a newer version cannot run here. */
   get versions(): Readonly<Record<string, number>> {
     return Object.fromEntries([...this.#types.values()].map(({ type, version }) => [type, version]))
-  }
-
-  /** Returns the `listing` of a room type. Null: the type has none. Undefined: there is no such type here. */
-  listingOf(roomType: string): RoomListingRules | null | undefined {
-    const type = this.#types.get(roomType)
-    return type && (type.listing ?? null)
-  }
-
-  /** Room types that have a list, sorted. */
-  get listedTypes(): string[] {
-    return [...this.#types.values()].flatMap(({ type, listing }) => (listing ? type : [])).sort()
-  }
-
-  /** Maximum number of members of a room type; undefined: no limit, or the type is not installed. */
-  maxMembers(roomType: string): number | undefined {
-    const max = this.#types.get(roomType)?.maxMembers
-    return max === Number.POSITIVE_INFINITY ? undefined : max
-  }
-
-  /** Room type of the matches of a queue; undefined: the type is no queue, or is not installed. */
-  matchType(roomType: string): string | undefined {
-    return this.#types.get(roomType)?.matches?.room
-  }
-
-  /** Hash of the code of all room types here. */
-  get roomsHash(): string {
-    return roomsHash(this.#types.values())
-  }
-
-  /** Returns the hash of the code of a room type. Undefined: the hash is not known. */
-  codeHash(roomType: string): string | undefined {
-    return this.#types.get(roomType)?.codeHash
   }
 
   /** True if this node takes rooms. */
