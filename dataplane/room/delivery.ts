@@ -98,8 +98,10 @@ export class Delivery {
     const { update, members, changes } = flush
     const { seq, checksum, visible } = update
     if (update.delta) this.#frames.stateChanged(this.#room.state.base)
-    const parting = changes.leaves.filter(getsLeft)
-    for (const leave of changes.leaves) if (!getsLeft(leave)) this.#release(leave)
+    const parting: PendingLeave[] = []
+    for (const leave of changes.leaves)
+      if (getsLeft(leave)) parting.push(leave)
+      else this.#release(leave)
     const { personal, leaving } = this.#personal(flush, parting)
     let encoded: UpdateFrames | undefined
     if (!visible) {
@@ -240,9 +242,10 @@ export class Delivery {
     const give = (membership: Membership, event: EventMessage) => {
       if (events.get(membership)?.at(-1) !== event) append(events, membership, event)
     }
-    update.events.forEach((event, index) => {
+    for (let index = 0; index < update.events.length; index++) {
+      const event = update.events[index]!
       // New members do not get the shared frames of the flush with their join. Later events of that flush go to each of them.
-      if (!event.to && joins.length === 0) return
+      if (!event.to && joins.length === 0) continue
       const message = this.#frames.event(update, event)
       for (const { membership, firstEvent } of joins)
         if (index >= firstEvent && (!event.to || event.to.includes(membership.member.id)))
@@ -251,14 +254,15 @@ export class Delivery {
         const membership = this.#room.memberships.recipient(memberId)
         if (membership?.announced && !departed.has(membership)) give(membership, message)
       }
-    })
+    }
     const parts = new Map<string, PersonalPart[]>()
     const add = (membership: Membership, part: PersonalPart) => {
       if (!membership.attached) return
       append(parts, membership.edge, part)
     }
-    const allOutcomes = outcomesOf(update)
-    acked.forEach((membership, i) => {
+    const allOutcomes = update.outcomes.length > 0 ? outcomesOf(update) : undefined
+    for (let i = 0; i < acked.length; i++) {
+      const membership = acked[i]!
       const { ref: ack, forgotten } = update.acks[i]!
       const outcomes = allOutcomes?.get(membership.member.id)
       add(membership, {
@@ -269,7 +273,7 @@ export class Delivery {
         ...(forgotten > 0 && { forgotten }),
       })
       events.delete(membership)
-    })
+    }
     for (const [membership, own] of events)
       add(membership, { member_id: membership.subscriptionId, events: own })
     const leaving = new Map<string, string[]>()
@@ -325,9 +329,8 @@ const withLayers = (codec: Subprotocol, layers: Frame | undefined): Pick<JoinedM
 const getsLeft = ({ reason, text, unseen }: PendingLeave): boolean =>
   !unseen && (reason !== 'session_ended' || text !== undefined)
 
-/** Returns the outcomes by member id. Undefined: no message was refused or answered, as in most updates. */
-function outcomesOf({ outcomes }: Update): Map<string, Outcome[]> | undefined {
-  if (outcomes.length === 0) return undefined
+/** Returns the outcomes by member id. Most updates have none. */
+function outcomesOf({ outcomes }: Update): Map<string, Outcome[]> {
   const byMember = new Map<string, Outcome[]>()
   for (const { memberId, ...outcome } of outcomes) append(byMember, memberId, outcome)
   return byMember

@@ -499,7 +499,7 @@ export class RoomShare {
 
   /** True if the room may act now. */
   get may(): boolean {
-    return !this.#waits && !this.pauses && !this.#loop.used
+    return !this.#waits && !this.#pause.waiting && !this.#loop.used
   }
 
   /** Calls `go` when the room may act again. `since`: arrival of the oldest waiting message (monotonic clock). */
