@@ -237,14 +237,13 @@ export class Room {
 
   /** Replaces the definition by another one of the same type. Returns why the room keeps the old one. Undefined: it was replaced. */
   redefine(definition: RoomDefinition): string | undefined {
-    return this.#timed(() => {
-      const { core } = this
-      const problem = refit(core, definition, this.#needs)
-      if (problem !== undefined) return problem
+    const problem = refit(this.core, definition, this.#needs)
+    if (problem === undefined) {
       this.#follow(definition)
       this.#listing?.rewrite()
-      return undefined
-    })
+    }
+    this.#after()
+    return problem
   }
 
   /** Follows the options of a definition: rates, row, code and saves. */
