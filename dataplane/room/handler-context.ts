@@ -30,9 +30,9 @@ import {
 import { type Limited, mayHave } from './limits.ts'
 import { bytesOf } from './live-object.ts'
 import type { Memberships } from './memberships.ts'
-import type { Kept, RoomMetrics } from './metrics.ts'
+import type { Kept } from './metrics.ts'
 import type { LiveState } from './state.ts'
-import { reserve, seatName, type Tables } from './table.ts'
+import { reserve, type Tables } from './table.ts'
 import { retryTask, timerOf, type Work } from './timers-and-tasks.ts'
 
 /** An event that a handler has emitted. `layer`: it is for the members that have the layer at the end of the turn. */
@@ -80,6 +80,12 @@ export interface ContextNeeds extends Limited {
   readonly random: Random
 }
 
+/** The parts of a room that room types of roomful itself use. */
+export interface SystemParts {
+  readonly room: ContextRoom
+  readonly needs: ContextNeeds
+}
+
 /** The notices of a room that wait for delivery. */
 export interface WaitingNotices {
   readonly size: number
@@ -107,8 +113,6 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
   readonly roomId: string
   readonly key: string
   readonly log: RoomLog
-  /** @internal */
-  readonly metrics: RoomMetrics
   readonly #room: ContextRoom
   readonly #notices: WaitingNotices
   readonly #needs: ContextNeeds
@@ -125,7 +129,6 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
     this.roomId = room.roomId
     this.key = room.address.key
     this.log = room.log
-    this.metrics = needs.metrics
     this.#room = room
     this.#notices = notices
     this.#needs = needs
@@ -177,44 +180,14 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
   }
 
   /**
-   * Name for which a room reserves a seat of this member's player.
+   * The room and its node, for room types of roomful itself (`system`).
    * @internal
    */
-  seatName(memberId: string): string {
-    const { member, sessionId } = this.#room.memberships.get(memberId)!
-    return seatName(member.sub, sessionId)
+  get system(): SystemParts | undefined {
+    return this.#definition?.system && { room: this.#room, needs: this.#needs }
   }
 
-  /**
-   * Size of the state, as a part of its limit.
-   * @internal
-   */
-  get stateShare(): number {
-    return this.#room.state.share
-  }
-
-  /**
-   * Data of the tasks and timers of the room that have not ended.
-   * @internal
-   */
-  get pending(): ReadonlySet<Json> {
-    const { tasks, timers } = this.#room.tables
-    return new Set([...tasks.rows, ...timers.rows].map(({ data }) => data))
-  }
-
-  /**
-   * Clock of the node.
-   * @internal
-   */
-  get clock(): Clock {
-    return this.#needs.clock
-  }
-
-  /**
-   * As `mayHave` of `environment.ts`.
-   * @internal
-   */
-  mayHave(limit: Kept, number: number): boolean {
+  #mayHave(limit: Kept, number: number): boolean {
     return mayHave(this.#needs, this.#definition!.type, limit, number)
   }
 
@@ -249,7 +222,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
   }
 
   #tooManyEvents(text: string): RoomLogicError {
-    this.metrics.limitsReached.inc({ room_type: this.#definition!.type, limit: 'events' })
+    this.#needs.metrics.limitsReached.inc({ room_type: this.#definition!.type, limit: 'events' })
     return new RoomLogicError(text)
   }
 
@@ -285,7 +258,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
       )
     const { bans } = this.#room.tables
     if (bans.has(sub)) return
-    if (!this.mayHave('bans', bans.size + 1))
+    if (!this.#mayHave('bans', bans.size + 1))
       throw new RoomLogicError(
         `ctx.kick with ban: the room has ${bans.size} bans, the most there may be; end one by ctx.unban(sub)`,
       )
@@ -337,7 +310,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
       )
     const { shown } = this.#ask()
     const asked = shown.filter((grant) => grant.memberId === memberId && grant.shown).length
-    if (call === 'show' && !this.mayHave('layers', this.#room.grants.count(memberId) + asked + 1))
+    if (call === 'show' && !this.#mayHave('layers', this.#room.grants.count(memberId) + asked + 1))
       throw new RoomLogicError(
         'ctx.show: the member was shown 1,024 layers, the most there may be; hide one, or put more into a layer',
       )
@@ -366,7 +339,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
         `ctx.task for ${JSON.stringify(name)} was called in onDispose: the room ends with this turn, so the task could not end; write results by save.to, or start the task before ctx.close()`,
       )
     const rows = this.#room.tables.tasks
-    if (!this.mayHave('tasks', rows.size + 1))
+    if (!this.#mayHave('tasks', rows.size + 1))
       throw new RoomLogicError(
         'ctx.task: the room has as many tasks in flight as it may have: wait for an outcome',
       )
@@ -388,7 +361,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
     const definition = this.#during('after')
     const asked = timerOf(definition, this.now, [ms, timer, data, id])
     const { timers } = this.#room.tables
-    if (!(asked.id !== undefined && timers.has(asked.id)) && !this.mayHave('timers', timers.size + 1))
+    if (!(asked.id !== undefined && timers.has(asked.id)) && !this.#mayHave('timers', timers.size + 1))
       throw new RoomLogicError(
         `ctx.after: the room has ${timers.size} timers, as many as it may have: cancel one, or give the id of the one to replace`,
       )
@@ -409,7 +382,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
     const notice = noticeOf(definition, name, data)
     const { notices } = this.#ask()
     const waiting = this.#notices.size + notices.length
-    if (!this.mayHave('notices', waiting + 1))
+    if (!this.#mayHave('notices', waiting + 1))
       throw new RoomLogicError(
         `ctx.notify: ${waiting} notices of the room wait to be delivered, as many as may: the backend at NOTIFY_URL does not accept them`,
       )

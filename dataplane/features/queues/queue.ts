@@ -1,7 +1,6 @@
 import { createHash } from 'node:crypto'
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import * as v from 'valibot'
-import type { Clock } from '../../../shared/clock.ts'
 import type { Json, JsonObject } from '../../../shared/json.ts'
 import { MATCHED, PARTY_CODE } from '../../../shared/protocol/messages.ts'
 import type { TypedRoom } from '../../../shared/room-types.ts'
@@ -19,7 +18,9 @@ import type {
 } from '../../room/definition-types.ts'
 import { errorText, jsonCopy, RoomLogicError, validateInput } from '../../room/failures.ts'
 import { frozen, guarded } from '../../room/guarded.ts'
-import type { RoomMetrics } from '../../room/metrics.ts'
+import type { SystemParts } from '../../room/handler-context.ts'
+import { mayHave } from '../../room/limits.ts'
+import { seatName } from '../../room/table.ts'
 import type { RequestAnswer } from '../../traffic.ts'
 import {
   checkQueueSpec,
@@ -123,18 +124,9 @@ interface QueueJoin {
   readonly seen?: string
 }
 
-/** The parts of its room that a queue needs in addition to the context of handlers. */
+/** Context of the handlers of a queue. */
 interface QueueContext extends TurnContext<never, never, Pair, Pair, never> {
-  /** Name for which a room reserves a seat of this member's player. */
-  seatName(memberId: string): string
-  /** Data of the tasks and timers of the room that have not ended. */
-  readonly pending: ReadonlySet<Json>
-  /** Returns true if the room may have `number` tasks. Otherwise counts the reached limit. */
-  mayHave(limit: 'tasks', number: number): boolean
-  /** Size of the state, as a part of its limit. */
-  readonly stateShare: number
-  readonly clock: Clock
-  readonly metrics: RoomMetrics
+  readonly system: SystemParts
 }
 
 const TICKET_GONE = 'the ticket has ended'
@@ -302,7 +294,8 @@ class Queue implements Matches {
   }
 
   readonly joined = this.#turn((state, member: Member, ctx, index, options: QueueJoin) => {
-    const player = ctx.seatName(member.id)
+    const { memberships, state: live } = ctx.system.room
+    const player = seatName(member.sub, memberships.get(member.id)!.sessionId)
     const { ticket, given, party, seen } = options
     const matched = state.matched[player]
     if (matched && matched.room_id !== seen) ctx.refuse(matchedText(matched))
@@ -313,7 +306,7 @@ class Queue implements Matches {
       ...(given && { given }),
       ...(party && { party }),
     }
-    if (ctx.stateShare > MAX_STATE_SHARE || index.isFull(ticket)) ctx.refuse('queue_full')
+    if (live.share > MAX_STATE_SHARE || index.isFull(ticket)) ctx.refuse('queue_full')
     if (party) {
       const members = index.partyOf(party).size + 1
       if (members > sizeOfParty(party)) ctx.refuse('party_full')
@@ -409,11 +402,12 @@ class Queue implements Matches {
       ctx.task('cancel', key)
       return
     }
+    const { metrics } = ctx.system.needs
     const { subs, options } = plain(order.seats)
     const matched = { room_id: `${this.room}:${key}`, options: options as JsonObject, at: ctx.now }
     for (const player of this.#ordered(state, key, subs)) {
       const { member, since } = state.tickets[player]!
-      ctx.metrics.queueWait.observe({ room_type: this.#spec.type }, Math.max(0, ctx.now - since) / 1000)
+      metrics.queueWait.observe({ room_type: this.#spec.type }, Math.max(0, ctx.now - since) / 1000)
       this.#forget(state, player, index)
       state.matched[player] = matched
       index.expires(player, ctx.now)
@@ -421,7 +415,7 @@ class Queue implements Matches {
     }
     delete state.orders[key]
     index.orders--
-    ctx.metrics.queueMatches.inc({ room_type: this.#spec.type })
+    metrics.queueMatches.inc({ room_type: this.#spec.type })
     this.#countsOf(ctx.log).matches++
   })
 
@@ -456,7 +450,8 @@ class Queue implements Matches {
   #resume({ orders }: QueueState, ctx: QueueContext): void {
     const late = Object.keys(orders).filter((key) => ctx.now - orders[key]!.at > ORDER_MS)
     if (late.length === 0) return
-    const { pending } = ctx
+    const { tasks, timers } = ctx.system.room.tables
+    const pending = new Set([...tasks.rows, ...timers.rows].map(({ data }) => data))
     for (const key of late) if (!pending.has(key)) this.#cancelLater(key, ctx)
   }
 
@@ -539,11 +534,11 @@ class Queue implements Matches {
   }
 
   #countFailure(
-    { metrics, log }: QueueContext,
+    { system, log }: QueueContext,
     reason: 'room' | 'near' | 'fits' | 'options' | 'shard',
     count = 1,
   ): void {
-    metrics.queueFailures.inc({ room_type: this.#spec.type, reason }, count)
+    system.needs.metrics.queueFailures.inc({ room_type: this.#spec.type, reason }, count)
     this.#countsOf(log).failures += count
   }
 
@@ -572,7 +567,7 @@ class Queue implements Matches {
   #index(state: QueueState, ctx: QueueContext): TicketIndex {
     const known = this.#indexes.get(ctx.log)
     if (known?.changes === state.changes) return known
-    const index = new TicketIndex(this.#rules, ctx.clock)
+    const index = new TicketIndex(this.#rules, ctx.system.needs.clock)
     this.#indexes.set(ctx.log, index)
     const tickets = Object.entries(plain(state.tickets))
     for (const [player, row] of tickets) this.#add(player, row, index)
@@ -588,7 +583,8 @@ class Queue implements Matches {
 }
 
 /** True if one more match may wait for its room. Each has at most one task. */
-const mayOrder = (ctx: QueueContext, { orders }: TicketIndex): boolean => ctx.mayHave('tasks', orders + 1)
+const mayOrder = ({ system: { room, needs } }: QueueContext, { orders }: TicketIndex): boolean =>
+  mayHave(needs, room.address.roomType, 'tasks', orders + 1)
 
 /** Outcome of a task of a queue. */
 interface Ended {
