@@ -7,7 +7,7 @@ import { connect } from 'roomful/client'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { notifyKeys, notifySignature } from '../shared/notify-keys.ts'
 import { type GameProjects, gameProjects } from './support/game-projects.ts'
-import { type Block, blocksOf, ROOT } from './support/pages.ts'
+import { type Block, blocksOf, pages, ROOT } from './support/pages.ts'
 import { startTyped } from './support/program.ts'
 import { freePort } from './support/redis-server.ts'
 import { processTree, runEnvironment } from './support/run-folder.ts'
@@ -18,27 +18,17 @@ const run = promisify(execFile)
 /** Time limit of a test with a compiler or a bundler, on a busy machine. */
 const COMPILES_MS = 120_000
 
-/** Pages whose samples are tried, with pages that have rooms for them: the page must have a link to each of those. */
-const PAGES: Readonly<Record<string, readonly string[]>> = {
-  'README.md': [],
-  'docs/backend.md': [],
+/** Pages whose samples are tried. */
+const PAGES = [
+  'README.md',
+  ...['backend', 'client', 'matchmaking', 'recipes', 'rooms', 'site/index'].map((name) => `docs/${name}.md`),
+  ...pages('docs/guides'),
+]
+
+/** Pages with the rooms that samples of a page play. The page links to them. */
+const ROOMS_OF: Readonly<Record<string, readonly string[]>> = {
   'docs/client.md': ['README.md', 'docs/rooms.md'],
-  'docs/matchmaking.md': [],
-  'docs/recipes.md': [],
-  'docs/rooms.md': [],
-  'docs/site/index.md': [],
-  'docs/guides/changing-state.md': [],
-  'docs/guides/coming-from-colyseus.md': [],
-  'docs/guides/first-game.md': [],
-  'docs/guides/hidden-information.md': [],
-  'docs/guides/keeping-state.md': [],
-  'docs/guides/motion.md': [],
-  'docs/guides/production.md': [],
   'docs/guides/react.md': ['README.md'],
-  'docs/guides/reconnecting.md': [],
-  'docs/guides/show-to-a-friend.md': [],
-  'docs/guides/testing-rooms.md': [],
-  'docs/guides/time.md': [],
 }
 
 const BOARD_TEST = 'rooms/board.test.ts'
@@ -63,9 +53,9 @@ beforeAll(async () => {
     templates.push(await games.create(template, template))
   folder = dirname(templates[0]!)
   await writeFile(join(folder, 'all.test.ts'), LOADS)
-  for (const [page, others] of Object.entries(PAGES)) {
+  for (const page of PAGES) {
     const own = samplesOf(page)
-    const borrowed = others
+    const borrowed = (ROOMS_OF[page] ?? [])
       .flatMap((other) => samplesOf(other))
       .filter(({ name }) => name.startsWith('rooms/'))
     const name = basename(page, '.md')
@@ -144,11 +134,11 @@ describe('the samples of the pages, in projects of their readers', { timeout: CO
   })
 
   it('are bundled for the browser', async () => {
-    const pages = projects.flatMap(({ folder, samples }) =>
+    const input = projects.flatMap(({ folder, samples }) =>
       samples.filter(({ name }) => name.startsWith('src/')).map(({ name }) => join(basename(folder), name)),
     )
-    expect(pages.length).toBeGreaterThan(10)
-    const build = { rollupOptions: { input: pages } }
+    expect(input.length).toBeGreaterThan(10)
+    const build = { rollupOptions: { input } }
     await writeFile(join(folder, 'vite.config.js'), `export default ${JSON.stringify({ build })}`)
     const { ok, output } = await tool(folder, 'vite', 'build')
     expect(ok, output).toBe(true)
@@ -162,6 +152,7 @@ const TYPED: readonly (readonly [page: string, command: string, test: string])[]
   ['README.md', 'curl localhost:3000/projects', 'test/readme.system.test.ts'],
   ['README.md', 'npm run cluster', 'test/cluster-command.system.test.ts'],
   ['docs/guides/first-game.md', 'npm ci\nnpm run new', 'test/package.system.test.ts'],
+  ['docs/guides/show-to-a-friend.md', 'npm run dev -- --lan', 'deploy/cli/lan.test.ts'],
   ['docs/guides/show-to-a-friend.md', 'npm run dev -- --lan', 'deploy/cli/lan.test.ts'],
   ['docs/site/index.md', 'npm run new', 'test/package.system.test.ts'],
 ]
@@ -284,8 +275,7 @@ describe('the commands of the pages', { timeout: COMPILES_MS }, () => {
   })
 
   it('are typed by a test', () => {
-    const unknown = Object.keys(PAGES)
-      .flatMap((page) => blocksOf(page, 'sh'))
+    const unknown = PAGES.flatMap((page) => blocksOf(page, 'sh'))
       .filter((one) => !typed.some(({ page, line }) => page === one.page && line === one.line))
       .filter(
         ({ code }) =>

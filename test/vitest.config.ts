@@ -14,6 +14,7 @@ const LONGEST = [
   'package',
   'balancer',
   'site',
+  'samples',
   'explore',
   'conformance',
   'pages',
