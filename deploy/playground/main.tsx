@@ -120,8 +120,9 @@ function Choice(props: { types: readonly string[]; type: RoomToPlay; onChoose: (
       const own = options ? (readFields(form, options, 'options') as JsonObject) : {}
       const all = { ...own, key: String(form.get('listed') ?? form.get('key')) }
       const only = form.get('as')
+      const data = dataOf(String(form.get('player')))
       for (const player of away)
-        if (only === null || player.name === only) void player.join(page.rooms!.ws_url, type, all)
+        if (only === null || player.name === only) void player.join(page.rooms!.ws_url, type, all, data)
     })
     draw()
   }
@@ -142,6 +143,9 @@ function Choice(props: { types: readonly string[]; type: RoomToPlay; onChoose: (
       <Labelled label="key">
         <input name="key" required maxLength={128} defaultValue="default" spellcheck={false} />
       </Labelled>
+      <Labelled label="member.data">
+        <input name="player" placeholder='{"elo":1200}' spellcheck={false} />
+      </Labelled>
       {options && <Fields key={type} schema={options} name="options" />}
       {!busy && (
         <button type="submit" class="primary">
@@ -157,6 +161,18 @@ function Choice(props: { types: readonly string[]; type: RoomToPlay; onChoose: (
       {listed && !busy && <List key={type} type={type} />}
     </form>
   )
+}
+
+/** Returns the data of a player. Throws if the text is no JSON object. */
+function dataOf(text: string): JsonObject | undefined {
+  if (text.trim() === '') return undefined
+  try {
+    const data: unknown = JSON.parse(text)
+    if (typeof data === 'object' && data !== null && !Array.isArray(data)) return data as JsonObject
+  } catch {
+    // Not JSON: the same answer as for another value.
+  }
+  throw new Error(`member.data is ${text}: write a JSON object such as {"elo":1200}, or nothing`)
 }
 
 /** List of the rooms of a type, with their listing data. A click joins both players. */

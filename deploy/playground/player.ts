@@ -11,6 +11,7 @@ import type { Json, JsonObject } from '../../shared/json.ts'
 import { ReadingCodec, type ReadMessage } from '../../shared/protocol/codec.ts'
 import { MsgpackClientCodec } from '../../shared/protocol/msgpack-client-codec.ts'
 import { toOperations } from '../../shared/sync/delta.ts'
+import type { DevPlayer } from '../cli/dev-routes.ts'
 
 /** A line of the log of a player. */
 export interface Entry {
@@ -54,14 +55,15 @@ export class Player {
     return this.#client?.status === 'online' ? Math.round(this.#client.latency) : undefined
   }
 
-  /** Connects to `url` and joins. A failure appears in the log. */
-  async join(url: string, type: string, options: JsonObject): Promise<void> {
+  /** Connects to `url` and joins, with `member.data`. A failure appears in the log. */
+  async join(url: string, type: string, options: JsonObject, data?: JsonObject): Promise<void> {
     this.joining = true
     this.#changed()
     try {
       const { WebSocket } = this.line
       // Without reroutes: a single socket at a time keeps the log in order.
-      this.#client = await connectAs(this.name, url, { WebSocket, reroute: false })
+      const player = { sub: this.name, ...(data && { data }) }
+      this.#client = await connectAs(player, url, { WebSocket, reroute: false })
       this.#client.onConnectionChange((status, error) => this.#link(status, error))
       this.room = await this.#client.join(type, options)
       this.room.onMembersChange(() => this.#changed())
@@ -155,9 +157,13 @@ function entryOf(message: ReadMessage, nameOf: (memberId: string) => string): Ne
   return undefined
 }
 
-async function connectAs(name: string, url: string, options: Omit<ConnectOptions, 'dev'>): Promise<Client> {
-  const { project_id: projectId, token } = await devToken(name)
-  const getToken = async () => (await devToken(name)).token
+async function connectAs(
+  player: DevPlayer,
+  url: string,
+  options: Omit<ConnectOptions, 'dev'>,
+): Promise<Client> {
+  const { project_id: projectId, token } = await devToken(player)
+  const getToken = async () => (await devToken(player)).token
   return connect(url, { ...options, projectId, token, getToken })
 }
 
@@ -176,14 +182,14 @@ export function watchList(
   const fail = (error: Error): void => {
     if (!signal.aborted) failed(error)
   }
-  connectAs('playground', url, { signal })
+  connectAs({ sub: 'playground' }, url, { signal })
     .then((client) => client.watchRooms(type, { full: true, limit: 100 }, show, fail))
     .catch(fail)
   return () => end.abort()
 }
 
-async function devToken(name: string): Promise<{ project_id: string; token: string }> {
-  const response = await fetch('/dev/token', { method: 'POST', body: JSON.stringify({ sub: name }) })
+async function devToken(player: DevPlayer): Promise<{ project_id: string; token: string }> {
+  const response = await fetch('/dev/token', { method: 'POST', body: JSON.stringify(player) })
   const answer = await response.json()
   if (!response.ok) throw new Error(answer.detail)
   return answer
