@@ -189,7 +189,7 @@ export class FlushFrames {
   /** Frames of hidden layers by member id. Undefined: no member at this edge gets any. */
   readonly #layers: ReadonlyMap<string, readonly Frames[]> | undefined
   readonly #wholes = new Map<Subprotocol, Frame | undefined>()
-  /** Codec of the latest call of `whole`, with its result: most members use the same codec. */
+  /** Codec of the latest call of `#wholeIn`, with its result: most members use the same codec. */
   #codec: Subprotocol | undefined
   #whole: Frame | undefined
 
@@ -212,17 +212,21 @@ export class FlushFrames {
   }
 
   /** The patch and the frames behind it, as one buffer. Undefined: the flush has no frames in this codec. */
-  whole(codec: Subprotocol): Frame | undefined {
+  #wholeIn(codec: Subprotocol): Frame | undefined {
     if (codec === this.#codec) return this.#whole
-    if (!this.#wholes.has(codec)) this.#wholes.set(codec, this.#join(codec))
+    if (!this.#wholes.has(codec)) {
+      const patch = this.#patch?.[codec]
+      const rest = this.#rest?.[codec]
+      this.#wholes.set(codec, patch && rest ? joinFrames([patch, rest]) : (patch ?? rest))
+    }
     this.#codec = codec
     this.#whole = this.#wholes.get(codec)
     return this.#whole
   }
 
-  /** `whole`, preceded by the member's hidden layers, as one buffer. */
-  wholeOf(memberId: string, codec: Subprotocol): Frame | undefined {
-    const whole = this.whole(codec)
+  /** All frames of the flush for a member, with its hidden layers, as one buffer. Undefined: it has none in this codec. */
+  whole(memberId: string, codec: Subprotocol): Frame | undefined {
+    const whole = this.#wholeIn(codec)
     const own = whole && this.#layers?.get(memberId)
     return own ? joinFrames([...own.flatMap((frames) => frames[codec] ?? []), whole]) : whole
   }
@@ -230,12 +234,6 @@ export class FlushFrames {
   /** Events and presence, without the patch. */
   rest(codec: Subprotocol): Frame | undefined {
     return this.#rest?.[codec]
-  }
-
-  #join(codec: Subprotocol): Frame | undefined {
-    const patch = this.#patch?.[codec]
-    const rest = this.#rest?.[codec]
-    return patch && rest ? joinFrames([patch, rest]) : (patch ?? rest)
   }
 }
 
@@ -388,7 +386,7 @@ export class Subscription {
     // A member that leaves with this flush cannot request the state later.
     const stalls = this.#phase === 'live' && connection.outbox.congested && !flush.last
     if (this.#phase === 'live' && !stalls) {
-      const whole = flush.wholeOf(this.memberId, codec)
+      const whole = flush.whole(this.memberId, codec)
       if (!whole) return 'passed'
       connection.address(this.roomId)
       if (flush.alone) connection.outbox.write(whole)
