@@ -44,7 +44,11 @@ interface Asked {
   /** Bytes of the events. */
   eventBytes: number
   readonly shown: Grant[]
+  /** Numbers of the layers that the turn shows, by member. Undefined: it shows none. */
+  showing: Map<string, number> | undefined
   readonly kicked: Kick[]
+  /** Number of kicks, and of changes of grants. */
+  effects: number
   readonly notices: Notice[]
   closed: boolean
   reply: Json | undefined
@@ -54,7 +58,9 @@ const nothingAsked = (): Asked => ({
   events: [],
   eventBytes: 0,
   shown: [],
+  showing: undefined,
   kicked: [],
+  effects: 0,
   notices: [],
   closed: false,
   reply: undefined,
@@ -238,7 +244,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
         `ctx.kick got the reason ${JSON.stringify(reason)}; it must be a text for the player`,
       )
     const memberId = requireMember('ctx.kick', member)
-    const { kicked } = this.#ask()
+    const { kicked } = this.#effect('kick')
     const text = reason === undefined ? undefined : this.#bounded(reason)
     if (!ban) {
       kicked.push({ memberId, text })
@@ -308,13 +314,28 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
       throw new RoomLogicError(
         `ctx.hide got the layer ${layer} of that member itself, which it has for as long as it is here`,
       )
-    const { shown } = this.#ask()
-    const asked = shown.filter((grant) => grant.memberId === memberId && grant.shown).length
-    if (call === 'show' && !this.#mayHave('layers', this.#room.grants.count(memberId) + asked + 1))
+    const asks = this.#effect(call)
+    if (call === 'show') {
+      asks.showing ??= new Map()
+      const asked = (asks.showing.get(memberId) ?? 0) + 1
+      if (!this.#mayHave('layers', this.#room.grants.count(memberId) + asked))
+        throw new RoomLogicError(
+          'ctx.show: the member was shown 1,024 layers, the most there may be; hide one, or put more into a layer',
+        )
+      asks.showing.set(memberId, asked)
+    }
+    asks.shown.push({ memberId, layer, shown: call === 'show' })
+  }
+
+  /** Counts a kick, or a change of a grant. A loop could ask for so many that the node runs out of memory. */
+  #effect(call: string): Asked {
+    const asked = this.#ask()
+    asked.effects++
+    if (!this.#mayHave('effects', asked.effects))
       throw new RoomLogicError(
-        'ctx.show: the member was shown 1,024 layers, the most there may be; hide one, or put more into a layer',
+        `ctx.${call}: the turn has ${this.#needs.limits.effects} kicks and changes of shown layers, the most there may be: ask for the others in a later turn`,
       )
-    shown.push({ memberId, layer, shown: call === 'show' })
+    return asked
   }
 
   task(first: Work | string, second: unknown, { id }: { readonly id?: string } = {}): void {

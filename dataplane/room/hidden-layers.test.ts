@@ -189,6 +189,26 @@ describe('hidden layers', () => {
     ])
   })
 
+  it('change at most 100,000 times in a turn, kicks included', async () => {
+    const loops = defineRoom({
+      type: 'loops',
+      sync: { rate: 0 },
+      layers: { red: 'team:red' },
+      messages: { loop: { data: v.number() } },
+      create: () => ({ red: {} }),
+      onMessage(_state, { data, member }, ctx) {
+        ctx.kick('nobody')
+        for (let n = 1; n < data; n++) ctx.hide(member, 'team:red')
+      },
+    })
+    const bench = new RoomBench([loops], { revealFailures: true })
+    const ann = await bench.join('loops', 'ann')
+    await bench.say('loops', 'ann', 'loop', 100_000, 1)
+    expect(ann.errors).toEqual([])
+    await bench.say('loops', 'ann', 'loop', 100_001, 2)
+    expect(ann.errors).toMatchObject([{ message: expect.stringContaining('100000 kicks and changes') }])
+  })
+
   it('fail a turn that names one which the room type cannot have', async () => {
     const teams = defineRoom({
       type: 'teams',

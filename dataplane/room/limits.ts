@@ -34,6 +34,8 @@ interface KeptLimits {
   readonly bans: number
   /** Hidden layers that are shown to one member. */
   readonly layers: number
+  /** Kicks of one turn, and layers that it shows or hides, together. */
+  readonly effects: number
 }
 
 /** Limits of every room of a node. */
@@ -89,6 +91,7 @@ export const ROOM_LIMITS: RoomLimits = {
   notices: 1000,
   bans: 1000,
   layers: 1024,
+  effects: 100_000,
   events: {
     turn: LIMITS.maxTurnEvents.value,
     bytes: LIMITS.maxEventBytes.value,

@@ -10,7 +10,7 @@ const RESYNC_CAUSES: readonly ResyncCause[] = ['sequence', 'checksum', 'stalled'
 
 const ERROR_CODES = Object.keys(ERRORS) as ErrorCode[]
 
-/** Entries that a room keeps, and whose number is limited. */
+/** Entries of a room, or of one of its turns, whose number is limited. */
 const KEPT = [
   'tasks',
   'timers',
@@ -21,6 +21,7 @@ const KEPT = [
   'seats',
   'outcomes',
   'requests',
+  'effects',
 ] as const
 export type Kept = (typeof KEPT)[number]
 
@@ -146,7 +147,7 @@ export const ROOM_METRICS = {
   ),
   limitsReached: counter(
     'service_room_limits_reached_total',
-    'Turns, requests, messages and searches for matches that failed, were refused or were left out because the room had reached a limit: tasks, timers, layers, notices, bans, reservations, seats of a player, outcomes of requests, the unconfirmed replies of a member (requests), the number or bytes of the events of a turn (events), or MAX_ROOM_STATE_BYTES (state).',
+    'Turns, requests, messages and searches for matches that failed, were refused or were left out because the room had reached a limit: tasks, timers, layers, notices, bans, reservations, seats of a player, outcomes of requests, the unconfirmed replies of a member (requests), the number or bytes of the events of a turn (events), its kicks and changes of shown layers (effects), or MAX_ROOM_STATE_BYTES (state).',
     { room_type: OPEN, limit: [...KEPT, 'events', 'state'] },
   ),
   historyDropped: counter(
