@@ -22,6 +22,7 @@ import { authorisationTables } from '../test/authorisation/matrix.ts'
 import { code, PROTOCOL_PARTS, table } from './protocol-tables.ts'
 import { measuredTable, playersTable, scalingChart } from './scaling.ts'
 import { scenariosJson } from './scenarios/index.ts'
+import { WALKS } from './walks.ts'
 
 /**
  * `npm run docs`: writes the parts of pages that come from declarations in the code, between `<!-- npm run docs: NAME -->` and `<!-- /NAME
@@ -200,6 +201,7 @@ const rewritten: Readonly<Record<string, (before: string) => string | Promise<st
   'docs/loadtest.md': withParts,
   'docs/scaling.md': withParts,
   'docs/scaling.svg': scalingChart,
+  ...WALKS,
 }
 
 const check = process.argv.includes('--check')

@@ -1,0 +1,162 @@
+/** Pictures of docs/tour.md: who talks to whom in each walk. The numbers are those of the steps in the page. */
+
+const LANES = ['client', 'edge node', 'owner node', 'store'] as const
+type Lane = (typeof LANES)[number]
+
+/** A message from one lane to another. */
+interface Arrow {
+  readonly from: Lane
+  readonly to: Lane
+  readonly text: string
+}
+
+/** Work of one lane. `crash`: the lane ends here. */
+interface Note {
+  readonly at: Lane
+  readonly text: string
+  readonly crash?: true
+}
+
+interface Walk {
+  /** Text for readers who do not see the picture. */
+  readonly label: string
+  readonly steps: readonly (Arrow | Note)[]
+}
+
+const MESSAGE: Walk = {
+  label:
+    'A message: the client sends it to its edge, the edge to the owner of the room. The owner runs the handler, commits the update to the store, and sends it to the edges, which write it to all members',
+  steps: [
+    { from: 'client', to: 'edge node', text: '1 message, ref 7' },
+    { at: 'edge node', text: '2 pays, keeps it until its ack' },
+    { from: 'edge node', to: 'owner node', text: '3 message' },
+    { at: 'owner node', text: '4 to 6 handler: one atomic turn' },
+    { at: 'owner node', text: '7 flush: all changes, one update' },
+    { from: 'owner node', to: 'store', text: '8 append, fenced' },
+    { from: 'store', to: 'owner node', text: 'stored' },
+    { from: 'owner node', to: 'edge node', text: '9 update, once for each edge' },
+    { from: 'edge node', to: 'client', text: '10 patch to all, ack 7' },
+    { at: 'client', text: '11 applies the patch, compares the checksum' },
+  ],
+}
+
+const JOIN: Walk = {
+  label:
+    'A join that makes a room: the edge records the seat, claims the room in the store, and runs it. The room admits the member, writes its first snapshot, and answers with the state',
+  steps: [
+    { from: 'client', to: 'edge node', text: '1 join' },
+    { from: 'edge node', to: 'store', text: '2 session record with the seat' },
+    { at: 'edge node', text: '3 searches the owner: none, so this node' },
+    { from: 'edge node', to: 'store', text: '4 open: find the owner, or claim' },
+    { from: 'store', to: 'owner node', text: 'fence: epoch 1' },
+    { at: 'owner node', text: '5 slot opens the room: create' },
+    { at: 'owner node', text: '6 admit, onJoin, flush' },
+    { from: 'owner node', to: 'store', text: '7 first snapshot' },
+    { from: 'owner node', to: 'edge node', text: '8 joined, state, members' },
+    { from: 'edge node', to: 'client', text: '9 joined, snapshot' },
+  ],
+}
+
+const RESUME: Walk = {
+  label:
+    'A resume: another edge takes the session over with one compare-and-set in the store, welcomes the client, and asks the owner of each room for the missed updates',
+  steps: [
+    { at: 'client', text: 'the connection breaks' },
+    { from: 'client', to: 'edge node', text: '1 hello: resume token, positions' },
+    { from: 'edge node', to: 'store', text: '2 take the session: compare-and-set' },
+    { from: 'store', to: 'edge node', text: 'its seats' },
+    { from: 'edge node', to: 'client', text: '3 welcome, next resume token' },
+    { from: 'edge node', to: 'owner node', text: '4 attach: epoch, seq' },
+    { at: 'owner node', text: '5 history: the missed updates' },
+    { from: 'owner node', to: 'edge node', text: '6 attached: updates or state' },
+    { from: 'edge node', to: 'client', text: '6 missed patches, acks' },
+    { from: 'client', to: 'owner node', text: '7 messages without an ack, again' },
+  ],
+}
+
+const NODE_DIES: Walk = {
+  label:
+    'A node dies: the edges notice it, ask for the new owner, and one node claims the room under the next epoch, restores it from the store, and answers with the missed updates',
+  steps: [
+    { at: 'owner node', text: 'the owner dies', crash: true },
+    { from: 'store', to: 'edge node', text: '1 its channel has no subscriber' },
+    { at: 'edge node', text: '2 attaches its members again' },
+    { from: 'edge node', to: 'store', text: '3, 4 who owns it? claim under a lock' },
+    { from: 'store', to: 'owner node', text: 'epoch + 1, snapshot, journal' },
+    { at: 'owner node', text: '5, 6 a new owner restores the room' },
+    { from: 'owner node', to: 'edge node', text: '7 attached: missed updates' },
+    { from: 'edge node', to: 'client', text: '8 missed patches' },
+    { from: 'edge node', to: 'owner node', text: '8 messages without an ack, again' },
+  ],
+}
+
+/** Sizes in the drawing. At 343 px, the width of a page on a small phone, the text has 12 px. */
+const [WIDTH, SHOWN, FONT] = [400, 480, 14]
+const [TOP, ROW, BOX] = [44, 38, 26]
+/** Width of a character, on average. */
+const CHARACTER = FONT * 0.56
+
+const laneAt = (lane: Lane): number => (WIDTH / LANES.length) * (LANES.indexOf(lane) + 0.5)
+
+/** Returns the centre for something of this width, so that all of it is in the picture. */
+const within = (centre: number, width: number): number =>
+  Math.min(Math.max(centre, width / 2 + 2), WIDTH - width / 2 - 2)
+
+const escaped = (text: string): string => text.replaceAll('&', '&amp;').replaceAll('<', '&lt;')
+
+const textAt = (x: number, y: number, text: string, kind = 'text'): string =>
+  `<text class="${kind}" x="${x.toFixed(0)}" y="${y.toFixed(0)}">${escaped(text)}</text>`
+
+function arrow({ from, to, text }: Arrow, y: number): string {
+  const [start, end] = [laneAt(from), laneAt(to)]
+  const way = Math.sign(end - start)
+  const tip = end - way * 2
+  const centre = within((start + end) / 2, text.length * CHARACTER)
+  return [
+    `<path class="arrow" d="M${start} ${y}H${tip}m${-way * 7} -4l${way * 7} 4l${-way * 7} 4"/>`,
+    textAt(centre, y - 7, text),
+  ].join('\n')
+}
+
+function note({ at, text, crash }: Note, y: number): string {
+  const width = text.length * CHARACTER + 16
+  const centre = within(laneAt(at), width)
+  const left = (centre - width / 2).toFixed(0)
+  return [
+    `<rect class="${crash ? 'crash' : 'note'}" x="${left}" y="${y - BOX + 6}" width="${width.toFixed(0)}" height="${BOX}" rx="5"/>`,
+    textAt(centre, y - 2, text),
+    // The box can be wider than the lane. The dot is on the lane that acts.
+    `<circle class="${crash ? 'crash' : 'note'}" cx="${laneAt(at)}" cy="${y - BOX + 6}" r="3"/>`,
+  ].join('\n')
+}
+
+/** Returns a walk as SVG: a lane for each party, and the steps from top to bottom. */
+function picture({ label, steps }: Walk): string {
+  const height = TOP + steps.length * ROW + 8
+  const lanes = LANES.map((lane) => {
+    const x = laneAt(lane)
+    return `<path class="lane" d="M${x} 30V${height - 4}"/>${textAt(x, 20, lane, 'title')}`
+  })
+  const drawn = steps.map((step, i) => {
+    const y = TOP + i * ROW + 24
+    return 'from' in step ? arrow(step, y) : note(step, y)
+  })
+  return `<svg xmlns="http://www.w3.org/2000/svg" width="${SHOWN}" height="${Math.round((height * SHOWN) / WIDTH)}" viewBox="0 0 ${WIDTH} ${height}" role="img" aria-label="${escaped(label)}" font-family="system-ui, sans-serif" font-size="${FONT}">
+<style>
+text { fill: #1f2328; text-anchor: middle; paint-order: stroke; stroke: #fff; stroke-width: 4 } .title { font-weight: 600 } .lane { stroke: #afb8c1; stroke-dasharray: 3 3 }
+.arrow { fill: none; stroke: #2f5bd8; stroke-width: 1.5 } .note { fill: #fff; stroke: #8250df } .crash { fill: #fff; stroke: #b3261e; stroke-width: 2 } circle.note { fill: #8250df } circle.crash { fill: #b3261e }
+@media (prefers-color-scheme: dark) { text { fill: #f0f6fc; stroke: #0d1117 } .lane { stroke: #59636e } .arrow { stroke: #79a1ff } .note { fill: #0d1117; stroke: #c297ff } .crash { fill: #0d1117; stroke: #ff7b72 } circle.note { fill: #c297ff } circle.crash { fill: #ff7b72 } }
+</style>
+${lanes.join('\n')}
+${drawn.join('\n')}
+</svg>
+`
+}
+
+/** Pictures of docs/tour.md, by file. */
+export const WALKS: Readonly<Record<string, () => string>> = {
+  'docs/walk-message.svg': () => picture(MESSAGE),
+  'docs/walk-join.svg': () => picture(JOIN),
+  'docs/walk-resume.svg': () => picture(RESUME),
+  'docs/walk-node-dies.svg': () => picture(NODE_DIES),
+}
