@@ -27,7 +27,7 @@ export async function gameProjects(): Promise<GameProjects> {
   const { writeGame }: Writer = await import(`${ROOT}deploy/create/game.js`)
   const base = await newFolder()
   // A build would remove the compiled program from the other tests.
-  const words = ['pack', '--silent', '--ignore-scripts', '--pack-destination', base]
+  const words = ['pack', '--loglevel=error', '--ignore-scripts', '--pack-destination', base]
   const { stdout } = await run('npm', words, { cwd: ROOT })
   const tarball = join(base, stdout.trim())
   // The package finds its dependencies beside itself.
