@@ -1,6 +1,8 @@
 import { syncBuiltinESMExports } from 'node:module'
 import { RoomLogicError } from './room/failures.ts'
 
+/** Calls of Node that room code may not make. `room/builtins.ts` closes the classes of JavaScript. */
+
 /** The objects of Node in which calls are forbidden: `process`, `node:child_process`, `node:crypto` and `Atomics`. */
 interface Builtins {
   readonly process: Pick<

@@ -3,6 +3,8 @@ import type { Limits } from '../../shared/protocol/messages.ts'
 import { RateLimit, RateLimits } from '../../shared/rate-limit.ts'
 import type { TokenClaims } from '../../shared/tokens.ts'
 
+/** The budget of a player, and the rate of a session. The rates of message types are in `room/rates.ts`. */
+
 /** Points that a request costs its player, in addition to the message that carries it. */
 export const COST = {
   /** Also a fresh token: a signature check and writes to the store. */

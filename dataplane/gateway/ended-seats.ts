@@ -1,5 +1,10 @@
 import { type Farewell, type RoomAddress, roomIdOf } from '../traffic.ts'
 
+/**
+ * Reasons why seats have ended, for clients that were disconnected. `#remember` in `edge.ts` adds them. If the edge has no reason, the node of
+ * the room may have it (`room/departures.ts`).
+ */
+
 /** A seat that its room has ended. */
 export interface EndedSeat {
   readonly room: RoomAddress

@@ -4,6 +4,11 @@ import { CLOCK_TOLERANCE_MS, type TokenClaims } from '../../shared/tokens.ts'
 import type { GatewayContext } from './context.ts'
 import type { Rejection } from './refusals.ts'
 
+/**
+ * The records of players: bans, revocations and data. `control/players.ts` writes them, this file reads them, and `#playerRead` in
+ * `gateway.ts` applies them to sessions.
+ */
+
 /** Maximum number of records that are read at the same time. */
 const BATCH = 500
 

@@ -23,6 +23,11 @@ import type { NoticesDescription, ResendResult } from '../features/notices/dead-
 import type { RequestAnswer, RequestCode, RoomRequest, Shown } from '../traffic.ts'
 import { type AdminEnv, countUpTo, PAGE_LIMIT, PROJECT_ID, ROOM_ID, withStore } from './http.ts'
 
+/**
+ * Calls of backends and operators, which control forwards. Requests to a room go to its owner over `cluster/requests.ts`, and run there in
+ * `room/request-turns.ts`.
+ */
+
 /** Dependencies of the calls under `/internal`. */
 export interface InternalCallsSource {
   /** Returns a page of the rooms of a project that no living node owns. Rejects with `StoreUnavailable`. */

@@ -5,6 +5,12 @@ import { LIMITS } from '../../shared/limits.ts'
 import type { Metrics } from '../../shared/metrics.ts'
 import type { NODE_METRICS } from '../metrics.ts'
 
+/**
+ * Load of a node, and its measures against overload. Other files take the measures: `room/scheduler.ts` flushes and ticks less often,
+ * `gateway/fast-socket.ts` reads sockets less often, `gateway/connection.ts` handles only the newest message without ref, `room/backlog.ts`
+ * drops old messages, `gateway/client-protocol.ts` refuses new sessions, and `cluster/placement.ts` prefers other nodes.
+ */
+
 /** Load of a node's process. */
 export interface Load {
   /** Share of the last interval in which the event loop was busy, 0–1. */

@@ -41,6 +41,11 @@ import type {
 } from './definition-types.ts'
 import type { LayerRule, LayerRules } from './layer-rules.ts'
 
+/**
+ * The options of room types, with their checks at compile time. `definition-check.ts` checks them at load time. `definition-types.ts` has the
+ * types of handlers and contexts.
+ */
+
 /** Marks a room definition. The symbol is registered, because a process may load the module more than once. */
 export const ROOM: unique symbol = Symbol.for('roomful.room') as never
 

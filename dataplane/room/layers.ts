@@ -16,6 +16,8 @@ import {
 import { flushedOf, hashOf, LiveObject, type Slot } from './live-object.ts'
 import type { LiveTree } from './live-tree.ts'
 
+/** Hidden parts of the state. `layer-rules.ts` has their patterns and who sees them. `room-frames.ts` encodes and delivers them. */
+
 type MutableObject = { [key: string]: Json }
 
 /** Change of a value at a path. */

@@ -30,6 +30,7 @@ interface Spliced {
   readonly known: number
 }
 
+/** An array of the live tree, and the view of it that room code gets. */
 export class LiveArray extends Live {
   readonly target: Slot[] = []
   flushed: Json[] | undefined

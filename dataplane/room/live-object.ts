@@ -144,6 +144,7 @@ export abstract class Live {
   }
 }
 
+/** An object of the live tree, and the view of it that room code gets. */
 export class LiveObject extends Live {
   readonly target = new Entries() as Record<string, Slot>
   flushed: MutableObject | undefined

@@ -10,6 +10,8 @@ import { isRoomDefinition, type RoomDefinition } from './definition.ts'
 import { RoomDefinitionError } from './definition-check.ts'
 import { errorText } from './failures.ts'
 
+/** Imports the rooms of a folder, in TypeScript or JavaScript, and hashes the code of each room type. */
+
 /** Files with another dot in their name (`arena.test.ts`, `vite.config.ts`, `types.d.ts`) contain no room type. */
 const MODULE = /^[^.]+\.(ts|js|mjs)$/
 const ROOM_FILE = /^(room|queue)\.(ts|js|mjs)$/

@@ -3,6 +3,8 @@ import type { Member } from './definition-types.ts'
 import { type Limited, mayHave } from './limits.ts'
 import type { RoomTask, RoomTimer } from './timers-and-tasks.ts'
 
+/** The rows that a room stores in addition to its state and members, with the undo of a turn. `ROWS` in `journal.ts` has the format of each row. */
+
 /** A row of a table. */
 export interface Row {
   /** Key of the row in its table. */

@@ -4,6 +4,8 @@ import type { RoomDefinition } from './definition.ts'
 import type { TaskOutcome } from './definition-types.ts'
 import { jsonCopy, RoomLogicError, validate, validateInput } from './failures.ts'
 
+/** Rows of timers and tasks. `tasks.ts` runs the tasks. `cluster/waker.ts` opens rooms that no node runs when a timer is due. */
+
 /** Maximum bytes of the JSON text of a timer's data, in UTF-8. */
 const MAX_DATA_BYTES = 4096
 /** Maximum bytes of an id, in UTF-8. The watchdog's memory for the running turn has no space for more. */

@@ -4,6 +4,8 @@ import { InvalidMessage, type UnsafeInteger } from './error-codes.ts'
 import type { Either, Field, Fields } from './fields.ts'
 import { BATCH_OPCODE, CLIENT_MESSAGES, type ClientMessage, type JoinOptions, MAX } from './messages.ts'
 
+/** Checks of the fields of a client's message, from the table in `messages.ts`. The room checks payloads, with the schema of its type. */
+
 const DEFAULT_KEY = 'default'
 /** Maximum length of an error text. It may contain keys that the client chose. */
 const MAX_TEXT = 300

@@ -1,5 +1,7 @@
 import type { Json, JsonArray, JsonObject } from '../json.ts'
 
+/** Differences of two states. `protocol/msgpack-codec.ts` writes them, and `protocol/msgpack-client-codec.ts` reads them. */
+
 /** Error of a delta for another state. The state is unchanged. */
 export class DeltaMismatch extends Error {
   override readonly name = 'DeltaMismatch'

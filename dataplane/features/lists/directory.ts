@@ -21,6 +21,11 @@ import {
   tooManyRows,
 } from './rows.ts'
 
+/**
+ * A node's copies of lists of rooms. `listing.ts` writes the row of a room, at its owner. `codes.ts` claims its code, and `shared/ids.ts` has the
+ * format of codes.
+ */
+
 /** Metrics of a node's copies of lists of rooms. */
 export const DIRECTORY_METRICS = {
   listedRows: gauge('service_directory_rows', 'Rows in the copies of lists of rooms that this node keeps.'),

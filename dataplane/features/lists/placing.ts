@@ -10,6 +10,11 @@ import { NodeCalls } from '../../node-calls.ts'
 import type { DirectoryMetrics, ListReader, RoomList } from './directory.ts'
 import { InvalidQuery, type RoomQuery, type StoredRow, takenSeats, tooManyRows } from './rows.ts'
 
+/**
+ * The room for a player who searches one. `ClusterPlacing` finds the node that decides. `Placer` chooses the room, at that node. `promises.ts`
+ * counts players who do not come.
+ */
+
 /** A player who needs a room of one type. */
 export interface PlaceRequest {
   readonly projectId: string

@@ -21,6 +21,11 @@ import {
 } from './notice.ts'
 import { NoticeQueue } from './queue.ts'
 
+/**
+ * Delivery of notices. `notices.ts` collects and bounds those of a room, `room/fenced-log.ts` writes them, and `server/notices.ts` checks them in
+ * the backend.
+ */
+
 /** Maximum number of attempts under way for rooms of this node. For rooms without an owner, it is a quarter of it in each part of the index. */
 const MAX_RUNNING = 64
 /** Time since the last notice of a project for which it counts as one that needs places. */

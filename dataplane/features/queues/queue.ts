@@ -35,6 +35,11 @@ import {
   WAITING_SENDS,
 } from './tickets.ts'
 
+/**
+ * A queue is a room. `tickets.ts` keeps its tickets in memory and finds matches. A task asks the room of a match for seats. Clients use
+ * `client/queue.ts`.
+ */
+
 /** Maximum number of waiting tickets of a queue: all shards are one room. */
 const MAX_TICKETS = 20_000
 /** Maximum size of the data of a ticket, and of the join options of a match, as bytes of JSON. */

@@ -8,6 +8,11 @@ import { WHERE } from './locate.ts'
 import { sharedTurn, TurnWriter } from './turns.ts'
 import type { WatchdogSettings } from './worker.ts'
 
+/**
+ * The watchdog of room code that does not return. `worker.ts` detects such a turn, in a thread. `suspect-record.ts` is the record that all nodes
+ * share. `suspects.ts` decides which handlers a node does not start.
+ */
+
 /** Interval of the beats of the event loop, in milliseconds. */
 const BEAT_MS = 100
 /** Pause before a failed thread is restarted. */
