@@ -1,11 +1,9 @@
-import { fileURLToPath } from 'node:url'
 import { connect } from 'roomful/client'
 import { beforeAll, describe, expect, inject, it, vi } from 'vitest'
-import { runScript } from './support/program.ts'
+import { runProgram } from './support/program.ts'
 import { findRedisProgram } from './support/redis-server.ts'
 import { newFolder, processTree, stillThere } from './support/run-folder.ts'
 
-const SCRIPT = fileURLToPath(new URL('../deploy/local/cluster.ts', import.meta.url))
 /** True: the cluster starts a redis-server. False: it uses the Redis of the tests. */
 const ownRedis = findRedisProgram() !== undefined
 const WITHIN = { timeout: 60_000, interval: 50 }
@@ -19,7 +17,7 @@ const INTERNAL_TOKEN = 'the-internal-token-of-the-person-at-the-terminal'
 
 const cluster = (...words: string[]) => {
   const env = { TMPDIR: folder, INTERNAL_TOKEN, ...(!ownRedis && { REDIS_URL: inject('redisUrl') }) }
-  const program = runScript(SCRIPT, ['--free-ports', '--nodes', '2', '--controls', '1', ...words], env)
+  const program = runProgram(['cluster', '--free-ports', '--nodes', '2', '--controls', '1', ...words], env)
   const { child, output } = program
   let read = 0
   return {
@@ -51,7 +49,7 @@ const status = async (url: string) => (await fetch(url).catch(() => undefined))?
 /** Status of a websocket port for an HTTP request. It shows that a node runs behind the load balancer. */
 const UPGRADE = 426
 
-describe('npm run cluster', () => {
+describe('roomful cluster', () => {
   it('executes typed commands, and ends all processes at quit', async () => {
     const { child, ended, type, prints, addresses } = cluster()
     const { games, websocket, api, admin } = await addresses()
@@ -151,14 +149,14 @@ describe('npm run cluster', () => {
   )
 
   it('prints an error without a Redis, and for a wrong option', async () => {
-    const nowhere = runScript(SCRIPT, ['--free-ports'], {
+    const nowhere = runProgram(['cluster', '--free-ports'], {
       PATH: '',
       TMPDIR: folder,
       REDIS_URL: 'redis://127.0.0.1:1',
     })
     expect(await nowhere.ended).toBe(1)
     expect(nowhere.output()).toContain('the Redis at 127.0.0.1:1 does not answer')
-    const wrong = runScript(SCRIPT, ['--nodes', '0'])
+    const wrong = runProgram(['cluster', '--nodes', '0'])
     expect(await wrong.ended).toBe(2)
     expect(wrong.output()).toContain('--nodes is "0"; expected: 1 to 9')
   })

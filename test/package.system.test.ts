@@ -5,7 +5,7 @@ import { basename, dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { connect } from 'roomful/client'
-import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, inject, it, vi } from 'vitest'
 import { stageClient } from '../deploy/build/release.ts'
 import type board from '../deploy/create/board/rooms/board.ts'
 import { roomfulProgram } from '../deploy/local/machine.ts'
@@ -66,6 +66,8 @@ const COMPILER_OPTIONS = {
   types: ['node'],
   typeRoots: [`${root}node_modules/@types`],
 }
+
+const WITHIN = { timeout: 60_000, interval: 100 }
 
 let folder = ''
 const running: ReturnType<typeof startTyped>[] = []
@@ -194,6 +196,27 @@ describe('the installed package', () => {
     expect(JSON.parse(stdout)).toEqual({ said: ['hello'], refused: 'room_logic_failed' })
     dev.child.kill('SIGTERM')
     expect(await dev.ended).toBe(0)
+  })
+
+  it('plays the rooms of a game in a cluster, and continues them after a node is killed', async () => {
+    const page = "console.log('the page has', process.env.VITE_ROOMFUL_URL); setInterval(() => {}, 1e9)"
+    const line = `exec "${bin()}" cluster --free-ports --nodes 2 --controls 1 -- node -e "${page}"`
+    const program = startTyped(line, folder, { TMPDIR: folder, REDIS_URL: inject('redisUrl') })
+    running.push(program)
+    const [, url = ''] = await program.said(/the page has (ws:\S+)/)
+    const client = await connect(url, { dev: 'ada' })
+    const room = await client.join('lobby')
+    await room.send('say', { text: 'hello' })
+    await vi.waitFor(async () => {
+      const address = `${url.replace('ws', 'http')}/dev/kill?room=${room.id}`
+      const { detail } = await (await fetch(address, { method: 'POST' })).json()
+      expect(detail).toMatch(/was killed/)
+    }, WITHIN)
+    await room.send('say', { text: 'again' })
+    expect(room.state).toEqual({ said: ['hello', 'again'] })
+    client.close()
+    program.child.stdin?.write('quit\n')
+    expect(await program.ended).toBe(0)
   })
 
   it('contains the example games and the admin page', async () => {

@@ -53,7 +53,7 @@ async function keepDeclarations(folder: string, entries: readonly string[]): Pro
 const LEFT_OUT = /\.(tsx?|md)$|-from-source\.mjs$|dataplane\/ops\/page\//
 
 /** Folders whose other files (Lua, HTML, CSS, JSON …) go into the package. */
-const FOLDERS = ['shared', 'control', 'dataplane', 'client', 'examples']
+const FOLDERS = ['shared', 'control', 'dataplane', 'client', 'examples', 'deploy/local', 'deploy/balancer']
 
 /** Copies the files that the compiler does not handle from `root` to the same paths under `target`. Resolves with their number. */
 async function copyAssets(root: string, target: string): Promise<number> {

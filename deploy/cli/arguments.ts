@@ -17,16 +17,22 @@ type Request =
   | { readonly kind: 'help'; readonly command?: Command; readonly about?: string }
   /** Words after `admin`, which has separate commands and options. */
   | { readonly kind: 'admin'; readonly words: readonly string[] }
+  /** Words after `cluster`, which has separate options. */
+  | { readonly kind: 'cluster'; readonly words: readonly string[] }
   | { readonly kind: 'version' }
   | { readonly kind: 'schema'; readonly table: string }
   | { readonly kind: 'mistake'; readonly message: string }
 
 /** A command that does not start a server. */
 const SCHEMA = 'postgres-schema'
+/** A command that starts the others. */
+const CLUSTER = 'cluster'
 
 /** Commands with their descriptions. */
-export const COMMANDS: Readonly<Record<Command | typeof SCHEMA, string>> = {
+export const COMMANDS: Readonly<Record<Command | typeof SCHEMA | typeof CLUSTER, string>> = {
   dev: 'both planes in one process; needs nothing. Plays the room types in ROOMS_DIR, else in ./rooms, else the example games.\n             --lan: other devices of your network can open the page; prints its address with a QR code\n             -- COMMAND: runs it as well, such as the server of your page or your backend, until one of both ends,\n             with ROOMFUL_URL, VITE_ROOMFUL_URL, CONTROL_URL and PROJECT_ID in its environment, and NOTIFY_KEY if NOTIFY_SECRET is set',
+  [CLUSTER]:
+    'Redis, control processes, nodes and a load balancer on this machine, with a prompt to break them; --help lists its options',
   control: 'a control process: projects, keys and tokens over HTTP',
   dataplane: 'a node: rooms and the websockets of their members',
   rekey: 'seals every private key in the store under the first KEYRING_SECRET, and ends',
@@ -35,7 +41,8 @@ export const COMMANDS: Readonly<Record<Command | typeof SCHEMA, string>> = {
     ' [TABLE]\n             prints the SQL statement that creates the table of roomful/postgres, by default rooms',
 }
 
-const isCommand = (word: string): word is Command => word !== SCHEMA && Object.hasOwn(COMMANDS, word)
+const isCommand = (word: string): word is Command =>
+  word !== SCHEMA && word !== CLUSTER && Object.hasOwn(COMMANDS, word)
 
 const OPTIONS = {
   help: { type: 'boolean', short: 'h' },
@@ -47,6 +54,7 @@ const OPTIONS = {
 /** Reads the words after `roomful`. */
 export function parseArguments(all: readonly string[]): Request {
   if (all[0] === 'admin') return { kind: 'admin', words: all.slice(1) }
+  if (all[0] === CLUSTER) return { kind: 'cluster', words: all.slice(1) }
   const end = all.indexOf('--')
   // `npm run dev -- --lan` appends the option to the command.
   const isLast = end >= 0 && all.at(-1) === '--lan'
@@ -74,6 +82,7 @@ export function parseArguments(all: readonly string[]): Request {
   if (values.version) return { kind: 'version' }
   if (values.help) return help(positionals.filter((word) => word !== SCHEMA))
   if (command === undefined) return mistake(`a command is missing; there are ${COMMAND_NAMES.join(', ')}`)
+  if (command === CLUSTER) return mistake('cluster comes before its options, as in roomful cluster --nodes 2')
   if (command === SCHEMA)
     return !beside && workers === undefined && more.length < 2
       ? { kind: 'schema', table: more[0] ?? 'rooms' }

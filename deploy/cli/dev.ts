@@ -1,8 +1,6 @@
-import { spawn } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import type { ServerResponse } from 'node:http'
 import { fileURLToPath } from 'node:url'
-import { stripVTControlCharacters } from 'node:util'
 import { startControl } from '../../control/main.ts'
 import { type RunningDataplane, startDataplane } from '../../dataplane/main.ts'
 import { startBackend } from '../../examples/backend/backend.ts'
@@ -16,6 +14,7 @@ import { systemRandom } from '../../shared/random.ts'
 import { openStore } from '../../shared/store/open.ts'
 import { openTracing, tracingConfig } from '../../shared/tracing/open.ts'
 import { packageVersion } from '../../shared/version.ts'
+import { runBeside } from './beside.ts'
 import { DEV_TOKEN_SECONDS, type DevPlayer, devRoutes, type Issue } from './dev-routes.ts'
 import { defaultHost, lanHosts as hostsOfNetwork, lanText, openLan } from './lan.ts'
 import type { Service } from './service.ts'
@@ -142,7 +141,10 @@ export async function startDev({ config, log, tell, beside, lan }: DevParts): Pr
       }),
     }
     const isPage = lan && addresses.games === undefined
-    const child = runBeside(beside, environment, isPage ? (page) => void openToNetwork(page) : undefined)
+    const child = runBeside(beside, environment, {
+      stdin: 'inherit',
+      ...(isPage && { onPage: (page: string) => void openToNetwork(page) }),
+    })
     running.push(child.end)
     return { addresses, close, ended: Promise.race([node.ended, child.ended]), unhandled: node.unhandled }
   } catch (error) {
@@ -205,61 +207,4 @@ class NewestProject {
     const { token } = await this.#control.issueToken({ project_id: id, ...player })
     return { project_id: id, token }
   }
-}
-
-/** Error of the command that runs next to this process. Its output has the reason. */
-class CommandFailed extends Error {
-  override readonly name = 'CommandFailed'
-}
-
-/** Characters of the command's output in which its address is sought. */
-const MOST_PRINTED = 4096
-
-/** Exit codes of a command that has ended, or that Ctrl-C or this process has ended. */
-const ENDED_CODES = [0, 130, 143]
-
-/** Line with which Vite and other servers of pages print their address. */
-const LOCAL = /local\W.*?(http:\/\/(?:localhost|127\.0\.0\.1|\[::1\]):\d+)/i
-
-/**
- * Starts a command at this process's terminal, with `extra` in its environment. Vite passes variables with the prefix `VITE_` to pages.
- * `ended` resolves if the command ends with 0, and rejects otherwise. Calls `onPage` with the address of a page that the command prints.
- */
-function runBeside(
-  [program = '', ...words]: readonly string[],
-  extra: Readonly<Record<string, string>>,
-  onPage: ((url: string) => void) | undefined,
-) {
-  // Behind a pipe, the command would print no colours.
-  const colours = onPage && process.stdout.isTTY && { FORCE_COLOR: '1' }
-  const env = { ...process.env, ...colours, ...extra }
-  // On Windows, npm installs a script for the shell.
-  const child = spawn(program, words, {
-    stdio: ['inherit', onPage ? 'pipe' : 'inherit', 'inherit'],
-    env,
-    shell: process.platform === 'win32',
-  })
-  let printed = ''
-  child.stdout?.pipe(process.stdout, { end: false })
-  child.stdout?.on('data', function look(chunk: Buffer) {
-    printed = stripVTControlCharacters(printed + chunk).slice(-MOST_PRINTED)
-    const [, url] = LOCAL.exec(printed) ?? []
-    if (url === undefined) return
-    child.stdout?.off('data', look)
-    onPage?.(url)
-  })
-  const ended = new Promise<void>((resolve, reject) => {
-    child.once('error', ({ message }) =>
-      reject(new CommandFailed(`${program} cannot be started: ${message}`)),
-    )
-    child.once('exit', (code, signal) => {
-      if (signal !== null || code === null || ENDED_CODES.includes(code)) resolve()
-      else reject(new CommandFailed(`${program} has ended with ${code}`))
-    })
-  })
-  const end = async (): Promise<void> => {
-    child.kill()
-    await ended.catch(() => undefined)
-  }
-  return { ended, end }
 }

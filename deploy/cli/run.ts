@@ -231,6 +231,9 @@ switch (request.kind) {
   case 'admin':
     process.exitCode = await (await import('./admin.ts')).runAdmin(request.words, process.env, process)
     break
+  case 'cluster':
+    await (await import('../local/cluster.ts')).runCluster(request.words)
+    break
   case 'mistake':
     complain(`roomful: ${request.message}\nSee roomful --help.\n`)
     break

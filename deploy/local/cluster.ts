@@ -1,4 +1,4 @@
-import { createWriteStream } from 'node:fs'
+import { createWriteStream, existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import type { RoomDefinition } from '../../dataplane/room/definition.ts'
@@ -7,49 +7,68 @@ import { type Backend, startBackend } from '../../examples/backend/backend.ts'
 import { ControlClient, OwnProject } from '../../examples/backend/control-client.ts'
 import { ownersOf } from '../../examples/backend/nodes.ts'
 import { systemClock } from '../../shared/clock.ts'
-import { createLog } from '../../shared/log.ts'
+import { createLog, type Logger } from '../../shared/log.ts'
+import { notifyKeys } from '../../shared/notify-keys.ts'
+import { runBeside } from '../cli/beside.ts'
 import { DEV_TOKEN_SECONDS, devRoutes } from '../cli/dev-routes.ts'
 import { endWithNpm } from '../cli/service.ts'
 import { banner, command, News, Prompt } from './console.ts'
+import { startFront } from './front.ts'
 import { LocalCluster } from './local-cluster.ts'
 import { ClusterError } from './processes.ts'
 
-/** `npm run cluster`: a deployment on this machine, and a prompt to break it. */
+/** `roomful cluster`: a deployment on this machine, and a prompt to break it. */
 
 const HOST = '127.0.0.1'
 /** A terminal and npm both pass on the same Ctrl-C. A second signal within this time counts as the same. */
 const SAME_MS = 500
 /** Time after which a node that a development route has ended is started again. */
 const BACK_MS = 4000
-const HELP = `Usage: npm run cluster -- [options]
+/** Folder of a game's room types. */
+const OWN_ROOMS = 'rooms'
+const HELP = `Usage: roomful cluster [options] [-- COMMAND …]
 
-Redis, control processes, nodes, a load balancer and the example games on this machine, with a prompt to break them one by one.
+Redis, control processes, nodes and a load balancer on this machine, with a prompt to break them one by one. Plays the room types in
+ROOMS_DIR, else in ./rooms, else the example games.
 
   --nodes N          nodes, 1–9; default 3
   --controls N       control processes, 1–9; default 2
   --free-ports       take any free ports instead of the documented ones
+  -- COMMAND         runs it as well, such as the server of your page, with ROOMFUL_URL, VITE_ROOMFUL_URL, CONTROL_URL, ROOMFUL_KEY and
+                     PROJECT_ID in its environment, and NOTIFY_KEY if NOTIFY_SECRET is set
 
-REDIS_URL uses that Redis instead of starting one. Every other variable of roomful (NODE_LEASE_MS, LOG_LEVEL, ROOMS_DIR …) is passed on
-to the processes.
+REDIS_URL uses that Redis instead of starting one. Every other variable of roomful (NODE_LEASE_MS, LOG_LEVEL …) is passed on to the
+processes.
 `
 
-/** Returns the options of `npm run cluster --`. If one is wrong, the process ends with 2. */
-function readWords() {
+/** Returns the options of `roomful cluster`. Throws if one is wrong. */
+function readWords(all: readonly string[]) {
+  const end = all.indexOf('--')
+  const { values } = parseArgs({
+    args: end < 0 ? [...all] : all.slice(0, end),
+    options: {
+      nodes: { type: 'string', default: '3' },
+      controls: { type: 'string', default: '2' },
+      'free-ports': { type: 'boolean', default: false },
+      help: { type: 'boolean', short: 'h', default: false },
+    },
+  })
+  for (const name of ['nodes', 'controls'] as const)
+    if (!/^[1-9]$/.test(values[name])) throw new Error(`--${name} is "${values[name]}"; expected: 1 to 9`)
+  const beside = end < 0 ? undefined : all.slice(end + 1)
+  if (beside?.length === 0) throw new Error('there is no command after --, as in roomful cluster -- vite')
+  return { ...values, beside }
+}
+
+/** Runs `roomful cluster` with these words until it ends the process. */
+export async function runCluster(all: readonly string[]): Promise<void> {
   try {
-    const { values } = parseArgs({
-      options: {
-        nodes: { type: 'string', default: '3' },
-        controls: { type: 'string', default: '2' },
-        'free-ports': { type: 'boolean', default: false },
-        help: { type: 'boolean', short: 'h', default: false },
-      },
-    })
-    for (const name of ['nodes', 'controls'] as const)
-      if (!/^[1-9]$/.test(values[name])) throw new Error(`--${name} is "${values[name]}"; expected: 1 to 9`)
-    return values
+    const words = readWords(all)
+    if (words.help) process.stdout.write(HELP)
+    else await run(words)
   } catch (error) {
-    process.stderr.write(`${(error as Error).message}\nSee npm run cluster -- --help.\n`)
-    return process.exit(2)
+    process.stderr.write(`${(error as Error).message}\nSee roomful cluster --help.\n`)
+    process.exitCode = 2
   }
 }
 
@@ -57,7 +76,8 @@ async function run(words: ReturnType<typeof readWords>): Promise<void> {
   const prompt = new Prompt()
   const tell = (text: string): void => prompt.tell(text)
   let cluster: LocalCluster | undefined
-  let games: Backend | undefined
+  let games: { close(): Promise<void> } | undefined
+  let beside: ReturnType<typeof runBeside> | undefined
   let news: News | undefined
   let stoppingSince: number | undefined
 
@@ -71,6 +91,7 @@ async function run(words: ReturnType<typeof readWords>): Promise<void> {
     prompt.close()
     tell('ending everything; once more ends it immediately')
     news?.stop()
+    await beside?.end()
     await games?.close()
     await cluster?.close()
     if (cluster) tell(`everything has ended; the logs stay in ${cluster.folder}`)
@@ -90,13 +111,14 @@ async function run(words: ReturnType<typeof readWords>): Promise<void> {
   endWithNpm(process, systemClock)
 
   try {
+    const roomsDir = process.env.ROOMS_DIR ?? (existsSync(OWN_ROOMS) ? OWN_ROOMS : undefined)
     cluster = await LocalCluster.prepare({
       nodes: Number(words.nodes),
       controls: Number(words.controls),
       documentedPorts: !words['free-ports'],
       balancer: 'auto',
       advertise: true,
-      env: process.env,
+      env: { ...process.env, ...(roomsDir !== undefined && { ROOMS_DIR: roomsDir }) },
       tell,
     })
     const running = cluster
@@ -104,11 +126,24 @@ async function run(words: ReturnType<typeof readWords>): Promise<void> {
     await running.start()
     const watch = new News({ look: () => running.look(), clock: systemClock, tell })
     const act = (line: string): Promise<void> => command(line, running, watch, tell)
-    games = await startGames(running, act)
+    const project = new OwnProject(new ControlClient(running.controlUrl, running.secrets.operatorToken))
+    const file = createWriteStream(join(running.folder, 'games.log'), { flags: 'a' })
+    const log = createLog({ logLevel: 'info' }, {}, { write: (line) => void file.write(line) })
+    const routes = routesOf(running, { project, log, act })
+    const rooms = roomsDir === undefined ? 'games' : 'own'
+    games =
+      rooms === 'games'
+        ? await startGames(running, { routes, log })
+        : await startFront({ host: HOST, port: running.ports.games, wsUrl: running.wsUrl, routes })
     if (stoppingSince !== undefined) return
     news = watch
     void news.start()
-    tell(banner(running))
+    tell(banner(running, rooms))
+    if (words.beside) {
+      const { project_id: projectId } = await project.credentials()
+      beside = runBeside(words.beside, environmentOf(running, projectId), { stdin: 'ignore' })
+      beside.ended.then(() => stop(0), fail)
+    }
     const left = await prompt.read((line) => (/^\s*(quit|exit)\s*$/i.test(line) ? stop(0) : act(line)))
     if (left) await stop(0)
   } catch (error) {
@@ -116,27 +151,27 @@ async function run(words: ReturnType<typeof readWords>): Promise<void> {
   }
 }
 
-/**
- * Starts the example games, their backend and the playground in this process, with `cluster` as their server. Resolves when a browser can
- * open them. `act` runs a line of the prompt.
- */
-function startGames(cluster: LocalCluster, act: (line: string) => Promise<void>): Promise<Backend> {
-  const { folder, ports, secrets, addresses, children, wsUrl, controlUrl } = cluster
-  const file = createWriteStream(join(folder, 'games.log'), { flags: 'a' })
-  const log = createLog({ logLevel: 'info' }, {}, { write: (line) => void file.write(line) })
-  const project = new OwnProject(new ControlClient(controlUrl, secrets.operatorToken))
+/** Returns the development routes, with `cluster` as their server. `act` runs a line of the prompt. */
+function routesOf(
+  cluster: LocalCluster,
+  {
+    project,
+    log,
+    act,
+  }: { readonly project: OwnProject; readonly log: Logger; readonly act: (line: string) => Promise<void> },
+) {
   let rooms: Promise<RoomDefinition[]> | undefined
-  const before = devRoutes({
+  return devRoutes({
     issue: (player) => project.issueToken({ ...player, ttl_seconds: DEV_TOKEN_SECONDS }),
     rooms: () => {
       rooms ??= loadRooms(cluster.roomsDir)
       return rooms
     },
-    wsUrl: () => wsUrl,
+    wsUrl: () => cluster.wsUrl,
     end: async (how, roomId) => {
       const { project_id: projectId } = await project.credentials()
       const owner = ownersOf(await cluster.look()).get(`${projectId} ${roomId}`)?.owner
-      const child = owner === undefined ? undefined : children.get(owner)
+      const child = owner === undefined ? undefined : cluster.children.get(owner)
       if (!child) return `no node runs ${roomId} at this moment`
       await act(`${how} ${owner}`)
       void child.ended.then(() => systemClock.schedule(BACK_MS, () => void act(`start ${owner}`)))
@@ -144,6 +179,13 @@ function startGames(cluster: LocalCluster, act: (line: string) => Promise<void>)
     },
     log,
   })
+}
+
+/** Starts the example games and their backend in this process, with `cluster` as their server. Resolves when a browser can open them. */
+function startGames(
+  { ports, secrets, addresses, wsUrl, controlUrl }: LocalCluster,
+  { routes, log }: { readonly routes: ReturnType<typeof devRoutes>; readonly log: Logger },
+): Promise<Backend> {
   return startBackend({
     host: HOST,
     port: ports.games,
@@ -151,11 +193,21 @@ function startGames(cluster: LocalCluster, act: (line: string) => Promise<void>)
     control_token: secrets.operatorToken,
     ws_url: wsUrl,
     nodes: { addresses, internal_token: secrets.internalToken },
-    before,
+    before: routes,
     log,
   })
 }
 
-const words = readWords()
-if (words.help) process.stdout.write(HELP)
-else await run(words)
+/** Returns the variables of the command beside the cluster. */
+function environmentOf({ ports, secrets, controlUrl }: LocalCluster, projectId: string) {
+  const url = `ws://${HOST}:${ports.games}`
+  const { NOTIFY_SECRET: notifySecret } = process.env
+  return {
+    ROOMFUL_URL: url,
+    VITE_ROOMFUL_URL: url,
+    CONTROL_URL: controlUrl,
+    ROOMFUL_KEY: secrets.operatorToken,
+    PROJECT_ID: projectId,
+    ...(notifySecret && { NOTIFY_KEY: notifyKeys(notifySecret.split(','), projectId).join(',') }),
+  }
+}

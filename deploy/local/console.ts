@@ -123,8 +123,8 @@ function stateOf({ name, state, exit }: Child, view: NodeView | undefined): stri
   return state === 'ending' && name.startsWith('node-') ? 'draining' : state
 }
 
-/** Returns the addresses and secrets of a running cluster, for people. */
-export function banner(cluster: LocalCluster): string {
+/** Returns the addresses and secrets of a running cluster, for people. `rooms`: the example games, or room types of the developer. */
+export function banner(cluster: LocalCluster, rooms: 'games' | 'own'): string {
   const { ports, secrets, balancer, redisUrl, folder } = cluster
   const at = (scheme: string, port: number): string => `${scheme}://127.0.0.1:${port}`
   const behind = (what: string, all: readonly number[]): string =>
@@ -133,7 +133,9 @@ export function banner(cluster: LocalCluster): string {
   // A URL may contain a password.
   const { protocol, host } = new URL(redisUrl)
   const rows = [
-    ['play', at('http', ports.games), 'open the arena in two tabs'],
+    rooms === 'games'
+      ? ['play', at('http', ports.games), 'open the arena in two tabs']
+      : ['your page', at('ws', ports.games), 'for connect: the websocket, and the tokens of dev'],
     ['playground', `${at('http', ports.games)}/playground`, 'any room by hand'],
     ['websocket', at('ws', ports.websocket), behind('node', websockets)],
     ['control API', at('http', ports.api), behind('control', ports.controls)],

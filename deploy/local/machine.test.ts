@@ -17,6 +17,7 @@ describe('roomfulProgram', () => {
       'client',
       'examples',
       'deploy/cli',
+      'deploy/local',
       'deploy/playground',
     ])
       write(`${folder}/file.ts`, 100)

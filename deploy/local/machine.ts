@@ -26,10 +26,20 @@ function isExecutable(file: string): boolean {
 }
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
-const BUILT = 'dist/deploy/cli/roomful.js'
+const COMPILED = 'deploy/cli/roomful.js'
+const BUILT = `dist/${COMPILED}`
 const SOURCE = 'deploy/cli/roomful.ts'
 /** Source folders of the compiled processes. */
-const SOURCES = ['shared', 'control', 'dataplane', 'client', 'examples', 'deploy/cli', 'deploy/playground']
+const SOURCES = [
+  'shared',
+  'control',
+  'dataplane',
+  'client',
+  'examples',
+  'deploy/cli',
+  'deploy/local',
+  'deploy/playground',
+]
 
 /**
  * Returns the words after `node` that run the command line of the folder `root`: the compiled code, which starts faster, if it was built
@@ -39,6 +49,8 @@ export function roomfulProgram(root: string = ROOT): {
   readonly words: readonly string[]
   readonly compiled: boolean
 } {
+  // In the package, this module is compiled as well.
+  if (import.meta.url.endsWith('.js')) return { words: [join(root, COMPILED)], compiled: true }
   const built = changed(join(root, BUILT))
   const compiled = built !== undefined && SOURCES.every((folder) => newestIn(join(root, folder)) <= built)
   if (compiled) return { words: [join(root, BUILT)], compiled }
