@@ -156,7 +156,8 @@ export class RoomAdmission {
       return
     }
     const options = joinOptions(this.#needs.code, this.#room, definition, request)
-    if (this.#closed) this.#late(request)
+    // `onLeave` of the session's earlier seat may have ended the room.
+    if (this.#closed || this.#room.wants.close) this.#late(request)
     else if (!options.ok && options.cause !== undefined)
       this.#failed(request, 'the validator of the options', options.cause)
     else if (!options.ok) this.#refuse(request, 'invalid_options', options.message)

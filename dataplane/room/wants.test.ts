@@ -1,7 +1,7 @@
 import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
 import { RoomBench } from '../../test/support/rooms/room-bench.ts'
-import type { TestMember } from '../../test/support/rooms/test-member.ts'
+import { TestMember } from '../../test/support/rooms/test-member.ts'
 import { defineRoom } from './definition.ts'
 
 /** A room that ends when its first member leaves. Three seats of one player are in it. */
@@ -44,6 +44,15 @@ describe('a room that ends in onLeave of the first of several members', () => {
     void bench.request('room', { id: 'prj_test/kick', hash: 'kick', do: { op: 'kick', sub: 'usr_a' } })
     await bench.untilIdle()
     expect([left, farewells()]).toEqual([['ann'], ['-ann kicked', '-bob closed', '-cem closed']])
+  })
+
+  it('takes no join any more, if the seat ended because its session joins anew', async () => {
+    const { bench, left } = await threeSeats()
+    const anew = new TestMember('dan', 'roomful.v1.msgpack', 'ses_of_ann')
+    bench.members.set('dan', anew)
+    await bench.join('room', 'dan')
+    expect([left, anew.errors, anew.inRoom]).toEqual([['ann'], [], true])
+    expect(anew.members).toMatchObject([{ member_id: 'dan' }])
   })
 
   it('closes the others, if the connections of all are lost for too long', async () => {

@@ -60,9 +60,9 @@ export class TestMember {
   /** Codec of each room. An edge would name the room of each frame. */
   readonly #msgpack = new Map<string, ReadingCodec>()
 
-  constructor(memberId: string, codec: Subprotocol) {
+  constructor(memberId: string, codec: Subprotocol, sessionId = `ses_of_${memberId}`) {
     this.memberId = memberId
-    this.sessionId = `ses_of_${memberId}`
+    this.sessionId = sessionId
     this.codec = codec
   }
 
