@@ -254,8 +254,7 @@ export class Room {
       this.#listing = new RoomListing(core, this.delivery, this.#log, this.#needs, (run) => this.#timed(run))
     if (save && this.saves) this.saves.redefine(save)
     else {
-      this.saves?.end()
-      core.unsaved = false
+      this.saves?.drop()
       this.saves = save && new RoomSaves(core, save, this.#needs, () => this.#saveEnded())
     }
     this.#flushes.set(sync.rate)

@@ -260,6 +260,36 @@ describe('save', () => {
     },
   )
 
+  it('that is running when the room type loses the option does not keep the empty room awake', async () => {
+    const { bench, database, add, leave } = await saved()
+    database.mood = 'hangs'
+    await add('one')
+    await bench.advance(10_000, 1000)
+    await add('two')
+    bench.host.replaceRoom({ ...bench.host.types.get('board')!, save: undefined })
+    database.hung.shift()!()
+    await leave()
+    await bench.advance(6000, 1000)
+    expect(bench.host.size).toBe(0)
+  })
+
+  it('that is running when the room type loses the option and gets it again does not count as a save of later changes', async () => {
+    const { bench, database, add, leave } = await saved({ onIdle: 'sleep' })
+    const board = bench.host.types.get('board')!
+    database.mood = 'hangs'
+    await add('one')
+    await bench.advance(10_000, 1000)
+    bench.host.replaceRoom({ ...board, save: undefined })
+    bench.host.replaceRoom(board)
+    await add('two')
+    database.mood = 'fine'
+    database.hung.shift()!()
+    await bench.untilIdle()
+    await leave()
+    await bench.advance(6000, 1000)
+    expect(database.notes).toEqual(['one', 'two'])
+  })
+
   it('writes a state that the store does not keep', async () => {
     const { bench, database, add, leave } = await saved({ durability: 'none' })
     await add('one')

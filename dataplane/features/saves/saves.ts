@@ -65,6 +65,7 @@ export class RoomSaves {
   /** Failed saves in a row. */
   #failures = 0
   #givenUp = false
+  #isDropped = false
   #giveUp: () => void = () => {}
 
   /** Calls `onEnd` when a save has ended. */
@@ -149,6 +150,13 @@ export class RoomSaves {
     this.#saves.end()
   }
 
+  /** The room type has no `save` any more. A save in progress says nothing about the room. */
+  drop(): void {
+    this.end()
+    this.#isDropped = true
+    this.#room.unsaved = false
+  }
+
   #start(): Promise<void> | undefined {
     const { epoch, inFlight, seq, state } = this.#room
     this.#due = inFlight !== undefined
@@ -169,7 +177,7 @@ export class RoomSaves {
   }
 
   #count(saved: boolean): void {
-    if (saved) this.#room.unsaved = this.#changed
+    if (saved && !this.#isDropped) this.#room.unsaved = this.#changed
     this.#failures = saved ? 0 : this.#failures + 1
   }
 
