@@ -122,10 +122,9 @@ export class NoticeDelivery {
   async recover(queue: NoticeQueue): Promise<void> {
     const { clock, store } = this.#env
     try {
-      queue.counted(await store.notices.count(queue.room))
-      if (queue.size === 0) return
-      await this.list(queue)
-      this.ready(queue)
+      if (queue.uncounted) queue.counted(await store.notices.count(queue.room))
+      if (queue.size > 0) await this.list(queue)
+      if (queue.indexed) this.ready(queue)
     } catch {
       if (!queue.ended) clock.schedule(FIRST_RETRY_MS, () => void this.recover(queue))
     }
@@ -149,7 +148,8 @@ export class NoticeDelivery {
     if (this.#owned.get(room) === queue) this.#owned.delete(room)
     if (queue.busy || this.#stopped) return
     try {
-      if (queue.size > 0) {
+      // The answer to a write or to the count may be lost. Then the next node that looks removes the room from the index.
+      if (!queue.isEmpty) {
         await this.#setDue(room, fence, 0)
         this.#ownerless.look(duePart(room))
       } else if (queue.indexed) await this.#env.store.notices.set(room, fence, undefined)
@@ -195,7 +195,7 @@ export class NoticeDelivery {
       while (delayMs === undefined && !this.#stopped && !queue.ended) {
         const notice = await queue.next(store.notices)
         if (!notice) break
-        if (!queue.accepted) {
+        if (queue.accepted !== notice) {
           delayMs = this.#mustWait(room, notice)
           if (delayMs !== undefined) break
           delayMs = await this.#attempt(room, notice, queue.failures)
@@ -203,10 +203,10 @@ export class NoticeDelivery {
             queue.failures++
             break
           }
-          queue.accepted = true
+          queue.accepted = notice
         }
         await store.notices.remove(room, notice)
-        queue.removed()
+        queue.removed(notice)
       }
     } catch (error) {
       delayMs = FIRST_RETRY_MS
@@ -226,7 +226,7 @@ export class NoticeDelivery {
 
   /** The room has had no notice for a while, and leaves the index. A notice that is announced now has a later fence, and stays. */
   async #unlist(queue: NoticeQueue): Promise<void> {
-    if (queue.size > 0 || queue.ended) return
+    if (!queue.isEmpty || queue.ended) return
     const { room, fence } = queue
     queue.unlisted()
     await this.#env.store.notices.set(room, fence, undefined).catch(() => undefined)

@@ -22,14 +22,16 @@ export class NoticeQueue {
   #behind = 0
   /** The notices of earlier owners are not counted yet. */
   #uncounted = false
+  /** Notices are announced, and may be written at any moment. */
+  #announced = false
   #fence: Fence
   #indexed = false
   #ended = false
   #cancel: (() => void) | undefined
   /** The queue waits for a place, or one of its notices is being delivered. */
   busy = false
-  /** The backend has accepted the oldest notice, which is still in the store. */
-  accepted = false
+  /** A notice that the backend has accepted, and which is still in the store. */
+  accepted: Uint8Array | undefined
   /** Number of failed attempts to deliver the oldest notice. */
   failures = 0
 
@@ -42,6 +44,11 @@ export class NoticeQueue {
   /** Number of notices. It can be too large, by those that were written while the store counted them. */
   get size(): number {
     return this.#kept.length + this.#behind
+  }
+
+  /** True if the store certainly has no notice of the room. */
+  get isEmpty(): boolean {
+    return this.size === 0 && !this.#uncounted && !this.#announced
   }
 
   /** Fence under which this node sets the room's time in the index. */
@@ -64,7 +71,13 @@ export class NoticeQueue {
     this.#kept = []
     this.#behind = 0
     this.#uncounted = true
+    this.#announced = false
     void this.#delivery.recover(this)
+  }
+
+  /** True until `counted` is called. */
+  get uncounted(): boolean {
+    return this.#uncounted
   }
 
   counted(number: number): void {
@@ -77,6 +90,7 @@ export class NoticeQueue {
   announce(fence: Fence): Promise<void> {
     this.#fence = fence
     this.#indexed = true
+    this.#announced = true
     return this.#delivery.list(this)
   }
 
@@ -86,6 +100,7 @@ export class NoticeQueue {
 
   /** Notices are stored. */
   push(notices: readonly Uint8Array[]): void {
+    this.#announced = false
     for (const notice of notices)
       if (this.#behind === 0 && !this.#uncounted && this.#kept.length < MAX_KEPT) this.#kept.push(notice)
       else this.#behind++
@@ -125,10 +140,10 @@ export class NoticeQueue {
     return this.#kept[0]
   }
 
-  /** The oldest notice is no longer in the store. */
-  removed(): void {
-    this.#kept.shift()
-    this.accepted = false
+  /** A notice is no longer in the store. `recover` may have dropped it from this queue. */
+  removed(notice: Uint8Array): void {
+    if (this.#kept[0] === notice) this.#kept.shift()
+    this.accepted = undefined
     this.failures = 0
   }
 }

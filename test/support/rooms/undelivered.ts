@@ -39,8 +39,9 @@ export class Undelivered {
   async deliver(room: string, number: number): Promise<void> {
     const queue = this.#queues.get(room)!
     for (let i = 0; i < number; i++) {
-      await this.#notices.remove(room, (await queue.next(this.#notices))!)
-      queue.removed()
+      const notice = (await queue.next(this.#notices))!
+      await this.#notices.remove(room, notice)
+      queue.removed(notice)
     }
   }
 }
