@@ -1,6 +1,6 @@
 import { execFile } from 'node:child_process'
 import { existsSync } from 'node:fs'
-import { mkdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { promisify } from 'node:util'
 import { connect } from 'roomful/client'
@@ -290,6 +290,18 @@ describe('the commands of the pages', { timeout: COMPILES_MS }, () => {
   })
 })
 
+it('The template with a backend has at most 450 lines of rooms, backend and page', async () => {
+  const folder = join(ROOT, 'deploy/create/templates/backend')
+  const files = ['rooms', 'backend', 'src'].map((name) =>
+    readdir(join(folder, name), { recursive: true, withFileTypes: true }),
+  )
+  const code = (await Promise.all(files)).flat().filter(({ name }) => /(?<!\.test)\.ts$/.test(name))
+  const paths = [join(folder, 'index.html'), ...code.map(({ parentPath, name }) => join(parentPath, name))]
+  const texts = await Promise.all(paths.map((path) => readFile(path, 'utf8')))
+  expect(texts.length).toBeGreaterThan(8)
+  expect(texts.join('').split('\n').length - 1).toBeLessThanOrEqual(450)
+})
+
 describe('npm run dev of the template with a backend', { timeout: COMPILES_MS }, () => {
   it('starts page, rooms and backend, and Ctrl-C ends all of them', async () => {
     const game = templates.at(-1)!
@@ -316,6 +328,7 @@ describe('npm run dev of the template with a backend', { timeout: COMPILES_MS },
     const [{ sub }] = room.members as unknown as [{ sub: string }]
     expect(decodeURIComponent(cookie)).toContain(`player=${sub}.`)
     client.close()
+    expect(dev.output()).not.toContain('room file ignored')
 
     // The secret of .env.development reaches the backend as the key of the project.
     const [, secret] = /^NOTIFY_SECRET=(.*)$/m.exec(await readFile(join(game, '.env.development'), 'utf8'))!

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { type Context, Hono } from 'hono'
 import { getSignedCookie, setSignedCookie } from 'hono/cookie'
 import { InvalidNotice, RoomfulError, roomful, verifyNotice } from 'roomful/server'
-import type quiz from '../rooms/quiz.ts'
+import type quiz from '../rooms/quiz/room.ts'
 import { Coins } from './coins.ts'
 
 const { env } = process
@@ -20,8 +20,7 @@ const coins = new Coins(env.DATABASE_FILE ?? 'game.db')
 
 /** Returns the player of a browser, and makes a new one for a browser without a valid cookie. If you have a login, use its player id. */
 async function playerOf(c: Context): Promise<string> {
-  const known = await getSignedCookie(c, secret, 'player')
-  const player = known || randomUUID()
+  const player = (await getSignedCookie(c, secret, 'player')) || randomUUID()
   await setSignedCookie(c, 'player', player, secret, {
     httpOnly: true,
     secure: inProduction,

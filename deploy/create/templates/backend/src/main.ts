@@ -1,7 +1,7 @@
 import { connect, type Room } from 'roomful/client'
 import { withQueues } from 'roomful/client/queue'
-import type quick from '../rooms/quick.ts'
-import type quiz from '../rooms/quiz.ts'
+import type quick from '../rooms/quiz/queue.ts'
+import type quiz from '../rooms/quiz/room.ts'
 
 const find = <T extends HTMLElement>(id: string) => document.querySelector<T>(`#${id}`)!
 const tell = (text: string) => {
@@ -9,11 +9,11 @@ const tell = (text: string) => {
 }
 const fail = (error: Error) => tell(error.message)
 
-function button(text: string, onClick: () => void): HTMLButtonElement {
-  const made = document.createElement('button')
-  made.type = 'button'
-  made.textContent = text
-  made.addEventListener('click', onClick)
+const button = (textContent: string, onclick: () => void) =>
+  Object.assign(document.createElement('button'), { textContent, onclick })
+const item = (...content: (string | Node)[]) => {
+  const made = document.createElement('li')
+  made.append(...content)
   return made
 }
 
@@ -51,9 +51,7 @@ function lobby(): void {
     find('games').replaceChildren(
       ...games.map(({ key, members, data }) => {
         const enter = () => join(client.join('quiz', { key }, { create: false }))
-        const item = document.createElement('li')
-        item.append(`${data.host} (${members} of 8)`, button('Join', enter))
-        return item
+        return item(`${data.host} (${members} of 8)`, button('Join', enter))
       }),
     ),
   )
@@ -107,12 +105,9 @@ function play(room: Room<typeof quiz>): void {
     )
     find('players').replaceChildren(
       ...Object.entries(players).map(([id, { name, points }]) => {
-        const item = document.createElement('li')
         const you = id === room.memberId ? ' (you)' : ''
-        item.append(
-          `${name}${you}: ${points}${phase === 'question' && chosen[id] ? ' ✓' : ''}`,
-        )
-        return item
+        const done = phase === 'question' && chosen[id] ? ' ✓' : ''
+        return item(`${name}${you}: ${points}${done}`)
       }),
     )
     find('start').hidden = phase !== 'lobby'

@@ -1,8 +1,8 @@
 import { testRooms } from 'roomful/test'
 import { expect, test } from 'vitest'
 import { QUESTIONS } from './questions.ts'
-import quick from './quick.ts'
-import quiz from './quiz.ts'
+import quick from './queue.ts'
+import quiz from './room.ts'
 
 const ADA = { sub: 'ada', data: { name: 'Ada' } }
 const BOB = { sub: 'bob', data: { name: 'Bob' } }

@@ -115,10 +115,7 @@ function ask(state: Quiz, ctx: ContextOf<typeof quiz>): void {
   if (!next) {
     state.phase = 'over'
     state.question = null
-    const points = Object.values(state.players).map((player) => [
-      player.sub,
-      player.points,
-    ])
+    const points = Object.values(state.players).map((one) => [one.sub, one.points])
     ctx.notify('matchOver', Object.fromEntries(points))
     return
   }
