@@ -206,6 +206,9 @@ describe('the arena', () => {
   let bob: Page
   beforeAll(async () => {
     ada = await player('/arena/?room=f')
+    await shows(ada, '.count', '3')
+    await ada.click('text=Remove bots')
+    await shows(ada, '.count', '1')
     bob = await player('/arena/?room=f')
     for (const page of [ada, bob]) await shows(page, '.count', '2')
   })
@@ -229,7 +232,7 @@ describe('the arena', () => {
   })
 
   test('has a lobby with a live list, which leads to other rooms and back, also after a cut connection', async () => {
-    const cid = await player('/arena/', phone)
+    const cid = await player('/arena/?lobby', phone)
     const row = cid.locator('.choice', { hasText: /^f/ })
     await row.filter({ hasText: '2 of 64' }).waitFor()
     const isCut = shows(cid, '.pill', 'reconnecting')
@@ -248,6 +251,32 @@ describe('the arena', () => {
     // Chromium may never close a page in the middle of a navigation.
     await row.filter({ hasText: '2 of 64' }).waitFor()
     await cid.close()
+  })
+
+  test('opens in a running arena, and its buttons are outside of the field', async () => {
+    const cid = await player('/arena/')
+    await cid.waitForURL(/\?room=f$/)
+    await shows(ada, '.count', '3')
+    for (const width of [375, 800]) {
+      await cid.setViewportSize({ width, height: 600 })
+      const covering = () =>
+        cid.evaluate(() => {
+          const { top, bottom } = document.querySelector('#floor')!.getBoundingClientRect()
+          const buttons = [...document.querySelectorAll('button, a, summary')].filter((one) =>
+            one.checkVisibility(),
+          )
+          const covers = (one: Element) => {
+            const box = one.getBoundingClientRect()
+            return box.bottom > top && box.top < bottom
+          }
+          return { found: buttons.length > 6, covering: buttons.filter(covers).map((one) => one.outerHTML) }
+        })
+      await expect.poll(covering).toEqual({ found: true, covering: [] })
+    }
+    await cid.click('text=Other rooms')
+    await shows(cid, '.lobby', 'Open arenas')
+    await cid.close()
+    await shows(ada, '.count', '2')
   })
 
   test('keeps the player when a page is reloaded', async () => {
@@ -451,7 +480,12 @@ describe('the pages', () => {
     await page.reload()
     const rooms = page.getByRole('list', { name: 'Rooms of arena' }).getByRole('listitem')
     const visitor = await player('/arena/?room=p')
-    await rooms.filter({ hasText: 'p1 of 64{"wounded":0}' }).getByRole('button', { name: 'Join' }).tap()
+    await shows(visitor, '.count', '3')
+    await visitor.click('text=Remove bots')
+    await rooms
+      .filter({ hasText: /p1 of 64\{"wounded":\d\}/ })
+      .getByRole('button', { name: 'Join' })
+      .tap()
     await shows(visitor, '.count', '3')
   })
 
@@ -474,7 +508,7 @@ describe('on phones, upright and on their side, in light and in dark', () => {
 
   test.each([
     ...[...GAMES, 'notes'].map((game) => [`/${game}/?room=h`, () => shows(page, '.pill', 'ms')] as const),
-    ...['arena', 'cards'].map((game) => [`/${game}/`, () => shows(page, '.lobby', '.')] as const),
+    ...['arena', 'cards'].map((game) => [`/${game}/?lobby`, () => shows(page, '.lobby', '.')] as const),
     ['/', () => shows(page, 'h1', 'Games')],
     ['/arena/source', () => shows(page, 'h1', 'How arena works')],
     [

@@ -1,10 +1,10 @@
 import type { Point } from './move.ts'
 
 const SIDE = 1000
-/** Width of the border around the floor that the camera may show, in CSS pixels. With the border, no button covers the player. */
-const BORDER = { side: 72, top: 150, bottom: 120 }
+/** Width of the border around the floor that the camera may show, in CSS pixels. With the border, the names of players at a wall are visible. */
+const BORDER = 60
 
-/** The part of the floor that the window shows. The floor fills the longer side of the window. Along the other side, the camera follows the player. */
+/** The part of the floor that the field of the page shows. The floor fills the longer side of the field. Along the other side, the camera follows the player. */
 export class Camera {
   #centre: Point = { x: SIDE / 2, y: SIDE / 2 }
   #width = 1
@@ -12,7 +12,7 @@ export class Camera {
   /** CSS pixels per unit of the floor. */
   scale = 1
 
-  /** The size of the window in CSS pixels. */
+  /** The size of the field in CSS pixels. */
   resize(width: number, height: number): void {
     this.#width = width
     this.#height = height
@@ -32,7 +32,7 @@ export class Camera {
     this.#centre = this.#goal(point)
   }
 
-  /** Converts a point of the floor to CSS pixels of the window. */
+  /** Converts a point of the floor to CSS pixels of the field. */
   toScreen(point: Point): Point {
     return {
       x: (point.x - this.#centre.x) * this.scale + this.#width / 2,
@@ -40,7 +40,7 @@ export class Camera {
     }
   }
 
-  /** Converts CSS pixels of the window to a point of the floor. */
+  /** Converts CSS pixels of the field to a point of the floor. */
   toFloor(point: Point): Point {
     return {
       x: (point.x - this.#width / 2) / this.scale + this.#centre.x,
@@ -51,14 +51,14 @@ export class Camera {
   /** Returns the centre of the view for a player at `point`. The view shows at most the border around the floor. */
   #goal({ x, y }: Point): Point {
     return {
-      x: this.#within(x, this.#width, BORDER.side, BORDER.side),
-      y: this.#within(y, this.#height, BORDER.top, BORDER.bottom),
+      x: this.#within(x, this.#width),
+      y: this.#within(y, this.#height),
     }
   }
 
-  #within(value: number, pixels: number, before: number, after: number): number {
-    const least = (pixels / 2 - before) / this.scale
-    const most = SIDE - (pixels / 2 - after) / this.scale
-    return least >= most ? (least + most) / 2 : Math.min(most, Math.max(least, value))
+  #within(value: number, pixels: number): number {
+    const least = (pixels / 2 - BORDER) / this.scale
+    const most = SIDE - least
+    return least >= most ? SIDE / 2 : Math.min(most, Math.max(least, value))
   }
 }

@@ -20,6 +20,8 @@ const REACH = 170
 /** A click within this distance of a player targets that player. */
 const AIM = RADIUS + 14
 const MOST_BOTS = 12
+/** Bots that play with the first player of an arena. */
+const FIRST_BOTS = 2
 /** Maximum number of hits drawn per frame. */
 const MOST_BLOWS = 6
 
@@ -57,6 +59,7 @@ class ArenaView {
   #places = new Map<string, Readonly<Point>>()
   readonly #effects = new Effects()
   readonly #camera = new Camera()
+  readonly #canvas = byId('floor', HTMLCanvasElement)
   readonly #painter: Painter
   readonly #controls: Controls
   readonly #feed = new Feed(byId('feed', HTMLElement))
@@ -79,9 +82,8 @@ class ArenaView {
       fields: ['x', 'y'],
       snap: LEAP,
     })
-    const canvas = byId('floor', HTMLCanvasElement)
-    this.#painter = new Painter(canvas, this.#camera)
-    this.#controls = new Controls(canvas, this.#hitButton, {
+    this.#painter = new Painter(this.#canvas, this.#camera)
+    this.#controls = new Controls(this.#canvas, this.#hitButton, {
       point: (at, dragging) => this.#pointed(at, dragging),
       hit: () => this.#hitNearest(),
     })
@@ -121,8 +123,8 @@ class ArenaView {
     if (mine && this.#follows !== this.#id) {
       this.#follows = this.#id
       this.#camera.jump(mine)
-      // The hint must not cover the player, so it is in the other half of the window.
-      this.#help.classList.toggle('high', this.#camera.toScreen(mine).y > innerHeight / 2)
+      // The hint must not cover the player, so it is in the other half of the field.
+      this.#help.classList.toggle('high', this.#camera.toScreen(mine).y > this.#canvas.clientHeight / 2)
     }
   }
 
@@ -238,12 +240,12 @@ class ArenaView {
   }
 }
 
-/** Buttons that add and remove bots, which run in this tab. */
-function offerBots({ key, toasts }: Stage<typeof arena>): void {
+/** Buttons that add and remove bots, which run in this tab. The first player of an arena starts with bots. */
+async function offerBots({ key, room, toasts }: Stage<typeof arena>): Promise<void> {
   const bots: Bot[] = []
   const more = create('button', { type: 'button', text: 'Add a bot' })
   const fewer = create('button', { type: 'button', text: 'Remove bots', hidden: '' })
-  more.addEventListener('click', async () => {
+  const add = async () => {
     more.disabled = true
     await Bot.join(key, `Bot ${bots.length + 1}`).then(
       (bot) => bots.push(bot),
@@ -251,19 +253,24 @@ function offerBots({ key, toasts }: Stage<typeof arena>): void {
     )
     more.disabled = bots.length >= MOST_BOTS
     fewer.hidden = bots.length === 0
-  })
+  }
+  more.addEventListener('click', add)
   fewer.addEventListener('click', () => {
     for (const bot of bots.splice(0)) bot.leave()
     more.disabled = false
     fewer.hidden = true
   })
   byId('dock', HTMLElement).append(more, fewer)
+  const others = room.members.filter(({ id, connected }) => connected && id !== room.memberId)
+  if (others.length === 0) for (let bot = 0; bot < FIRST_BOTS; bot++) await add()
 }
+
+const playNow = (client: Client) => client.joinOrCreate<typeof arena>('arena')
 
 /** "Play now", and a live list of the arenas that have a free place. */
 function findArena(lobby: Lobby<typeof arena>, client: Client): void {
   const note = 'In the fullest arena that has a free place.'
-  lobby.offer('Play now', note, () => client.joinOrCreate<typeof arena>('arena'))
+  lobby.offer('Play now', note, () => playNow(client))
   const show = lobby.list('Open arenas', 'No arena is open. “Play now” opens one.')
   const stop = client.watchRooms<typeof arena>(
     'arena',
@@ -286,8 +293,8 @@ void startGame<typeof arena>(
   'arena',
   (stage) => {
     new ArenaView(stage)
-    offerBots(stage)
+    void offerBots(stage)
     new NodesPanel(byId('nodes', HTMLDetailsElement), stage.room)
   },
-  { title: 'Arena', offer: findArena },
+  { title: 'Arena', offer: findArena, enter: playNow },
 )

@@ -84,7 +84,7 @@ export class Painter {
     this.#paper = paper
     this.#camera = camera
     const resize = () => this.#resize()
-    addEventListener('resize', resize)
+    new ResizeObserver(resize).observe(canvas)
     matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
       this.#colours = coloursOfPage()
     })

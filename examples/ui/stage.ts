@@ -34,6 +34,7 @@ const keyInAddress = (): string | undefined =>
 
 function putInAddress(key: string): void {
   const address = new URL(location.href)
+  address.searchParams.delete('lobby')
   address.searchParams.set('room', key)
   history.replaceState(null, '', address)
 }
@@ -85,19 +86,28 @@ function offerLobby(footer: HTMLElement, room: Pick<Room, 'leave'>): void {
   back.addEventListener('click', async () => {
     // Without a connection, the page returns to the lobby, and the room gives up the seat later.
     await Promise.race([room.leave(), new Promise((resolve) => setTimeout(resolve, LEAVE_MS))])
-    location.href = location.pathname
+    location.href = `${location.pathname}?lobby`
   })
   footer.append(back)
 }
 
+/** The parts of a game that not all games have. */
+interface Options<R extends TypedRoom> {
+  readonly title?: string
+  readonly offer?: Offer<R>
+  /** Joins a room for an address that names no room and not the lobby. */
+  readonly enter?: (client: Client) => Promise<Room<R>>
+}
+
 /**
- * Logs this tab's player in, joins the room of the address and passes it to `play`. If the address has no room, the player chooses one in the
- * lobby that `offer` fills. Without `offer`, the room is `lobby-1`. Shows errors on the page, with a button to try again.
+ * Logs this tab's player in, joins the room of the address and passes it to `play`. If the address has no room, `enter` joins one, or the
+ * player chooses one in the lobby that `offer` fills (with `enter`: at `?lobby`). Without `offer`, the room is `lobby-1`. Shows errors on the
+ * page, with a button to try again.
  */
 export async function startGame<R extends TypedRoom>(
   game: R['type'],
   play: (stage: Stage<R>) => void,
-  { title = game, offer }: { title?: string; offer?: Offer<R> } = {},
+  { title = game, offer, enter }: Options<R> = {},
 ): Promise<void> {
   const scissors = cuttableSockets(() => performance.now())
   const toasts = new Toasts(document.body)
@@ -113,6 +123,7 @@ export async function startGame<R extends TypedRoom>(
     const join = (): Promise<Room<R>> => {
       const key = keyInAddress()
       if (key || !offer) return client.join<R>(game, { key: key ?? 'lobby-1' })
+      if (enter && !new URL(location.href).searchParams.has('lobby')) return enter(client)
       const lobby = new Lobby<R>(parts.footer, title)
       offer(lobby, client)
       return lobby.joined
