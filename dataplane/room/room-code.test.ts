@@ -630,6 +630,12 @@ describe('stuck turns', () => {
       const second = node(ann)
       await second.join('looper', 'ann')
       expect([ann.inRoom, ann.state, hooks.length]).toMatchObject([true, { count: 0 }, 1])
+      // The clock of the second node is behind that of the first, so the new room seems to be older than the turn.
+      await second.say('looper', 'ann', 'add', null, 1)
+      const third = node(ann)
+      await third.resume('looper', ann)
+      await third.say('looper', 'ann', 'add', null, 2)
+      expect([ann.inRoom, ann.state, hooks.length]).toMatchObject([true, { count: 2 }, 1])
     })
   })
 })

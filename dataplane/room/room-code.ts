@@ -46,8 +46,8 @@ export interface KnownSuspects {
   placeOf(turn: Turn): string | undefined
   /** Records a turn that did not return and was cut off. Resolves when the next owner of its room knows it. Never rejects. */
   stuck(turn: Turn, mode: 'guard'): Promise<void>
-  /** True if this turn did not return under an earlier owner of its room. */
-  hung(turn: Turn): boolean
+  /** True if this turn did not return under an earlier owner of its room. `since`: epoch of the first owner that counts. Default: all. */
+  hung(turn: Turn, since?: number): boolean
   /** Resolves when this node knows the turns that have ended other nodes. Never rejects. */
   current(): Promise<void>
 }

@@ -230,8 +230,8 @@ async function openRoom(slot: RoomSlot, found: Claim, mayMake: boolean): Promise
     let restored = restore(found, format)
     const { createdAt = 0 } = restored ?? {}
     const disposing = turnOf({ name: address.name, epoch: fence.epoch, createdAt }, 'onDispose')
-    // A room whose `onDispose` did not return has ended, except for its last save.
-    if (restored && !definition.save && code.suspects.hung(disposing)) {
+    // A room whose `onDispose` did not return has ended, except for its last save. A later room has a record of a later epoch.
+    if (restored && !definition.save && code.suspects.hung(disposing, restored.epoch)) {
       claim = endedClaim(found, format)
       restored = undefined
     }

@@ -121,8 +121,11 @@ export class Suspects {
     return this.#reading
   }
 
-  /** True if this turn, or one like it for which no client waits, did not return under an earlier owner of its room. */
-  hung({ hook, subject, ref, room }: Turn): boolean {
+  /**
+   * True if this turn, or one like it for which no client waits, did not return under an earlier owner of its room. `since`: epoch of the first
+   * owner that counts.
+   */
+  hung({ hook, subject, ref, room }: Turn, since = 0): boolean {
     const { name, epoch, createdAt = 0 } = room
     return this.#turnsIn(name).some(
       (one) =>
@@ -130,6 +133,7 @@ export class Suspects {
         one.subject === subject &&
         one.ref === ref &&
         one.epoch < epoch &&
+        one.epoch >= since &&
         // A later room of this name may dispose itself.
         (subject !== '' || one.at >= createdAt),
     )
