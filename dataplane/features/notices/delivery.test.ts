@@ -11,7 +11,15 @@ import { FakeClock } from '../../../test/kit/fake-clock.ts'
 import { SeededRandom } from '../../../test/kit/seeded-random.ts'
 import { DeadLetters } from './dead-letters.ts'
 import { NoticeDelivery } from './delivery.ts'
-import { encodeNotice, NOTICE_METRICS, type NoticeEnvironment, type PostNotice, webhook } from './notice.ts'
+import {
+  ATTEMPT_MS,
+  encodeNotice,
+  NOTICE_METRICS,
+  NoAnswer,
+  type NoticeEnvironment,
+  type PostNotice,
+  webhook,
+} from './notice.ts'
 
 const ROOM = 'prj_a/duel:1'
 const OTHER = 'prj_a/duel:2'
@@ -427,6 +435,26 @@ describe('NoticeDelivery of rooms of this node', () => {
     expect(left).toEqual([])
   })
 
+  it.each([
+    ['has no answer within 10 s', async () => Promise.reject(new NoAnswer())],
+    ['gets 503', async () => ({ status: 503 })],
+  ])('delivers for other rooms within 30 s while each notice of one room %s', async (_, bad) => {
+    const { clock, node, store } = await setup()
+    const posted: string[] = []
+    const { own } = node(store, async ({ id }) => {
+      posted.push(id)
+      if (id !== 'bad') return { status: 204 }
+      await new Promise<void>((resolve) => void clock.schedule(ATTEMPT_MS, resolve))
+      return bad()
+    })
+    await (await own()).commit('bad')
+    const { commit } = await own(OTHER)
+    await passed(clock, () => posted.length === 9, 600_000)
+    await passed(clock, () => false, 1000).catch(() => undefined)
+    await commit('good')
+    await passed(clock, () => posted.includes('good'), 30_000)
+  })
+
   it('reports the age of the oldest notice that the backend does not accept', async () => {
     const { clock, backend, node } = await setup()
     backend.answers.push(...Array(9).fill(500))
@@ -582,6 +610,39 @@ describe('NoticeDelivery of rooms without an owner', () => {
     expect([backend.ids, await pending(store)]).toEqual([[], 1])
     dead.add('node_b')
     await passed(clock, () => backend.ids.length === 1, 21_000)
+    await soon(async () => expect(await indexed(store)).toEqual([]))
+  })
+
+  it('probes the backend with another room if the due room has an owner', async () => {
+    const { clock, claim, store, left, write, node } = await setup()
+    let away = true
+    const posted: string[] = []
+    node(store, async ({ id }) => {
+      posted.push(id)
+      if (away) throw new Error('ECONNREFUSED')
+      return { status: 204 }
+    })
+    for (const name of ['x', 'y', 'z']) await left(`prj_a/duel:${name}`, name)
+    await passed(clock, () => posted.length >= 10, 300_000)
+    for (let n = 0; n < 20; n++) {
+      const room = `prj_a/duel:owned${n}`
+      await store.notices.set(room, await claim(room, 'node_b'), 0)
+      await write(room, 'owned')
+    }
+    away = false
+    posted.length = 0
+    await passed(clock, () => posted.length === 3, 60_000)
+    expect(posted).not.toContain('owned')
+  })
+
+  it('delivers what an earlier owner has left in a room of this node whose type has no notices any more', async () => {
+    const { clock, store, backend, claim, write, node } = await setup()
+    await store.notices.set(ROOM, await claim(ROOM, 'node_z'), clock.now())
+    await write(ROOM, 'a')
+    const { queue } = await node().own()
+    await passed(clock, () => backend.ids.length === 1, 20_000)
+    await soon(() => expect(queue.size).toBe(0))
+    await passed(clock, () => false, 11_000).catch(() => undefined)
     await soon(async () => expect(await indexed(store)).toEqual([]))
   })
 

@@ -46,6 +46,8 @@ const LONGEST_RETRY_AFTER_MS = 3_600_000
 const UNREACHED = 3
 /** Maximum time between two probes of a backend that cannot be reached. */
 const LONGEST_PROBE_MS = 15_000
+/** Additional delay of a room that has not reached the backend, so that other rooms are the next to probe it. */
+const AFTER_OTHERS_MS = 100
 /** Maximum age of a notice for another attempt. */
 const MAX_AGE_MS = 86_400_000
 /** Minimum time between two log lines about failed attempts with the same reason. */
@@ -247,9 +249,17 @@ export class NoticeDelivery {
   }
 
   /** Delivers the notices of a room that has no owner, until there is none or an attempt fails. */
-  async #deliverOwnerless({ room, fence, probes }: OwnerlessRoom): Promise<void> {
+  async #deliverOwnerless(due: OwnerlessRoom): Promise<void> {
+    const probe = { isPending: due.probes }
+    await this.#deliverDue(due, probe).finally(() => {
+      if (probe.isPending) this.#breaker.cancel()
+    })
+  }
+
+  /** `probe.isPending`: true until the probe of this room has begun. */
+  async #deliverDue({ room, fence }: OwnerlessRoom, probe: { isPending: boolean }): Promise<void> {
     const { rooms, notices } = this.#env.store
-    for (let isProbe = probes; !this.#stopped; isProbe = false) {
+    while (!this.#stopped) {
       const record = await rooms.inspect(room)
       if (await this.#hasOwner(room, record)) return
       const [notice] = await notices.oldest(room, 1)
@@ -260,7 +270,8 @@ export class NoticeDelivery {
         return
       }
       await this.#setDue(room, fence, LEASE_MS)
-      const waitMs = isProbe ? undefined : this.#mustWait(room, notice)
+      const waitMs = probe.isPending ? undefined : this.#mustWait(room, notice)
+      probe.isPending = false
       const delayMs = waitMs ?? (await this.#attempt(room, notice))
       if (delayMs !== undefined) {
         await this.#setDue(room, fence, delayMs)
@@ -278,7 +289,11 @@ export class NoticeDelivery {
     const owner = record?.owner ?? undefined
     if (owner === undefined) return false
     const { nodeId, isAlive } = this.#env
-    return owner === nodeId ? this.#owned.has(room) : isAlive(owner)
+    if (owner !== nodeId) return isAlive(owner)
+    const queue = this.#owned.get(room)
+    // Notices that the queue does not know, for example of a type that had notices in an earlier version.
+    if (queue?.isEmpty && !queue.indexed) queue.recover()
+    return queue !== undefined
   }
 
   async #setDue(room: string, fence: Fence, delayMs: number): Promise<void> {
@@ -338,7 +353,7 @@ export class NoticeDelivery {
     if (!isDead) {
       const backoffMs = Math.min(
         failures === undefined ? Math.max(FIRST_RETRY_MS, ageMs / 2) : retryDelay(failures),
-        attempt.is === 'failed' && attempt.reached ? LONGEST_RETRY_MS : LONGEST_PROBE_MS,
+        attempt.is === 'failed' && attempt.reached ? LONGEST_RETRY_MS : LONGEST_PROBE_MS + AFTER_OTHERS_MS,
       )
       const delayMs = Math.max(backoffMs, Math.min(attempt.retryAfterMs, LONGEST_RETRY_AFTER_MS))
       this.#reportAge(room, at, delayMs + LEASE_MS)

@@ -81,7 +81,16 @@ interface NoticeAnswer {
   readonly retryAfterMs?: number
 }
 
-/** Sends one notice. Rejects if there is no answer within 10 s, or when `signal` aborts. */
+/** The backend has not answered within 10 s. */
+export class NoAnswer extends Error {
+  override readonly name = 'NoAnswer'
+
+  constructor() {
+    super(`no answer within ${ATTEMPT_MS / 1000} s`)
+  }
+}
+
+/** Sends one notice. Rejects with `NoAnswer` if there is none within 10 s, and with another error when `signal` aborts. */
 export type PostNotice = (notice: OutgoingNotice, signal: AbortSignal) => Promise<NoticeAnswer>
 
 /** Dependencies of the delivery of notices and of the dead letters. */
@@ -122,9 +131,7 @@ export function webhook({ url, secrets, clock }: WebhookOptions): PostNotice {
     const content = `${id}.${timestamp}.${body}`
     const signatures = notifyKeys(secrets, projectId).map((key) => `v1,${notifySignature(key, content)}`)
     const late = new AbortController()
-    const cancel = clock.schedule(ATTEMPT_MS, () =>
-      late.abort(new Error(`no answer within ${ATTEMPT_MS / 1000} s`)),
-    )
+    const cancel = clock.schedule(ATTEMPT_MS, () => late.abort(new NoAnswer()))
     try {
       const response = await fetch(url, {
         method: 'POST',
@@ -165,7 +172,10 @@ const BUSY: ReadonlySet<number> = new Set([429, 503])
 /** Answers of a proxy in front of a backend that cannot be reached. */
 const UNREACHED: ReadonlySet<number> = new Set([502, 503, 504])
 
-/** Result of one attempt. `rejected`: trying again would not help. `reached`: the backend itself has answered. */
+/**
+ * Result of one attempt. `rejected`: trying again would not help. `reached`: the backend itself has answered, or needs too long for it. It
+ * may be too slow only for some notices.
+ */
 export type Attempt =
   | { readonly is: 'delivered' }
   | { readonly is: 'rejected'; readonly reason: string }
@@ -190,7 +200,7 @@ export async function attemptOf(
     const delay = BUSY.has(status) ? retryAfterMs : 0
     return { is: 'failed', reason, retryAfterMs: delay, reached: !UNREACHED.has(status) }
   } catch (error) {
-    return { is: 'failed', reason: reasonOf(error), retryAfterMs: 0, reached: false }
+    return { is: 'failed', reason: reasonOf(error), retryAfterMs: 0, reached: error instanceof NoAnswer }
   }
 }
 
