@@ -13,7 +13,7 @@ import { developRooms, loadRooms, roomsHash } from './room/loader.ts'
 /** Options of `startDataplane`. By default there are no traces, and the process is not a worker. */
 interface DataplaneOptions
   extends Required<Pick<NodeOptions, 'store' | 'log'>>,
-    Pick<NodeOptions, 'tracer' | 'sharing' | 'answer'> {
+    Pick<NodeOptions, 'tracer' | 'sharing' | 'answer' | 'postNotice'> {
   readonly config: Omit<Defaults<'dataplane'>, 'workers'> &
     StoreConfig &
     Pick<Config<'dataplane'>, 'roomsDir'>
@@ -47,6 +47,7 @@ export async function startDataplane({
   sharing,
   development = false,
   answer,
+  postNotice,
 }: DataplaneOptions): Promise<RunningDataplane> {
   const { roomsDir: folder } = config
   const developed = development ? await developRooms(folder, log) : undefined
@@ -74,6 +75,7 @@ export async function startDataplane({
     revealFailures: development,
     ...(development && { cutOffMs: developmentLimit }),
     ...(answer && { answer }),
+    ...(postNotice && { postNotice }),
     ...(maxConnections !== undefined && { maxConnections }),
     ...(sharing && { sharing }),
   }).catch(async (error: unknown) => {

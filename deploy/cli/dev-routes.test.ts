@@ -17,6 +17,8 @@ let wsUrl = ''
 let tokenUrl = ''
 const OPERATOR = 'an-operator-token-of-the-tests'
 const EXAMPLES = fileURLToPath(new URL('../../examples', import.meta.url))
+const CLUSTER_ROOMS = fileURLToPath(new URL('../../test/support/cluster-rooms', import.meta.url))
+
 async function start(env: Record<string, string>, beside?: readonly string[]): Promise<Service> {
   const ports = { EXAMPLES_PORT: '0', CONTROL_PORT: '0', WS_PORT: '0', ADMIN_PORT: '0' }
   const parsed = parseConfig('dev', { ...ports, CONTROL_API_TOKENS: OPERATOR, ...env })
@@ -163,6 +165,29 @@ it('returns the room types with the schemas of their options and messages', asyn
   })
 })
 
+it('runs calls of rooms, and returns the notices of a room with the answer of the backend', async () => {
+  const own = await start({ ROOMS_DIR: CLUSTER_ROOMS })
+  onTestFinished(() => own.close())
+  const url = own.addresses.websocket!.replace('ws', 'http')
+  const call = async (name: string) => {
+    const body = JSON.stringify({ room: 'bank:a', name })
+    const response = await fetch(`${url}/dev/call`, { method: 'POST', body })
+    return { status: response.status, ...(await response.json()) }
+  }
+  const client = await connect(own.addresses.websocket!, { dev: 'ada' })
+  await client.join('bank', { key: 'a' })
+  expect(await call('grant')).toEqual({ status: 200, reply: 1 })
+  expect(await call('report')).toEqual({ status: 200, reply: null })
+  expect(await call('missing')).toEqual({ status: 422, detail: expect.stringContaining('missing') })
+  const noticesOf = async (room: string) =>
+    (await (await fetch(`${url}/dev/notices?room=${room}`)).json()).notices
+  await expect
+    .poll(() => noticesOf('bank:a'))
+    .toMatchObject([{ type: 'granted', data: { gold: 2 }, answer: 'NOTIFY_URL is not set' }])
+  expect(await noticesOf('bank:b')).toEqual([])
+  client.close()
+})
+
 it('exists only in development', async () => {
   const parsed = parseConfig('dataplane', {
     WS_PORT: '0',
@@ -178,6 +203,8 @@ it('exists only in development', async () => {
     '/playground',
     '/dev/rooms',
     '/dev/token',
+    '/dev/call',
+    '/dev/notices?room=counter:a',
     '/dev/kill?room=counter:a',
     '/dev/drain?room=counter:a',
   ]) {

@@ -3,6 +3,7 @@ import * as v from 'valibot'
 import { loadPage, type Page } from '../../dataplane/ops/admin-page.ts'
 import type { RoomDefinition } from '../../dataplane/room/definition.ts'
 import { jsonSchemaOf } from '../../dataplane/room/definition-check.ts'
+import { type BackendOptions, roomful } from '../../server/index.ts'
 import { isWellFormed, type Json, type JsonObject } from '../../shared/json.ts'
 import type { Logger } from '../../shared/log.ts'
 import { isLoopback, isOriginHere, namesThisMachine } from '../../shared/origins.ts'
@@ -28,13 +29,36 @@ export interface RoomToPlay {
   /** True if players can list its rooms. */
   readonly listed: boolean
   readonly messages: readonly MessageToSend[]
+  readonly calls: readonly MessageToSend[]
+  /** True if the room sends notices. */
+  readonly notifies: boolean
 }
 
+/** A message type, or a call. */
 export interface MessageToSend {
   readonly name: string
   readonly data?: JsonSchema | undefined
-  /** True if the message type has a reply. */
+  /** True if it has a reply. */
   readonly replies: boolean
+}
+
+/** A notice that the node has tried to deliver. */
+export interface ShownNotice {
+  readonly id: string
+  /** `type:key`. */
+  readonly room_id: string
+  readonly type: string
+  readonly data: Json
+  /** Answer of the backend to the last attempt, or the reason why there was none. */
+  readonly answer: string
+}
+
+/** A call from a backend to a room. */
+export interface DevCall {
+  /** `type:key`. */
+  readonly room: string
+  readonly name: string
+  readonly data: Json
 }
 
 /** Response of `GET /dev/rooms`. */
@@ -42,6 +66,8 @@ export interface RoomsToPlay {
   readonly ws_url: string
   /** True if the page may kill the owner of a room. */
   readonly kills: boolean
+  /** True if the page can ask for notices. */
+  readonly notices: boolean
   readonly rooms: readonly RoomToPlay[]
 }
 
@@ -65,12 +91,16 @@ interface DevRoutes {
    * no other node.
    */
   readonly end?: (how: 'kill' | 'drain', roomId: string) => Promise<string>
+  /** Runs a call of a room like a backend. Resolves with the reply. Rejects with an Error whose message has the reason. */
+  readonly call: (call: DevCall) => Promise<Json>
+  /** Latest notices of all rooms, the newest first. Absent: other processes deliver them. */
+  readonly notices?: () => readonly ShownNotice[]
   readonly log: Logger
 }
 
 /** Lifetime of tokens for development. */
 export const DEV_TOKEN_SECONDS = 3600
-/** Maximum size of a request, in characters. `data` has at most 2 KiB of JSON. */
+/** Maximum size of a request, in bytes. `data` of a player has at most 2 KiB of JSON. */
 const MAX_BODY = 8192
 const PLAYGROUND = new URL('../playground/', import.meta.url)
 /** Content security policy of the page: it may connect to nodes of this machine on any port. */
@@ -84,9 +114,11 @@ type Handler = (request: IncomingMessage, response: ServerResponse, query: URLSe
  * - `POST /dev/token` with `{ "sub": "alice", "data": { … } }`: `{ project_id, token }`
  * - `GET /dev/rooms`: the room types with the schemas of their messages
  * - `GET /playground`: a page to play any room by hand
+ * - `POST /dev/call` with `{ "room": "type:key", "name": "…", "data": … }`: `{ reply }`
+ * - `GET /dev/notices?room=type:key`: the latest notices
  * - `POST /dev/kill?room=type:key` and `POST /dev/drain?room=type:key`
  */
-export function devRoutes({ issue, rooms, wsUrl, end, log }: DevRoutes) {
+export function devRoutes({ issue, rooms, wsUrl, end, call, notices, log }: DevRoutes) {
   let page: Promise<Page> | undefined
   const routes: Record<string, Handler> = {
     'POST /dev/token': async (request, response) => {
@@ -98,10 +130,25 @@ export function devRoutes({ issue, rooms, wsUrl, end, log }: DevRoutes) {
       const all: RoomsToPlay = {
         ws_url: wsUrl(),
         kills: end !== undefined,
+        notices: notices !== undefined,
         rooms: (await rooms()).map(describe),
       }
       answer(response, 200, all)
     },
+    'POST /dev/call': async (request, response) => {
+      const asked = await readBody(request, Call, '{"room":"duel:table-7","name":"end","data":null}')
+      if (typeof asked === 'string') return answer(response, 400, { detail: asked })
+      await call(asked as DevCall).then(
+        (reply) => answer(response, 200, { reply }),
+        (error: Error) => answer(response, 422, { detail: error.message }),
+      )
+    },
+    ...(notices && {
+      'GET /dev/notices': async (_, response, query) =>
+        answer(response, 200, {
+          notices: notices().filter(({ room_id: room }) => room === query.get('room')),
+        }),
+    }),
     'GET /playground': async (_, response) => {
       page ??= loadPage(PLAYGROUND, { title: 'roomful playground', connect: CONNECT })
       const { html, headers } = await page
@@ -169,10 +216,30 @@ const SignIn = v.strictObject({
   lan: v.exactOptional(v.string()),
 })
 
+/** Runs a call of a room over the control API. Rejects with a RoomfulError. */
+export async function callRoom(backend: BackendOptions, { room, name, data }: DevCall): Promise<Json> {
+  const [type = '', ...key] = room.split(':')
+  return (await roomful(backend).room(type, key.join(':')).call(name, data)) as Json
+}
+
+const Call = v.strictObject({ room: v.string(), name: v.string(), data: v.optional(v.unknown(), null) })
+
 /** Reads the body of `POST /dev/token`. `lan` is the secret of `--lan`. A string says what is wrong. */
 export async function readSignIn(
   request: AsyncIterable<Buffer>,
 ): Promise<{ readonly player: DevPlayer; readonly lan: string } | string> {
+  const read = await readBody(request, SignIn, '{"sub":"ada","data":{"elo":1200}}')
+  if (typeof read === 'string') return read
+  const { lan = '', ...player } = read
+  return { player, lan }
+}
+
+/** Reads a JSON object, such as `example`. A string says what is wrong. */
+async function readBody<S extends typeof SignIn | typeof Call>(
+  request: AsyncIterable<Buffer>,
+  schema: S,
+  example: string,
+): Promise<v.InferOutput<S> | string> {
   const chunks: Buffer[] = []
   let bytes = 0
   for await (const chunk of request) {
@@ -181,15 +248,12 @@ export async function readSignIn(
     chunks.push(chunk)
   }
   const text = Buffer.concat(chunks).toString()
-  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), SignIn), text)
-  if (parsed.success) {
-    const { lan = '', ...player } = parsed.output
-    return { player, lan }
-  }
+  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), schema), text)
+  if (parsed.success) return parsed.output as v.InferOutput<S>
   const [issue] = parsed.issues
   const path = v.getDotPath(issue)
   return path === null
-    ? `the body is ${JSON.stringify(text.slice(0, 100))}: send a JSON object such as {"sub":"ada","data":{"elo":1200}}`
+    ? `the body is ${JSON.stringify(text.slice(0, 100))}: send a JSON object such as ${example}`
     : `${path} is ${JSON.stringify(issue.path?.at(-1)?.value)?.slice(0, 100)}: ${issue.message}`
 }
 
@@ -198,15 +262,19 @@ export function answer(response: ServerResponse, status: number, body: object): 
   response.end(JSON.stringify(body))
 }
 
-function describe({ type, options, listing, messages }: RoomDefinition): RoomToPlay {
+function describe({ type, options, listing, messages, calls, notices }: RoomDefinition): RoomToPlay {
+  const toSend = (all: RoomDefinition['messages'] | RoomDefinition['calls']): MessageToSend[] =>
+    Object.entries(all).map(([name, { data, reply }]) => ({
+      name,
+      data: jsonSchemaOf(data) as JsonSchema | undefined,
+      replies: reply !== undefined,
+    }))
   return {
     type,
     options: options && (jsonSchemaOf(options) as JsonSchema | undefined),
     listed: listing !== undefined,
-    messages: Object.entries(messages).map(([name, { data, reply }]) => ({
-      name,
-      data: jsonSchemaOf(data) as JsonSchema | undefined,
-      replies: reply !== undefined,
-    })),
+    messages: toSend(messages),
+    calls: toSend(calls),
+    notifies: Object.keys(notices).length > 0,
   }
 }

@@ -2,12 +2,14 @@ import { existsSync } from 'node:fs'
 import type { ServerResponse } from 'node:http'
 import { fileURLToPath } from 'node:url'
 import { startControl } from '../../control/main.ts'
+import { noUrl, webhook } from '../../dataplane/features/notices/notice.ts'
 import { type RunningDataplane, startDataplane } from '../../dataplane/main.ts'
 import { startBackend } from '../../examples/backend/backend.ts'
 import { ControlClient, OwnProject } from '../../examples/backend/control-client.ts'
 import { systemClock } from '../../shared/clock.ts'
 import type { Config } from '../../shared/config.ts'
 import { newId, randomToken } from '../../shared/ids.ts'
+import type { Json } from '../../shared/json.ts'
 import type { Logger } from '../../shared/log.ts'
 import { notifyKeys } from '../../shared/notify-keys.ts'
 import { systemRandom } from '../../shared/random.ts'
@@ -15,7 +17,15 @@ import { openStore } from '../../shared/store/open.ts'
 import { openTracing, tracingConfig } from '../../shared/tracing/open.ts'
 import { packageVersion } from '../../shared/version.ts'
 import { runBeside } from './beside.ts'
-import { DEV_TOKEN_SECONDS, type DevPlayer, devRoutes, type Issue } from './dev-routes.ts'
+import { ShownNotices } from './dev-notices.ts'
+import {
+  callRoom,
+  DEV_TOKEN_SECONDS,
+  type DevCall,
+  type DevPlayer,
+  devRoutes,
+  type Issue,
+} from './dev-routes.ts'
 import { defaultHost, lanHosts as hostsOfNetwork, lanText, openLan } from './lan.ts'
 import type { Service } from './service.ts'
 
@@ -86,6 +96,9 @@ export async function startDev({ config, log, tell, beside, lan }: DevParts): Pr
     const project = roomsDir === undefined ? new OwnProject(client) : new NewestProject(client)
     const projectId = project instanceof NewestProject ? await project.id() : undefined
     const issue: Issue = (player) => project.issueToken({ ...player, ttl_seconds: DEV_TOKEN_SECONDS })
+    const call = async (asked: DevCall): Promise<Json> =>
+      callRoom({ url: control.url, key: controlToken ?? '', projectId: await project.id() }, asked)
+    const notices = new ShownNotices()
     const lanHosts = new Set<string>()
     const openToNetwork = async (page: string): Promise<void> => {
       const secret = randomToken(systemRandom, LAN_SECRET_LENGTH)
@@ -100,14 +113,18 @@ export async function startDev({ config, log, tell, beside, lan }: DevParts): Pr
       issue,
       rooms: () => node.rooms(),
       wsUrl: () => node.addresses.websocket,
+      call,
+      notices: () => notices.latest,
       log,
     })
+    const { notifyUrl: url, notifySecret: secrets = [] } = config
     const node: RunningDataplane = await startDataplane({
       config: dataplane,
       store,
       log,
       tracer,
       answer: (request, response) => void (routes(request, response) || whatIsHere(response)),
+      postNotice: notices.through(url === undefined ? noUrl : webhook({ url, secrets, clock: systemClock })),
       development: true,
     })
     running.push(() => node.close())

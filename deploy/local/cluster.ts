@@ -10,7 +10,7 @@ import { systemClock } from '../../shared/clock.ts'
 import { createLog, type Logger } from '../../shared/log.ts'
 import { notifyKeys } from '../../shared/notify-keys.ts'
 import { runBeside } from '../cli/beside.ts'
-import { DEV_TOKEN_SECONDS, devRoutes } from '../cli/dev-routes.ts'
+import { callRoom, DEV_TOKEN_SECONDS, devRoutes } from '../cli/dev-routes.ts'
 import { endWithNpm } from '../cli/service.ts'
 import { banner, command, News, Prompt } from './console.ts'
 import { startFront } from './front.ts'
@@ -140,7 +140,7 @@ async function run(words: ReturnType<typeof readWords>): Promise<void> {
     void news.start()
     tell(banner(running, rooms))
     if (words.beside) {
-      const { project_id: projectId } = await project.credentials()
+      const projectId = await project.id()
       beside = runBeside(words.beside, environmentOf(running, projectId), { stdin: 'ignore' })
       beside.ended.then(() => stop(0), fail)
     }
@@ -169,7 +169,7 @@ function routesOf(
     },
     wsUrl: () => cluster.wsUrl,
     end: async (how, roomId) => {
-      const { project_id: projectId } = await project.credentials()
+      const projectId = await project.id()
       const owner = ownersOf(await cluster.look()).get(`${projectId} ${roomId}`)?.owner
       const child = owner === undefined ? undefined : cluster.children.get(owner)
       if (!child) return `no node runs ${roomId} at this moment`
@@ -177,6 +177,11 @@ function routesOf(
       void child.ended.then(() => systemClock.schedule(BACK_MS, () => void act(`start ${owner}`)))
       return `${owner} ${how === 'kill' ? 'was killed' : 'drains'}; it starts again ${BACK_MS / 1000} s after its end`
     },
+    call: async (asked) =>
+      callRoom(
+        { url: cluster.controlUrl, key: cluster.secrets.operatorToken, projectId: await project.id() },
+        asked,
+      ),
     log,
   })
 }

@@ -3,7 +3,7 @@ import { useEffect, useState } from 'preact/hooks'
 import type { ListedRoom } from '../../client/index.ts'
 import type { Json, JsonObject } from '../../shared/json.ts'
 import { Tree } from '../admin-page/tree.tsx'
-import type { JsonSchema, MessageToSend, RoomsToPlay, RoomToPlay } from '../cli/dev-routes.ts'
+import type { JsonSchema, MessageToSend, RoomsToPlay, RoomToPlay, ShownNotice } from '../cli/dev-routes.ts'
 import { type Entry, Player, watchList } from './player.ts'
 
 /**
@@ -12,6 +12,8 @@ import { type Entry, Player, watchList } from './player.ts'
  */
 
 const CUT_MS = 4000
+/** Time between two requests for notices. */
+const LOOK_MS = 1000
 const DELAYS = [0, 50, 150, 500, 2000].map((ms) => `${ms} ms`)
 const MOODS: Record<string, string> = {
   online: 'good',
@@ -70,6 +72,7 @@ function Page() {
   const type = rooms.find((room) => room.type === chosen) ?? rooms[0]!
   // A player who has left keeps the log.
   const shown = players.filter((player) => isHere(player) || player.log.length > 0)
+  const inside = players.find(({ room }) => room)?.room?.id
   const choose = (name: string) => {
     history.replaceState(null, '', `#${name}`)
     setChosen(name)
@@ -104,6 +107,9 @@ function Page() {
             return <Pane key={player.name} player={player} type={type} behind={behind} />
           })}
         </div>
+        {inside !== undefined && (type.calls.length > 0 || (type.notifies && page.rooms.notices)) && (
+          <Backend key={inside} room={inside} calls={type.calls} />
+        )}
       </main>
     </>
   )
@@ -235,7 +241,12 @@ function Pane({ player, type, behind }: { player: Player; type: RoomToPlay; behi
           </ul>
           <h3 id={`${name}-state`}>State</h3>
           <Tree value={room.state as Json} title={`${name}-state`} />
-          <Messages player={player} messages={type.messages} />
+          <Sending
+            what="message"
+            types={type.messages}
+            nothing="Its members send no messages."
+            send={(name, data, replies) => void player.send(name, data, replies)}
+          />
           <Network player={player} room={room.id} />
         </>
       )}
@@ -270,26 +281,89 @@ function Network({ player: { line }, room }: { player: Player; room: string }) {
   )
 }
 
-/** Forms of the message types, one at a time. */
-function Messages({ player, messages }: { player: Player; messages: readonly MessageToSend[] }) {
+interface SendingProps {
+  readonly what: string
+  readonly types: readonly MessageToSend[]
+  /** Text if there are no types. */
+  readonly nothing: string
+  readonly send: (name: string, data: Json, replies: boolean) => void
+}
+
+/** Forms of the message types or calls, one at a time. */
+function Sending({ what, types, nothing, send }: SendingProps) {
   const [chosen, setChosen] = useState('')
   const [problem, setProblem] = useState('')
-  const message = messages.find(({ name }) => name === chosen) ?? messages[0]
-  if (!message) return <p class="soft">Its members send no messages.</p>
+  const message = types.find(({ name }) => name === chosen) ?? types[0]
+  if (!message) return <p class="soft">{nothing}</p>
   const { name, data, replies } = message
   const submit = (event: SubmitEvent) =>
-    setProblem(
-      attempt(event, (form) => void player.send(name, readFields(form, data, 'data') ?? null, replies)),
-    )
+    setProblem(attempt(event, (form) => send(name, readFields(form, data, 'data') ?? null, replies)))
   return (
     <form class="row" noValidate onSubmit={submit}>
-      <Select label="message" of={messages.map((one) => one.name)} value={name} onChoose={setChosen} />
+      <Select label={what} of={types.map((one) => one.name)} value={name} onChoose={setChosen} />
       <Fields key={name} schema={data} name="data" />
       <button type="submit" class="primary">
-        {replies ? 'Request' : 'Send'}
+        {what === 'call' ? 'Call' : replies ? 'Request' : 'Send'}
       </button>
       <Alarm text={problem} />
     </form>
+  )
+}
+
+/** The backend of the room: forms of its calls, with the last reply, and the notices that the room sends to it. */
+function Backend({ room, calls }: { room: string; calls: readonly MessageToSend[] }) {
+  const [reply, setReply] = useState('')
+  const [notices, setNotices] = useState<readonly ShownNotice[]>([])
+  useEffect(() => {
+    if (!page.rooms?.notices) return
+    const look = () =>
+      fetch(`/dev/notices?room=${encodeURIComponent(room)}`)
+        .then((response) => response.json())
+        .then(
+          (answer) => setNotices(answer.notices),
+          () => undefined,
+        )
+    void look()
+    const timer = setInterval(look, LOOK_MS)
+    return () => clearInterval(timer)
+  }, [room])
+  const call = async (name: string, data: Json) => {
+    const body = JSON.stringify({ room, name, data })
+    const response = await fetch('/dev/call', { method: 'POST', body })
+    const answer = await response.json()
+    setReply(response.ok ? `${name} replied ${JSON.stringify(answer.reply)}` : answer.detail)
+  }
+  return (
+    <section class="card player" aria-labelledby="backend">
+      <h2 id="backend">Backend</h2>
+      <Sending
+        what="call"
+        types={calls}
+        nothing="The room has no calls."
+        send={(name, data) => void call(name, data).catch(({ message }: Error) => setReply(message))}
+      />
+      {reply && (
+        <p role="status">
+          <code>{reply}</code>
+        </p>
+      )}
+      {notices.length > 0 && (
+        <>
+          <h3 id="notices">Notices</h3>
+          {/* biome-ignore lint/a11y/noNoninteractiveTabindex: it scrolls, and has to by keys too */}
+          <ol class="log" aria-labelledby="notices" tabIndex={0}>
+            {notices.map(({ id, type, data, answer }) => (
+              <li key={id} class="notice">
+                <span class="what">
+                  <b>{type}</b> <code>{JSON.stringify(data)}</code>
+                </span>
+                <span class="soft">{answer}</span>
+              </li>
+            ))}
+          </ol>
+        </>
+      )}
+    </section>
   )
 }
 

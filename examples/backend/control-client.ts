@@ -170,6 +170,11 @@ export class OwnProject {
     return this.#known
   }
 
+  /** Finds or creates the project. Rejects with a ControlError. */
+  async id(): Promise<string> {
+    return (await this.credentials()).project_id
+  }
+
   /** Issues a client token for a player, within the trace of the request. Rejects with a ControlError. */
   async issueToken(
     player: Omit<TokenRequest, 'project_id' | 'key_id'>,

@@ -283,6 +283,8 @@ describe('the routes for development', () => {
     rooms: () => [],
     wsUrl: () => 'ws://127.0.0.1:4000',
     end: async (how) => how,
+    call: async () => null,
+    notices: () => [],
     log,
   })
   const FROM: Readonly<Record<DevCaller, { host?: string; origin?: string; remoteAddress?: string }>> = {
@@ -309,7 +311,7 @@ describe('the routes for development', () => {
           headers: { host, origin },
           socket: { remoteAddress },
           async *[Symbol.asyncIterator]() {
-            yield Buffer.from('{"sub":"ada"}')
+            yield Buffer.from(path === '/dev/call' ? '{"room":"duel:a","name":"end"}' : '{"sub":"ada"}')
           },
         }
         const response = { setHeader: () => undefined, writeHead: resolve, end: () => undefined }

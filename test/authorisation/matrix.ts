@@ -181,6 +181,8 @@ const THIS_MACHINE: DevRow = {
 export const DEV: Readonly<Record<string, DevRow>> = {
   'POST /dev/token': THIS_MACHINE,
   'GET /dev/rooms': THIS_MACHINE,
+  'POST /dev/call': THIS_MACHINE,
+  'GET /dev/notices': THIS_MACHINE,
   'GET /playground': THIS_MACHINE,
   'POST /dev/kill': THIS_MACHINE,
   'POST /dev/drain': THIS_MACHINE,

@@ -1,6 +1,7 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { connect } from 'roomful/client'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { WebSocket } from 'ws'
 import { startService, type TestService } from '../../support/cluster.ts'
@@ -327,6 +328,14 @@ describe('the conformance proxy', () => {
       expect(report(proxy)).toContain(mistakes[0]!.what)
     },
   )
+
+  it('has tokens for the player of `dev`', async () => {
+    const proxy = await proxied()
+    const client = await connect(proxy.url, { dev: 'ada' })
+    const room = await client.join('counter', { key: 'of-ada' })
+    expect(room.members.map(({ sub }) => sub)).toEqual(['ada'])
+    client.close()
+  })
 
   it('finds no mistake of the SDK under any fault', async () => {
     const proxy = await proxied()

@@ -3,6 +3,7 @@ import type { AddressInfo } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { WebSocket, WebSocketServer } from 'ws'
+import { readSignIn } from '../../../deploy/cli/dev-routes.ts'
 import {
   BREAKS,
   Dice,
@@ -307,15 +308,26 @@ export class FaultProxy {
 
   private async answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const { pathname, searchParams } = new URL(request.url ?? '/', this.tokenUrl)
-    const [status, body] =
-      pathname === '/dev/token'
-        ? await this.options.cluster.token(searchParams.get('name') || 'player').then(
-            (token) => [200, token] as const,
-            (problem: Error) => [503, { detail: problem.message }] as const,
-          )
-        : ([404, { detail: 'the conformance proxy has only websockets and /dev/token?name=alice' }] as const)
+    const [status, body] = await this.tokenOf(request, pathname, searchParams)
     response.writeHead(status, { 'content-type': 'application/json', 'access-control-allow-origin': '*' })
     response.end(JSON.stringify(body))
+  }
+
+  private async tokenOf(
+    request: IncomingMessage,
+    pathname: string,
+    query: URLSearchParams,
+  ): Promise<readonly [status: number, body: object]> {
+    if (pathname !== '/dev/token')
+      return [404, { detail: 'the conformance proxy has only websockets and /dev/token' }]
+    // The SDK posts the player of `dev`. Other clients have an address with the name.
+    const asked = request.method === 'POST' ? await readSignIn(request) : undefined
+    if (typeof asked === 'string') return [400, { detail: asked }]
+    const name = asked?.player.sub ?? query.get('name')
+    return this.options.cluster.token(name || 'player').then(
+      (token) => [200, token],
+      (problem: Error) => [503, { detail: problem.message }],
+    )
   }
 
   private async connect(request: IncomingMessage, socket: Duplex, head: Buffer, node: number): Promise<void> {
