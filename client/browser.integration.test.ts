@@ -4,6 +4,7 @@ import { fileURLToPath } from 'node:url'
 import { build } from 'esbuild'
 import type { Browser } from 'playwright-core'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { MATCHED } from '../shared/protocol/messages.ts'
 import { launchChromium } from '../test/support/chromium.ts'
 import { listedRow, TestPair } from '../test/support/gateway/test-gateway.ts'
 import { bundle } from './bundle-size.ts'
@@ -75,7 +76,7 @@ test('the bundle plays in a browser, moves to the node of its room, and leaves t
 })
 
 /** Opens a page that shows the components of react-page.tsx after `render`. */
-async function reactPage() {
+async function reactPage({ queues = false } = {}) {
   const { outputFiles } = await build({
     entryPoints: [fileURLToPath(new URL('../test/support/client/react-page.tsx', import.meta.url))],
     bundle: true,
@@ -86,7 +87,7 @@ async function reactPage() {
   })
   const page = await browser.newPage()
   await page.goto(siteUrl)
-  const setup = { url: pair.a.url, token: await pair.a.token() }
+  const setup = { url: pair.a.url, token: await pair.a.token(), queues }
   await page.evaluate(`globalThis.setup = ${JSON.stringify(setup)}; document.body.innerHTML = '<div></div>'`)
   return {
     page,
@@ -138,6 +139,52 @@ test('components in StrictMode share one seat, render only after a change, and l
   expect(seats() - pair.owner.of('leave').length).toBe(before)
   expect(pair.owner.of('leave')).toHaveLength(leaves + 1)
   await page.close()
+})
+
+/** Ends a ticket of the queue `ranked`, as a queue does. */
+function endTicket(memberId: string, message: string): void {
+  const queue = pair.owner.room('default', 'ranked')
+  const { epoch, seq } = queue
+  queue.members.delete(memberId)
+  queue.send({ kind: 'left', member_id: memberId, farewell: { epoch, seq, reason: 'kicked', message } })
+}
+
+test('a component in StrictMode has one ticket of its queue, shows the match, and leaves its room when it unmounts', async () => {
+  const before = pair.owner.of('join').length
+  const { page, render, shown } = await reactPage({ queues: true })
+  const joins = () => pair.owner.of('join').slice(before)
+  await render()
+  await shown('0 waiting, short')
+  pair.owner.room('default', 'ranked').flush({ state: { count: 0, waiting: 7 } })
+  await shown('7 waiting')
+  await shown('7 waiting, long')
+  const { member_id } = joins()[0]!
+  endTicket(member_id, `${MATCHED}${JSON.stringify({ room_id: 'arena:match-1', options: {} })}`)
+  await shown('playing in arena:match-1')
+  expect(joins().map(({ room }) => room.roomType)).toEqual(['ranked', 'arena'])
+  const left = pair.owner.next('leave')
+  await page.evaluate('unmount()')
+  expect((await pair.meanwhile(left)).room.key).toBe('match-1')
+  await page.close()
+})
+
+test('a client leaves the queue when the component unmounts, and a refusal is thrown to the error boundary', async () => {
+  const waiting = await reactPage({ queues: true })
+  await waiting.render()
+  await waiting.shown('waiting')
+  const left = pair.owner.next('leave')
+  await waiting.page.evaluate('unmount()')
+  expect((await pair.meanwhile(left)).room.roomType).toBe('ranked')
+  await waiting.page.close()
+
+  const refused = await reactPage({ queues: true })
+  const join = pair.owner.next('join')
+  await refused.render()
+  const { member_id } = await pair.meanwhile(join)
+  await refused.shown('waiting')
+  endTicket(member_id, 'party_timeout')
+  await refused.shown('refused: party_timeout')
+  await refused.page.close()
 })
 
 test('components of a page that is being closed keep their content, and throw nothing', async () => {

@@ -2,7 +2,7 @@ import { Writable } from 'node:stream'
 import { createElement as h, type ReactNode, Suspense } from 'react'
 import { renderToPipeableStream } from 'react-dom/server'
 import { expect, it } from 'vitest'
-import { RoomfulProvider, useConnection, useRoom, useRooms } from './react.ts'
+import { RoomfulProvider, useConnection, useQueue, useRoom, useRooms } from './react.ts'
 
 /** Renders a page as a server does. Returns its HTML, and how often it asked for a token and opened a socket. */
 async function serverPage(page: ReactNode) {
@@ -39,10 +39,11 @@ async function serverPage(page: ReactNode) {
 
 const Duel = () => h('b', null, useRoom('duel').id)
 const Lobby = () => h('b', null, useRooms('duel').length)
+const Waiting = () => h('b', null, useQueue('ranked', {}).waiting)
 const Status = () => h('i', null, useConnection().status)
 
-it('A server sends the nearest fallback for a room and for a list, and opens nothing', async () => {
-  for (const part of [Duel, Lobby]) {
+it('A server sends the nearest fallback for a room, a list and a queue, and opens nothing', async () => {
+  for (const part of [Duel, Lobby, Waiting]) {
     const { html, errors, opened } = await serverPage(
       h('main', null, h(Suspense, { fallback: 'waiting' }, h(part))),
     )

@@ -51,6 +51,7 @@ import {
   type RoomfulError,
   type RoomQuery,
 } from './index.ts'
+import { type MatchRoom, type QueueOptions, type Queues, type TicketData, withQueues } from './queue.ts'
 import type { JoinArguments } from './room.ts'
 
 /** Types of your rooms. In `declare module 'roomful/react'`, declare the property `rooms` of this interface. Its type is an object or a list of your room definitions, such as `typeof rooms`. */
@@ -111,6 +112,22 @@ interface Shared {
   readonly end: (error: RoomfulError | undefined) => void
 }
 
+/** Place of a player in a queue, and later the match. */
+export interface Queueing<R extends TypedRoom> {
+  /** The room of the match, which the client has joined. Undefined while the player waits. */
+  readonly room: Room<R> | undefined
+  /** Time for which the player has waited, in milliseconds. Changes once a second. */
+  readonly waitedMs: number
+  /** Number of tickets in the queue, some seconds old. */
+  readonly waiting: number
+}
+
+/** A ticket of a queue, kept up to date. */
+interface Search {
+  state: Queueing<TypedRoom<UntypedRoom>>
+  readonly stop: () => void
+}
+
 /** A list of rooms, kept up to date. */
 interface RoomList {
   rooms: readonly unknown[]
@@ -142,7 +159,7 @@ class Rooms {
     roomType: Type,
     ...options: JoinArguments<RoomOfType<RegisteredRooms, Type>>
   ): Shared {
-    return this.#share(
+    return this.share(
       `${roomType}:${options[0]?.key ?? 'default'}`,
       async (client, { end }) => {
         this.#joining++
@@ -160,7 +177,7 @@ class Rooms {
 
   /** Watches the list at the first call. */
   list(roomType: string, query: object): Shared {
-    return this.#share(
+    return this.share(
       `${roomType} ${JSON.stringify(query)}`,
       (client, { changed, end }) =>
         new Promise<RoomList>((resolve, reject) => {
@@ -188,7 +205,8 @@ class Rooms {
     )
   }
 
-  #share<T>(
+  /** Returns the room, list or ticket with this id. The first call opens it. */
+  share<T>(
     id: string,
     open: (client: Client<RegisteredRooms>, shared: Shared) => Promise<T>,
     close: (opened: T) => unknown,
@@ -398,6 +416,68 @@ export function useRooms(roomType: string, query: object = {}): unknown {
   const rooms = useProvider()
   useBrowser()
   return useShared(rooms, rooms.list(roomType, query), (list) => (list as RoomList).rooms)
+}
+
+/** Interval of renders while a player waits in a queue. */
+const WAITING_SHOWN_MS = 1000
+
+/** Puts the player into a queue. `end` and `changed` are those of the shared ticket. */
+function search(
+  client: Client<RegisteredRooms>,
+  { changed, end }: Shared,
+  [type, data, options]: readonly [type: string, data: unknown, options: QueueOptions],
+): Search {
+  // The queues of a client remember its last match, so a client has them once.
+  const queues = 'queue' in client ? (client as typeof client & Queues<RegisteredRooms>) : withQueues(client)
+  const ticket = queues.queue<never>(type as never, data as never, options)
+  const show = (room?: Room): void => {
+    search.state = { room, waitedMs: ticket.waitedMs, waiting: ticket.waiting }
+    changed()
+  }
+  const search: Search = {
+    state: { room: undefined, waitedMs: 0, waiting: 0 },
+    stop: () => {
+      void ticket.cancel()
+      ticket.matched.then((room) => room.leave()).catch(() => undefined)
+    },
+  }
+  const timer = setInterval(() => show(), WAITING_SHOWN_MS)
+  ticket.onChange(() => show())
+  ticket.matched
+    .then((room) => {
+      room.onLeave((_reason, error) => end(error))
+      show(room)
+    }, end)
+    .finally(() => clearInterval(timer))
+  return search
+}
+
+/**
+ * Puts the player into a queue while the component is mounted, and joins the match. The component renders again when the match is found, and
+ * once a second until then. One second after the last component with this queue unmounts, the client leaves the queue, or the room of the
+ * match. Components with the same queue share one ticket, with the data of the first component.
+ *
+ * If the queue refuses the player, or if the room removes this client, the hook throws a RoomfulError to the nearest error boundary.
+ */
+export function useQueue<Q extends TypedRoom = never, R extends TypedRoom = TypedRoom<UntypedRoom>>(
+  type: Q['type'],
+  data: TicketData<Q>,
+  options?: QueueOptions,
+): Queueing<R>
+export function useQueue<Type extends TypeName>(
+  type: Type,
+  data: TicketData<RoomOfType<RegisteredRooms, Type>>,
+  options?: QueueOptions,
+): Queueing<MatchRoom<RegisteredRooms, RoomOfType<RegisteredRooms, Type>>>
+export function useQueue(type: string, data: unknown, options: QueueOptions = {}): unknown {
+  const rooms = useProvider()
+  useBrowser()
+  const shared = rooms.share(
+    `queue ${type}`,
+    async (client, shared) => search(client, shared, [type, data, options]),
+    (opened) => opened.stop(),
+  )
+  return useShared(rooms, shared, (opened) => (opened as Search).state)
 }
 
 /**

@@ -1,10 +1,10 @@
 import * as v from 'valibot'
 import { expectTypeOf, test } from 'vitest'
-import { defineRoom } from '../dataplane/index.ts'
+import { defineQueue, defineRoom } from '../dataplane/index.ts'
 import type { Json } from '../shared/json.ts'
 import { inRoom } from '../test/support/client/play.ts'
 import { type Client, connect, type Member, type Room, type TypedRoom } from './index.ts'
-import { useEvent, useRoom, useRoomState, useRooms } from './react.ts'
+import { useEvent, useQueue, useRoom, useRoomState, useRooms } from './react.ts'
 
 const arena = defineRoom({
   type: 'arena',
@@ -262,4 +262,22 @@ test('lists and searches have the type of the listing’s data', () => {
     expectTypeOf(rooms[0]!.data.level).toBeNumber()
   }
   expectTypeOf(useLobby).toBeFunction()
+})
+
+test('useQueue takes the data of a ticket and returns the room of the match', () => {
+  const ranked = defineQueue({
+    type: 'ranked',
+    room: 'arena',
+    players: 2,
+    ticket: v.object({ elo: v.number() }),
+  })
+  const useRanked = () => {
+    const { room, waitedMs } = useQueue<typeof ranked, typeof arena>('ranked', { elo: 1200 })
+    expectTypeOf(room).toEqualTypeOf<Arena | undefined>()
+    expectTypeOf(waitedMs).toBeNumber()
+    // @ts-expect-error: the ticket has a number
+    useQueue<typeof ranked, typeof arena>('ranked', { elo: 'high' })
+  }
+  expectTypeOf(useRanked).toBeFunction()
+  void ranked
 })

@@ -28,7 +28,7 @@ const PAGES = [
 /** Pages with the rooms that samples of a page play. The page links to them. */
 const ROOMS_OF: Readonly<Record<string, readonly string[]>> = {
   'docs/client.md': ['README.md', 'docs/rooms.md'],
-  'docs/guides/react.md': ['README.md'],
+  'docs/guides/react.md': ['README.md', 'docs/matchmaking.md'],
 }
 
 const BOARD_TEST = 'rooms/board.test.ts'

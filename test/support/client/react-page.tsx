@@ -6,6 +6,7 @@ import {
   RoomfulProvider,
   useConnection,
   useEvent,
+  useQueue,
   useRoom,
   useRoomState,
   useRooms,
@@ -18,10 +19,19 @@ interface Arena {
   readonly options: Record<never, never>
 }
 
+interface Ranked {
+  readonly state: { waiting: number }
+  readonly messages: Record<never, never>
+  readonly events: Record<never, never>
+  readonly options: { readonly ticket: { readonly elo: number } }
+}
+
 /** Global `setup` of the test. */
 interface Setup {
   readonly url: string
   readonly token: string
+  /** True: the page only waits in a queue. */
+  readonly queues: boolean
 }
 
 const renders = { constant: 0, counting: 0 }
@@ -84,6 +94,16 @@ function Game() {
   )
 }
 
+function Searching() {
+  const { room, waitedMs, waiting } = useQueue<TypedRoom<Ranked>, TypedRoom<Arena>>('ranked', { elo: 1200 })
+  if (room) return <p>playing in {room.id}</p>
+  return (
+    <p>
+      {waiting} waiting, {waitedMs >= 1000 ? 'long' : 'short'}
+    </p>
+  )
+}
+
 /** Joins a room type that does not exist. */
 function Nowhere(): ReactNode {
   useRoom<TypedRoom>('nowhere')
@@ -99,17 +119,25 @@ class Boundary extends Component<{ readonly children: ReactNode }, { readonly er
   }
 }
 
-const { url, token } = Reflect.get(globalThis, 'setup') as Setup
+const { url, token, queues } = Reflect.get(globalThis, 'setup') as Setup
 const root = createRoot(document.querySelector('div')!)
 root.render(
   <StrictMode>
     <RoomfulProvider url={url} options={{ projectId: 'prj_one', token }}>
-      <Game />
-      <Lobby />
-      <Lobby />
-      <Boundary>
-        <Nowhere />
-      </Boundary>
+      {queues ? (
+        <Boundary>
+          <Searching />
+        </Boundary>
+      ) : (
+        <>
+          <Game />
+          <Lobby />
+          <Lobby />
+          <Boundary>
+            <Nowhere />
+          </Boundary>
+        </>
+      )}
     </RoomfulProvider>
   </StrictMode>,
 )

@@ -105,6 +105,9 @@ export class TestRoom {
 const inEach = (encode: (codec: Subprotocol) => Frame): Frames =>
   Object.fromEntries(SUBPROTOCOLS.map((codec) => [codec, encode(codec)]))
 
+/** Types that the owner knows. The tests play the queue `ranked`. */
+const ROOM_TYPES = ['arena', 'ranked']
+
 /** Codecs of a node, in their order. */
 export const testCodecs = () => [new JsonCodec(), new MsgpackCodec()] as const
 
@@ -168,7 +171,7 @@ export class TestOwner {
   }
 
   #join(room: TestRoom, { member_id: memberId, request_id, sub, room: { roomType } }: Kind<'join'>): void {
-    if (roomType !== 'arena') {
+    if (!ROOM_TYPES.includes(roomType)) {
       const message = `there is no room type "${roomType}"`
       room.send({ kind: 'refused', member_id: memberId, request_id, code: 'unknown_room_type', message })
       return
