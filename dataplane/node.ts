@@ -23,15 +23,16 @@ import { CLUSTER_METRICS } from './cluster/metrics.ts'
 import { type ClusterEnvironment, Ownership } from './cluster/ownership.ts'
 import type { NodeFigures } from './cluster/self.ts'
 import { RoomWaker } from './cluster/waker.ts'
-import { RoomCodes } from './features/lists/codes.ts'
 import { DIRECTORY_METRICS, Directory, type DirectoryEnvironment } from './features/lists/directory.ts'
 import { Finding } from './features/lists/finding.ts'
+import { ListedRooms } from './features/lists/listing.ts'
 import { ClusterPlacing, type PlacingEnvironment } from './features/lists/placing.ts'
 import { readQuery } from './features/lists/rows.ts'
 import { DeadLetters } from './features/notices/dead-letters.ts'
 import { NoticeDelivery } from './features/notices/delivery.ts'
 import { NOTICE_METRICS, noUrl, type PostNotice, webhook } from './features/notices/notice.ts'
 import { QueueOverview } from './features/queues/overview.ts'
+import { SavedRooms } from './features/saves/saves.ts'
 import { Suspects } from './features/suspects/suspects.ts'
 import { forbidCalls } from './forbidden-calls.ts'
 import { Gateway } from './gateway/gateway.ts'
@@ -295,8 +296,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     records: store.rooms,
     wakeups: store.wakeups,
     notices: delivery,
-    listings: store.listings,
-    codes: new RoomCodes(store.records, random),
+    features: (needs) => [new ListedRooms(needs, store), new SavedRooms(needs)],
     clock,
     random,
     log,

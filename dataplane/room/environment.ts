@@ -2,13 +2,12 @@ import type { Clock } from '../../shared/clock.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
 import type { Subprotocol } from '../../shared/protocol/messages.ts'
 import type { Random } from '../../shared/random.ts'
-import type { ListingNeeds } from '../features/lists/listing.ts'
 import type { NoticeNeeds } from '../features/notices/notices.ts'
-import type { SaveNeeds } from '../features/saves/saves.ts'
 import type { AdmissionNeeds } from './admission.ts'
 import type { AttachmentNeeds } from './attachments.ts'
 import type { BacklogNeeds } from './backlog.ts'
 import type { CoreNeeds } from './core.ts'
+import type { RoomFeature } from './feature.ts'
 import type { RecordNeeds } from './fenced-log.ts'
 import type { ReplyNeeds } from './replies.ts'
 import type { RequestNeeds } from './request-turns.ts'
@@ -27,11 +26,10 @@ export type RoomNeeds = CoreNeeds &
   ReplyNeeds &
   RecordNeeds &
   NoticeNeeds &
-  SaveNeeds &
-  ListingNeeds &
   LoopNeeds
 
 interface LoopNeeds {
+  readonly features: readonly RoomFeature[]
   readonly clock: Clock
   readonly random: Random
   readonly loopShare: LoopShare

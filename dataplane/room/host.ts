@@ -19,6 +19,7 @@ import { type RoomDefinition, roomTypes } from './definition.ts'
 import { Departures } from './departures.ts'
 import { RoomDescriptions, recordedView } from './describe.ts'
 import { FailureLog } from './failures.ts'
+import type { FeatureNeeds, RoomFeature } from './feature.ts'
 import { HistoryBudget } from './history.ts'
 import { noObserver, type TurnObserver } from './hooks.ts'
 import { JournalFormat } from './journal.ts'
@@ -29,7 +30,7 @@ import { restore } from './restore.ts'
 import type { Room } from './room.ts'
 import { type KnownSuspects, noSuspects, RoomCode, turnOf } from './room-code.ts'
 import { type Defer, LoopShare, Scheduler } from './scheduler.ts'
-import { NO_EPOCH, outcomesIn, queue, RoomSlot, type SlotNeeds, type SlotState, unlist } from './slot.ts'
+import { NO_EPOCH, outcomesIn, queue, RoomSlot, type SlotNeeds, type SlotState } from './slot.ts'
 
 /** The parts of the needs of slots that the host makes. */
 type Made =
@@ -37,6 +38,7 @@ type Made =
   | 'codecs'
   | 'departures'
   | 'failures'
+  | 'features'
   | 'format'
   | 'historyBudget'
   | 'limits'
@@ -55,6 +57,8 @@ interface RoomHostOptions extends Omit<SlotNeeds, Made | Defaulted> {
       isGone(nodeId: string): boolean
     }
   }
+  /** Makes the features of rooms. */
+  readonly features: (needs: FeatureNeeds) => readonly RoomFeature[]
   /** Observes every turn. */
   readonly turns?: TurnObserver
   /** Handlers whose turns have exceeded the turn limit. */
@@ -97,6 +101,7 @@ export class RoomHost {
       observer: options.turns ?? noObserver,
       suspects: options.suspects ?? noSuspects,
     })
+    const failures = new FailureLog(clock, log, revealFailures)
     this.#types = roomTypes(options.rooms)
     this.types = this.#types
     this.#needs = {
@@ -112,7 +117,8 @@ export class RoomHost {
       historyBudget: new HistoryBudget(limits.historyBytes, metrics.historyDropped),
       newer: new Set(),
       departures: new Departures(clock, limits.detachedMs),
-      failures: new FailureLog(clock, log, revealFailures),
+      failures,
+      features: options.features({ ...options, scheduler, code: this.code, limits, failures }),
     }
     this.#descriptions = new RoomDescriptions(clock, this.#needs.format)
     metrics.rooms.read(() => this.size)
@@ -360,7 +366,7 @@ export class RoomHost {
 
   /** An operator ends a room whose type is not installed: deletes its record, without calling a hook. Never rejects. */
   async #endUnknown(address: RoomAddress, inbox: Inbox, claim: Claim, refusal: Nowhere): Promise<void> {
-    const { clock, cluster, format, records, wakeups, limits, log } = this.#needs
+    const { clock, cluster, features, format, records, wakeups, limits, log } = this.#needs
     const { name } = address
     const ends = inbox.remove(({ message }) => isClose(message))
     this.refuse(address, inbox, refusal)
@@ -371,7 +377,7 @@ export class RoomHost {
       const outcomes = outcomesToLeave(outcomesIn(claim, format), format, clock.now())
       const release = { forget: true, ttlMs: limits.recordTtlMs, ...(outcomes && { outcomes }) }
       await records.release(name, fence, release)
-      unlist(this.#needs, address, fence.epoch)
+      for (const feature of features) feature.gone?.(address, fence.epoch)
       if (isEmpty(claim)) this.refuse(address, inbox, ABSENT)
       for (const { message, from } of inbox.take())
         this.#repliesOf(address).send(from, {

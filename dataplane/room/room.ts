@@ -1,6 +1,4 @@
-import { REPAIR_MS, RoomListing } from '../features/lists/listing.ts'
 import { RoomNotices } from '../features/notices/notices.ts'
-import { RoomSaves } from '../features/saves/saves.ts'
 import { Inbox } from '../inbox.ts'
 import { nowhere } from '../place.ts'
 import { type Arrival, isClose, type RoomAddress, roomIdOf, type ToOwner } from '../traffic.ts'
@@ -11,6 +9,7 @@ import { type ClaimedRoom, coreOf, type RoomCore, refit } from './core.ts'
 import type { RoomDefinition } from './definition.ts'
 import { Delivery } from './delivery.ts'
 import type { RoomNeeds } from './environment.ts'
+import type { Leaving, RoomEnd, RoomObserver, RoomView, Since } from './feature.ts'
 import { FencedLog } from './fenced-log.ts'
 import type { Update } from './journal.ts'
 import { outcomesToLeave } from './outcomes.ts'
@@ -23,12 +22,6 @@ import { FlushTimer, RoomShare, TickTimer, type Timer } from './scheduler.ts'
 import { Tasks } from './tasks.ts'
 import { Turns } from './turn.ts'
 import { takeUpdate } from './update.ts'
-
-/**
- * How a room ended on this node. `disposed`: for good. `released`: for another owner. `asleep`: stored until the next join. `fenced`:
- * another node owns it.
- */
-export type RoomEnd = 'disposed' | 'released' | 'asleep' | 'fenced'
 
 /** Longest wait for a due row. Rows are due by the wall clock, which may jump, so the room reads it at least this often. */
 const LONGEST_WAIT_MS = 600_000
@@ -60,10 +53,8 @@ export class Room {
   readonly #log: FencedLog
   readonly #durability: RoomDurability
   readonly #notices: RoomNotices
-  /** Saves the state to the database of the room type. Undefined: the type has no `save`. */
-  saves: RoomSaves | undefined
-  /** Keeps the room's row and code in the store. Undefined: the room type has neither. */
-  #listing: RoomListing | undefined
+  /** The observer of each feature of the node. Undefined: the room type does not use the feature. */
+  #observers: readonly (RoomObserver | undefined)[] = []
   /** True: members do not see each other. */
   readonly #hidesMembers: boolean
   /** 0–1: where in an interval this room flushes and ticks. */
@@ -90,8 +81,8 @@ export class Room {
   #withheld = false
   /** Resolves when the last flush is committed. */
   #flushed: Promise<void> = Promise.resolve()
-  /** True when the idle timeout has passed and the last save is still running. A join cancels the end. */
-  #waitsForSave = false
+  /** True when the idle timeout has passed and an observer keeps the room awake. A join cancels the end. */
+  #waitsToEnd = false
   /** True while due rows wait in the inbox. */
   #dueWaits = false
   /** Requests that arrived while the room was ending. The next owner handles them. */
@@ -138,20 +129,16 @@ export class Room {
     // If a tick did not return under an earlier owner, the first tick is left out.
     let skip = code.suspects.hung(turnOf(core, 'onTick'))
     this.#ticks = new TickTimer(needs, this.#phase, () => {
-      if (!skip && !this.#share.pauses && !this.#waitsForSave && this.#mayAct())
+      if (!skip && !this.#share.pauses && !this.#waitsToEnd && this.#mayAct())
         this.#timed(() => this.#turns.tick())
       skip = false
     })
     this.#timers = scheduler.timer(() => this.#fireDue())
     this.#flushes = new FlushTimer(needs, this.#phase, () => this.#flush())
     this.#share = new RoomShare(needs, () => this.handleInbox())
-    this.#follow(definition)
-    if (begin.epoch < fence.epoch) {
-      this.#listing?.rewrite()
-      // The earlier owner may not have saved the room. The save also gives the database the epoch of this owner.
-      this.saves?.changed(this.#phase)
-      this.#durability.takenOver()
-    }
+    const since = begin.epoch < fence.epoch ? 'claimed' : 'made'
+    this.#follow(definition, since)
+    if (since === 'claimed') this.#durability.takenOver()
     for (const membership of [...core.memberships])
       if (code.suspects.hung({ ...turnOf(core, 'onLeave'), subject: membership.member.id }))
         this.#turns.part(membership, 'left')
@@ -214,7 +201,7 @@ export class Room {
         if (!mine) this.#fenced()
         else {
           this.#unfreeze()
-          this.#listing?.rewrite(REPAIR_MS)
+          for (const observer of this.#observers) observer?.repair?.()
         }
       })
       .catch(this.#onBroken)
@@ -238,25 +225,26 @@ export class Room {
   /** Replaces the definition by another one of the same type. Returns why the room keeps the old one. Undefined: it was replaced. */
   redefine(definition: RoomDefinition): string | undefined {
     const problem = refit(this.core, definition, this.#needs)
-    if (problem === undefined) {
-      this.#follow(definition)
-      this.#listing?.rewrite()
-    }
+    if (problem === undefined) this.#follow(definition, 'redefined')
     this.#after()
     return problem
   }
 
-  /** Follows the options of a definition: rates, row, code and saves. */
-  #follow(definition: RoomDefinition): void {
-    const { codes, listing, save, sync, tick } = definition
-    const { core } = this
-    if ((listing || codes) && !this.#listing)
-      this.#listing = new RoomListing(core, this.delivery, this.#log, this.#needs, (run) => this.#timed(run))
-    if (save && this.saves) this.saves.redefine(save)
-    else {
-      this.saves?.drop()
-      this.saves = save && new RoomSaves(core, save, this.#needs, () => this.#saveEnded())
+  /** Follows a definition: its rates, and the features that it uses. */
+  #follow(definition: RoomDefinition, since: Since): void {
+    const { sync, tick } = definition
+    const view: RoomView = {
+      core: this.core,
+      delivery: this.delivery,
+      record: this.#log,
+      phase: this.#phase,
+      timed: (run) => this.#timed(run),
+      progressed: () => this.#progressed(),
     }
+    this.#observers = this.#needs.features.map((feature, i) => {
+      const before = this.#observers[i]
+      return before?.redefined(definition) ? before : feature.observe(view, definition, since)
+    })
     this.#flushes.set(sync.rate)
     this.#ticks.set(tick?.rate)
   }
@@ -283,11 +271,11 @@ export class Room {
     const keep = this.core.definition.durability !== 'none' || successor !== undefined
     if (!keep) this.#turns.dispose()
     // A successor saves the room later. Without one, the store may be the memory of this process, and end with it.
-    if (!successor) await this.saves?.last('once', !keep)
+    if (!successor) await this.#lastSteps(keep ? 'released' : 'dropped')
     const released = await this.#release(!keep)
     this.#isFree = released && keep && successor !== undefined
-    if (!keep) await this.#listing?.leave('ended')
-    else if (released && how === 'asleep') await this.#listing?.leave('asleep', this.#log.ownedAt)
+    if (!keep) await this.#left('disposed')
+    else if (released && how === 'asleep') await this.#left('asleep')
     this.#end(released && keep ? how : keep ? 'fenced' : 'disposed', successor)
   }
 
@@ -307,8 +295,7 @@ export class Room {
 
   /** Stops waiting for a store or a database that does not answer. */
   giveUp(): void {
-    this.saves?.giveUp()
-    this.#listing?.giveUp()
+    for (const observer of this.#observers) observer?.giveUp?.()
     this.#log.giveUp()
   }
 
@@ -416,7 +403,7 @@ export class Room {
       this.#delivered(undefined)
       return
     }
-    if (flush.stateChanged) this.saves?.changed()
+    if (flush.stateChanged) for (const observer of this.#observers) observer?.changed?.()
     core.inFlight = flush
     const committed = this.#durability.commit(flush)
     if (committed) this.#flushed = committed.then(this.#committed).catch(this.#onUndelivered)
@@ -443,8 +430,7 @@ export class Room {
     if (this.#withheld) return
     core.inFlight = undefined
     this.delivery.flush(flush)
-    this.saves?.committed()
-    this.#listing?.committed()
+    for (const observer of this.#observers) observer?.committed?.(flush.update)
     this.#delivered(flush.update)
     if (core.changes.since !== undefined && !this.#ended) this.#flushes.paced(this.#needs.clock.monotonic())
   }
@@ -468,7 +454,7 @@ export class Room {
     const isWatched = this.#admission.empty && this.#stage === 'open'
     if (wants.idle === 'anew' || !isWatched) {
       this.#idle.cancel()
-      this.#waitsForSave = false
+      this.#waitsToEnd = false
     }
     wants.idle = undefined
     if (isWatched && !this.#idle.waiting)
@@ -511,18 +497,16 @@ export class Room {
   }
 
   #endIfIdle(): void {
-    this.#waitsForSave = false
+    this.#waitsToEnd = false
     if (!this.#admission.empty || this.#stage !== 'open') return
-    const { definition, tables, unsaved, wants } = this.core
+    const { definition, tables, wants } = this.core
     const { due } = tables
     const dueMs = due === undefined ? Number.POSITIVE_INFINITY : due - this.#needs.clock.now()
     // The room stays awake for its timers. When they change, `#watchTimers` starts this check again.
     if (due !== undefined && (dueMs < SHORTEST_SLEEP_MS || definition.durability === 'none')) return
     if (!this.#mayAct()) this.#idle.at(this.#needs.clock.monotonic() + RETRY_IDLE_MS)
-    else if (unsaved) {
-      this.#waitsForSave = true
-      this.saves?.soon()
-    } else if (definition.onIdle === 'dispose' && due === undefined) {
+    else if (this.#observers.some((observer) => observer?.keepsAwake?.())) this.#waitsToEnd = true
+    else if (definition.onIdle === 'dispose' && due === undefined) {
       wants.close = true
       this.#after()
     } else this.#over = this.#leave('asleep').catch(this.#onBroken)
@@ -532,17 +516,26 @@ export class Room {
     this.#stage = 'ended'
     this.#cancelTimers()
     this.#turns.dispose()
-    void this.#listing?.unlist()
     this.#over = this.#forget().catch(this.#onBroken)
   }
 
-  /** Deletes the room from the store, but only after its database has it. If the save is given up, another node may continue the room. */
+  /** Deletes the room from the store, but only after the last steps of its observers. If one is given up, another node may continue it. */
   async #forget(): Promise<void> {
-    const saved = (await this.saves?.last('until_saved', true)) ?? true
-    const ended = (await this.#release(saved)) && saved
-    if (ended) await this.#listing?.leave('ended')
-    this.#end(saved ? 'disposed' : 'released')
+    const done = await this.#lastSteps('disposed')
+    const ended = (await this.#release(done)) && done
+    if (ended) await this.#left('disposed')
+    this.#end(done ? 'disposed' : 'released')
     if (ended) this.#requests.ended()
+  }
+
+  /** Resolves to true if all observers are done with the room. */
+  async #lastSteps(how: Leaving): Promise<boolean> {
+    const steps = await Promise.all(this.#observers.map((observer) => observer?.leaving?.(how)))
+    return steps.every((done) => done !== false)
+  }
+
+  async #left(how: RoomEnd): Promise<void> {
+    await Promise.all(this.#observers.map((observer) => observer?.ended?.(how)))
   }
 
   /** Releases the room. `forget` false: writes the room first, for the next owner. `forget` true: the room ends. */
@@ -556,27 +549,26 @@ export class Room {
     return this.#durability.release(true, { notices, ...(outcomes && { outcomes }) })
   }
 
-  /** Ends all flushes, writes and saves. */
+  /** Ends all flushes, writes, and work of observers. */
   #endWork(): void {
     this.#flushes.cancel()
     this.#durability.end()
-    this.saves?.end()
-    this.#listing?.end()
+    for (const observer of this.#observers) observer?.stop?.()
     this.#notices.end()
     this.core.history.end()
   }
 
-  /** A save to the database of the room type has ended. If the database has all changes, the record expires after its usual time again. */
-  #saveEnded(): void {
+  /** A step of an observer has ended. If a database has all changes, the record expires after its usual time again. */
+  #progressed(): void {
     const { unsaved } = this.core
     if (!unsaved && !this.#ended) void this.#log.refresh()
-    if (this.#waitsForSave && !unsaved) this.#endIfIdle()
+    if (this.#waitsToEnd && !unsaved) this.#endIfIdle()
     else if (this.#isEndingUnsaved) for (const arrival of this.#inbox.take()) this.#wait(arrival)
   }
 
   /** True if the room has ended, and its database does not accept the state. That can last for any time. */
   get #isEndingUnsaved(): boolean {
-    return this.#ended && this.saves?.failing === true
+    return this.#ended && this.#observers.some((observer) => observer?.failing)
   }
 
   /**
@@ -617,7 +609,7 @@ export class Room {
     const { uncertain } = this.#log
     const { epoch } = this.core
     this.#seen = { uncertain, epoch }
-    if (epoch !== seen.epoch) this.#listing?.rewrite()
+    if (epoch !== seen.epoch) for (const observer of this.#observers) observer?.repair?.()
     // While the store does not answer, it is unknown which writes are stored.
     if (uncertain && !seen.uncertain) this.#freeze()
     else if (!uncertain && seen.uncertain) this.#unfreeze()
@@ -698,8 +690,7 @@ export class Room {
 
   #end(end: RoomEnd, successor?: string): void {
     this.#admission.ended(end)
-    // The row names this node. Since the node lives, no other node removes the row. The store keeps the row of a later owner.
-    if (end === 'fenced' || (end === 'released' && !successor)) void this.#listing?.unlist()
+    if (end === 'fenced' || (end === 'released' && !successor)) void this.#left(end)
     for (const arrival of this.#late.take()) this.#inbox.add(arrival)
     // This comes before the end of the slot: an edge gets the new place before it can look for the room.
     for (const edge of [...this.core.memberships.edges.keys()])

@@ -1,8 +1,6 @@
 import type { Logger } from '../../shared/log.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import { type Claim, StoreUnavailable } from '../../shared/store/port.ts'
-import type { RoomCodes } from '../features/lists/codes.ts'
-import { LISTED_MS } from '../features/lists/listing.ts'
 import type { Inbox } from '../inbox.ts'
 import {
   ABSENT,
@@ -21,13 +19,14 @@ import type { ClaimedRoom } from './core.ts'
 import type { RoomDefinition } from './definition.ts'
 import type { RoomNeeds } from './environment.ts'
 import { RoomLogicError } from './failures.ts'
+import type { RoomEnd } from './feature.ts'
 import type { TurnRoom } from './hooks.ts'
 import { type JournalFormat, NewerRecord, UnreadableRecord } from './journal.ts'
 import type { LiveTree } from './live-tree.ts'
 import { answerLeft, outcomesLeft, outcomesToLeave } from './outcomes.ts'
 import { Replies } from './replies.ts'
 import { newRoom, type RestoredRoom, restore } from './restore.ts'
-import { Room, type RoomEnd } from './room.ts'
+import { Room } from './room.ts'
 import { TurnCut, turnOf } from './room-code.ts'
 import { CannotMigrate, createState, NewerState, treeOf } from './state.ts'
 import type { Outcome } from './table.ts'
@@ -47,7 +46,6 @@ export type SlotNeeds = RoomNeeds & OpeningNeeds
 
 interface OpeningNeeds {
   readonly log: Logger
-  readonly codes: RoomCodes
   /** Reasons for which rooms of newer versions could not be opened here: each is logged once. */
   readonly newer: Set<string>
   readonly cluster: {
@@ -212,7 +210,6 @@ class LoadTimeout extends Error {
 type Opened = { readonly at: 'here' } | { readonly at: 'unknown' } | Nowhere
 
 const MAX_REASON_LENGTH = 300
-const DAY_MS = 86_400_000
 
 /**
  * Opens a claimed room: restores it, or creates it for the first join if the claim was counted for a new room (`mayMake`). If neither is
@@ -277,10 +274,8 @@ async function created(
   const { address, definition, needs } = slot
   const tree = await firstState(slot, first, epoch)
   if (!tree) return undefined
-  const { codes, onIdle, sleepDays } = definition
-  // The code stays claimed until the room renews it, also if this node dies before the first renewal.
-  const lifeMs = onIdle === 'sleep' ? Math.max(LISTED_MS, sleepDays * DAY_MS) : LISTED_MS
-  const code = codes ? await needs.codes.claim(address, lifeMs) : undefined
+  let code: string | undefined
+  for (const feature of needs.features) code ??= await feature.codeFor?.(address, definition)
   const now = Math.floor(needs.clock.now())
   return newRoom(tree, epoch, definition.version, now, code, left)
 }
@@ -427,15 +422,6 @@ async function giveBack({ needs, address }: RoomSlot, claim: Claim, forget: bool
   }
 }
 
-/** Removes the row of a sleeping room that is not opened under its claim. */
-export function unlist({ listings, log }: SlotNeeds, address: RoomAddress, epoch: number): void {
-  const { name, projectId, roomType } = address
-  const removed = { roomId: roomIdOf(address), epoch, version: 1, value: undefined }
-  listings.write(`${projectId}/${roomType}`, removed, LISTED_MS).catch((error) => {
-    log.warn({ err: error, room: name }, 'the row of a room could not be removed')
-  })
-}
-
 /**
  * Moves the damaged record of a claimed room to quarantine. The text of the error is for the log, and for an operator who reads the record:
  * it contains no state and no payload.
@@ -457,7 +443,7 @@ async function quarantine(
     log.error({ err, room: name, reason: error.message }, 'a record could not be put aside')
     return unavailable(address, 'its record cannot be read')
   }
-  unlist(needs, address, fence.epoch)
+  for (const feature of needs.features) feature.gone?.(address, fence.epoch)
   metrics.roomsQuarantined.inc({ room_type: roomType })
   log.error({ room: name, epoch: fence.epoch, err: error }, 'a room was put in quarantine')
   return nowhere('quarantined', unavailableText(address, 'its record was put in quarantine'))

@@ -5,7 +5,8 @@ import { NodeIdInUse } from '../../dataplane/cluster/lease.ts'
 import { CLUSTER_METRICS } from '../../dataplane/cluster/metrics.ts'
 import { Ownership } from '../../dataplane/cluster/ownership.ts'
 import type { LocalGateway } from '../../dataplane/cluster/router.ts'
-import { RoomCodes } from '../../dataplane/features/lists/codes.ts'
+import { ListedRooms } from '../../dataplane/features/lists/listing.ts'
+import { SavedRooms } from '../../dataplane/features/saves/saves.ts'
 import type { RoomDefinition } from '../../dataplane/room/definition.ts'
 import { RoomHost } from '../../dataplane/room/host.ts'
 import type { RoomLimits } from '../../dataplane/room/limits.ts'
@@ -120,8 +121,7 @@ export class ModelNode {
       records: store.rooms,
       wakeups: store.wakeups,
       notices: new Undelivered(store.notices, common.clock),
-      listings: store.listings,
-      codes: new RoomCodes(store.records, common.random),
+      features: (needs) => [new ListedRooms(needs, store), new SavedRooms(needs)],
       metrics,
       cluster: {
         lease: mutation?.lease ?? ownership.lease,

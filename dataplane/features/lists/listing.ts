@@ -1,35 +1,43 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec'
-import { type Clock, sleep, timestamp } from '../../../shared/clock.ts'
+import { sleep, timestamp } from '../../../shared/clock.ts'
 import type { Json } from '../../../shared/json.ts'
-import type { Random } from '../../../shared/random.ts'
-import { type Listings, StoreUnavailable } from '../../../shared/store/port.ts'
+import { type Listings, type Records, StoreUnavailable } from '../../../shared/store/port.ts'
 import type { RoomDefinition, RoomListingRules } from '../../room/definition.ts'
 import type { ListedRoomFacts, RoomLog } from '../../room/definition-types.ts'
-import { type FailureLog, jsonCopy, RoomLogicError, validate } from '../../room/failures.ts'
+import { jsonCopy, RoomLogicError, validate } from '../../room/failures.ts'
+import type {
+  FeatureNeeds,
+  Leaving,
+  RoomEnd,
+  RoomFeature,
+  RoomObserver,
+  RoomView,
+  Since,
+} from '../../room/feature.ts'
 import { readOnlyView } from '../../room/guarded.ts'
 import type { TurnRoom } from '../../room/hooks.ts'
-import type { RoomMetrics } from '../../room/metrics.ts'
-import { type RoomCode, turnOf } from '../../room/room-code.ts'
-import { PacedWork, type Scheduler } from '../../room/scheduler.ts'
+import { turnOf } from '../../room/room-code.ts'
+import { PacedWork } from '../../room/scheduler.ts'
 import type { LiveState } from '../../room/state.ts'
 import type { Tables } from '../../room/table.ts'
-import type { RoomAddress } from '../../traffic.ts'
-import type { RoomCodes } from './codes.ts'
+import { type RoomAddress, roomIdOf } from '../../traffic.ts'
+import { RoomCodes } from './codes.ts'
 import { encodeRow } from './rows.ts'
 
 /** Least time between two reads of a room for its row. */
 const READ_MS = 1000
 /** Lifetime of rows and codes in the store, unless they are written again. */
-export const LISTED_MS = 3_600_000
+const LISTED_MS = 3_600_000
 /** Mean time until they are written again. */
 const REWRITE_MS = LISTED_MS / 2
 /** Rooms write again what the store may have lost at random times within this period, not all at the same moment. */
-export const REPAIR_MS = 5000
+const REPAIR_MS = 5000
 /** Shortest pause after a failed write. The longest is twice as long. */
 const RETRY_MS = 1000
 /** How long an ended room waits until the store has removed its row and code. After that they expire. */
 const LEAVE_MS = 60_000
 const MAX_DATA_BYTES = 1024
+const DAY_MS = 86_400_000
 
 /** The room that is listed. */
 interface ListedRoom extends TurnRoom {
@@ -46,29 +54,47 @@ interface ListedRoom extends TurnRoom {
   readonly wants: { flush: 'paced' | 'soon' | undefined }
 }
 
-/** What members have received of the room. */
-interface DeliveredRoom {
-  readonly delivered: { readonly members: { readonly length: number } }
-}
+type ListedView = RoomView<ListedRoom>
 
-/** The record of the room. */
-interface KeptRoom {
-  /** How long the store keeps the room without an owner, in milliseconds. */
-  readonly lifeMs: number
-}
-
-/** Dependencies of the row and the code of a room. */
-export interface ListingNeeds {
-  readonly nodeId: string
-  readonly clock: Clock
-  readonly random: Random
-  readonly scheduler: Scheduler
+/** Dependencies of the rows and the codes of rooms. */
+interface ListingNeeds extends FeatureNeeds {
   readonly listings: Listings
   readonly codes: RoomCodes
-  readonly code: RoomCode
-  /** Failures of room logic that runs outside of a room's turns. */
-  readonly failures: FailureLog
-  readonly metrics: RoomMetrics
+}
+
+interface ListingStore {
+  readonly listings: Listings
+  readonly records: Records
+}
+
+/** The rows and the codes of the rooms of a node. */
+export class ListedRooms implements RoomFeature {
+  readonly #needs: ListingNeeds
+
+  constructor(needs: FeatureNeeds, { listings, records }: ListingStore) {
+    this.#needs = { ...needs, listings, codes: new RoomCodes(records, needs.random) }
+  }
+
+  observe(room: RoomView, { codes, listing }: RoomDefinition, since: Since): RoomObserver | undefined {
+    return listing || codes ? new RoomListing(room, this.#needs, since === 'made') : undefined
+  }
+
+  /** Claims a code. It stays claimed until the room renews it, also if this node dies before the first renewal. */
+  async codeFor(address: RoomAddress, definition: RoomDefinition): Promise<string | undefined> {
+    const { codes, onIdle, sleepDays } = definition
+    const lifeMs = onIdle === 'sleep' ? Math.max(LISTED_MS, sleepDays * DAY_MS) : LISTED_MS
+    return codes ? this.#needs.codes.claim(address, lifeMs) : undefined
+  }
+
+  /** Removes the row of a sleeping room that is not opened under its claim. */
+  gone(address: RoomAddress, epoch: number): void {
+    const { listings, log } = this.#needs
+    const { name, projectId, roomType } = address
+    const removed = { roomId: roomIdOf(address), epoch, version: 1, value: undefined }
+    listings.write(`${projectId}/${roomType}`, removed, LISTED_MS).catch((error) => {
+      log.warn({ err: error, room: name }, 'the row of a room could not be removed')
+    })
+  }
 }
 
 /**
@@ -76,12 +102,10 @@ export interface ListingNeeds {
  * The row is written only if it differs from the last one. A node that has lost the room cannot overwrite the row of the next owner, which
  * has a larger epoch.
  */
-export class RoomListing {
+class RoomListing implements RoomObserver {
   readonly #room: ListedRoom
-  readonly #delivery: DeliveredRoom
-  readonly #record: KeptRoom
+  readonly #view: ListedView
   readonly #needs: ListingNeeds
-  readonly #timed: <T>(run: () => T) => T
   readonly #writes: PacedWork
   /** Version of the last row of this owner. */
   #version = 0
@@ -93,59 +117,73 @@ export class RoomListing {
   /** The removal of the row of a room that is ending. */
   #unlisted: Promise<void> | undefined
   #givenUp = false
+  /** The owner's epoch at the last repair. */
+  #epoch: number
 
-  /**
-   * For a new room, whose code is claimed: its first row follows its first update. For any other room, call `rewrite`. `timed`: runs work in
-   * the time of the room, and fulfils its wishes.
-   */
-  constructor(
-    room: ListedRoom,
-    delivery: DeliveredRoom,
-    record: KeptRoom,
-    needs: ListingNeeds,
-    timed: <T>(run: () => T) => T,
-  ) {
-    this.#room = room
-    this.#delivery = delivery
-    this.#record = record
+  /** `isNew`: the code of the room is claimed, and its first row follows its first update. */
+  constructor(view: ListedView, needs: ListingNeeds, isNew: boolean) {
+    this.#room = view.core
+    this.#view = view
     this.#needs = needs
-    this.#timed = timed
     this.#writes = new PacedWork(needs.scheduler, () => this.#read())
     this.#rewriteAt = this.#nextRewrite
+    this.#epoch = view.core.epoch
+    if (!isNew) this.#rewrite()
   }
 
-  /** An update is stored. */
+  redefined(): true {
+    this.#rewrite()
+    return true
+  }
+
   committed(): void {
     this.#wait(this.#room.definition.listing ? Number.NEGATIVE_INFINITY : this.#rewriteAt)
   }
 
+  /** Writes row and code again, and immediately if the room continues under another epoch. */
+  repair(): void {
+    this.#rewrite(this.#epoch === this.#room.epoch ? REPAIR_MS : 0)
+    this.#epoch = this.#room.epoch
+  }
+
   /** The store may lack the present row and code: writes them again within `withinMs`. */
-  rewrite(withinMs = 0): void {
+  #rewrite(withinMs = 0): void {
     this.#rewriteAt = this.#now + withinMs * this.#needs.random.float()
     // A migrated state is not flushed yet. The first update follows soon, and the row with it.
     if (!this.#room.state.dirty) this.#wait(this.#rewriteAt)
   }
 
-  /** Ends all writes except those of `leave`. */
-  end(): void {
-    this.#writes.end()
+  /** A room that has ended is not listed while its last save lasts, which can take long. */
+  async leaving(how: Leaving): Promise<true> {
+    if (how === 'disposed') void this.#unlist()
+    return true
   }
 
-  /** The room ends: removes its row now, because the last save can take long. Resolves as `leave`. */
-  unlist(): Promise<void> {
-    this.end()
-    this.#unlisted ??= this.#leave(undefined, LISTED_MS)
-    return this.#unlisted
+  /** Ends all writes except those of `ended`. */
+  stop(): void {
+    this.#writes.end()
   }
 
   /**
    * Removes row and code of a room that has ended. If the room sleeps, they stay as long as its record. Resolves when the store has
-   * answered, after `giveUp`, or after a minute. `ownedAt`: when this node last owned the room, milliseconds since 1970. Never rejects.
+   * answered, after `giveUp`, or after a minute. Never rejects.
    */
-  async leave(how: 'ended' | 'asleep', ownedAt = 0): Promise<void> {
-    this.end()
+  ended(how: RoomEnd): Promise<void> {
+    // For the next owner, only the row is removed: it names this node. Since the node lives, no other node removes it. The store keeps the
+    // row of a later owner.
+    return how === 'disposed' || how === 'asleep' ? this.#end(how) : this.#unlist()
+  }
+
+  #unlist(): Promise<void> {
+    this.stop()
+    this.#unlisted ??= this.#leave(undefined, LISTED_MS)
+    return this.#unlisted
+  }
+
+  async #end(how: 'disposed' | 'asleep'): Promise<void> {
+    this.stop()
     const { address, code } = this.#room
-    const { lifeMs } = this.#record
+    const { lifeMs, ownedAt } = this.#view.record
     const { codes } = this.#needs
     const { listing } = this.#room.definition
     const row = how === 'asleep' && listing?.sleeping ? this.#row(listing, null, undefined) : undefined
@@ -154,7 +192,7 @@ export class RoomListing {
     const writeCode = (kept: string) =>
       how === 'asleep' ? codes.keep(address, kept, lifeMs) : codes.remove(address, kept)
     await Promise.all([
-      how === 'ended' ? this.unlist() : this.#leave(row, lifeMs, ownedAt + LEAVE_MS),
+      how === 'disposed' ? this.#unlist() : this.#leave(row, lifeMs, ownedAt + LEAVE_MS),
       code !== undefined && this.#untilAnswered(() => writeCode(code)),
     ])
   }
@@ -220,10 +258,10 @@ export class RoomListing {
   async #keepCode(): Promise<void> {
     const { address, code } = this.#room
     const { codes } = this.#needs
-    const ttlMs = Math.max(LISTED_MS, this.#record.lifeMs)
+    const ttlMs = Math.max(LISTED_MS, this.#view.record.lifeMs)
     if (code !== undefined && (await codes.keep(address, code, ttlMs))) return
     const claimed = await codes.claim(address, ttlMs)
-    this.#timed(() => {
+    this.#view.timed(() => {
       const { changes, wants } = this.#room
       this.#room.code = claimed
       changes.code = true
@@ -268,10 +306,10 @@ export class RoomListing {
     const { code: runner, failures } = this.#needs
     const { key, roomType } = address
     const { maxMembers } = this.#room.definition
-    const members = this.#delivery.delivered.members.length
+    const members = this.#view.delivery.delivered.members.length
     const turn = turnOf({ name, epoch, createdAt }, 'listing')
     try {
-      const data = this.#timed(() =>
+      const data = this.#view.timed(() =>
         runner.run(turn, () => dataOf(listing, state.base, { key, members, maxMembers })),
       )
       if (data === null) return undefined

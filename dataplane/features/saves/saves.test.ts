@@ -1,9 +1,10 @@
 import { pino } from 'pino'
 import * as v from 'valibot'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import { type RoomBench, roomWith } from '../../../test/support/rooms/room-bench.ts'
 import { defineRoom } from '../../room/definition.ts'
 import type { SavedAs } from '../../room/definition-types.ts'
+import { RoomSaves } from './saves.ts'
 
 interface State {
   readonly notes: string[]
@@ -103,6 +104,7 @@ describe('save', () => {
   })
 
   it('is repeated after a change at any moment of its end', async () => {
+    const changed = vi.spyOn(RoomSaves.prototype, 'changed')
     for (let steps = 0; steps < 20; steps++) {
       const { bench, database, add } = await saved()
       database.mood = 'hangs'
@@ -111,7 +113,8 @@ describe('save', () => {
       database.mood = 'fine'
       database.hung.shift()!()
       for (let step = 0; step < steps; step++) await null
-      bench.host.rooms[0]!.saves!.changed()
+      const saves = changed.mock.contexts.at(-1) as RoomSaves
+      saves.changed()
       await bench.advance(10_000, 1000)
       expect([steps, database.asked.length]).toEqual([steps, 2])
     }

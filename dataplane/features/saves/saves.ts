@@ -1,12 +1,9 @@
-import type { Clock } from '../../../shared/clock.ts'
 import type { Json } from '../../../shared/json.ts'
-import type { Random } from '../../../shared/random.ts'
 import type { RoomDefinition } from '../../room/definition.ts'
-import type { FailureLog } from '../../room/failures.ts'
+import type { FeatureNeeds, Leaving, RoomFeature, RoomObserver, RoomView, Since } from '../../room/feature.ts'
 import { frozen } from '../../room/guarded.ts'
-import type { Limited } from '../../room/limits.ts'
-import { type CodeRoom, type RoomCode, turnOf } from '../../room/room-code.ts'
-import { PacedWork, type Scheduler } from '../../room/scheduler.ts'
+import { type CodeRoom, turnOf } from '../../room/room-code.ts'
+import { PacedWork } from '../../room/scheduler.ts'
 import type { LiveState } from '../../room/state.ts'
 import type { RoomAddress } from '../../traffic.ts'
 
@@ -34,28 +31,35 @@ interface SavedRoom extends CodeRoom {
   unsaved: boolean
 }
 
-/** Dependencies of the saves of a room. */
-export interface SaveNeeds extends Limited {
-  readonly clock: Clock
-  readonly random: Random
-  readonly scheduler: Scheduler
-  readonly code: RoomCode
-  /** Failures of room logic that runs outside of a room's turns. */
-  readonly failures: FailureLog
-}
-
 /** Longest pause after failed saves, unless `everySeconds` is longer. */
 const LONGEST_PAUSE_MS = 60_000
+
+/** The saves of the rooms of a node. */
+export class SavedRooms implements RoomFeature {
+  readonly #needs: FeatureNeeds
+
+  constructor(needs: FeatureNeeds) {
+    this.#needs = needs
+  }
+
+  observe(room: RoomView, { save }: RoomDefinition, since: Since): RoomObserver | undefined {
+    if (!save) return undefined
+    const saves = new RoomSaves(room.core, save, this.#needs, () => room.progressed())
+    // The earlier owner may not have saved the room. The save also gives the database the epoch of this owner.
+    if (since === 'claimed') saves.changed(room.phase)
+    return saves
+  }
+}
 
 /**
  * Saves the state of one room to the database of its room type. Saves run one at a time, at most once in `everySeconds` while the room
  * changes, and again after a pause if one fails. If the store keeps the room, only committed states are saved. A database may get two saves
  * in the wrong order, from this owner or an earlier one; `(epoch, seq)` shows which is newer.
  */
-export class RoomSaves {
+export class RoomSaves implements RoomObserver {
   readonly #room: SavedRoom
-  readonly #needs: SaveNeeds
-  readonly #onEnd: () => void
+  readonly #needs: FeatureNeeds
+  readonly #progressed: () => void
   readonly #saves: PacedWork
   #save: Save
   /** True if the room has changed since the last save started. */
@@ -68,18 +72,24 @@ export class RoomSaves {
   #isDropped = false
   #giveUp: () => void = () => {}
 
-  /** Calls `onEnd` when a save has ended. */
-  constructor(room: SavedRoom, save: Save, needs: SaveNeeds, onEnd: () => void) {
+  /** Calls `progressed` when a save has ended. */
+  constructor(room: SavedRoom, save: Save, needs: FeatureNeeds, progressed: () => void) {
     this.#room = room
     this.#save = save
     this.#needs = needs
-    this.#onEnd = onEnd
+    this.#progressed = progressed
     this.#saves = new PacedWork(needs.scheduler, () => this.#start())
   }
 
-  /** Replaces the `save` option. */
-  redefine(save: Save): void {
-    this.#save = save
+  redefined({ save }: RoomDefinition): boolean {
+    if (save) this.#save = save
+    else {
+      // A save in progress says nothing about the room any more.
+      this.stop()
+      this.#isDropped = true
+      this.#room.unsaved = false
+    }
+    return save !== undefined
   }
 
   /** True if the last save failed. */
@@ -97,19 +107,20 @@ export class RoomSaves {
 
   /** An update is stored. */
   committed(): void {
-    if (this.#due) this.soon()
+    if (this.#due) this.#saves.start()
   }
 
-  /** Saves the room as soon as its last update is stored, unless a save is in progress. */
-  soon(): void {
-    this.#saves.start()
+  /** An empty room stays until its database has it. Saves it as soon as its last update is stored, unless a save is in progress. */
+  keepsAwake(): boolean {
+    if (this.#room.unsaved) this.#saves.start()
+    return this.#room.unsaved
   }
 
   /**
-   * Saves the room as of its last turn, if the database lacks changes: once, or until it succeeds or is given up. `ends`: no owner continues
-   * the room. Resolves to true if the database has the room.
+   * Saves the room as of its last turn, if the database lacks changes: once, or if the room has ended, until it succeeds or is given up.
+   * Resolves to true if the database has the room.
    */
-  async last(tries: 'once' | 'until_saved', ends: boolean): Promise<boolean> {
+  async leaving(how: Leaving): Promise<boolean> {
     const { cut, epoch, seq, state, unsaved } = this.#room
     const dirty = state.dirty && !cut
     if (!unsaved && !dirty) return true
@@ -117,9 +128,9 @@ export class RoomSaves {
       state: frozen(cut ? structuredClone(state.flushed) : state.plain()),
       epoch,
       seq: seq + (dirty ? 1 : 0),
-      last: ends,
+      last: how !== 'released',
     }
-    this.end()
+    this.stop()
     if (this.#givenUp) return false
     const givenUp = new Promise<false>((resolve) => {
       this.#giveUp = () => resolve(false)
@@ -131,8 +142,8 @@ export class RoomSaves {
     for (;;) {
       const saved = await step(this.#attempt(room))
       this.#count(saved)
-      this.#onEnd()
-      if (saved || tries === 'once') return saved
+      this.#progressed()
+      if (saved || how !== 'disposed') return saved
       const { clock } = this.#needs
       const paused = new Promise<true>((go) => clock.schedule(this.#pauseMs, () => go(true)))
       if (!(await step(paused))) return false
@@ -145,16 +156,9 @@ export class RoomSaves {
     this.#giveUp()
   }
 
-  /** Starts no more saves, except `last`. */
-  end(): void {
+  /** Starts no more saves, except that of `leaving`. */
+  stop(): void {
     this.#saves.end()
-  }
-
-  /** The room type has no `save` any more. A save in progress says nothing about the room. */
-  drop(): void {
-    this.end()
-    this.#isDropped = true
-    this.#room.unsaved = false
   }
 
   #start(): Promise<void> | undefined {
@@ -173,7 +177,7 @@ export class RoomSaves {
     // A change during a save that fails must not shorten the pause.
     if (!saved) this.#saves.cancel()
     if (this.#room.unsaved) this.#saves.by(saved ? began + this.#everyMs : this.#now + this.#pauseMs)
-    this.#onEnd()
+    this.#progressed()
   }
 
   #count(saved: boolean): void {

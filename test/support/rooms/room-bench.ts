@@ -3,8 +3,9 @@ import { Registry } from 'prom-client'
 import { Claims } from '../../../dataplane/cluster/claims.ts'
 import { CLUSTER_METRICS } from '../../../dataplane/cluster/metrics.ts'
 import { Router } from '../../../dataplane/cluster/router.ts'
-import { RoomCodes } from '../../../dataplane/features/lists/codes.ts'
+import { ListedRooms } from '../../../dataplane/features/lists/listing.ts'
 import { QueueOverview } from '../../../dataplane/features/queues/overview.ts'
+import { SavedRooms } from '../../../dataplane/features/saves/saves.ts'
 import type { RoomDefinition } from '../../../dataplane/room/definition.ts'
 import type { TurnObserver } from '../../../dataplane/room/hooks.ts'
 import { RoomHost } from '../../../dataplane/room/host.ts'
@@ -154,8 +155,7 @@ export class RoomBench {
       records: this.store.store.rooms,
       wakeups: this.store.store.wakeups,
       notices: this.notices,
-      listings: this.store.store.listings,
-      codes: new RoomCodes(this.store.store.records, random),
+      features: (needs) => [new ListedRooms(needs, this.store.store), new SavedRooms(needs)],
       clock: this.clock,
       random,
       log: options.log ?? log,
