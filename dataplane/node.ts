@@ -31,6 +31,7 @@ import { readQuery } from './features/lists/rows.ts'
 import { DeadLetters } from './features/notices/dead-letters.ts'
 import { NoticeDelivery } from './features/notices/delivery.ts'
 import { NOTICE_METRICS, noUrl, type PostNotice, webhook } from './features/notices/notice.ts'
+import { RoomNotices } from './features/notices/notices.ts'
 import { QueueOverview } from './features/queues/overview.ts'
 import { SavedRooms } from './features/saves/saves.ts'
 import { Suspects } from './features/suspects/suspects.ts'
@@ -295,7 +296,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     codecs,
     records: store.rooms,
     wakeups: store.wakeups,
-    notices: delivery,
+    notices: (room) => new RoomNotices(room, { clock, random, notices: delivery }),
     features: (needs) => [new ListedRooms(needs, store), new SavedRooms(needs)],
     clock,
     random,

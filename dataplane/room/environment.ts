@@ -2,18 +2,18 @@ import type { Clock } from '../../shared/clock.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
 import type { Subprotocol } from '../../shared/protocol/messages.ts'
 import type { Random } from '../../shared/random.ts'
-import type { NoticeNeeds } from '../features/notices/notices.ts'
 import type { AdmissionNeeds } from './admission.ts'
 import type { AttachmentNeeds } from './attachments.ts'
 import type { BacklogNeeds } from './backlog.ts'
-import type { CoreNeeds } from './core.ts'
+import type { ClaimedRoom, CoreNeeds } from './core.ts'
 import type { RoomFeature } from './feature.ts'
-import type { RecordNeeds } from './fenced-log.ts'
+import type { RecordNeeds, WrittenNotices } from './fenced-log.ts'
 import type { ReplyNeeds } from './replies.ts'
 import type { RequestNeeds } from './request-turns.ts'
 import type { LoopShare, NodeLoad } from './scheduler.ts'
 import type { TaskNeeds } from './tasks.ts'
-import type { TurnNeeds } from './turn.ts'
+import type { TurnNeeds, TurnNotices } from './turn.ts'
+import type { PendingNotices } from './update.ts'
 
 /** Dependencies of a running room: those of its parts, and those of its loop. */
 export type RoomNeeds = CoreNeeds &
@@ -25,11 +25,20 @@ export type RoomNeeds = CoreNeeds &
   RequestNeeds &
   ReplyNeeds &
   RecordNeeds &
-  NoticeNeeds &
   LoopNeeds
+
+/** The notices of a room. Turns request them, and each is written with the update of its turn. */
+export interface Notices extends TurnNotices, PendingNotices, WrittenNotices {
+  /** Repairs the index of rooms with notices. Called every few minutes. */
+  refresh(): void
+  /** The room is no longer here. */
+  end(): void
+}
 
 interface LoopNeeds {
   readonly features: readonly RoomFeature[]
+  /** Opens the notices of a claimed room. */
+  notices(room: ClaimedRoom): Notices
   readonly clock: Clock
   readonly random: Random
   readonly loopShare: LoopShare

@@ -4,7 +4,6 @@ import type { Json } from '../../shared/json.ts'
 import type { Random } from '../../shared/random.ts'
 import type { Weigh } from '../../shared/sync/check.ts'
 import { MAX_SUB_LENGTH, subFault } from '../../shared/tokens.ts'
-import { type Notice, noticeOf } from '../features/notices/notices.ts'
 import type { RoomAddress } from '../traffic.ts'
 import type { CallType, MessageType, RoomDefinition } from './definition.ts'
 import type { Member, Pair, Recipients, RoomLog, TurnContext } from './definition-types.ts'
@@ -34,6 +33,12 @@ import type { Kept } from './metrics.ts'
 import type { LiveState } from './state.ts'
 import { reserve, type Tables } from './table.ts'
 import { retryTask, timerOf, type Work } from './timers-and-tasks.ts'
+
+/** A notice that a turn has requested. */
+export interface Notice {
+  readonly type: string
+  readonly data: Json
+}
 
 /** An event that a handler has emitted. `layer`: it is for the members that have the layer at the end of the turn. */
 export type AskedEvent = RoomEvent & { readonly layer?: string }
@@ -95,6 +100,8 @@ export interface SystemParts {
 /** The notices of a room that wait for delivery. */
 export interface WaitingNotices {
   readonly size: number
+  /** Returns the notice of a call of `ctx.notify`. Throws a RoomLogicError that names the right form. */
+  of(definition: RoomDefinition, type: string, data: unknown): Notice
 }
 
 /** A member to remove. `text`: reason for the player. */
@@ -400,7 +407,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
 
   notify(name: string, data: unknown): void {
     const definition = this.#during('notify')
-    const notice = noticeOf(definition, name, data)
+    const notice = this.#notices.of(definition, name, data)
     const { notices } = this.#ask()
     const waiting = this.#notices.size + notices.length
     if (!this.#mayHave('notices', waiting + 1))

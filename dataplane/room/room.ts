@@ -1,4 +1,3 @@
-import { RoomNotices } from '../features/notices/notices.ts'
 import { Inbox } from '../inbox.ts'
 import { nowhere } from '../place.ts'
 import { type Arrival, isClose, type RoomAddress, roomIdOf, type ToOwner } from '../traffic.ts'
@@ -8,7 +7,7 @@ import { Backlog } from './backlog.ts'
 import { type ClaimedRoom, coreOf, type RoomCore, refit } from './core.ts'
 import type { RoomDefinition } from './definition.ts'
 import { Delivery } from './delivery.ts'
-import type { RoomNeeds } from './environment.ts'
+import type { Notices, RoomNeeds } from './environment.ts'
 import type { Leaving, RoomEnd, RoomObserver, RoomView, Since } from './feature.ts'
 import { FencedLog } from './fenced-log.ts'
 import type { Update } from './journal.ts'
@@ -52,7 +51,7 @@ export class Room {
   readonly #requests: RequestTurns
   readonly #log: FencedLog
   readonly #durability: RoomDurability
-  readonly #notices: RoomNotices
+  readonly #notices: Notices
   /** The observer of each feature of the node. Undefined: the room type does not use the feature. */
   #observers: readonly (RoomObserver | undefined)[] = []
   /** True: members do not see each other. */
@@ -113,7 +112,7 @@ export class Room {
     this.core = coreOf(claimed, frames, needs)
     const { core } = this
     this.#seen = { uncertain: false, epoch: core.epoch }
-    this.#notices = new RoomNotices(needs, address, definition, fence)
+    this.#notices = needs.notices(claimed)
     this.#log = new FencedLog(core, fence, this.#notices, needs, () => this.#look())
     this.#durability = new RoomDurability(core, definition.durability, this.#log, needs, () => this.#fenced())
     this.#replies = new Replies(address, core, needs, definition.durability === 'journal' || undefined)

@@ -41,7 +41,7 @@ type RefusedFrom = Extract<ToOwner, { kind: 'refuse' }>
 const TOO_MANY_REQUESTS = `${MAX.requests} replies, or too many bytes of them, are unconfirmed: confirm them with settled`
 
 /** The notices of a room. */
-interface TurnNotices extends WaitingNotices {
+export interface TurnNotices extends WaitingNotices {
   /** A turn with notices has succeeded. */
   push(notices: Effects['notices']): void
 }

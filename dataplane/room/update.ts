@@ -10,7 +10,7 @@ import type { Membership, Memberships } from './memberships.ts'
 const NONE: readonly never[] = []
 
 /** Notices of turns since the last flush. */
-interface PendingNotices {
+export interface PendingNotices {
   readonly dirty: boolean
   /** Returns them, encoded for the store. */
   flush(at: Position): readonly Uint8Array[]

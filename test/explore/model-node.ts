@@ -6,6 +6,7 @@ import { CLUSTER_METRICS } from '../../dataplane/cluster/metrics.ts'
 import { Ownership } from '../../dataplane/cluster/ownership.ts'
 import type { LocalGateway } from '../../dataplane/cluster/router.ts'
 import { ListedRooms } from '../../dataplane/features/lists/listing.ts'
+import { RoomNotices } from '../../dataplane/features/notices/notices.ts'
 import { SavedRooms } from '../../dataplane/features/saves/saves.ts'
 import type { RoomDefinition } from '../../dataplane/room/definition.ts'
 import { RoomHost } from '../../dataplane/room/host.ts'
@@ -114,13 +115,14 @@ export class ModelNode {
       onReplaced: parts.onReplaced,
     })
     this.#ownership = ownership
+    const notices = new Undelivered(store.notices, clock)
     this.#host = new RoomHost({
       ...common,
       rooms: [parts.definition],
       codecs,
       records: store.rooms,
       wakeups: store.wakeups,
-      notices: new Undelivered(store.notices, common.clock),
+      notices: (room) => new RoomNotices(room, { ...common, notices }),
       features: (needs) => [new ListedRooms(needs, store), new SavedRooms(needs)],
       metrics,
       cluster: {

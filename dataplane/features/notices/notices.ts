@@ -1,10 +1,11 @@
 import { type Clock, timestamp } from '../../../shared/clock.ts'
 import { newId } from '../../../shared/ids.ts'
-import type { Json } from '../../../shared/json.ts'
 import type { Random } from '../../../shared/random.ts'
 import type { Fence } from '../../../shared/store/port.ts'
 import type { RoomDefinition } from '../../room/definition.ts'
+import type { Notices } from '../../room/environment.ts'
 import { jsonCopy, RoomLogicError, validate } from '../../room/failures.ts'
+import type { Notice } from '../../room/handler-context.ts'
 import type { Position } from '../../room/journal.ts'
 import type { RoomAddress } from '../../traffic.ts'
 import { roomIdOf } from '../../traffic.ts'
@@ -14,14 +15,7 @@ import type { NoticeQueue } from './queue.ts'
 /** Maximum bytes of the JSON text of a notice's data, in UTF-8. */
 const MAX_DATA_BYTES = 16 * 1024
 
-/** A notice that a turn has requested. */
-export interface Notice {
-  readonly type: string
-  readonly data: Json
-}
-
-/** Returns the notice for a call of `ctx.notify`. Throws a RoomLogicError that names the right form. */
-export function noticeOf({ notices }: RoomDefinition, type: string, data: unknown): Notice {
+function noticeOf({ notices }: RoomDefinition, type: string, data: unknown): Notice {
   if (!Object.hasOwn(notices, type)) {
     const names = Object.keys(notices).join(', ') || 'none'
     throw new RoomLogicError(
@@ -39,7 +33,7 @@ export function noticeOf({ notices }: RoomDefinition, type: string, data: unknow
 }
 
 /** Dependencies of the notices of a room. */
-export interface NoticeNeeds {
+interface NoticeNeeds {
   readonly clock: Clock
   readonly random: Random
   readonly notices: {
@@ -48,8 +42,15 @@ export interface NoticeNeeds {
   }
 }
 
+/** A claimed room that can have notices. */
+interface NotifyingRoom {
+  readonly address: RoomAddress
+  readonly definition: RoomDefinition
+  readonly fence: Fence
+}
+
 /** The notices of one room until they are written, and those that wait for delivery. */
-export class RoomNotices {
+export class RoomNotices implements Notices {
   readonly #needs: NoticeNeeds
   readonly #address: RoomAddress
   readonly #queue: NoticeQueue
@@ -58,7 +59,7 @@ export class RoomNotices {
   /** Number of notices that are not written yet, including those of a flush in flight. */
   #unwritten = 0
 
-  constructor(needs: NoticeNeeds, address: RoomAddress, { notices }: RoomDefinition, fence: Fence) {
+  constructor({ address, definition: { notices }, fence }: NotifyingRoom, needs: NoticeNeeds) {
     this.#needs = needs
     this.#address = address
     this.#queue = needs.notices.open(address.name, fence)
@@ -68,6 +69,10 @@ export class RoomNotices {
   /** Number of notices that wait for delivery. It can be too large. */
   get size(): number {
     return this.#queue.size + this.#unwritten
+  }
+
+  of(definition: RoomDefinition, type: string, data: unknown): Notice {
+    return noticeOf(definition, type, data)
   }
 
   /** True if turns since the last flush have notices. */

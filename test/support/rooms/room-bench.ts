@@ -4,6 +4,7 @@ import { Claims } from '../../../dataplane/cluster/claims.ts'
 import { CLUSTER_METRICS } from '../../../dataplane/cluster/metrics.ts'
 import { Router } from '../../../dataplane/cluster/router.ts'
 import { ListedRooms } from '../../../dataplane/features/lists/listing.ts'
+import { RoomNotices } from '../../../dataplane/features/notices/notices.ts'
 import { QueueOverview } from '../../../dataplane/features/queues/overview.ts'
 import { SavedRooms } from '../../../dataplane/features/saves/saves.ts'
 import type { RoomDefinition } from '../../../dataplane/room/definition.ts'
@@ -154,7 +155,7 @@ export class RoomBench {
       codecs: [new JsonCodec(), new MsgpackCodec()],
       records: this.store.store.rooms,
       wakeups: this.store.store.wakeups,
-      notices: this.notices,
+      notices: (room) => new RoomNotices(room, { clock: this.clock, random, notices: this.notices }),
       features: (needs) => [new ListedRooms(needs, this.store.store), new SavedRooms(needs)],
       clock: this.clock,
       random,
