@@ -233,6 +233,7 @@ describe('the arena', () => {
 
   test('has a lobby with a live list, which leads to other rooms and back, also after a cut connection', async () => {
     const cid = await player('/arena/?lobby', phone)
+    await cid.waitForFunction(() => document.querySelector<HTMLImageElement>('.lobby img')!.naturalWidth > 0)
     const row = cid.locator('.choice', { hasText: /^f/ })
     await row.filter({ hasText: '2 of 64' }).waitFor()
     const isCut = shows(cid, '.pill', 'reconnecting')

@@ -165,6 +165,7 @@ export function createApp(parts: AppParts): Hono {
       file(c, 'text/javascript', await bundles.script(pageModule(game))),
     )
     app.get(`/${game}/page.css`, async (c) => file(c, 'text/css', await asset(`${game}/page.css`)))
+    app.get(`/${game}/picture.svg`, async (c) => file(c, 'image/svg+xml', await asset(`${game}/picture.svg`)))
     app.get(`/${game}/room.ts`, async (c) => file(c, 'text/plain', await roomSource(game)))
     app.get(`/${game}/source`, async (c) => page(c, String(sourcePage(game, await roomSource(game)))))
   }

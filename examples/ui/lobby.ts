@@ -21,14 +21,15 @@ export class Lobby<R extends TypedRoom> {
   #resolve: (room: Room<R>) => void = () => {}
   #joining = false
 
-  /** `footer`: the element after the panel. */
-  constructor(footer: HTMLElement, title: string) {
+  /** `footer`: the element after the panel. The panel shows the picture of the game. */
+  constructor(footer: HTMLElement, game: string, title: string) {
     this.joined = new Promise((resolve) => {
       this.#resolve = resolve
     })
     this.#panel = create(
       'div',
       { class: 'lobby', role: 'main' },
+      create('img', { class: 'picture', src: `/${game}/picture.svg`, alt: '', width: '320', height: '180' }),
       create('h1', { text: title }),
       this.#ways,
       this.#alarm,

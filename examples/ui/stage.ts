@@ -124,7 +124,7 @@ export async function startGame<R extends TypedRoom>(
       const key = keyInAddress()
       if (key || !offer) return client.join<R>(game, { key: key ?? 'lobby-1' })
       if (enter && !new URL(location.href).searchParams.has('lobby')) return enter(client)
-      const lobby = new Lobby<R>(parts.footer, title)
+      const lobby = new Lobby<R>(parts.footer, game, title)
       offer(lobby, client)
       return lobby.joined
     }
