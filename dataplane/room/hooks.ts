@@ -89,6 +89,8 @@ export interface TurnObserver {
   end(): void
   /** The asynchronous call that started last and has not finished. Undefined: none. */
   open(turn: Turn | undefined): void
+  /** Returns the place in the code at which the running turn was found after a while. Undefined: unknown. */
+  placeOf?(turn: Turn): string | undefined
 }
 
 /** Observes nothing. */

@@ -97,6 +97,8 @@ export class RoomCode {
   readonly #boundary = new Boundary()
   readonly #overwrites = new Overwrites()
   #last: RoomTurn | undefined
+  /** Turn that was cut off last. */
+  #lastCut: RoomTurn | undefined
 
   constructor(deps: RoomCodeDeps) {
     this.#deps = deps
@@ -157,7 +159,8 @@ export class RoomCode {
     const { hook, room } = this.#last
     const { roomType } = roomNamed(room.name)
     metrics.slowTurns.inc({ room_type: roomType, hook })
-    if (this.#slow.pass('') === undefined) return
+    // The log has its cut-off.
+    if (this.#last === this.#lastCut || this.#slow.pass('') === undefined) return
     log.warn(
       { ...fieldsOf(this.#last), ms: Math.round(ms) },
       `room logic of type ${roomType} took ${Math.round(ms)} ms for ${hook}: meanwhile the node did nothing else`,
@@ -230,9 +233,10 @@ export class RoomCode {
   }
 
   #cut(turn: RoomTurn, limitMs: number | undefined): void {
-    const { log, suspects } = this.#deps
+    const { log, suspects, observer } = this.#deps
     // V8 does not say where it has cut code off.
-    const at = suspects.placeOf(turn)
+    const at = observer.placeOf?.(turn) ?? suspects.placeOf(turn)
+    this.#lastCut = turn
     log.error(
       { ...fieldsOf(turn), limit_ms: limitMs, ...(at !== undefined && { at }) },
       'a turn did not return and was cut off',

@@ -51,6 +51,35 @@ describe('TerminalLog', () => {
     ])
   })
 
+  it('shows one line for a turn that is cut off, with file and line', () => {
+    const cut = {
+      level: 'error',
+      time: '2026-11-29T03:37:29.000Z',
+      room_id: 'duel:a',
+      hook: 'onMessage',
+      limit_ms: 2000,
+    }
+    const lines: string[] = []
+    const log = new TerminalLog({ write: (line) => void lines.push(line) })
+    log.begin('')
+    const at = `default.onMessage (${process.cwd()}/rooms/duel.ts:28:9)`
+    log.write(JSON.stringify({ ...cut, at, msg: 'a turn did not return and was cut off' }))
+    log.write(
+      JSON.stringify({
+        ...cut,
+        failed: 'onMessage',
+        err: { name: 'TurnCut', message: 'cut' },
+        msg: 'failed',
+      }),
+    )
+    expect(lines).toEqual([
+      '',
+      expect.stringContaining(
+        'duel:a: onMessage did not return within 2000 ms and was cut off (rooms/duel.ts:28)',
+      ),
+    ])
+  })
+
   it('shows no requests, no keys and nothing else without use for a developer', () => {
     const { terminal, log, room, lines } = shown()
     terminal.begin('table\n')

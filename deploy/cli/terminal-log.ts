@@ -18,15 +18,24 @@ interface Entry {
   readonly end?: string
   /** Failed handler. */
   readonly failed?: string
+  /** Hook that was cut off, its limit, and its place in the code. */
+  readonly hook?: string
+  readonly limit_ms?: number
+  readonly at?: string
   readonly err?: { readonly name?: string; readonly message?: string; readonly stack?: string }
 }
 
-/** Log lines below `warn` that a developer sees although room code did not write them, by their text. */
+/** Log lines that a developer sees in another form, or does not need (undefined), by their text. */
 const SHOWN: Readonly<Record<string, (entry: Entry) => string | undefined>> = {
   'member joined': (entry) => `${playerOf(entry)} joined ${entry.room_id}, ${playersOf(entry)}`,
   'member left': (entry) =>
     `${playerOf(entry)} left ${entry.room_id}${entry.reason === 'left' ? '' : ` (${entry.reason})`}, ${playersOf(entry)}`,
   'room ended': (entry) => (entry.end === 'disposed' ? `${entry.room_id} ended` : undefined),
+  'a turn did not return and was cut off': ({ room_id: id, hook, at = '', limit_ms: ms }) =>
+    `${id}: ${hook} did not return within ${ms} ms and was cut off${placeOf(`    at ${at}`)}`,
+  // They follow a turn that was cut off, or a machine that slept.
+  'the process stood still': () => undefined,
+  'the lease had expired and is renewed: every room is checked': () => undefined,
   'room file reloaded': ({ file = '' }) => `${pathOf(file)} reloaded`,
 }
 
@@ -108,6 +117,8 @@ function textOf(entry: Entry): string | undefined {
   const { level, msg, room_id: roomId, failed, err, file, reason } = entry
   const known = SHOWN[msg]
   if (known) return known(entry)
+  // The line of the cut-off has said it.
+  if (err?.name === 'TurnCut') return undefined
   if (failed !== undefined) return `${roomId}: ${failed} failed: ${thrown(err)}`
   if (file !== undefined && level !== 'debug') return `${pathOf(file)}: ${msg}`
   if (level === 'debug' || (level === 'info' && roomId === undefined)) return undefined

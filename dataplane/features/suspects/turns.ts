@@ -1,3 +1,4 @@
+import { type MessagePort, receiveMessageOnPort } from 'node:worker_threads'
 import { HOOKS, plainTurn, type Turn, type TurnObserver } from '../../room/hooks.ts'
 
 // One buffer: 32-bit words (an even number, because doubles are aligned), then doubles, then five texts at fixed offsets.
@@ -24,6 +25,13 @@ const DOUBLES_AT = WORDS * 4
 const TEXTS_AT = DOUBLES_AT + DOUBLES * 8
 const BYTES = TEXTS_AT + TEXTS.reduce((sum, length) => sum + length, 0)
 
+/** Place in the code at which a long turn was found. */
+export interface Place {
+  readonly room: string
+  readonly hook: string
+  readonly frame: string
+}
+
 /** Creates the memory through which one thread shows another its current turn. */
 export const sharedTurn = (): SharedArrayBuffer => new SharedArrayBuffer(BYTES)
 
@@ -46,6 +54,8 @@ class Layout {
 
 /** Writer for the thread that runs the rooms. Writes each turn before it starts, without an allocation. */
 export class TurnWriter implements TurnObserver {
+  /** Port of the watching thread, with a Place for each turn that took long. */
+  places: MessagePort | undefined
   readonly #layout: Layout
   readonly #encoder = new TextEncoder()
   /** Room code may not call it, and the process may end in its context. */
@@ -58,6 +68,16 @@ export class TurnWriter implements TurnObserver {
 
   constructor(buffer: SharedArrayBuffer) {
     this.#layout = new Layout(buffer)
+  }
+
+  placeOf({ room, hook }: Turn): string | undefined {
+    let found: string | undefined
+    for (;;) {
+      const next = this.places && receiveMessageOnPort(this.places)
+      if (!next) return found
+      const place = next.message as Place
+      if (place.room === room.name && place.hook === hook) found = place.frame
+    }
   }
 
   begin({ room, hook, subject, ref, type, principal }: Turn, guarded: boolean): void {

@@ -1,6 +1,6 @@
 import { url as debuggerUrl } from 'node:inspector'
 import { extname } from 'node:path'
-import { Worker } from 'node:worker_threads'
+import { MessageChannel, Worker } from 'node:worker_threads'
 import { type Clock, untilNext } from '../../../shared/clock.ts'
 import type { Logger } from '../../../shared/log.ts'
 import type { TurnObserver } from '../../room/hooks.ts'
@@ -44,7 +44,7 @@ interface Watchdog {
  * is attached.
  */
 export function startWatchdog(
-  settings: Omit<WatchdogSettings, 'turn' | 'beatMs'>,
+  settings: Omit<WatchdogSettings, 'turn' | 'places' | 'beatMs'>,
   { clock, log }: { readonly clock: Clock; readonly log: Logger },
 ): Watchdog {
   const turn = sharedTurn()
@@ -55,8 +55,11 @@ export function startWatchdog(
   let closed = false
 
   const start = (): void => {
+    const { port1, port2: places } = new MessageChannel()
+    turns.places = port1
     worker = new Worker(CODE, {
-      workerData: { ...settings, turn, beatMs: BEAT_MS } satisfies WatchdogSettings,
+      transferList: [places],
+      workerData: { ...settings, turn, places, beatMs: BEAT_MS } satisfies WatchdogSettings,
       execArgv: [],
     })
     worker.unref()

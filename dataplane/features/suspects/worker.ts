@@ -1,6 +1,6 @@
 import { writeSync } from 'node:fs'
 import { isatty } from 'node:tty'
-import { workerData } from 'node:worker_threads'
+import { type MessagePort, workerData } from 'node:worker_threads'
 import { systemClock } from '../../../shared/clock.ts'
 import type { StoreConfig } from '../../../shared/config.ts'
 import { createLog, type LogConfig, type Logger } from '../../../shared/log.ts'
@@ -19,17 +19,19 @@ import {
   withRunning,
   withStuck,
 } from './suspect-record.ts'
-import { countedMs, StandstillMeter, TurnReader } from './turns.ts'
+import { countedMs, type Place, StandstillMeter, TurnReader } from './turns.ts'
 
 /** Settings of the thread. */
 export interface WatchdogSettings extends StoreConfig, LogConfig {
   readonly turn: SharedArrayBuffer
+  /** Gets a Place for each turn that reaches half of the limit. */
+  readonly places: MessagePort
   readonly limitMs: number
   /** Share of the time without CPU time that counts towards the limits: 0–1. */
   readonly idleShare: number
   /**
-   * In development, every turn is cut off after this time in milliseconds, and a turn that exceeds `limitMs` is only logged. Absent: such a turn
-   * ends the process.
+   * In development, every turn is cut off after this time in milliseconds, and the log of that has its place. Absent: a turn that exceeds
+   * `limitMs` ends the process.
    */
   readonly cutOffMs?: number
   /** Milliseconds between two beats of the event loop. */
@@ -162,7 +164,13 @@ class TurnWatch {
    * boundary does not end it, it blocks in a native call.
    */
   async #look(): Promise<Location | undefined> {
-    return this.#turns.turn.guarded && this.#ends ? undefined : locate(LOCATE_MS)
+    if (this.#turns.turn.guarded && this.#ends) return undefined
+    const at = await locate(LOCATE_MS)
+    if (at?.turn && at.frame !== undefined) {
+      const { room, hook } = at.turn
+      this.#settings.places.postMessage({ room: room.name, hook, frame: at.frame } satisfies Place)
+    }
+    return at
   }
 
   /** A turn has reached the limit. */
@@ -172,7 +180,6 @@ class TurnWatch {
     // It has returned, or its boundary has cut it off.
     if (this.#turns.running !== running) return
     if (this.#ends) await this.#end(turn, at ? 'guard' : 'refuse', at)
-    else this.#report(turn, at)
   }
 
   /** The boundary has not cut off a turn in time. */
