@@ -455,6 +455,19 @@ describe('NoticeDelivery of rooms of this node', () => {
     await passed(clock, () => posted.includes('good'), 30_000)
   })
 
+  it('delivers for another project at once while the backend answers 503 for all rooms of one', async () => {
+    const { clock, node, store } = await setup()
+    const posted: string[] = []
+    const { own } = node(store, async ({ id, projectId }) => {
+      posted.push(id)
+      return { status: projectId === 'prj_a' ? 503 : 204 }
+    })
+    for (let n = 0; n < 30; n++) await (await own(`prj_a/duel:${n}`)).commit(`a${n}`)
+    await passed(clock, () => posted.length >= 60, 60_000)
+    await (await own('prj_b/duel:1')).commit('b')
+    await soon(() => expect(posted).toContain('b'))
+  })
+
   it('reports the age of the oldest notice that the backend does not accept', async () => {
     const { clock, backend, node } = await setup()
     backend.answers.push(...Array(9).fill(500))

@@ -169,8 +169,8 @@ const TEMPORARY: ReadonlySet<number> = new Set([408, 425, 429])
 /** Answers whose `retry-after` counts. */
 const BUSY: ReadonlySet<number> = new Set([429, 503])
 
-/** Answers of a proxy in front of a backend that cannot be reached. */
-const UNREACHED: ReadonlySet<number> = new Set([502, 503, 504])
+/** Answers of a proxy whose backend cannot be reached. A 503 may come from the backend itself, for one of its projects. */
+const UNREACHED: ReadonlySet<number> = new Set([502, 504])
 
 /**
  * Result of one attempt. `rejected`: trying again would not help. `reached`: the backend itself has answered, or needs too long for it. It
