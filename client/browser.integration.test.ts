@@ -163,7 +163,7 @@ test('a component in StrictMode has one ticket of its queue, shows the match, an
   await shown('playing in arena:match-1')
   expect(joins().map(({ room }) => room.roomType)).toEqual(['ranked', 'arena'])
   const left = pair.owner.next('leave')
-  await page.evaluate('unmount()')
+  await page.evaluate('finish()')
   expect((await pair.meanwhile(left)).room.key).toBe('match-1')
   await page.close()
 })
@@ -173,7 +173,7 @@ test('a client leaves the queue when the component unmounts, and a refusal is th
   await waiting.render()
   await waiting.shown('waiting')
   const left = pair.owner.next('leave')
-  await waiting.page.evaluate('unmount()')
+  await waiting.page.evaluate('finish()')
   expect((await pair.meanwhile(left)).room.roomType).toBe('ranked')
   await waiting.page.close()
 

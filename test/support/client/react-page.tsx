@@ -104,6 +104,13 @@ function Searching() {
   )
 }
 
+/** Waits in the queue until the test calls `finish`. */
+function Queue() {
+  const [finished, setFinished] = useState(false)
+  Object.assign(globalThis, { finish: () => setFinished(true) })
+  return finished ? null : <Searching />
+}
+
 /** Joins a room type that does not exist. */
 function Nowhere(): ReactNode {
   useRoom<TypedRoom>('nowhere')
@@ -126,7 +133,7 @@ root.render(
     <RoomfulProvider url={url} options={{ projectId: 'prj_one', token }}>
       {queues ? (
         <Boundary>
-          <Searching />
+          <Queue />
         </Boundary>
       ) : (
         <>
