@@ -48,7 +48,9 @@ export interface KeptSeat {
 export interface EarlierSeat {
   /** Room type. */
   readonly type: string
+  /** Key of the room. */
   readonly key: string
+  /** Id of the member in the room. */
   readonly memberId: string
   /** Code of the room. Absent: it has none. */
   readonly code?: string
