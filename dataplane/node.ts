@@ -296,7 +296,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     codecs,
     records: store.rooms,
     wakeups: store.wakeups,
-    notices: (room) => new RoomNotices(room, { clock, random, notices: delivery }),
+    notices: (room, mayAct) => new RoomNotices(room, mayAct, { clock, random, notices: delivery }),
     features: (needs) => [new ListedRooms(needs, store), new SavedRooms(needs)],
     clock,
     random,

@@ -37,8 +37,8 @@ export interface Notices extends TurnNotices, PendingNotices, WrittenNotices {
 
 interface LoopNeeds {
   readonly features: readonly RoomFeature[]
-  /** Opens the notices of a claimed room. */
-  notices(room: ClaimedRoom): Notices
+  /** Opens the notices of a claimed room. `mayAct`: whether this node is certainly the room's owner now. */
+  notices(room: ClaimedRoom, mayAct: () => boolean): Notices
   readonly clock: Clock
   readonly random: Random
   readonly loopShare: LoopShare

@@ -112,7 +112,7 @@ export class Room {
     this.core = coreOf(claimed, frames, needs)
     const { core } = this
     this.#seen = { uncertain: false, epoch: core.epoch }
-    this.#notices = needs.notices(claimed)
+    this.#notices = needs.notices(claimed, () => this.#mayAct())
     this.#log = new FencedLog(core, fence, this.#notices, needs, () => this.#look())
     this.#durability = new RoomDurability(core, definition.durability, this.#log, needs, () => this.#fenced())
     this.#replies = new Replies(address, core, needs, definition.durability === 'journal' || undefined)

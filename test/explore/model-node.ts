@@ -122,7 +122,7 @@ export class ModelNode {
       codecs,
       records: store.rooms,
       wakeups: store.wakeups,
-      notices: (room) => new RoomNotices(room, { ...common, notices }),
+      notices: (room, mayAct) => new RoomNotices(room, mayAct, { ...common, notices }),
       features: (needs) => [new ListedRooms(needs, store), new SavedRooms(needs)],
       metrics,
       cluster: {

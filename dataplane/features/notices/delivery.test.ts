@@ -105,8 +105,8 @@ async function setup() {
   const node = (reach: Store = store, send: PostNotice = post) => {
     const { delivery, value } = nodeOf(environmentOf(reach, clock, send, isAlive), deadLetters)
     /** The node opens a room. Returns its queue, and a function that commits notices of the room. */
-    const own = async (room = ROOM) => {
-      const queue = delivery.open(room, await claim(room))
+    const own = async (room = ROOM, mayAct = always) => {
+      const queue = delivery.open(room, await claim(room), mayAct)
       const commit = async (...ids: string[]): Promise<void> => {
         await queue.announce(fences.get(room)!)
         queue.push(await write(room, ...ids))
@@ -131,6 +131,8 @@ async function setup() {
     fences,
   }
 }
+
+const always = (): boolean => true
 
 const silent = pino({ level: 'silent' })
 
@@ -272,12 +274,25 @@ describe('NoticeDelivery of rooms of this node', () => {
     await soon(async () => expect([await pending(store), queue.size]).toEqual([0, 0]))
   })
 
+  it('posts nothing of a room while another node may own it', async () => {
+    const { clock, store, backend, node } = await setup()
+    let mayAct = false
+    const { commit } = await node().own(ROOM, () => mayAct)
+    await commit('a')
+    await commit('b')
+    await expect(passed(clock, () => backend.ids.length > 0, 5000)).rejects.toThrow('not within')
+    mayAct = true
+    await passed(clock, () => backend.ids.length === 2, 5000)
+    await soon(async () => expect(await pending(store)).toBe(0))
+    expect(backend.ids).toEqual(['a', 'b'])
+  })
+
   it('delivers what an earlier owner has left before its own notices', async () => {
     const { store, backend, left, node, fences } = await setup()
     await left(ROOM, 'a', 'b')
     const { delivery } = node()
     const { fence } = (await store.rooms.claim(ROOM, 'node_b', fences.get(ROOM)!.epoch, LONG_MS))!
-    const queue = delivery.open(ROOM, fence)
+    const queue = delivery.open(ROOM, fence, always)
     queue.recover()
     const own = [noticeAt('c', 0)]
     await queue.announce(fence)

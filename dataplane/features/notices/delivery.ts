@@ -108,9 +108,12 @@ export class NoticeDelivery {
     for (let part = 0; part < DUE_PARTS; part++) this.#ownerless.look(part)
   }
 
-  /** This node owns a room from now on, and delivers its notices. `fence`: that of its claim. */
-  open(room: string, fence: Fence): NoticeQueue {
-    const queue = new NoticeQueue(room, { epoch: fence.epoch, version: 0 }, this)
+  /**
+   * This node owns a room from now on, and delivers its notices. `fence`: that of its claim. `mayAct`: whether this node is certainly the
+   * owner now.
+   */
+  open(room: string, fence: Fence, mayAct: () => boolean): NoticeQueue {
+    const queue = new NoticeQueue(room, { epoch: fence.epoch, version: 0 }, mayAct, this)
     this.#owned.set(room, queue)
     return queue
   }
@@ -198,7 +201,8 @@ export class NoticeDelivery {
         const notice = await queue.next(store.notices)
         if (!notice) break
         if (queue.accepted !== notice) {
-          delayMs = this.#mustWait(room, notice)
+          // Another owner may have posted later notices.
+          delayMs = queue.mayAct() ? this.#mustWait(room, notice) : FIRST_RETRY_MS
           if (delayMs !== undefined) break
           delayMs = await this.#attempt(room, notice, queue.failures)
           if (delayMs !== undefined) {

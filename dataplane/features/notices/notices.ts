@@ -37,8 +37,8 @@ interface NoticeNeeds {
   readonly clock: Clock
   readonly random: Random
   readonly notices: {
-    /** Opens the queue of a room of this node, for its claim under `fence`. */
-    open(room: string, fence: Fence): NoticeQueue
+    /** Opens the queue of a room of this node, for its claim under `fence`. `mayAct`: whether this node is certainly its owner now. */
+    open(room: string, fence: Fence, mayAct: () => boolean): NoticeQueue
   }
 }
 
@@ -59,10 +59,14 @@ export class RoomNotices implements Notices {
   /** Number of notices that are not written yet, including those of a flush in flight. */
   #unwritten = 0
 
-  constructor({ address, definition: { notices }, fence }: NotifyingRoom, needs: NoticeNeeds) {
+  constructor(
+    { address, definition: { notices }, fence }: NotifyingRoom,
+    mayAct: () => boolean,
+    needs: NoticeNeeds,
+  ) {
     this.#needs = needs
     this.#address = address
-    this.#queue = needs.notices.open(address.name, fence)
+    this.#queue = needs.notices.open(address.name, fence, mayAct)
     if (Object.keys(notices).length > 0) this.#queue.recover()
   }
 

@@ -8,7 +8,7 @@ function setup() {
   const stored: Uint8Array[] = []
   const nothing = async (): Promise<void> => undefined
   const delivery = { recover: nothing, list: nothing, leave: nothing, ready: () => undefined }
-  const queue = new NoticeQueue('prj_a/duel:1', FENCE, delivery)
+  const queue = new NoticeQueue('prj_a/duel:1', FENCE, () => true, delivery)
   const next = () => queue.next({ oldest: async (_room, limit) => stored.slice(0, limit) })
   return { stored, queue, next }
 }

@@ -3,7 +3,7 @@ import type { Fence, Notices } from '../../../shared/store/port.ts'
 /** Maximum number of notices of a room that a node keeps in memory. It reads further ones from the store. */
 const MAX_KEPT = 32
 
-/** What a queue asks for: `NoticeDelivery`. */
+/** What delivers the notices: `NoticeDelivery`. */
 interface Delivery {
   recover(queue: NoticeQueue): Promise<void>
   list(queue: NoticeQueue): Promise<void>
@@ -15,6 +15,8 @@ interface Delivery {
 export class NoticeQueue {
   /** `project/type:key`. */
   readonly room: string
+  /** Whether this node is certainly the owner of the room now. */
+  readonly mayAct: () => boolean
   readonly #delivery: Delivery
   /** The oldest notices, if all earlier ones are delivered. */
   #kept: Uint8Array[] = []
@@ -35,9 +37,10 @@ export class NoticeQueue {
   /** Number of failed attempts to deliver the oldest notice. */
   failures = 0
 
-  constructor(room: string, fence: Fence, delivery: Delivery) {
+  constructor(room: string, fence: Fence, mayAct: () => boolean, delivery: Delivery) {
     this.room = room
     this.#fence = fence
+    this.mayAct = mayAct
     this.#delivery = delivery
   }
 

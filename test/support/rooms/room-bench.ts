@@ -155,7 +155,8 @@ export class RoomBench {
       codecs: [new JsonCodec(), new MsgpackCodec()],
       records: this.store.store.rooms,
       wakeups: this.store.store.wakeups,
-      notices: (room) => new RoomNotices(room, { clock: this.clock, random, notices: this.notices }),
+      notices: (room, mayAct) =>
+        new RoomNotices(room, mayAct, { clock: this.clock, random, notices: this.notices }),
       features: (needs) => [new ListedRooms(needs, this.store.store), new SavedRooms(needs)],
       clock: this.clock,
       random,

@@ -15,8 +15,8 @@ export class Undelivered {
     this.#clock = clock
   }
 
-  open(room: string, fence: Fence): NoticeQueue {
-    const queue = new NoticeQueue(room, fence, {
+  open(room: string, fence: Fence, mayAct: () => boolean): NoticeQueue {
+    const queue = new NoticeQueue(room, fence, mayAct, {
       recover: async (queue) => {
         queue.counted(await this.#notices.count(room))
         if (queue.size === 0) return
