@@ -635,8 +635,8 @@ const rowsOf = <R extends TypedRoom>(answer: Answer): ListedRoom<R>[] =>
   (answer as Extract<Answer, { t: 'rooms' }>).rooms.map((row) => ({
     roomId: row.room_id,
     key: partsOf(row.room_id)[1],
-    members: row.members,
-    maxMembers: row.max_members,
+    players: row.players,
+    maxPlayers: row.max_players,
     reserved: row.reserved,
     createdAt: row.created_at,
     data: row.data as RoomListing<R>,

@@ -6,8 +6,8 @@ type Scene = Play & { client: Client }
 
 const DESERT = {
   room_id: 'arena:one',
-  members: 1,
-  max_members: 4,
+  players: 1,
+  max_players: 4,
   reserved: 0,
   created_at: '2026-10-01T12:00:00.000Z',
   data: { map: 'desert' },
@@ -15,8 +15,8 @@ const DESERT = {
 const ROW = {
   roomId: 'arena:one',
   key: 'one',
-  members: 1,
-  maxMembers: 4,
+  players: 1,
+  maxPlayers: 4,
   reserved: 0,
   createdAt: '2026-10-01T12:00:00.000Z',
   data: { map: 'desert' },
@@ -47,12 +47,12 @@ describe('client.rooms', () => {
     expect(await rooms).toEqual([ROW])
   })
 
-  it('returns undefined as maxMembers of a room without a limit', async () => {
+  it('returns undefined as maxPlayers of a room without a limit', async () => {
     const { client, server } = await online()
     const rooms = client.rooms('arena')
-    const { max_members: _, ...unlimited } = DESERT
+    const { max_players: _, ...unlimited } = DESERT
     server.send({ t: 'rooms', request_id: 1, rooms: [unlimited] })
-    expect((await rooms)[0]!.maxMembers).toBe(undefined)
+    expect((await rooms)[0]!.maxPlayers).toBe(undefined)
   })
 
   it('rejects with the error of the server', async () => {

@@ -23,10 +23,10 @@ export interface ListedRoom<R extends TypedRoom = TypedRoom<UntypedRoom>> {
   readonly roomId: string
   /** Key for `join`. */
   readonly key: string
-  /** Number of members. */
-  readonly members: number
-  /** Maximum number of members. Undefined: no limit. */
-  readonly maxMembers: number | undefined
+  /** Number of players. */
+  readonly players: number
+  /** Maximum number of players. Undefined: no limit. */
+  readonly maxPlayers: number | undefined
   /** Seats that are kept for players who have not joined yet. */
   readonly reserved: number
   /** Time of the room's creation, RFC 3339. */

@@ -243,9 +243,9 @@ export const RoomPage = v.object({
         room_id: described(v.string(), 'type:key, unique in the project.'),
         room_type: v.string(),
         key: v.string(),
-        members: v.exactOptional(described(v.number(), 'With type: number of members.')),
-        max_members: v.exactOptional(
-          described(v.nullable(v.number()), 'With type: maximum number of members. null: no limit.'),
+        players: v.exactOptional(described(v.number(), 'With type: number of players.')),
+        max_players: v.exactOptional(
+          described(v.nullable(v.number()), 'With type: maximum number of players. null: no limit.'),
         ),
         reserved: v.exactOptional(
           described(v.number(), 'With type: seats that are reserved for players who have not joined.'),

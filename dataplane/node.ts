@@ -357,8 +357,8 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     options: config,
     directory,
     placing,
-    maxMembers: (roomType) => {
-      const max = host.types.get(roomType)?.maxMembers
+    maxPlayers: (roomType) => {
+      const max = host.types.get(roomType)?.maxPlayers
       return max === Number.POSITIVE_INFINITY ? undefined : max
     },
   })

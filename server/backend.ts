@@ -166,11 +166,11 @@ export class Backend {
     const query = { type, where: where && JSON.stringify(where), full: full ? 1 : undefined, ...page }
     const { rooms, next_cursor: next } = await this.#request<RoomListAnswer>('GET', ['rooms'], { query })
     return {
-      rooms: rooms.map(({ room_id, key, members, max_members, reserved, created_at, data, code }) => ({
+      rooms: rooms.map(({ room_id, key, players, max_players, reserved, created_at, data, code }) => ({
         roomId: room_id,
         key,
-        members,
-        maxMembers: max_members ?? undefined,
+        players,
+        maxPlayers: max_players ?? undefined,
         reserved,
         createdAt: created_at,
         data: data as ListedRoom<R>['data'],
@@ -332,8 +332,8 @@ interface RoomListAnswer {
   readonly rooms: readonly {
     readonly room_id: string
     readonly key: string
-    readonly members: number
-    readonly max_members: number | null
+    readonly players: number
+    readonly max_players: number | null
     readonly reserved: number
     readonly created_at: string
     readonly data: Json

@@ -15,7 +15,7 @@ import { newFolder } from './support/run-folder.ts'
 
 const bank = defineRoom({
   type: 'bank',
-  maxMembers: 2,
+  maxPlayers: 2,
   onIdle: 'sleep',
   idleSeconds: 0.05,
   create: () => ({ gold: 0, secrets: { pin: 1234 } }),

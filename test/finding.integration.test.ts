@@ -14,7 +14,7 @@ const MOST_ROOMS = 60
 
 const game = defineRoom({
   type: 'game',
-  maxMembers: SEATS,
+  maxPlayers: SEATS,
   options: v.object({ map: v.optional(v.string(), 'desert') }),
   create: ({ map }) => ({ open: true, map }),
   listing: {
@@ -53,11 +53,11 @@ describe('Players at three nodes', () => {
     const room = await ada!.create('game', { map: 'ice' })
     await expect
       .poll(() => seen)
-      .toMatchObject([{ roomId: room.id, members: 1, maxMembers: SEATS, data: { map: 'ice' } }])
+      .toMatchObject([{ roomId: room.id, players: 1, maxPlayers: SEATS, data: { map: 'ice' } }])
     expect(await carl!.rooms('game', { where: { map: 'fire' } })).toEqual([])
     const same = await carl!.joinByCode(room.code!.toLowerCase())
     expect([same.id, same.code]).toEqual([room.id, room.code])
-    await expect.poll(() => seen[0]?.members).toBe(2)
+    await expect.poll(() => seen[0]?.players).toBe(2)
     await same.send('start')
     await expect.poll(() => seen).toEqual([])
     stop()

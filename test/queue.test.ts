@@ -7,7 +7,7 @@ import { type Player, type TestRooms, testRooms } from './kit/index.ts'
 
 const duel = defineRoom({
   type: 'duel',
-  maxMembers: 4,
+  maxPlayers: 4,
   options: v.object({ map: v.string() }),
   create: ({ map }) => ({ map, subs: [] as (string | null)[] }),
   onJoin(state, member) {

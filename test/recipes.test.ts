@@ -79,7 +79,7 @@ it('has rooms of at most 40 lines', () => {
 it('lobby and private rooms: takes at most 15 lines of room and page', () => {
   const [room, page] = blocks.filter(({ heading }) => heading === 'Lobby and private rooms')
   const finds = room!.code.match(
-    /^ {2}(?:(?:maxMembers|options|codes): .*|listing: \{\n(?: {4}.*\n)*? {2}\},)$/gm,
+    /^ {2}(?:(?:maxPlayers|options|codes): .*|listing: \{\n(?: {4}.*\n)*? {2}\},)$/gm,
   )!
   const lines = `${finds.join('\n')}\n${page!.code.replaceAll(/^(?:import|\/\*\*).*\n/gm, '')}`
     .split('\n')
@@ -110,7 +110,7 @@ it('lobby and private rooms: lists open games until they start, and friends join
   const friends = await ann.createPrivate()
   const game = await bob.playNow()
   expect(game.id).not.toBe(friends.id)
-  await eve.shows([{ key: game.id.slice('doodle:'.length), members: 1, data: { ready: 0 } }])
+  await eve.shows([{ key: game.id.slice('doodle:'.length), players: 1, data: { ready: 0 } }])
   await expect(bob.joinPrivate('no-code')).rejects.toMatchObject({ code: 'room_not_found' })
   expect((await bob.joinPrivate(friends.code!.toLowerCase())).id).toBe(friends.id)
   const seat = await eve.join(game.id.slice('doodle:'.length))

@@ -154,7 +154,7 @@ export function roomRoutes(endpoints: Endpoints, { projects, nodes, random }: Se
       path: '/projects/:id/rooms/:type/:key/reserve',
       summary: 'Reserve seats',
       description:
-        'Reserves seats for all of the players or for none (room_full). A reservation counts towards maxMembers until its player joins or it expires. 409 for a room type with durability none. A key needs the scope room:call.',
+        'Reserves seats for all of the players or for none (room_full). A reservation counts towards maxPlayers until its player joins or it expires. 409 for a room type with durability none. A key needs the scope room:call.',
       body: ReserveSeats,
       answer: { status: 200, description: 'The seats are reserved.', schema: ReservedSeats },
       problems: ['room_not_found', 'room_full'],

@@ -29,14 +29,14 @@ function setup(source: Partial<InternalCallsSource>) {
 }
 
 describe('GET /internal/listings', () => {
-  const row = (key: string, members: number): StoredRow => ({
+  const row = (key: string, players: number): StoredRow => ({
     room_id: `duel:${key}`,
     room_type: 'duel',
     key,
-    members,
-    max_members: 4,
+    players,
+    max_players: 4,
     reserved: 1,
-    created_at: `2026-01-0${members}T00:00:00.000Z`,
+    created_at: `2026-01-0${players}T00:00:00.000Z`,
     data: { map: 'desert' },
     node_id: 'node_1~x',
     code: 'K7QX2M',
@@ -64,7 +64,7 @@ describe('GET /internal/listings', () => {
       [
         { projectId: 'prj_1', roomType: 'duel' },
         query,
-        { members: 2, reserved: 0, created_at: '2026-01-01T00:00:00.000Z', room_id: 'duel:b' },
+        { players: 2, reserved: 0, created_at: '2026-01-01T00:00:00.000Z', room_id: 'duel:b' },
       ],
     ])
   })
@@ -83,7 +83,7 @@ describe('GET /internal/listings', () => {
     expect(await (await get(`${path}&cursor=${page.next_cursor}`)).json()).toMatchObject({
       next_cursor: null,
     })
-    expect(asked).toMatchObject([undefined, { members: 2, room_id: 'duel:z' }])
+    expect(asked).toMatchObject([undefined, { players: 2, room_id: 'duel:z' }])
   })
 
   it('returns no rooms for an unknown type, and refuses an invalid query or cursor', async () => {

@@ -239,8 +239,8 @@ async function listing(
   const position = cursor === undefined ? undefined : v.safeParse(ROW_POSITION, decoded(cursor))
   if (position?.success === false)
     throw invalid([{ path: 'cursor', message: 'must be the next_cursor of a page' }])
-  const [members = 0, createdAt = '', roomId = ''] = position?.output ?? []
-  const after = position && { members, reserved: 0, created_at: createdAt, room_id: roomId }
+  const [players = 0, createdAt = '', roomId = ''] = position?.output ?? []
+  const after = position && { players, reserved: 0, created_at: createdAt, room_id: roomId }
   const query = {
     ...(where !== undefined && { where: parsed(where) ?? where }),
     ...(order !== undefined && { order }),

@@ -104,7 +104,7 @@ describe('admit', () => {
   const gates: ((answer: string | undefined) => void)[] = []
   const guarded = defineRoom({
     type: 'guarded',
-    maxMembers: 2,
+    maxPlayers: 2,
     create: () => ({ here: 0 }),
     admit: (_member, options) => {
       if (options.now) return options.now === 'yes' ? undefined : 'not today'
@@ -166,7 +166,7 @@ describe('admit', () => {
     expect(bench.sentOf('update').at(-1)?.joined).toMatchObject([{ member_id: 'ann', request_id: 5 }])
   })
 
-  it('counts as a taken place while it runs, so that simultaneous joins respect maxMembers', async () => {
+  it('counts as a taken place while it runs, so that simultaneous joins respect maxPlayers', async () => {
     const { bench, ann, bob, eve } = await roomWith(guarded, ['ann', 'bob', 'eve'])
     expect(eve.errors).toMatchObject([{ code: 'room_full' }])
     for (const gate of gates.splice(0)) gate(undefined)
@@ -416,7 +416,7 @@ describe('spans', () => {
     const gates: ((answer: string | undefined) => void)[] = []
     const room = defineRoom({
       type: 'guarded',
-      maxMembers: 2,
+      maxPlayers: 2,
       create: () => ({}),
       durability: 'journal',
       admit: () => new Promise<string | undefined>((answer) => gates.push(answer)),

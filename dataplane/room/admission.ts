@@ -25,7 +25,7 @@ type Verdict =
   | { readonly admitted: false; readonly why: string }
   | { readonly admitted: false; readonly failure: unknown }
 
-/** A join whose `admit` is running. It holds a place, so that the room cannot become fuller than `maxMembers`. */
+/** A join whose `admit` is running. It holds a place, so that the room cannot become fuller than `maxPlayers`. */
 interface RunningAdmit {
   readonly request: JoinRequest
   /** Attaches and detaches of this member that arrived until then. The last of each kind counts. */
@@ -224,7 +224,7 @@ export class RoomAdmission {
   /** Returns the seat that a join takes over, or the reason why it gets none. Undefined: it gets a new seat. */
   #seatFor(request: JoinRequest): Membership | Refusal | undefined {
     const { definition, memberships, roomId, tables } = this.#room
-    const { type, sameSub, maxMembers } = definition
+    const { type, sameSub, maxPlayers } = definition
     const { sub } = request
     const seat = this.#ownSeat(request)
     if (sub !== null && tables.bans.has(sub))
@@ -237,7 +237,7 @@ export class RoomAdmission {
       }
     const name = seatName(sub, request.session_id)
     const isReserved = tables.reservations.has(name) && !this.#taking.has(name)
-    const full = this.#places - (isReserved ? 1 : 0) >= maxMembers
+    const full = this.#places - (isReserved ? 1 : 0) >= maxPlayers
     const seats = sub === null ? 0 : this.#seatsOf(sub)
     if (seat && (full || sameSub === 'replace' || seats >= this.#needs.limits.seats)) return seat
     if (!mayHave(this.#needs, type, 'seats', seats + 1))
@@ -246,7 +246,7 @@ export class RoomAdmission {
         message: `the player has ${seats} seats in ${roomId}, which is the limit: leave one first, and give each player a sub of its own`,
       }
     return full
-      ? { code: 'room_full', message: `${roomId} has no free seat of its ${maxMembers}` }
+      ? { code: 'room_full', message: `${roomId} has no free seat of its ${maxPlayers}` }
       : undefined
   }
 

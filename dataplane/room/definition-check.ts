@@ -62,7 +62,7 @@ const TIMER: Shape = { data: A_SCHEMA, handle: A_HANDLER }
 /** Fields of a room except its hooks. */
 const FIELDS: Shape = {
   type: A_TYPE,
-  'maxMembers?': [(value) => Number.isSafeInteger(value) && isNumber(value, 1), 'a whole number, at least 1'],
+  'maxPlayers?': [(value) => Number.isSafeInteger(value) && isNumber(value, 1), 'a whole number, at least 1'],
   'sameSub?': [
     (value) => value === 'allow' || value === 'replace' || value === 'refuse',
     'allow, replace or refuse',
@@ -110,7 +110,7 @@ const HOOKS = [
 ]
 
 /**
- * Checks the fields of an object by their rules, and that there are no others: `max_members: write maxMembers`. `what`: the object.
+ * Checks the fields of an object by their rules, and that there are no others: `max_players: write maxPlayers`. `what`: the object.
  * `prefix`: path of its fields in the definition.
  */
 function checkFields(value: Fields, shape: Shape, what: string, prefix: string, check: Check): void {

@@ -354,7 +354,7 @@ export interface RoomContext {
   /** Ends the ban of the player with this `sub`. Returns false if the player was not banned. */
   unban(sub: string): boolean
   /**
-   * Keeps a seat for the player with this `sub`, for so many seconds or until the player joins. The seat counts as taken (`maxMembers`):
+   * Keeps a seat for the player with this `sub`, for so many seconds or until the player joins. The seat counts as taken (`maxPlayers`):
    * only this player can join in its place, and `admit` still decides. Returns false if the room has no free seat or has banned the player,
    * and true without effect if the player is a member. Another call for the same player can make the time longer, not shorter. Reservations
    * are stored with the state. A room has at most 1,000. Throws if the durability is `none`.
@@ -514,10 +514,10 @@ export interface RoomSave<State> {
 export interface ListedRoomFacts {
   /** Key of the room, with which clients join it. */
   readonly key: string
-  /** Number of members. */
-  readonly members: number
-  /** Maximum number of members. Infinity: no limit. */
-  readonly maxMembers: number
+  /** Number of players. */
+  readonly players: number
+  /** Maximum number of players. Infinity: no limit. */
+  readonly maxPlayers: number
 }
 
 /** Data of a row. Without `data`, any: then the only type error is the missing property, and not also the result of `of`. */

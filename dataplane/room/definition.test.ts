@@ -129,7 +129,7 @@ describe('defineRoom', () => {
 
   it('fills in defaults and freezes', () => {
     expect(untyped).toMatchObject({
-      maxMembers: Number.POSITIVE_INFINITY,
+      maxPlayers: Number.POSITIVE_INFINITY,
       sync: { rate: 20 },
       durability: 'journal',
       idleSeconds: 30,
@@ -153,9 +153,9 @@ describe('defineRoom', () => {
 
   const broken: [string, object, RegExp][] = [
     ['a type that cannot stand in a room id', { type: 'a:b' }, /type is "a:b"; it must be 1–64 letters/],
-    ['a field there is none of', { players: 2 }, /players is no field of a room; there are type, maxMembers/],
+    ['a field there is none of', { players: 2 }, /players is no field of a room; there are type, maxPlayers/],
     ['a misspelled field', { onMesage: () => {} }, /onMesage: write onMessage/],
-    ['the old name of a field', { max_members: 2 }, /max_members: write maxMembers/],
+    ['the old name of a field', { max_players: 2 }, /max_players: write maxPlayers/],
     ['a handler under both of its names', { onMessage: () => {}, on_message: () => {} }, /give one of them/],
     [
       'the old name of a rate',
@@ -169,7 +169,7 @@ describe('defineRoom', () => {
     ['a tick without handler', { tick: { rate: 1 } }, /tick needs an onTick/],
     ['a handler without tick', { onTick: () => {} }, /onTick needs tick/],
     ['a durability there is not', { durability: 'disk' }, /durability is "disk"; it must be journal/],
-    ['no seats', { maxMembers: 0 }, /maxMembers is 0/],
+    ['no seats', { maxPlayers: 0 }, /maxPlayers is 0/],
     ['negative idleness', { idleSeconds: -3 }, /idleSeconds is -3/],
     [
       'sleep without end',

@@ -80,8 +80,8 @@ export interface RoomSpec<
 > {
   /** Name that clients join by: 1 to 64 letters, digits, `_` and `-`. The first character is a letter or digit. */
   readonly type: Type
-  /** Maximum number of members. Default: no limit. */
-  readonly maxMembers?: number
+  /** Maximum number of players. Default: no limit. */
+  readonly maxPlayers?: number
   /**
    * Rule for a player who is a member and joins again with another client, for example on another device. roomful recognizes the player by
    * `sub`.
@@ -283,7 +283,7 @@ export interface RoomDefinition {
    * @internal
    */
   readonly system?: true
-  readonly maxMembers: number
+  readonly maxPlayers: number
   readonly sameSub: 'allow' | 'replace' | 'refuse'
   readonly options: StandardSchemaV1 | undefined
   readonly messages: { readonly [type: string]: MessageType }
@@ -463,7 +463,7 @@ export function defineRoom<
     [ROOM]: true as const,
     definedAt,
     type: spec.type,
-    maxMembers: spec.maxMembers ?? Number.POSITIVE_INFINITY,
+    maxPlayers: spec.maxPlayers ?? Number.POSITIVE_INFINITY,
     sameSub: spec.sameSub ?? 'allow',
     options: spec.options,
     messages: Object.fromEntries(messages),
@@ -533,8 +533,8 @@ function checkMatches(
       ? `${JSON.stringify(room)}, which is a queue: name a room type`
       : target.durability === 'none'
         ? `${JSON.stringify(room)}, whose durability none keeps no reservations: use journal or snapshot`
-        : target.maxMembers < players
-          ? `${JSON.stringify(room)} with ${players} players, but its maxMembers is ${target.maxMembers}`
+        : target.maxPlayers < players
+          ? `${JSON.stringify(room)} with ${players} players, but its maxPlayers is ${target.maxPlayers}`
           : undefined
   if (problem !== undefined)
     throw new RoomDefinitionError(`the queue ${JSON.stringify(queue)} makes matches in ${problem}`)

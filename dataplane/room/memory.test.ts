@@ -11,7 +11,7 @@ const LIMITS = { waitingMessages: 100, tasks: 20, stateBytes: 64 * 1024, history
 
 const store = defineRoom({
   type: 'store',
-  maxMembers: 4,
+  maxPlayers: 4,
   messages: { put: { data: v.object({ at: v.string(), text: v.string() }) }, start: { data: v.null() } },
   durability: 'none',
   sync: { rate: 0 },

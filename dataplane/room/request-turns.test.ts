@@ -11,7 +11,7 @@ const bank = (durability: Durability = 'journal') =>
   defineRoom({
     type: 'bank',
     durability,
-    maxMembers: 3,
+    maxPlayers: 3,
     sync: { rate: 0 },
     idleSeconds: 5,
     options: v.object({ gold: v.optional(v.number(), 0) }),

@@ -7,13 +7,13 @@ import { defineRoom } from './definition.ts'
 const duel = (
   settings: {
     sameSub?: 'allow' | 'replace' | 'refuse'
-    maxMembers?: number
+    maxPlayers?: number
     admit?: () => Promise<undefined>
   } = {},
 ) =>
   defineRoom({
     type: 'duel',
-    maxMembers: 2,
+    maxPlayers: 2,
     sync: { rate: 0 },
     layers: { 'hands.*': (id) => `member:${id}`, plan: 'plan' },
     messages: {
@@ -232,7 +232,7 @@ describe('sameSub: allow', () => {
 
   describe('with a player who has four seats', () => {
     async function four(admit?: () => Promise<undefined>) {
-      const bench = new RoomBench([duel({ maxMembers: 10, ...(admit && { admit }) })])
+      const bench = new RoomBench([duel({ maxPlayers: 10, ...(admit && { admit }) })])
       const seats = ['one', 'two', 'three', 'four'].map((name) => bench.askToJoin('duel', name, ada))
       await bench.untilIdle()
       return { bench, seats }

@@ -107,18 +107,18 @@ describe('Tables', () => {
 describe('reservations', () => {
   interface Rules {
     durability?: Durability
-    maxMembers?: number
+    maxPlayers?: number
     onIdle?: 'sleep' | 'dispose'
     /** Promise that `admit` awaits. */
     admit?: Promise<string | undefined>
   }
 
-  const table = ({ durability = 'journal', maxMembers = 2, onIdle = 'dispose', admit }: Rules = {}) =>
+  const table = ({ durability = 'journal', maxPlayers = 2, onIdle = 'dispose', admit }: Rules = {}) =>
     defineRoom({
       type: 'table',
       sync: { rate: 0 },
       durability,
-      maxMembers,
+      maxPlayers,
       onIdle,
       idleSeconds: 10,
       create: () => ({}),
@@ -270,7 +270,7 @@ describe('reservations', () => {
     })
 
     it('counts one seat for a player while admit runs for the join', async () => {
-      const { bench, reserve } = await tableOf({ maxMembers: 3, admit: new Promise(() => {}) })
+      const { bench, reserve } = await tableOf({ maxPlayers: 3, admit: new Promise(() => {}) })
       await reserve('ada')
       const ada = await bench.join('table', 'ada', { sub: 'ada' })
       const bob = await bench.join('table', 'bob', { sub: 'bob' })
@@ -283,7 +283,7 @@ describe('reservations', () => {
     })
 
     it('ends with a ban of the player, for whom no seat can be reserved then', async () => {
-      const { bench, ask, reserve } = await tableOf({ maxMembers: 3 })
+      const { bench, ask, reserve } = await tableOf({ maxPlayers: 3 })
       const eve = await bench.join('table', 'eve', { sub: 'eve' })
       bench.leave('table', 'eve')
       await bench.untilIdle()
@@ -293,8 +293,8 @@ describe('reservations', () => {
       expect([reserved(bench), await reserve('eve')]).toEqual([[], false])
     })
 
-    it('keeps at most 1,000 reservations in a room without maxMembers', async () => {
-      const { ask, bench } = await tableOf({ maxMembers: 10_000 })
+    it('keeps at most 1,000 reservations in a room without maxPlayers', async () => {
+      const { ask, bench } = await tableOf({ maxPlayers: 10_000 })
       expect(await ask('many', 1200)).toBe(1000)
       expect(bench.counts['limit reservations']).toBe(200)
     })
@@ -334,7 +334,7 @@ describe('reservations', () => {
     )
 
     it('that its player has used is gone at the next owner', async () => {
-      const one = await tableOf({ maxMembers: 3 })
+      const one = await tableOf({ maxPlayers: 3 })
       await one.reserve('ada')
       await join(one.bench, 'ada')
       const heir = await heirOf(one)

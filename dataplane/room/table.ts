@@ -297,7 +297,7 @@ interface SeatedRoom {
 export function reserve(
   subs: readonly string[],
   due: number,
-  { type, maxMembers }: { readonly type: string; readonly maxMembers: number },
+  { type, maxPlayers }: { readonly type: string; readonly maxPlayers: number },
   room: SeatedRoom,
   needs: Limited,
 ): boolean {
@@ -308,7 +308,7 @@ export function reserve(
   const fresh = [...absent].filter((sub) => !reservations.has(sub))
   const number = reservations.size + fresh.length
   if (fresh.length > 0) {
-    if (members.length + number > maxMembers) return false
+    if (members.length + number > maxPlayers) return false
     if (!mayHave(needs, type, 'reservations', number)) return false
   }
   for (const sub of absent) if (bans.has(sub)) return false

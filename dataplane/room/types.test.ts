@@ -164,11 +164,11 @@ const listed = defineRoom({
   layers: { 'hands.*': (memberId) => `member:${memberId}`, deck: null },
   listing: {
     data: v.object({ map: v.string(), level: v.optional(v.number(), 1) }),
-    of: (state, { key, members, maxMembers }) => {
+    of: (state, { key, players, maxPlayers }) => {
       expectTypeOf(state.deck).toEqualTypeOf<readonly number[] | undefined>()
       // @ts-expect-error: the state is read-only
       state.map = key
-      return members < maxMembers ? { map: state.map } : null
+      return players < maxPlayers ? { map: state.map } : null
     },
   },
   codes: true,

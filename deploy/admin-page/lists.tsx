@@ -375,8 +375,8 @@ function ProjectInput() {
 /** A row in the answer of `GET /internal/listings`. */
 interface ListedRoom {
   readonly room_id: string
-  readonly members: number
-  readonly max_members: number | null
+  readonly players: number
+  readonly max_players: number | null
   readonly reserved: number
   readonly created_at: string
   readonly data: Json
@@ -410,7 +410,7 @@ function ListedRooms() {
   )
   const columns: readonly Column<ListedRoom>[] = [
     roomsOf(project),
-    number('Members', 'members', (room) => ofMost(room.members, room.max_members ?? 0)),
+    number('Players', 'players', (room) => ofMost(room.players, room.max_players ?? 0)),
     number('Reserved', 'reserved'),
     age('Created', 'created_at', sayAge),
     data(),

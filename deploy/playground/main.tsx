@@ -191,18 +191,18 @@ function List({ type }: { type: string }) {
     return <p class="soft">{rooms ? `No room of ${type} is listed.` : 'Loading the list …'}</p>
   return (
     <ul class="rooms" aria-label={`Rooms of ${type}`}>
-      {rooms.map(({ key, members, maxMembers, reserved, data }) => (
+      {rooms.map(({ key, players, maxPlayers, reserved, data }) => (
         <li key={key}>
           <button
             type="submit"
             name="listed"
             value={key}
-            disabled={members + reserved >= (maxMembers ?? Infinity)}
+            disabled={players + reserved >= (maxPlayers ?? Infinity)}
           >
             Join
           </button>
           <b class="mono">{key}</b>
-          <span class="soft">{`${members} of ${maxMembers ?? '∞'}`}</span>
+          <span class="soft">{`${players} of ${maxPlayers ?? '∞'}`}</span>
           <code>{JSON.stringify(data)}</code>
         </li>
       ))}

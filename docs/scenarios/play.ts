@@ -368,8 +368,8 @@ const TWO = 'arena:two'
 
 const row = (room_id: string): ListedRoom => ({
   room_id,
-  members: 1,
-  max_members: 4,
+  players: 1,
+  max_players: 4,
   reserved: 0,
   created_at: '2026-10-01T12:00:00.000Z',
   data: { map: 'desert' },

@@ -277,10 +277,10 @@ function findArena(lobby: Lobby<typeof arena>, client: Client): void {
     {},
     (rooms) =>
       show(
-        rooms.map(({ key, members, maxMembers, data }) => ({
+        rooms.map(({ key, players, maxPlayers, data }) => ({
           key,
           name: nameOfRoom(key),
-          facts: [`${data.wounded} wounded`, `${members} of ${maxMembers} players`],
+          facts: [`${data.wounded} wounded`, `${players} of ${maxPlayers} players`],
           join: () => client.join<typeof arena>('arena', { key }, { create: false }),
         })),
       ),

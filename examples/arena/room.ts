@@ -35,7 +35,7 @@ function spawn(random: () => number): Player {
  */
 export default defineRoom({
   type: 'arena',
-  maxMembers: 64,
+  maxPlayers: 64,
   messages: {
     move: {
       data: v.object({ x: coordinate, y: coordinate }),

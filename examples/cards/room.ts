@@ -25,7 +25,7 @@ const BOT_MS = 1500
  */
 const cards = defineRoom({
   type: 'cards',
-  maxMembers: 40,
+  maxPlayers: 40,
   reconnectSeconds: 20,
   idleSeconds: 60,
   // If a reloaded page has lost its session, its next one gets the same hand.

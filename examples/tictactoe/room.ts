@@ -42,7 +42,7 @@ function legalMark(
 /** Two players take turns, all other members watch. The room is the referee. */
 export default defineRoom({
   type: 'tictactoe',
-  maxMembers: 100,
+  maxPlayers: 100,
   messages: {
     move: {
       data: v.object({

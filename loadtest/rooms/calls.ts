@@ -7,7 +7,7 @@ const reply = v.object({ total: v.number() })
 /** A room that backends call and whose members send requests. Each answer contains the number of applied requests of its kind. */
 const calls = defineRoom({
   type: 'load-calls',
-  maxMembers: 10,
+  maxPlayers: 10,
   durability: 'journal',
   sync: { rate: 0 },
   create: () => ({ calls: 0, requests: 0, gold: 0 }),

@@ -31,7 +31,7 @@ export type Milestone = {
 const countingRoom = <T extends string>(type: T, durability: 'none' | 'snapshot' | 'journal') =>
   defineRoom({
     type,
-    maxMembers: 100_000,
+    maxPlayers: 100_000,
     messages: {
       op: {
         data: v.object({ n: v.pipe(v.number(), v.integer()), text: v.optional(v.string(), '') }),

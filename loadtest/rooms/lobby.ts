@@ -4,7 +4,7 @@ import * as v from 'valibot'
 /** A listed room with four seats. Its members set its row and its end. */
 const lobby = defineRoom({
   type: 'load-lobby',
-  maxMembers: 4,
+  maxPlayers: 4,
   options: v.object({ map: v.string() }),
   durability: 'none',
   idleSeconds: 1,

@@ -4,7 +4,7 @@ import * as v from 'valibot'
 /** The room of a match. It records the players with seats. */
 const match = defineRoom({
   type: 'load-match',
-  maxMembers: 2,
+  maxPlayers: 2,
   options: v.object({ tickets: v.array(v.string()) }),
   idleSeconds: 1,
   create: ({ tickets }) => ({ tickets, seats: {} as { [memberId: string]: string } }),

@@ -76,7 +76,7 @@ export const ERRORS = {
     retryable: false,
     meaning: 'the room type needs a feature that hello has not named',
   },
-  room_full: { retryable: true, meaning: 'the room has no free seat: maxMembers members and reservations' },
+  room_full: { retryable: true, meaning: 'the room has no free seat: maxPlayers players and reservations' },
   room_not_found: {
     retryable: false,
     meaning: 'there is no such room, or the token does not allow it, and the join makes none',

@@ -82,9 +82,9 @@ const LIMIT_FIELDS = {
 /** One room in a list, for players. */
 const LISTED_ROOM = {
   room_id: text(),
-  members: COUNT,
+  players: COUNT,
   /** Absent: no limit. */
-  max_members: orNil(COUNT),
+  max_players: orNil(COUNT),
   /** Seats that are reserved for players who have not joined yet. */
   reserved: COUNT,
   created_at: text(),

@@ -298,7 +298,7 @@ export type LobbyState = {
 /** A room that players find by lists, codes and reservations. Its row contains everything that `listing.of` receives. */
 export const lobbyRoom = defineRoom({
   type: 'chaos-lobby',
-  maxMembers: LOBBY_SEATS,
+  maxPlayers: LOBBY_SEATS,
   codes: true,
   // Empty rooms stay listed for 6 s, so that an owner can die and leave the row of an empty room.
   idleSeconds: 6,
@@ -422,7 +422,7 @@ export const partyOf = (ticket: string): string | undefined => {
 /** The room of a match. Its state has the players with a seat, and all players that ever had a seat. */
 export const matchRoom = defineRoom({
   type: 'chaos-match',
-  maxMembers: MATCH_PLAYERS,
+  maxPlayers: MATCH_PLAYERS,
   sameSub: 'replace',
   idleSeconds: 3,
   reconnectSeconds: 10,

@@ -155,14 +155,14 @@ const members: Field = {
   msgpack: (value) => list(value).map((pair) => member(named(pair, ['member_id', 'sub', 'connected']))),
 }
 
-const LISTED = ['room_id', 'members', 'max_members', 'reserved', 'created_at', 'data']
+const LISTED = ['room_id', 'players', 'max_players', 'reserved', 'created_at', 'data']
 
 function listedRoom(value: Record<string, unknown>): ListedRoom {
-  const max = value.max_members ?? undefined
+  const max = value.max_players ?? undefined
   return {
     room_id: text(value.room_id) as string,
-    members: count(value.members) as number,
-    ...(max !== undefined && { max_members: count(max) as number }),
+    players: count(value.players) as number,
+    ...(max !== undefined && { max_players: count(max) as number }),
     reserved: count(value.reserved) as number,
     created_at: time(value.created_at) as string,
     data: value.data as Json,

@@ -66,8 +66,8 @@ export interface Finding {
 /** One room in a list. */
 export interface ListedRoom {
   room_id: string
-  members: number
-  max_members?: number
+  players: number
+  max_players?: number
   reserved: number
   created_at: string
   data: Json

@@ -9,7 +9,7 @@ import { testRooms } from './index.ts'
 
 const duel = defineRoom({
   type: 'duel',
-  maxMembers: 3,
+  maxPlayers: 3,
   reconnectSeconds: 10,
   options: v.object({ hp: v.optional(v.number(), 100) }),
   create: ({ hp }) => ({ full: hp, hp: {} as Record<string, number>, clock: 0, luck: 0 }),
@@ -71,7 +71,7 @@ const lobby = defineRoom({
 
 const table = defineRoom({
   type: 'table',
-  maxMembers: 2,
+  maxPlayers: 2,
   options: v.object({ map: v.string() }),
   create: ({ map }) => ({ map, started: false }),
   listing: {
@@ -204,7 +204,7 @@ test('rooms shows every committed change, and full rooms only with the option fu
   const [ada] = await t.join('table', 1, { key: 'a', map: 'desert' })
   await t.join('table', 1, { key: 'b', map: 'forest' })
   const keys = async (query?: Parameters<typeof t.rooms<'table'>>[1]) =>
-    (await t.rooms('table', query)).map(({ key, members }) => [key, members])
+    (await t.rooms('table', query)).map(({ key, players }) => [key, players])
   expect(await keys({ order: 'oldest' })).toEqual([
     ['a', 1],
     ['b', 1],
@@ -224,12 +224,12 @@ test('rooms shows the room of a killed node only when the room has another owner
   const t = await testRooms([table])
   const [ada] = await t.join('table', 1, { map: 'desert' })
   await t.killOwner()
-  expect(await t.rooms('table')).toMatchObject([{ key: 'default', members: 1, data: { map: 'desert' } }])
+  expect(await t.rooms('table')).toMatchObject([{ key: 'default', players: 1, data: { map: 'desert' } }])
   await t.drop(ada)
   await t.killOwner()
   expect(await t.rooms('table')).toEqual([])
   await t.reconnect(ada)
-  expect(await t.rooms('table')).toMatchObject([{ members: 1 }])
+  expect(await t.rooms('table')).toMatchObject([{ players: 1 }])
   await ada.leave()
   await t.advance(60_000)
   expect(await t.rooms('table')).toEqual([])
@@ -340,7 +340,7 @@ test('notices returns the notices that a backend receives, also after killOwner'
 test('client has the methods of the SDK, and its promises advance the time', async () => {
   const table = defineRoom({
     type: 'table',
-    maxMembers: 2,
+    maxPlayers: 2,
     create: () => ({ seen: {} as Record<string, string> }),
     codes: true,
     listing: { data: v.object({}), of: () => ({}) },

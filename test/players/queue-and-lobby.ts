@@ -369,9 +369,9 @@ export class LobbyPlayer extends Actor<LobbyClient, LobbyPlayerParts> {
   }
 
   #listed(listed: readonly ListedRoom<Lobby>[]): readonly ListedRow[] {
-    const rows = listed.map(({ roomId: room, members, reserved, data: { phase } }) => ({
+    const rows = listed.map(({ roomId: room, players, reserved, data: { phase } }) => ({
       room,
-      members,
+      players,
       reserved,
       phase,
     }))

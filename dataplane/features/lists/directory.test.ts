@@ -103,8 +103,8 @@ function opened() {
               room_id: `duel:${key}`,
               room_type: 'duel',
               key,
-              members: 1,
-              max_members: 4,
+              players: 1,
+              max_players: 4,
               reserved: 0,
               created_at: '2026-01-01T00:00:00.000Z',
               data: { map: 'desert', level: 1 },
@@ -140,11 +140,11 @@ describe('Directory', () => {
   it('lists rooms in every order, and returns the next page behind any row', async () => {
     const { write, keys, directory } = opened()
     const rows = [
-      { key: 'a', members: 1, created_at: '2026-01-01T00:00:00.000Z' },
-      { key: 'b', members: 2, reserved: 1, created_at: '2026-01-02T00:00:00.000Z' },
-      { key: 'c', members: 3, created_at: '2026-01-01T12:00:00.000Z' },
-      { key: 'd', members: 0, created_at: '2026-01-04T00:00:00.000Z' },
-      { key: 'e', members: 1, created_at: '2026-01-01T00:00:00.000Z' },
+      { key: 'a', players: 1, created_at: '2026-01-01T00:00:00.000Z' },
+      { key: 'b', players: 2, reserved: 1, created_at: '2026-01-02T00:00:00.000Z' },
+      { key: 'c', players: 3, created_at: '2026-01-01T12:00:00.000Z' },
+      { key: 'd', players: 0, created_at: '2026-01-04T00:00:00.000Z' },
+      { key: 'e', players: 1, created_at: '2026-01-01T00:00:00.000Z' },
     ]
     await write(...rows)
     const orders = {
@@ -163,7 +163,7 @@ describe('Directory', () => {
       expect(keysOf(listed)).toEqual(expected)
     }
     // Behind a row that has been removed.
-    const behind = { ...rows[0]!, room_id: 'duel:bb', members: 3, reserved: 0 } as StoredRow
+    const behind = { ...rows[0]!, room_id: 'duel:bb', players: 3, reserved: 0 } as StoredRow
     expect(keysOf((await directory.rooms(DUELS, { order: 'oldest', limit: 9 }, all, behind)).rows)).toEqual([
       'e',
       'c',
@@ -175,7 +175,7 @@ describe('Directory', () => {
   it('keeps every order while rows change, appear and disappear', async () => {
     const { write, remove, keys, poll } = opened()
     const random = new SeededRandom(3)
-    const expected = new Map<string, { members: number; created_at: string }>()
+    const expected = new Map<string, { players: number; created_at: string }>()
     for (let round = 0; round < 40; round++) {
       for (let n = 0; n < 10; n++) {
         const key = String(Math.floor(random.float() * 30))
@@ -185,7 +185,7 @@ describe('Directory', () => {
           continue
         }
         const row = {
-          members: Math.floor(random.float() * 4),
+          players: Math.floor(random.float() * 4),
           created_at: `2026-01-0${1 + Math.floor(random.float() * 9)}T00:00:00.000Z`,
         }
         expected.set(key, row)
@@ -196,7 +196,7 @@ describe('Directory', () => {
       const text = ([key, { created_at: at }]: [string, { created_at: string }]) => `${at} duel:${key}`
       const oldest = [...expected].sort((one, other) => (text(one) < text(other) ? -1 : 1))
       expect(await keys({ order: 'oldest', limit: 100 })).toEqual(oldest.map(([key]) => key))
-      const fullest = [...oldest].sort(([, one], [, other]) => other.members - one.members)
+      const fullest = [...oldest].sort(([, one], [, other]) => other.players - one.players)
       expect(await keys({ limit: 100 })).toEqual(fullest.map(([key]) => key))
     }
   })
@@ -206,8 +206,8 @@ describe('Directory', () => {
     await write(
       { key: 'a' },
       { key: 'b', data: { map: 'snow', level: 4 } },
-      { key: 'c', members: 4 },
-      { key: 'd', members: 3, reserved: 1 },
+      { key: 'c', players: 4 },
+      { key: 'd', players: 3, reserved: 1 },
     )
     expect((await keys()).sort()).toEqual(['a', 'b'])
     expect((await keys({ full: true })).sort()).toEqual(['a', 'b', 'c', 'd'])
@@ -350,7 +350,7 @@ describe('Directory', () => {
 
   it('reads a list with more rows than one answer of the store', async () => {
     const { write, keys, registry } = opened()
-    await write(...Array.from({ length: 1203 }, (_, n) => ({ key: `${n}`, members: n === 1202 ? 3 : 1 })))
+    await write(...Array.from({ length: 1203 }, (_, n) => ({ key: `${n}`, players: n === 1202 ? 3 : 1 })))
     expect(await keys({ limit: 1 })).toEqual(['1202'])
     expect(await registry.metrics()).toContain('service_directory_rows 1203')
   })
@@ -377,7 +377,7 @@ describe('Directory', () => {
     const { write, keys, poll } = opened()
     await write({ key: 'a' }, { key: 'b' })
     await keys()
-    await write({ key: 'b', members: -1 })
+    await write({ key: 'b', players: -1 })
     await poll()
     expect(await keys()).toEqual(['a'])
   })
@@ -404,10 +404,10 @@ describe('Directory.watch', () => {
     expect(results).toEqual([['a']])
     await poll(4)
     expect(results).toHaveLength(1)
-    await write({ key: 'b', members: 0 })
+    await write({ key: 'b', players: 0 })
     await poll()
     expect(results.slice(1)).toEqual([['a', 'b']])
-    await write({ key: 'c', members: 3 })
+    await write({ key: 'c', players: 3 })
     await poll(2)
     expect(results.slice(2)).toEqual([['c', 'a', 'b']])
     await remove('b')
@@ -422,15 +422,15 @@ describe('Directory.watch', () => {
   it('calls back at most once a second, with the latest change', async () => {
     const test = opened()
     const { write, poll, clock } = test
-    const calls: [at: number, members: number][] = []
+    const calls: [at: number, players: number][] = []
     test.directory.watch(
       DUELS,
       {},
       undefined,
-      receiver((rows) => calls.push([clock.monotonic(), rows[0]?.members ?? -1])),
+      receiver((rows) => calls.push([clock.monotonic(), rows[0]?.players ?? -1])),
     )
-    for (let members = 0; members < 4; members++) {
-      await write({ key: 'a', members })
+    for (let players = 0; players < 4; players++) {
+      await write({ key: 'a', players })
       await poll()
     }
     await poll(3)
@@ -442,20 +442,20 @@ describe('Directory.watch', () => {
   it('does not call back for rows that do not match, for rows behind its end, and for unchanged rows', async () => {
     const test = opened()
     const { write, remove, poll } = test
-    await write({ key: 'a', members: 3 }, { key: 'b', members: 2 }, { key: 'z' })
+    await write({ key: 'a', players: 3 }, { key: 'b', players: 2 }, { key: 'z' })
     const { results } = watched(test, { where: { map: 'desert' }, limit: 2 })
     await nextTurn()
-    await write({ key: 'c', members: 3, data: { map: 'snow', level: 1 } }, { key: 'd', members: 1 })
-    await write({ key: 'a', members: 3 })
+    await write({ key: 'c', players: 3, data: { map: 'snow', level: 1 } }, { key: 'd', players: 1 })
+    await write({ key: 'a', players: 3 })
     await remove('z')
     await poll(4)
     expect(results).toEqual([['a', 'b']])
     // This row takes the place of one that no longer matches.
     const snow = { map: 'snow', level: 1 }
-    await write({ key: 'b', members: 2, data: snow }, { key: 'x', data: snow })
+    await write({ key: 'b', players: 2, data: snow }, { key: 'x', data: snow })
     await poll(2)
     expect(results.slice(1)).toEqual([['a', 'd']])
-    await write({ key: 'e', members: 2 })
+    await write({ key: 'e', players: 2 })
     await poll(2)
     expect(results.slice(2)).toEqual([['a', 'e']])
   })
@@ -633,7 +633,7 @@ describe('Directory.watch', () => {
     await poll()
     expect(results).toEqual([['a']])
     await poll((2 * KEPT_MS) / POLL_MS)
-    await write({ key: 'a', members: 2, data: { map: 'snow', level: 2 } })
+    await write({ key: 'a', players: 2, data: { map: 'snow', level: 2 } })
     await poll(2)
     expect(results).toHaveLength(2)
     expect(await registry.metrics()).toContain('service_directory_watchers 1')

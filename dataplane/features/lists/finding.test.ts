@@ -34,7 +34,7 @@ beforeEach(async () => {
     {
       log: pino({ level: 'warn' }, { write: (line) => void warnings.push(JSON.parse(line)) }),
       directory: lists,
-      maxMembers: () => 4,
+      maxPlayers: () => 4,
       placing: {
         place(request) {
           placed.push(request)
@@ -80,11 +80,11 @@ const found = (roomId: string) => expect.objectContaining({ t: 'found', room_id:
 
 describe('A list of rooms', () => {
   it('has the rows of the directory, without codes and nodes', async () => {
-    lists.all = [listedRow('one'), listedRow('two', { max_members: 4 })]
+    lists.all = [listedRow('one'), listedRow('two', { max_players: 4 })]
     const { client } = await test.hello()
     const wire = (key: string, more = {}) => ({
       room_id: `arena:${key}`,
-      members: 1,
+      players: 1,
       ...more,
       reserved: 0,
       created_at: '2026-10-01T12:00:00.000Z',
@@ -93,7 +93,7 @@ describe('A list of rooms', () => {
     expect(await listed(client, { where: { map: 'desert' }, limit: 5 })).toEqual({
       t: 'rooms',
       request_id: lastId,
-      rooms: [wire('one'), wire('two', { max_members: 4 })],
+      rooms: [wire('one'), wire('two', { max_players: 4 })],
     })
     const list = { projectId: 'prj_one', roomType: 'arena' }
     expect(lists.queries).toEqual([[list, { where: { map: 'desert' }, limit: 5 }]])
@@ -217,8 +217,8 @@ describe('A query', () => {
 
   it('that stops after too many rows is refused, with a text that says what to do', async () => {
     const { client } = await test.hello()
-    const { room_id, members, reserved, created_at } = listedRow('one')
-    lists.work = { stoppedAt: { room_id, members, reserved, created_at }, looked: 10_000, comparisons: 1 }
+    const { room_id, players, reserved, created_at } = listedRow('one')
+    lists.work = { stoppedAt: { room_id, players, reserved, created_at }, looked: 10_000, comparisons: 1 }
     expect(await listed(client)).toBe('invalid_options')
     expect(client.received.at(-1)).toMatchObject({
       message: expect.stringMatching(/10000 rooms .* use conditions/),
@@ -427,7 +427,7 @@ describe('A room for joinOrCreate', () => {
         requestId: lastId,
         not: ['arena:full'],
         allows: ['arena'],
-        maxMembers: 4,
+        maxPlayers: 4,
         isPromised: true,
       },
     ])

@@ -36,8 +36,8 @@ export interface FindingEnvironment extends ListsEnvironment {
   readonly directory: ListReader
   /** Chooses rooms for players. */
   readonly placing: Placing
-  /** Maximum number of members of a room type; undefined: no limit, or the type is not installed. */
-  readonly maxMembers: (roomType: string) => number | undefined
+  /** Maximum number of players of a room type; undefined: no limit, or the type is not installed. */
+  readonly maxPlayers: (roomType: string) => number | undefined
 }
 
 /** The requests of all clients of a node for rooms: lists, codes, and rooms with a free seat. */
@@ -232,7 +232,7 @@ class ClientFinder implements RoomFinder {
     { room_type: roomType, query, options = {}, not = [] }: Extract<Ask<'find'>, { room: unknown }>['room'],
   ): Promise<string> {
     const { promises, environment } = this.#finding
-    const { placing, maxMembers } = environment
+    const { placing, maxPlayers } = environment
     const banned = session.bannedFrom(roomType)
     if (banned !== undefined) throw new Refused('banned', banned)
     const asked = queryOf(query)
@@ -245,7 +245,7 @@ class ClientFinder implements RoomFinder {
       requestId,
       not,
       allows: session.claims.rooms,
-      maxMembers: maxMembers(roomType),
+      maxPlayers: maxPlayers(roomType),
       ...promises.ask(session, requestId, roomType),
     }
     let roomId: string | undefined

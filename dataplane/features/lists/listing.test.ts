@@ -41,7 +41,7 @@ const duel = ({
 }: Options = {}) =>
   defineRoom({
     type: 'duel',
-    maxMembers: 4,
+    maxPlayers: 4,
     idleSeconds: 10,
     sleepDays: 7,
     onIdle,
@@ -104,8 +104,8 @@ describe('the row of a room', () => {
       room_id: 'duel:a',
       room_type: 'duel',
       key: 'a',
-      members: 1,
-      max_members: 4,
+      players: 1,
+      max_players: 4,
       reserved: 0,
       created_at: createdAt,
       data: { level: 1, text: '' },
@@ -139,16 +139,16 @@ describe('the row of a room', () => {
     await bench.join('duel', 'bob')
     await bench.advance(1000, 100)
     expect(writes).toHaveBeenCalledTimes(1)
-    expect((await listed(bench))[0]?.row?.members).toBe(2)
+    expect((await listed(bench))[0]?.row?.players).toBe(2)
   })
 
   it('counts the reservations', async () => {
     const { bench } = await roomWith(duel(), ['ann'])
     await bench.say('duel', 'ann', 'reserve', 'bob', 1)
     await bench.advance(1000, 100)
-    expect(await listed(bench)).toMatchObject([{ row: { members: 1, reserved: 1 } }])
+    expect(await listed(bench)).toMatchObject([{ row: { players: 1, reserved: 1 } }])
     await bench.advance(6000, 100)
-    expect(await listed(bench)).toMatchObject([{ row: { members: 1, reserved: 0 } }])
+    expect(await listed(bench)).toMatchObject([{ row: { players: 1, reserved: 0 } }])
   })
 
   it('is removed while `of` returns null', async () => {
@@ -158,7 +158,7 @@ describe('the row of a room', () => {
     expect(await listed(bench)).toMatchObject([{ version: 2, row: undefined }])
     await bench.say('duel', 'ann', 'set', { phase: 'open' }, 2)
     await bench.advance(1000, 100)
-    expect(await listed(bench)).toMatchObject([{ version: 3, row: { members: 1 } }])
+    expect(await listed(bench)).toMatchObject([{ version: 3, row: { players: 1 } }])
   })
 
   it.each<[string, (state: Partial<Duel>) => unknown]>([
@@ -310,7 +310,7 @@ describe('the row of a room', () => {
   })
 
   it.each([
-    [true, { node_id: null, members: 0 }],
+    [true, { node_id: null, players: 0 }],
     [false, undefined],
   ])('of a sleeping room stays as long as its record only with `sleeping` (%s)', async (sleeping, row) => {
     const { bench } = await roomWith(duel({ onIdle: 'sleep', sleeping }), ['ann'])
@@ -462,7 +462,7 @@ describe('the row of a room', () => {
     const { epoch } = bench.host.rooms[0]!.core
     expect(epoch).toBeGreaterThan(before)
     await bench.advance(1000, 100)
-    expect(await listed(bench)).toMatchObject([{ epoch, row: { members: 1 } }])
+    expect(await listed(bench)).toMatchObject([{ epoch, row: { players: 1 } }])
   })
 
   it('is written again within 5 s after an outage of the store, which may have lost it', async () => {

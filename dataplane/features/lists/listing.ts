@@ -305,20 +305,20 @@ class RoomListing implements RoomObserver {
     const { address, code, createdAt, epoch, name, roomId, state, tables } = this.#room
     const { code: runner, failures } = this.#needs
     const { key, roomType } = address
-    const { maxMembers } = this.#room.definition
-    const members = this.#view.delivery.delivered.members.length
+    const { maxPlayers } = this.#room.definition
+    const players = this.#view.delivery.delivered.members.length
     const turn = turnOf({ name, epoch, createdAt }, 'listing')
     try {
       const data = this.#view.timed(() =>
-        runner.run(turn, () => dataOf(listing, state.base, { key, members, maxMembers })),
+        runner.run(turn, () => dataOf(listing, state.base, { key, players, maxPlayers })),
       )
       if (data === null) return undefined
       return encodeRow({
         room_id: roomId,
         room_type: roomType,
         key,
-        members,
-        max_members: maxMembers === Number.POSITIVE_INFINITY ? null : maxMembers,
+        players,
+        max_players: maxPlayers === Number.POSITIVE_INFINITY ? null : maxPlayers,
         reserved: tables.reservations.flushed.length,
         created_at: timestamp(createdAt),
         data,

@@ -260,10 +260,10 @@ class EncodedRows {
   }
 }
 
-const listed = ({ room_id, members, max_members: max, reserved, created_at, data }: RoomRow): ListedRoom => ({
+const listed = ({ room_id, players, max_players: max, reserved, created_at, data }: RoomRow): ListedRoom => ({
   room_id,
-  members,
-  ...(max !== null && { max_members: max }),
+  players,
+  ...(max !== null && { max_players: max }),
   reserved,
   created_at,
   data,

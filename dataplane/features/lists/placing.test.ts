@@ -20,8 +20,8 @@ const JOIN_DELAY_MS = 100
 
 /** Rooms of one type, and the rows that the nodes have of them. */
 class Rooms {
-  readonly members = new Map<string, number>()
-  readonly #changes: { readonly at: number; readonly key: string; readonly members: number }[] = []
+  readonly players = new Map<string, number>()
+  readonly #changes: { readonly at: number; readonly key: string; readonly players: number }[] = []
   readonly #clock: FakeClock
 
   constructor(clock: FakeClock) {
@@ -30,10 +30,10 @@ class Rooms {
 
   /** Joins a room. Returns false if it is full. */
   join(key: string): boolean {
-    const members = (this.members.get(key) ?? 0) + 1
-    if (members > SEATS) return false
-    this.members.set(key, members)
-    this.#changes.push({ at: this.#clock.monotonic(), key, members })
+    const players = (this.players.get(key) ?? 0) + 1
+    if (players > SEATS) return false
+    this.players.set(key, players)
+    this.#changes.push({ at: this.#clock.monotonic(), key, players })
     return true
   }
 
@@ -41,21 +41,21 @@ class Rooms {
   async rooms(_: RoomList, query: RoomQuery, allows: (roomId: string) => boolean): Promise<QueryResult> {
     const seen = new Map<string, number>()
     const until = this.#clock.monotonic() - ROW_DELAY_MS
-    for (const { at, key, members } of this.#changes) if (at <= until) seen.set(key, members)
+    for (const { at, key, players } of this.#changes) if (at <= until) seen.set(key, players)
     const rows = [...seen]
-      .map(([key, members]) => ({
+      .map(([key, players]) => ({
         room_id: `duel:${key}`,
         room_type: 'duel',
         key,
-        members,
-        max_members: SEATS,
+        players,
+        max_players: SEATS,
         reserved: 0,
         created_at: '2026-01-01T00:00:00.000Z',
         data: {},
         node_id: 'node~1',
       }))
       .filter((row) => allows(row.room_id) && rowMatcher(query)(row))
-      .sort((a, b) => b.members - a.members)
+      .sort((a, b) => b.players - a.players)
       .slice(0, query.limit)
     return answerOf(rows)
   }
@@ -121,7 +121,7 @@ async function cluster() {
     sessionId: 'ses',
     requestId: requests++,
     not: [],
-    maxMembers: SEATS,
+    maxPlayers: SEATS,
     isPromised: true,
     ...more,
   })
@@ -182,7 +182,7 @@ describe('ClusterPlacing', () => {
     const { done, clients, rooms, refusals, placements } = await cluster()
     await done(Promise.all(clients(200)))
     expect(await placements()).toEqual({ listed: 0, new: 200, failed: 0 })
-    expect(rooms.members.size).toBe(50)
+    expect(rooms.players.size).toBe(50)
     expect(refusals()).toBe(0)
   })
 
@@ -196,8 +196,8 @@ describe('ClusterPlacing', () => {
     // Some of the later answers have arrived, and the rooms have no rows.
     kill((await placer())!)
     await done(Promise.all(joining))
-    expect([...rooms.members.values()].reduce((sum, members) => sum + members, 0)).toBe(200)
-    expect(rooms.members.size).toBeLessThanOrEqual(60)
+    expect([...rooms.players.values()].reduce((sum, players) => sum + players, 0)).toBe(200)
+    expect(rooms.players.size).toBeLessThanOrEqual(60)
   })
 
   it('has one placer, which another node replaces within one lease after its crash', async () => {
@@ -348,12 +348,12 @@ describe('ClusterPlacing', () => {
   })
 })
 
-const row = (key: string, members: number, more: Partial<StoredRow> = {}): StoredRow => ({
+const row = (key: string, players: number, more: Partial<StoredRow> = {}): StoredRow => ({
   room_id: `duel:${key}`,
   room_type: 'duel',
   key,
-  members,
-  max_members: 4,
+  players,
+  max_players: 4,
   reserved: 0,
   created_at: '2026-01-01T00:00:00.000Z',
   data: {},
@@ -371,7 +371,7 @@ function bench(...rows: StoredRow[]) {
     copy.limit = query.limit ?? 0
     const rows = copy.rows
       .filter((each) => allows(each.room_id) && rowMatcher(query)(each))
-      .sort((a, b) => order[query.order ?? 'fullest'] * (a.members - b.members))
+      .sort((a, b) => order[query.order ?? 'fullest'] * (a.players - b.players))
       .slice(0, query.limit)
     return { ...answerOf(rows), ...copy.work }
   }
@@ -386,7 +386,7 @@ function bench(...rows: StoredRow[]) {
       sessionId: 'ses',
       requestId: requests++,
       not: [],
-      maxMembers: 4,
+      maxPlayers: 4,
       isPromised: true,
       ...more,
     })
@@ -454,8 +454,8 @@ describe('Placer', () => {
 
   it('makes no room if the query stopped before it found one, since another room may fit', async () => {
     const { place, copy } = bench(row('a', 1))
-    const { room_id, members, reserved, created_at } = copy.rows[0]!
-    copy.work = { stoppedAt: { room_id, members, reserved, created_at }, looked: 10_000, comparisons: 20_000 }
+    const { room_id, players, reserved, created_at } = copy.rows[0]!
+    copy.work = { stoppedAt: { room_id, players, reserved, created_at }, looked: 10_000, comparisons: 20_000 }
     expect((await place())?.key).toBe('a')
     copy.rows = []
     await expect(place()).rejects.toMatchObject({
@@ -532,11 +532,11 @@ describe('Placer', () => {
     expect(copy.limit).toBe(1)
   })
 
-  it('puts all clients of a room type without maxMembers into one room', async () => {
+  it('puts all clients of a room type without maxPlayers into one room', async () => {
     const { placeMany, copy } = bench()
-    const [key] = (await placeMany(10, { maxMembers: undefined })).keys()
-    copy.rows = [row(key!, 10, { max_members: null })]
-    expect(await placeMany(10, { maxMembers: undefined })).toEqual(new Map([[key, 10]]))
+    const [key] = (await placeMany(10, { maxPlayers: undefined })).keys()
+    copy.rows = [row(key!, 10, { max_players: null })]
+    expect(await placeMany(10, { maxPlayers: undefined })).toEqual(new Map([[key, 10]]))
   })
 
   it('returns the same room to a repeated request for a minute, and promises no second seat', async () => {

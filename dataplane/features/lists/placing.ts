@@ -30,8 +30,8 @@ export interface PlaceRequest {
   readonly not: readonly string[]
   /** The token's `rooms` claim. Undefined: all rooms. */
   readonly allows?: readonly string[] | undefined
-  /** Maximum number of members of a new room. Undefined: no limit. */
-  readonly maxMembers?: number | undefined
+  /** Maximum number of players of a new room. Undefined: no limit. */
+  readonly maxPlayers?: number | undefined
   /** False: no seat is promised, because the player did not come to several promised seats. */
   readonly isPromised: boolean
   /** Earlier request of the player, whose promise ends. */
@@ -91,7 +91,7 @@ const QUESTION = v.object({
   requestId: COUNT,
   not: TEXTS,
   allows: v.optional(TEXTS),
-  maxMembers: v.optional(COUNT),
+  maxPlayers: v.optional(COUNT),
   /** An older node sends neither. */
   isPromised: v.optional(v.boolean(), true),
   instead: v.optional(v.object({ sessionId: v.string(), requestId: COUNT })),
@@ -476,7 +476,7 @@ export class Placer {
     }
     const key = randomToken(this.#random, KEY_LENGTH)
     if (!isAllowed(this.#roomId(key))) return undefined
-    const seats = request.maxMembers ?? Number.POSITIVE_INFINITY
+    const seats = request.maxPlayers ?? Number.POSITIVE_INFINITY
     const made = { key, at: now, kind }
     return this.#promise(request, { key, create: true }, { at: [], usedAt: now, seats, taken: 0, made })
   }
@@ -484,7 +484,7 @@ export class Placer {
   /** Returns the promises of a room, after a comparison with its row. */
   #compare(row: StoredRow): Room {
     const taken = takenSeats(row)
-    const seats = row.max_members ?? Number.POSITIVE_INFINITY
+    const seats = row.max_players ?? Number.POSITIVE_INFINITY
     const known = this.#rooms.get(row.room_id)
     if (!known) return { at: [], usedAt: 0, seats, taken, made: undefined }
     // The oldest promises have become the seats that were taken since the last comparison.

@@ -14,8 +14,8 @@ const row = (data: Json, more: Partial<StoredRow> = {}): StoredRow => ({
   room_id: 'duel:a',
   room_type: 'duel',
   key: 'a',
-  members: 1,
-  max_members: 4,
+  players: 1,
+  max_players: 4,
   reserved: 0,
   created_at: '2026-01-01T00:00:00.000Z',
   data,
@@ -55,10 +55,10 @@ describe('rowMatcher', () => {
 
   it('matches only rooms with a free seat, unless the query has full', () => {
     const rows = [
-      row({}, { members: 3 }),
-      row({}, { members: 4 }),
-      row({}, { members: 3, reserved: 1 }),
-      row({}, { members: 900, max_members: null }),
+      row({}, { players: 3 }),
+      row({}, { players: 4 }),
+      row({}, { players: 3, reserved: 1 }),
+      row({}, { players: 900, max_players: null }),
     ]
     expect(rows.map(rowMatcher({}))).toEqual([true, false, false, true])
     expect(rows.map(rowMatcher({ full: true }))).toEqual([true, true, true, true])
@@ -104,19 +104,25 @@ describe('readQuery', () => {
 
 describe('encodeRow and decodeRow', () => {
   it('keep every field', () => {
-    for (const each of [row({ map: 'ü😀' }), row(null, { node_id: null, code: 'K7QX2M', max_members: null })])
+    for (const each of [row({ map: 'ü😀' }), row(null, { node_id: null, code: 'K7QX2M', max_players: null })])
       expect(decodeRow(encodeRow(each))).toEqual(each)
+  })
+
+  it('read the row that a version before spectators has left for a sleeping room', () => {
+    const { players: members, max_players, ...earlier } = row({ map: 'ice' }, { node_id: null })
+    const bytes = new TextEncoder().encode(JSON.stringify({ ...earlier, members, max_members: max_players }))
+    expect(decodeRow(bytes)).toEqual(row({ map: 'ice' }, { node_id: null }))
   })
 
   it('drop fields of later versions, and return undefined for bytes that are not a row', () => {
     const later = { ...row(1), mood: 'fine' }
     expect(decodeRow(encodeRow(later))).toEqual(row(1))
-    const { members: _, ...incomplete } = row(1)
+    const { players: _, ...incomplete } = row(1)
     const { data: __, ...dataless } = row(1)
     for (const wrong of [
       incomplete,
       dataless,
-      { ...row(1), members: -1 },
+      { ...row(1), players: -1 },
       { ...row(1), node_id: 7 },
       [],
       'row',

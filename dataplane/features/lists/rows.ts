@@ -7,9 +7,9 @@ export interface RoomRow {
   readonly room_id: string
   readonly room_type: string
   readonly key: string
-  readonly members: number
+  readonly players: number
   /** Null: no limit. */
-  readonly max_members: number | null
+  readonly max_players: number | null
   /** Number of reserved seats of players who have not joined yet. */
   readonly reserved: number
   /** Time of the room's creation, RFC 3339. */
@@ -32,8 +32,8 @@ const ROW = v.object({
   room_id: v.string(),
   room_type: v.string(),
   key: v.string(),
-  members: COUNT,
-  max_members: v.nullable(COUNT),
+  players: COUNT,
+  max_players: v.nullable(COUNT),
   reserved: COUNT,
   created_at: v.string(),
   data: v.custom<Json>((value) => value !== undefined),
@@ -47,17 +47,19 @@ export const encodeRow = (row: StoredRow): Uint8Array => new TextEncoder().encod
 /** Returns the row in `bytes`, without fields that this version does not know. Undefined: the bytes are not a row. */
 export function decodeRow(bytes: Uint8Array): StoredRow | undefined {
   try {
-    return v.parse(ROW, JSON.parse(new TextDecoder().decode(bytes)))
+    // The row of a sleeping room can be years old. Before rooms had spectators, its fields had these names.
+    const { members: players, max_members: max_players, ...row } = JSON.parse(new TextDecoder().decode(bytes))
+    return v.parse(ROW, { players, max_players, ...row })
   } catch {
     return undefined
   }
 }
 
-/** Number of taken seats: those of members, and reserved ones. */
-export const takenSeats = ({ members, reserved }: Seats): number => members + reserved
+/** Number of taken seats: those of players, and reserved ones. */
+export const takenSeats = ({ players, reserved }: Seats): number => players + reserved
 
 interface Seats {
-  readonly members: number
+  readonly players: number
   readonly reserved: number
 }
 
@@ -73,7 +75,7 @@ export type Condition =
 export interface RoomQuery {
   /** Conditions on fields of `data`. All of them must hold. Default: none. */
   readonly where?: { readonly [field: string]: Condition } | undefined
-  /** `fullest` and `emptiest` compare taken seats: members and reserved seats. Default: `fullest`. */
+  /** `fullest` and `emptiest` compare taken seats: players and reserved seats. Default: `fullest`. */
   readonly order?: 'fullest' | 'emptiest' | 'newest' | 'oldest' | undefined
   /** Maximum number of rooms, 1 to 100. Default: 20. */
   readonly limit?: number | undefined
@@ -158,7 +160,7 @@ export function readQuery(input: Json): RoomQuery {
 export function rowMatcher({ where = {}, full = false }: RoomQuery): (row: RoomRow) => boolean {
   const tests = Object.entries(where).map(([field, condition]) => [field, conditionTest(condition)] as const)
   return (row) => {
-    if (!full && takenSeats(row) >= (row.max_members ?? Number.POSITIVE_INFINITY)) return false
+    if (!full && takenSeats(row) >= (row.max_players ?? Number.POSITIVE_INFINITY)) return false
     if (tests.length === 0) return true
     const { data } = row
     if (!isObject(data)) return false

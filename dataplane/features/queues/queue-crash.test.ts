@@ -5,7 +5,7 @@ import type { TestMember } from '../../../test/support/rooms/test-member.ts'
 import { defineRoom, type RoomDefinition } from '../../room/definition.ts'
 import { defineQueue } from './queue.ts'
 
-const duel = defineRoom({ type: 'duel', maxMembers: 2, create: () => ({}) })
+const duel = defineRoom({ type: 'duel', maxPlayers: 2, create: () => ({}) })
 const ranked = defineQueue({
   type: 'ranked',
   room: 'duel',

@@ -9,8 +9,8 @@ import { type RequestAnswer, type RoomAddress, type RoomRequest, roomIdOf } from
 import { defineQueue } from './queue.ts'
 import type { QueueSpec } from './tickets.ts'
 
-const duel = (rules: { durability?: 'none' | 'journal'; maxMembers?: number } = {}) =>
-  defineRoom({ type: 'duel', maxMembers: 2, ...rules, create: () => ({}) })
+const duel = (rules: { durability?: 'none' | 'journal'; maxPlayers?: number } = {}) =>
+  defineRoom({ type: 'duel', maxPlayers: 2, ...rules, create: () => ({}) })
 
 const TICKET = v.object({ elo: v.number(), region: v.optional(v.string()) })
 type Rules = Partial<QueueSpec<'ranked', typeof TICKET, 'duel'>>
@@ -63,7 +63,7 @@ class Bench {
 
   constructor(rules: Rules = {}, options: BenchOptions = {}) {
     const { request } = this.rooms
-    this.bench = new RoomBench([ranked(rules), duel({ maxMembers: 20 })], { request, ...options })
+    this.bench = new RoomBench([ranked(rules), duel({ maxPlayers: 20 })], { request, ...options })
   }
 
   join(sub: string, elo: number, { session = sub, ...options }: { [name: string]: unknown } = {}) {
@@ -130,7 +130,7 @@ describe('defineQueue', () => {
       /the queue "ranked" makes matches in the room type "duel", which does not exist/,
     )
     expect(() => roomTypes([ranked(), duel({ durability: 'none' })])).toThrow(/durability none/)
-    expect(() => roomTypes([ranked({ players: 3 }), duel()])).toThrow(/3 players, but its maxMembers is 2/)
+    expect(() => roomTypes([ranked({ players: 3 }), duel()])).toThrow(/3 players, but its maxPlayers is 2/)
     expect(roomTypes([ranked(), duel()]).size).toBe(2)
   })
 })
@@ -459,7 +459,7 @@ describe('Queue', () => {
   })
 
   it('makes a match of players with long names', async () => {
-    const bench = new RoomBench([ranked({ players: 25 }), duel({ maxMembers: 25 })])
+    const bench = new RoomBench([ranked({ players: 25 }), duel({ maxPlayers: 25 })])
     for (let i = 0; i < 25; i++)
       await bench.join('ranked', `m${i}`, {
         sub: `${i}${'😀'.repeat(200)}`,

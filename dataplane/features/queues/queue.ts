@@ -152,7 +152,7 @@ export function defineQueue<
   const { type, reconnectSeconds } = spec
   const definition = defineRoom({
     type,
-    maxMembers: MAX_TICKETS,
+    maxPlayers: MAX_TICKETS,
     sameSub: 'replace',
     tick: { rate: LOOKS_PER_SECOND },
     ...(reconnectSeconds !== undefined && { reconnectSeconds }),

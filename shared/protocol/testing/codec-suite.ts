@@ -119,12 +119,12 @@ export function codecSuite(name: string, { codec, client, raw, later }: Subject)
     })
 
     test('a list with rows that were encoded before has the bytes of the whole message', () => {
-      const row = { room_id: 'arena:é', members: 1, reserved: 0, created_at: '2026-01-01T00:00:00.000Z' }
+      const row = { room_id: 'arena:é', players: 1, reserved: 0, created_at: '2026-01-01T00:00:00.000Z' }
       const lists = [
         [],
         [
           { ...row, data: { map: 'desert', level: 1.5 } },
-          { ...row, max_members: 4, data: null },
+          { ...row, max_players: 4, data: null },
         ],
       ]
       const server = codec()

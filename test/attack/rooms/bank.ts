@@ -4,7 +4,7 @@ import * as v from 'valibot'
 /** A target of backend attacks: calls that change the state, reply more than 4 KiB, and send a notice. */
 export default defineRoom({
   type: 'bank',
-  maxMembers: 1000,
+  maxPlayers: 1000,
   durability: 'journal',
   create: () => ({ sum: 0 }),
   notices: { told: v.object({ url: v.string() }) },

@@ -6,7 +6,7 @@ export const HOARD_BYTES = 4_000_000
 /** A room with a large state, below the limit. */
 export default defineRoom({
   type: 'hoard',
-  maxMembers: 1000,
+  maxPlayers: 1000,
   messages: {},
   durability: 'none',
   create: () => ({ hoard: 'x'.repeat(HOARD_BYTES) }),

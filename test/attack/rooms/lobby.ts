@@ -7,7 +7,7 @@ const FIELDS = Array.from({ length: 20 }, (_, n) => `f${n}`)
 /** A listed room. Its row has the number of its last message. */
 export default defineRoom({
   type: 'lobby',
-  maxMembers: 1000,
+  maxPlayers: 1000,
   messages: { set: { data: v.object({ n: v.number() }) } },
   durability: 'none',
   listing: {

@@ -4,7 +4,7 @@ import * as v from 'valibot'
 /** The bystanders' room: small, fast and durable. */
 export default defineRoom({
   type: 'meadow',
-  maxMembers: 1000,
+  maxPlayers: 1000,
   messages: { add: { data: v.object({ n: v.number() }) } },
   sync: { rate: 20 },
   durability: 'journal',

@@ -4,7 +4,7 @@ import * as v from 'valibot'
 /** Two players who do not know each other, and find each other with `joinOrCreate`. */
 export default defineRoom({
   type: 'pair',
-  maxMembers: 2,
+  maxPlayers: 2,
   listing: { data: v.object({}), of: () => ({}) },
   create: () => ({}),
 })

@@ -7,7 +7,7 @@ export const TREASURE_BYTES = 50_000
 /** A target of attacks: a large state, and messages that the room refuses. */
 export default defineRoom({
   type: 'vault',
-  maxMembers: 1000,
+  maxPlayers: 1000,
   messages: { knock: { data: v.object({}) }, add: { data: v.object({ n: v.number() }) } },
   sync: { rate: 20 },
   durability: 'journal',

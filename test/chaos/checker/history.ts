@@ -48,7 +48,7 @@ export interface Lobby {
 export interface LobbyRoom {
   readonly room: string
   readonly node: string
-  readonly members: number
+  readonly players: number
   readonly reserved: number
   readonly state: Json
 }
@@ -56,7 +56,7 @@ export interface LobbyRoom {
 /** A room in the list of a player. */
 export interface ListedRow {
   readonly room: string
-  readonly members: number
+  readonly players: number
   readonly reserved: number
   readonly phase: string
 }

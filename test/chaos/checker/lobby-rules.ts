@@ -169,8 +169,8 @@ export function checkLobbyEnd({ at, rooms, lists, roomless }: Lobby['end']): Vio
   return found
 }
 
-const describe = ({ room, members, reserved, phase }: ListedRow): string =>
-  `${room} ${phase} ${members}+${reserved}`
+const describe = ({ room, players, reserved, phase }: ListedRow): string =>
+  `${room} ${phase} ${players}+${reserved}`
 
 /** Minimum number of records per player and second. It is far below that of a run in which something is broken half of the time. */
 const LEAST = { listed: 0.5, joinOrCreate: 0.02, create: 0.01, code: 0.01, reservation: 0.01 }

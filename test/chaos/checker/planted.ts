@@ -21,7 +21,7 @@ export function journal(): OpenHistory {
 }
 
 export const LOBBY_ROOM = 'chaos-lobby:one'
-const LOBBY_ROW = { room: LOBBY_ROOM, members: 1, reserved: 0, phase: 'open' }
+const LOBBY_ROW = { room: LOBBY_ROOM, players: 1, reserved: 0, phase: 'open' }
 
 /** Adds a lobby room of node_c, with Eve, who has the room in her list. */
 function withLobby(history: OpenHistory): OpenHistory {
@@ -471,7 +471,7 @@ export const PLANTED: { [N in ViolationName]: (history: OpenHistory) => void } =
     history.faults.push({ kind: 'kill', node: 'node_c', at, until: at })
   },
   list_wrong: (history) => {
-    history.lobby!.end.lists = [{ client: 'eve', rows: [{ ...LOBBY_ROW, members: 2 }] }]
+    history.lobby!.end.lists = [{ client: 'eve', rows: [{ ...LOBBY_ROW, players: 2 }] }]
   },
   room_full: (history) => search(history, { kind: 'not_found', by: 'joinOrCreate', error: 'room_full' }),
   seat_twice: (history) => {

@@ -59,12 +59,12 @@ export interface SystemControl {
 }
 
 /** A room with the node that runs it. */
-export type OwnedRoom = End['owners'][number] & Pick<LobbyRoom, 'members' | 'reserved'>
+export type OwnedRoom = End['owners'][number] & Pick<LobbyRoom, 'players' | 'reserved'>
 
 export const ownedRoom = (
-  { room_id: room, epoch, seq, checksum, state = null, member_count: members, reservations }: RoomDescription,
+  { room_id: room, epoch, seq, checksum, state = null, member_count: players, reservations }: RoomDescription,
   node: string,
-): OwnedRoom => ({ room, node, epoch, seq, checksum, state, members, reserved: reservations.length })
+): OwnedRoom => ({ room, node, epoch, seq, checksum, state, players, reserved: reservations.length })
 
 export type SystemHistory = Pick<History, 'store' | 'sessions' | 'tasks' | 'late'> & {
   readonly stalls: readonly Fault[]

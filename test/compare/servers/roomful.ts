@@ -70,7 +70,7 @@ const arena = (defineRoom: typeof DefineRoom, settings: Settings, served: Served
 const listed = (defineRoom: typeof DefineRoom, served: Served) =>
   defineRoom({
     type: 'arena',
-    maxMembers: LISTED_SEATS,
+    maxPlayers: LISTED_SEATS,
     sync: { rate: FLUSHES_PER_SECOND },
     durability: 'none',
     create: (): { level: number } => ({ level: 0 }),

@@ -4,7 +4,7 @@ import * as v from 'valibot'
 /** A listed room of four seats, one map for all of them. */
 export default defineRoom({
   type: 'duel',
-  maxMembers: 4,
+  maxPlayers: 4,
   options: v.object({ map: v.string() }),
   create: ({ map }): { map: string } => ({ map }),
   listing: { data: v.object({ map: v.string() }), of: ({ map }) => ({ map }) },

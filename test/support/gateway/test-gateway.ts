@@ -198,7 +198,7 @@ type TestParts = Omit<Partial<GatewayEnvironment>, 'cluster' | 'finding' | 'opti
   readonly cluster?: Partial<GatewayCluster>
   readonly directory?: FindingEnvironment['directory']
   readonly placing?: FindingEnvironment['placing']
-  readonly maxMembers?: FindingEnvironment['maxMembers']
+  readonly maxPlayers?: FindingEnvironment['maxPlayers']
 }
 
 /** A gateway on loopback with a key status server and an owner of test rooms. */
@@ -235,7 +235,7 @@ export class TestGateway {
       cluster: clusterParts,
       directory = { rooms: async () => answerOf([]), watch: () => () => {} },
       placing = { place: () => Promise.reject(new Error('no rooms are placed here')) },
-      maxMembers = () => undefined,
+      maxPlayers = () => undefined,
       ...parts
     }: TestParts = {},
     world?: TestWorld,
@@ -255,7 +255,7 @@ export class TestGateway {
       records,
       directory,
       placing,
-      maxMembers,
+      maxPlayers,
     })
     const gateway = new Gateway({
       ...context,
@@ -542,8 +542,8 @@ export const listedRow = (key: string, changes: Partial<StoredRow> = {}): Stored
   room_id: `arena:${key}`,
   room_type: 'arena',
   key,
-  members: 1,
-  max_members: null,
+  players: 1,
+  max_players: null,
   reserved: 0,
   created_at: '2026-10-01T12:00:00.000Z',
   data: { map: 'desert' },

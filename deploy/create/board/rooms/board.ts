@@ -4,7 +4,7 @@ import * as v from 'valibot'
 /** A board on which every player places dots. This code runs on the server. */
 export default defineRoom({
   type: 'board',
-  maxMembers: 20,
+  maxPlayers: 20,
   create: () => ({
     players: {} as Record<string, { name: string; color: string; score: number }>,
     dots: [] as { x: number; y: number; color: string }[],

@@ -49,9 +49,9 @@ function lobby(): void {
   tell('')
   const stop = client.watchRooms('quiz', {}, (games) =>
     find('games').replaceChildren(
-      ...games.map(({ key, members, data }) => {
+      ...games.map(({ key, players, data }) => {
         const enter = () => join(client.join('quiz', { key }, { create: false }))
-        return item(`${data.host} (${members} of 8)`, button('Join', enter))
+        return item(`${data.host} (${players} of 8)`, button('Join', enter))
       }),
     ),
   )

@@ -26,7 +26,7 @@ interface Quiz {
 /** A quiz for up to eight players. This code runs on the server. */
 const quiz = defineRoom({
   type: 'quiz',
-  maxMembers: 8,
+  maxPlayers: 8,
   sameSub: 'replace',
   codes: true,
   options: v.object({
