@@ -24,6 +24,8 @@ export type LocalErrorCode =
   | 'party_full'
   /** The party was not complete after 60 s. */
   | 'party_timeout'
+  /** The queue refused the ticket. `message` is the reason. */
+  | 'ticket_refused'
   /** The client was disconnected for too long, and has lost its ticket; or the seat of an earlier page has ended. */
   | 'seat_lost'
 

@@ -3,7 +3,7 @@
  * @module roomful/client/queue
  */
 import type { Json, JsonObject } from '../shared/json.ts'
-import { MATCHED } from '../shared/protocol/messages.ts'
+import { MATCHED, TICKET_ENDS } from '../shared/protocol/messages.ts'
 import { type Random, systemRandom } from '../shared/random.ts'
 import type {
   RoomCollection,
@@ -112,8 +112,8 @@ interface Match {
   readonly options: JsonObject
 }
 
-/** Refusals of a queue, which are the text of an error. */
-const REFUSALS: ReadonlySet<string> = new Set(['already_queued', 'queue_full', 'party_full', 'party_timeout'])
+/** Text of an error with which a queue ends a ticket: a code, and perhaps a reason. */
+const ENDED = new RegExp(`^(${TICKET_ENDS.join('|')})(?:: (.+))?$`, 's')
 
 /** Refusals of the room of a match that is over for the player. */
 const OVER: ReadonlySet<string> = new Set(['room_not_found', 'room_full', 'join_refused', 'banned'])
@@ -140,7 +140,8 @@ export class QueueTicket<R extends TypedRoom = TypedRoom> {
   readonly id: string
   /**
    * Resolves to the room of the match, which the client has joined. Rejects with a RoomfulError: `cancelled`, `already_queued` (the player
-   * has a ticket with other data; the ticket of an earlier page ends with that), `queue_full`, `party_full`, `party_timeout`, `seat_lost`
+   * has a ticket with other data; the ticket of an earlier page ends with that), `queue_full`, `party_full`, `party_timeout`,
+   * `ticket_refused` (the message is the reason), `seat_lost`
    * (the player was disconnected for too long, or kicked or banned: then the message is the reason), `rate_limited`, `replaced` (another
    * client of the player has the ticket), or another error of a join.
    */
@@ -292,8 +293,9 @@ function matchOf(error: unknown): Match | undefined {
 function ended(cause: RoomfulError | undefined, reason?: LeaveReason): RoomfulError {
   if (reason === 'left' || !cause) return new RoomfulError('cancelled', 'The ticket was cancelled.')
   const { code, message, retryable } = cause
-  if (REFUSALS.has(message))
-    return new RoomfulError(message as RoomfulErrorCode, `The queue says ${message}.`, { cause })
+  const [, end, text] = ENDED.exec(message) ?? []
+  if (end !== undefined)
+    return new RoomfulError(end as RoomfulErrorCode, text ?? `The queue says ${end}.`, { cause })
   if (reason === 'replaced') return new RoomfulError('replaced', message, { cause })
   if (reason !== undefined && reason !== 'client_closed')
     return new RoomfulError('seat_lost', reason === 'kicked' ? message : SEAT_LOST, { cause })

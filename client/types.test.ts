@@ -281,3 +281,26 @@ test('useQueue takes the data of a ticket and returns the room of the match', ()
   expectTypeOf(useRanked).toBeFunction()
   void ranked
 })
+
+test('entry of a queue decides the types of its rules, and the client sends the data of its schema', () => {
+  const signed = defineQueue({
+    type: 'signed',
+    room: 'arena',
+    players: 2,
+    ticket: v.object({ mode: v.string() }),
+    entry: ({ mode }, { sub, data }, ctx) => {
+      expectTypeOf(sub).toEqualTypeOf<string | null>()
+      return typeof data?.elo === 'number' ? { mode, elo: data.elo } : ctx.refuse('no rating yet')
+    },
+    near: ({ elo }) => elo,
+    // @ts-expect-error: what entry returns has no rank
+    shard: ({ rank }) => rank,
+  })
+  const useSigned = () => {
+    useQueue<typeof signed, typeof arena>('signed', { mode: 'ice' })
+    // @ts-expect-error: the client sends no rating
+    useQueue<typeof signed, typeof arena>('signed', { mode: 'ice', elo: 1200 })
+  }
+  expectTypeOf(useSigned).toBeFunction()
+  void signed
+})

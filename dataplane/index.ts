@@ -13,7 +13,7 @@ export type {
   VisibleState,
 } from '../shared/room-types.ts'
 export { defineQueue, type QueueTypes } from './features/queues/queue.ts'
-export type { QueueSpec } from './features/queues/tickets.ts'
+export type { EntryContext, QueueSpec, TicketPlayer } from './features/queues/tickets.ts'
 export type { NodeOptions, RunningNode } from './node.ts'
 export { type Durability, defineRoom, type RoomDefinition, type RoomSpec } from './room/definition.ts'
 export { RoomDefinitionError } from './room/definition-check.ts'

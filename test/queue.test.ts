@@ -26,16 +26,28 @@ const ranked = defineQueue({
   reconnectSeconds: 20,
 })
 
+const signed = defineQueue({
+  type: 'signed',
+  room: 'duel',
+  players: 2,
+  ticket: v.object({ mode: v.string() }),
+  entry: ({ mode }, { data }, ctx) =>
+    typeof data?.elo === 'number' ? { mode, elo: data.elo } : ctx.refuse('no rating yet'),
+  near: ({ elo }) => elo,
+  fits: (a, b) => Math.abs(a.elo - b.elo) <= 50,
+  options: (tickets) => ({ map: tickets[0]!.mode }),
+})
+
 const trio = defineQueue({
   ...{ type: 'trio', room: 'duel', players: 3 },
   ticket: v.object({}),
   options: () => ({ map: 'ice' }),
 })
 
-type Game = TestRooms<[typeof duel, typeof ranked, typeof trio]>
+type Game = TestRooms<[typeof duel, typeof ranked, typeof signed, typeof trio]>
 let t: Game
 beforeEach(async () => {
-  t = (await testRooms([duel, ranked, trio])) as unknown as Game
+  t = (await testRooms([duel, ranked, signed, trio])) as unknown as Game
 })
 afterEach(() => t.close())
 
@@ -255,6 +267,28 @@ describe('client.queue', () => {
   it('rejects with the code of a refused join', async () => {
     const wrong = await t.queue('ranked', { elo: 'high' } as never, { sub: 'ada' })
     expect(await codeOf(wrong.matched)).toBe('invalid_options')
+  })
+
+  it('rejects with ticket_refused and the text if entry refuses the ticket', async () => {
+    const ticket = await t.queue('signed', { mode: 'ice' }, { sub: 'ada' })
+    await expect(ticket.matched).rejects.toMatchObject({
+      code: 'ticket_refused',
+      message: 'no rating yet',
+      retryable: false,
+    })
+  })
+
+  it('brings an honest player together with an honest one, although a cheat sends a forged rating', async () => {
+    const enter = (sub: string, elo: number, sent: object = {}) =>
+      t.queue('signed', { mode: 'ice', ...sent } as never, { sub, data: { elo } })
+    const ada = await enter('ada', 1200)
+    const mallory = await enter('mallory', 2900, { elo: 1200 })
+    await t.advance(3000)
+    const bob = await enter('bob', 1210)
+    const room = await ada.matched
+    expect((await bob.matched).id).toBe(room.id)
+    expect(room.state).toEqual({ map: 'ice', subs: ['ada', 'bob'] })
+    expect(mallory.waitedMs).toBeGreaterThanOrEqual(3000)
   })
 
   it('brings a party into one match', async () => {

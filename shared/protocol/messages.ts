@@ -290,5 +290,18 @@ export const SERVER_OPCODES = /* @__PURE__ */ opcodes(
 /** Code of a party: its size, and 128 random bits. */
 export const PARTY_CODE = /^([1-9]\d?|100)-[0-9a-f]{32}$/
 
+/**
+ * Codes with which a queue ends a ticket, or refuses one. They are the text with which the seat ends, or the join is refused. `: ` and a
+ * reason for the player may follow.
+ */
+export const TICKET_ENDS = [
+  'already_queued',
+  'queue_full',
+  'party_full',
+  'party_timeout',
+  'ticket_refused',
+] as const
+export type TicketEnd = (typeof TICKET_ENDS)[number]
+
 /** Prefix of the text that ends a matched ticket's seat, or refuses a join of a matched player. `{ room_id, options }` follows as JSON. */
 export const MATCHED = 'matched '

@@ -26,6 +26,10 @@ const ranked = (rules: Rules = {}) =>
     ...rules,
   })
 
+function raise(message: string): never {
+  throw new Error(message)
+}
+
 type Answer = 'done' | 'refused' | 'unknown'
 
 /** Rooms of matches. The test decides when they answer. */
@@ -66,12 +70,14 @@ class Bench {
     this.bench = new RoomBench([ranked(rules), duel({ maxPlayers: 20 })], { request, ...options })
   }
 
-  join(sub: string, elo: number, { session = sub, ...options }: { [name: string]: unknown } = {}) {
+  /** `data`: the claim of the token. */
+  join(sub: string, elo: number, { session = sub, data, ...options }: { [name: string]: unknown } = {}) {
     const { region, ...others } = options
     const ticket = { elo, ...(region !== undefined && { region }) }
     return this.bench.join('ranked', session as string, {
       sub,
       key: 'default',
+      ...(data !== undefined && { data: data as never }),
       options: { ticket, ...others } as never,
     })
   }
@@ -79,7 +85,7 @@ class Bench {
   get state() {
     return this.bench.describe('ranked', 'default')?.state as {
       waiting: number
-      tickets: Record<string, { since: number; order?: string }>
+      tickets: Record<string, { since: number; ticket: object; order?: string }>
       orders: Record<string, unknown>
       parties: Record<string, unknown>
     }
@@ -132,6 +138,65 @@ describe('defineQueue', () => {
     expect(() => roomTypes([ranked(), duel({ durability: 'none' })])).toThrow(/durability none/)
     expect(() => roomTypes([ranked({ players: 3 }), duel()])).toThrow(/3 players, but its maxPlayers is 2/)
     expect(roomTypes([ranked(), duel()]).size).toBe(2)
+  })
+})
+
+/** Takes the rating from the token. */
+const signed: Rules = {
+  entry: (_ticket, { data }, ctx) => {
+    const elo = data?.elo
+    return typeof elo === 'number' ? { elo } : ctx.refuse('no rating yet')
+  },
+}
+
+describe('entry', () => {
+  it('decides what the queue matches by, whatever the client has sent', async () => {
+    const queue = new Bench(signed)
+    await queue.join('ada', 1200, { data: { elo: 1200 } })
+    await queue.join('mallory', 1200, { data: { elo: 2900 } })
+    await queue.advance(500)
+    expect(queue.rooms.asked).toEqual([])
+    await queue.join('bob', 2900, { data: { elo: 1210 } })
+    await queue.advance(200)
+    expect(queue.rooms.asked.map(({ order }) => order.players)).toEqual([['ada', 'bob']])
+    expect(queue.state.tickets.mallory!.ticket).toEqual({ elo: 2900 })
+  })
+
+  it('refuses a ticket with a reason for the player', async () => {
+    const queue = new Bench(signed)
+    expect(queue.endOf(await queue.join('ada', 1200))).toBe('ticket_refused: no rating yet')
+    expect(queue.state.tickets).toEqual({})
+  })
+
+  it('is called once for a ticket, whatever a later token says', async () => {
+    let calls = 0
+    const queue = new Bench({ entry: ({ elo }, { data }) => ({ elo: elo + Number(data?.bonus), calls: ++calls }) })
+    await queue.join('ada', 1200, { data: { bonus: 1 } })
+    const before = queue.state.tickets.ada
+    await queue.advance(2000)
+    const again = await queue.join('ada', 1200, { session: 'again', data: { bonus: 2 } })
+    expect([again.inRoom, queue.endOf(again)]).toEqual([true, undefined])
+    expect(queue.state.tickets.ada).toMatchObject({ ticket: { elo: 1201, calls: 1 }, since: before!.since })
+    expect(queue.endOf(await queue.join('ada', 1201, { session: 'other' }))).toBe('already_queued')
+  })
+
+  it.each<[string, () => unknown]>([
+    ['throws', () => raise('no database')],
+    ['returns nothing', () => undefined],
+    ['returns a promise', () => Promise.reject(new Error('too late'))],
+    ['returns more than 512 bytes of JSON', () => ({ elo: 1, region: 'x'.repeat(500) })],
+    ['refuses without a text', () => 'refuse'],
+  ])('fails the ticket with room_logic_failed if it %s', async (_what, run) => {
+    const queue = new Bench({
+      entry: (_ticket, _player, ctx) => {
+        const returned = run()
+        return returned === 'refuse' ? ctx.refuse('') : (returned as { elo: number })
+      },
+    })
+    const ada = await queue.join('ada', 1200)
+    expect(ada.errors).toMatchObject([{ code: 'room_logic_failed' }])
+    expect(queue.state.tickets).toEqual({})
+    expect((await queue.series('service_queue_failures_total'))['ranked entry']).toBe(1)
   })
 })
 

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto'
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import * as v from 'valibot'
 import type { Json, JsonObject } from '../../../shared/json.ts'
-import { MATCHED, PARTY_CODE } from '../../../shared/protocol/messages.ts'
+import { MATCHED, PARTY_CODE, type TicketEnd } from '../../../shared/protocol/messages.ts'
 import type { TypedRoom } from '../../../shared/room-types.ts'
 import { QUEUE_PRINCIPALS } from '../../place.ts'
 import { defineRoom, type RoomDefinition } from '../../room/definition.ts'
@@ -16,10 +16,19 @@ import type {
   TaskRun,
   TurnContext,
 } from '../../room/definition-types.ts'
-import { errorText, jsonCopy, RoomLogicError, validateInput } from '../../room/failures.ts'
+import {
+  bounded,
+  errorText,
+  jsonCopy,
+  kindOf,
+  RoomLogicError,
+  RoomLogicRefused,
+  validateInput,
+} from '../../room/failures.ts'
 import { frozen, guarded } from '../../room/guarded.ts'
 import type { SystemParts } from '../../room/handler-context.ts'
 import { mayHave } from '../../room/limits.ts'
+import { isPromise } from '../../room/room-code.ts'
 import { seatName } from '../../room/table.ts'
 import type { RequestAnswer } from '../../traffic.ts'
 import {
@@ -42,7 +51,7 @@ import {
 
 /** Maximum number of waiting tickets of a queue: all shards are one room. */
 const MAX_TICKETS = 20_000
-/** Maximum size of the data of a ticket, and of the join options of a match, as bytes of JSON. */
+/** Maximum size of the data of a ticket, of what the queue keeps of it, and of the join options of a match, as bytes of JSON. */
 const MAX_DATA_BYTES = 512
 /** Maximum size of the state when a ticket is added, as a part of its limit. The rest is for matches. */
 const MAX_STATE_SHARE = 0.5
@@ -60,7 +69,7 @@ const COMPARISONS = 16_384
 type In<S extends StandardSchemaV1> = StandardSchemaV1.InferInput<S>
 
 /** Rules of a queue whose types are not known. */
-type AnyQueueSpec = QueueSpec<string, StandardSchemaV1<unknown, Json>, string>
+type AnyQueueSpec = QueueSpec<string, StandardSchemaV1<unknown, Json>, string, Json>
 
 /** Types of a queue for the client. */
 export interface QueueTypes<Ticket extends StandardSchemaV1, Name extends string> {
@@ -144,7 +153,8 @@ export function defineQueue<
   const Type extends string,
   Ticket extends StandardSchemaV1,
   const Name extends string,
->(spec: QueueSpec<Type, Ticket, Name>): RoomDefinition & TypedRoom<QueueTypes<Ticket, Name>, Type> {
+  Kept = StandardSchemaV1.InferOutput<Ticket>,
+>(spec: QueueSpec<Type, Ticket, Name, Kept>): RoomDefinition & TypedRoom<QueueTypes<Ticket, Name>, Type> {
   checkQueueSpec(spec)
   const { players } = spec
   const { min, max } = typeof players === 'number' ? { min: players, max: players } : players
@@ -257,7 +267,7 @@ class Queue implements Matches {
           return {
             value: {
               ticket: data,
-              ...(given !== canonical(data) && {
+              ...((this.#spec.entry !== undefined || given !== canonical(data)) && {
                 given: createHash('sha256').update(given).digest('base64url'),
               }),
               ...(party !== undefined && { party: String(party) }),
@@ -301,11 +311,12 @@ class Queue implements Matches {
   readonly joined = this.#turn((state, member: Member, ctx, index, options: QueueJoin) => {
     const { memberships, state: live } = ctx.system.room
     const player = seatName(member.sub, memberships.get(member.id)!.sessionId)
-    const { ticket, given, party, seen } = options
+    const { given, party, seen } = options
     const matched = state.matched[player]
     if (matched && matched.room_id !== seen) ctx.refuse(matchedText(matched))
     // The next page of the player does not know that this page has seen the match.
     delete state.matched[player]
+    const ticket = this.#kept(options.ticket, member, ctx, index)
     const row: TicketRow = {
       ...{ member: member.id, ticket, since: ctx.now },
       ...(given && { given }),
@@ -464,6 +475,26 @@ class Queue implements Matches {
     ctx.after(CANCEL_PAUSE_MS, 'cancel', key, { id: `cancel-${key}` })
   }
 
+  /** Returns what the queue keeps of a ticket. Throws the refusal of `entry`, or its failure. */
+  #kept(sent: Json, { sub, data }: Member, ctx: QueueContext, index: TicketIndex): Json {
+    const { entry } = this.#spec
+    if (!entry) return sent
+    const refuse = (message: string): never => {
+      if (typeof message !== 'string' || message === '')
+        throw new RoomLogicError(`ctx.refuse got ${kindOf(message)}; it must be a text for the player`)
+      return ctx.refuse(endText('ticket_refused', bounded(message)))
+    }
+    try {
+      const kept = entry(frozen(guarded(sent)) as Json, { sub, data }, { refuse })
+      if (kept === undefined)
+        throw new RoomLogicError('entry returned nothing; it must return what the queue keeps of the ticket')
+      return resultOf('entry', kept)
+    } catch (error) {
+      if (!RoomLogicRefused.is(error)) this.#failed(ctx, index, 'entry', error, 1)
+      throw error
+    }
+  }
+
   /** Commits the order of a match. Its tickets stop waiting in the turn that starts its task. */
   #order(state: QueueState, ctx: QueueContext, index: TicketIndex, match: readonly Unit<Json>[]): void {
     const tickets = match.flatMap((unit) => unit.tickets)
@@ -493,13 +524,10 @@ class Queue implements Matches {
     index: TicketIndex,
   ): JsonObject | undefined {
     try {
-      const options = jsonCopy(this.#spec.options?.(tickets.map(({ ticket }) => ticket)) ?? {}, 'the result')
-      if (typeof options !== 'object' || options === null || Array.isArray(options))
-        throw new RoomLogicError('options returned no object; it must return join options of the room')
-      if (sizeOf(options) <= MAX_DATA_BYTES) return options as JsonObject
-      throw new RoomLogicError(
-        `options returned ${sizeOf(options)} bytes of JSON; it may return ${MAX_DATA_BYTES}`,
-      )
+      const options = resultOf('options', this.#spec.options?.(tickets.map(({ ticket }) => ticket)) ?? {})
+      if (typeof options === 'object' && options !== null && !Array.isArray(options))
+        return options as JsonObject
+      throw new RoomLogicError('options returned no object; it must return join options of the room')
     } catch (error) {
       this.#failed(ctx, index, 'options', error, 1)
       return undefined
@@ -529,7 +557,7 @@ class Queue implements Matches {
   #failed(
     ctx: QueueContext,
     index: TicketIndex,
-    rule: 'near' | 'fits' | 'options' | 'shard',
+    rule: 'entry' | 'near' | 'fits' | 'options' | 'shard',
     error: unknown,
     count: number,
   ): void {
@@ -540,7 +568,7 @@ class Queue implements Matches {
 
   #countFailure(
     { system, log }: QueueContext,
-    reason: 'room' | 'near' | 'fits' | 'options' | 'shard',
+    reason: 'room' | 'entry' | 'near' | 'fits' | 'options' | 'shard',
     count = 1,
   ): void {
     system.needs.metrics.queueFailures.inc({ room_type: this.#spec.type, reason }, count)
@@ -614,6 +642,20 @@ const matchedText = ({
   readonly room_id: string
   readonly options: JsonObject
 }): string => `${MATCHED}${JSON.stringify({ room_id, options })}`
+
+/** Text with which a queue refuses a ticket, or ends its seat. `text`: reason for the player. */
+const endText = (code: TicketEnd, text: string): string => `${code}: ${text}`
+
+/** Returns a copy of what a rule has returned. Throws a RoomLogicError. */
+function resultOf(rule: 'entry' | 'options', returned: unknown): Json {
+  if (isPromise(returned)) {
+    Promise.resolve(returned).catch(() => {})
+    throw new RoomLogicError(`${rule} returned a promise; it must be synchronous`)
+  }
+  const copy = jsonCopy(returned, `the result of ${rule}`)
+  if (sizeOf(copy) <= MAX_DATA_BYTES) return copy
+  throw new RoomLogicError(`${rule} returned ${sizeOf(copy)} bytes of JSON; it may return ${MAX_DATA_BYTES}`)
+}
 
 const sizeOf = (data: Json): number => Buffer.byteLength(JSON.stringify(data))
 

@@ -16,8 +16,27 @@ import {
 
 type Out<S extends StandardSchemaV1> = StandardSchemaV1.InferOutput<S>
 
-/** Argument of `defineQueue`. */
-export interface QueueSpec<Type extends string, Ticket extends StandardSchemaV1, Name extends string> {
+/** Player of a new ticket. Both fields come from the token, so the player cannot choose them. */
+export interface TicketPlayer {
+  /** Player's id from the token; null if the token has none. */
+  readonly sub: string | null
+  /** Claim `data` of the token, or null. */
+  readonly data: JsonObject | null
+}
+
+/** Context of `entry`. */
+export interface EntryContext {
+  /** Refuses the ticket. `matched` rejects with `ticket_refused` and this text. Throws. */
+  refuse(message: string): never
+}
+
+/** Argument of `defineQueue`. `Kept`: what the queue keeps of a ticket. */
+export interface QueueSpec<
+  Type extends string,
+  Ticket extends StandardSchemaV1,
+  Name extends string,
+  Kept = Out<Ticket>,
+> {
   /** Name of the queue, as for room types: a queue and a room type cannot have the same name. */
   readonly type: Type
   /** Name of the room type of the matches. Its durability must not be `none`. */
@@ -36,23 +55,29 @@ export interface QueueSpec<Type extends string, Ticket extends StandardSchemaV1,
         /** Time in seconds after which the oldest ticket is content with `min` players. */
         readonly waitSeconds: number
       }
-  /** Schema of a ticket's data, at most 512 bytes of JSON. */
+  /** Schema of the data that the client sends with a ticket, at most 512 bytes of JSON. */
   readonly ticket: Ticket
+  /**
+   * Returns what the queue keeps of a ticket, at most 512 bytes of JSON: the argument of `near`, `fits`, `options` and `shard`. Called once,
+   * when the ticket gets its place. Write it in front of them, because its result decides their types. Default: the data that the client
+   * sends.
+   */
+  readonly entry?: (ticket: Out<Ticket>, player: TicketPlayer, ctx: EntryContext) => Kept
   /**
    * Returns a number by which tickets are compared: a ticket is compared with the 32 tickets whose numbers are nearest. Default: with the
    * 32 tickets that are next in age.
    */
-  readonly near?: (ticket: Out<Ticket>) => number
+  readonly near?: (ticket: NoInfer<Kept>) => number
   /**
    * Returns true if two tickets can be in the same match. `a` is the older ticket, and `waitedMs` the time that it has waited. Called for
    * each pair of tickets of a match, except two of the same party. If it throws, the pair is skipped and the error is logged. Default: all
    * fit.
    */
-  readonly fits?: (a: Out<Ticket>, b: Out<Ticket>, about: { readonly waitedMs: number }) => boolean
+  readonly fits?: (a: NoInfer<Kept>, b: NoInfer<Kept>, about: { readonly waitedMs: number }) => boolean
   /** Returns the join options of the new room, at most 512 bytes of JSON. All players of the match join with them. Default: none. */
-  readonly options?: (tickets: readonly Out<Ticket>[]) => JsonObject
+  readonly options?: (tickets: readonly NoInfer<Kept>[]) => JsonObject
   /** Returns the name of the ticket's shard, for example its region. Tickets of different shards never meet. Default: one shard. */
-  readonly shard?: (ticket: Out<Ticket>) => string
+  readonly shard?: (ticket: NoInfer<Kept>) => string
   /** Seconds for which a disconnected player keeps the ticket. Default: `SESSION_RESUME_TTL` of the server (60 s). */
   readonly reconnectSeconds?: number
 }
@@ -63,6 +88,7 @@ const FIELDS: Shape = {
   room: A_TYPE,
   players: [isPlayers, '1 to 100, or { min, max, waitSeconds }'],
   ticket: A_SCHEMA,
+  'entry?': A_RULE,
   'near?': A_RULE,
   'fits?': A_RULE,
   'options?': A_RULE,
@@ -122,6 +148,7 @@ const QUIET_MS = 10_000
 /** A ticket in the record of its queue, by the name of its player. */
 export interface TicketRow {
   readonly member: string
+  /** What the queue keeps of it: the result of `entry`. */
   readonly ticket: Json
   /** Hash of the data that the client has given. Absent: it is `ticket`. */
   readonly given?: string
