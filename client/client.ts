@@ -215,6 +215,14 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
     return this.#serverClock.now()
   }
 
+  /**
+   * Calls `callback` once after `ms`, by the clock of the client. The returned function cancels it. For modules of the SDK.
+   * @internal
+   */
+  schedule(ms: number, callback: () => void): () => void {
+    return this.#link.clock.schedule(ms, callback)
+  }
+
   /** Counters since `connect`. */
   get stats(): ClientStats {
     return structuredClone(this.#counters)

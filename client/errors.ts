@@ -26,6 +26,12 @@ export type LocalErrorCode =
   | 'party_timeout'
   /** The queue refused the ticket. `message` is the reason. */
   | 'ticket_refused'
+  /** The room of the match refused another player of the party. */
+  | 'party_refused'
+  /** Three matches of the ticket have failed in room code, each with other players. */
+  | 'match_failed'
+  /** The ticket has waited for `giveUpSeconds` of the queue. */
+  | 'gave_up'
   /** The client was disconnected for too long, and has lost its ticket; or the seat of an earlier page has ended. */
   | 'seat_lost'
 

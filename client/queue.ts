@@ -112,6 +112,9 @@ interface Match {
   readonly options: JsonObject
 }
 
+/** Interval of `onChange` while a ticket waits, in milliseconds. */
+const SHOWN_MS = 1000
+
 /** Text of an error with which a queue ends a ticket: a code, and perhaps a reason. */
 const ENDED = new RegExp(`^(${TICKET_ENDS.join('|')})(?:: (.+))?$`, 's')
 
@@ -127,6 +130,7 @@ const CODES: { readonly [code: string]: RoomfulErrorCode } = {
 /** The part of a client that a ticket uses. */
 interface Joiner {
   serverTime(): number
+  schedule(ms: number, callback: () => void): () => void
   join<R extends TypedRoom = TypedRoom<UntypedRoom>>(
     type: string,
     options: JsonObject,
@@ -141,9 +145,9 @@ export class QueueTicket<R extends TypedRoom = TypedRoom> {
   /**
    * Resolves to the room of the match, which the client has joined. Rejects with a RoomfulError: `cancelled`, `already_queued` (the player
    * has a ticket with other data; the ticket of an earlier page ends with that), `queue_full`, `party_full`, `party_timeout`,
-   * `ticket_refused` (the message is the reason), `seat_lost`
-   * (the player was disconnected for too long, or kicked or banned: then the message is the reason), `rate_limited`, `replaced` (another
-   * client of the player has the ticket), or another error of a join.
+   * `ticket_refused` and `join_refused` (the message is the reason), `party_refused`, `match_failed`, `gave_up`, `seat_lost` (the player
+   * was disconnected for too long, or kicked or banned: then the message is the reason), `rate_limited`, `replaced` (another client of the
+   * player has the ticket), or another error of a join.
    */
   readonly matched: Promise<Room<R>>
   readonly #client: Joiner
@@ -180,7 +184,7 @@ export class QueueTicket<R extends TypedRoom = TypedRoom> {
     return (this.#room?.state as { readonly waiting: number } | undefined)?.waiting ?? 0
   }
 
-  /** Calls `callback` when the ticket has its place in the queue, and after each change of the number of tickets. */
+  /** Calls `callback` when the ticket has its place in the queue, and then once a second and after each change of the number of tickets. */
   onChange(callback: (status: TicketStatus) => void): Unsubscribe {
     return this.#changes.add(callback)
   }
@@ -224,7 +228,14 @@ export class QueueTicket<R extends TypedRoom = TypedRoom> {
     this.#room = room
     // The match can arrive together with the join, before this code could add listeners. The queue repeats it to the next join.
     if (room.status === 'left') return this.#wait(type)
-    return new Promise((resolve, reject) => {
+    let over = false
+    let stop = (): void => {}
+    const tick = (): void => {
+      if (over) return
+      stop = this.#client.schedule(SHOWN_MS, tick)
+      this.#changed()
+    }
+    return new Promise<Match>((resolve, reject) => {
       const { memberId } = room
       const lost = (): void => {
         // The seat was lost, and the client has joined again as a new member, with another ticket.
@@ -244,7 +255,7 @@ export class QueueTicket<R extends TypedRoom = TypedRoom> {
         room.request('ticket', this.#options).then(
           (waitedMs) => {
             this.#since = this.#client.serverTime() - Number(waitedMs)
-            this.#changed()
+            tick()
           },
           (error: RoomfulError) => {
             if (error.message !== 'already_queued') return
@@ -253,6 +264,9 @@ export class QueueTicket<R extends TypedRoom = TypedRoom> {
             room.leave().catch(() => reject(this.#ended(error)))
           },
         )
+    }).finally(() => {
+      over = true
+      stop()
     })
   }
 

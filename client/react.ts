@@ -418,9 +418,6 @@ export function useRooms(roomType: string, query: object = {}): unknown {
   return useShared(rooms, rooms.list(roomType, query), (list) => (list as RoomList).rooms)
 }
 
-/** Interval of renders while a player waits in a queue. */
-const WAITING_SHOWN_MS = 1000
-
 /** Puts the player into a queue. `end` and `changed` are those of the shared ticket. */
 function search(
   client: Client<RegisteredRooms>,
@@ -441,14 +438,11 @@ function search(
       ticket.matched.then((room) => room.leave()).catch(() => undefined)
     },
   }
-  const timer = setInterval(() => show(), WAITING_SHOWN_MS)
   ticket.onChange(() => show())
-  ticket.matched
-    .then((room) => {
-      room.onLeave((_reason, error) => end(error))
-      show(room)
-    }, end)
-    .finally(() => clearInterval(timer))
+  ticket.matched.then((room) => {
+    room.onLeave((_reason, error) => end(error))
+    show(room)
+  }, end)
   return search
 }
 

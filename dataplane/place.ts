@@ -131,6 +131,10 @@ export interface Maker {
   readonly create?: false | undefined
 }
 
+/** True if the message creates its room for a match. */
+export const isForMatch = ({ principal }: Maker): boolean =>
+  principal === QUEUE_PRINCIPALS.reserve || principal === QUEUE_PRINCIPALS.cancel
+
 /** Returns a join, or a request with `create`, as a `Maker`. Undefined: the message cannot create a room. */
 export function makerOf(message: ToOwner): Maker | undefined {
   if (message.kind === 'join') return message

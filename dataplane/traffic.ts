@@ -66,8 +66,13 @@ export type RoomAction =
       readonly data: Json
       readonly caller: { readonly key_id: string; readonly call_id: string }
     }
-  /** Keeps seats for players, all or none. */
-  | { readonly op: 'reserve'; readonly subs: readonly string[]; readonly seconds: number }
+  /** Keeps seats for players, all or none. `players`: the same players, for a match. The room then asks `admit` for each of them first. */
+  | {
+      readonly op: 'reserve'
+      readonly subs: readonly string[]
+      readonly seconds: number
+      readonly players?: readonly MatchPlayer[]
+    }
   /** Ends the reservations that the request with this id made for `subs`. If it made none yet, later requests with this id are refused. */
   | { readonly op: 'cancel'; readonly subs: readonly string[] }
   | { readonly op: 'kick'; readonly sub: string; readonly reason?: string }
@@ -76,6 +81,12 @@ export type RoomAction =
   | { readonly op: 'open' }
   /** Returns the room as of its last update, without a turn and without a stored outcome. */
   | ({ readonly op: 'describe' } & Shown)
+
+/** A player of a match, as its token says. */
+export interface MatchPlayer {
+  readonly sub: string | null
+  readonly data: JsonObject | null
+}
 
 /** Parts of a room's state in its description. */
 export interface Shown {

@@ -44,10 +44,35 @@ const trio = defineQueue({
   options: () => ({ map: 'ice' }),
 })
 
-type Game = TestRooms<[typeof duel, typeof ranked, typeof signed, typeof trio]>
+/** Its `admit` refuses cheats, and its `create` fails on the map `void`. */
+const guarded = defineRoom({
+  type: 'guarded',
+  maxPlayers: 2,
+  options: v.object({ map: v.string() }),
+  create({ map }) {
+    if (map === 'void') throw new Error('no such map')
+    return { subs: [] as (string | null)[] }
+  },
+  admit: ({ data }) => (data?.cheat ? 'no cheats' : undefined),
+  onJoin(state, member) {
+    state.subs.push(member.sub)
+  },
+})
+
+const fair = defineQueue({
+  type: 'fair',
+  room: 'guarded',
+  players: 2,
+  ticket: v.object({ map: v.string() }),
+  shard: ({ map }) => map,
+  options: ([first]) => ({ map: first!.map }),
+  giveUpSeconds: 30,
+})
+
+type Game = TestRooms<[typeof duel, typeof ranked, typeof signed, typeof trio, typeof guarded, typeof fair]>
 let t: Game
 beforeEach(async () => {
-  t = (await testRooms([duel, ranked, signed, trio])) as unknown as Game
+  t = (await testRooms([duel, ranked, signed, trio, guarded, fair])) as unknown as Game
 })
 afterEach(() => t.close())
 
@@ -100,7 +125,7 @@ describe('client.queue', () => {
         if (asked.push(options.seen) > 1) throw new RoomfulError('rate_limited', 'enough')
         return room
       }
-      const client = withQueues({ join, serverTime: () => 0 } as never)
+      const client = withQueues({ join, serverTime: () => 0, schedule: () => () => {} } as never)
       expect(await codeOf(client.queue('ranked', {} as never).matched)).toBe('already_queued')
       expect(await codeOf(client.queue('ranked', {} as never).matched)).toBe('rate_limited')
       expect(asked).toEqual([undefined, seen])
@@ -116,7 +141,7 @@ describe('client.queue', () => {
         throw new RoomfulError('join_refused', 'matched {"room_id":"duel:a","options":{}}')
       throw new RoomfulError('rate_limited', 'enough')
     }
-    const client = withQueues({ join, serverTime: () => 0 } as never)
+    const client = withQueues({ join, serverTime: () => 0, schedule: () => () => {} } as never)
     expect(await codeOf(client.queue('ranked', {} as never).matched)).toBe('rate_limited')
     expect(asked).toEqual([undefined, 'duel:a'])
   })
@@ -138,7 +163,7 @@ describe('client.queue', () => {
       if (seen !== undefined) throw new RoomfulError('rate_limited', 'enough')
       return room
     }
-    const client = withQueues({ join, serverTime: () => 0 } as never)
+    const client = withQueues({ join, serverTime: () => 0, schedule: () => () => {} } as never)
     const ticket = client.queue('ranked', {} as never)
     await Promise.resolve()
     await Promise.resolve()
@@ -158,7 +183,7 @@ describe('client.queue', () => {
         if (asked.push(type) === 1) return { ...seat, status: 'left', leave: async () => {} }
         throw new RoomfulError('join_refused', 'matched {"room_id":"duel:a","options":{}}')
       }
-      const client = withQueues({ join, serverTime: () => 0 } as never)
+      const client = withQueues({ join, serverTime: () => 0, schedule: () => () => {} } as never)
       const ticket = client.queue('ranked', {} as never)
       if (isCancelled) void ticket.cancel()
       if (isCancelled) expect(await codeOf(ticket.matched)).toBe('cancelled')
@@ -176,7 +201,11 @@ describe('client.queue', () => {
           end('kicked', new RoomfulError('not_in_room', reason)),
         request: () => new Promise(() => {}),
       }
-      const client = withQueues({ join: async () => room, serverTime: () => 0 } as never)
+      const client = withQueues({
+        join: async () => room,
+        serverTime: () => 0,
+        schedule: () => () => {},
+      } as never)
       await expect(client.queue('ranked', {} as never).matched).rejects.toMatchObject({
         code: 'seat_lost',
         message: reason,
@@ -193,7 +222,7 @@ describe('client.queue', () => {
       asked.pop()
       return {}
     }
-    const client = withQueues({ join, serverTime: () => 0 } as never)
+    const client = withQueues({ join, serverTime: () => 0, schedule: () => () => {} } as never)
     for (const type of ['ranked', 'trio', 'ranked']) await client.queue(type, {} as never).matched
     expect(asked).toEqual([
       ['ranked', undefined],
@@ -289,6 +318,42 @@ describe('client.queue', () => {
     expect((await bob.matched).id).toBe(room.id)
     expect(room.state).toEqual({ map: 'ice', subs: ['ada', 'bob'] })
     expect(mallory.waitedMs).toBeGreaterThanOrEqual(3000)
+  })
+
+  it('rejects with join_refused if admit of the match refuses the player, and the other has a match within 2 s of the next ticket', async () => {
+    const ada = await t.queue('fair', { map: 'ice' }, { sub: 'ada' })
+    const mallory = await t.queue('fair', { map: 'ice' }, { sub: 'mallory', data: { cheat: true } })
+    await expect(mallory.matched).rejects.toMatchObject({ code: 'join_refused', message: 'no cheats' })
+    const bob = await t.queue('fair', { map: 'ice' }, { sub: 'bob' })
+    const before = t.now
+    const room = await ada.matched
+    expect(t.now - before).toBeLessThan(2000)
+    expect((await bob.matched).id).toBe(room.id)
+    expect([...room.state.subs].sort()).toEqual(['ada', 'bob'])
+  })
+
+  it('rejects with match_failed after three matches whose create throws, each with other players', async () => {
+    const enter = (sub: string) => t.queue('fair', { map: 'void' }, { sub })
+    const ada = await enter('ada')
+    const failed = codeOf(ada.matched)
+    for (const sub of ['bob', 'cleo', 'dan']) {
+      await enter(sub)
+      await t.advance(5000)
+    }
+    expect(await failed).toBe('match_failed')
+  })
+
+  it('rejects with gave_up after giveUpSeconds, and calls onChange each second until then', async () => {
+    const ada = await t.queue('fair', { map: 'ice' }, { sub: 'ada' })
+    const seconds = new Set<number>()
+    ada.onChange(({ waitedMs }) => seconds.add(Math.floor(waitedMs / 1000)))
+    const gaveUp = codeOf(ada.matched)
+    await t.advance(32_000)
+    expect(await gaveUp).toBe('gave_up')
+    expect(seconds.size).toBeGreaterThanOrEqual(29)
+    const before = seconds.size
+    await t.advance(5000)
+    expect(seconds.size).toBe(before)
   })
 
   it('brings a party into one match', async () => {

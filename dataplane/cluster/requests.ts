@@ -47,17 +47,15 @@ export class RoomRequests {
   }
 
   /**
-   * Sends a request to the owner of a room. A room without an owner is opened. Resolves with the answer of the room, or after 10 s with the code
-   * `timeout`. After a timeout, a request with the same id can be sent again. Never rejects.
+   * Sends a request to the owner of a room. A room without an owner is opened. Resolves with the answer of the room, or after `waitMs` with the
+   * code `timeout`. After a timeout, a request with the same id can be sent again. Never rejects.
    */
-  send(room: RoomAddress, request: RoomRequest): Promise<RequestAnswer> {
+  send(room: RoomAddress, request: RoomRequest, waitMs = TIMEOUT_MS): Promise<RequestAnswer> {
     const { clock, random } = this.#environment
     const id = `request_${randomToken(random, 16)}`
     return new Promise((resolve) => {
-      const late = `${room.roomType}:${room.key} has not answered within ${TIMEOUT_MS / 1000} s`
-      const cancelTimeout = clock.schedule(TIMEOUT_MS, () =>
-        pending.resolve({ code: 'timeout', message: late }),
-      )
+      const late = `${room.roomType}:${room.key} has not answered within ${waitMs / 1000} s`
+      const cancelTimeout = clock.schedule(waitMs, () => pending.resolve({ code: 'timeout', message: late }))
       const pending: Pending = {
         message: { kind: 'request', room, member_id: id, request },
         cancelResend: () => {},

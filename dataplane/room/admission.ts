@@ -3,27 +3,22 @@ import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { Span, Tracer } from '../../shared/tracing/tracer.ts'
 import type { Maker } from '../place.ts'
 import { type JoinRequest, playerOf, type RoomAddress, roomAttributes, type ToOwner } from '../traffic.ts'
+import { askAdmit, refused, type Verdict } from './admit.ts'
 import type { Attachments } from './attachments.ts'
 import type { Wants } from './core.ts'
 import type { RoomDefinition } from './definition.ts'
 import type { Member, RoomLog } from './definition-types.ts'
-import { kindOf, parseOptions, RoomLogicError } from './failures.ts'
+import { parseOptions } from './failures.ts'
 import type { TurnRoom } from './hooks.ts'
 import { type Limited, mayHave } from './limits.ts'
 import { memberFor } from './member.ts'
 import { Membership, type Memberships } from './memberships.ts'
 import type { Replies } from './replies.ts'
-import { isPromise, type RoomCode, type RoomTurn } from './room-code.ts'
+import type { RoomCode, RoomTurn } from './room-code.ts'
 import type { Scheduler, Timer } from './scheduler.ts'
 import type { LiveState } from './state.ts'
-import { seatName, type Tables } from './table.ts'
+import { hashOf, seatName, type Tables } from './table.ts'
 import type { Refusal, Turns } from './turn.ts'
-
-/** Result of `admit` for one join. */
-type Verdict =
-  | { readonly admitted: true }
-  | { readonly admitted: false; readonly why: string }
-  | { readonly admitted: false; readonly failure: unknown }
 
 /** A join whose `admit` is running. It holds a place, so that the room cannot become fuller than `maxPlayers`. */
 interface RunningAdmit {
@@ -167,7 +162,7 @@ export class RoomAdmission {
         'client_outdated',
         `${roomId} hides parts of its state in layers, which this client has not named in features of hello: use a client that can put them together`,
       )
-    else if (!definition.admit) this.#add(request, options.value)
+    else if (!definition.admit || this.#isAdmitted(request)) this.#add(request, options.value)
     else {
       const seat = this.#seatFor(request)
       if (seat && 'code' in seat) this.#refuse(request, seat.code, seat.message)
@@ -283,12 +278,19 @@ export class RoomAdmission {
     this.late.push(request)
   }
 
+  /** True if `admit` has allowed the player to join with these options, because a queue has asked it for a match. */
+  #isAdmitted({ sub, session_id: sessionId, options }: JoinRequest): boolean {
+    const { admitted } = this.#room.tables.reservations.get(seatName(sub, sessionId)) ?? {}
+    return admitted !== undefined && admitted === hashOf(options)
+  }
+
   /** Calls `admit`. Its verdict decides, unless the join is cancelled before. */
   #admit(request: JoinRequest, options: unknown): void {
     const { member_id: memberId } = request
     const { clock, limits, scheduler } = this.#needs
     const decide = (verdict: Verdict) => this.#post(() => this.#decided(request, options, verdict))
-    const answer = this.#ask(request, options)
+    const member = memberOf(request, this.#ownSeat(request)?.member.id)
+    const answer = askAdmit(this.#room, member, options, joinTurn(this.#room, 'admit', request), this.#needs)
     if (!(answer instanceof Promise)) {
       decide(answer)
       return
@@ -309,32 +311,6 @@ export class RoomAdmission {
     running.timeout.at(clock.monotonic() + limits.admitMs)
     this.#running.set(memberId, running)
     answer.then(resolve)
-  }
-
-  /** Returns the verdict of `admit`, now or later. Neither throws nor rejects. */
-  #ask(request: JoinRequest, options: unknown): Verdict | Promise<Verdict> {
-    const { address, definition, log, memberships, roomId, state } = this.#room
-    const { clock, code } = this.#needs
-    const ctx = {
-      roomId,
-      key: address.key,
-      now: clock.now(),
-      get members() {
-        return memberships.members
-      },
-      get state() {
-        return state.present as never
-      },
-      log,
-    }
-    try {
-      const answer: unknown = code.start(joinTurn(this.#room, 'admit', request), () =>
-        definition.admit?.(memberOf(request, this.#ownSeat(request)?.member.id), options, ctx),
-      )
-      return isPromise(answer) ? Promise.resolve(answer).then(verdictOf, failed) : verdictOf(answer)
-    } catch (error) {
-      return failed(error)
-    }
   }
 
   #decided(request: JoinRequest, options: unknown, verdict: Verdict): void {
@@ -437,21 +413,6 @@ export class RoomAdmission {
 /** Returns the joining member. `id`: id of a seat to take over. */
 const memberOf = ({ member_id: subscriptionId, sub, data }: JoinRequest, id = subscriptionId): Member =>
   memberFor({ id, sub, connected: true, data: data ?? null })
-
-const refused = (why: string): Verdict => ({ admitted: false, why })
-
-/** Any answer except nothing and a text fails the join, because the author of `return false` does not mean to admit. */
-function verdictOf(answer: unknown): Verdict {
-  if (answer === undefined) return { admitted: true }
-  if (typeof answer === 'string') return refused(answer.slice(0, 300) || 'the room refused the join')
-  return failed(
-    new RoomLogicError(
-      `admit returned ${kindOf(answer)}; return nothing to admit, or a text for the player to refuse`,
-    ),
-  )
-}
-
-const failed = (failure: unknown): Verdict => ({ admitted: false, failure })
 
 /** Returns the options of a join as the definition's schema returns them, or their error. */
 export function joinOptions(

@@ -35,6 +35,8 @@ export interface RoomCore {
   seq: number
   /** Code of the room. Undefined: the room has none. */
   code: string | undefined
+  /** True if the room was made for a match, and no player has joined it as of the last flush. No list has the room until then. */
+  awaited: boolean
   /** Version of the state as of the last flush. */
   flushedVersion: number
   readonly state: LiveState
@@ -123,6 +125,7 @@ export function coreOf(
     epoch,
     seq: begin.seq,
     code: begin.code,
+    awaited: begin.awaited,
     flushedVersion: begin.stateVersion,
     state,
     tables: begin.tables,

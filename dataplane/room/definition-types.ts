@@ -104,15 +104,26 @@ export interface TaskRun {
    */
   readonly id: string
   /**
-   * Sends a request to another room of the project, for room types of roomful itself (`system`). Does not reject.
+   * Sends a request to another room of the project, for room types of roomful itself (`system`). Resolves with the code `timeout` after
+   * `waitMs`. Does not reject.
    * @internal
    */
-  readonly ask?: (roomType: string, key: string, request: RoomRequest) => Promise<RequestAnswer>
+  readonly ask?: (
+    roomType: string,
+    key: string,
+    request: RoomRequest,
+    waitMs: number,
+  ) => Promise<RequestAnswer>
   /**
    * State of the room as of its last flush, for the same types. Use it immediately: the next flush changes it.
    * @internal
    */
   readonly state?: Json
+  /**
+   * Members of the room, for the same types.
+   * @internal
+   */
+  readonly members?: readonly Member[]
 }
 
 /** Id and data of a task with `retry`. */

@@ -143,6 +143,8 @@ export interface RoomSnapshot extends Position, PastUpdates {
   readonly createdAt: number
   /** The room's code. Undefined: it has none. Journal entries do not contain it. */
   readonly code: string | undefined
+  /** True if the room was made for a match, and no player has joined it. */
+  readonly awaited: true | undefined
 }
 
 /** The record of a room is damaged, or no version up to this one has written it. */
@@ -304,6 +306,8 @@ type Layout =
   | { readonly kind: 'list'; readonly part: Layout }
   /** Nil stands for `nothing`. */
   | { readonly kind: 'optional'; readonly part: Layout; readonly nothing: null | undefined }
+  /** The last field of a tuple, which earlier code did not have. It is missing if it is undefined. */
+  | { readonly kind: 'added'; readonly part: Layout }
   /** `failed` for objects with a `code`, else `other`. Their widths differ. */
   | { readonly kind: 'outcome'; readonly failed: Tuple; readonly other: Tuple }
 
@@ -312,12 +316,15 @@ interface Tuple {
   readonly kind: 'tuple' | 'inline'
   readonly fields: readonly (readonly [name: string, part: Layout])[]
   readonly width: number
+  /** Name of the last field, if that may be missing. */
+  readonly added: string | undefined
 }
 
 function tuple<T>(parts: { readonly [K in keyof T]-?: Part<T[K]> }): Tuple & { readonly of?: T } {
   const fields = Object.entries<Layout>(parts)
   const width = fields.reduce((sum, [, part]) => sum + (part.kind === 'inline' ? part.width : 1), 0)
-  return { kind: 'tuple', fields, width }
+  const [name, last] = fields.at(-1) ?? []
+  return { kind: 'tuple', fields, width, added: last?.kind === 'added' ? name : undefined }
 }
 
 const listOf = <T>(part: Part<T>): Part<readonly T[]> => ({ kind: 'list', part })
@@ -327,6 +334,8 @@ const optional = <T, N extends null | undefined>(part: Part<T>, nothing: N): Par
   part,
   nothing,
 })
+
+const added = <T>(part: Part<T>): Part<T | undefined> => ({ kind: 'added', part })
 
 function write(writer: MsgpackWriter, layout: Layout, value: unknown): void {
   switch (layout.kind) {
@@ -338,9 +347,10 @@ function write(writer: MsgpackWriter, layout: Layout, value: unknown): void {
       break
     case 'tuple':
     case 'inline':
-      if (layout.kind === 'tuple') writer.array(layout.width)
-      for (const [name, part] of layout.fields)
-        write(writer, part, (value as { readonly [name: string]: unknown })[name])
+      writeFields(writer, layout, value as { readonly [name: string]: unknown })
+      break
+    case 'added':
+      write(writer, layout.part, value)
       break
     case 'list':
       writer.array((value as readonly unknown[]).length)
@@ -362,6 +372,16 @@ function write(writer: MsgpackWriter, layout: Layout, value: unknown): void {
   }
 }
 
+function writeFields(
+  writer: MsgpackWriter,
+  { added, fields, kind, width }: Tuple,
+  values: { readonly [name: string]: unknown },
+): void {
+  const isShort = added !== undefined && values[added] === undefined
+  if (kind === 'tuple') writer.array(isShort ? width - 1 : width)
+  for (const [name, part] of fields) if (!isShort || name !== added) write(writer, part, values[name])
+}
+
 /**
  * Reads a part from the next of `values`. `what`: name of the part, for errors. Throws a TypeError for values that `write` does not write.
  */
@@ -375,6 +395,8 @@ function readPart(layout: Layout, values: Iterator<unknown>, what: string): unkn
       return list(found, what).map((element) => readPart(layout.part, [element].values(), what))
     case 'optional':
       return found === null ? layout.nothing : readPart(layout.part, [found].values(), what)
+    case 'added':
+      return found === undefined ? undefined : readPart(layout.part, [found].values(), what)
     case 'outcome': {
       const elements = list(found, what)
       const { failed, other } = layout
@@ -508,7 +530,7 @@ const ROWS: { readonly [Name in keyof TableRows]: Part<TableRows[Name][number]> 
     due: optional(COUNT, undefined),
   }),
   bans: tuple<Ban>({ id: TEXT }),
-  reservations: tuple<Reservation>({ id: TEXT, due: COUNT }),
+  reservations: tuple<Reservation>({ id: TEXT, due: COUNT, admitted: added(TEXT) }),
   outcomes: tuple<RequestOutcome>({
     id: TEXT,
     hash: TEXT,
@@ -561,6 +583,7 @@ const SNAPSHOT = tuple<Omit<RoomSnapshot, 'updates'>>({
   tables: TABLE_ROWS,
   createdAt: COUNT,
   code: optional(TEXT, undefined),
+  awaited: added<true>({ kind: 'flag' }),
 })
 
 /**

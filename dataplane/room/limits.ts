@@ -57,6 +57,8 @@ export interface RoomLimits extends KeptLimits {
   readonly stateBytes: number
   /** How long `admit` may take. */
   readonly admitMs: number
+  /** How long `admit` may take for all players of a match together. */
+  readonly matchAdmitMs: number
   /** How long `load` may take. */
   readonly loadMs: number
   /** How long `save.to` may take. */
@@ -99,6 +101,7 @@ export const ROOM_LIMITS: RoomLimits = {
   },
   stateBytes: 8 * 1024 * 1024,
   admitMs: 5000,
+  matchAdmitMs: 8000,
   loadMs: 10_000,
   saveToMs: 30_000,
   detachedMs: 120_000,

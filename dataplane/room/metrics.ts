@@ -74,8 +74,8 @@ export const ROOM_METRICS = {
   }),
   queueFailures: counter(
     'service_queue_failures_total',
-    'Rules of queues that threw or returned an invalid value (entry, near, fits, options, shard), and matches that were cancelled because their room did not reserve the seats within 10 s (room).',
-    { room_type: OPEN, reason: ['entry', 'near', 'fits', 'options', 'shard', 'room'] },
+    'Rules of queues that threw or returned an invalid value (entry, near, fits, options, shard), and matches that failed: `create` or `admit` of the room failed, or it refused the options (room_logic), or the room did not reserve the seats within 20 s (room).',
+    { room_type: OPEN, reason: ['entry', 'near', 'fits', 'options', 'shard', 'room', 'room_logic'] },
   ),
   timersFired: counter(
     'service_room_timers_fired_total',

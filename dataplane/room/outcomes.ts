@@ -99,11 +99,15 @@ export function outcomesLeft(
   }
 }
 
+/** Answer to a request whose id another request has. */
+export const CONFLICT: RequestAnswer = {
+  code: 'conflict',
+  message: 'the same idempotency key was used for another request',
+}
+
 /** Returns the answer to a request whose id has `outcome`. */
 export const answerOf = ({ hash }: RoomRequest, outcome: Outcome): RequestAnswer =>
-  outcome.hash === hash
-    ? outcome.answer
-    : { code: 'conflict', message: 'the same idempotency key was used for another request' }
+  outcome.hash === hash ? outcome.answer : CONFLICT
 
 /** As `answerOf`, for an outcome that an earlier room has left. The reservations of that room have ended with it. */
 export function answerLeft(request: RoomRequest, outcome: Outcome): RequestAnswer {

@@ -597,6 +597,7 @@ describe('the record of a room', () => {
       stateVersion: 3,
       createdAt: 1_766_000_000_000,
       code: 'K7QX2M',
+      awaited: undefined,
     } satisfies Omit<RoomSnapshot, 'updates'>)
     const { delta, ...rest } = format.readEntry(updates[0]!)
     expect({ ...rest, delta: update.delta }).toEqual(update)

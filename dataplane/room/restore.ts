@@ -26,6 +26,8 @@ export interface RestoredRoom extends Position, PastUpdates {
   readonly createdAt: number
   /** The room's code. Undefined: it has none. */
   readonly code: string | undefined
+  /** True if the room was made for a match, and no player has joined it. */
+  readonly awaited: boolean
   /** The state with which the room continues. */
   readonly tree: LiveTree
   /** The decoded `updates`. */
@@ -36,7 +38,7 @@ export interface RestoredRoom extends Position, PastUpdates {
   readonly shown: { readonly checksum: number; readonly sum: number } | undefined
 }
 
-/** Returns a new room. */
+/** Returns a new room. `awaited`: it is made for a match. */
 export function newRoom(
   tree: LiveTree,
   epoch: number,
@@ -44,6 +46,7 @@ export function newRoom(
   createdAt: number,
   code: string | undefined,
   outcomes: readonly Outcome[],
+  awaited: boolean,
 ): RestoredRoom {
   const base = { epoch, seq: 0 }
   const tables = new Tables(epoch)
@@ -63,6 +66,7 @@ export function newRoom(
     stateVersion,
     createdAt,
     code,
+    awaited,
   }
 }
 
@@ -103,6 +107,7 @@ function readRecord(
   const tables = new Tables(fence.epoch, whole.tables)
   let state: Json = whole.state
   let { epoch, seq, checksum } = whole
+  let awaited = whole.awaited === true
   let shown = { checksum: whole.layers?.checksum ?? checksum, sum: whole.layers?.sum ?? 0 }
   const grants = new Grants(whole.layers?.grants ?? [])
   for (const bytes of journal) {
@@ -113,6 +118,7 @@ function readRecord(
     const hidden = update.layers && hiddenDelta(state, update.layers)
     if (hidden) state = apply(state, hidden)
     applyToMemberships(memberships, update)
+    if (update.joined.length > 0) awaited = false
     if (update.tables) tables.apply(update.tables)
     if (update.visible) {
       updates.push(bytes)
@@ -144,6 +150,7 @@ function readRecord(
     stateVersion: whole.stateVersion,
     createdAt: whole.createdAt,
     code: whole.code,
+    awaited,
   }
 }
 

@@ -121,7 +121,7 @@ export class Room {
     const post = (run: () => void) => this.#post(run)
     this.#turns = new Turns(core, this.#notices, this.#replies, needs)
     this.#tasks = new Tasks(core, this.#turns, needs, post)
-    this.#requests = new RequestTurns(claimed, core, this.#turns, this.#replies, needs)
+    this.#requests = new RequestTurns(claimed, core, this.#turns, this.#replies, needs, post)
     this.#attachments = new Attachments(core, this.#turns, this.delivery, this.#replies, needs, post)
     this.#admission = new RoomAdmission(core, this.#turns, this.#attachments, this.#replies, needs, post)
     this.#idle = scheduler.timer(() => this.#endIfIdle())
@@ -356,6 +356,7 @@ export class Room {
 
   #closeAdmission(): void {
     this.#admission.close()
+    this.#requests.close()
     this.#attachments.close()
     this.#takeLate()
   }
@@ -447,10 +448,15 @@ export class Room {
     if (this.#stage === 'closing' && this.#quiet) this.#dispose()
   }
 
+  /** True if the room has no member, and decides about none. */
+  get #empty(): boolean {
+    return this.#admission.empty && !this.#requests.asking
+  }
+
   /** Starts the idle timer if the room is empty, and stops it otherwise. */
   #watchIdle(): void {
     const { definition, wants } = this.core
-    const isWatched = this.#admission.empty && this.#stage === 'open'
+    const isWatched = this.#empty && this.#stage === 'open'
     if (wants.idle === 'anew' || !isWatched) {
       this.#idle.cancel()
       this.#waitsToEnd = false
@@ -497,7 +503,7 @@ export class Room {
 
   #endIfIdle(): void {
     this.#waitsToEnd = false
-    if (!this.#admission.empty || this.#stage !== 'open') return
+    if (!this.#empty || this.#stage !== 'open') return
     const { definition, tables, wants } = this.core
     const { due } = tables
     const dueMs = due === undefined ? Number.POSITIVE_INFINITY : due - this.#needs.clock.now()

@@ -6,6 +6,7 @@ import {
   ABSENT,
   firstMaker,
   isEmpty,
+  isForMatch,
   type Maker,
   type Nowhere,
   nowhere,
@@ -277,7 +278,7 @@ async function created(
   let code: string | undefined
   for (const feature of needs.features) code ??= await feature.codeFor?.(address, definition)
   const now = Math.floor(needs.clock.now())
-  return newRoom(tree, epoch, definition.version, now, code, left)
+  return newRoom(tree, epoch, definition.version, now, code, left, isForMatch(first))
 }
 
 /**

@@ -507,6 +507,7 @@ describe('room limits', () => {
         stateVersion: 1,
         createdAt: 1,
         code: undefined,
+        awaited: undefined,
       }
       const { length } = new JournalFormat().snapshot({ ...nothing, state })
       expect(Math.abs(new LiveTree(state).bytes / length - 1)).toBeLessThan(0.25)

@@ -1,3 +1,5 @@
+import { createHash } from 'node:crypto'
+import { canonicalJson, type Json } from '../../shared/json.ts'
 import type { RequestAnswer } from '../traffic.ts'
 import type { Member } from './definition-types.ts'
 import { type Limited, mayHave } from './limits.ts'
@@ -158,7 +160,15 @@ export interface Ban {
 }
 
 /** A seat that the room keeps for a player, whose `sub` is the id, until the player joins or the seat is due. */
-export type Reservation = Row & { readonly due: number }
+export interface Reservation extends Row {
+  readonly due: number
+  /** Hash of the join options with which `admit` has allowed the player. Absent: `admit` was not asked. */
+  readonly admitted?: string | undefined
+}
+
+/** Returns the hash of join options. */
+export const hashOf = (options: Json): string =>
+  createHash('sha256').update(canonicalJson(options)).digest('base64url')
 
 /** Outcome of a request to a room. The request is not repeated while the room has it. */
 export interface Outcome extends Row {
@@ -291,8 +301,8 @@ interface SeatedRoom {
 
 /**
  * Keeps a seat for each player in `subs` until `due` (milliseconds since 1970), or for none of them. Members need none. An earlier
- * reservation of a player can become longer, but not shorter. Returns false if the room has too few free seats, if it would have too many
- * reservations, or if it has banned one of the players.
+ * reservation of a player can become longer, but not shorter. `admitted`: see `Reservation`. Returns false if the room has too few free
+ * seats, if it would have too many reservations, or if it has banned one of the players.
  */
 export function reserve(
   subs: readonly string[],
@@ -300,6 +310,7 @@ export function reserve(
   { type, maxPlayers }: { readonly type: string; readonly maxPlayers: number },
   room: SeatedRoom,
   needs: Limited,
+  admitted?: string,
 ): boolean {
   const { members } = room.memberships
   const { bans, reservations } = room.tables
@@ -312,6 +323,7 @@ export function reserve(
     if (!mayHave(needs, type, 'reservations', number)) return false
   }
   for (const sub of absent) if (bans.has(sub)) return false
-  for (const sub of absent) if (due > (reservations.get(sub)?.due ?? 0)) reservations.set({ id: sub, due })
+  for (const sub of absent)
+    if (due > (reservations.get(sub)?.due ?? 0)) reservations.set({ id: sub, due, admitted })
   return true
 }

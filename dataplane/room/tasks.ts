@@ -1,6 +1,6 @@
 import { type RequestAnswer, type RoomAddress, type RoomRequest, roomAddress } from '../traffic.ts'
 import type { RoomDefinition } from './definition.ts'
-import type { TaskOutcome } from './definition-types.ts'
+import type { Member, TaskOutcome } from './definition-types.ts'
 import { errorText, RoomLogicError, validateInput } from './failures.ts'
 import { type RoomCode, turnOf } from './room-code.ts'
 import type { LiveState } from './state.ts'
@@ -15,6 +15,7 @@ interface WorkingRoom {
   readonly address: RoomAddress
   readonly definition: RoomDefinition
   readonly state: LiveState
+  readonly memberships: { readonly members: readonly Member[] }
 }
 
 /** Dependencies of the tasks of a room. */
@@ -23,7 +24,7 @@ export interface TaskNeeds {
   readonly cluster: {
     readonly requests: {
       /** Sends a request to another room. */
-      send(room: RoomAddress, request: RoomRequest): Promise<RequestAnswer>
+      send(room: RoomAddress, request: RoomRequest, waitMs: number): Promise<RequestAnswer>
     }
   }
 }
@@ -65,12 +66,13 @@ export class Tasks {
         throw new RoomLogicError(`there is no task ${JSON.stringify(name)} with retry any more`)
       const valid = validateInput(schema, data)
       if (!valid.ok) throw valid.cause ?? new RoomLogicError(`its data: ${valid.message}`)
-      const { address, definition, state } = this.#room
+      const { address, definition, memberships, state } = this.#room
       const isSystem = definition.system === true
       const internal = isSystem && {
-        ask: (roomType: string, key: string, request: RoomRequest) =>
-          this.#needs.cluster.requests.send(roomAddress(address.projectId, roomType, key), request),
+        ask: (roomType: string, key: string, request: RoomRequest, waitMs: number) =>
+          this.#needs.cluster.requests.send(roomAddress(address.projectId, roomType, key), request, waitMs),
         state: state.flushed,
+        members: memberships.members,
       }
       return run.call(definition.tasks[name], valid.value, { id, ...internal })
     }

@@ -46,6 +46,7 @@ export function takeUpdate(
   const joined: MembershipRecord[] = []
   const replaced: MembershipRecord[] = []
   for (const { membership, replaces } of joins) (replaces ? replaced : joined).push(membership.record())
+  if (joined.length > 0) room.awaited = false
   const left = leaves.length > 0 ? leaves.filter(({ departs }) => departs) : NONE
   const { presence, renewed } = changed.size > 0 ? changesOf(changed, memberships) : UNCHANGED
   const membersChanged = joins.length > 0 || left.length > 0 || presence.length > 0
@@ -154,7 +155,7 @@ export const withoutHistory = (room: RoomCore, format: JournalFormat): Uint8Arra
   pack(room, format, { base: { epoch: room.epoch, seq: room.seq }, updates: [] })
 
 function pack(room: RoomCore, format: JournalFormat, past: PastUpdates): Uint8Array {
-  const { createdAt, code, epoch, flushedVersion, grants, seq, tables } = room
+  const { awaited, createdAt, code, epoch, flushedVersion, grants, seq, tables } = room
   const { checksum, flushed: state, flushedChecksum, layers } = room.state
   return format.snapshot({
     epoch,
@@ -168,6 +169,7 @@ function pack(room: RoomCore, format: JournalFormat, past: PastUpdates): Uint8Ar
     tables: tables.flushed,
     createdAt,
     code,
+    awaited: awaited || undefined,
   })
 }
 

@@ -300,6 +300,10 @@ export const TICKET_ENDS = [
   'party_full',
   'party_timeout',
   'ticket_refused',
+  'join_refused',
+  'party_refused',
+  'match_failed',
+  'gave_up',
 ] as const
 export type TicketEnd = (typeof TICKET_ENDS)[number]
 

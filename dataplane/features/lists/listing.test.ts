@@ -4,6 +4,7 @@ import { describe, expect, it, vi } from 'vitest'
 import { codeKey } from '../../../shared/ids.ts'
 import { StoreRefused, StoreUnavailable } from '../../../shared/store/port.ts'
 import { type BenchOptions, RoomBench, roomWith } from '../../../test/support/rooms/room-bench.ts'
+import { QUEUE_PRINCIPALS } from '../../place.ts'
 import { defineRoom } from '../../room/definition.ts'
 import { noSuspects } from '../../room/room-code.ts'
 import type { RoomRequest } from '../../traffic.ts'
@@ -339,6 +340,36 @@ describe('the row of a room', () => {
     await bench.advance(11_000, 500)
     expect([bench.counts.asleep, isLate]).toEqual([1, false])
     expect((await listed(bench)).map(({ row }) => row)).toEqual([undefined])
+  })
+
+  it('of a match is written when its first player has joined, also by the next owner', async () => {
+    const bench = new RoomBench([duel()])
+    const create = { principal: QUEUE_PRINCIPALS.reserve, options: {} }
+    const match: RoomRequest = {
+      id: 'queue:a',
+      hash: 'seats',
+      create,
+      do: { op: 'reserve', subs: ['ann', 'bob'], seconds: 30, players: [] },
+    }
+    expect(await Promise.all([bench.request('duel', match), bench.untilIdle()])).toMatchObject([
+      { reply: { reserved: true } },
+      undefined,
+    ])
+    await bench.advance(5000, 500)
+    bench.mayAct = false
+    const next = bench.successor()
+    expect(await Promise.all([next.request('duel', match), next.untilIdle()])).toMatchObject([
+      { reply: { reserved: true } },
+      undefined,
+    ])
+    await next.advance(5000, 500)
+    expect((await listed(next)).flatMap(({ row }) => row ?? [])).toEqual([])
+    await next.join('duel', 'ann', { sub: 'ann' })
+    await next.advance(5000, 500)
+    expect((await listed(next)).map(({ row }) => row?.players)).toEqual([1])
+    next.leave('duel', 'ann')
+    await next.advance(5000, 500)
+    expect((await listed(next)).map(({ row }) => row?.players)).toEqual([0])
   })
 
   it.each(['deaf', 'silent'] as const)(

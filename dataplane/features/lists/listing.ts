@@ -49,6 +49,7 @@ interface ListedRoom extends TurnRoom {
   readonly state: LiveState
   readonly tables: Tables
   readonly inFlight: object | undefined
+  readonly awaited: boolean
   code: string | undefined
   readonly changes: { code: boolean }
   readonly wants: { flush: 'paced' | 'soon' | undefined }
@@ -302,7 +303,8 @@ class RoomListing implements RoomObserver {
     nodeId: string | null,
     otherwise: Uint8Array | undefined,
   ): Uint8Array | undefined {
-    const { address, code, createdAt, epoch, name, roomId, state, tables } = this.#room
+    const { address, awaited, code, createdAt, epoch, name, roomId, state, tables } = this.#room
+    if (awaited) return undefined
     const { code: runner, failures } = this.#needs
     const { key, roomType } = address
     const { maxPlayers } = this.#room.definition

@@ -103,12 +103,16 @@ async function crash(write: number, lands: boolean, { queue = ranked as RoomDefi
     if (!told(name) && !member?.inRoom && member?.errors.length) join(heir, name, `${name} again`)
   }
   await heir.advance(12_000, 100)
+  const seatsOf = (room: string) => heir.describe('duel', room.slice('duel:'.length))?.reservations ?? []
+  const kept = () => [...asked].filter((room) => seatsOf(room).length > 0)
+  const rooms = kept()
+  // The tickets of a match that was cancelled are kept apart for 30 s.
+  if (awayMs > 0) await heir.advance(33_000, 100)
+  rooms.push(...kept())
   const state = heir.describe('ranked', 'default')?.state as {
     tickets: Record<string, unknown>
     orders: object
   }
-  const seatsOf = (room: string) => heir.describe('duel', room.slice('duel:'.length))?.reservations ?? []
-  const rooms = [...asked].filter((room) => seatsOf(room).length > 0)
   const tickets = Object.keys(state.tickets)
   return { died, ada: told('ada'), bob: told('bob'), rooms, tickets, orders: state.orders }
 }
@@ -152,7 +156,7 @@ const forgetful = mistaken('reserve', ({ handle }) => ({
 const hasty = mistaken('cancel', () => ({ run: async () => true }))
 
 /** Longer than the time that the room of a match has to answer. */
-const LATE = { awayMs: 11_000 }
+const LATE = { awayMs: 21_000 }
 
 describe('A match whose queue and room lose their node', () => {
   for (const lands of [false, true])

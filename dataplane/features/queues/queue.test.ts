@@ -1,3 +1,4 @@
+import { pino } from 'pino'
 import * as v from 'valibot'
 import { beforeEach, describe, expect, it } from 'vitest'
 import { memoryStore } from '../../../shared/store/memory/memory.ts'
@@ -30,7 +31,10 @@ function raise(message: string): never {
   throw new Error(message)
 }
 
-type Answer = 'done' | 'refused' | 'unknown'
+/** `refused`: it has too few seats. `broken`: its code has failed. An object: texts of `admit` for the players that it has refused. */
+type Answer = 'done' | 'refused' | 'unknown' | 'broken' | { readonly [player: string]: string }
+
+const CODES = { refused: 'room_full', unknown: 'timeout', broken: 'room_logic_failed' } as const
 
 /** Rooms of matches. The test decides when they answer. */
 class Rooms {
@@ -40,16 +44,17 @@ class Rooms {
     readonly id: string
   }[] = []
   /** Default: each request is carried out immediately. */
-  answers = (_what: string): Promise<Answer> => Promise.resolve('done')
+  answers = (_what: string, _players: readonly string[]): Promise<Answer> => Promise.resolve('done')
 
   readonly request = async (address: RoomAddress, request: RoomRequest): Promise<RequestAnswer> => {
     const { op: what } = request.do
     const players = 'subs' in request.do ? request.do.subs : []
     const order = { room: roomIdOf(address), players, options: request.create?.options }
     this.asked.push({ what, order, id: request.id })
-    const answer = await this.answers(what)
-    if (answer === 'done') return { reply: {}, epoch: 1, seq: 1 }
-    return { code: answer === 'refused' ? 'room_full' : 'timeout', message: answer }
+    const answer = await this.answers(what, players)
+    if (answer === 'done') return { reply: { reserved: true }, epoch: 1, seq: 1 }
+    if (typeof answer === 'object') return { reply: { refused: answer }, epoch: 1, seq: 1 }
+    return { code: CODES[answer], message: answer }
   }
 }
 
@@ -170,7 +175,9 @@ describe('entry', () => {
 
   it('is called once for a ticket, whatever a later token says', async () => {
     let calls = 0
-    const queue = new Bench({ entry: ({ elo }, { data }) => ({ elo: elo + Number(data?.bonus), calls: ++calls }) })
+    const queue = new Bench({
+      entry: ({ elo }, { data }) => ({ elo: elo + Number(data?.bonus), calls: ++calls }),
+    })
     await queue.join('ada', 1200, { data: { bonus: 1 } })
     const before = queue.state.tickets.ada
     await queue.advance(2000)
@@ -334,21 +341,21 @@ describe('Queue', () => {
     const cleo = await queue.join('cleo', 1200)
     answers[2]!('done')
     await queue.advance(2000)
-    // The two oldest are matched again, under another id.
+    // The oldest is matched again, under another id, and with another player.
     const [last] = queue.rooms.asked.slice(-1)
-    expect(last).toMatchObject({ what: 'reserve', order: { players: ['ada', 'bob'] } })
+    expect(last).toMatchObject({ what: 'reserve', order: { players: ['ada', 'cleo'] } })
     expect(last!.id).not.toBe(queue.rooms.asked[0]!.id)
     expect(queue.state.tickets.ada?.since).toBe((before.ada as { since: number }).since)
     expect(cleo.inRoom).toBe(true)
   })
 
-  it('cancels a match whose room has answered after more than 10 s', async () => {
+  it('cancels a match whose room has answered after more than 20 s', async () => {
     let answer = (_answer: Answer) => {}
     queue.rooms.answers = (what) =>
       what === 'cancel' ? Promise.resolve('done') : new Promise((resolve) => (answer = resolve))
     const ada = await queue.join('ada', 1200)
     await queue.join('bob', 1200)
-    await queue.advance(11_000)
+    await queue.advance(21_000)
     answer('done')
     await queue.advance(200)
     expect(queue.rooms.asked.map(({ what }) => what).slice(0, 2)).toEqual(['reserve', 'cancel'])
@@ -370,19 +377,22 @@ describe('Queue', () => {
     expect(queue.waiting).toEqual(['bob'])
   })
 
-  it('gives a player who has left while its match was pending a new ticket, which that match does not end', async () => {
-    let answer = (_answer: Answer) => {}
-    queue.rooms.answers = () => new Promise((resolve) => (answer = resolve))
+  it('cancels the match of a player who leaves while it is pending, notifies nobody, and the player can queue again', async () => {
+    const answers: ((answer: Answer) => void)[] = []
+    queue.rooms.answers = () => new Promise((resolve) => answers.push(resolve))
     await queue.join('ada', 1200)
     const bob = await queue.join('bob', 1200)
     await queue.advance(200)
     queue.bench.leave('ranked', 'ada', 'default')
     await queue.advance(200)
     const again = await queue.join('ada', 3000, { session: 'again' })
-    answer('done')
+    expect(queue.rooms.asked.map(({ what }) => what)).toEqual(['reserve', 'cancel'])
+    answers[0]!('done')
     await queue.advance(200)
-    expect(queue.matchOf(bob)?.room_id).toBe(queue.rooms.asked[0]!.order.room)
-    expect([again.inRoom, queue.endOf(again), queue.waiting]).toEqual([true, undefined, ['ada']])
+    expect([queue.endOf(bob), queue.waiting]).toEqual([undefined, ['ada']])
+    answers[1]!('done')
+    await queue.advance(200)
+    expect([again.inRoom, queue.endOf(again), queue.waiting]).toEqual([true, undefined, ['ada', 'bob']])
     queue.bench.leave('ranked', 'again', 'default')
     await queue.advance(200)
     expect((await queue.join('ada', 1200, { session: 'third' })).inRoom).toBe(true)
@@ -457,7 +467,7 @@ describe('Queue', () => {
     await heir.advance(500)
     expect(heir.waiting).toEqual(['ada', 'bob', 'dan'])
     reserves = 'done'
-    await heir.advance(5000)
+    await heir.advance(35_000)
     expect(heir.waiting).toEqual(['dan'])
     expect(heir.matchOf(again)).toEqual(heir.matchOf(members[1]!))
   })
@@ -542,7 +552,7 @@ describe('Queue', () => {
     for (const sub of players) await queue.join(sub, 1200)
     await queue.advance(5000)
     expect([queue.waiting, queue.rooms.asked.map(({ what }) => what)]).toEqual([[], ['reserve']])
-    await queue.advance(7000)
+    await queue.advance(17_000)
     expect(queue.rooms.asked.map(({ what }) => what)).toEqual(['reserve', 'cancel'])
     expect(queue.waiting).toHaveLength(20)
   })
@@ -601,7 +611,7 @@ describe('Queue', () => {
     expect(numbers.length).toBeLessThanOrEqual(6)
   })
 
-  it('leaves out tickets whose match fails, for a growing time, so that the others are matched', async () => {
+  it('matches the others although a ticket fails each match, and ends that ticket', async () => {
     queue = new Bench({
       options(tickets) {
         if (tickets.some(({ elo }) => elo === 1201)) throw new Error('no map for 1201')
@@ -609,7 +619,8 @@ describe('Queue', () => {
       },
     })
     const first = ['ada', 'bad', 'bob', 'cleo', 'dan']
-    for (const sub of first) await queue.join(sub, sub === 'bad' ? 1201 : 1200)
+    const members: TestMember[] = []
+    for (const sub of first) members.push(await queue.join(sub, sub === 'bad' ? 1201 : 1200))
     await queue.advance(1500)
     for (let i = 0; i < 10; i++) {
       await queue.join(`late ${i}`, 1200)
@@ -618,7 +629,7 @@ describe('Queue', () => {
     const players = queue.rooms.asked.flatMap(({ order }) => order.players)
     for (const sub of ['ada', 'bob', 'cleo', 'dan', 'late 0']) expect(players).toContain(sub)
     expect(players).not.toContain('bad')
-    expect(queue.waiting).toContain('bad')
+    expect(members.map((member) => queue.endOf(member)).indexOf('match_failed')).toBe(first.indexOf('bad'))
   })
 
   it('tries again after a failed match even if the clock of its node has gone back by an hour', async () => {
@@ -675,5 +686,187 @@ describe('Queue', () => {
     expect(queue.waiting).toEqual(['ada', 'bob'])
     expect(queue.rooms.asked).toEqual([])
     expect((await queue.series('service_queue_failures_total'))['ranked options']).toBeGreaterThan(0)
+  })
+})
+
+describe('A match whose admit refuses a player', () => {
+  const refusing = (name: string, queue: Bench) => {
+    queue.rooms.answers = async (_what, players) =>
+      players.includes(name) ? { [name]: 'no cheats' } : 'done'
+  }
+
+  it('ends the tickets of that player and of its party, and the others wait again with their age, notified of nothing', async () => {
+    const queue = new Bench({ players: 4 })
+    refusing('bob', queue)
+    const party = `2-${'a'.repeat(32)}`
+    const [ada, bob] = [await queue.join('ada', 1200, { party }), await queue.join('bob', 1200, { party })]
+    const cleo = await queue.join('cleo', 1200)
+    await queue.advance(100)
+    const before = queue.state.tickets.cleo!.since
+    const dan = await queue.join('dan', 1200)
+    await queue.advance(200)
+    expect([ada, bob, cleo, dan].map((member) => queue.endOf(member))).toEqual([
+      'party_refused',
+      'join_refused: no cheats',
+      undefined,
+      undefined,
+    ])
+    expect([queue.waiting, queue.state.tickets.cleo!.since]).toEqual([['cleo', 'dan'], before])
+    expect(queue.state).toMatchObject({ orders: {}, parties: {} })
+    expect(queue.rooms.asked.map(({ what }) => what)).toEqual(['reserve'])
+  })
+
+  it('lets the other player have a match as soon as the next ticket fits', async () => {
+    const queue = new Bench()
+    refusing('mallory', queue)
+    const ada = await queue.join('ada', 1200)
+    await queue.join('mallory', 1200)
+    await queue.advance(200)
+    await queue.join('bob', 1200)
+    await queue.advance(200)
+    expect(queue.rooms.asked.at(-1)?.order.players).toEqual(['ada', 'bob'])
+    expect(queue.matchOf(ada)?.room_id).toBe(queue.rooms.asked.at(-1)?.order.room)
+  })
+
+  it('refuses a player for a minute after three refusals in ten minutes', async () => {
+    const queue = new Bench()
+    refusing('mallory', queue)
+    let session = 0
+    const enter = async () => {
+      const member = await queue.join('mallory', 1200, { session: `m${++session}` })
+      await queue.advance(200)
+      return queue.endOf(member)
+    }
+    await queue.join('ada', 1200)
+    expect([await enter(), await enter(), await enter()]).toEqual(Array(3).fill('join_refused: no cheats'))
+    await queue.advance(4500)
+    expect(await enter()).toBe('ticket_refused: wait 56 s')
+    await queue.advance(56_000)
+    expect(await enter()).toBe('join_refused: no cheats')
+    expect(await enter()).toBe('ticket_refused: wait 60 s')
+    await queue.advance(601_000)
+    expect([await enter(), await enter()]).toEqual(Array(2).fill('join_refused: no cheats'))
+  })
+})
+
+describe('The tickets of a failed match', () => {
+  it('are not put together again for 30 s', async () => {
+    const queue = new Bench()
+    queue.rooms.answers = async (what) => (what === 'reserve' ? 'refused' : 'done')
+    for (const sub of ['ada', 'bob']) await queue.join(sub, 1200)
+    await queue.advance(29_000)
+    expect(queue.rooms.asked.map(({ what }) => what)).toEqual(['reserve', 'cancel'])
+    await queue.advance(3000)
+    expect(queue.rooms.asked.map(({ what }) => what)).toEqual(['reserve', 'cancel', 'reserve', 'cancel'])
+  })
+
+  it('are not put together again for 30 s, also if they are a party that plays alone', async () => {
+    const queue = new Bench()
+    const party = `2-${'a'.repeat(32)}`
+    queue.rooms.answers = async (what) => (what === 'reserve' ? 'refused' : 'done')
+    for (const sub of ['ada', 'bob']) await queue.join(sub, 1200, { party })
+    await queue.advance(29_000)
+    expect(queue.rooms.asked).toHaveLength(2)
+  })
+
+  it('end with match_failed after three matches with other players each, if code of the game has failed', async () => {
+    const lines: string[] = []
+    const log = pino({ level: 'error' }, { write: (line) => lines.push(JSON.parse(line).msg) })
+    const queue = new Bench({}, { log })
+    queue.rooms.answers = async (what, players) =>
+      what === 'reserve' && players.includes('ada') ? 'broken' : 'done'
+    const ada = await queue.join('ada', 1200)
+    const others: TestMember[] = []
+    for (const sub of ['bob', 'cleo', 'dan']) {
+      expect(queue.endOf(ada)).toBeUndefined()
+      others.push(await queue.join(sub, 1200))
+      await queue.advance(5000)
+    }
+    expect(queue.endOf(ada)).toBe('match_failed')
+    expect(others.map((member) => queue.endOf(member)?.slice(0, 7))).not.toContain('match_f')
+    expect(lines).toContain('a match of the queue failed')
+    expect(await queue.series('service_queue_failures_total')).toMatchObject({ 'ranked room_logic': 3 })
+  })
+
+  it.each<[string, Answer, readonly string[]]>([
+    ['has met the same player each time', 'broken', ['bob', 'bob', 'bob', 'bob']],
+    ['has had failures that no code of the game has caused', 'unknown', ['bob', 'cleo', 'dan', 'eve']],
+  ])('wait on if their player %s', async (_what, answer, others) => {
+    const queue = new Bench()
+    queue.rooms.answers = async (what) => (what === 'reserve' ? answer : 'done')
+    const ada = await queue.join('ada', 1200)
+    for (const [n, sub] of others.entries()) {
+      const other = await queue.join(sub, 1200, { session: `other ${n}` })
+      await queue.advance(90_000)
+      queue.bench.leave('ranked', other.memberId, 'default')
+      await queue.advance(1000)
+    }
+    expect(queue.rooms.asked.filter(({ what }) => what === 'reserve').length).toBeGreaterThan(3)
+    expect([queue.endOf(ada), queue.waiting]).toEqual([undefined, ['ada']])
+  })
+})
+
+describe('giveUpSeconds', () => {
+  it('ends a ticket with gave_up, but not while its match is being made', async () => {
+    const queue = new Bench({ giveUpSeconds: 10 })
+    const answers: ((answer: Answer) => void)[] = []
+    queue.rooms.answers = () => new Promise((resolve) => answers.push(resolve))
+    const [ada, bob] = [await queue.join('ada', 1200), await queue.join('bob', 1200)]
+    const cleo = await queue.join('cleo', 5000)
+    await queue.advance(9800)
+    expect(queue.endOf(cleo)).toBeUndefined()
+    await queue.advance(400)
+    expect([ada, bob, cleo].map((member) => queue.endOf(member))).toEqual([undefined, undefined, 'gave_up'])
+    answers[0]!('unknown')
+    await queue.advance(200)
+    answers[1]!('done')
+    await queue.advance(200)
+    expect([ada, bob].map((member) => queue.endOf(member))).toEqual(['gave_up', 'gave_up'])
+    expect(queue.state.tickets).toEqual({})
+  })
+
+  it('does not count the time without an owner, as the time of an incomplete party', async () => {
+    const clock = new FakeClock()
+    const store = memoryStore({ clock })
+    const queue = new Bench({ giveUpSeconds: 90 }, { clock, store })
+    const members = [
+      await queue.join('ada', 1200),
+      await queue.join('bob', 5000, { party: `2-${'a'.repeat(32)}` }),
+    ]
+    await queue.advance(20_000)
+    queue.bench.mayAct = false
+    clock.advance(60_000)
+    const heir = new Bench({ giveUpSeconds: 90 }, { clock, store, nodeId: 'node_b' })
+    for (const member of members) heir.bench.members.set(member.memberId, member)
+    await heir.join('cleo', 9000)
+    await heir.advance(35_000)
+    expect(members.map((member) => heir.endOf(member))).toEqual([undefined, undefined])
+    await heir.advance(12_000)
+    expect(members.map((member) => heir.endOf(member))).toEqual([undefined, 'party_timeout'])
+    await heir.advance(30_000)
+    expect(heir.endOf(members[0]!)).toBe('gave_up')
+  })
+
+  it('ends no ticket in an outage of the store of 60 s', async () => {
+    const queue = new Bench({ giveUpSeconds: 70 })
+    const members = [
+      await queue.join('ada', 1200),
+      await queue.join('bob', 5000, { party: `2-${'a'.repeat(32)}` }),
+      await queue.join('cleo', 9000),
+    ]
+    await queue.advance(10_000)
+    const { store } = queue.bench
+    store.mood = 'deaf'
+    await queue.advance(100)
+    await queue.join('dan', 9000)
+    await queue.advance(60_000)
+    store.mood = 'fine'
+    // The match that was being made has failed, and its tickets were kept apart for 30 s.
+    await queue.advance(40_000)
+    expect(members.map((member) => queue.endOf(member)?.slice(0, 7))).toEqual([
+      undefined,
+      undefined,
+      'matched',
+    ])
   })
 })

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import * as v from 'valibot'
-import type { Json, JsonObject } from '../../../shared/json.ts'
+import { canonicalJson, type Json, type JsonObject } from '../../../shared/json.ts'
 import { MATCHED, PARTY_CODE, type TicketEnd } from '../../../shared/protocol/messages.ts'
 import type { TypedRoom } from '../../../shared/room-types.ts'
 import { QUEUE_PRINCIPALS } from '../../place.ts'
@@ -30,7 +30,7 @@ import type { SystemParts } from '../../room/handler-context.ts'
 import { mayHave } from '../../room/limits.ts'
 import { isPromise } from '../../room/room-code.ts'
 import { seatName } from '../../room/table.ts'
-import type { RequestAnswer } from '../../traffic.ts'
+import type { RequestAnswer, RequestCode, RoomAction } from '../../traffic.ts'
 import {
   checkQueueSpec,
   type IndexedTicket,
@@ -56,12 +56,22 @@ const MAX_DATA_BYTES = 512
 /** Maximum size of the state when a ticket is added, as a part of its limit. The rest is for matches. */
 const MAX_STATE_SHARE = 0.5
 /** Time for the room of a match to answer, milliseconds. Then the match is cancelled. */
-const ORDER_MS = 10_000
+const ORDER_MS = 20_000
+/** Time for the room of a match to confirm that it is cancelled, milliseconds. Then the queue asks again. */
+const CANCEL_MS = 10_000
 /** Time for which the room of a match keeps the seats, seconds. */
 const RESERVE_SECONDS = 30
 /** Pause between the attempts to cancel a match, milliseconds. */
 const CANCEL_PAUSE_MS = 1000
 const PARTY_MS = 60_000
+/** Pause between two turns from which on the queue had no owner, or could not act, milliseconds. */
+const GAP_MS = 2000
+/** Longest time between two writes of the time at which the queue ran last, milliseconds. */
+const RAN_MS = 5000
+/** A player with this number of refusals by matches in this time gets no ticket for a while. */
+const REFUSALS = { number: 3, inMs: 600_000, waitMs: 60_000 }
+/** Maximum number of refusals that a queue remembers. */
+const MAX_REFUSALS = 1000
 /** Searches for matches per second, and maximum number of comparisons in each. */
 const LOOKS_PER_SECOND = 10
 const COMPARISONS = 16_384
@@ -112,19 +122,32 @@ export interface QueueTypes<Ticket extends StandardSchemaV1, Name extends string
 interface OrderRow {
   readonly at: number
   readonly seats: Seats
+  /**
+   * Why the match is being cancelled. `left`: a player has left. `failed`: its room has not reserved the seats. `broken`: `create` or
+   * `admit` of its room has failed, or the room does not accept the options. Absent: its room may still answer.
+   */
+  readonly cancelled?: Cancelled
 }
+
+type Cancelled = 'left' | 'failed' | 'broken'
 
 interface QueueState {
   /** Number of waiting tickets, some seconds old. All members see it. */
   waiting: number
   tickets: { [player: string]: TicketRow }
-  /** By code, the time since which a party waits for its members, or waits for a match. */
+  /** By code, the queue time since which a party waits for its members, or waits for a match. */
   parties: { [code: string]: { readonly since: number } }
   orders: { [id: string]: OrderRow }
   /** Matches of the last `RESERVE_SECONDS`, by player: a player that has missed the end of its seat asks again. */
   matched: {
     [player: string]: { readonly room_id: string; readonly options: JsonObject; readonly at: number }
   }
+  /** By player, the queue times at which `admit` of a match has refused it. Absent in records of earlier code, as the next two. */
+  refusals?: { [player: string]: readonly number[] }
+  /** Time without an owner, in milliseconds. The queue time is the time without it. */
+  paused?: number
+  /** When the queue ran last, in milliseconds since 1970, as far as it is stored. Null: never. */
+  ranAt?: number | null
   /** Counts the changes of the index. After a failed turn, the index in memory has another count, and is built again. */
   changes: number
 }
@@ -166,13 +189,19 @@ export function defineQueue<
     sameSub: 'replace',
     tick: { rate: LOOKS_PER_SECOND },
     ...(reconnectSeconds !== undefined && { reconnectSeconds }),
-    layers: { tickets: null, parties: null, orders: null, matched: null, changes: null },
+    layers: {
+      ...{ tickets: null, parties: null, orders: null, matched: null },
+      ...{ refusals: null, paused: null, ranAt: null, changes: null },
+    },
     options: queue.options,
-    create: (): QueueState => ({ waiting: 0, tickets: {}, parties: {}, orders: {}, matched: {}, changes: 0 }),
+    create: (): QueueState => ({
+      ...{ waiting: 0, tickets: {}, parties: {}, orders: {}, matched: {} },
+      ...{ refusals: {}, paused: 0, ranAt: null, changes: 0 },
+    }),
     messages: { ticket: { data: queue.options, reply: v.number(), handle: queue.asked as never } },
     tasks: {
-      reserve: task(queue.reserve, queue.reserved),
-      cancel: task(queue.cancel, queue.cancelled),
+      reserve: task(v.custom<Reserved>(isAny), queue.reserve, queue.reserved),
+      cancel: task(v.boolean(), queue.cancel, queue.cancelled),
     },
     timers: { cancel: { data: v.string(), handle: queue.cancelAgain as never } },
     admit: queue.admit as never,
@@ -199,11 +228,17 @@ interface Seats {
   readonly options: Json
 }
 
-/**
- * A task of a queue. Its data is the key of an order in the state. Its result is true if the room of the match has carried out the request.
- */
-const task = (run: unknown, handle: unknown) => ({
-  result: v.boolean(),
+/** Answer of the room of a match. `refused`: texts for the players that its `admit` has refused, by player. */
+type Reserved =
+  | { readonly reserved: true }
+  | { readonly refused: { readonly [player: string]: string } }
+  | { readonly code: RequestCode; readonly message: string }
+
+const isAny = (): boolean => true
+
+/** A task of a queue. Its data is the key of an order in the state. */
+const task = (result: StandardSchemaV1, run: unknown, handle: unknown) => ({
+  result,
   retry: true as const,
   data: v.string(),
   run: run as never,
@@ -263,11 +298,11 @@ class Queue implements Matches {
           const data = jsonCopy(valid.value, 'the data of the ticket')
           if (sizeOf(data) > MAX_DATA_BYTES)
             return problem(`has ${sizeOf(data)} bytes of JSON; it may have ${MAX_DATA_BYTES}`, 'ticket')
-          const given = canonical(ticket ?? null)
+          const given = canonicalJson((ticket ?? null) as Json)
           return {
             value: {
               ticket: data,
-              ...((this.#spec.entry !== undefined || given !== canonical(data)) && {
+              ...((this.#spec.entry !== undefined || given !== canonicalJson(data)) && {
                 given: createHash('sha256').update(given).digest('base64url'),
               }),
               ...(party !== undefined && { party: String(party) }),
@@ -316,9 +351,13 @@ class Queue implements Matches {
     if (matched && matched.room_id !== seen) ctx.refuse(matchedText(matched))
     // The next page of the player does not know that this page has seen the match.
     delete state.matched[player]
+    const waitMs = restOfRefusals(state, player, ctx.now)
+    if (waitMs > 0) ctx.refuse(endText('ticket_refused', `wait ${Math.ceil(waitMs / 1000)} s`))
     const ticket = this.#kept(options.ticket, member, ctx, index)
+    const { giveUpSeconds } = this.#spec
     const row: TicketRow = {
       ...{ member: member.id, ticket, since: ctx.now },
+      ...(giveUpSeconds !== undefined && { ends: queueTime(state, ctx.now) + giveUpSeconds * 1000 }),
       ...(given && { given }),
       ...(party && { party }),
     }
@@ -326,7 +365,7 @@ class Queue implements Matches {
     if (party) {
       const members = index.partyOf(party).size + 1
       if (members > sizeOfParty(party)) ctx.refuse('party_full')
-      state.parties[party] ??= { since: ctx.now }
+      state.parties[party] ??= { since: queueTime(state, ctx.now) }
     }
     state.tickets[player] = row
     const unit = this.#add(player, row, index)
@@ -338,7 +377,10 @@ class Queue implements Matches {
 
   readonly left = this.#turn((state, member: Member, ctx, index) => {
     const player = index.playerOf(member.id)
-    if (player !== undefined) this.#remove(state, player, ctx.now, index)
+    if (player === undefined) return
+    const { order } = state.tickets[player]!
+    this.#remove(state, player, ctx.now, index)
+    if (order !== undefined && !state.orders[order]?.cancelled) this.#cancel(state, order, 'left', ctx)
   })
 
   /** Message `ticket`: returns the time for which the member's ticket has waited, in milliseconds, if it is the one that the client means. */
@@ -355,13 +397,16 @@ class Queue implements Matches {
     this.#turn((state, _none: undefined, _ctx, index) => {
       const { now } = ctx
       for (const player of index.takeExpired(now - RESERVE_SECONDS * 1000)) delete state.matched[player]
+      const time = queueTime(state, now)
       for (const code of index.incompleteParties) {
-        if (now - state.parties[code]!.since < PARTY_MS) continue
-        for (const player of [...index.partyOf(code)]) {
-          ctx.kick(state.tickets[player]!.member, 'party_timeout')
-          this.#remove(state, player, now, index)
-        }
+        const players = [...index.partyOf(code)]
+        // A player has left while a match was being made. The others wait for its end.
+        if (players.some((player) => state.tickets[player]!.order !== undefined)) continue
+        if (time - state.parties[code]!.since < PARTY_MS) continue
+        for (const player of players) this.#end(state, player, 'party_timeout', ctx, index)
       }
+      for (const player of index.gaveUp(time)) this.#end(state, player, 'gave_up', ctx, index)
+      if (index.size > 0 && Math.abs(now - (state.ranAt ?? 0)) >= RAN_MS) state.ranAt = now
       this.#resume(state, ctx)
       index.wake(now)
       let left = COMPARISONS
@@ -388,10 +433,11 @@ class Queue implements Matches {
     })(draft, undefined, ctx)
   }
 
-  /** Reserves a seat for each player of a match, all or none. Creates the room if there is none. */
-  readonly reserve = async (key: string, run: Run): Promise<boolean> => {
+  /** Reserves a seat for each player of a match, all or none, if its `admit` allows all of them. Creates the room if there is none. */
+  readonly reserve = async (key: string, run: Run): Promise<Reserved> => {
     const answer = await this.#ask('reserve', key, run)
-    return answer !== undefined && 'reply' in answer
+    if (answer === undefined) return { code: 'cancelled', message: 'the match has been cancelled' }
+    return 'reply' in answer ? (answer.reply as unknown as Reserved) : answer
   }
 
   /** Ends the reservations of `reserve`, and refuses a later one. Also creates the room, so that it can refuse. */
@@ -401,25 +447,47 @@ class Queue implements Matches {
   }
 
   /** Sends a request to the room of a match. Can be repeated. Undefined: there is no such match. */
-  async #ask(op: 'reserve' | 'cancel', key: string, { ask, state }: Run): Promise<RequestAnswer | undefined> {
+  async #ask(op: 'reserve' | 'cancel', key: string, run: Run): Promise<RequestAnswer | undefined> {
+    const { ask, members, state } = run
     const order = state.orders[key]
     if (!order) return undefined
     const { id, subs, options } = plain(order.seats)
     const create = { principal: QUEUE_PRINCIPALS[op], options }
-    const action = op === 'reserve' ? { op, subs, seconds: RESERVE_SECONDS } : { op, subs }
-    return ask(this.room, order.seats.key, { id, hash: 'seats', create, do: action })
+    const request = (action: RoomAction, waitMs: number) =>
+      ask(this.room, key, { id, hash: 'seats', create, do: action }, waitMs)
+    if (op === 'cancel') return request({ op, subs }, CANCEL_MS)
+    // A player who has left by now cancels the match.
+    const players = subs.map((player) => {
+      const member = members.find((other) => other.id === state.tickets[player]?.member)
+      return { sub: member?.sub ?? null, data: member?.data ?? null }
+    })
+    return request({ op, subs, seconds: RESERVE_SECONDS, players }, ORDER_MS)
   }
 
-  readonly reserved = this.#turn((state, { ok, value, data: key }: Ended, ctx, index) => {
+  readonly reserved = this.#turn((state, { ok, value, data: key }: Ended<Reserved>, ctx, index) => {
     const order = state.orders[key]
-    if (!order) return
-    if (!ok || !value || ctx.now - order.at > ORDER_MS) {
-      this.#countFailure(ctx, 'room')
-      ctx.task('cancel', key)
-      return
+    // The match is being cancelled, so its room does not keep the seats.
+    if (!order || order.cancelled) return
+    const { subs } = order.seats
+    if (ok && 'refused' in value!) this.#refused(state, key, plain(value.refused), ctx, index)
+    // Older code did not cancel the match of a player who has left.
+    else if (this.#ordered(state, key, subs).length < subs.length) this.#cancel(state, key, 'left', ctx)
+    else if (ok && 'reserved' in value! && ctx.now - order.at <= ORDER_MS)
+      this.#matched(state, key, ctx, index)
+    else {
+      const { code, message } = failureOf(ok, value)
+      const isBroken = IMPOSSIBLE.has(code)
+      this.#countFailure(ctx, isBroken ? 'room_logic' : 'room')
+      if (index.mayLog('room', ctx.now))
+        ctx.log.error({ room_id: `${this.room}:${key}`, code, error: message }, 'a match of the queue failed')
+      this.#cancel(state, key, isBroken ? 'broken' : 'failed', ctx)
     }
+  })
+
+  /** The room of a match keeps the seats: notifies the players. */
+  #matched(state: QueueState, key: string, ctx: QueueContext, index: TicketIndex): void {
     const { metrics } = ctx.system.needs
-    const { subs, options } = plain(order.seats)
+    const { subs, options } = plain(state.orders[key]!.seats)
     const matched = { room_id: `${this.room}:${key}`, options: options as JsonObject, at: ctx.now }
     for (const player of this.#ordered(state, key, subs)) {
       const { member, since } = state.tickets[player]!
@@ -429,33 +497,93 @@ class Queue implements Matches {
       index.expires(player, ctx.now)
       ctx.kick(member, matchedText(matched))
     }
-    delete state.orders[key]
-    index.orders--
+    this.#endOrder(state, key, index)
     metrics.queueMatches.inc({ room_type: this.#spec.type })
     this.#countsOf(ctx.log).matches++
-  })
+  }
+
+  /** `admit` of the match has refused some players: ends their tickets and those of their parties. The others wait again. */
+  #refused(
+    state: QueueState,
+    key: string,
+    refused: { readonly [player: string]: string },
+    ctx: QueueContext,
+    index: TicketIndex,
+  ): void {
+    const players = this.#ordered(state, key, plain(state.orders[key]!.seats).subs)
+    const parties = new Set(
+      players.flatMap((player) => (player in refused && state.tickets[player]!.party) || []),
+    )
+    index.separate(players, ctx.now)
+    for (const player of players) {
+      const { member, party } = state.tickets[player]!
+      const text = refused[player]
+      if (text === undefined && !(party !== undefined && parties.has(party))) continue
+      if (text !== undefined) noteRefusal(state, player, ctx.now)
+      this.#forget(state, player, index)
+      ctx.kick(member, text === undefined ? 'party_refused' : endText('join_refused', text))
+    }
+    this.#endOrder(state, key, index)
+    this.#waitAgain(
+      state,
+      players.filter((player) => state.tickets[player]),
+      index,
+    )
+  }
 
   readonly cancelAgain = this.#turn((state, { data: key }: { readonly data: string }, ctx) => {
-    if (state.orders[key]) ctx.task('cancel', key)
+    const { cancelled } = state.orders[key] ?? {}
+    if (cancelled) this.#cancel(state, key, cancelled, ctx)
   })
 
-  readonly cancelled = this.#turn((state, { ok, value, data: key }: Ended, ctx, index) => {
+  readonly cancelled = this.#turn((state, { ok, value, data: key }: Ended<boolean>, ctx, index) => {
     const order = state.orders[key]
     if (!order) return
     if (!ok || !value) {
       this.#cancelLater(key, ctx)
       return
     }
+    const { cancelled } = order
     const players = this.#ordered(state, key, plain(order.seats).subs)
+    this.#endOrder(state, key, index)
+    if (cancelled === 'failed' || cancelled === 'broken') {
+      index.separate(players, ctx.now)
+      index.rest(players, ctx)
+    }
+    this.#waitAgain(state, players, index)
+    if (cancelled === 'broken') this.#broke(state, players, ctx, index)
+  })
+
+  /** Room code has failed for a match of these players. Ends the tickets that have had enough of such matches. */
+  #broke(state: QueueState, players: readonly string[], ctx: QueueContext, index: TicketIndex): void {
+    for (const player of index.failed(players)) this.#end(state, player, 'match_failed', ctx, index)
+  }
+
+  /**
+   * Cancels a match. Its room confirms that it keeps no seats, and then the tickets wait again. A node that has lost the queue never cancels
+   * a match that the next owner has announced, because the request leaves after the commit of this turn.
+   */
+  #cancel(state: QueueState, key: string, cancelled: Cancelled, ctx: QueueContext): void {
+    const order = state.orders[key]!
+    if (order.cancelled !== cancelled) state.orders[key] = { ...plain(order), cancelled }
+    const { needs, room } = ctx.system
+    if (room.tables.tasks.size < needs.limits.tasks) ctx.task('cancel', key)
+    else this.#cancelLater(key, ctx)
+  }
+
+  #endOrder(state: QueueState, key: string, index: TicketIndex): void {
     delete state.orders[key]
     index.orders--
+  }
+
+  /** Tickets of a match that is not played wait again, with their age. */
+  #waitAgain(state: QueueState, players: readonly string[], index: TicketIndex): void {
     for (const player of players) {
       const { order: _match, ...row } = plain(state.tickets[player]!)
       state.tickets[player] = row
-      index.setOrdered(player, false)
     }
-    index.rest(players, ctx)
-  })
+    index.wait(players)
+  }
 
   /** Players of a match who have not left since it was made. A player who has left may have another ticket. */
   #ordered({ tickets }: QueueState, key: string, players: readonly string[]): string[] {
@@ -463,12 +591,16 @@ class Queue implements Matches {
   }
 
   /** Cancels late matches that have neither a task nor a timer, because a handler has failed. */
-  #resume({ orders }: QueueState, ctx: QueueContext): void {
-    const late = Object.keys(orders).filter((key) => ctx.now - orders[key]!.at > ORDER_MS)
+  #resume(state: QueueState, ctx: QueueContext): void {
+    const { orders } = state
+    const late = Object.keys(orders).filter(
+      (key) => orders[key]!.cancelled || ctx.now - orders[key]!.at > ORDER_MS,
+    )
     if (late.length === 0) return
     const { tasks, timers } = ctx.system.room.tables
     const pending = new Set([...tasks.rows, ...timers.rows].map(({ data }) => data))
-    for (const key of late) if (!pending.has(key)) this.#cancelLater(key, ctx)
+    for (const key of late)
+      if (!pending.has(key)) this.#cancel(state, key, orders[key]!.cancelled ?? 'failed', ctx)
   }
 
   #cancelLater(key: string, ctx: QueueContext): void {
@@ -499,21 +631,20 @@ class Queue implements Matches {
   #order(state: QueueState, ctx: QueueContext, index: TicketIndex, match: readonly Unit<Json>[]): void {
     const tickets = match.flatMap((unit) => unit.tickets)
     const options = this.#optionsOf(tickets, ctx, index)
+    const players = tickets.map((ticket) => ticket.id)
     if (!options) {
-      index.rest(
-        tickets.map(({ id }) => id),
-        ctx,
-      )
+      index.separate(players, ctx.now)
+      index.rest(players, ctx)
+      this.#broke(state, players, ctx, index)
       return
     }
     const key = Array.from({ length: 4 }, () => word(ctx.random())).join('')
-    const players = tickets.map((ticket) => ticket.id)
     const seats = { key, id: `queue:${key}`, subs: players, options }
     state.orders[key] = { at: ctx.now, seats }
     for (const player of players) {
       state.tickets[player] = { ...plain(state.tickets[player]!), order: key }
-      index.setOrdered(player, true)
     }
+    index.order(players)
     index.orders++
     ctx.task('reserve', key)
   }
@@ -540,11 +671,17 @@ class Queue implements Matches {
     return index.add(ticket, row)
   }
 
+  /** Ends a waiting ticket, with a code for its player. */
+  #end(state: QueueState, player: string, code: TicketEnd, ctx: QueueContext, index: TicketIndex): void {
+    ctx.kick(state.tickets[player]!.member, code)
+    this.#remove(state, player, ctx.now, index)
+  }
+
   /** Removes a waiting ticket. Its party is incomplete from now on. */
   #remove(state: QueueState, player: string, now: number, index: TicketIndex): void {
     const { party } = state.tickets[player]!
     this.#forget(state, player, index)
-    if (party !== undefined && state.parties[party]) state.parties[party] = { since: now }
+    if (party !== undefined && state.parties[party]) state.parties[party] = { since: queueTime(state, now) }
   }
 
   #forget(state: QueueState, player: string, index: TicketIndex): void {
@@ -568,7 +705,7 @@ class Queue implements Matches {
 
   #countFailure(
     { system, log }: QueueContext,
-    reason: 'room' | 'entry' | 'near' | 'fits' | 'options' | 'shard',
+    reason: 'room' | 'room_logic' | 'entry' | 'near' | 'fits' | 'options' | 'shard',
     count = 1,
   ): void {
     system.needs.metrics.queueFailures.inc({ room_type: this.#spec.type, reason }, count)
@@ -587,14 +724,27 @@ class Queue implements Matches {
   ) {
     return (state: QueueState, subject: Subject, ctx: QueueContext, options?: Options): void => {
       const index = this.#index(state, ctx)
+      this.#pass(state, ctx.now, index)
       try {
         run(state, subject, ctx, index, options as Options)
       } finally {
         for (const [rule, { error, count }] of index.failures) this.#failed(ctx, index, rule, error, count)
         index.failures.clear()
       }
-      if (index.changes !== state.changes) state.changes = index.changes
+      if (index.changes === state.changes) return
+      state.changes = index.changes
+      state.ranAt = ctx.now
     }
+  }
+
+  /** Notes that time has passed. If the queue had no owner, or if the clock has jumped, the queue time stands still. */
+  #pass(state: QueueState, now: number, index: TicketIndex): void {
+    const gap = now - (index.ranAt ?? state.ranAt ?? now)
+    index.ranAt = now
+    if (Math.abs(gap) <= GAP_MS) return
+    // If the turn fails, the index is built again.
+    index.changes++
+    state.paused = (state.paused ?? 0) + gap
   }
 
   #index(state: QueueState, ctx: QueueContext): TicketIndex {
@@ -615,14 +765,49 @@ class Queue implements Matches {
   }
 }
 
-/** True if one more match may wait for its room. Each has at most one task. */
+/** Time of a queue: the time in which it had an owner that could act, in milliseconds from any start. */
+const queueTime = ({ paused = 0 }: QueueState, now: number): number => now - paused
+
+/** Milliseconds for which a player gets no ticket, because matches have refused it. */
+function restOfRefusals(state: QueueState, player: string, now: number): number {
+  const times = state.refusals?.[player] ?? []
+  const last = times[REFUSALS.number - 1]
+  return last === undefined ? 0 : last + REFUSALS.waitMs - queueTime(state, now)
+}
+
+/** Remembers that a match has refused a player, in place of old refusals. */
+function noteRefusal(state: QueueState, refused: string, now: number): void {
+  const time = queueTime(state, now)
+  const all = Object.entries(plain(state.refusals ?? {})).flatMap(([player, times]) =>
+    times.map((at) => ({ player, at })),
+  )
+  const kept = [...all, { player: refused, at: time }]
+    .filter(({ at }) => time - at < REFUSALS.inMs)
+    .sort((one, other) => one.at - other.at)
+    .slice(-MAX_REFUSALS)
+  const refusals: { [player: string]: number[] } = {}
+  for (const { player, at } of kept)
+    refusals[player] = [...(refusals[player] ?? []), at].slice(-REFUSALS.number)
+  state.refusals = refusals
+}
+
+/** Why a match has failed. */
+function failureOf(
+  ok: boolean,
+  value: Reserved | undefined,
+): { readonly code: string; readonly message: string } {
+  if (ok && value && 'code' in value) return value
+  return { code: 'timeout', message: `its room has not answered within ${ORDER_MS / 1000} s` }
+}
+
+/** True if one more match may wait for its room. Each has one task, and another one while it is cancelled. */
 const mayOrder = ({ system: { room, needs } }: QueueContext, { orders }: TicketIndex): boolean =>
-  mayHave(needs, room.address.roomType, 'tasks', orders + 1)
+  mayHave(needs, room.address.roomType, 'tasks', Math.max(orders, room.tables.tasks.size) + 1)
 
 /** Outcome of a task of a queue. */
-interface Ended {
+interface Ended<Value> {
   readonly ok: boolean
-  readonly value?: boolean
+  readonly value?: Value
   /** Key of the order. */
   readonly data: string
 }
@@ -630,8 +815,9 @@ interface Ended {
 /** Argument of a task's work. */
 interface Run {
   readonly ask: NonNullable<TaskRun['ask']>
+  readonly members: readonly Member[]
   /** Use it immediately: the next flush changes it. */
-  readonly state: { readonly orders: QueueState['orders'] }
+  readonly state: { readonly orders: QueueState['orders']; readonly tickets: QueueState['tickets'] }
 }
 
 /** Text with which the seat of a matched ticket ends. */
@@ -673,15 +859,7 @@ const isSame = (known: IndexedTicket | TicketRow, options: QueueJoin) =>
   dataOf(known) === dataOf(options) && known.party === options.party
 
 const dataOf = ({ ticket, given }: { readonly ticket: Json; readonly given?: string | undefined }): string =>
-  given ?? canonical(ticket)
-
-/** JSON with sorted keys, because the order of keys is not a part of the state. */
-const canonical = (value: unknown): string =>
-  JSON.stringify(value, (_key, part: unknown) =>
-    typeof part === 'object' && part !== null && !Array.isArray(part)
-      ? Object.fromEntries(Object.entries(part).sort(([a], [b]) => (a < b ? -1 : 1)))
-      : part,
-  )
+  given ?? canonicalJson(ticket)
 
 function raise(error: unknown): never {
   throw error

@@ -78,6 +78,8 @@ export interface QueueSpec<
   readonly options?: (tickets: readonly NoInfer<Kept>[]) => JsonObject
   /** Returns the name of the ticket's shard, for example its region. Tickets of different shards never meet. Default: one shard. */
   readonly shard?: (ticket: NoInfer<Kept>) => string
+  /** Seconds after which a ticket without a match ends with `gave_up`. Time without an owner does not count. Default: never. */
+  readonly giveUpSeconds?: number
   /** Seconds for which a disconnected player keeps the ticket. Default: `SESSION_RESUME_TTL` of the server (60 s). */
   readonly reconnectSeconds?: number
 }
@@ -93,6 +95,7 @@ const FIELDS: Shape = {
   'fits?': A_RULE,
   'options?': A_RULE,
   'shard?': A_RULE,
+  'giveUpSeconds?': [(value) => isNumber(value, 1, 86_400), '1 to 86400'],
   'reconnectSeconds?': SECONDS,
 }
 
@@ -142,6 +145,10 @@ export const WAITING_SENDS: Rate = { perSecond: 1000, burst: 1000 }
 /** Shortest and longest time for which tickets are left out after their match has failed, milliseconds. It doubles with each failure. */
 const REST_MS = 1000
 const MAX_REST_MS = 60_000
+/** Time for which the tickets of a failed or refused match are not put together again, milliseconds. */
+const APART_MS = 30_000
+/** Failed matches in a row after which a ticket ends, if each had other players. */
+const MAX_FAILURES = 3
 /** Interval of the log lines about a rule that fails, milliseconds. */
 const QUIET_MS = 10_000
 
@@ -153,6 +160,8 @@ export interface TicketRow {
   /** Hash of the data that the client has given. Absent: it is `ticket`. */
   readonly given?: string
   readonly since: number
+  /** Queue time at which the ticket gives up, in milliseconds. Absent: never. */
+  readonly ends?: number
   /** Code of its party. Absent: the player queues alone. */
   readonly party?: string
   /** Key of the room of its match, from the turn that has made it until the room of the match has answered. */
@@ -163,6 +172,7 @@ export interface TicketRow {
 export interface IndexedTicket extends MatchTicket<Json> {
   readonly member: string
   readonly given: string | undefined
+  readonly ends: number | undefined
   readonly party: string | undefined
   readonly shard: string
   ordered: boolean
@@ -177,6 +187,8 @@ export class TicketIndex {
   orders = 0
   /** See `QueueState.changes`. */
   changes = 0
+  /** When the queue ran last, in milliseconds since 1970. Undefined: `QueueState.ranAt` has it. */
+  ranAt: number | undefined
   /** Limits how often the members get the number of tickets. */
   readonly waitingSends: RateLimit
   readonly failures: RuleFailures = new Map()
@@ -186,6 +198,11 @@ export class TicketIndex {
   readonly #parties = new Map<string, Set<string>>()
   /** By unit: how often its match has failed, and until when it is left out. `until` undefined: it is not left out. */
   readonly #rests = new Map<string, { player: string; failures: number; until: number | undefined }>()
+  /** By player: the other players of its matches that have failed in room code, and the number of these matches. */
+  readonly #failed = new Map<string, { readonly others: ReadonlySet<string>; readonly times: number }>()
+  /** Queue time before which no ticket gives up. */
+  #nextEnd = Number.NEGATIVE_INFINITY
+  readonly #separations = new Separations()
   readonly #shards = new Map<string, { readonly matcher: Matcher<Json>; tickets: number }>()
   readonly #expiring: { readonly player: string; readonly at: number }[] = []
   readonly #logged = new Map<string, number>()
@@ -246,17 +263,18 @@ export class TicketIndex {
   /** Adds a ticket, or one that waits again. Returns its unit and matcher if all tickets of the unit wait. */
   add(
     ticket: MatchTicket<Json>,
-    { member, given, party, order }: TicketRow,
+    { member, given, ends, party, order }: TicketRow,
   ): { readonly id: string; readonly matcher: Matcher<Json> } | undefined {
     this.changes++
     let known = this.#tickets.get(ticket.id)
     if (!known) {
       const shardName = this.#shardOf(ticket.ticket)
-      known = { ...ticket, member, given, party, shard: shardName, ordered: order !== undefined }
+      known = { ...ticket, member, given, ends, party, shard: shardName, ordered: order !== undefined }
+      this.#nextEnd = Math.min(this.#nextEnd, ends ?? Number.POSITIVE_INFINITY)
       this.#tickets.set(ticket.id, known)
       this.#byMember.set(member, ticket.id)
       const shard = this.#shards.get(shardName) ?? {
-        matcher: new Matcher(this.#rules, this.failures),
+        matcher: new Matcher(this.#rules, this.failures, this.#separations),
         tickets: 0,
       }
       this.#shards.set(shardName, shard)
@@ -264,6 +282,46 @@ export class TicketIndex {
       if (party !== undefined) this.#parties.set(party, new Set([...this.partyOf(party), ticket.id]))
     }
     return this.#enter(known)
+  }
+
+  /** The tickets of these players have no match any more, and wait again. */
+  wait(players: readonly string[]): void {
+    this.changes++
+    for (const player of players) this.#tickets.get(player)!.ordered = false
+    for (const player of players) this.#enter(this.#tickets.get(player)!)
+  }
+
+  /** Keeps the tickets of a match that has failed or was refused apart for a while. */
+  separate(players: readonly string[], now: number): void {
+    this.changes++
+    this.#separations.add(players, now)
+  }
+
+  /** Room code has failed for a match of these players. Returns those who have had enough such matches, each with other players. */
+  failed(players: readonly string[]): string[] {
+    this.changes++
+    const parties = new Map(players.map((player) => [player, this.#tickets.get(player)!.party]))
+    return players.filter((player) => {
+      const party = parties.get(player)
+      const others = players.filter((other) => other !== player && !(party && parties.get(other) === party))
+      const before = this.#failed.get(player) ?? { others: new Set(), times: 0 }
+      if (others.some((other) => before.others.has(other))) return false
+      const times = before.times + 1
+      this.#failed.set(player, { others: new Set([...before.others, ...others]), times })
+      return times >= MAX_FAILURES
+    })
+  }
+
+  /** Players whose tickets give up at the queue time `time`. A ticket whose match is being made waits for its answer. */
+  gaveUp(time: number): string[] {
+    if (time < this.#nextEnd) return []
+    this.#nextEnd = Number.POSITIVE_INFINITY
+    const players: string[] = []
+    for (const { id, ends = Number.POSITIVE_INFINITY, ordered } of this.#tickets.values()) {
+      if (ends <= time && !ordered) players.push(id)
+      else this.#nextEnd = Math.min(this.#nextEnd, ends)
+    }
+    return players
   }
 
   /**
@@ -310,6 +368,8 @@ export class TicketIndex {
     const { party, shard, member } = ticket
     for (const { matcher } of this.#shards.values()) matcher.remove(unitId(ticket))
     this.#rests.delete(unitId(ticket))
+    this.#separations.delete(player)
+    this.#failed.delete(player)
     this.#tickets.delete(player)
     this.#byMember.delete(member)
     const counted = this.#shards.get(shard)!
@@ -320,9 +380,10 @@ export class TicketIndex {
     else this.#parties.delete(party)
   }
 
-  setOrdered(player: string, ordered: boolean): void {
+  /** The tickets of these players are in a match, whose room has not answered. */
+  order(players: readonly string[]): void {
     this.changes++
-    this.#tickets.get(player)!.ordered = ordered
+    for (const player of players) this.#tickets.get(player)!.ordered = true
   }
 
   /** The match of a player is remembered from `at` on. */
@@ -382,6 +443,45 @@ export interface Unit<Ticket> {
   readonly tickets: readonly MatchTicket<Ticket>[]
 }
 
+/** A match that was not played, for one of its players. */
+interface Separation {
+  /** Equal for all players of the match. */
+  readonly match: number
+  readonly until: number
+}
+
+/** Players whose match has failed or was refused. They are not put together again for a while. */
+class Separations {
+  readonly #of = new Map<string, readonly Separation[]>()
+  #matches = 0
+
+  add(players: readonly string[], now: number): void {
+    const separation = { match: ++this.#matches, until: now + APART_MS }
+    for (const player of players) this.#of.set(player, [...this.#present(player, now), separation])
+  }
+
+  delete(player: string): void {
+    this.#of.delete(player)
+  }
+
+  /** True if a ticket of one unit and a ticket of the other were in the same match. */
+  separate(one: Unit<unknown>, other: Unit<unknown>, now: number): boolean {
+    if (this.#of.size === 0) return false
+    const matches = new Set(this.#matchesOf(one, now))
+    return matches.size > 0 && this.#matchesOf(other, now).some((match) => matches.has(match))
+  }
+
+  #matchesOf({ tickets }: Unit<unknown>, now: number): number[] {
+    return tickets.flatMap(({ id }) => this.#present(id, now).map(({ match }) => match))
+  }
+
+  /** Longer than any separation: the clock has gone back. */
+  #present(player: string, now: number): readonly Separation[] {
+    const all = this.#of.get(player) ?? []
+    return all.filter(({ until }) => until > now && until - now <= APART_MS)
+  }
+}
+
 /** Number of tickets with which a ticket is compared. */
 export const NEIGHBOURS = 32
 /** Maximum number of comparisons for the match of one ticket. */
@@ -410,6 +510,7 @@ const byNearness = <T>(one: Entry<T>, other: Entry<T>): number => one.near - oth
 export class Matcher<Ticket> {
   readonly #rules: MatchRules<Ticket>
   readonly #failures: RuleFailures
+  readonly #separations: Separations
   readonly #entries = new Map<string, Entry<Ticket>>()
   readonly #aged: Entry<Ticket>[] = []
   /** In the order of `near`; without that rule, the same list as `#aged`. */
@@ -421,9 +522,10 @@ export class Matcher<Ticket> {
   #roundAt = Number.NEGATIVE_INFINITY
 
   /** `failures`: counts the rules that throw. */
-  constructor(rules: MatchRules<Ticket>, failures: RuleFailures) {
+  constructor(rules: MatchRules<Ticket>, failures: RuleFailures, separations = new Separations()) {
     this.#rules = rules
     this.#failures = failures
+    this.#separations = separations
     this.#nearest = rules.near ? [] : this.#aged
     this.#order = rules.near ? byNearness : byAge
   }
@@ -541,14 +643,16 @@ export class Matcher<Ticket> {
   #groupOf(first: Entry<Ticket>, now: number): Entry<Ticket>[] | undefined {
     const { matchSize: players, waitMs, near } = this.#rules
     const size = sizeOf(first)
-    if (size === players.max) return [first]
+    // A unit that is a match without others waits as long as others are kept apart.
+    const isApart = this.#separations.separate(first.unit, first.unit, now)
+    if (size === players.max) return isApart ? undefined : [first]
     const others = near ? this.#neighbours(first) : this.#nextInAge(first)
     const until = this.#comparisons + GROUP_COMPARISONS
     const least = now - first.since >= waitMs ? players.min : players.max
     let best: Entry<Ticket>[] | undefined
     let most = least - 1
     const extend = (group: readonly Entry<Ticket>[], total: number, from: number): void => {
-      if (total > most) {
+      if (total > most && (group.length > 1 || !isApart)) {
         most = total
         best = [...group]
       }
@@ -573,6 +677,7 @@ export class Matcher<Ticket> {
   #fits(one: Entry<Ticket>, other: Entry<Ticket>, now: number): boolean {
     const { fits } = this.#rules
     this.#comparisons++
+    if (this.#separations.separate(one.unit, other.unit, now)) return false
     if (!fits) return true
     try {
       for (const a of one.unit.tickets)
