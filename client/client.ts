@@ -320,7 +320,7 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
   }
 
   /**
-   * Joins the room that has this code. Lower case and look-alikes (O and 0, I, L and 1) are accepted. Rejects with `room_not_found` if no
+   * Joins the room that has this code. Lower case, full-width characters, spaces, dashes, `#` and look-alikes (O and 0, I, L and 1) are accepted. Rejects with `room_not_found` if no
    * room has the code.
    */
   joinByCode<R extends TypedRoom = RoomIn<Rooms>>(

@@ -7,11 +7,16 @@ describe('The code of a room', () => {
     expect(newCode(random)).toBe('0ZJAZR')
   })
 
-  it.each([
+  it.each<[typed: string, code: string]>([
     ['k7qx2m', 'K7QX2M'],
     ['  K7Q-x2m ', 'K7QX2M'],
     ['oO0iIl', '000111'],
-  ])('is read from %s, whatever its case and look-alikes', (typed, code) => {
+    ['Ｋ７Ｑｘ２ｍ', 'K7QX2M'],
+    ['＃Ｋ７Ｑ　Ｘ２Ｍ', 'K7QX2M'],
+    ['#k7q\u00a0x2m', 'K7QX2M'],
+    ['\u200bK7Q\u200d\u2060X2M\ufeff\u00ad', 'K7QX2M'],
+    ...[...'-‐‑‒–—―−﹣－ーｰ'].map((dash) => [`K7Q${dash}X2M`, 'K7QX2M'] as [string, string]),
+  ])('is read from %s, whatever its case, look-alikes, width and dashes', (typed, code) => {
     expect(normalizeCode(typed)).toBe(code)
   })
 

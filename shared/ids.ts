@@ -54,12 +54,16 @@ export function newCode(random: Random): string {
   return code
 }
 
+/** Characters in a typed code that mean nothing: spaces, also of no width, all dashes (U+30FC is that of Japanese keyboards), and `#`. */
+const BETWEEN = /[\s\p{Cf}\p{Pd}\u2212\u30fc#]/gu
+
 /**
- * Returns the code in a player's input: in upper case, without spaces and hyphens, with O as 0, I and L as 1. Undefined: the input is not a
- * code.
+ * Returns the code in a player's input: in upper case, full-width characters as ordinary ones, with O as 0, I and L as 1, and without what is
+ * between and before its characters. Undefined: the input is not a code.
  */
 export function normalizeCode(typed: string): string | undefined {
-  const code = typed.toUpperCase().replace(/[\s-]/g, '').replace(/O/g, '0').replace(/[IL]/g, '1')
+  const plain = typed.normalize('NFKC').toUpperCase().replace(BETWEEN, '')
+  const code = plain.replace(/O/g, '0').replace(/[IL]/g, '1')
   return CODE.test(code) ? code : undefined
 }
 
