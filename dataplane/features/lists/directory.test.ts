@@ -2,6 +2,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 import { Registry } from 'prom-client'
 import * as v from 'valibot'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import * as z from 'zod-of-rooms'
 import { createLog } from '../../../shared/log.ts'
 import { registerMetrics } from '../../../shared/metrics.ts'
 import { memoryStore } from '../../../shared/store/memory/memory.ts'
@@ -70,7 +71,22 @@ function opened() {
     isGone: (nodeId) => gone.has(nodeId),
     listingOf: (roomType) =>
       ({
-        duel: { data: v.object({ map: v.string(), level: v.number() }) },
+        duel: {
+          data: v.object({
+            map: v.string(),
+            level: v.pipe(
+              v.number(),
+              v.integer(),
+              v.check((level) => level > 0),
+            ),
+            mode: v.optional(v.nullable(v.picklist(['solo', 'team']))),
+            tags: v.array(v.string()),
+            opened: v.pipe(v.number(), v.transform(String)),
+          }),
+        },
+        zod: {
+          data: z.object({ level: z.int(), mode: z.enum(['solo']).nullable(), tags: z.array(z.string()) }),
+        },
         free: { data: v.record(v.string(), v.number()) },
         hidden: null,
       })[roomType],
@@ -234,7 +250,7 @@ describe('Directory', () => {
       'duel',
       { where: { map: 'x', mpa: 'desert' } },
       'invalid_options',
-      'where.mpa is no field of the list: the fields are map, level',
+      'where.mpa is no field of the list: the fields are map, level, mode, tags, opened',
     ],
   ])('refuses a query of %s with %j', async (roomType, query, code, message) => {
     const { directory } = opened()
@@ -249,6 +265,34 @@ describe('Directory', () => {
         receiver(() => undefined),
       ),
     ).toThrow(message)
+  })
+
+  it.each<[roomType: string, where: RoomQuery['where'], message: string]>([
+    ['duel', { level: '4' }, 'where.level is "4": it must be a number'],
+    ['duel', { level: [4, '5'] }, 'where.level is [4,"5"]: it must be a number'],
+    ['duel', { level: null }, 'where.level is null: it must be a number'],
+    ['duel', { map: { min: 1 } }, 'where.map is {"min":1}: it must be a text'],
+    ['duel', { mode: 1 }, 'where.mode is 1: it must be a text or null'],
+    ['duel', { tags: 'new' }, 'where.tags is "new": it must be left out: the field has lists or objects'],
+    ['zod', { level: '4' }, 'where.level is "4": it must be a number'],
+    ['zod', { mode: true }, 'where.mode is true: it must be a text or null'],
+  ])('refuses to compare fields of %s with %j, which no row can have', async (roomType, where, message) => {
+    const { directory } = opened()
+    const error = { name: 'InvalidQuery', code: 'invalid_options', message }
+    await expect(directory.rooms({ projectId: 'prj_1', roomType }, { where }, all)).rejects.toMatchObject(
+      error,
+    )
+  })
+
+  it.each<[roomType: string, where: RoomQuery['where']]>([
+    ['duel', { level: [1, 2.5], map: '4', mode: ['chess', null] }],
+    // The schema does not tell what a transformation returns.
+    ['duel', { opened: '1' }],
+    ['zod', { level: { max: 3 }, mode: null }],
+  ])('accepts a query of %s with %j', async (roomType, where) => {
+    const { directory } = opened()
+    const list = { projectId: 'prj_1', roomType }
+    expect(await directory.rooms(list, { where }, all)).toMatchObject({ rows: [] })
   })
 
   it('stops after maxRowsPerQuery rows, and continues behind the last one', async () => {

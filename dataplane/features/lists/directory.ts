@@ -6,6 +6,7 @@ import { type Rate, RateLimit } from '../../../shared/rate-limit.ts'
 import { Slices } from '../../../shared/slices.ts'
 import type { ListedRoom, Listings } from '../../../shared/store/port.ts'
 import { covers } from '../../../shared/tokens.ts'
+import { ListFields } from './fields.ts'
 import {
   DEFAULT_LIMIT,
   decodeRow,
@@ -90,6 +91,8 @@ export interface ListReader {
 export class Directory implements ListReader {
   readonly #environment: DirectoryEnvironment
   readonly #copies = new Map<string, ListCopy>()
+  /** By the `listing.data` of their room type. */
+  readonly #fields = new WeakMap<object, ListFields>()
   /** Slices of queries, and calls of watches. */
   readonly #slices: Slices
 
@@ -104,8 +107,8 @@ export class Directory implements ListReader {
 
   /**
    * Returns the matching rows, in order, of at most `maxRowsPerQuery` rows. `allows`: whether the token's `rooms` claim covers a room id. `after`:
-   * only rows behind this one. Rejects with `InvalidQuery` for a field that is missing in the room type's `listing.data`, and for a room type
-   * without a list. Rejects with `StoreUnavailable` if there is no copy of the list and the store is unavailable.
+   * only rows behind this one. Rejects with `InvalidQuery` for a field or a kind of value that the room type's `listing.data` does not have, and
+   * for a room type without a list. Rejects with `StoreUnavailable` if there is no copy of the list and the store is unavailable.
    */
   async rooms(
     list: RoomList,
@@ -137,16 +140,14 @@ export class Directory implements ListReader {
   }
 
   /** Checks a query without reading its list. Throws `InvalidQuery` where `rooms` rejects. */
-  check(roomType: string, { where = {} }: RoomQuery): void {
+  check(roomType: string, query: RoomQuery): void {
     const listing = this.#environment.listingOf(roomType)
     if (listing === undefined)
       throw new InvalidQuery(`room_type is ${roomType}: there is no such room type`, 'unknown_room_type')
     if (listing === null)
       throw new InvalidQuery(`room_type is ${roomType}: it has no list, since its definition has no listing`)
-    const fields = fieldsOf(listing.data)
-    const unknown = fields && Object.keys(where).find((field) => !fields.includes(field))
-    if (unknown !== undefined)
-      throw new InvalidQuery(`where.${unknown} is no field of the list: the fields are ${fields!.join(', ')}`)
+    const fault = this.#fieldsOf(listing.data).fault(query)
+    if (fault) throw fault
   }
 
   stop(): void {
@@ -158,6 +159,12 @@ export class Directory implements ListReader {
     let sum = 0
     for (const copy of this.#copies.values()) sum += count(copy)
     return sum
+  }
+
+  #fieldsOf(schema: object): ListFields {
+    const fields = this.#fields.get(schema) ?? new ListFields(schema)
+    this.#fields.set(schema, fields)
+    return fields
   }
 
   #copyOf({ projectId, roomType }: RoomList): ListCopy {
@@ -181,12 +188,6 @@ export class Directory implements ListReader {
       comparisonsPerRow: 1 + Object.keys(query.where ?? {}).length,
     }
   }
-}
-
-/** Names of the fields of a schema: valibot has `entries`, and zod `shape`. Undefined: the schema has neither. */
-function fieldsOf(schema: object): readonly string[] | undefined {
-  const fields = 'entries' in schema ? schema.entries : 'shape' in schema ? schema.shape : undefined
-  return typeof fields === 'object' && fields !== null ? Object.keys(fields) : undefined
 }
 
 /** Client of a watch. */

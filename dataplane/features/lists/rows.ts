@@ -185,7 +185,8 @@ const isList = (condition: Condition): condition is readonly Scalar[] => Array.i
 /** Maximum length of a value in an error text. */
 const SHOWN = 60
 
-function invalid(field: string, value: unknown, right: string): InvalidQuery {
+/** Returns the error for a wrong value. `right`: what the field of the query must be. */
+export function invalid(field: string, value: unknown, right: string): InvalidQuery {
   const text = JSON.stringify(value)
   return new InvalidQuery(
     `${field} is ${text.length > SHOWN ? `${text.slice(0, SHOWN)}…` : text}: it must be ${right}`,
