@@ -65,7 +65,9 @@ const LATER: { readonly [advice: string]: CloseName } = { refresh: 'token_expire
 export function closeError(code: number, reason: string): RoomfulError {
   const advice = closeAdvice(code)
   const retryable = advice !== 'end'
-  const name = reason.startsWith('banned') ? 'banned' : (closeName(code) ?? LATER[advice])
+  const [, banned] = /^banned: (.+)/s.exec(reason) ?? []
+  if (banned !== undefined) return new RoomfulError('banned', banned)
+  const name = closeName(code) ?? LATER[advice]
   if (name === undefined && retryable)
     return new RoomfulError('connection_lost', `The connection broke (${code}).`, { retryable })
   const message = `The server closed the connection (${code}): ${reason || name}`

@@ -282,11 +282,11 @@ test('a callback may close the client at any call', async () => {
   }
 })
 
-test('the error of a close with 4003 is banned if its reason starts with it, and else revoked', () => {
-  expect(closeError(4003, 'banned')).toMatchObject({ code: 'banned', retryable: false })
+test('the error of a close with 4003 is banned, with the text for the player, if its reason starts with it, and else revoked', () => {
   expect(closeError(4003, 'banned: cheating')).toMatchObject({
     code: 'banned',
-    message: 'The server closed the connection (4003): banned: cheating',
+    message: 'cheating',
+    retryable: false,
   })
   expect(closeError(4003, 'the tokens of the player were revoked')).toMatchObject({ code: 'revoked' })
 })

@@ -23,6 +23,10 @@ export interface PlayerRecord {
 /** Maximum size of the reason of a ban, in bytes: a close frame can hold 123, and `banned: ` precedes the reason. */
 export const MAX_BAN_REASON_BYTES = 100
 
+/** Returns the text for a player who is banned: the reason of the ban. Without a reason, `from` is what the player cannot join. */
+export const banText = (reason: string | null | undefined, from: string): string =>
+  reason ?? `the player is banned from ${from}`
+
 /** Returns the store key of a player's record. */
 export const playerKey = (projectId: string, sub: string): string => `{control}:player:${projectId}:${sub}`
 

@@ -192,7 +192,7 @@ describe('a banned player', () => {
     await bob.send('ban', phone.memberId)
     await t.killOwner(bob)
     expect(end).toEqual(['kicked', 'no manners'])
-    await expect(join('ada')).rejects.toMatchObject({ code: 'banned' })
+    await expect(join('ada')).rejects.toMatchObject({ code: 'banned', message: 'no manners' })
     await bob.send('unban', 'ada')
     expect((await join('ada')).status).toBe('joined')
   })

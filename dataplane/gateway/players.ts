@@ -1,4 +1,4 @@
-import { decodePlayer, type PlayerRecord, playerKey } from '../../shared/players.ts'
+import { banText, decodePlayer, type PlayerRecord, playerKey } from '../../shared/players.ts'
 import { type Records, StoreUnavailable } from '../../shared/store/port.ts'
 import { CLOCK_TOLERANCE_MS, type TokenClaims } from '../../shared/tokens.ts'
 import type { GatewayContext } from './context.ts'
@@ -36,7 +36,7 @@ export class Player {
     const { revoked_at: revokedAt } = this.record
     const ban = this.#ban
     if (ban && !ban.room_types)
-      return { close: 'banned', reason: ban.reason === null ? 'banned' : `banned: ${ban.reason}` }
+      return { close: 'banned', reason: `banned: ${banText(ban.reason, 'this game')}` }
     // The issuer's clock may be ahead of control's by up to the tolerance, so `issued_at` may be that much too late.
     if (revokedAt !== undefined && Date.parse(issuedAt) <= revokedAt + CLOCK_TOLERANCE_MS)
       return { close: 'revoked', reason: 'the tokens of the player were revoked' }
@@ -48,7 +48,7 @@ export class Player {
     const ban = this.#ban
     const matchType = this.#context.matchType(roomType) ?? roomType
     if (!ban?.room_types?.some((type) => type === roomType || type === matchType)) return undefined
-    return ban.reason ?? `the player is banned from ${roomType}`
+    return banText(ban.reason, roomType)
   }
 
   /** The ban, unless it has expired. */

@@ -339,27 +339,27 @@ describe('ctx.kick with ban', () => {
     return { bench, host }
   }
 
-  const joinCodes = async (bench: RoomBench, sub: string) =>
+  const refusals = async (bench: RoomBench, sub: string) =>
     (await bench.join('hall', `again-${sub}-${bench.clock.now()}-${bench.sent.length}`, { sub })).errors.map(
-      ({ code }) => code,
+      ({ code, message }) => `${code}: ${message}`,
     )
 
   it('removes every seat of the player, and refuses its joins until ctx.unban', async () => {
     const { bench, host } = await hallOf('journal', { eve: 'eve', eve2: 'eve', bob: 'bob' })
     await bench.say('hall', 'host', 'ban', 'eve', 1)
     expect(host.members.map(({ member_id: id }) => id)).toEqual(['host', 'bob'])
-    expect(await joinCodes(bench, 'eve')).toEqual(['banned'])
-    expect(await joinCodes(bench, 'ann')).toEqual([])
+    expect(await refusals(bench, 'eve')).toEqual(['banned: no manners'])
+    expect(await refusals(bench, 'ann')).toEqual([])
     bench.message('hall', 'host', 'unban', 'eve', 2)
     await bench.say('hall', 'host', 'unban', 'eve', 3)
     expect(host.replies.map(({ reply }) => reply)).toEqual([true, false])
-    expect(await joinCodes(bench, 'eve')).toEqual([])
+    expect(await refusals(bench, 'eve')).toEqual([])
   })
 
   it('does not ban if the turn fails', async () => {
     const { bench } = await hallOf('journal', { eve: 'eve' })
     await bench.say('hall', 'host', 'fail', 'eve', 1)
-    expect(await joinCodes(bench, 'eve')).toEqual([])
+    expect(await refusals(bench, 'eve')).toEqual([])
   })
 
   it.each([
@@ -377,7 +377,7 @@ describe('ctx.kick with ban', () => {
     expect(host.errors).toMatchObject([{ message: expect.stringContaining('1000 bans') }])
     host.errors.length = 0
     await bench.say('hall', 'host', 'many', 1000, 2)
-    expect([host.errors, await joinCodes(bench, 'p999')]).toEqual([[], ['banned']])
+    expect([host.errors, await refusals(bench, 'p999')]).toEqual([[], ['banned: out']])
   })
 
   it.each(['journal', 'snapshot'] as const)(
@@ -392,7 +392,10 @@ describe('ctx.kick with ban', () => {
       const heir = bench.successor([host])
       heir.attach('hall', host)
       await heir.untilIdle()
-      expect([await joinCodes(heir, 'eve'), await joinCodes(heir, 'mallory')]).toEqual([['banned'], []])
+      expect([await refusals(heir, 'eve'), await refusals(heir, 'mallory')]).toEqual([
+        ['banned: no manners'],
+        [],
+      ])
     },
   )
 

@@ -1,4 +1,5 @@
 import type { Clock } from '../../shared/clock.ts'
+import { banText } from '../../shared/players.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { Span, Tracer } from '../../shared/tracing/tracer.ts'
 import type { Maker } from '../place.ts'
@@ -222,8 +223,8 @@ export class RoomAdmission {
     const { type, sameSub, maxPlayers } = definition
     const { sub } = request
     const seat = this.#ownSeat(request)
-    if (sub !== null && tables.bans.has(sub))
-      return { code: 'banned', message: `${roomId} keeps this player out` }
+    const ban = sub === null ? undefined : tables.bans.get(sub)
+    if (ban) return { code: 'banned', message: banText(ban.reason, roomId) }
     const [other] = sub === null ? [] : memberships.ofPlayer(sub)
     if (sameSub !== 'allow' && !seat && other)
       return {

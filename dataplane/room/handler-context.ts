@@ -258,11 +258,11 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
       return
     }
     const sub = typeof member === 'string' ? this.members.find(({ id }) => id === memberId)?.sub : member.sub
-    this.#ban(sub, memberId)
+    this.#ban(sub, memberId, text)
     for (const other of this.members) if (other.sub === sub) kicked.push({ memberId: other.id, text })
   }
 
-  #ban(sub: string | null | undefined, memberId: string): asserts sub is string {
+  #ban(sub: string | null | undefined, memberId: string, reason: string | undefined): asserts sub is string {
     if (typeof sub !== 'string')
       throw new RoomLogicError(
         sub === null
@@ -270,12 +270,11 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
           : `ctx.kick with ban got the id ${JSON.stringify(memberId)}, which no member has: give it a member that is here, or the object of one that has left`,
       )
     const { bans } = this.#room.tables
-    if (bans.has(sub)) return
-    if (!this.#mayHave('bans', bans.size + 1))
+    if (!bans.has(sub) && !this.#mayHave('bans', bans.size + 1))
       throw new RoomLogicError(
         `ctx.kick with ban: the room has ${bans.size} bans, the most there may be; end one by ctx.unban(sub)`,
       )
-    bans.set({ id: sub })
+    bans.set({ id: sub, reason })
     this.#room.tables.reservations.delete(sub)
   }
 

@@ -529,7 +529,7 @@ const ROWS: { readonly [Name in keyof TableRows]: Part<TableRows[Name][number]> 
     data: JSON_VALUE,
     due: optional(COUNT, undefined),
   }),
-  bans: tuple<Ban>({ id: TEXT }),
+  bans: tuple<Ban>({ id: TEXT, reason: added(TEXT) }),
   reservations: tuple<Reservation>({ id: TEXT, due: COUNT, admitted: added(TEXT) }),
   outcomes: tuple<RequestOutcome>({
     id: TEXT,

@@ -157,6 +157,8 @@ function isBefore(one: Entry<Row>, other: Entry<Row>): boolean {
 /** A player that the room rejects. The id is its `sub`. */
 export interface Ban {
   readonly id: string
+  /** Text for the player. Absent: the ban has none. */
+  readonly reason?: string | undefined
 }
 
 /** A seat that the room keeps for a player, whose `sub` is the id, until the player joins or the seat is due. */

@@ -29,7 +29,7 @@ export const CLOSE_MEANINGS: Readonly<Record<CloseName, string>> = {
   protocol_error: 'a frame broke the protocol',
   unauthenticated: 'the token was not accepted',
   revoked: 'the key or the tokens of the player were revoked',
-  banned: 'the player is banned: the close reason begins with banned',
+  banned: 'the player is banned: the close reason is `banned: ` and a text for the player',
   session_taken_over: 'a newer connection resumed this session',
   rate_limited: 'far too many messages, or too many sessions of one player',
   payload_too_large: 'a frame was larger than limits.max_message_bytes',
@@ -71,7 +71,11 @@ export const ERRORS = {
   unknown_room_type: { retryable: false, meaning: 'no room type of this name is installed' },
   invalid_options: { retryable: false, meaning: 'the join options do not fit the room type' },
   join_refused: { retryable: false, meaning: 'the room type refused the join' },
-  banned: { retryable: false, meaning: 'the player is banned from this room, or from its room type' },
+  banned: {
+    retryable: false,
+    meaning:
+      'the player is banned from this room, or from its room type: the message is the reason of the ban',
+  },
   client_outdated: {
     retryable: false,
     meaning: 'the room type needs a feature that hello has not named',
