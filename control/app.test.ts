@@ -1,16 +1,14 @@
 import { pino } from 'pino'
-import { Registry } from 'prom-client'
 import { beforeEach, describe, expect, it, vi } from 'vitest'
 import { notifyKeys } from '../shared/notify-keys.ts'
 import { systemRandom } from '../shared/random.ts'
 import { memoryStore } from '../shared/store/memory/memory.ts'
 import { type Store, StoreUnavailable } from '../shared/store/port.ts'
-import { noTracer } from '../shared/tracing/tracer.ts'
 import { FakeClock } from '../test/kit/fake-clock.ts'
+import { controlDeps } from '../test/support/control-deps.ts'
 import { RecordingTracer } from '../test/support/tracing.ts'
 import { type ControlDeps, createControlApp } from './app.ts'
 import { Keyring } from './keyring.ts'
-import { controlMetrics } from './metrics.ts'
 
 const OPERATOR = 'operator-token'
 /** Origin of the `ADMIN_URL` of a node. */
@@ -27,27 +25,11 @@ beforeEach(() => {
 })
 
 function rawAppWith(changes: Partial<ControlDeps> = {}) {
-  const registry = new Registry()
   return createControlApp({
-    store,
-    keyring: new Keyring('the secret of the keyring', systemRandom),
-    clock,
-    random: systemRandom,
+    ...controlDeps({ store, clock }),
     log: pino({ level: 'debug' }, { write: (line) => logged.push(line) }),
-    exposition: registry,
-    metrics: controlMetrics(registry),
-    tracer: noTracer,
     operatorTokens: [OPERATOR],
-    openTo: 'this machine',
     nodes: { call: async () => ({}), adminPages: async () => [ADMIN_PAGE] },
-    internalToken: undefined,
-    notifySecrets: [],
-    requireKeyId: false,
-    tokenRate: { perSecond: 100, burst: 100 },
-    setLogLevel: () => undefined,
-    draining: () => false,
-    clockWrong: () => undefined,
-    dataLost: async () => false,
     ...changes,
   })
 }

@@ -1,16 +1,11 @@
-import { pino } from 'pino'
-import { Registry } from 'prom-client'
 import { beforeEach, describe, expect, it } from 'vitest'
 import { subscribeKeyNews } from '../shared/key-news.ts'
 import { decodePlayer, playerKey } from '../shared/players.ts'
-import { systemRandom } from '../shared/random.ts'
 import { memoryStore } from '../shared/store/memory/memory.ts'
 import type { Store } from '../shared/store/port.ts'
-import { noTracer } from '../shared/tracing/tracer.ts'
 import { FakeClock } from '../test/kit/fake-clock.ts'
-import { createControlApp } from './app.ts'
-import { Keyring } from './keyring.ts'
-import { controlMetrics } from './metrics.ts'
+import { controlDeps } from '../test/support/control-deps.ts'
+import { type ControlDeps, createControlApp } from './app.ts'
 import { Players } from './players.ts'
 
 const OPERATOR = { authorization: 'Bearer operator-token' }
@@ -18,7 +13,7 @@ const HOUR_MS = 3_600_000
 
 let clock: FakeClock
 let store: Store
-let registry: Registry
+let deps: ControlDeps
 let app: ReturnType<typeof createControlApp>
 let projectId: string
 let key: { readonly authorization: string }
@@ -28,28 +23,12 @@ let told: string[]
 beforeEach(async () => {
   clock = new FakeClock()
   store = memoryStore({ clock })
-  registry = new Registry()
-  app = createControlApp({
-    store,
-    keyring: new Keyring('the secret of the keyring', systemRandom),
-    clock,
-    random: systemRandom,
-    log: pino({ level: 'silent' }),
-    exposition: registry,
-    metrics: controlMetrics(registry),
-    tracer: noTracer,
+  deps = {
+    ...controlDeps({ store, clock }),
     operatorTokens: ['operator-token'],
-    openTo: 'this machine',
     nodes: { call: async () => ({ ended_rooms: 0, next_cursor: null }), adminPages: async () => [] },
-    internalToken: undefined,
-    notifySecrets: [],
-    requireKeyId: false,
-    tokenRate: { perSecond: 100, burst: 100 },
-    setLogLevel: () => undefined,
-    draining: () => false,
-    clockWrong: () => undefined,
-    dataLost: async () => false,
-  })
+  }
+  app = createControlApp(deps)
   projectId = (await call('POST /projects', { name: 'a' }, OPERATOR)).body.id
   const { secret } = (await call(`POST /projects/${projectId}/keys`, { scopes: ['player:manage'] }, OPERATOR))
     .body
@@ -103,7 +82,7 @@ describe('A ban', () => {
     })
     expect(await stored('ada/ü')).toEqual({ ban: { ...wish, until: Date.parse(until) } })
     expect(told).toEqual(['ada/ü'])
-    expect(await registry.metrics()).toContain('service_player_changes_total{change="banned"} 1')
+    expect(await deps.exposition.metrics()).toContain('service_player_changes_total{change="banned"} 1')
   })
 
   it('is listed until it ends or is deleted, in pages, with the latest end first', async () => {

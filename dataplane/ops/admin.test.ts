@@ -1,12 +1,10 @@
-import { Registry } from 'prom-client'
 import { describe, expect, it, vi } from 'vitest'
 import { createLog } from '../../shared/log.ts'
 import { PROBLEMS } from '../../shared/problem.ts'
 import { StoreUnavailable } from '../../shared/store/port.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
-import { SeededRandom } from '../../test/kit/seeded-random.ts'
+import { adminOptions, nodeDescription } from '../../test/support/admin-options.ts'
 import { nodeInfo, roomDescription, sessionDescription } from '../../test/support/descriptions.ts'
-import { answerOf } from '../../test/support/gateway/test-gateway.ts'
 import type { ClusterNodeDescription, Found, Query, RoomDescription, RoomQuery } from '../descriptions.ts'
 import { type AdminOptions, createAdminApp, readiness } from './admin.ts'
 
@@ -104,42 +102,18 @@ describe('/admin/notices', () => {
   })
 })
 
-function setup(options: Partial<AdminOptions> = {}) {
+function setup(changes: Partial<AdminOptions> = {}) {
   const drained: string[] = []
   const levels: string[] = []
   const logged: string[] = []
   const searched: [string, number][] = []
   const asked: RoomQuery[] = []
+  const nothing = adminOptions()
   const app = createAdminApp({
-    ownerlessRooms: async () => ({ rooms: [], next: undefined }),
-    notices: {
-      describe: async () => ({ pending: { rooms: 0, notices: 0 }, dead_letters: [], next_cursor: null }),
-      resend: async () => ({ delivered: 0 }),
-      removeAll: async () => undefined,
-    },
-    listedRooms: async () => answerOf([]),
-    countedRooms: async () => [],
-    endSession: async () => true,
-    setCordoned: async () => undefined,
-    clock: new FakeClock(),
-    describeRoom: async () => ({ reply: { members: [] }, epoch: 1, seq: 1 }),
-    requestRoom: async () => ({ reply: { ended: true }, epoch: 1, seq: 1 }),
+    ...nothing,
     internalToken: TOKEN,
-    registry: new Registry(),
-    random: new SeededRandom(),
     log: createLog({ logLevel: 'info' }, {}, { write: (line) => void logged.push(line) }),
-    ready: async () => [],
-    describeNode: () => ({
-      node_id: 'node_1',
-      version: '1.2.3',
-      commit: '0123456789ab',
-      rooms_hash: 'a1b2c3d4e5f6',
-      started_at: '2026-01-01T00:00:00.000Z',
-      draining: drained.length > 0,
-      cordoned: false,
-      listed_types: ['duel'],
-      load: { event_loop_utilisation: 0.25, event_loop_delay_ms: 1, rss_bytes: 4096 },
-    }),
+    describeNode: () => nodeDescription({ draining: drained.length > 0 }),
     problems: async () => [{ code: 'rooms_frozen', detail: 'rooms that can do nothing' }],
     describeRooms: (query) => {
       asked.push(query)
@@ -154,7 +128,6 @@ function setup(options: Partial<AdminOptions> = {}) {
     describeSessions: (query) =>
       found([session('ses_1', 'prj_1', ['arena:a']), session('ses_2', 'prj_2', ['arena:a'])], query),
     members: () => 5,
-    describeQueues: () => [],
     controlUrl: 'http://control:3000/api',
     describeCluster: () => [
       node('node_1', true, true),
@@ -166,16 +139,15 @@ function setup(options: Partial<AdminOptions> = {}) {
       return OWNERS[`${projectId}/${roomId}`]
     },
     search: {
+      ...nothing.search,
       find: async (q, limit) => {
         searched.push([q, limit])
         return { rooms: [], sessions: [], found: { rooms: 0, sessions: 0 }, silent: ['node_2'] }
       },
-      start: async () => undefined,
-      stop: async () => undefined,
     },
     drain: () => void drained.push('drained'),
     setLogLevel: (level) => void levels.push(level),
-    ...options,
+    ...changes,
   })
   const get = (path: string, token: string | undefined = TOKEN) =>
     app.request(path, token === undefined ? {} : { headers: { 'x-service-internal-token': token } })
@@ -187,17 +159,7 @@ describe('GET /admin/runtime', () => {
     const response = await setup().get('/admin/runtime')
     expect(response.status).toBe(200)
     const body = await response.json()
-    expect(body.node).toEqual({
-      node_id: 'node_1',
-      version: '1.2.3',
-      commit: '0123456789ab',
-      rooms_hash: 'a1b2c3d4e5f6',
-      started_at: '2026-01-01T00:00:00.000Z',
-      draining: false,
-      cordoned: false,
-      listed_types: ['duel'],
-      load: { event_loop_utilisation: 0.25, event_loop_delay_ms: 1, rss_bytes: 4096 },
-    })
+    expect(body.node).toEqual(nodeDescription())
     expect(body.problems).toEqual([{ code: 'rooms_frozen', detail: 'rooms that can do nothing' }])
     expect(body.rooms.map((each: RoomDescription) => each.room_id)).toEqual([
       'arena:a',

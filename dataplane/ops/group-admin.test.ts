@@ -1,11 +1,9 @@
 import type { AddressInfo } from 'node:net'
-import { Registry } from 'prom-client'
 import { expect, it, onTestFinished } from 'vitest'
 import { createLog } from '../../shared/log.ts'
-import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
+import { adminOptions, nodeDescription } from '../../test/support/admin-options.ts'
 import { roomDescription, sessionDescription } from '../../test/support/descriptions.ts'
-import { answerOf } from '../../test/support/gateway/test-gateway.ts'
 import type { Query, QueueDescription, RoomDescription, SessionDescription } from '../descriptions.ts'
 import { createAdminApp } from './admin.ts'
 import { createGroupAdminApp } from './group-admin.ts'
@@ -37,55 +35,23 @@ async function group(...workers: readonly Worker[]) {
         total: items.length,
       })
       const app = createAdminApp({
-        ownerlessRooms: async () => ({ rooms: [], next: undefined }),
-        notices: {
-          describe: async () => ({ pending: { rooms: 0, notices: 0 }, dead_letters: [], next_cursor: null }),
-          resend: async () => ({ delivered: 0 }),
-          removeAll: async () => undefined,
-        },
-        listedRooms: async () => answerOf([]),
-        countedRooms: async () => [],
-        endSession: async () => true,
+        ...adminOptions(),
         setCordoned: async () => void cordoned.push(i + 1),
-        clock: new FakeClock(),
-        describeRoom: async () => ({ reply: { members: [] }, epoch: 1, seq: 1 }),
-        requestRoom: async () => ({ reply: { ended: true }, epoch: 1, seq: 1 }),
         internalToken: TOKEN,
-        registry: new Registry(),
-        random: new SeededRandom(),
-        log,
         ready: async () => (ready ? [] : [{ code: 'draining', detail: 'the node is draining' }]),
-        describeNode: () => ({
-          node_id: `machine-${i + 1}`,
-          version: '1.2.3',
-          commit: '0123456789ab',
-          rooms_hash: 'a1b2c3d4e5f6',
-          started_at: `2026-01-01T00:00:0${9 - i}.000Z`,
-          draining: !ready,
-          cordoned: false,
-          listed_types: ['duel'],
-          load: { event_loop_utilisation: load, event_loop_delay_ms: 10 * load, rss_bytes: 1000 },
-        }),
+        describeNode: () =>
+          nodeDescription({
+            node_id: `machine-${i + 1}`,
+            started_at: `2026-01-01T00:00:0${9 - i}.000Z`,
+            draining: !ready,
+            load: { event_loop_utilisation: load, event_loop_delay_ms: 10 * load, rss_bytes: 1000 },
+          }),
         problems: async () => (ready ? [] : [{ code: 'draining', detail: 'the node is draining' }]),
         describeRooms: (query) => found(rooms, query),
         describeSessions: (query) => found(sessions, query),
         members: () => rooms.reduce((sum, each) => sum + each.member_count, 0),
-        describeCluster: () => [],
         describeQueues: () => (queue ? [queue] : []),
-        controlUrl: 'http://127.0.0.1:3000',
-        findOwner: async () => undefined,
-        search: {
-          find: async () => ({
-            rooms: [],
-            sessions: [],
-            found: { rooms: 0, sessions: 0 },
-            silent: [],
-          }),
-          start: async () => undefined,
-          stop: async () => undefined,
-        },
         drain: () => void drained.push(i + 1),
-        setLogLevel: () => undefined,
       })
       const server = await listen(app.fetch, new SeededRandom(), '127.0.0.1', 0)
       const end = () => void server.close()

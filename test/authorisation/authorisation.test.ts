@@ -1,22 +1,19 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { pino } from 'pino'
-import { Registry } from 'prom-client'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { closeError } from '../../client/errors.ts'
 import { type ControlDeps, createControlApp } from '../../control/app.ts'
-import { Keyring } from '../../control/keyring.ts'
-import { controlMetrics } from '../../control/metrics.ts'
 import type { GatewayOptions } from '../../dataplane/gateway/context.ts'
 import { createAdminApp } from '../../dataplane/ops/admin.ts'
 import { devRoutes } from '../../deploy/cli/dev-routes.ts'
 import { codeKey } from '../../shared/ids.ts'
 import { CLIENT_MESSAGES, type ClientMessage, type ServerMessage } from '../../shared/protocol/messages.ts'
-import { systemRandom } from '../../shared/random.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
-import { noTracer } from '../../shared/tracing/tracer.ts'
 import { FakeClock } from '../kit/fake-clock.ts'
+import { adminOptions } from '../support/admin-options.ts'
+import { controlDeps } from '../support/control-deps.ts'
 import type { TestClient } from '../support/gateway/test-gateway.ts'
-import { answerOf, TestGateway } from '../support/gateway/test-gateway.ts'
+import { TestGateway } from '../support/gateway/test-gateway.ts'
 import {
   ADMIN,
   ADMIN_CREDENTIALS,
@@ -57,32 +54,17 @@ async function verdict(response: Response): Promise<string> {
 describe('the control API', () => {
   const clock = new FakeClock()
   const store = memoryStore({ clock })
-  const registry = new Registry()
-  const metrics = controlMetrics(registry)
+  const deps = controlDeps({ store, clock })
   const appWith = (operatorTokens: ControlDeps['operatorTokens']) =>
     createControlApp({
-      store,
-      keyring: new Keyring('the secret of the keyring', systemRandom),
-      clock,
-      random: systemRandom,
-      log,
-      exposition: registry,
-      metrics,
-      tracer: noTracer,
+      ...deps,
       operatorTokens,
-      openTo: 'this machine',
       nodes: {
         call: async () => ({ rooms: [], ended_rooms: 0, next_cursor: null }),
         adminPages: async () => [],
       },
       internalToken: INTERNAL,
       notifySecrets: [`whsec_${Buffer.alloc(32, 7).toString('base64')}`],
-      requireKeyId: false,
-      tokenRate: { perSecond: 1000, burst: 1000 },
-      setLogLevel: () => undefined,
-      draining: () => false,
-      clockWrong: () => undefined,
-      dataLost: async () => false,
     })
   const closed = appWith([OPERATOR])
   const open = appWith([])
@@ -167,56 +149,15 @@ describe('the control API', () => {
 })
 
 describe('the admin side of a node', () => {
-  const nothing = { items: [], found: 0, total: 0 }
   let drained = 0
   const appWith = (internalToken: string | undefined) =>
     createAdminApp({
-      internalToken: internalToken,
-      ownerlessRooms: async () => ({ rooms: [], next: undefined }),
-      notices: {
-        describe: async () => ({ pending: { rooms: 0, notices: 0 }, dead_letters: [], next_cursor: null }),
-        resend: async () => ({ delivered: 0 }),
-        removeAll: async () => undefined,
-      },
-      listedRooms: async () => answerOf([]),
-      countedRooms: async () => [],
-      endSession: async () => true,
-      setCordoned: async () => undefined,
-      clock: new FakeClock(),
-      describeRoom: async () => ({ reply: { members: [] }, epoch: 1, seq: 1 }),
-      requestRoom: async () => ({ reply: { ended: true }, epoch: 1, seq: 1 }),
-      registry: new Registry(),
-      random: systemRandom,
-      log,
-      ready: async () => [],
-      describeNode: () => ({
-        node_id: 'node_1',
-        version: '1.2.3',
-        commit: '0123456789ab',
-        rooms_hash: 'a1b2c3d4e5f6',
-        started_at: '2026-01-01T00:00:00.000Z',
-        draining: false,
-        cordoned: false,
-        listed_types: ['duel'],
-        load: { event_loop_utilisation: 0, event_loop_delay_ms: 1, rss_bytes: 1 },
-      }),
-      problems: async () => [],
-      describeRooms: () => nothing,
-      describeSessions: () => nothing,
-      members: () => 0,
-      describeCluster: () => [],
-      describeQueues: () => [],
-      controlUrl: 'http://127.0.0.1:3000',
+      ...adminOptions(),
+      internalToken,
       findOwner: async () => ({ epoch: 1, owner: null, ended: true }),
-      search: {
-        find: async () => ({ rooms: [], sessions: [], found: { rooms: 0, sessions: 0 }, silent: [] }),
-        start: async () => undefined,
-        stop: async () => undefined,
-      },
       drain: () => {
         drained += 1
       },
-      setLogLevel: () => undefined,
     })
   const node = appWith(INTERNAL)
   const unset = appWith(undefined)

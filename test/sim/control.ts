@@ -1,17 +1,14 @@
-import { pino } from 'pino'
-import { Registry } from 'prom-client'
 import { createControlApp } from '../../control/app.ts'
 import { Keyring } from '../../control/keyring.ts'
-import { controlMetrics } from '../../control/metrics.ts'
 import type { NodeCall } from '../../control/nodes.ts'
 import type { PostNotice } from '../../dataplane/features/notices/notice.ts'
 import { type Clock, sleep } from '../../shared/clock.ts'
 import { PROBLEMS, Problem, type ProblemCode } from '../../shared/problem.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
-import { noTracer } from '../../shared/tracing/tracer.ts'
 import type { Mood, Notices, SystemControl } from '../chaos/harness/system.ts'
 import { controlStore } from '../chaos/node/recording-store.ts'
 import type { SeededRandom } from '../kit/seeded-random.ts'
+import { controlDeps } from '../support/control-deps.ts'
 import { type Conditions, Gate, Lane } from './network.ts'
 import { INTERNAL_TOKEN, type SimNode } from './node.ts'
 import { type SimStoreServer, StoreConnection } from './store.ts'
@@ -84,30 +81,15 @@ export class SimControl implements SystemControl {
     const { clock, random, server } = this.#options
     const gate = new Gate()
     const connection = new StoreConnection({ server, random, conditions: this.#conditions, gate })
-    const registry = new Registry()
-    const log = pino({ level: 'silent' })
     this.#gate = gate
     this.#connection = connection
     this.#app = createControlApp({
-      store: controlStore(this.#own, connection.store),
+      ...controlDeps({ store: controlStore(this.#own, connection.store), clock }),
       keyring: new Keyring(undefined, random),
-      clock,
       random,
-      log,
-      exposition: registry,
-      metrics: controlMetrics(registry),
-      tracer: noTracer,
-      operatorTokens: [],
       openTo: 'everyone',
       nodes: { call: (call) => this.#call(call), adminPages: async () => [] },
       internalToken: INTERNAL_TOKEN,
-      notifySecrets: [],
-      requireKeyId: false,
-      tokenRate: { perSecond: 1000, burst: 1000 },
-      setLogLevel: () => undefined,
-      draining: () => false,
-      clockWrong: () => undefined,
-      dataLost: async () => false,
     })
   }
 
