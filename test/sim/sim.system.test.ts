@@ -15,7 +15,7 @@ const SEARCH_MS = 600_000
 
 /** All kinds of players. With an even seed, clients move to the node of their room. */
 const run = (seed: number) =>
-  SimWorld.run({ ...FAULT_RUN, queue: 4, lobby: 4, backends: 2, direct: seed % 2 === 0, seed })
+  SimWorld.run({ ...FAULT_RUN, queue: 6, lobby: 4, backends: 2, direct: seed % 2 === 0, seed })
 
 /** Returns the mistakes to find: all, or a twelfth that the commit chooses. Each run of CI finds those of the explorer with the explorer. */
 function chosenMistakes(): readonly string[] {
