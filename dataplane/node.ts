@@ -23,9 +23,10 @@ import { CLUSTER_METRICS } from './cluster/metrics.ts'
 import { type ClusterEnvironment, Ownership } from './cluster/ownership.ts'
 import type { NodeFigures } from './cluster/self.ts'
 import { RoomWaker } from './cluster/waker.ts'
-import { DIRECTORY_METRICS, Directory, type DirectoryEnvironment } from './features/lists/directory.ts'
+import { Directory, type DirectoryEnvironment } from './features/lists/directory.ts'
 import { Finding } from './features/lists/finding.ts'
 import { ListedRooms } from './features/lists/listing.ts'
+import { LIST_METRICS } from './features/lists/metrics.ts'
 import { ClusterPlacing, type PlacingEnvironment } from './features/lists/placing.ts'
 import { readQuery } from './features/lists/rows.ts'
 import { DeadLetters } from './features/notices/dead-letters.ts'
@@ -33,8 +34,8 @@ import { NoticeDelivery } from './features/notices/delivery.ts'
 import { NOTICE_METRICS, noUrl, type PostNotice, webhook } from './features/notices/notice.ts'
 import { RoomNotices } from './features/notices/notices.ts'
 import { QueueOverview } from './features/queues/overview.ts'
-import { SavedRooms } from './features/saves/saves.ts'
-import { Suspects } from './features/suspects/suspects.ts'
+import { SAVE_METRICS, SavedRooms } from './features/saves/saves.ts'
+import { SUSPECT_METRICS, Suspects } from './features/suspects/suspects.ts'
 import { forbidCalls } from './forbidden-calls.ts'
 import { Gateway } from './gateway/gateway.ts'
 import { type AskKeyStatus, askControl, askUnlessLost } from './gateway/key-cache.ts'
@@ -176,8 +177,10 @@ const METRICS = {
   ...GATEWAY_METRICS,
   ...ROOM_METRICS,
   ...CLUSTER_METRICS,
-  ...DIRECTORY_METRICS,
+  ...LIST_METRICS,
   ...NOTICE_METRICS,
+  ...SAVE_METRICS,
+  ...SUSPECT_METRICS,
   ...NODE_METRICS,
 }
 
@@ -250,14 +253,14 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       perMinute: config.newRoomsPerMinute,
     },
     maxWaitingMessages: config.maxRoomBacklog,
-    hasPlaceFor: (projectId) => hasPlace(roomPlaces, host.claimed, host.claimedOf(projectId)),
-    endedAnswer: (room, request) => host.endedAnswer(room, request),
+    hasPlaceFor: (projectId) => hasPlace(roomPlaces, host.rooms.claimed, host.rooms.projects.of(projectId)),
+    endedAnswer: (room, request) => host.stored.answerLeft(room, request),
     figures: () => ({
       started_at: startedAt,
       ...build,
-      rooms_hash: roomsHash(host.types.values()),
-      rooms: host.size,
-      room_types: host.versions,
+      rooms_hash: roomsHash(host.types.all),
+      rooms: host.rooms.size,
+      room_types: host.types.versions,
       sessions: gateway.sessions,
       load: load.eventLoopUtilisation,
       overloaded: load.overloaded,
@@ -276,10 +279,8 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     turnLimitMs: config.turnLimitMs ?? defaultTurnLimit(config.nodeLeaseMs),
     limitAllMs: options.cutOffMs,
     log,
-    onCount: (roomType, hook, count) => metrics.turnsStuck.inc({ room_type: roomType, hook }, count),
+    metrics,
   })
-  metrics.playersBlocked.read(() => suspects.blocked)
-  metrics.handlersRefused.read(() => suspects.refusals)
   const { notifyUrl, notifySecret = [] } = config
   const webhookPost =
     notifyUrl === undefined ? noUrl : webhook({ url: notifyUrl, secrets: notifySecret, clock })
@@ -297,7 +298,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     records: store.rooms,
     wakeups: store.wakeups,
     notices: (room, mayAct) => new RoomNotices(room, mayAct, { clock, random, notices: delivery }),
-    features: (needs) => [new ListedRooms(needs, store), new SavedRooms(needs)],
+    features: (needs) => [new ListedRooms(needs, metrics, store), new SavedRooms(needs, metrics)],
     clock,
     random,
     log,
@@ -327,10 +328,10 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       unconfirmed: { messages: config.maxUnackedMessages, bytes: config.maxUnackedBytes },
     },
   })
-  const queues = new QueueOverview(() => host.rooms, metrics, clock)
+  const queues = new QueueOverview(() => host.rooms.running, metrics, clock)
   const waker = new RoomWaker({ ...cluster, roomPlaces }, ownership, host)
   forbidCalls({ process, childProcess, crypto, atomics: Atomics }, () => host.code.current !== undefined)
-  metrics.nodeInfo.set({ node_id: name, ...build, rooms_hash: roomsHash(host.types.values()) }, 1)
+  metrics.nodeInfo.set({ node_id: name, ...build, rooms_hash: roomsHash(host.types.all) }, 1)
   const lists: DirectoryEnvironment & PlacingEnvironment = {
     nodeId,
     store,
@@ -411,9 +412,9 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   }
   /** Hands the rooms over first, so that they run at other nodes while their clients are still here. Then moves the clients, and stops. */
   const drain = async (drainMs: number): Promise<void> => {
-    host.refuseMore()
+    host.rooms.refuseMore()
     await Promise.all([ownership.drain(), sharing && gateway.stopListening()])
-    await ownership.handOver(host.rooms)
+    await ownership.handOver(host.rooms.running)
     await gateway.drain(drainMs)
     await stop()
   }
@@ -451,15 +452,15 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     describeNode: () => ({
       node_id: name,
       ...build,
-      rooms_hash: roomsHash(host.types.values()),
+      rooms_hash: roomsHash(host.types.all),
       started_at: startedAt,
       draining: ownership.self.draining,
       cordoned: ownership.self.cordoned,
-      listed_types: [...host.types.values()].flatMap(({ type, listing }) => (listing ? type : [])).sort(),
+      listed_types: host.types.all.flatMap(({ type, listing }) => (listing ? type : [])).sort(),
       load: load.read(),
     }),
     problems: async () => {
-      const frozen = host.rooms.filter((room) => room.frozen).map(({ core }) => core.roomId)
+      const frozen = host.rooms.frozen.map(({ core }) => core.roomId)
       const names = `${frozen.slice(0, PROBLEM_NAMES).join(', ')}${frozen.length > PROBLEM_NAMES ? ', …' : ''}`
       return [
         ...(await admin.ready()),
@@ -487,7 +488,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       ]
     },
     describeQueues: () => queues.describe(),
-    members: () => host.members,
+    members: () => host.rooms.members,
     findOwner: async (projectId, roomId) => {
       const room = `${projectId}/${roomId}`
       const found = await store.rooms.inspect(room)
@@ -502,7 +503,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     listedRooms: async (list, query, after) => directory.rooms(list, readQuery(query), () => true, after),
     describeRoom: async (projectId, roomId, shown) => {
       const room = roomNamed(`${projectId}/${roomId}`)
-      const described = (await ownership.describe(room, shown)) ?? (await host.recorded(room, shown))
+      const described = (await ownership.describe(room, shown)) ?? (await host.stored.view(room, shown))
       return described ?? { code: 'room_not_found', message: `there is no room ${roomIdOf(room)}` }
     },
     countedRooms: async (projectId, limit, after) =>

@@ -9,7 +9,7 @@ import type {
 import type { Frame } from './frame.ts'
 
 /**
- * Messages between the edge of a client (gateway/) and the owner of a room (rooms/). They are plain data without return values, so the same
+ * Messages between the edge of a client (gateway/) and the owner of a room (room/). They are plain data without return values, so the same
  * messages travel inside one node and between nodes. In cluster/, `Router` routes them to owners and `Router.deliver` to edges.
  */
 

@@ -244,10 +244,10 @@ describe('a lease that has expired only by the store’s clock', () => {
       world.advance(2500)
       const next = new RoomBench([counting(durability)], { store, clock: world, nodeId: 'node_b' })
       await next.join('counter', 'bob')
-      expect([next.host.size, lease.valid()]).toEqual([1, true])
+      expect([next.host.rooms.size, lease.valid()]).toEqual([1, true])
       await wake()
-      expect([bench.host.size, bench.counts.fenced, lease.valid()]).toEqual([0, 1, true])
-      expect(next.host.size).toBe(1)
+      expect([bench.host.rooms.size, bench.counts.fenced, lease.valid()]).toEqual([0, 1, true])
+      expect(next.host.rooms.size).toBe(1)
     },
   )
 })

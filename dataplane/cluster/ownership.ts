@@ -15,7 +15,7 @@ import {
   takesSessions,
 } from './placement.ts'
 import { type RequestsEnvironment, RoomRequests } from './requests.ts'
-import { type LocalGateway, type LocalRooms, Router, type RouterEnvironment } from './router.ts'
+import { type LocalGateway, type LocalHost, Router, type RouterEnvironment } from './router.ts'
 import { type NodeFigures, Self } from './self.ts'
 
 /** A room of this node that another node is to continue. */
@@ -101,13 +101,13 @@ export class Ownership {
    * Subscribes to the messages of other nodes, acquires the lease, and reads the live nodes. Rejects with `NodeIdInUse` if another process has
    * the name of this node, and if the store cannot be reached.
    */
-  async start(rooms: LocalRooms, gateway: LocalGateway): Promise<void> {
+  async start(host: LocalHost, gateway: LocalGateway): Promise<void> {
     const { store, links, log } = this.#environment
-    this.router.start(rooms, gateway, this.requests)
+    this.router.start(host, gateway, this.requests)
     this.#forgetReturn ??= store.onReturn(() => {
       gateway.storeReturned()
       // Otherwise rooms without activity would run for minutes without a record.
-      rooms.recheck()
+      host.recheck()
     })
     await links.start(this.router)
     await this.lease.start(() => {
@@ -116,7 +116,7 @@ export class Ownership {
         'the lease had expired and is renewed: every room is checked',
       )
       this.nodes.hold()
-      rooms.recheck()
+      host.recheck()
     })
     await this.nodes.start()
   }

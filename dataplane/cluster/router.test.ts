@@ -18,7 +18,7 @@ import {
 import { type Arrival, type RoomAddress, roomAddress, type ToEdge, type ToOwner } from '../traffic.ts'
 import type { PeerMessage } from './envelope.ts'
 import { CLUSTER_METRICS } from './metrics.ts'
-import { type LocalRooms, Router, type RouterParts } from './router.ts'
+import { type LocalHost, Router, type RouterParts } from './router.ts'
 
 const HERE = 'node_here'
 const THERE = 'node_there'
@@ -90,21 +90,18 @@ class Records {
 }
 
 /** The rooms of this node: the messages that they got, and those with which they were opened. */
-class TestRooms implements LocalRooms {
+class TestHost implements LocalHost {
   readonly running = new Set<string>()
   readonly received: Arrival[] = []
   readonly opened: Arrival[][] = []
   /** Number of messages that did not fit into their inbox. */
   full = 0
-  accepts = true
+  readonly rooms = { accepts: true, has: (name: string) => this.running.has(name) }
+  readonly types = { find: (): ClaimedType => ({ version: 1, durability: 'journal' }) }
   readonly #deliver: (edge: string, message: ToEdge) => void
 
   constructor(deliver: (edge: string, message: ToEdge) => void) {
     this.#deliver = deliver
-  }
-
-  has(name: string): boolean {
-    return this.running.has(name)
   }
 
   receive(message: ToOwner, from: string): boolean {
@@ -126,10 +123,6 @@ class TestRooms implements LocalRooms {
     this.opened.push([...inbox.take()])
   }
 
-  typeOf(): ClaimedType {
-    return { version: 1, durability: 'journal' }
-  }
-
   verify(): void {}
   recheck(): void {}
   edgeGone(): void {}
@@ -141,7 +134,7 @@ class RouterBench {
   readonly clock = new FakeClock()
   readonly sent: { to: string; message: PeerMessage }[] = []
   readonly delivered: { edge: string; message: ToEdge }[] = []
-  readonly host = new TestRooms((edge, message) => this.delivered.push({ edge, message }))
+  readonly host = new TestHost((edge, message) => this.delivered.push({ edge, message }))
   readonly records = new Records()
   /** Nodes that are known to be alive. */
   readonly known = new Set<string>()
@@ -399,7 +392,7 @@ describe('Router', () => {
 
     it('is opened elsewhere if the record names this node, but this node accepts no rooms any more', async () => {
       bench.chosen = ELSEWHERE
-      host.accepts = false
+      host.rooms.accepts = false
       router.send(message(1))
       await records.answer(ownedBy(HERE))
       expect(sent).toEqual([{ to: ELSEWHERE, message: { to: 'opener', message: message(1) } }])
@@ -527,7 +520,7 @@ describe('Router', () => {
     })
 
     it('is sent back without a search if this node accepts no rooms any more', () => {
-      host.accepts = false
+      host.rooms.accepts = false
       router.send(join(), THERE)
       expect(delivered).toEqual([{ edge: THERE, message: redirect(null) }])
       expect(records.asked).toEqual([])

@@ -70,16 +70,20 @@ export interface RouterParts {
   readonly placement: { choose(reason: PlacementReason, room: RoomToPlace): string | undefined }
 }
 
-/** The rooms of this node (`RoomHost`), as the router uses them. */
-export interface LocalRooms {
-  /** True while this node opens rooms. */
-  readonly accepts: boolean
-  /** Returns true if a room (`project/type:key`) runs here, or is being opened under the claim of this node. */
-  has(name: string): boolean
+/** The host of the rooms of this node (`RoomHost`), as the router uses it. */
+export interface LocalHost {
+  readonly rooms: {
+    /** True while this node opens rooms. */
+    readonly accepts: boolean
+    /** Returns true if a room (`project/type:key`) runs here, or is being opened under the claim of this node. */
+    has(name: string): boolean
+  }
+  readonly types: {
+    /** Returns the room type, or the answer to messages of a type that is not installed. */
+    find(roomType: string): ClaimedType | Nowhere
+  }
   /** False: the room neither runs here nor is being opened. */
   receive(message: ToOwner, from: string): boolean
-  /** Returns the room type, or the answer to messages of a type that is not installed. */
-  typeOf(roomType: string): ClaimedType | Nowhere
   /** Runs a room that this node has claimed, for the messages in the inbox. Ends a room whose type is not installed. */
   run(room: RoomAddress, inbox: Inbox, claimed: Claimed): void
   /** Adds a message to the inbox of a room that does not run. If the inbox is full, the message is refused, or its edge sends it again. */
@@ -153,7 +157,7 @@ export class Router {
   readonly #parts: RouterParts
   readonly #routes = new Map<string, Route>()
   // Set by `start`.
-  #rooms!: LocalRooms
+  #host!: LocalHost
   #gateway!: LocalGateway
   #requests!: LocalRequests
 
@@ -163,8 +167,8 @@ export class Router {
   }
 
   /** Sets the receivers of messages to this node. To be called before any other method. */
-  start(rooms: LocalRooms, gateway: LocalGateway, requests: LocalRequests): void {
-    this.#rooms = rooms
+  start(host: LocalHost, gateway: LocalGateway, requests: LocalRequests): void {
+    this.#host = host
     this.#gateway = gateway
     this.#requests = requests
   }
@@ -177,17 +181,17 @@ export class Router {
     const route = this.#routes.get(room.name)
     const owner = route?.owner
     // Behind the messages that already wait.
-    if (route?.inbox) this.#rooms.wait(route.inbox, { message, from })
-    else if (this.#rooms.receive(message, from)) {
+    if (route?.inbox) this.#host.wait(route.inbox, { message, from })
+    else if (this.#host.receive(message, from)) {
       if (from === nodeId && message.kind === 'message') metrics.roomTraffic.inc(LOCAL_INPUT)
     } else if (from === nodeId && owner !== undefined && owner !== nodeId && !nodes.isGone(owner)) {
       if (message.kind === 'message') metrics.roomTraffic.inc(FORWARDED_INPUT)
       const gathers = message.kind === 'message' && !route!.durable
       links.send(owner, { to: 'owner', message }, gathers ? 'input' : 'awaited')
-    } else if (from !== nodeId && !this.#rooms.accepts) this.#redirect(room, from, null)
+    } else if (from !== nodeId && !this.#host.rooms.accepts) this.#redirect(room, from, null)
     else {
       const inbox = new Inbox(this.#environment.maxWaitingMessages)
-      this.#rooms.wait(inbox, { message, from })
+      this.#host.wait(inbox, { message, from })
       this.#search(this.#routeOf(room), inbox)
     }
   }
@@ -210,7 +214,7 @@ export class Router {
         this.send(message.message, from)
         break
       case 'edge':
-        if (message.message.kind === 'redirect') this.#rooms.verify(message.message.room.name)
+        if (message.message.kind === 'redirect') this.#host.verify(message.message.room.name)
         this.#deliverHere(message.message, from)
         break
       case 'gateway':
@@ -234,20 +238,20 @@ export class Router {
       // A message about a session that was resumed at another node may be lost.
       this.#gateway.storeReturned()
       // Other nodes may have presumed this node dead, and claimed its rooms.
-      this.#rooms.recheck()
+      this.#host.recheck()
     }
     // The other node may have presumed this one dead, and sent the joins that wait here to another owner.
     for (const { room, inbox } of this.#routes.values()) if (inbox) this.#sendBackJoins(room, inbox, from)
     this.#reattachAt(from)
     for (const peer of from === undefined ? this.#parts.nodes.nodes() : [{ node_id: from }])
-      if (peer.node_id !== nodeId) this.#rooms.edgeMissed(peer.node_id)
+      if (peer.node_id !== nodeId) this.#host.edgeMissed(peer.node_id)
   }
 
   /** Routes messages of a room that does not run here any more. `owner`: the room's node, as far as is known. */
   redirect(room: RoomAddress, inbox: Inbox, owner: string | undefined): void {
     const { nodeId, links } = this.#environment
     const { nodes } = this.#parts
-    const staysHere = owner === undefined && this.#rooms.accepts
+    const staysHere = owner === undefined && this.#host.rooms.accepts
     if (staysHere) this.#sendBackJoins(room, inbox)
     if (!staysHere || inbox.empty) this.#sendBack(room, inbox, owner ?? null)
     if (inbox.empty) return
@@ -255,7 +259,7 @@ export class Router {
     const route = this.#routes.get(room.name)
     if (isReachable && this.#gateway.edge.subscribes(room.name)) this.#routeOf(room).owner = owner
     if (route?.inbox) {
-      for (const arrival of inbox.take()) this.#rooms.wait(route.inbox, arrival)
+      for (const arrival of inbox.take()) this.#host.wait(route.inbox, arrival)
       for (const edge of inbox.turnedAway) route.inbox.turnedAway.add(edge)
     } else if (isReachable)
       for (const { message } of inbox.take()) links.send(owner, { to: 'owner', message })
@@ -268,7 +272,7 @@ export class Router {
    */
   async open(room: RoomAddress): Promise<Place | undefined> {
     const { maxWaitingMessages } = this.#environment
-    if (!this.#rooms.accepts || this.#rooms.has(room.name) || this.#routes.get(room.name)?.inbox)
+    if (!this.#host.rooms.accepts || this.#host.rooms.has(room.name) || this.#routes.get(room.name)?.inbox)
       return undefined
     const route = this.#routeOf(room)
     const inbox = new Inbox(maxWaitingMessages)
@@ -287,7 +291,7 @@ export class Router {
 
   /** Returns the owner of a room, as far as is known here. Undefined: unknown. */
   ownerOf(room: RoomAddress): string | undefined {
-    if (this.#rooms.has(room.name)) return this.#environment.nodeId
+    if (this.#host.rooms.has(room.name)) return this.#environment.nodeId
     const route = this.#routes.get(room.name)
     return route?.inbox ? undefined : route?.owner
   }
@@ -339,7 +343,7 @@ export class Router {
       rooms.push(route.room)
     }
     for (const room of rooms) this.#gateway.edge.reattach(room)
-    this.#rooms.edgeGone(nodeId)
+    this.#host.edgeGone(nodeId)
   }
 
   /**
@@ -433,11 +437,11 @@ export class Router {
     const asked = waiting.some(({ from }) => from !== nodeId)
     const needs = { ...room, stateVersion: found?.stateVersion ?? 1 }
     // A message from another node is not passed on: two nodes might pass it to each other forever.
-    const mine = asked || (owner === nodeId && this.#rooms.accepts)
+    const mine = asked || (owner === nodeId && this.#host.rooms.accepts)
     const other = (): string | undefined =>
       asked ? undefined : placement.choose(owner === null ? 'create' : 'take_over', needs)
     const fits = mine && this.#isNewEnough(nodeId, needs)
-    const target = fits ? nodeId : (other() ?? (ends && this.#rooms.accepts ? nodeId : undefined))
+    const target = fits ? nodeId : (other() ?? (ends && this.#host.rooms.accepts ? nodeId : undefined))
     if (target === nodeId) return this.#claim(room, inbox, found)
     if (target !== undefined) return { at: 'node', nodeId: target, opens: true }
     if (needs.stateVersion > 1 && !nodes.nodes().some((node) => canRun(node, needs)))
@@ -449,7 +453,7 @@ export class Router {
   #makes(room: RoomAddress, { arrivals }: Inbox): boolean {
     const { nodeId } = this.#environment
     const makers = arrivals.flatMap(({ message }) => makerOf(message) ?? [])
-    if (!this.#rooms.accepts || makers.every(({ create }) => create === false)) return false
+    if (!this.#host.rooms.accepts || makers.every(({ create }) => create === false)) return false
     const needs = { ...room, stateVersion: 1 }
     const self = this.#parts.nodes.get(nodeId)
     if (!self || !canRun(self, needs)) return false
@@ -460,7 +464,7 @@ export class Router {
 
   /** Claims the room. `seen`: its record, if it was read before. Never rejects. */
   async #claim(room: RoomAddress, inbox: Inbox, seen?: RoomOwner): Promise<Place> {
-    const type = this.#rooms.typeOf(room.roomType)
+    const type = this.#host.types.find(room.roomType)
     const isUnknown = 'at' in type
     // Operators can close rooms of an unknown type.
     if (isUnknown && !inbox.arrivals.some(({ message }) => isClose(message))) return type
@@ -491,7 +495,7 @@ export class Router {
     if (!this.#gateway.edge.subscribes(room.name)) this.#routes.delete(room.name)
     if (place.at === 'here') {
       route.owner = nodeId
-      this.#rooms.run(room, inbox, place)
+      this.#host.run(room, inbox, place)
       return
     }
     if (place.at === 'node') route.owner = place.nodeId
@@ -502,7 +506,7 @@ export class Router {
     } else if (place.at === 'node') {
       this.redirect(room, inbox, place.nodeId)
     } else {
-      this.#rooms.refuse(room, inbox, place)
+      this.#host.refuse(room, inbox, place)
       this.redirect(room, inbox, undefined)
     }
   }

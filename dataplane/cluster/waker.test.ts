@@ -82,7 +82,7 @@ function waking(
         },
       },
       nodes: {
-        nodes: () => [nodeInfo(nodeId, { room_types: host.versions }), ...infos],
+        nodes: () => [nodeInfo(nodeId, { room_types: host.types.versions }), ...infos],
         judge: (other) => bench.judge(other),
       },
     },
@@ -118,7 +118,7 @@ describe('A room with a timer that no node runs', () => {
     await next.live()
     const { results } = waking(next)
     await next.advance(29_000, 50)
-    expect([next.host.size, results]).toEqual([0, []])
+    expect([next.host.rooms.size, results]).toEqual([0, []])
     await next.advance(17_500, 50)
     const [first, second, ...more] = woken
     expect(more).toEqual([])
@@ -153,7 +153,7 @@ describe('A room with a timer that no node runs', () => {
       waking(bench)
       leave(bench, ann)
       await bench.advance(3000, 50)
-      expect([bench.host.size, bench.counts.asleep]).toEqual([0, 1])
+      expect([bench.host.rooms.size, bench.counts.asleep]).toEqual([0, 1])
       await bench.advance(50 * 24 * HOUR_MS, 600_000)
       await bench.advance(LEASE_MS, 50)
       const [first, ...more] = woken
@@ -166,7 +166,7 @@ describe('A room with a timer that no node runs', () => {
     const { results } = waking(bench)
     leave(bench, ann)
     await bench.advance(120_000, 50)
-    expect([bench.host.size, bench.counts.asleep, bench.counts.fired]).toEqual([0, 1, 1])
+    expect([bench.host.rooms.size, bench.counts.asleep, bench.counts.fired]).toEqual([0, 1, 1])
     expect(results).toEqual(['opened'])
     expect((await bench.join('sleeper', 'bob')).state).toEqual({ woken: 0 })
   })
@@ -235,12 +235,12 @@ describe('RoomWaker', () => {
       const { results } = waking(next, { maxRooms: 1 + more, share: 50 })
       const opened = (all: readonly string[]) => all.filter((result) => result === 'opened').length
       await next.advance(LEASE_MS, 50)
-      expect([next.host.size, opened(results)]).toEqual([1 + more, more])
+      expect([next.host.rooms.size, opened(results)]).toEqual([1 + more, more])
       const third = next.successor([], { nodeId: 'node_c' })
       await third.live()
       const other = waking(third)
       await third.advance(2 * LEASE_MS, 50)
-      expect([next.host.size, opened(other.results)]).toEqual([1 + more, 60 - more])
+      expect([next.host.rooms.size, opened(other.results)]).toEqual([1 + more, 60 - more])
     },
   )
 

@@ -36,13 +36,15 @@ interface Cluster {
   }
 }
 
-/** The rooms of this node (`RoomHost`), as the waker uses them. */
-interface WokenRooms {
-  readonly accepts: boolean
-  /** Number of rooms that this node has claimed: they run here or are being opened. */
-  readonly claimed: number
-  /** The same of one project. */
-  claimedOf(projectId: string): number
+/** The host of the rooms of this node (`RoomHost`), as the waker uses it. */
+interface WakingHost {
+  readonly rooms: {
+    readonly accepts: boolean
+    /** Number of rooms that this node has claimed: they run here or are being opened. */
+    readonly claimed: number
+    /** The same by project. */
+    readonly projects: { of(projectId: string): number }
+  }
   /** A timer of the room is due. False: the room neither runs here nor is being opened. */
   wake(name: string): boolean
 }
@@ -61,16 +63,16 @@ const NO_CODE_MS = 300_000
 export class RoomWaker {
   readonly #environment: WakerEnvironment
   readonly #cluster: Cluster
-  readonly #rooms: WokenRooms
+  readonly #host: WakingHost
   readonly #due: DueRooms<DueRoom>
   /** Number of rooms that this node is opening, and the same by project. */
   #opening = 0
   readonly #openingOf = new Counts()
 
-  constructor(environment: WakerEnvironment, cluster: Cluster, rooms: WokenRooms) {
+  constructor(environment: WakerEnvironment, cluster: Cluster, host: WakingHost) {
     this.#environment = environment
     this.#cluster = cluster
-    this.#rooms = rooms
+    this.#host = host
     const { clock, random, log, store, leaseMs } = environment
     const everyMs = Math.min(leaseMs / 2, MAX_INTERVAL_MS)
     this.#due = new DueRooms({
@@ -97,7 +99,7 @@ export class RoomWaker {
   /** Number of rooms that this node can open in addition to those that it is opening, with the spare places. */
   get #space(): number {
     const { self, lease } = this.#cluster
-    const { accepts, claimed } = this.#rooms
+    const { accepts, claimed } = this.#host.rooms
     if (self.cordoned || !lease.valid() || !accepts) return 0
     return withSpare(this.#environment.roomPlaces) - claimed - this.#opening
   }
@@ -118,8 +120,8 @@ export class RoomWaker {
   async #result({ room, fence }: DueRoom): Promise<WakeupResult> {
     const { nodeId, store, clock, roomPlaces } = this.#environment
     const { claims, nodes, router } = this.#cluster
-    const rooms = this.#rooms
-    if (rooms.wake(room)) return 'running'
+    const { rooms } = this.#host
+    if (this.#host.wake(room)) return 'running'
     const found = await claims.inspect(room)
     const owner = found?.owner ?? nodeId
     // Otherwise messages of members here would wait in the inbox for a claim that cannot succeed.
@@ -135,7 +137,7 @@ export class RoomWaker {
       return router.openElsewhere(address, stateVersion) ? 'elsewhere' : 'unavailable'
     // The parts of the index are read at the same time, so there may be more rooms than places.
     const taken = rooms.claimed + this.#opening
-    const ofProject = rooms.claimedOf(address.projectId) + this.#openingOf.of(address.projectId)
+    const ofProject = rooms.projects.of(address.projectId) + this.#openingOf.of(address.projectId)
     if (found && !hasPlace(roomPlaces, taken, ofProject)) return 'unavailable'
     const place = found && (await this.#open(address))
     // If an owner has made the room again since, it has set its time under a later fence, and this call has no effect.

@@ -107,16 +107,6 @@ export const GATEWAY_METRICS = {
     'Messages without a ref that an overloaded node dropped undecoded, because a newer one of the client had arrived.',
   ),
   rateLimited: RATE_LIMITED,
-  seatPromises: counter(
-    'service_seat_promises_total',
-    'Seats that `find` has promised to players, by result: a join came within 3 s (kept) or not (broken), or no seat was promised because the player has broken several promises (withheld).',
-    { result: ['kept', 'broken', 'withheld'] },
-  ),
-  wrongCodes: counter(
-    'service_wrong_codes_total',
-    'Room codes without a room (wrong), and codes that were refused because of too many wrong ones (refused).',
-    { result: ['wrong', 'refused'] },
-  ),
   tokensUntimely: counter(
     'service_tokens_refused_for_time_total',
     'Tokens that were refused because they have expired, or are not valid yet, by the clock of the node.',
@@ -130,11 +120,6 @@ export const GATEWAY_METRICS = {
   statesDelayed: counter(
     'service_states_delayed_total',
     'Full states for joins, resumes and resyncs that had to wait because the player had no points for states.',
-  ),
-  listsDelayed: counter(
-    'service_lists_delayed_total',
-    'Lists of rooms that had to wait because their player (player), or their token without sub at its address (token), has no bytes for lists.',
-    { by: ['player', 'token'] },
   ),
   sessionsEvicted: counter(
     'service_sessions_evicted_total',

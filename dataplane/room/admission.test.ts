@@ -21,7 +21,9 @@ describe('a join', () => {
 
   /** Edges of the members' sockets, and number of answers to the join. */
   const answered = (bench: RoomBench) => ({
-    edges: ['node_a', 'node_b'].filter((edge) => bench.host.rooms[0]!.core.memberships.edges.has(edge)),
+    edges: ['node_a', 'node_b'].filter((edge) =>
+      bench.host.rooms.running[0]!.core.memberships.edges.has(edge),
+    ),
     joined: bench.sentOf('update').flatMap(({ joined }) => joined.map(({ member_id: id }) => id)),
   })
 
@@ -94,7 +96,7 @@ describe('a join', () => {
     const ann = await bench.join('picky', 'ann', { options: { map } })
     expect(ann.errors).toMatchObject([{ code, message: expect.stringMatching(message) }])
     await bench.advance(31_000, 1000)
-    expect(bench.host.size).toBe(0)
+    expect(bench.host.rooms.size).toBe(0)
     const eve = await bench.join('picky', 'eve', { options: { map: 'open' } })
     expect(eve.state).toEqual({ map: 'open' })
   })
@@ -160,7 +162,7 @@ describe('admit', () => {
     expect(gates).toHaveLength(1)
     gates.shift()!(undefined)
     await bench.untilIdle()
-    const { edges } = bench.host.rooms[0]!.core.memberships
+    const { edges } = bench.host.rooms.running[0]!.core.memberships
     expect([edges.has('node_a'), edges.has('node_b')]).toEqual([false, true])
     expect(bench.describe('guarded')?.state).toEqual({ here: 1 })
     expect(bench.sentOf('update').at(-1)?.joined).toMatchObject([{ member_id: 'ann', request_id: 5 }])
@@ -245,7 +247,7 @@ describe('a departure', () => {
     expect(bob.heard.slice(-2)).toEqual(['over null', '-bob closed'])
     expect(bob.acked).toBe(1)
     expect(eve.state).toEqual({ count: 0, seen: ['eve'] })
-    expect(bench.host).toMatchObject({ size: 1, members: 1 })
+    expect(bench.host.rooms).toMatchObject({ size: 1, members: 1 })
   })
 
   it('of a player who is banned from the room type runs onLeave, and others see it as kicked', async () => {
@@ -258,7 +260,7 @@ describe('a departure', () => {
     await bench.untilIdle()
     expect(left).toEqual(['ann'])
     expect(bob.heard.at(-1)).toBe('-ann kicked')
-    expect(bench.host.members).toBe(1)
+    expect(bench.host.rooms.members).toBe(1)
   })
 
   it('of the last member disposes the room after its idle time, and deletes its record', async () => {
@@ -268,12 +270,12 @@ describe('a departure', () => {
     // A room with a silent member is not idle.
     await bench.join('counter', 'bob')
     await bench.advance(60_000, 1000)
-    expect(bench.host.size).toBe(1)
+    expect(bench.host.rooms.size).toBe(1)
     bench.send('counter', 'bob', { kind: 'leave', reason: 'session_ended' })
     await bench.advance(9000, 500)
-    expect(bench.host.size).toBe(1)
+    expect(bench.host.rooms.size).toBe(1)
     await bench.advance(2000, 500)
-    expect(bench.host).toMatchObject({ size: 0, members: 0 })
+    expect(bench.host.rooms).toMatchObject({ size: 0, members: 0 })
     const { rooms } = bench.store.store
     expect(await rooms.inspect('prj_test/counter:a')).toMatchObject({ owner: null })
     const ann = await bench.join('counter', 'ann2')
@@ -299,7 +301,7 @@ describe('a member', () => {
     await bench.advance(100_000, 1000)
     expect(bench.describe('counter')?.members).toMatchObject([{ connected: false }])
     await bench.advance(40_000, 1000)
-    expect(bench.host.size).toBe(0)
+    expect(bench.host.rooms.size).toBe(0)
     ann.heard.length = 0
     await bench.resume('counter', ann)
     expect(ann.heard).toEqual(['-ann session_ended: the connection was not back within 120 s: join again'])

@@ -504,24 +504,8 @@ export function defineRoom<
 export const isRoomDefinition = (value: unknown): value is RoomDefinition =>
   typeof value === 'object' && value !== null && (value as { [ROOM]?: unknown })[ROOM] === true
 
-/** Room types of a node, by name. Throws RoomDefinitionError for a duplicate name, and for a value that `defineRoom` did not create. */
-export function roomTypes(definitions: readonly RoomDefinition[]): Map<string, RoomDefinition> {
-  const types = new Map<string, RoomDefinition>()
-  for (const definition of definitions) {
-    if (!isRoomDefinition(definition))
-      throw new RoomDefinitionError('a room type is not what defineRoom returns: pass it through defineRoom')
-    if (types.has(definition.type))
-      throw new RoomDefinitionError(
-        `two room types are called ${JSON.stringify(definition.type)}: rename one`,
-      )
-    types.set(definition.type, definition)
-  }
-  for (const { type, matches } of types.values()) if (matches) checkMatches(type, matches, types)
-  return types
-}
-
 /** Throws a RoomDefinitionError unless the rooms of a queue's matches can be made, and can keep seats for all players of a match. */
-function checkMatches(
+export function checkMatches(
   queue: string,
   { room, players }: Matches,
   types: ReadonlyMap<string, RoomDefinition>,

@@ -107,7 +107,7 @@ describe('a query for rooms', () => {
       member_count: 2,
       connected_count: 2,
     })
-    expect(bench.host.members).toBe(3)
+    expect(bench.host.rooms.members).toBe(3)
   })
 
   it('puts rooms with the most members first, and rooms with equally many by name', async () => {

@@ -162,7 +162,7 @@ describe.each(THROWN)('%s', (_name, thrown) => {
     bench.leave('thrower', 'ann')
     bench.message('counter', 'eve', 'inc', { by: 1 })
     await bench.advance(1500)
-    expect([ann.heard, bench.host.size]).toEqual([['-ann left'], 1])
+    expect([ann.heard, bench.host.rooms.size]).toEqual([['-ann left'], 1])
     expect([eve.state, eve.faults]).toEqual([{ count: 1, seen: ['eve'] }, []])
   })
 

@@ -7,7 +7,7 @@ import type { RoomDefinition } from './definition.ts'
 import type { Member } from './definition-types.ts'
 import type { FailureLog } from './failures.ts'
 import type { Update } from './journal.ts'
-import type { Limited } from './limits.ts'
+import type { RoomLimits } from './limits.ts'
 import type { RoomCode } from './room-code.ts'
 import type { Scheduler } from './scheduler.ts'
 
@@ -27,12 +27,13 @@ export type Leaving = 'disposed' | 'dropped' | 'released'
 export type Since = 'made' | 'claimed' | 'redefined'
 
 /** What a node gives to its features. */
-export interface FeatureNeeds extends Limited {
+export interface FeatureNeeds {
   readonly nodeId: string
   readonly clock: Clock
   readonly random: Random
   readonly log: Logger
   readonly scheduler: Scheduler
+  readonly limits: RoomLimits
   readonly code: RoomCode
   /** Failures of room logic that runs outside of a room's turns. */
   readonly failures: FailureLog

@@ -148,12 +148,12 @@ describe('hidden layers', () => {
     const ask = () => bench.send('cards', 'bob', { kind: 'resync', reason: 'checksum' })
     ask()
     await bench.untilIdle()
-    const before = bench.host.rooms[0]!.core.epoch
+    const before = bench.host.rooms.running[0]!.core.epoch
     const { rooms } = new RoomBench([]).store.store
     bench.store.follow(() => rooms)
     bench.host.recheck()
     await bench.untilIdle()
-    expect(bench.host.rooms[0]!.core.epoch).toBeGreaterThan(before)
+    expect(bench.host.rooms.running[0]!.core.epoch).toBeGreaterThan(before)
     ask()
     await bench.untilIdle()
     expect([held(bob), bob.faults]).toEqual([{ 'member:bob': { hands: { bob: [7] } } }, []])

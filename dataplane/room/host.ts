@@ -1,36 +1,25 @@
-import { nearestOf } from '../../shared/config.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
-import type { Claim } from '../../shared/store/port.ts'
 import { noTracer, type Tracer } from '../../shared/tracing/tracer.ts'
 import type { Found, RoomDescription, RoomQuery } from '../descriptions.ts'
 import type { Inbox } from '../inbox.ts'
-import { ProjectCounts } from '../metrics.ts'
-import { ABSENT, type Claimed, isEmpty, type Nowhere, nowhere, refuseAll, unavailable } from '../place.ts'
-import {
-  type Arrival,
-  isClose,
-  type RequestAnswer,
-  type RoomAddress,
-  type RoomRequest,
-  type Shown,
-  type ToOwner,
-} from '../traffic.ts'
-import { type RoomDefinition, roomTypes } from './definition.ts'
+import { type Claimed, type Nowhere, refuseAll } from '../place.ts'
+import type { Arrival, RoomAddress, ToOwner } from '../traffic.ts'
+import type { RoomDefinition } from './definition.ts'
 import { Departures } from './departures.ts'
-import { RoomDescriptions, recordedView } from './describe.ts'
+import { RoomDescriptions } from './describe.ts'
 import { FailureLog } from './failures.ts'
 import type { FeatureNeeds, RoomFeature } from './feature.ts'
 import { HistoryBudget } from './history.ts'
 import { noObserver, type TurnObserver } from './hooks.ts'
+import { HostedRooms } from './hosted-rooms.ts'
+import { InstalledTypes } from './installed-types.ts'
 import { JournalFormat } from './journal.ts'
 import { ROOM_LIMITS, type RoomLimits } from './limits.ts'
-import { answerLeft, outcomesLeft, outcomesToLeave } from './outcomes.ts'
 import { Replies } from './replies.ts'
-import { restore } from './restore.ts'
-import type { Room } from './room.ts'
-import { type KnownSuspects, noSuspects, RoomCode, turnOf } from './room-code.ts'
+import { type KnownSuspects, noSuspects, RoomCode } from './room-code.ts'
 import { type Defer, LoopShare, Scheduler } from './scheduler.ts'
-import { NO_EPOCH, outcomesIn, queue, RoomSlot, type SlotNeeds, type SlotState } from './slot.ts'
+import { endUnknown, NO_EPOCH, queue, RoomSlot, type SlotNeeds } from './slot.ts'
+import { StoredRooms } from './stored-rooms.ts'
 
 /** The parts of the needs of slots that the host makes. */
 type Made =
@@ -71,22 +60,19 @@ interface RoomHostOptions extends Omit<SlotNeeds, Made | Defaulted> {
   readonly limits?: Partial<RoomLimits>
 }
 
-/** The rooms that this node runs, and those that it opens. */
+/** Runs the rooms of a node. */
 export class RoomHost {
   /** Runs the code of all rooms. */
   readonly code: RoomCode
+  /** The installed room types. */
+  readonly types: InstalledTypes
+  /** The rooms that this node has claimed. */
+  readonly rooms = new HostedRooms()
+  /** The rooms that no node runs. */
+  readonly stored: StoredRooms
   readonly #needs: SlotNeeds
-  /** The installed room types, by name. */
-  readonly types: ReadonlyMap<string, RoomDefinition>
-  readonly #types: Map<string, RoomDefinition>
-  /** Slots by room name: of running rooms, and of rooms that are being opened. */
-  readonly #slots = new Map<string, RoomSlot>()
-  /** Running rooms by name. */
-  readonly #rooms = new Map<string, Room>()
-  readonly #projects = new ProjectCounts()
   readonly #descriptions: RoomDescriptions
   readonly #refresh
-  #closed = false
 
   /** Throws RoomDefinitionError if two room types have the same name. */
   constructor(options: RoomHostOptions) {
@@ -102,8 +88,7 @@ export class RoomHost {
       suspects: options.suspects ?? noSuspects,
     })
     const failures = new FailureLog(clock, log, revealFailures)
-    this.#types = roomTypes(options.rooms)
-    this.types = this.#types
+    this.types = new InstalledTypes(options.rooms)
     this.#needs = {
       ...options,
       tracer: options.tracer ?? noTracer,
@@ -120,33 +105,21 @@ export class RoomHost {
       failures,
       features: options.features({ ...options, scheduler, code: this.code, limits, failures }),
     }
+    this.stored = new StoredRooms(this.#needs, this.types)
     this.#descriptions = new RoomDescriptions(clock, this.#needs.format)
-    metrics.rooms.read(() => this.size)
-    metrics.projectRooms.read(() => this.#projects.series)
-    metrics.members.read(() => this.members)
-    metrics.roomsFrozen.read(() => this.frozen)
+    const { rooms } = this
+    metrics.rooms.read(() => rooms.size)
+    metrics.projectRooms.read(() => rooms.projects.series)
+    metrics.members.read(() => rooms.members)
+    metrics.roomsFrozen.read(() => rooms.frozen.length)
     metrics.historyBytes.read(() => this.historyBytes)
     const everyMs = limits.recordTtlMs / 4
     this.#refresh = scheduler.timer(() => {
       this.#refresh.at(clock.monotonic() + everyMs)
-      for (const room of this.rooms) room.refresh()
+      for (const room of rooms.running) room.refresh()
       for (const edge of this.#edges()) if (options.cluster.nodes.isGone(edge)) this.edgeGone(edge)
     })
     this.#refresh.at(clock.monotonic() + everyMs)
-  }
-
-  get size(): number {
-    return this.#rooms.size
-  }
-
-  /** Number of rooms that this node has claimed: running, or being opened. */
-  get claimed(): number {
-    return this.#slots.size
-  }
-
-  /** Number of rooms of a project that this node has claimed. */
-  claimedOf(projectId: string): number {
-    return this.#projects.of(projectId)
   }
 
   /** Bytes that the histories of all rooms hold. */
@@ -159,37 +132,9 @@ export class RoomHost {
     return this.#needs.loopShare.waitedMs
   }
 
-  /** Number of frozen rooms. */
-  get frozen(): number {
-    let frozen = 0
-    for (const room of this.#rooms.values()) if (room.frozen) frozen++
-    return frozen
-  }
-
-  /** Version of each room type on this node. A room whose state has a newer version cannot run here. */
-  get versions(): Readonly<Record<string, number>> {
-    return Object.fromEntries([...this.#types.values()].map(({ type, version }) => [type, version]))
-  }
-
-  /** True if this node takes rooms. */
-  get accepts(): boolean {
-    return !this.#closed
-  }
-
-  /** Whether a room (`project/type:key`) runs here, or is being opened under the claim of this node. */
-  has(name: string): boolean {
-    return this.state(name) !== 'gone'
-  }
-
-  /** State of a room name (`project/type:key`) at this node. */
-  state(name: string): SlotState {
-    return this.#slots.get(name)?.state ?? 'gone'
-  }
-
   /** Handles a message from the edge `from`. Returns false if its room is not here. */
   receive(message: ToOwner, from: string): boolean {
-    const { name } = message.room
-    const receiver = this.#rooms.get(name) ?? this.#slots.get(name)
+    const receiver = this.rooms.receiver(message.room.name)
     receiver?.receive(message, from)
     return receiver !== undefined || this.#hasParted(message)
   }
@@ -203,25 +148,15 @@ export class RoomHost {
     return farewell !== undefined
   }
 
-  /** Returns the definition of a room type, or the answer to messages of a type that is not installed. */
-  typeOf(roomType: string): RoomDefinition | Nowhere {
-    const definition = this.#types.get(roomType)
-    if (definition) return definition
-    const nearest = nearestOf(roomType, [...this.#types.keys()])
-    const meant = nearest === undefined ? '' : `; did you mean ${JSON.stringify(nearest)}?`
-    return nowhere('unknown_type', `no room type ${JSON.stringify(roomType)} is installed${meant}`)
-  }
-
   /** Runs a room that this node has claimed, for the messages in the inbox. If its type is not installed, it can only be ended. */
   run(address: RoomAddress, inbox: Inbox, { claim, mayMake }: Claimed): void {
-    const type = this.typeOf(address.roomType)
+    const type = this.types.find(address.roomType)
     if ('at' in type) {
-      void this.#endUnknown(address, inbox, claim, type)
+      void endUnknown(this.#needs, address, inbox, claim, type)
       return
     }
-    const slot = new RoomSlot(this.#needs, address, type, inbox, this)
-    this.#slots.set(address.name, slot)
-    this.#projects.add(address.projectId, 1)
+    const slot = new RoomSlot(this.#needs, address, type, inbox, this.rooms)
+    this.rooms.claim(slot)
     slot.begin(claim, mayMake)
   }
 
@@ -239,24 +174,13 @@ export class RoomHost {
     return new Replies(room, NO_EPOCH, this.#needs)
   }
 
-  /** Adds a running room. */
-  add(room: Room): void {
-    this.#rooms.set(room.core.name, room)
-  }
-
-  /** Removes a slot, and its room if it ran. */
-  remove({ address: { name, projectId } }: RoomSlot): void {
-    if (this.#slots.delete(name)) this.#projects.add(projectId, -1)
-    this.#rooms.delete(name)
-  }
-
   /** Replaces the definition of a room type. Running rooms continue with it, and keep their state if it fits. */
   replaceRoom(definition: RoomDefinition): void {
     const { type } = definition
-    const running = this.rooms.filter((room) => room.core.definition.type === type)
+    const running = this.rooms.running.filter((room) => room.core.definition.type === type)
     const problems = running.flatMap((room) => room.redefine(definition) ?? [])
-    const before = this.#types.get(type)
-    this.#types.set(type, definition)
+    const before = this.types.get(type)
+    this.types.replace(definition)
     const { log } = this.#needs
     const replaced = running.length - problems.length
     log.info({ room_type: type, rooms: replaced }, `room type ${type} was replaced`)
@@ -279,117 +203,48 @@ export class RoomHost {
 
   /** Called when the node may act again, and when the store answers again. Every room that this node still owns continues. */
   recheck(): void {
-    for (const room of this.rooms) room.recheck()
+    for (const room of this.rooms.running) room.recheck()
   }
 
   /** Another node reports that it owns a room (`project/type:key`). If the room runs here, it continues only if this node still owns it. */
   verify(name: string): void {
-    this.#rooms.get(name)?.recheck()
+    this.rooms.get(name)?.recheck()
   }
 
   /** A room is due. Returns false if it neither runs here nor is being opened. */
   wake(name: string): boolean {
-    this.#rooms.get(name)?.wake()
-    return this.has(name)
-  }
-
-  /** Members of all rooms that run here. */
-  get members(): number {
-    let members = 0
-    for (const { core } of this.#rooms.values()) members += core.memberships.size
-    return members
+    this.rooms.get(name)?.wake()
+    return this.rooms.has(name)
   }
 
   /** Returns the rooms as operators see them. */
   describe(query: RoomQuery): Found<RoomDescription> {
-    return this.#descriptions.of(this.rooms, query)
-  }
-
-  /** Rooms that run here. */
-  get rooms(): readonly Room[] {
-    return [...this.#rooms.values()]
+    return this.#descriptions.of(this.rooms.running, query)
   }
 
   /** An edge is gone. Its members are detached until they resume at another edge. */
   edgeGone(edge: string): void {
-    for (const room of this.rooms) if (room.core.memberships.edges.has(edge)) room.edgeGone(edge)
+    for (const room of this.rooms.running) if (room.core.memberships.edges.has(edge)) room.edgeGone(edge)
   }
 
   /** Nodes where members of the rooms have their sockets. */
   #edges(): Set<string> {
-    return new Set(this.rooms.flatMap((room) => [...room.core.memberships.edges.keys()]))
+    return new Set(this.rooms.running.flatMap((room) => [...room.core.memberships.edges.keys()]))
   }
 
   /** Messages between `edge` and this node may be lost. The edge attaches its members again. */
   edgeMissed(edge: string): void {
-    for (const room of this.rooms) if (room.core.memberships.edges.has(edge)) room.askToReattach(edge)
-  }
-
-  /** Takes no more rooms. */
-  refuseMore(): void {
-    this.#closed = true
+    for (const room of this.rooms.running) if (room.core.memberships.edges.has(edge)) room.askToReattach(edge)
   }
 
   /** Takes no more rooms, and saves and releases its rooms. After `timeoutMs`, it stops waiting for a store that does not answer. */
   async close(timeoutMs = 5000): Promise<void> {
-    this.#closed = true
+    this.rooms.refuseMore()
     this.#refresh.cancel()
     const cancel = this.#needs.clock.schedule(timeoutMs, () => {
-      for (const room of this.rooms) room.giveUp()
+      for (const room of this.rooms.running) room.giveUp()
     })
-    await Promise.all(this.rooms.map((room) => room.handOver()))
+    await Promise.all(this.rooms.running.map((room) => room.handOver()))
     cancel()
-  }
-
-  /** Returns the outcome that an ended room has left for a repeated request. Undefined: there is none. Rejects with `StoreUnavailable`. */
-  async endedAnswer({ name }: RoomAddress, request: RoomRequest): Promise<RequestAnswer | undefined> {
-    const { clock, format, records } = this.#needs
-    const left = outcomesLeft(await records.read(name), format, clock.now())
-    const outcome = left.find(({ id }) => id === request.id)
-    return outcome && answerLeft(request, outcome)
-  }
-
-  /**
-   * Returns a view of a room that no node runs, from its record. Undefined: there is no record. Rejects with `StoreUnavailable`, or if the
-   * record cannot be read.
-   */
-  async recorded({ name, roomType }: RoomAddress, shown: Shown): Promise<RequestAnswer | undefined> {
-    const { code, format, records } = this.#needs
-    const room = restore({ ...(await records.read(name)), fence: { epoch: 0 } }, format)
-    if (!room) return undefined
-    const { epoch, seq } = room
-    const turn = turnOf({ name, epoch }, 'migrate')
-    // The functions of the layers run here.
-    const reply = code.run(turn, () => recordedView(room, this.#types.get(roomType), shown))
-    return { reply, epoch, seq }
-  }
-
-  /** An operator ends a room whose type is not installed: deletes its record, without calling a hook. Never rejects. */
-  async #endUnknown(address: RoomAddress, inbox: Inbox, claim: Claim, refusal: Nowhere): Promise<void> {
-    const { clock, cluster, features, format, records, wakeups, limits, log } = this.#needs
-    const { name } = address
-    const ends = inbox.remove(({ message }) => isClose(message))
-    this.refuse(address, inbox, refusal)
-    for (const end of ends) inbox.add(end)
-    const { fence } = claim
-    try {
-      await wakeups.set(name, fence, undefined)
-      const outcomes = outcomesToLeave(outcomesIn(claim, format), format, clock.now())
-      const release = { forget: true, ttlMs: limits.recordTtlMs, ...(outcomes && { outcomes }) }
-      await records.release(name, fence, release)
-      for (const feature of features) feature.gone?.(address, fence.epoch)
-      if (isEmpty(claim)) this.refuse(address, inbox, ABSENT)
-      for (const { message, from } of inbox.take())
-        this.#repliesOf(address).send(from, {
-          kind: 'answer',
-          member_id: message.member_id,
-          answer: { reply: { ended: true }, epoch: fence.epoch, seq: 0 },
-        })
-    } catch (error) {
-      log.warn({ err: error, room: name }, 'a room could not be ended')
-      this.refuse(address, inbox, unavailable(address, 'the store does not answer'))
-    }
-    // Edges of messages that found the inbox full send them again.
-    cluster.router.redirect(address, inbox, undefined)
   }
 }

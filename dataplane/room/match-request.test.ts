@@ -97,9 +97,9 @@ describe('A request for the seats of a match', () => {
     questions.answer('bob', 'you are too strong')
     await bench.untilIdle()
     expect(asked.answer).toMatchObject({ reply: { refused: { bob: 'you are too strong' } } })
-    expect(bench.host.size).toBe(0)
+    expect(bench.host.rooms.size).toBe(0)
     expect((await ask()).answer).toEqual(asked.answer)
-    expect([bench.host.size, questions.asked.length]).toEqual([0, 2])
+    expect([bench.host.rooms.size, questions.asked.length]).toEqual([0, 2])
   })
 
   it('fails if admit throws', async () => {
@@ -109,7 +109,7 @@ describe('A request for the seats of a match', () => {
     questions.answer('bob', new Error('no database'))
     await bench.untilIdle()
     expect(asked.answer).toMatchObject({ code: 'room_logic_failed' })
-    expect(bench.host.size).toBe(0)
+    expect(bench.host.rooms.size).toBe(0)
   })
 
   it('fails with timeout if admit has not answered for 8 s, and the room stays until then', async () => {
@@ -117,9 +117,9 @@ describe('A request for the seats of a match', () => {
     const asked = await ask()
     questions.answer('ada')
     await bench.advance(7900, 100)
-    expect([asked.answer, bench.host.size]).toEqual([undefined, 1])
+    expect([asked.answer, bench.host.rooms.size]).toEqual([undefined, 1])
     await bench.advance(200, 100)
-    expect([asked.answer, bench.host.size]).toMatchObject([{ code: 'timeout' }, 0])
+    expect([asked.answer, bench.host.rooms.size]).toMatchObject([{ code: 'timeout' }, 0])
   })
 
   it('waits for the same answer if it is repeated, and admit runs once', async () => {
@@ -143,7 +143,7 @@ describe('A request for the seats of a match', () => {
     ])
     for (const sub of MATCH.do.subs) questions.answer(sub)
     await bench.advance(100)
-    expect(bench.host.size).toBe(0)
+    expect(bench.host.rooms.size).toBe(0)
     expect((await ask()).answer).toMatchObject({ code: 'cancelled' })
   })
 

@@ -93,7 +93,7 @@ it('a node holds no more than the sum of its limits, with every queue of its roo
   const before = used()
   const peaks: number[] = []
   for (let round = 0; round < 2; round++) peaks.push((await attack(bench, round)) - before)
-  expect(bench.host.size).toBe(ROOMS)
+  expect(bench.host.rooms.size).toBe(ROOMS)
   expect(bench.counts.backlog_full).toBeGreaterThan(ROOMS * 500)
   expect(bench.counts['limit state']).toBeGreaterThan(0)
   expect(bench.counts['limit tasks']).toBeGreaterThan(0)

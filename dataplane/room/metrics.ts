@@ -49,16 +49,6 @@ export const ROOM_METRICS = {
     'Rooms whose state was migrated to a newer version of their room type (migrated), or could not be migrated (failed). A failed room cannot be joined here.',
     { room_type: OPEN, outcome: ['migrated', 'failed'] },
   ),
-  roomSaves: counter(
-    'service_room_saves_total',
-    'Calls of `save.to` of room types: they succeeded (saved), failed, or took longer than 30 s (timed_out). A failed save is repeated after a pause.',
-    { room_type: OPEN, outcome: ['saved', 'failed', 'timed_out'] },
-  ),
-  roomRows: counter(
-    'service_room_rows_total',
-    'Rows of rooms for lists: the store has them (written), the store does not answer (not_written), or `listing.of` failed and the previous row stays (failed).',
-    { room_type: OPEN, outcome: ['written', 'not_written', 'failed'] },
-  ),
   roomsAsleep: counter('service_rooms_asleep_total', 'Empty rooms that went to sleep.', { room_type: OPEN }),
   queueTickets: gauge('service_queue_tickets', 'Tickets of the queues this node owns.', { room_type: OPEN }),
   queueOldest: gauge(
@@ -107,20 +97,6 @@ export const ROOM_METRICS = {
     { room_type: OPEN },
   ),
   commitDuration: histogram('service_commit_duration_seconds', 'Duration of a write of a room to the store.'),
-  turnsStuck: counter(
-    'service_room_turns_stuck_total',
-    'Turns that did not return: they were cut off, or ended their node. Every node counts the turns of all nodes, also of nodes that are gone.',
-    { room_type: OPEN, hook: HOOKS },
-  ),
-  playersBlocked: gauge(
-    'service_players_blocked',
-    'Players and message types whose messages are refused, because three of them did not return within ten minutes. The log names them.',
-  ),
-  handlersRefused: gauge(
-    'service_handlers_refused',
-    'Handlers that are not started in a project, because only the end of a process has stopped them: until when, in seconds since 1970. Hook `all`: all code of the room type.',
-    { project_id: OPEN, room_type: OPEN, hook: OPEN, message_type: OPEN },
-  ),
   inputsShed: counter(
     'service_inputs_shed_total',
     'Messages that an overloaded node did not handle because they had waited for too long: without a ref (dropped), or with one (refused).',

@@ -129,14 +129,14 @@ describe('a room that is not stored', () => {
     expect([ann.state, ann.acked, bench.store.writes]).toEqual([{ count: 1 }, 1, 0])
     await bench.advance(3_600_000, 10_000)
     expect(await bench.store.store.rooms.inspect('prj_test/counter:a')).toMatchObject({ owner: 'node_a' })
-    expect(bench.host.size).toBe(1)
+    expect(bench.host.rooms.size).toBe(1)
   })
 
   it('is handed over with its state, which does not come back after the new owner has died', async () => {
     const { bench, ann } = await roomWith(counting('none'), ['ann'])
     await bench.say('counter', 'ann', 'inc', null, 1)
     const heir = bench.successor([ann])
-    await bench.host.rooms[0]!.handOver('node_b')
+    await bench.host.rooms.running[0]!.handOver('node_b')
     await heir.resume('counter', ann)
     expect(ann.state).toEqual({ count: 1 })
     const { snapshot, journal } = await heir.claimed('counter', 'node_c')
@@ -381,7 +381,7 @@ describe('store trouble', () => {
           clock.advance(100)
           for (const bench of order) await bench.untilIdle()
         }
-        expect([old.host.size, heir.host.size]).toEqual([0, 1])
+        expect([old.host.rooms.size, heir.host.rooms.size]).toEqual([0, 1])
         await heir.say('counter', 'ann', 'inc', null, 2)
         expect([ann.state, ann.acked, ann.faults]).toEqual([{ count: 2 }, 2, []])
       })
@@ -449,7 +449,7 @@ describe('store trouble', () => {
         if (durability === 'snapshot') await bench.advance(1000, 50)
         bench.message('counter', 'ann', 'inc', null, 2)
         await bench.advance(700, 50)
-        expect([bench.host.size, ann.acked]).toEqual([1, 1])
+        expect([bench.host.rooms.size, ann.acked]).toEqual([1, 1])
         bench.store.mood = 'fine'
         await bench.advance(2000, 50)
         expect([ann.state, ann.acked, ann.faults]).toEqual([{ count: 2 }, 2, []])
@@ -479,7 +479,7 @@ describe('store trouble', () => {
       const { bench } = await roomWith(counting('journal'), ['ann'])
       vi.spyOn(bench.store.store.rooms, 'commit').mockRejectedValue(new StoreRejected('WRONGTYPE'))
       await bench.say('counter', 'ann', 'inc', null, 1)
-      expect(bench.host.size).toBe(0)
+      expect(bench.host.rooms.size).toBe(0)
       expect(bench.sentOf('redirect')).toMatchObject([{ owner: null }])
       expect(bench.sentOf('update').flatMap(({ personal }) => personal)).toEqual([])
     })

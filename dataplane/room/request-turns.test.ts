@@ -253,7 +253,7 @@ describe('An idempotency id', () => {
     const { bench, ann, ask } = await opened({}, 'none')
     const answer = await ask(grant(5))
     const next = bench.successor([ann])
-    await bench.host.rooms[0]!.handOver('node_b')
+    await bench.host.rooms.running[0]!.handOver('node_b')
     await next.resume('bank', ann)
     expect(await asking(next)(grant(5))).toEqual(answer)
   })
@@ -275,12 +275,14 @@ describe('An idempotency id of a room that has ended', () => {
     const ended = await ask(call('end', null, 'order_2'))
     expect(ended).toMatchObject({ reply: null })
     await bench.untilIdle()
-    expect(bench.host.size).toBe(0)
+    expect(bench.host.rooms.size).toBe(0)
     const address = bench.address('bank')
-    expect(await bench.host.endedAnswer(address, request)).toEqual(answer)
-    expect(await bench.host.endedAnswer(address, call('end', null, 'order_2'))).toEqual(ended)
-    expect(codeOf((await bench.host.endedAnswer(address, { ...request, hash: 'other' }))!)).toBe('conflict')
-    expect(await bench.host.endedAnswer(address, grant(5, 'order_3'))).toBeUndefined()
+    expect(await bench.host.stored.answerLeft(address, request)).toEqual(answer)
+    expect(await bench.host.stored.answerLeft(address, call('end', null, 'order_2'))).toEqual(ended)
+    expect(codeOf((await bench.host.stored.answerLeft(address, { ...request, hash: 'other' }))!)).toBe(
+      'conflict',
+    )
+    expect(await bench.host.stored.answerLeft(address, grant(5, 'order_3'))).toBeUndefined()
     expect(await ask(request)).toEqual(answer)
     expect(codeOf(await ask(grant(5, 'order_3')))).toBe('room_not_found')
     await bench.advance(9 * 60_000, 10_000)
@@ -289,7 +291,7 @@ describe('An idempotency id of a room that has ended', () => {
     expect(goldOf(bob)).toBe(0)
     await bench.advance(2 * 60_000, 10_000)
     expect(await ask(request)).toMatchObject({ reply: { total: 5 } })
-    expect(await bench.host.endedAnswer(address, request)).toBeUndefined()
+    expect(await bench.host.stored.answerLeft(address, request)).toBeUndefined()
   })
 })
 
@@ -306,7 +308,7 @@ describe('The outcomes of a room whose onDispose did not return', () => {
   it('are left in the store', async () => {
     const { next, answer } = await stuck()
     expect(codeOf(await asking(next)(grant(5, 'order_2')))).toBe('room_not_found')
-    expect(await next.host.endedAnswer(next.address('bank'), grant(5))).toEqual(answer)
+    expect(await next.host.stored.answerLeft(next.address('bank'), grant(5))).toEqual(answer)
     expect(await asking(next)(grant(5))).toEqual(answer)
   })
 
@@ -324,7 +326,7 @@ describe('A request with create that comes again after its room has ended', () =
     const request = { ...grant(5), create: CREATE }
     const answer = await ask(request)
     await ask(call('end', null, 'order_2'))
-    expect(bench.host.size).toBe(0)
+    expect(bench.host.rooms.size).toBe(0)
     return { bench, ask, request, answer }
   }
 
@@ -336,10 +338,10 @@ describe('A request with create that comes again after its room has ended', () =
     expect(codeOf(await ask({ ...request, hash: 'other' }))).toBe('conflict')
     const cancel = { ...request, do: { op: 'cancel', subs: ['bob'] } } as const
     expect(await ask(cancel)).toMatchObject({ reply: { cancelled: true } })
-    expect([bench.host.size, await bench.host.endedAnswer(bench.address('bank'), request)]).toEqual([
-      0,
-      answer,
-    ])
+    expect([
+      bench.host.rooms.size,
+      await bench.host.stored.answerLeft(bench.address('bank'), request),
+    ]).toEqual([0, answer])
     const made = bench.request('bank', { ...request, id: 'key_1/9' }, 'b')
     await bench.untilIdle()
     expect(codeOf(await made)).toBe('reply')
@@ -468,11 +470,11 @@ describe('A request', () => {
     })
     bench.leave('bank', 'ann')
     await bench.advance(6000, 500)
-    expect(bench.host.size).toBe(0)
-    const recorded = await bench.host.recorded(bench.address('bank'), shown)
+    expect(bench.host.rooms.size).toBe(0)
+    const recorded = await bench.host.stored.view(bench.address('bank'), shown)
     expect(recorded).toMatchObject({ reply: { members: [], state: { gold: 0, log: ['left ann'] } } })
-    expect(bench.host.size).toBe(0)
-    expect(await bench.host.recorded(bench.address('bank', 'never'), shown)).toBeUndefined()
+    expect(bench.host.rooms.size).toBe(0)
+    expect(await bench.host.stored.view(bench.address('bank', 'never'), shown)).toBeUndefined()
   })
 
   it('to describe shows nothing that is not committed', async () => {

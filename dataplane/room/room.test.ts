@@ -292,7 +292,7 @@ describe('sleep', () => {
       async (durability) => {
         const bench = await left({}, board(durability))
         await bench.advance(11_000, 500)
-        expect([bench.host.size, bench.counts.asleep]).toEqual([0, 1])
+        expect([bench.host.rooms.size, bench.counts.asleep]).toEqual([0, 1])
         bench.clock.advance(LONG_MS)
         const heir = bench.successor()
         const bob = await heir.join('board', 'bob')
@@ -473,7 +473,7 @@ describe('a node that closes', () => {
       bench.detach('counter', bob, true)
       bench.message('counter', 'ann', 'inc', null, 2)
       await bench.host.close()
-      expect([bench.host.size, ann.acked]).toEqual([0, 2])
+      expect([bench.host.rooms.size, ann.acked]).toEqual([0, 2])
       expect(await bench.store.store.rooms.inspect('prj_test/counter:a')).toMatchObject({ owner: null })
 
       const heir = bench.successor([ann, bob])
@@ -494,7 +494,7 @@ describe('a node that closes', () => {
     const closed = bench.host.close(2000)
     await bench.advance(4000, 50)
     await closed
-    expect(bench.host.size).toBe(0)
+    expect(bench.host.rooms.size).toBe(0)
   })
 
   // The last flush of an ending room was still being committed when its node closed. The node did not wait, and closed the store first: the
@@ -518,7 +518,7 @@ describe('a node that closes', () => {
     await bench.join('counter', 'bob')
     bench.store.mood = 'slow'
     const taken: string[] = []
-    void bench.host.rooms[0]!.handOver('node_b').then((isFree) => isFree && taken.push('node_b'))
+    void bench.host.rooms.running[0]!.handOver('node_b').then((isFree) => isFree && taken.push('node_b'))
     const answer = await closeSlowly(bench)
     expect(taken).toEqual([])
     await answer()

@@ -317,11 +317,6 @@ export class Room {
     return this.#frozen
   }
 
-  /** True if the room is being released, or has ended. */
-  get leaving(): boolean {
-    return this.#stage === 'leaving' || this.#ended
-  }
-
   get #ended(): boolean {
     return this.#stage === 'ended'
   }

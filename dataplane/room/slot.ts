@@ -14,7 +14,7 @@ import {
   unavailable,
   unavailableText,
 } from '../place.ts'
-import { type Arrival, type RoomAddress, roomIdOf, type ToOwner } from '../traffic.ts'
+import { type Arrival, isClose, type RoomAddress, roomIdOf, type ToOwner } from '../traffic.ts'
 import { joinOptions, joinTurn } from './admission.ts'
 import type { ClaimedRoom } from './core.ts'
 import type { RoomDefinition } from './definition.ts'
@@ -34,13 +34,6 @@ import type { Outcome } from './table.ts'
 
 /** Epoch of answers about a room that does not run here. */
 export const NO_EPOCH = { epoch: 0 }
-
-/**
- * State of a room name at the node that owns it. `opening`: the room is being restored or created, and messages wait. `running`: messages
- * are handled. `frozen`: they wait, because the node has no lease or the store does not answer. `leaving`: they wait for the next owner.
- * `gone`: the node has nothing of the room.
- */
-export type SlotState = 'opening' | 'running' | 'frozen' | 'leaving' | 'gone'
 
 /** Dependencies of the slots of a node: those of rooms, and those of openings. */
 export type SlotNeeds = RoomNeeds & OpeningNeeds
@@ -95,13 +88,6 @@ export class RoomSlot {
     this.inbox = inbox
     this.#slots = slots
     this.replies = new Replies(address, NO_EPOCH, needs)
-  }
-
-  get state(): SlotState {
-    if (this.#isGone) return 'gone'
-    if (!this.#room) return 'opening'
-    if (this.#room.leaving) return 'leaving'
-    return this.#room.frozen ? 'frozen' : 'running'
   }
 
   /** Queues a message for a room that does not run yet. If the inbox is full, the message is refused. */
@@ -246,15 +232,6 @@ async function openRoom(slot: RoomSlot, found: Claim, mayMake: boolean): Promise
   } catch (error) {
     const place = await cannotOpen(slot, claim, error)
     return place.at === 'nowhere' && first ? { ...place, maker: first.member_id } : place
-  }
-}
-
-/** Returns the outcomes in a record, or none if it cannot be read. */
-export function outcomesIn(claim: Claim, format: JournalFormat): readonly Outcome[] {
-  try {
-    return restore(claim, format)?.tables.outcomes.rows ?? []
-  } catch {
-    return []
   }
 }
 
@@ -421,6 +398,53 @@ async function giveBack({ needs, address }: RoomSlot, claim: Claim, forget: bool
   } catch (error) {
     log.warn({ err: error, room: name }, 'a room could not be released')
   }
+}
+
+/** Returns the outcomes in a record, or none if it cannot be read. */
+function outcomesIn(claim: Claim, format: JournalFormat): readonly Outcome[] {
+  try {
+    return restore(claim, format)?.tables.outcomes.rows ?? []
+  } catch {
+    return []
+  }
+}
+
+/**
+ * An operator ends a claimed room whose type is not installed: deletes its record, without calling a hook. Answers the inbox. Never rejects.
+ */
+export async function endUnknown(
+  needs: SlotNeeds,
+  address: RoomAddress,
+  inbox: Inbox,
+  claim: Claim,
+  refusal: Nowhere,
+): Promise<void> {
+  const { clock, cluster, features, format, records, wakeups, limits, log } = needs
+  const { name } = address
+  const replies = new Replies(address, NO_EPOCH, needs)
+  const ends = inbox.remove(({ message }) => isClose(message))
+  refuseAll(inbox, refusal, replies.answer)
+  for (const end of ends) inbox.add(end)
+  const { fence } = claim
+  try {
+    await wakeups.set(name, fence, undefined)
+    const outcomes = outcomesToLeave(outcomesIn(claim, format), format, clock.now())
+    const release = { forget: true, ttlMs: limits.recordTtlMs, ...(outcomes && { outcomes }) }
+    await records.release(name, fence, release)
+    for (const feature of features) feature.gone?.(address, fence.epoch)
+    if (isEmpty(claim)) refuseAll(inbox, ABSENT, replies.answer)
+    for (const { message, from } of inbox.take())
+      replies.send(from, {
+        kind: 'answer',
+        member_id: message.member_id,
+        answer: { reply: { ended: true }, epoch: fence.epoch, seq: 0 },
+      })
+  } catch (error) {
+    log.warn({ err: error, room: name }, 'a room could not be ended')
+    refuseAll(inbox, unavailable(address, 'the store does not answer'), replies.answer)
+  }
+  // Edges of messages that found the inbox full send them again.
+  cluster.router.redirect(address, inbox, undefined)
 }
 
 /**

@@ -138,7 +138,7 @@ describe('first state', () => {
         expect(errors).toMatchObject([
           { ...REFUSED, message: expect.stringContaining('could not be loaded') },
         ])
-      expect([bench.host.size, bench.counts['load timed_out']]).toEqual([1, 1])
+      expect([bench.host.rooms.size, bench.counts['load timed_out']]).toEqual([1, 1])
 
       await bench.join('board', 'bob')
       calls[0]!.answer({ notes: ['too late'] })
@@ -174,7 +174,7 @@ describe('first state', () => {
       const { board, calls } = database()
       const bench = new RoomBench([board])
       await bench.join('board', 'ann')
-      bench.host.refuseMore()
+      bench.host.rooms.refuseMore()
       calls[0]!.answer({ notes: ['kept'] })
       await bench.untilIdle()
       expect(bench.redirected.map(({ message }) => message)).toMatchObject([
@@ -202,7 +202,7 @@ describe('first state', () => {
       const ann = await bench.join('board', 'ann', finding)
       expect(ann.errors).toMatchObject(NOT_FOUND)
       const { rooms } = bench.store.store
-      expect([await rooms.inspect('prj_test/board:a'), bench.host.claimed]).toEqual([undefined, 0])
+      expect([await rooms.inspect('prj_test/board:a'), bench.host.rooms.claimed]).toEqual([undefined, 0])
       const bob = await bench.join('board', 'bob', { key: 'other' })
       expect(bob.inRoom).toBe(true)
     })
@@ -223,7 +223,7 @@ describe('first state', () => {
       await bench.join('board', 'ann')
       leave(bench)
       await bench.advance(2000, 100)
-      expect(bench.host.size).toBe(0)
+      expect(bench.host.rooms.size).toBe(0)
       const bob = await bench.join('board', 'bob', finding)
       expect(bob.state).toEqual({ notes: ['new'] })
     })
@@ -271,7 +271,7 @@ describe('first state', () => {
       const ann = await bench.join('board', 'ann', finding)
       calls[0]!.answer(undefined)
       await bench.untilIdle()
-      expect([ann.errors, bench.host.claimed]).toMatchObject([NOT_FOUND, 0])
+      expect([ann.errors, bench.host.rooms.claimed]).toMatchObject([NOT_FOUND, 0])
       const bob = await bench.join('board', 'bob', { ...finding, key: 'other' })
       calls[1]!.answer({ notes: ['kept'] })
       await bench.untilIdle()
@@ -431,7 +431,7 @@ describe('migration', () => {
         },
       ])
       expect(JSON.stringify(bob.errors)).not.toContain('secret')
-      expect([shut.host.size, shut.counts.failed]).toEqual([0, 1])
+      expect([shut.host.rooms.size, shut.counts.failed]).toEqual([0, 1])
       expect(await inspect()).toMatchObject({ owner: null })
       const owner = node(second, 'node_c')
       owner.members.set('ann', ann)

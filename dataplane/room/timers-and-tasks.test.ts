@@ -289,11 +289,11 @@ describe('the timers of a room', () => {
     await say('after', { ms: 30_000, note: 'last words' })
     bench.leave('clockwork', 'ann')
     await bench.advance(29_000, 100)
-    expect(bench.host.size).toBe(1)
+    expect(bench.host.rooms.size).toBe(1)
     await bench.advance(10_500, 100)
-    expect(bench.host.size).toBe(1)
+    expect(bench.host.rooms.size).toBe(1)
     await bench.advance(1000, 100)
-    expect(bench.host.size).toBe(0)
+    expect(bench.host.rooms.size).toBe(0)
   })
 
   it('end with a room that closes itself', async () => {
@@ -301,7 +301,7 @@ describe('the timers of a room', () => {
     await say('after', { ms: 1000, note: 'never' })
     await say('end', null)
     await bench.advance(2000, 100)
-    expect([bench.host.size, bench.counts.fired ?? 0]).toEqual([0, 0])
+    expect([bench.host.rooms.size, bench.counts.fired ?? 0]).toEqual([0, 0])
   })
 })
 
@@ -463,7 +463,7 @@ describe('tasks', () => {
         await bench.untilIdle()
         const next = bench.successor([ann])
         if (how === 'dies') bench.mayAct = false
-        else await bench.host.rooms[0]!.handOver('node_b')
+        else await bench.host.rooms.running[0]!.handOver('node_b')
         await next.resume('quiz', ann)
         await next.untilIdle()
         // Too late: another node owns the room.
@@ -564,7 +564,7 @@ describe('A task with retry', () => {
     await say('pay', { gold: 5, id: 'order_1' })
     const next = bench.successor([ann])
     if (how === 'dies') bench.mayAct = false
-    else await bench.host.rooms[0]!.handOver('node_b')
+    else await bench.host.rooms.running[0]!.handOver('node_b')
     await next.resume('shop', ann)
     await next.untilIdle()
     expect(runs.map(({ id }) => id)).toEqual(['order_1', 'order_1'])
@@ -587,7 +587,7 @@ describe('A task with retry', () => {
     await say('pay', { gold: 5 })
     bench.leave('shop', 'ann')
     await bench.advance(300_000, 1000)
-    expect([bench.host.size, runs.length]).toEqual([1, 1])
+    expect([bench.host.rooms.size, runs.length]).toEqual([1, 1])
     const due = async () => {
       const { wakeups } = bench.store.store
       const parts = Array.from({ length: 4 }, (_, part) => wakeups.take(part, { limit: 9, againMs: 0 }))
@@ -600,7 +600,7 @@ describe('A task with retry', () => {
     bench.host.recheck()
     runs[0]!.answer('paid')
     await bench.advance(40_000, 1000)
-    expect([bench.host.size, await due()]).toEqual([0, []])
+    expect([bench.host.rooms.size, await due()]).toEqual([0, []])
   })
 
   it('does not run again if its run did not return under the last owner', async () => {

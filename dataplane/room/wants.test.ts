@@ -59,6 +59,6 @@ describe('a room that ends in onLeave of the first of several members', () => {
     const { bench, left } = await threeSeats()
     bench.host.edgeGone('node_a')
     await bench.advance(60_000, 1000)
-    expect([left, bench.host.rooms]).toEqual([['ann'], []])
+    expect([left, bench.host.rooms.running]).toEqual([['ann'], []])
   })
 })

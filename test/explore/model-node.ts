@@ -6,8 +6,9 @@ import { CLUSTER_METRICS } from '../../dataplane/cluster/metrics.ts'
 import { Ownership } from '../../dataplane/cluster/ownership.ts'
 import type { LocalGateway } from '../../dataplane/cluster/router.ts'
 import { ListedRooms } from '../../dataplane/features/lists/listing.ts'
+import { LIST_METRICS } from '../../dataplane/features/lists/metrics.ts'
 import { RoomNotices } from '../../dataplane/features/notices/notices.ts'
-import { SavedRooms } from '../../dataplane/features/saves/saves.ts'
+import { SAVE_METRICS, SavedRooms } from '../../dataplane/features/saves/saves.ts'
 import type { RoomDefinition } from '../../dataplane/room/definition.ts'
 import { RoomHost } from '../../dataplane/room/host.ts'
 import type { RoomLimits } from '../../dataplane/room/limits.ts'
@@ -39,7 +40,12 @@ import { hash, textOf } from './history.ts'
 const log = pino({ level: 'silent' })
 const codecs = [new JsonCodec()]
 /** Metrics of all nodes of all runs. Nothing reads them. */
-const metrics = registerMetrics(new Registry(), { ...CLUSTER_METRICS, ...ROOM_METRICS })
+const metrics = registerMetrics(new Registry(), {
+  ...CLUSTER_METRICS,
+  ...ROOM_METRICS,
+  ...LIST_METRICS,
+  ...SAVE_METRICS,
+})
 
 /** Lease of a node. */
 export const LEASE_MS = 2000
@@ -111,7 +117,11 @@ export class ModelNode {
       hasPlaceFor: () => true,
       endedAnswer: async () => undefined,
       maxWaitingMessages: 1000,
-      figures: () => ({ ...nodeInfo(nodeId), rooms: this.#host.size, room_types: this.#host.versions }),
+      figures: () => ({
+        ...nodeInfo(nodeId),
+        rooms: this.#host.rooms.size,
+        room_types: this.#host.types.versions,
+      }),
       onReplaced: parts.onReplaced,
     })
     this.#ownership = ownership
@@ -123,7 +133,7 @@ export class ModelNode {
       records: store.rooms,
       wakeups: store.wakeups,
       notices: (room, mayAct) => new RoomNotices(room, mayAct, { ...common, notices }),
-      features: (needs) => [new ListedRooms(needs, store), new SavedRooms(needs)],
+      features: (needs) => [new ListedRooms(needs, metrics, store), new SavedRooms(needs, metrics)],
       metrics,
       cluster: {
         lease: mutation?.lease ?? ownership.lease,
@@ -179,16 +189,16 @@ export class ModelNode {
 
   /** Hands off all rooms and releases the lease. */
   async drain(): Promise<void> {
-    this.#host.refuseMore()
+    this.#host.rooms.refuseMore()
     await this.#ownership.drain()
-    await this.#ownership.handOver(this.#host.rooms)
+    await this.#ownership.handOver(this.#host.rooms.running)
     await this.#host.close()
     await this.#ownership.stop()
   }
 
   /** Rooms that this node runs. */
   get rooms(): { readonly epoch: number }[] {
-    return this.#host.rooms.map(({ core }) => core)
+    return this.#host.rooms.running.map(({ core }) => core)
   }
 
   #send(to: string, message: PeerMessage): void {

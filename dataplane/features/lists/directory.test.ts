@@ -9,7 +9,8 @@ import { memoryStore } from '../../../shared/store/memory/memory.ts'
 import { type Listings, StoreUnavailable } from '../../../shared/store/port.ts'
 import { FakeClock } from '../../../test/kit/fake-clock.ts'
 import { SeededRandom } from '../../../test/kit/seeded-random.ts'
-import { DIRECTORY_METRICS, Directory, KEPT_MS, POLL_MS, type Watcher } from './directory.ts'
+import { Directory, KEPT_MS, POLL_MS, type Watcher } from './directory.ts'
+import { LIST_METRICS } from './metrics.ts'
 import { encodeRow, type InvalidQuery, type RoomQuery, type StoredRow } from './rows.ts'
 
 const DUELS = { projectId: 'prj_1', roomType: 'duel' }
@@ -66,7 +67,7 @@ function opened() {
     store,
     clock,
     log: createLog({ logLevel: 'fatal' }, {}),
-    metrics: registerMetrics(registry, DIRECTORY_METRICS),
+    metrics: registerMetrics(registry, LIST_METRICS),
     maxRowsPerQuery: MAX_ROWS,
     isGone: (nodeId) => gone.has(nodeId),
     listingOf: (roomType) =>

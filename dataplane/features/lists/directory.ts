@@ -1,12 +1,12 @@
 import { type Clock, untilNext } from '../../../shared/clock.ts'
 import { canonicalJson, type Json } from '../../../shared/json.ts'
 import type { Logger } from '../../../shared/log.ts'
-import { counter, gauge, histogram, type Metrics } from '../../../shared/metrics.ts'
 import { type Rate, RateLimit } from '../../../shared/rate-limit.ts'
 import { Slices } from '../../../shared/slices.ts'
 import type { ListedRoom, Listings } from '../../../shared/store/port.ts'
 import { covers } from '../../../shared/tokens.ts'
 import { ListFields } from './fields.ts'
+import type { ListMetrics } from './metrics.ts'
 import {
   DEFAULT_LIMIT,
   decodeRow,
@@ -27,41 +27,12 @@ import {
  * format of codes.
  */
 
-/** Metrics of a node's copies of lists of rooms. */
-export const DIRECTORY_METRICS = {
-  listedRows: gauge('service_directory_rows', 'Rows in the copies of lists of rooms that this node keeps.'),
-  listQueryDuration: histogram(
-    'service_directory_query_duration_seconds',
-    'Time of a query in the copy of a list, or of a slice of 1,000 rows of it. The event loop does nothing else during it.',
-  ),
-  stoppedQueries: counter(
-    'service_directory_queries_stopped_total',
-    'Queries that stopped because they had looked at maxRowsPerQuery rows.',
-  ),
-  listWatchers: gauge('service_directory_watchers', 'Watches of lists by clients of this node.'),
-  watchedQueries: gauge(
-    'service_directory_watched_queries',
-    'Different queries of all watches. Equal ones are evaluated once.',
-  ),
-  placements: counter(
-    'service_placements_total',
-    'Requests of `joinOrCreate` for a room. At the placer of the list: it has chosen a listed room (listed), or a room without a row (new). At the edge of the player: no placer has answered within 8 s (failed).',
-    { result: ['listed', 'new', 'failed'] },
-  ),
-  failedListPolls: counter(
-    'service_directory_failed_polls_total',
-    'Reads of changes of a list of rooms that failed. The node continues to answer from its copy.',
-  ),
-}
-
-export type DirectoryMetrics = Metrics<typeof DIRECTORY_METRICS>
-
 /** Dependencies of a node's lists of rooms. */
 export interface DirectoryEnvironment {
   readonly store: { readonly listings: Listings; onReturn(callback: () => void): () => void }
   readonly clock: Clock
   readonly log: Logger
-  readonly metrics: DirectoryMetrics
+  readonly metrics: ListMetrics
   /** Maximum number of rows that a query looks at. */
   readonly maxRowsPerQuery: number
   /** Returns true if a node has ended, or is unknown. */

@@ -100,7 +100,7 @@ describe('the row of a room', () => {
     bench.store.mood = 'fine'
     bench.store.let()
     await bench.untilIdle()
-    const { epoch } = bench.host.rooms[0]!.core
+    const { epoch } = bench.host.rooms.running[0]!.core
     const row = {
       room_id: 'duel:a',
       room_type: 'duel',
@@ -272,7 +272,7 @@ describe('the row of a room', () => {
 
   it('is removed when the room ends, before the operator who ended it gets the answer', async () => {
     const { bench } = await roomWith(duel(), ['ann'])
-    const { epoch } = bench.host.rooms[0]!.core
+    const { epoch } = bench.host.rooms.running[0]!.core
     void bench.request('duel', CLOSE)
     await bench.untilIdle()
     expect(bench.sentOf('answer')).toHaveLength(1)
@@ -285,10 +285,10 @@ describe('the row of a room', () => {
     await bench.say('duel', 'ann', 'end', null, 1)
     await bench.advance(5000, 100)
     expect((await listed(bench))[0]?.row).toBeDefined()
-    expect(bench.host.claimed).toBe(1)
+    expect(bench.host.rooms.claimed).toBe(1)
     writes.mockRestore()
     await bench.advance(2000, 100)
-    expect([(await listed(bench))[0]?.row, bench.host.claimed]).toEqual([undefined, 0])
+    expect([(await listed(bench))[0]?.row, bench.host.rooms.claimed]).toEqual([undefined, 0])
   })
 
   it('delays the end of its room by at most a minute if the store refuses the removal', async () => {
@@ -296,9 +296,9 @@ describe('the row of a room', () => {
     writesOf(bench).mockRejectedValue(new StoreRefused('no permission', 'NOPERM'))
     await bench.say('duel', 'ann', 'end', null, 1)
     await bench.advance(55_000, 500)
-    expect(bench.host.claimed).toBe(1)
+    expect(bench.host.rooms.claimed).toBe(1)
     await bench.advance(10_000, 500)
-    expect(bench.host.claimed).toBe(0)
+    expect(bench.host.rooms.claimed).toBe(0)
   })
 
   it('is given up when the node closes, if the store does not answer', async () => {
@@ -307,7 +307,7 @@ describe('the row of a room', () => {
     const closed = bench.host.close(3000)
     await bench.advance(5000, 100)
     await closed
-    expect(bench.host.claimed).toBe(0)
+    expect(bench.host.rooms.claimed).toBe(0)
   })
 
   it.each([
@@ -424,7 +424,7 @@ describe('the row of a room', () => {
     await heir.untilIdle()
     const [second] = await listed(heir)
     expect(second).toEqual({
-      epoch: heir.host.rooms[0]!.core.epoch,
+      epoch: heir.host.rooms.running[0]!.core.epoch,
       version: 1,
       row: { ...first!.row, node_id: 'node_b' },
     })
@@ -439,14 +439,14 @@ describe('the row of a room', () => {
     async (isNext) => {
       const { bench } = await roomWith(duel(), ['ann'])
       const { rooms, listings } = bench.store.store
-      const { epoch } = bench.host.rooms[0]!.core
+      const { epoch } = bench.host.rooms.running[0]!.core
       expect(await rooms.claim('prj_test/duel:a', 'node_c', epoch, HOUR_MS)).toBeDefined()
       const value = Uint8Array.of(1)
       const next = { roomId: 'duel:a', epoch: epoch + 1, version: 1, value }
       if (isNext) await listings.write('prj_test/duel', next, HOUR_MS)
       await bench.say('duel', 'ann', 'set', { level: 2 }, 1)
       await bench.untilIdle()
-      expect(bench.host.rooms).toEqual([])
+      expect(bench.host.rooms.running).toEqual([])
       const { rooms: found } = await listings.changes('prj_test/duel', '', 100)
       expect(found.map((room) => room.value)).toEqual([isNext ? value : undefined])
     },
@@ -454,7 +454,7 @@ describe('the row of a room', () => {
 
   it('stays during a handoff, and is the successor’s afterwards', async () => {
     const { bench, ann } = await roomWith(duel(), ['ann'])
-    await bench.host.rooms[0]!.handOver('node_b')
+    await bench.host.rooms.running[0]!.handOver('node_b')
     expect(await listed(bench)).toMatchObject([{ version: 1, row: { node_id: 'node_a' } }])
     const heir = bench.successor([ann])
     await heir.router.open(heir.address('duel'))
@@ -488,9 +488,9 @@ describe('the row of a room', () => {
 
   it('is written under the new epoch after the store has lost the room', async () => {
     const { bench } = await roomWith(duel(), ['ann'])
-    const before = bench.host.rooms[0]!.core.epoch
+    const before = bench.host.rooms.running[0]!.core.epoch
     await lose(bench)
-    const { epoch } = bench.host.rooms[0]!.core
+    const { epoch } = bench.host.rooms.running[0]!.core
     expect(epoch).toBeGreaterThan(before)
     await bench.advance(1000, 100)
     expect(await listed(bench)).toMatchObject([{ epoch, row: { players: 1 } }])
@@ -509,7 +509,7 @@ describe('the row of a room', () => {
     const { bench } = await roomWith({ ...duel(), save }, ['ann'])
     await bench.say('duel', 'ann', 'end', null, 1)
     await bench.advance(1000, 100)
-    expect([bench.host.claimed, (await listed(bench))[0]?.row]).toEqual([1, undefined])
+    expect([bench.host.rooms.claimed, (await listed(bench))[0]?.row]).toEqual([1, undefined])
   })
 
   it('costs a room type without listing and codes no write', async () => {

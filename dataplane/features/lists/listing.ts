@@ -22,6 +22,7 @@ import type { LiveState } from '../../room/state.ts'
 import type { Tables } from '../../room/table.ts'
 import { type RoomAddress, roomIdOf } from '../../traffic.ts'
 import { RoomCodes } from './codes.ts'
+import type { ListMetrics } from './metrics.ts'
 import { encodeRow } from './rows.ts'
 
 /** Least time between two reads of a room for its row. */
@@ -59,6 +60,7 @@ type ListedView = RoomView<ListedRoom>
 
 /** Dependencies of the rows and the codes of rooms. */
 interface ListingNeeds extends FeatureNeeds {
+  readonly metrics: ListMetrics
   readonly listings: Listings
   readonly codes: RoomCodes
 }
@@ -72,8 +74,8 @@ interface ListingStore {
 export class ListedRooms implements RoomFeature {
   readonly #needs: ListingNeeds
 
-  constructor(needs: FeatureNeeds, { listings, records }: ListingStore) {
-    this.#needs = { ...needs, listings, codes: new RoomCodes(records, needs.random) }
+  constructor(needs: FeatureNeeds, metrics: ListMetrics, { listings, records }: ListingStore) {
+    this.#needs = { ...needs, metrics, listings, codes: new RoomCodes(records, needs.random) }
   }
 
   observe(room: RoomView, { codes, listing }: RoomDefinition, since: Since): RoomObserver | undefined {

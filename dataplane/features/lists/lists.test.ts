@@ -12,7 +12,7 @@ import {
   TestLists,
 } from '../../../test/support/gateway/test-gateway.ts'
 import { TestOwner, testCodecs } from '../../../test/support/gateway/test-owner.ts'
-import { GATEWAY_METRICS } from '../../gateway/metrics.ts'
+import { LIST_METRICS } from './metrics.ts'
 
 /** Counts the encodings of rows. */
 class CountingCodec extends JsonCodec {
@@ -37,7 +37,7 @@ beforeEach(async () => {
   codec = new CountingCodec()
   test = await TestGateway.start(
     {},
-    { directory: lists, metrics: registerMetrics(registry, GATEWAY_METRICS), codecs: [codec] },
+    { directory: lists, listMetrics: registerMetrics(registry, LIST_METRICS), codecs: [codec] },
     { clock: new FakeClock(), control: await TestControl.start(), owner: new TestOwner(testCodecs()) },
   )
 })

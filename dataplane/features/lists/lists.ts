@@ -5,10 +5,10 @@ import type { ListedRoom } from '../../../shared/protocol/messages.ts'
 import { type Rate, RateLimits } from '../../../shared/rate-limit.ts'
 import { COST, comparisonsCost } from '../../gateway/budget.ts'
 import type { Connection } from '../../gateway/connection.ts'
-import type { GatewayMetrics } from '../../gateway/metrics.ts'
 import { Refused } from '../../gateway/refusals.ts'
 import type { Session } from '../../gateway/session.ts'
 import type { Watcher } from './directory.ts'
+import type { ListMetrics } from './metrics.ts'
 import { PlacingFailed } from './placing.ts'
 import { InvalidQuery, type QueryResult, type RoomRow, tooManyRows } from './rows.ts'
 
@@ -28,7 +28,7 @@ const PAUSE_MS = 50
 /** Dependencies of `Lists`. */
 export interface ListsEnvironment {
   readonly clock: Clock
-  readonly metrics: GatewayMetrics
+  readonly metrics: ListMetrics
   readonly options: {
     readonly listBytesPerSecondPerPlayer: number
     readonly listBytesPerSecondPerToken: number

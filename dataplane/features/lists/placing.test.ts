@@ -8,7 +8,8 @@ import { FakeClock } from '../../../test/kit/fake-clock.ts'
 import { SeededRandom } from '../../../test/kit/seeded-random.ts'
 import { answerOf } from '../../../test/support/gateway/test-gateway.ts'
 import { TestRecords } from '../../../test/support/test-store.ts'
-import { DIRECTORY_METRICS, type RoomList } from './directory.ts'
+import type { RoomList } from './directory.ts'
+import { LIST_METRICS } from './metrics.ts'
 import { ClusterPlacing, type PlacedRoom, type PlaceRequest, Placer } from './placing.ts'
 import { InvalidQuery, type QueryResult, type RoomQuery, rowMatcher, type StoredRow } from './rows.ts'
 
@@ -68,7 +69,7 @@ async function cluster() {
   const records = new TestRecords(store.records, clock)
   const rooms = new Rooms(clock)
   const registry = new Registry()
-  const metrics = registerMetrics(registry, DIRECTORY_METRICS)
+  const metrics = registerMetrics(registry, LIST_METRICS)
   const copy = { ready: async (): Promise<void> => {} }
   const directory = {
     check: (roomType: string) => {

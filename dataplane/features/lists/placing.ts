@@ -7,7 +7,8 @@ import type { ErrorCode } from '../../../shared/protocol/error-codes.ts'
 import type { Random } from '../../../shared/random.ts'
 import { type Bus, type Records, StoreUnavailable } from '../../../shared/store/port.ts'
 import { NodeCalls } from '../../node-calls.ts'
-import type { DirectoryMetrics, ListReader, RoomList } from './directory.ts'
+import type { ListReader, RoomList } from './directory.ts'
+import type { ListMetrics } from './metrics.ts'
 import { InvalidQuery, type RoomQuery, type StoredRow, takenSeats, tooManyRows } from './rows.ts'
 
 /**
@@ -123,7 +124,7 @@ export interface PlacingEnvironment {
   readonly clock: Clock
   readonly random: Random
   readonly log: Logger
-  readonly metrics: DirectoryMetrics
+  readonly metrics: ListMetrics
   /** True: this node does not renew its leases as a placer, so that another node becomes the placer before this one ends. */
   readonly draining: () => boolean
 }

@@ -2,8 +2,8 @@ import { Registry } from 'prom-client'
 import { beforeEach, describe, expect, it } from 'vitest'
 import { registerMetrics } from '../../../shared/metrics.ts'
 import { FakeClock } from '../../../test/kit/fake-clock.ts'
-import { GATEWAY_METRICS } from '../../gateway/metrics.ts'
 import type { Session } from '../../gateway/session.ts'
+import { LIST_METRICS } from './metrics.ts'
 import { SeatPromises } from './promises.ts'
 
 let clock: FakeClock
@@ -12,7 +12,7 @@ let registry: Registry
 beforeEach(() => {
   clock = new FakeClock()
   registry = new Registry()
-  promises = new SeatPromises(clock, registerMetrics(registry, GATEWAY_METRICS))
+  promises = new SeatPromises(clock, registerMetrics(registry, LIST_METRICS))
 })
 
 type Who = Pick<Session, 'player' | 'guests' | 'sessionId'>

@@ -1,8 +1,8 @@
 import type { Clock } from '../../../shared/clock.ts'
 import { type Rate, RateLimits } from '../../../shared/rate-limit.ts'
-import type { GatewayMetrics } from '../../gateway/metrics.ts'
 import type { Session } from '../../gateway/session.ts'
 import { Counts } from '../../metrics.ts'
+import type { ListMetrics } from './metrics.ts'
 
 /** Time for a join after `found`. The placer keeps a promise for as long. */
 const COME_WITHIN_MS = 3000
@@ -42,14 +42,14 @@ interface Asked {
  */
 export class SeatPromises {
   readonly #clock: Clock
-  readonly #metrics: GatewayMetrics
+  readonly #metrics: ListMetrics
   /** By player (`Session.player`). */
   readonly #open = new Map<string, OpenPromise>()
   readonly #ofGuests = new Counts()
   readonly #broken: RateLimits
   readonly #brokenByGuests: RateLimits
 
-  constructor(clock: Clock, metrics: GatewayMetrics) {
+  constructor(clock: Clock, metrics: ListMetrics) {
     this.#clock = clock
     this.#metrics = metrics
     this.#broken = new RateLimits(clock, BROKEN)

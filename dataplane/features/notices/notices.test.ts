@@ -191,7 +191,7 @@ describe('ctx.notify', () => {
     await say('win', 'bob')
     await say('end')
     await bench.untilIdle()
-    expect([bench.host.size, await bench.store.store.rooms.inspect(ROOM)]).toMatchObject([0, { owner: null }])
+    expect([bench.host.rooms.size, await bench.store.store.rooms.inspect(ROOM)]).toMatchObject([0, { owner: null }])
     expect(await dataOf(bench)).toEqual([{ by: 'bob' }, 1])
     expect(bench.notices.ready).toEqual([ROOM, ROOM, ROOM])
   })
@@ -204,7 +204,7 @@ describe('ctx.notify', () => {
     await bench.advance(6000, 50)
     bench.store.mood = 'fine'
     await bench.advance(3000, 50)
-    expect([bench.host.size, await dataOf(bench)]).toEqual([0, [0]])
+    expect([bench.host.rooms.size, await dataOf(bench)]).toEqual([0, [0]])
   })
 
   it.each([

@@ -5,7 +5,8 @@ import { memoryStore } from '../../../shared/store/memory/memory.ts'
 import { FakeClock } from '../../../test/kit/fake-clock.ts'
 import { type BenchOptions, RoomBench } from '../../../test/support/rooms/room-bench.ts'
 import type { TestMember } from '../../../test/support/rooms/test-member.ts'
-import { defineRoom, roomTypes } from '../../room/definition.ts'
+import { defineRoom } from '../../room/definition.ts'
+import { InstalledTypes } from '../../room/installed-types.ts'
 import { type RequestAnswer, type RoomAddress, type RoomRequest, roomIdOf } from '../../traffic.ts'
 import { defineQueue } from './queue.ts'
 import type { QueueSpec } from './tickets.ts'
@@ -137,12 +138,14 @@ describe('defineQueue', () => {
   })
 
   it('does not load with a room type that cannot reserve the seats of its matches', () => {
-    expect(() => roomTypes([ranked()])).toThrow(
+    expect(() => new InstalledTypes([ranked()])).toThrow(
       /the queue "ranked" makes matches in the room type "duel", which does not exist/,
     )
-    expect(() => roomTypes([ranked(), duel({ durability: 'none' })])).toThrow(/durability none/)
-    expect(() => roomTypes([ranked({ players: 3 }), duel()])).toThrow(/3 players, but its maxPlayers is 2/)
-    expect(roomTypes([ranked(), duel()]).size).toBe(2)
+    expect(() => new InstalledTypes([ranked(), duel({ durability: 'none' })])).toThrow(/durability none/)
+    expect(() => new InstalledTypes([ranked({ players: 3 }), duel()])).toThrow(
+      /3 players, but its maxPlayers is 2/,
+    )
+    expect(new InstalledTypes([ranked(), duel()]).all).toHaveLength(2)
   })
 })
 

@@ -198,13 +198,13 @@ describe('save', () => {
       await add('one')
       await leave()
       await bench.advance(HOUR_MS, 1000)
-      expect(bench.host.size).toBe(1)
+      expect(bench.host.rooms.size).toBe(1)
       const bob = await bench.join('board', 'bob')
       expect(bob.state).toEqual({ notes: ['one'] })
       bench.leave('board', 'bob')
       database.mood = 'fine'
       await bench.advance(6000, 500)
-      expect([bench.host.size, database.notes]).toEqual([
+      expect([bench.host.rooms.size, database.notes]).toEqual([
         0,
         onIdle === 'sleep' ? ['one'] : ['one', 'the end'],
       ])
@@ -217,14 +217,14 @@ describe('save', () => {
     await add('one')
     await end()
     await bench.advance(HOUR_MS, 1000)
-    expect([ann.inRoom, bench.host.size]).toEqual([false, 1])
+    expect([ann.inRoom, bench.host.rooms.size]).toEqual([false, 1])
     const bob = await bench.join('board', 'bob')
     expect(bob.errors).toMatchObject([
       { code: 'room_unavailable', message: expect.stringContaining('has ended') },
     ])
     database.mood = 'fine'
     await bench.advance(60_000, 1000)
-    expect([bench.host.size, database.notes]).toEqual([0, ['one', 'the end']])
+    expect([bench.host.rooms.size, database.notes]).toEqual([0, ['one', 'the end']])
     expect((await bench.join('board', 'bob')).state).toEqual({ notes: [] })
   })
 
@@ -235,7 +235,7 @@ describe('save', () => {
     await bench.advance(10_000, 500)
     database.mood = 'fine'
     await add('two')
-    await bench.host.rooms[0]!.handOver('node_b')
+    await bench.host.rooms.running[0]!.handOver('node_b')
     expect(database.asked).toHaveLength(1)
     const heir = bench.successor([ann])
     await heir.resume('board', ann)
@@ -273,7 +273,7 @@ describe('save', () => {
     database.hung.shift()!()
     await leave()
     await bench.advance(6000, 1000)
-    expect(bench.host.size).toBe(0)
+    expect(bench.host.rooms.size).toBe(0)
   })
 
   it('that is running when the room type loses the option and gets it again does not count as a save of later changes', async () => {

@@ -1,4 +1,5 @@
 import type { Json } from '../../../shared/json.ts'
+import { counter, type Metrics, OPEN } from '../../../shared/metrics.ts'
 import type { RoomDefinition } from '../../room/definition.ts'
 import type { FeatureNeeds, Leaving, RoomFeature, RoomObserver, RoomView, Since } from '../../room/feature.ts'
 import { frozen } from '../../room/guarded.ts'
@@ -6,6 +7,20 @@ import { type CodeRoom, turnOf } from '../../room/room-code.ts'
 import { PacedWork } from '../../room/scheduler.ts'
 import type { LiveState } from '../../room/state.ts'
 import type { RoomAddress } from '../../traffic.ts'
+
+/** Metrics of the saves of rooms. */
+export const SAVE_METRICS = {
+  roomSaves: counter(
+    'service_room_saves_total',
+    'Calls of `save.to` of room types: they succeeded (saved), failed, or took longer than 30 s (timed_out). A failed save is repeated after a pause.',
+    { room_type: OPEN, outcome: ['saved', 'failed', 'timed_out'] },
+  ),
+}
+
+/** Dependencies of the saves of a room. */
+interface SaveNeeds extends FeatureNeeds {
+  readonly metrics: Metrics<typeof SAVE_METRICS>
+}
 
 /** Option `save` of a room type. */
 type Save = NonNullable<RoomDefinition['save']>
@@ -36,10 +51,10 @@ const LONGEST_PAUSE_MS = 60_000
 
 /** The saves of the rooms of a node. */
 export class SavedRooms implements RoomFeature {
-  readonly #needs: FeatureNeeds
+  readonly #needs: SaveNeeds
 
-  constructor(needs: FeatureNeeds) {
-    this.#needs = needs
+  constructor(needs: FeatureNeeds, metrics: SaveNeeds['metrics']) {
+    this.#needs = { ...needs, metrics }
   }
 
   observe(room: RoomView, { save }: RoomDefinition, since: Since): RoomObserver | undefined {
@@ -58,7 +73,7 @@ export class SavedRooms implements RoomFeature {
  */
 export class RoomSaves implements RoomObserver {
   readonly #room: SavedRoom
-  readonly #needs: FeatureNeeds
+  readonly #needs: SaveNeeds
   readonly #progressed: () => void
   readonly #saves: PacedWork
   #save: Save
@@ -73,7 +88,7 @@ export class RoomSaves implements RoomObserver {
   #giveUp: () => void = () => {}
 
   /** Calls `progressed` when a save has ended. */
-  constructor(room: SavedRoom, save: Save, needs: FeatureNeeds, progressed: () => void) {
+  constructor(room: SavedRoom, save: Save, needs: SaveNeeds, progressed: () => void) {
     this.#room = room
     this.#save = save
     this.#needs = needs

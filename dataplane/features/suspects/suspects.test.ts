@@ -1,11 +1,13 @@
 import { setImmediate as nextTurn } from 'node:timers/promises'
+import { Registry } from 'prom-client'
 import { describe, expect, it } from 'vitest'
 import type { Logger } from '../../../shared/log.ts'
+import { registerMetrics } from '../../../shared/metrics.ts'
 import { memoryStore } from '../../../shared/store/memory/memory.ts'
 import { FakeClock } from '../../../test/kit/fake-clock.ts'
 import type { Turn } from '../../room/hooks.ts'
 import { SuspectRecord, withLast, withoutRunning, withRunning, withStuck } from './suspect-record.ts'
-import { Suspects } from './suspects.ts'
+import { SUSPECT_METRICS, Suspects } from './suspects.ts'
 
 const turn = (change: Partial<Turn> = {}): Turn => ({
   room: { name: 'prj_a/duel:1', epoch: 1, createdAt: 0 },
@@ -39,7 +41,12 @@ async function nodes(count: number, limitAllMs?: number) {
       hashes: () => hash,
       turnLimitMs: 800,
       limitAllMs: limitAllMs === undefined ? undefined : () => limitAllMs,
-      onCount: (roomType, hook, more) => void counted.push(`${roomType} ${hook} ${more}`),
+      metrics: {
+        ...registerMetrics(new Registry(), SUSPECT_METRICS),
+        turnsStuck: {
+          inc: ({ room_type: roomType, hook }, more) => void counted.push(`${roomType} ${hook} ${more}`),
+        },
+      },
     })
     await suspects.start()
     return suspects

@@ -1,8 +1,9 @@
 import { type Clock, timestamp } from '../../../shared/clock.ts'
 import type { Logger } from '../../../shared/log.ts'
+import { counter, gauge, type Metrics, OPEN } from '../../../shared/metrics.ts'
 import type { Store } from '../../../shared/store/port.ts'
 import type { ProblemDescription } from '../../descriptions.ts'
-import type { Turn, TurnHook } from '../../room/hooks.ts'
+import { HOOKS, type Turn, type TurnHook } from '../../room/hooks.ts'
 import type { Sender } from '../../traffic.ts'
 import {
   CHARGE_MS,
@@ -21,6 +22,24 @@ import {
   withoutGone,
   withStuck,
 } from './suspect-record.ts'
+
+/** Metrics of the suspects. */
+export const SUSPECT_METRICS = {
+  turnsStuck: counter(
+    'service_room_turns_stuck_total',
+    'Turns that did not return: they were cut off, or ended their node. Every node counts the turns of all nodes, also of nodes that are gone.',
+    { room_type: OPEN, hook: HOOKS },
+  ),
+  playersBlocked: gauge(
+    'service_players_blocked',
+    'Players and message types whose messages are refused, because three of them did not return within ten minutes. The log names them.',
+  ),
+  handlersRefused: gauge(
+    'service_handlers_refused',
+    'Handlers that are not started in a project, because only the end of a process has stopped them: until when, in seconds since 1970. Hook `all`: all code of the room type.',
+    { project_id: OPEN, room_type: OPEN, hook: OPEN, message_type: OPEN },
+  ),
+}
 
 /** Interval at which a node reads the record again, in case it has missed a change. */
 const READ_MS = 5000
@@ -58,8 +77,7 @@ interface SuspectsDeps {
   readonly turnLimitMs: number
   /** In development: returns the time in milliseconds after which every turn is cut off; undefined: not now. Default: only turns of suspects. */
   readonly limitAllMs?: (() => number | undefined) | undefined
-  /** Called for turns of this room type and hook that did not end. `count`: number of new ones. */
-  readonly onCount: (roomType: string, hook: TurnHook, count: number) => void
+  readonly metrics: Metrics<typeof SUSPECT_METRICS>
 }
 
 /** A handler that is not started at the moment. Hook `all`: all code of the room type. */
@@ -101,6 +119,8 @@ export class Suspects {
   constructor(deps: SuspectsDeps) {
     this.#deps = deps
     this.#record = new SuspectRecord(deps.store)
+    deps.metrics.playersBlocked.read(() => this.blocked)
+    deps.metrics.handlersRefused.read(() => this.refusals)
   }
 
   /** Reads the record now, and after each change. Rejects if it cannot be read. */
@@ -333,7 +353,7 @@ export class Suspects {
     for (const [key, count] of Object.entries(counts)) {
       const more = count - (before?.[key] ?? 0)
       const [roomType = '', hook] = key.split('/')
-      if (more > 0) this.#deps.onCount(roomType, hook as TurnHook, more)
+      if (more > 0) this.#deps.metrics.turnsStuck.inc({ room_type: roomType, hook: hook as TurnHook }, more)
     }
     this.#counts.set(since, counts)
   }

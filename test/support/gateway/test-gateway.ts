@@ -9,6 +9,7 @@ import { Registry } from 'prom-client'
 import { expect, vi } from 'vitest'
 import type { Watcher } from '../../../dataplane/features/lists/directory.ts'
 import { Finding, type FindingEnvironment } from '../../../dataplane/features/lists/finding.ts'
+import { LIST_METRICS, type ListMetrics } from '../../../dataplane/features/lists/metrics.ts'
 import type { QueryResult, RoomQuery, StoredRow } from '../../../dataplane/features/lists/rows.ts'
 import { PlayerBudgets } from '../../../dataplane/gateway/budget.ts'
 import {
@@ -199,6 +200,7 @@ type TestParts = Omit<Partial<GatewayEnvironment>, 'cluster' | 'finding' | 'opti
   readonly directory?: FindingEnvironment['directory']
   readonly placing?: FindingEnvironment['placing']
   readonly maxPlayers?: FindingEnvironment['maxPlayers']
+  readonly listMetrics?: ListMetrics
 }
 
 /** A gateway on loopback with a key status server and an owner of test rooms. */
@@ -236,6 +238,7 @@ export class TestGateway {
       directory = { rooms: async () => answerOf([]), watch: () => () => {} },
       placing = { place: () => Promise.reject(new Error('no rooms are placed here')) },
       maxPlayers = () => undefined,
+      listMetrics = registerMetrics(new Registry(), LIST_METRICS),
       ...parts
     }: TestParts = {},
     world?: TestWorld,
@@ -251,6 +254,7 @@ export class TestGateway {
     const context = { ...gatewayContext({ clock, cluster }), ...parts }
     const finding = new Finding({
       ...context,
+      metrics: listMetrics,
       options: { ...context.options, ...options },
       records,
       directory,

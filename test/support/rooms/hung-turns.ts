@@ -1,6 +1,8 @@
+import { Registry } from 'prom-client'
 import { SuspectRecord, withLast } from '../../../dataplane/features/suspects/suspect-record.ts'
-import { Suspects } from '../../../dataplane/features/suspects/suspects.ts'
+import { SUSPECT_METRICS, Suspects } from '../../../dataplane/features/suspects/suspects.ts'
 import type { Turn } from '../../../dataplane/room/hooks.ts'
+import { registerMetrics } from '../../../shared/metrics.ts'
 import { memoryStore } from '../../../shared/store/memory/memory.ts'
 import { FakeClock } from '../../kit/fake-clock.ts'
 
@@ -15,7 +17,7 @@ export function hungTurns() {
     log: { error() {} },
     hashes,
     turnLimitMs: 800,
-    onCount() {},
+    metrics: registerMetrics(new Registry(), SUSPECT_METRICS),
   })
   void suspects.start()
   const record = new SuspectRecord(store)

@@ -4,14 +4,15 @@ import { Claims } from '../../../dataplane/cluster/claims.ts'
 import { CLUSTER_METRICS } from '../../../dataplane/cluster/metrics.ts'
 import { Router } from '../../../dataplane/cluster/router.ts'
 import { ListedRooms } from '../../../dataplane/features/lists/listing.ts'
+import { LIST_METRICS } from '../../../dataplane/features/lists/metrics.ts'
 import { RoomNotices } from '../../../dataplane/features/notices/notices.ts'
 import { QueueOverview } from '../../../dataplane/features/queues/overview.ts'
-import { SavedRooms } from '../../../dataplane/features/saves/saves.ts'
+import { SAVE_METRICS, SavedRooms } from '../../../dataplane/features/saves/saves.ts'
 import type { RoomDefinition } from '../../../dataplane/room/definition.ts'
 import type { TurnObserver } from '../../../dataplane/room/hooks.ts'
 import { RoomHost } from '../../../dataplane/room/host.ts'
 import { ROOM_LIMITS, type RoomLimits } from '../../../dataplane/room/limits.ts'
-import { ROOM_METRICS, type RoomMetrics } from '../../../dataplane/room/metrics.ts'
+import { ROOM_METRICS } from '../../../dataplane/room/metrics.ts'
 import type { KnownSuspects } from '../../../dataplane/room/room-code.ts'
 import {
   type Arrival,
@@ -24,7 +25,7 @@ import {
 } from '../../../dataplane/traffic.ts'
 import type { Json, JsonObject } from '../../../shared/json.ts'
 import type { Logger } from '../../../shared/log.ts'
-import { registerMetrics } from '../../../shared/metrics.ts'
+import { type Metrics, registerMetrics } from '../../../shared/metrics.ts'
 import { leaseKey } from '../../../shared/node-registry.ts'
 import { JsonCodec } from '../../../shared/protocol/json-codec.ts'
 import type { ResyncReason, Subprotocol } from '../../../shared/protocol/messages.ts'
@@ -41,6 +42,7 @@ import { Undelivered } from './undelivered.ts'
 
 /** Edge of all members, whichever node owns the room. */
 const EDGE = 'node_a'
+const METRICS = { ...ROOM_METRICS, ...LIST_METRICS, ...SAVE_METRICS }
 const log = pino({ level: 'silent' })
 
 type Without<T> = T extends ToOwner ? Omit<T, 'room' | 'member_id'> : never
@@ -157,7 +159,10 @@ export class RoomBench {
       wakeups: this.store.store.wakeups,
       notices: (room, mayAct) =>
         new RoomNotices(room, mayAct, { clock: this.clock, random, notices: this.notices }),
-      features: (needs) => [new ListedRooms(needs, this.store.store), new SavedRooms(needs)],
+      features: (needs) => [
+        new ListedRooms(needs, metrics, this.store.store),
+        new SavedRooms(needs, metrics),
+      ],
       clock: this.clock,
       random,
       log: options.log ?? log,
@@ -168,7 +173,7 @@ export class RoomBench {
         requests: { send: options.request ?? ((room, request) => this.#request(room, request)) },
         router: {
           redirect: (room, inbox, owner) => {
-            if (owner === undefined && this.host.accepts) this.router.redirect(room, inbox, undefined)
+            if (owner === undefined && this.host.rooms.accepts) this.router.redirect(room, inbox, undefined)
             else this.redirected.push(...inbox.take())
           },
           deliver: (_, message) => this.#receive(message),
@@ -182,7 +187,7 @@ export class RoomBench {
       ...(options.suspects ? { suspects: options.suspects } : {}),
       ...(options.tracer ? { tracer: options.tracer } : {}),
     })
-    this.queues = new QueueOverview(() => this.host.rooms, metrics, this.clock)
+    this.queues = new QueueOverview(() => this.host.rooms.running, metrics, this.clock)
     const edge = {
       receive: (message: ToEdge) => this.#receive(message),
       reattach: () => {},
@@ -500,14 +505,13 @@ export class RoomBench {
     }
   }
 
-  #metrics(): RoomMetrics {
+  #metrics(): Metrics<typeof METRICS> {
     const count = (key: string, by = 1) => {
       this.counts[key] = (this.counts[key] ?? 0) + by
     }
     return {
-      ...registerMetrics(this.registry, ROOM_METRICS),
+      ...registerMetrics(this.registry, METRICS),
       resyncs: { inc: ({ reason }) => count(`resync ${reason}`) },
-      turnsStuck: { inc: ({ hook }) => count(`stuck ${hook}`) },
       fencedWrites: { inc: () => count('fenced') },
       limitsReached: { inc: ({ limit }) => count(`limit ${limit}`) },
       roomErrors: { inc: ({ code }) => count(`error ${code}`) },

@@ -1,0 +1,52 @@
+import { nearestOf } from '../../shared/config.ts'
+import { type Nowhere, nowhere } from '../place.ts'
+import { checkMatches, isRoomDefinition, type RoomDefinition } from './definition.ts'
+import { RoomDefinitionError } from './definition-check.ts'
+
+/** The room types of a node. */
+export class InstalledTypes {
+  readonly #types = new Map<string, RoomDefinition>()
+
+  /** Throws RoomDefinitionError for a duplicate name, and for a value that `defineRoom` did not create. */
+  constructor(definitions: readonly RoomDefinition[]) {
+    for (const definition of definitions) {
+      if (!isRoomDefinition(definition))
+        throw new RoomDefinitionError(
+          'a room type is not what defineRoom returns: pass it through defineRoom',
+        )
+      if (this.#types.has(definition.type))
+        throw new RoomDefinitionError(
+          `two room types are called ${JSON.stringify(definition.type)}: rename one`,
+        )
+      this.#types.set(definition.type, definition)
+    }
+    for (const { type, matches } of this.all) if (matches) checkMatches(type, matches, this.#types)
+  }
+
+  get all(): readonly RoomDefinition[] {
+    return [...this.#types.values()]
+  }
+
+  get(roomType: string): RoomDefinition | undefined {
+    return this.#types.get(roomType)
+  }
+
+  /** Returns a room type, or the answer to messages of a type that is not installed. */
+  find(roomType: string): RoomDefinition | Nowhere {
+    const definition = this.#types.get(roomType)
+    if (definition) return definition
+    const nearest = nearestOf(roomType, [...this.#types.keys()])
+    const meant = nearest === undefined ? '' : `; did you mean ${JSON.stringify(nearest)}?`
+    return nowhere('unknown_type', `no room type ${JSON.stringify(roomType)} is installed${meant}`)
+  }
+
+  /** Version of each room type. A room whose state has a newer version cannot run here. */
+  get versions(): Readonly<Record<string, number>> {
+    return Object.fromEntries(this.all.map(({ type, version }) => [type, version]))
+  }
+
+  /** Replaces the definition of the same name. */
+  replace(definition: RoomDefinition): void {
+    this.#types.set(definition.type, definition)
+  }
+}
