@@ -5,8 +5,8 @@ import type { Membership } from './memberships.ts'
 
 /** One flush, with everything that its delivery needs. */
 export interface Flush {
-  /** Notices that are written with the update. */
-  readonly notices: readonly Uint8Array[]
+  /** What a feature adds to the write of the update. */
+  readonly additions: readonly Uint8Array[]
   readonly update: Update
   /** Its journal entry. Undefined: the room is not stored. */
   readonly packed: Uint8Array | undefined

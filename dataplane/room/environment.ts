@@ -7,13 +7,12 @@ import type { AttachmentNeeds } from './attachments.ts'
 import type { BacklogNeeds } from './backlog.ts'
 import type { ClaimedRoom, CoreNeeds } from './core.ts'
 import type { RoomFeature } from './feature.ts'
-import type { RecordNeeds, WrittenNotices } from './fenced-log.ts'
+import type { Additions, RecordNeeds } from './fenced-log.ts'
 import type { ReplyNeeds } from './replies.ts'
 import type { RequestNeeds } from './request-turns.ts'
 import type { LoopShare, NodeLoad } from './scheduler.ts'
 import type { TaskNeeds } from './tasks.ts'
 import type { TurnNeeds, TurnNotices } from './turn.ts'
-import type { PendingNotices } from './update.ts'
 
 /** Dependencies of a running room: those of its parts, and those of its loop. */
 export type RoomNeeds = CoreNeeds &
@@ -28,7 +27,7 @@ export type RoomNeeds = CoreNeeds &
   LoopNeeds
 
 /** The notices of a room. Turns request them, and each is written with the update of its turn. */
-export interface Notices extends TurnNotices, PendingNotices, WrittenNotices {
+export interface Notices extends TurnNotices, Additions {
   /** Repairs the index of rooms with notices. Called every few minutes. */
   refresh(): void
   /** The room is no longer here. */

@@ -14,7 +14,7 @@ import type { JournalFormat } from './journal.ts'
 import type { RoomLimits } from './limits.ts'
 import type { RoomMetrics } from './metrics.ts'
 import { OUTCOME_MS } from './outcomes.ts'
-import { whole } from './update.ts'
+import { type PendingAdditions, whole } from './update.ts'
 
 /** Dependencies of a room's record. */
 export interface RecordNeeds {
@@ -37,21 +37,12 @@ export interface RecordNeeds {
   }
 }
 
-/** What an ended room leaves in the store. */
-export interface Left {
-  readonly notices?: readonly Uint8Array[]
-  readonly outcomes?: NonNullable<Release['outcomes']>
-}
-
 const DAY_MS = 86_400_000
 /** The snapshot of a room that is not stored. */
 export const NO_ROOM = new Uint8Array(0)
 const NONE: readonly never[] = []
 const FIRST_RETRY_MS = 50
 const LONGEST_RETRY_MS = 1000
-/** Written notices are kept for this long, and at most this many, because the store may lose them. */
-const NOTICES_KEPT_MS = 30_000
-const MAX_NOTICES_KEPT = 1000
 /** Interval of the checks whether a lost room may be written again. */
 const CHECK_MS = 100
 
@@ -63,23 +54,19 @@ export interface RoomLife {
   readonly lasting: boolean
 }
 
-interface WrittenNotice {
-  readonly at: number
-  readonly notice: Uint8Array
-}
-type Write = (fence: Fence) => Promise<boolean>
-/** The notices of a room, as its log writes them. */
-export interface WrittenNotices {
-  /** Notices are about to be written under `fence`. Rejects with `StoreUnavailable`. */
-  announce(fence: Fence): Promise<void>
-  /** These notices are stored. */
-  wrote(notices: readonly Uint8Array[]): void
-  /** Stored notices were written again, because the store had lost them. */
-  rewrote(): void
+/** What a feature adds to the writes of a room, in the same commits. */
+export interface Additions extends PendingAdditions {
+  /**
+   * Returns the additions of a write under `fence` that follows. `flushed`: additions of its update. Undefined: it writes the whole room, as
+   * of the last flush, to a store that may have lost earlier writes. Rejects with `StoreUnavailable`.
+   */
+  prepare(fence: Fence, flushed?: readonly Uint8Array[]): Promise<readonly Uint8Array[]>
+  /** These additions are stored. */
+  wrote(added: readonly Uint8Array[]): void
 }
 
-/** A write that adds notices. */
-type NoticingWrite = (fence: Fence, notices: readonly Uint8Array[]) => Promise<boolean>
+type Write = (fence: Fence) => Promise<boolean>
+type AddingWrite = (fence: Fence, added: readonly Uint8Array[]) => Promise<boolean>
 type Standing = 'same' | 'next' | 'rewritten' | 'lost'
 
 /**
@@ -92,7 +79,7 @@ export class FencedLog {
   readonly #room: RoomCore
   /** True if the store keeps the room while it has no owner. */
   readonly #stored: boolean
-  readonly #notices: WrittenNotices
+  readonly #additions: Additions
   readonly #look: () => void
   #fence: Fence
   #last: Promise<unknown> = Promise.resolve()
@@ -114,17 +101,13 @@ export class FencedLog {
   /** Entries given to the journal, and how many of them the last whole write contains. */
   #entries = 0
   #covered = 0
-  /** Notices that are not known to be written, by update. */
-  readonly #unwritten = new Set<readonly Uint8Array[]>()
-  /** Notices that were written recently, with the time of the write (monotonic clock). */
-  #written: WrittenNotice[] = []
 
   /** Calls `look` when `uncertain` or the epoch of the room has changed. */
-  constructor(room: RoomCore, fence: Fence, notices: WrittenNotices, needs: RecordNeeds, look: () => void) {
+  constructor(room: RoomCore, fence: Fence, additions: Additions, needs: RecordNeeds, look: () => void) {
     this.#needs = needs
     this.#room = room
     this.#stored = room.definition.durability !== 'none'
-    this.#notices = notices
+    this.#additions = additions
     this.#look = look
     this.#fence = fence
     this.#countedUntil = needs.clock.now() + needs.limits.recordTtlMs
@@ -141,55 +124,64 @@ export class FencedLog {
     return this.#uncertain
   }
 
-  /** Adds an entry to the journal. */
-  append(entry: Uint8Array, notices: readonly Uint8Array[]): Promise<boolean> {
+  /** Adds an entry to the journal. `flushed`: additions of its update. */
+  append(entry: Uint8Array, flushed: readonly Uint8Array[]): Promise<boolean> {
     const number = ++this.#entries
     const { ttlMs } = this.#life
     const wakeAt = this.#dueAt
-    if (notices.length > 0) this.#unwritten.add(notices)
     const done = this.#inOrder(async () => {
       // The store had lost the record while this entry waited, and a whole write contains the entry.
       if (number <= this.#covered) return true
-      const write: NoticingWrite = (fence, added) =>
+      const write: AddingWrite = (fence, added) =>
         this.#needs.records.commit(this.#room.name, fence, entry, ttlMs, added)
-      return this.#waking(wakeAt, [notices], write, 'appends')
+      return this.#waking(wakeAt, flushed, write, 'appends')
     })
     this.#countFor(ttlMs)
     return done
   }
 
-  /** Replaces snapshot and journal. */
-  replace(snapshot: Uint8Array, notices: readonly Uint8Array[] = []): Promise<boolean> {
+  /** Replaces snapshot and journal. `flushed`: additions of the update that waits for this. */
+  replace(snapshot: Uint8Array, flushed: readonly Uint8Array[] = NONE): Promise<boolean> {
     const fields = { ttlMs: this.#life.ttlMs, stateVersion: this.#room.flushedVersion }
     const wakeAt = this.#dueAt
-    if (notices.length > 0) this.#unwritten.add(notices)
-    const write: NoticingWrite = (fence, added) => this.#snapshot(fence, snapshot, fields, added)
-    const done = this.#inOrder(() => this.#waking(wakeAt, [notices], write))
+    const write: AddingWrite = (fence, added) => this.#snapshot(fence, snapshot, fields, added)
+    const done = this.#inOrder(() => this.#waking(wakeAt, flushed, write))
     this.#countFor(fields.ttlMs)
     return done
   }
 
   /**
-   * Releases the room. `forget`: deletes all of the record except its epoch. This node does not own the room afterwards, whatever the
-   * result.
+   * Releases the room. `forget`: deletes all of the record except its epoch, and writes the additions of the last turn. This node does not
+   * own the room afterwards, whatever the result.
    */
-  release(forget: boolean, left: Left = {}): Promise<boolean> {
-    const { notices = [] } = left
-    const options = { forget, ...(forget ? { ttlMs: this.#needs.limits.recordTtlMs } : this.#life), ...left }
+  release(forget: boolean, outcomes?: Release['outcomes']): Promise<boolean> {
+    const life = forget ? { ttlMs: this.#needs.limits.recordTtlMs } : this.#life
     let firstAt: number | undefined
+    let last: readonly Uint8Array[] | undefined
     return this.#untilAnswered(async () => {
-      if (notices.length > 0) await this.#notices.announce(this.#fence)
+      // Not before: an earlier write may write the whole room again, which is as of the last flush.
+      last ??= forget ? this.#takeLast() : NONE
+      const notices = last.length > 0 ? await this.#additions.prepare(this.#fence, last) : NONE
       // The store refuses after a lost answer: the first release took place, or another node owns the room.
       const wasSent = firstAt !== undefined
       const at = this.#needs.clock.now()
       firstAt ??= at
-      const isDone = await this.#needs.records.release(this.#room.name, this.#fence, options)
+      const isDone = await this.#needs.records.release(this.#room.name, this.#fence, {
+        ...{ forget, notices, ...life },
+        ...(outcomes && { outcomes }),
+      })
       this.#ownedAt = isDone ? at : firstAt
       const released = isDone || wasSent
       if (released && forget && this.#wakeAt !== undefined) this.#sendWakeup(undefined)
-      if (released && notices.length > 0) this.#notices.wrote(notices)
+      if (released && notices.length > 0) this.#additions.wrote(notices)
       return released
     })
+  }
+
+  /** Returns the additions of the turn that ended the room. */
+  #takeLast(): readonly Uint8Array[] {
+    const { epoch, seq, state } = this.#room
+    return this.#additions.flush({ epoch, seq: seq + (state.dirty ? 1 : 0) })
   }
 
   /** The store has reported the room as due: sends its wakeup time again. */
@@ -199,22 +191,21 @@ export class FencedLog {
 
   /**
    * Runs a write of a record whose wakeup time is `wakeAt`. A time earlier than the store's goes to the store before the write, and a later
-   * one after it, so the store is never late. Adds the notices of `updates` that are not written yet, and announces them first, so that the
-   * index has every stored notice.
+   * one after it, so the store is never late. `flushed`: see `Additions`.
    */
   async #waking(
     wakeAt: number | undefined,
-    updates: readonly (readonly Uint8Array[])[],
-    write: NoticingWrite,
+    flushed: readonly Uint8Array[] | undefined,
+    write: AddingWrite,
     appends?: 'appends',
   ): Promise<boolean> {
-    const unwritten =
-      this.#unwritten.size > 0 ? updates.filter((notices) => this.#unwritten.has(notices)) : NONE
-    if (unwritten.length > 0 && !(await this.#announce())) return false
+    const added =
+      flushed?.length === 0 ? NONE : await this.#retry(() => this.#additions.prepare(this.#fence, flushed))
+    if (!added) return false
     const known = this.#wakeAt ?? Number.POSITIVE_INFINITY
     if (wakeAt !== undefined && wakeAt < known && !(await this.#requireWakeup(wakeAt))) return false
-    const stored = await this.#writeUntilCertain((fence) => write(fence, unwritten.flat()), appends)
-    if (stored && unwritten.length > 0) this.#wrote(unwritten)
+    const stored = await this.#writeUntilCertain((fence) => write(fence, added), appends)
+    if (stored && added.length > 0) this.#additions.wrote(added)
     if (stored && this.#wakeAt !== wakeAt) this.#sendWakeup(wakeAt)
     return stored
   }
@@ -226,24 +217,6 @@ export class FencedLog {
       this.#wakeAt = at
       return true
     })
-  }
-
-  /** Announces notices to the store until it answers. False: the attempts were given up. */
-  #announce(): Promise<boolean> {
-    return this.#retry(async () => {
-      await this.#notices.announce(this.#fence)
-      return true
-    })
-  }
-
-  /** The notices of these updates are stored. */
-  #wrote(updates: readonly (readonly Uint8Array[])[]): void {
-    const written = updates.filter((notices) => this.#unwritten.delete(notices)).flat()
-    if (written.length === 0) return
-    this.#notices.wrote(written)
-    const at = this.#needs.clock.monotonic()
-    const kept = this.#written.filter((earlier) => earlier.at >= at - NOTICES_KEPT_MS)
-    this.#written = [...kept, ...written.map((notice) => ({ at, notice }))].slice(-MAX_NOTICES_KEPT)
   }
 
   /** Sends the wakeup time to the store, without waiting for the answer. */
@@ -282,7 +255,8 @@ export class FencedLog {
     return this.#inOrder(() => this.#retry(ask))
   }
 
-  async #retry(ask: () => Promise<boolean>): Promise<boolean> {
+  /** Asks the store until it answers. False: the attempts were given up. */
+  async #retry<T>(ask: () => Promise<T>): Promise<T | false> {
     for (let attempt = 0; ; attempt++) {
       try {
         return await ask()
@@ -445,13 +419,9 @@ export class FencedLog {
     const wakeAt = this.#dueAt
     // The store may have lost the wakeup time with the record.
     if (this.#wakeAt !== undefined) this.#wakeAt = Number.POSITIVE_INFINITY
-    // The store may have lost recent notices too. A long outage does not expire them here. The store keeps each notice once.
-    const again = this.#written.map(({ notice }) => notice)
-    if (again.length > 0 && !(await this.#announce())) return false
-    const write: NoticingWrite = (fence, added) => this.#snapshot(fence, packed, fields, [...again, ...added])
-    if (!(await this.#waking(wakeAt, [...this.#unwritten], write))) return false
+    const write: AddingWrite = (fence, added) => this.#snapshot(fence, packed, fields, added)
+    if (!(await this.#waking(wakeAt, undefined, write))) return false
     this.#covered = Math.max(this.#covered, entries)
-    if (again.length > 0) this.#notices.rewrote()
     return true
   }
 
@@ -459,9 +429,9 @@ export class FencedLog {
     fence: Fence,
     snapshot: Uint8Array,
     { ttlMs, stateVersion }: { ttlMs: number; stateVersion: number },
-    notices: readonly Uint8Array[],
+    added: readonly Uint8Array[],
   ): Promise<boolean> {
-    return this.#needs.records.snapshot(this.#room.name, fence, snapshot, ttlMs, stateVersion, notices)
+    return this.#needs.records.snapshot(this.#room.name, fence, snapshot, ttlMs, stateVersion, added)
   }
 
   /** When a node has to run the room, as of the last flush: milliseconds since 1970. Undefined: never. */

@@ -1,7 +1,13 @@
 import { pino } from 'pino'
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
-import { type RoomRecords, StoreRefused, StoreRejected, StoreUnavailable } from '../../shared/store/port.ts'
+import {
+  type Fence,
+  type RoomRecords,
+  StoreRefused,
+  StoreRejected,
+  StoreUnavailable,
+} from '../../shared/store/port.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { counting } from '../../test/support/rooms/counter-room.ts'
@@ -173,15 +179,18 @@ describe('FencedLog', () => {
       log: pino({ level: 'silent' }),
       definition: { durability: 'none' },
       epoch: fence.epoch,
+      seq: 1,
+      state: { dirty: false },
       flushedVersion: 1,
       history: { lose: () => undefined },
     } as unknown as RoomCore
-    const notices = {
-      announce: async (): Promise<void> => undefined,
+    const additions = {
+      dirty: false,
+      flush: () => [] as Uint8Array[],
+      prepare: async (_fence: Fence, flushed: readonly Uint8Array[] = []) => flushed,
       wrote: () => undefined,
-      rewrote: () => undefined,
     }
-    const log = new FencedLog(room, fence, notices, environment as unknown as RecordNeeds, () => undefined)
+    const log = new FencedLog(room, fence, additions, environment as unknown as RecordNeeds, () => undefined)
     /** The store loses everything. No owner may write a room again before `rewritesAllowedAt`. */
     const empty = (rewritesAllowedAt: number) => {
       const { rooms, wakeups } = memoryStore({ clock })
@@ -189,29 +198,15 @@ describe('FencedLog', () => {
       Object.assign(environment, { records: rooms, wakeups })
       return rooms
     }
-    return { clock, store, environment, notices, fence, log, room, nodes, empty }
+    return { clock, store, additions, fence, log, room, nodes, empty }
   }
 
   it('is not released if another node owns the room, even if the announcement before it had to be repeated', async () => {
-    const { store, notices, fence, log } = await setup()
-    notices.announce = vi.fn().mockRejectedValueOnce(new StoreUnavailable('down'))
+    const { store, additions, fence, log } = await setup()
+    additions.flush = () => [NOTICE]
+    vi.spyOn(additions, 'prepare').mockRejectedValueOnce(new StoreUnavailable('down'))
     await store.rooms.claim(ROOM, 'node_b', fence.epoch, TTL_MS)
-    expect(await log.release(true, { notices: [NOTICE] })).toBe(false)
-  })
-
-  it('writes the notices of the 30 s before the last one again when the store has lost the room, however long it was away', async () => {
-    const { environment, log, clock } = await setup()
-    const [old, first, last] = ['a', 'b', 'c'].map((id) => new TextEncoder().encode(`${id} {}`))
-    const append = (...notices: Uint8Array[]) => log.append(new Uint8Array(1), notices)
-    await append(old!)
-    clock.advance(31_000)
-    await append(first!)
-    await append(last!)
-    clock.advance(120_000)
-    const empty = memoryStore({ clock })
-    environment.records = empty.rooms
-    expect(await append()).toBe(true)
-    expect(await empty.notices.oldest(ROOM, 9)).toEqual([first, last])
+    expect(await log.release(true)).toBe(false)
   })
 
   describe('of a room that the store has lost', () => {

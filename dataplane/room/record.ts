@@ -1,7 +1,8 @@
+import type { Release } from '../../shared/store/port.ts'
 import type { Flush } from './changes.ts'
 import type { RoomCore } from './core.ts'
 import type { Durability } from './definition.ts'
-import { type FencedLog, type Left, NO_ROOM, type RecordNeeds } from './fenced-log.ts'
+import { type FencedLog, NO_ROOM, type RecordNeeds } from './fenced-log.ts'
 import type { Update } from './journal.ts'
 import { PacedWork, type Scheduler } from './scheduler.ts'
 import { whole, withoutHistory } from './update.ts'
@@ -60,13 +61,13 @@ export class RoomDurability {
    * Commits the flush in flight. Resolves to true if it is stored, and to false if another node owns the room. Undefined: the delivery need
    * not wait.
    */
-  commit({ packed, notices, update }: Flush): Promise<boolean> | undefined {
+  commit({ packed, additions, update }: Flush): Promise<boolean> | undefined {
     if (!packed) return undefined
     const { clock, format, limits } = this.#needs
     const room = this.#room
-    if (this.#durability === 'snapshot' && (notices.length > 0 || isUrgent(update))) {
+    if (this.#durability === 'snapshot' && (additions.length > 0 || isUrgent(update))) {
       this.#snapshots.cancel()
-      return this.#record.replace(withoutHistory(room, format), notices)
+      return this.#record.replace(withoutHistory(room, format), additions)
     }
     if (this.#durability === 'snapshot') {
       this.#snapshots.by(clock.monotonic() + limits.snapshotMs)
@@ -86,23 +87,23 @@ export class RoomDurability {
         version: flushedVersion,
         code,
       }
-      return this.#record.replace(snapshot, notices)
+      return this.#record.replace(snapshot, additions)
     }
     this.#journal.entries++
     this.#journal.bytes += packed.length
-    return this.#record.append(packed, notices)
+    return this.#record.append(packed, additions)
   }
 
   /**
-   * Releases the room. `forget` false: writes the room first, for the next owner. `forget` true: the room ends, and `left` stays of its
-   * last turn.
+   * Releases the room. `forget` false: writes the room first, for the next owner. `forget` true: the room ends, and `outcomes` of its
+   * requests stay.
    */
-  async release(forget: boolean, left: Left = {}): Promise<boolean> {
+  async release(forget: boolean, outcomes?: Release['outcomes']): Promise<boolean> {
     const { format } = this.#needs
     // A room that is not stored hands over no history.
     const pack = this.#durability === 'none' ? withoutHistory : whole
     if (!forget && !(await this.#record.replace(pack(this.#room, format)))) return false
-    return this.#record.release(forget, left)
+    return this.#record.release(forget, outcomes)
   }
 
   /** Ends all scheduled writes. */

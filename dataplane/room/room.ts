@@ -542,11 +542,9 @@ export class Room {
   #release(forget: boolean): Promise<boolean> {
     this.#endWork()
     if (!forget) return this.#durability.release(false)
-    const { epoch, seq, state, tables } = this.core
     const { clock, format } = this.#needs
-    const notices = this.#notices.flush({ epoch, seq: seq + (state.dirty ? 1 : 0) })
-    const outcomes = outcomesToLeave(tables.outcomes.flushed, format, clock.now())
-    return this.#durability.release(true, { notices, ...(outcomes && { outcomes }) })
+    const { outcomes } = this.core.tables
+    return this.#durability.release(true, outcomesToLeave(outcomes.flushed, format, clock.now()))
   }
 
   /** Ends all flushes, writes, and work of observers. */

@@ -9,10 +9,11 @@ import type { Membership, Memberships } from './memberships.ts'
 
 const NONE: readonly never[] = []
 
-/** Notices of turns since the last flush. */
-export interface PendingNotices {
+/** What a feature adds to the writes of a room. */
+export interface PendingAdditions {
+  /** True if turns since the last flush have additions. */
   readonly dirty: boolean
-  /** Returns them, encoded for the store. */
+  /** Returns the additions of turns since the last flush, for the write of the update at this position. */
   flush(at: Position): readonly Uint8Array[]
 }
 
@@ -29,7 +30,7 @@ interface Packing {
 export function takeUpdate(
   room: RoomCore,
   hidesMembers: boolean,
-  notices: PendingNotices,
+  additions: PendingAdditions,
   journal: Packing,
   { stateBytes: limit }: { readonly stateBytes: number },
 ): Flush | undefined {
@@ -61,7 +62,7 @@ export function takeUpdate(
     renewed.length > 0 ||
     tables !== undefined ||
     changes.code ||
-    notices.dirty ||
+    additions.dirty ||
     (hidesMembers && (whole !== undefined || membersChanged))
   if (!visible && !recorded) return undefined
   if (visible) room.seq++
@@ -99,7 +100,7 @@ export function takeUpdate(
   }
   return {
     update,
-    notices: notices.flush(update),
+    additions: additions.flush(update),
     packed: journal.entry(update),
     members: memberships.members,
     stateChanged: whole !== undefined,

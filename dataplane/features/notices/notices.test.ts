@@ -185,13 +185,35 @@ describe('ctx.notify', () => {
     expect(await second.notices.count(ROOM)).toBe(0)
   })
 
+  it('is written again if the store has lost it in the 30 s after, however long the store was away', async () => {
+    const clock = new FakeClock()
+    const [first, second] = [memoryStore({ clock }), memoryStore({ clock })]
+    let rooms = first.rooms
+    const { bench, say } = await duelOf('journal', { clock, store: first })
+    bench.store.follow(() => rooms)
+    await say('win', 'ann')
+    await bench.advance(31_000, 50)
+    await say('win', 'bob')
+    await say('win', 'cyd')
+    bench.store.mood = 'deaf'
+    await bench.advance(120_000, 1000)
+    rooms = second.rooms
+    bench.store.mood = 'fine'
+    await bench.advance(3000, 50)
+    const found = await second.notices.oldest(ROOM, 9)
+    expect(found.map((bytes) => JSON.parse(decodeNotice(bytes).body).data.by)).toEqual(['bob', 'cyd'])
+  })
+
   it('in onDispose is stored with the end of the room, and outlives it', async () => {
     const { bench, say } = await duelOf()
     await say('hit')
     await say('win', 'bob')
     await say('end')
     await bench.untilIdle()
-    expect([bench.host.rooms.size, await bench.store.store.rooms.inspect(ROOM)]).toMatchObject([0, { owner: null }])
+    expect([bench.host.rooms.size, await bench.store.store.rooms.inspect(ROOM)]).toMatchObject([
+      0,
+      { owner: null },
+    ])
     expect(await dataOf(bench)).toEqual([{ by: 'bob' }, 1])
     expect(bench.notices.ready).toEqual([ROOM, ROOM, ROOM])
   })

@@ -14,6 +14,9 @@ import type { NoticeQueue } from './queue.ts'
 
 /** Maximum bytes of the JSON text of a notice's data, in UTF-8. */
 const MAX_DATA_BYTES = 16 * 1024
+/** Stored notices are kept for this long, and at most this many, because the store may lose them. */
+const KEPT_MS = 30_000
+const MAX_KEPT = 1000
 
 function noticeOf({ notices }: RoomDefinition, type: string, data: unknown): Notice {
   if (!Object.hasOwn(notices, type)) {
@@ -56,8 +59,10 @@ export class RoomNotices implements Notices {
   readonly #queue: NoticeQueue
   /** Notices of turns since the last flush. */
   #pending: (Notice & { readonly at: number })[] = []
-  /** Number of notices that are not written yet, including those of a flush in flight. */
-  #unwritten = 0
+  /** Notices of earlier turns that are not known to be stored. */
+  readonly #unwritten = new Set<Uint8Array>()
+  /** Notices that were stored recently, with the time of that (monotonic clock). */
+  #stored: { readonly at: number; readonly notice: Uint8Array }[] = []
 
   constructor(
     { address, definition: { notices }, fence }: NotifyingRoom,
@@ -72,7 +77,7 @@ export class RoomNotices implements Notices {
 
   /** Number of notices that wait for delivery. It can be too large. */
   get size(): number {
-    return this.#queue.size + this.#unwritten
+    return this.#queue.size + this.#unwritten.size + this.#pending.length
   }
 
   of(definition: RoomDefinition, type: string, data: unknown): Notice {
@@ -88,15 +93,14 @@ export class RoomNotices implements Notices {
   push(notices: readonly Notice[]): void {
     const at = this.#needs.clock.now()
     for (const notice of notices) this.#pending.push({ ...notice, at })
-    this.#unwritten += notices.length
   }
 
-  /** Returns the notices since the last flush, encoded for the store. `position`: the update that is written with them. */
+  /** Returns the notices since the last flush, encoded for the store. They are written with the update at this position. */
   flush({ epoch, seq }: Position): readonly Uint8Array[] {
     if (!this.dirty) return NONE
     const { projectId: project_id } = this.#address
     const room_id = roomIdOf(this.#address)
-    const stored = this.#pending.map(({ type, data, at }) =>
+    const flushed = this.#pending.map(({ type, data, at }) =>
       encodeNotice(newId('ntc', this.#needs.random), {
         type,
         project_id,
@@ -108,23 +112,32 @@ export class RoomNotices implements Notices {
       }),
     )
     this.#pending = []
-    return stored
+    for (const notice of flushed) this.#unwritten.add(notice)
+    return flushed
   }
 
-  /** Notices are about to be written under `fence`. Rejects with `StoreUnavailable`. */
-  announce(fence: Fence): Promise<void> {
-    return this.#queue.announce(fence)
+  /**
+   * Puts the room into the index, so that it has every stored notice. Returns those of `flushed` that are not stored yet. A whole room is
+   * written with recently stored notices too: a long outage does not expire them, and the store keeps each notice once.
+   */
+  async prepare(fence: Fence, flushed?: readonly Uint8Array[]): Promise<readonly Uint8Array[]> {
+    const added = flushed
+      ? flushed.filter((notice) => this.#unwritten.has(notice))
+      : [...this.#stored.map(({ notice }) => notice), ...this.#unwritten]
+    if (added.length > 0) await this.#queue.announce(fence)
+    return added
   }
 
-  /** These notices are stored. */
+  /** These notices are stored, some of them perhaps again. */
   wrote(notices: readonly Uint8Array[]): void {
-    this.#unwritten -= notices.length
-    this.#queue.push(notices)
-  }
-
-  /** Notices were written again, because the store had lost them. */
-  rewrote(): void {
-    this.#queue.recover()
+    const fresh = notices.filter((notice) => this.#unwritten.delete(notice))
+    if (fresh.length > 0) {
+      this.#queue.push(fresh)
+      const at = this.#needs.clock.monotonic()
+      const kept = this.#stored.filter((earlier) => earlier.at >= at - KEPT_MS)
+      this.#stored = [...kept, ...fresh.map((notice) => ({ at, notice }))].slice(-MAX_KEPT)
+    }
+    if (fresh.length < notices.length) this.#queue.recover()
   }
 
   /** Repairs the index of rooms with notices. Called every few minutes. */
