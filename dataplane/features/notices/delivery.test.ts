@@ -3,7 +3,7 @@ import type { AddressInfo } from 'node:net'
 import { pino } from 'pino'
 import { Registry } from 'prom-client'
 import { afterEach, describe, expect, it, onTestFinished, vi } from 'vitest'
-import { timestamp } from '../../../shared/clock.ts'
+import { type Clock, timestamp } from '../../../shared/clock.ts'
 import { registerMetrics } from '../../../shared/metrics.ts'
 import { memoryStore } from '../../../shared/store/memory/memory.ts'
 import { type Fence, type Store, StoreUnavailable } from '../../../shared/store/port.ts'
@@ -528,17 +528,26 @@ describe('NoticeDelivery of rooms of this node', () => {
     },
   )
 
-  it('delivers at once what a room leaves when it ends here', async () => {
-    const { backend, fences, node, store } = await setup()
-    const { queue } = await node().own()
-    queue.end()
-    await queue.announce(fences.get(ROOM)!)
-    const notices = [noticeAt('last', 0)]
-    await store.rooms.release(ROOM, fences.get(ROOM)!, { forget: true, ttlMs: 1000, notices })
-    queue.push(notices)
-    await soon(async () => expect(await indexed(store)).toEqual([]))
-    expect(backend.ids).toEqual(['last'])
-  })
+  it.each([0, HOUR_MS])(
+    'delivers at once what a room leaves when it ends here, if the clock of the node is %d ms ahead',
+    async (aheadMs) => {
+      const { backend, claim, clock, deadLetters, environment, fences, store } = await setup()
+      const ahead: Clock = {
+        now: () => clock.now() + aheadMs,
+        monotonic: () => clock.monotonic(),
+        schedule: (delayMs, run) => clock.schedule(delayMs, run),
+      }
+      const { delivery } = nodeOf({ ...environment, clock: ahead }, deadLetters)
+      const queue = delivery.open(ROOM, await claim(ROOM), always)
+      queue.end()
+      await queue.announce(fences.get(ROOM)!)
+      const notices = [noticeAt('last', 0)]
+      await store.rooms.release(ROOM, fences.get(ROOM)!, { forget: true, ttlMs: 1000, notices })
+      queue.push(notices)
+      await soon(async () => expect(await indexed(store)).toEqual([]))
+      expect(backend.ids).toEqual(['last'])
+    },
+  )
 
   it('stays in the index while announced notices are being written, also if the room had no notice for 10 s', async () => {
     const { clock, store, backend, node, fences, write } = await setup()

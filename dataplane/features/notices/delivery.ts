@@ -155,7 +155,7 @@ export class NoticeDelivery {
     try {
       // The answer to a write or to the count may be lost. Then the next node that looks removes the room from the index.
       if (!queue.isEmpty) {
-        await this.#setDue(room, fence, 0)
+        await this.#setDueNow(room, fence)
         this.#ownerless.look(duePart(room))
       } else if (queue.indexed) await this.#env.store.notices.set(room, fence, undefined)
     } catch {
@@ -285,7 +285,7 @@ export class NoticeDelivery {
       await notices.remove(room, notice)
     }
     // Another node need not wait.
-    await this.#setDue(room, fence, 0)
+    await this.#setDueNow(room, fence)
   }
 
   /** True if a node owns the room, and delivers its notices. A node that could not release a room is its owner in the store. */
@@ -298,6 +298,11 @@ export class NoticeDelivery {
     // Notices that the queue does not know, for example of a type that had notices in an earlier version.
     if (queue?.isEmpty && !queue.indexed) queue.recover()
     return queue !== undefined
+  }
+
+  /** Another node may take the room, also if the clock of this node is ahead. */
+  #setDueNow(room: string, fence: Fence): Promise<void> {
+    return this.#env.store.notices.set(room, fence, 0)
   }
 
   async #setDue(room: string, fence: Fence, delayMs: number): Promise<void> {
