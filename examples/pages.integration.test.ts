@@ -233,7 +233,8 @@ describe('the arena', () => {
 
   test('has a lobby with a live list, which leads to other rooms and back, also after a cut connection', async () => {
     const cid = await player('/arena/?lobby', phone)
-    await cid.waitForFunction(() => document.querySelector<HTMLImageElement>('.lobby img')!.naturalWidth > 0)
+    const picture = cid.locator('.lobby img')
+    await expect.poll(() => picture.evaluate((img: HTMLImageElement) => img.naturalWidth)).toBeGreaterThan(0)
     const row = cid.locator('.choice', { hasText: /^f/ })
     await row.filter({ hasText: '2 of 64' }).waitFor()
     const isCut = shows(cid, '.pill', 'reconnecting')
