@@ -1,16 +1,19 @@
-/** Pages that `roomful dev --lan` serves to other devices. The fragment of their address has a secret: `#lan=…`. */
+/** Pages that `roomful dev --lan` serves to other devices. Such a device has the secret of the printed address in a cookie. */
 
-const KEY = 'roomful.lan'
+/** Name of the cookie. The page that `roomful dev --lan` shows first sets it, so that each tab of the browser has it. */
+export const LAN_COOKIE = 'roomful_lan'
 
-/** Returns the secret. The tab keeps it, because pages change their address. Undefined: the page has none. */
+const IN_COOKIES = new RegExp(`(?:^|; ?)${LAN_COOKIE}=([\\w-]+)`)
+
+/** Returns the secret in a list of cookies. Undefined: it has none. */
+export const lanSecretIn = (cookies: string): string | undefined => IN_COOKIES.exec(cookies)?.[1]
+
+/** Returns the secret of this page. Undefined: the page was opened in another way. */
 export function lanSecret(): string | undefined {
   try {
-    const secret = /#lan=([\w-]+)/.exec(location.hash)?.[1] ?? sessionStorage.getItem(KEY)
-    if (!secret) return undefined
-    sessionStorage.setItem(KEY, secret)
-    return secret
+    return lanSecretIn(document.cookie)
   } catch {
-    // There is no page, or it may not store anything.
+    // There is no page, or it may not read cookies.
     return undefined
   }
 }

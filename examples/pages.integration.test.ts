@@ -21,6 +21,9 @@ let phone: BrowserContext
 let url: string
 /** Address in the output of `npm start`, with the token. */
 let adminUrl: string
+/** Address for other devices, with the secret. It is one of this machine, too. */
+let lanUrl: string
+const LAN_HOST = '127.0.0.2'
 let stop: () => Promise<void>
 const complaints: string[] = []
 
@@ -32,16 +35,20 @@ beforeAll(async () => {
     ADMIN_PORT: '0',
   })
   if (!parsed.ok) throw new Error('this configuration should be valid')
+  let printed = ''
   const [service, chromium] = await Promise.all([
     startDev({
       config: parsed.config,
       log: pino({ level: 'silent' }),
       tell: (text) => {
-        adminUrl = /admin +(\S+)/.exec(text)![1]!
+        printed += text
       },
+      lan: [LAN_HOST],
     }),
     launchChromium(),
   ])
+  adminUrl = /admin +(\S+)/.exec(printed)![1]!
+  ;[lanUrl] = /http:\S+#lan=\S+/.exec(printed)!
   browser = chromium
   desktop = await browser.newContext(DESKTOP)
   phone = await browser.newContext(PHONE)
@@ -452,8 +459,9 @@ describe('the pages', () => {
     await page.getByLabel('room type').selectOption('counter')
     await page.getByRole('button', { name: 'Join as both' }).tap()
     await send('5')
+    const state = page.getByRole('region', { name: 'State' })
+    await state.getByRole('treeitem', { name: 'count 5' }).waitFor()
     let bob = await pane('bob')
-    await bob.getByRole('treeitem', { name: 'count 5' }).waitFor()
     const { seq, lines } = await bob.locator('.log').evaluate((log) => ({
       seq: [...log.querySelectorAll('.patch [title=seq]')].map(({ textContent }) => Number(textContent)),
       lines: log.textContent,
@@ -472,10 +480,12 @@ describe('the pages', () => {
     await bob.getByRole('button', { name: 'Cut' }).tap()
     await bob.getByRole('status').filter({ hasText: 'reconnecting' }).waitFor()
     alice = await send('1')
+    await state.getByRole('treeitem', { name: 'count 7 bob: 6' }).waitFor()
     await alice.locator('.log', { hasText: 'disconnected' }).waitFor()
     bob = await pane('bob')
     await bob.locator('.log', { hasText: 'resumed' }).waitFor()
-    await bob.getByRole('treeitem', { name: 'count 7' }).waitFor()
+    await state.getByText('alice and bob see the same').waitFor()
+    await state.getByRole('treeitem', { name: 'count 7' }).waitFor()
     await bob.getByText(/node-1 · (1[5-9]\d|[2-9]\d\d) ms/).waitFor()
 
     await page.goto(new URL('/playground#arena', url).href)
@@ -489,6 +499,25 @@ describe('the pages', () => {
       .getByRole('button', { name: 'Join' })
       .tap()
     await shows(visitor, '.count', '3')
+  })
+
+  test('another device of the network plays all games with the secret of the printed address, and opens nothing without it', async () => {
+    const page = await player(lanUrl, phone)
+    // The address without the secret, which the cookies have.
+    await page.waitForURL(/2:\d+\/$/)
+    await shows(page, 'h1', 'Games')
+    for (const game of [...GAMES, 'notes']) {
+      await page.goto(new URL(`/${game}/?room=lan`, lanUrl).href)
+      await shows(page, '.pill', 'ms')
+    }
+    const stranger = await browser.newContext(PHONE)
+    const closed = await stranger.newPage()
+    await closed.goto(new URL('/', lanUrl).href)
+    await shows(closed, 'p', 'scan the code again')
+    const statusOf = (path: string) => closed.evaluate(async (path) => (await fetch(path)).status, path)
+    for (const path of ['/arena/page.js', '/api/cluster'])
+      expect([path, await statusOf(path)]).toEqual([path, 403])
+    await stranger.close()
   })
 
   test('the front page leads to every page', async () => {

@@ -154,6 +154,12 @@ const TYPED: readonly (readonly [page: string, command: string, test: string])[]
   ['docs/guides/first-game.md', 'npm ci\nnpm run new', 'test/package.system.test.ts'],
   ['docs/guides/show-to-a-friend.md', 'npm run dev -- --lan', 'deploy/cli/lan.test.ts'],
   ['docs/guides/show-to-a-friend.md', 'npm run dev -- --lan', 'deploy/cli/lan.test.ts'],
+  [
+    'docs/guides/show-to-a-friend.md',
+    'npm run new ../my-game -- --template backend',
+    'test/package.system.test.ts',
+  ],
+  ['docs/guides/testing-rooms.md', 'npx roomful cluster -- vite', 'test/package.system.test.ts'],
   ['docs/site/index.md', 'npm run new', 'test/package.system.test.ts'],
 ]
 

@@ -227,10 +227,10 @@ const Call = v.strictObject({ room: v.string(), name: v.string(), data: v.option
 /** Reads the body of `POST /dev/token`. `lan` is the secret of `--lan`. A string says what is wrong. */
 export async function readSignIn(
   request: AsyncIterable<Buffer>,
-): Promise<{ readonly player: DevPlayer; readonly lan: string } | string> {
+): Promise<{ readonly player: DevPlayer; readonly lan: string | undefined } | string> {
   const read = await readBody(request, SignIn, '{"sub":"ada","data":{"elo":1200}}')
   if (typeof read === 'string') return read
-  const { lan = '', ...player } = read
+  const { lan, ...player } = read
   return { player, lan }
 }
 

@@ -26,7 +26,7 @@ import {
   devRoutes,
   type Issue,
 } from './dev-routes.ts'
-import { defaultHost, lanHosts as hostsOfNetwork, lanText, openLan } from './lan.ts'
+import { defaultHost, lanText, openLan } from './lan.ts'
 import type { Service } from './service.ts'
 
 interface DevParts {
@@ -36,8 +36,8 @@ interface DevParts {
   readonly tell: (text: string) => void
   /** Words of a command that runs as long as this process, and ends it. */
   readonly beside?: readonly string[] | undefined
-  /** True: opens the page to other devices of the network. */
-  readonly lan?: boolean | undefined
+  /** Addresses of this machine at which other devices of the network reach the page. Absent: other devices do not reach it. */
+  readonly lan?: readonly string[] | undefined
 }
 
 /** Folder of a game's room types. */
@@ -104,7 +104,7 @@ export async function startDev({ config, log, tell, beside, lan }: DevParts): Pr
       const secret = randomToken(systemRandom, LAN_SECRET_LENGTH)
       const websocket = node.addresses.websocket
       const network = { page, websocket, root: process.cwd(), secret, issue, clock: systemClock }
-      const { origins, close } = await openLan({ ...network, hosts: hostsOfNetwork() })
+      const { origins, close } = await openLan({ ...network, hosts: lan ?? [] })
       running.push(close)
       for (const origin of origins) lanHosts.add(new URL(origin).host)
       tell(lanText(origins, secret, await defaultHost()))

@@ -58,13 +58,19 @@ afterAll(async () => {
 })
 beforeEach(() => {
   paths.length = 0
+  // Wrong secrets of earlier tests are forgotten.
+  clock.advance(60_000)
 })
 
-/** Sends a request whose path `fetch` would change. */
+/** Cookies of a device that has opened the printed address. */
+const KNOWN = `theme=dark; roomful_lan=${SECRET}`
+
+/** Sends a request whose path `fetch` would change, with the secret in its cookies. */
 function send(path: string, headers: Record<string, string> = {}, method = 'GET', body = '') {
   return new Promise<{ status: number; text: string }>((resolve, reject) => {
     const { hostname, port } = new URL(origin)
-    const sent = ask({ host: hostname, port, path, method, headers: { host, ...headers } }, (response) => {
+    const all = { host, cookie: KNOWN, ...headers }
+    const sent = ask({ host: hostname, port, path, method, headers: all }, (response) => {
       let text = ''
       response.on('data', (chunk) => (text += chunk))
       response.on('end', () => resolve({ status: response.statusCode!, text }))
@@ -74,7 +80,7 @@ function send(path: string, headers: Record<string, string> = {}, method = 'GET'
   })
 }
 
-const signIn = (body: object) => send('/dev/token', { origin }, 'POST', JSON.stringify(body))
+const signIn = (body: object) => send('/dev/token', { origin, cookie: '' }, 'POST', JSON.stringify(body))
 
 describe('roomful dev --lan', () => {
   it('serves the page without its origin, which the server of the page does not know', async () => {
@@ -104,6 +110,9 @@ describe('roomful dev --lan', () => {
     '/src/..%5c..%5cetc/passwd',
     '/a%00b',
     '/%',
+    '/deploy/backend.env',
+    '/game.db?raw',
+    '/game.db-wal',
     '/__open-in-editor?file=/etc/passwd',
     '/base/__open-in-editor?file=x',
     '/dev/rooms',
@@ -112,6 +121,30 @@ describe('roomful dev --lan', () => {
     '/playground',
   ])('refuses %s before the server of the page sees it', async (path) => {
     expect((await send(path)).status).toBe(403)
+    expect(paths).toEqual([])
+  })
+
+  it.each([
+    ['GET', '/'],
+    ['GET', '/src/main.ts'],
+    ['GET', '/api/coins'],
+    ['POST', '/api/session'],
+  ])(
+    'answers %s %s without the secret with a page that takes it from the address, and asks no other server',
+    async (method, path) => {
+      for (const cookie of ['', 'roomful_lan=of-an-earlier-start']) {
+        const answer = await send(path, { origin, cookie }, method)
+        expect(answer).toEqual({ status: 403, text: expect.stringContaining('scan the code again') })
+        expect(answer.text).toContain('location.hash')
+        expect(answer.text).not.toContain(SECRET)
+      }
+      expect(paths).toEqual([])
+    },
+  )
+
+  it('answers a browser that opens the address with this page, and with no error', async () => {
+    const browser = { cookie: '', accept: 'text/html,application/xhtml+xml,*/*;q=0.8' }
+    expect(await send('/', browser)).toEqual({ status: 200, text: expect.stringContaining('location.hash') })
     expect(paths).toEqual([])
   })
 
@@ -138,20 +171,29 @@ describe('roomful dev --lan', () => {
     })
   })
 
-  it('closes an address for a minute after ten wrong secrets', async () => {
-    for (const wrong of [...'123456789', undefined])
-      expect((await signIn({ sub: 'eve', lan: wrong })).status).toBe(403)
+  it('closes an address for a minute after ten wrong secrets, wherever they were sent', async () => {
+    for (const wrong of '12345') expect((await signIn({ sub: 'eve', lan: wrong })).status).toBe(403)
+    for (const wrong of '6789a')
+      expect((await send('/', { cookie: `roomful_lan=${wrong}` })).status).toBe(403)
     expect((await signIn({ sub: 'eve', lan: SECRET })).status).toBe(429)
+    expect(await send('/')).toMatchObject({ status: 429, text: expect.stringContaining('wait a minute') })
     clock.advance(59_000)
     expect((await signIn({ sub: 'eve', lan: SECRET })).status).toBe(429)
     clock.advance(1000)
     expect((await signIn({ sub: 'eve', lan: SECRET })).status).toBe(200)
   })
 
+  it('does not count the same secret twice, because a tab of an earlier start repeats it', async () => {
+    for (let n = 0; n < 20; n++) expect((await send('/', { cookie: 'roomful_lan=old' })).status).toBe(403)
+    for (let n = 0; n < 20; n++) expect((await send('/', { cookie: '' })).status).toBe(403)
+    expect((await send('/')).status).toBe(200)
+  })
+
   /** Returns the first message of a socket, or the status of the refusal. */
-  const open = (protocols: string[], from?: string) =>
+  const open = (protocols: string[], from?: string, cookie = KNOWN) =>
     new Promise<string | number>((resolve) => {
-      const socket = new WebSocket(origin.replace('http', 'ws'), protocols, from ? { origin: from } : {})
+      const headers = { cookie, ...(from && { origin: from }) }
+      const socket = new WebSocket(origin.replace('http', 'ws'), protocols, { headers })
       socket.on('message', (text) => {
         resolve(String(text))
         socket.close()
@@ -165,6 +207,12 @@ describe('roomful dev --lan', () => {
     expect(await open(['vite-hmr'], origin)).toBe('here is page')
     for (const other of ['http://games.example', 'http://localhost:5173', undefined])
       expect(await open(['roomful.msgpack.1'], other)).toBe(403)
+    for (const protocol of ['roomful.msgpack.1', 'vite-hmr', 'vite-ping, roomful.msgpack.1'])
+      expect(await open(protocol.split(', '), origin, '')).toBe(403)
+  })
+
+  it('lets a page without the secret ask whether Vite runs again, so that it loads itself and says what is wrong', async () => {
+    expect(await open(['vite-ping'], origin, '')).toBe('here is page')
   })
 
   it('prints the address of the default route first, with its QR code', () => {

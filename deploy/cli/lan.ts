@@ -13,12 +13,16 @@ import { networkInterfaces } from 'node:os'
 import { isAbsolute, join, relative, sep } from 'node:path'
 import type { Duplex } from 'node:stream'
 import { renderUnicodeCompact } from 'uqr'
+import { LAN_COOKIE, lanSecretIn } from '../../client/lan.ts'
 import type { Clock } from '../../shared/clock.ts'
 import { answer, type Issue, readSignIn } from './dev-routes.ts'
 
 /**
- * `roomful dev --lan`: a server at each address of this machine in its network. Other devices reach the page, the websocket of the rooms and
- * `POST /dev/token` through it, and nothing else. All of them have one origin.
+ * `roomful dev --lan`: a server at each address of this machine in its network. Other devices reach the page with its backend, the websocket of
+ * the rooms and `POST /dev/token` through it, and nothing else. All of them have one origin, and need the secret of the printed address.
+ *
+ * The secret is in the fragment of the address, which browsers do not send. A request without it gets a page (`doorPage`) that puts the secret into a
+ * cookie and opens the address again. So all requests of the game have it, and the game needs no code for this.
  */
 
 interface LanOptions {
@@ -28,7 +32,7 @@ interface LanOptions {
   readonly websocket: string
   /** Folder of the page. Paths to other files are refused. */
   readonly root: string
-  /** Secret in the fragment of the address. Whoever has it gets tokens. */
+  /** Secret in the fragment of the address. */
   readonly secret: string
   readonly issue: Issue
   readonly clock: Clock
@@ -36,7 +40,7 @@ interface LanOptions {
   readonly hosts: readonly string[]
 }
 
-/** Wrong secrets of an address, each within a minute after the one before it, that close the address for a minute. */
+/** Different wrong secrets of an address, each within a minute after the one before it, that close the address for a minute. */
 const WRONG_SECRETS = 10
 const MINUTE_MS = 60_000
 /** Routes of `roomful dev`, which the server of the example games has, and of Vite, which open editors. */
@@ -74,16 +78,14 @@ export interface Lan {
 export async function openLan(options: LanOptions): Promise<Lan> {
   const servers: Server[] = []
   const origins: string[] = []
-  const wrong = new WrongSecrets(options.clock)
+  const door = new Door(options)
   for (const host of options.hosts) {
     const server = createServer()
     await listen(server, Number(new URL(options.page).port), host).catch(() => listen(server, 0, host))
     const origin = `http://${host}:${(server.address() as AddressInfo).port}`
-    server.on(
-      'request',
-      (request, response) => void respond(request, response, { ...options, origin, wrong }),
-    )
-    server.on('upgrade', (request, socket, head) => upgrade(request, socket, head, { ...options, origin }))
+    const front = { ...options, origin, door }
+    server.on('request', (request, response) => void respond(request, response, front))
+    server.on('upgrade', (request, socket, head) => upgrade(request, socket, head, front))
     servers.push(server)
     origins.push(origin)
   }
@@ -106,28 +108,52 @@ const listen = (server: Server, port: number, host: string): Promise<void> =>
 
 interface Front extends LanOptions {
   readonly origin: string
+  readonly door: Door
 }
 
-/** Counts the wrong secrets of each address. */
-class WrongSecrets {
-  readonly #clock: Clock
-  readonly #counts = new Map<string, { count: number; until: number }>()
+/** Why a device may not enter. */
+interface Shut {
+  readonly status: 403 | 429
+  readonly detail: string
+}
 
-  constructor(clock: Clock) {
+const NO_SECRET: Shut = {
+  status: 403,
+  detail: 'the address of this page has no secret, or that of an earlier start: scan the code again',
+}
+const TOO_MANY: Shut = {
+  status: 429,
+  detail: `${WRONG_SECRETS} wrong secrets came from this address: wait a minute, and scan the code again`,
+}
+
+/** Checks the secrets of devices. */
+class Door {
+  readonly #secret: Buffer
+  readonly #clock: Clock
+  /** Digests of the wrong secrets of each address. A tab of an earlier start sends one secret again and again, which is no guessing. */
+  readonly #wrong = new Map<string, { readonly digests: Set<string>; until: number }>()
+
+  constructor({ secret, clock }: Pick<LanOptions, 'secret' | 'clock'>) {
+    this.#secret = digestOf(secret)
     this.#clock = clock
   }
 
-  isClosed(address: string): boolean {
-    const known = this.#counts.get(address)
-    return known !== undefined && known.count >= WRONG_SECRETS && this.#clock.monotonic() < known.until
-  }
-
-  add(address: string): void {
+  /** Returns why the device at this address may not enter with this secret. Undefined: it may. */
+  refusal(address = '', secret: string | undefined): Shut | undefined {
     const now = this.#clock.monotonic()
-    const { count, until } = this.#counts.get(address) ?? { count: 0, until: 0 }
-    this.#counts.set(address, { count: now < until ? count + 1 : 1, until: now + MINUTE_MS })
+    const known = this.#wrong.get(address)
+    const recent = known && now < known.until ? known.digests : new Set<string>()
+    if (recent.size >= WRONG_SECRETS) return TOO_MANY
+    if (secret === undefined) return NO_SECRET
+    const digest = digestOf(secret)
+    // In constant time, whatever the lengths.
+    if (timingSafeEqual(digest, this.#secret)) return undefined
+    this.#wrong.set(address, { digests: recent.add(digest.toString('base64')), until: now + MINUTE_MS })
+    return NO_SECRET
   }
 }
+
+const digestOf = (secret: string): Buffer => hash('sha256', secret, 'buffer')
 
 /** Returns what is wrong with the origin of a request. With DNS rebinding, a foreign page has its own name as `host`. */
 function foreign({ headers }: IncomingMessage, { origin }: Front): string | undefined {
@@ -138,15 +164,13 @@ function foreign({ headers }: IncomingMessage, { origin }: Front): string | unde
   return undefined
 }
 
-async function respond(
-  request: IncomingMessage,
-  response: ServerResponse,
-  front: Front & { readonly wrong: WrongSecrets },
-): Promise<void> {
+async function respond(request: IncomingMessage, response: ServerResponse, front: Front): Promise<void> {
   const fault = foreign(request, front)
   const path = pathOf(request.url ?? '/')
   if (fault !== undefined) return answer(response, 403, { detail: fault })
   if (path === '/dev/token' && request.method === 'POST') return signIn(request, response, front)
+  const shut = shutFor(request, front)
+  if (shut) return showDoor(request, response, shut)
   if (path === undefined || THIS_MACHINE_ONLY.test(path) || !isInside(path, front.root))
     return answer(response, 403, { detail: `${request.url} is only for the machine of roomful dev` })
   const upstream = forward(request, front.page)
@@ -165,42 +189,63 @@ async function respond(
 async function signIn(
   request: IncomingMessage,
   response: ServerResponse,
-  { secret, issue, wrong }: Front & { readonly wrong: WrongSecrets },
+  { door, issue }: Front,
 ): Promise<void> {
-  const { remoteAddress = '' } = request.socket
-  if (wrong.isClosed(remoteAddress)) {
-    const detail = `${WRONG_SECRETS} wrong secrets came from this address: wait a minute, and scan the code again`
-    return answer(response, 429, { detail })
-  }
   const asked = await readSignIn(request).catch((error: Error) => error.message)
   if (typeof asked === 'string') return answer(response, 400, { detail: asked })
-  if (!isSame(asked.lan, secret)) {
-    wrong.add(remoteAddress)
-    const detail = 'the address of this page has no secret, or that of an earlier start: scan the code again'
-    return answer(response, 403, { detail })
-  }
+  const shut = door.refusal(request.socket.remoteAddress, asked.lan)
+  if (shut) return answer(response, shut.status, { detail: shut.detail })
   await issue(asked.player).then(
     (token) => answer(response, 200, token),
     (error: Error) => answer(response, 503, { detail: error.message }),
   )
 }
 
-/** Compares in constant time, whatever the lengths. */
-const isSame = (one: string, other: string): boolean =>
-  timingSafeEqual(hash('sha256', one, 'buffer'), hash('sha256', other, 'buffer'))
+const shutFor = ({ socket, headers }: IncomingMessage, { door }: Front): Shut | undefined =>
+  door.refusal(socket.remoteAddress, lanSecretIn(headers.cookie ?? ''))
+
+/** Answers with a page that opens the address again with the secret of its fragment, or says what is wrong. */
+function showDoor({ headers }: IncomingMessage, response: ServerResponse, { status, detail }: Shut): void {
+  // The secret of a new visitor comes with the next request, so the console of the game begins without an error.
+  const isVisit = status === 403 && headers.accept?.includes('text/html') === true
+  response.writeHead(isVisit ? 200 : status, {
+    'content-type': 'text/html; charset=utf-8',
+    'cache-control': 'no-store',
+  })
+  response.end(doorPage(detail))
+}
+
+const doorPage = (detail: string): string => `<!doctype html>
+<html lang="en">
+<meta name="viewport" content="width=device-width">
+<meta name="color-scheme" content="light dark">
+<title>roomful dev</title>
+<style>p { max-width: 26rem; margin: 20vh auto; padding: 0 1rem; font: 18px/1.5 system-ui }</style>
+<script>
+const [, secret] = /#lan=([\\w-]+)/.exec(location.hash) ?? []
+if (secret) {
+  document.cookie = '${LAN_COOKIE}=' + secret + '; path=/; samesite=strict'
+  location.replace(location.pathname + location.search)
+}
+</script>
+<p>${detail}</p>
+`
 
 /** Subprotocols of Vite's websocket, which reloads the page. All other sockets are for rooms. */
 const OF_PAGE = /\bvite-/
+/** Subprotocol with which a page asks whether Vite has started again, to load itself again. The answer has no content. */
+const PING = 'vite-ping'
 
 function upgrade(request: IncomingMessage, socket: Duplex, head: Buffer, front: Front): void {
   socket.on('error', () => undefined)
+  const protocol = request.headers['sec-websocket-protocol'] ?? ''
   const isOwn = foreign(request, front) === undefined && request.headers.origin === front.origin
-  if (!isOwn || pathOf(request.url ?? '/') === undefined) {
+  const isAllowed = isOwn && (protocol === PING || shutFor(request, front) === undefined)
+  if (!isAllowed || pathOf(request.url ?? '/') === undefined) {
     socket.end('HTTP/1.1 403 Forbidden\r\nconnection: close\r\ncontent-length: 0\r\n\r\n')
     return
   }
-  const ofPage = OF_PAGE.test(request.headers['sec-websocket-protocol'] ?? '')
-  const upstream = forward(request, ofPage ? front.page : front.websocket)
+  const upstream = forward(request, OF_PAGE.test(protocol) ? front.page : front.websocket)
   upstream.on('upgrade', (answered, other, rest) => {
     const lines = answered.rawHeaders.map((text, i) => (i % 2 === 0 ? `${text}: ` : `${text}\r\n`))
     socket.write(`HTTP/1.1 101 Switching Protocols\r\n${lines.join('')}\r\n`)
@@ -237,10 +282,12 @@ function pathOf(url: string): string | undefined {
 const BY_PATH = /^.*?\/@(fs|id)\/+/
 /** Hidden files such as `.env` and `.git`. Libraries of the page are in `node_modules/.vite` and `node_modules/.pnpm`. */
 const HIDDEN = /\/\.(?!(vite|pnpm)\/)/
+/** Files of a backend: secrets such as `deploy/backend.env`, and databases such as `game.db` with `game.db-wal`. */
+const OF_BACKEND = /\.(env|pem|key|db|sqlite3?)(-\w+)?$/i
 
-/** True: the path names no file outside of the folder, and no hidden one. */
+/** True: the path names no file outside of the folder, no hidden one, and none of a backend. */
 function isInside(path: string, root: string): boolean {
-  if (HIDDEN.test(path)) return false
+  if (HIDDEN.test(path) || OF_BACKEND.test(path)) return false
   const byPath = path.replace(BY_PATH, '/').replace(/^\/(?=[a-z]:)/i, '')
   const file = [...(BY_PATH.test(path) ? [] : [join(root, path)]), byPath].find(isFile)
   if (file === undefined) return true

@@ -176,12 +176,12 @@ async function startNodeService(config: NodeConfig, log: Logger, worker?: ThisWo
 async function startDevService(
   config: Config<'dev'>,
   log: Logger,
-  options: DevOptions,
+  { beside, lan }: DevOptions,
   terminal: TerminalLog | undefined,
 ): Promise<Service> {
-  const { startDev } = await import('./dev.ts')
+  const [{ startDev }, { lanHosts }] = await Promise.all([import('./dev.ts'), import('./lan.ts')])
   const tell = (text: string): void => (terminal ? terminal.begin(text) : void process.stderr.write(text))
-  const service = await startDev({ config, log, ...options, tell })
+  const service = await startDev({ config, log, beside, lan: lan ? lanHosts() : undefined, tell })
   return { ...service, announced: terminal !== undefined }
 }
 
