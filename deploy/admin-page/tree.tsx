@@ -1,6 +1,7 @@
 import type { TargetedKeyboardEvent } from 'preact'
 import { Component, createRef } from 'preact'
 import type { Json, JsonArray, JsonObject } from '../../shared/json.ts'
+import { pointerPart } from '../../shared/sync/delta.ts'
 import { count } from './table.tsx'
 
 /** Number of children of a value that are shown first, and that each click on "more" adds. */
@@ -26,17 +27,26 @@ interface Row {
 }
 
 const isFolder = (value: Json): value is JsonArray | JsonObject => typeof value === 'object' && value !== null
-const below = (path: string, key: string) => `${path}/${key.replaceAll('~', '~0').replaceAll('/', '~1')}`
 
-/** A JSON value as a tree (WAI-ARIA tree pattern). Unfolded parts stay unfolded while the value changes. `title`: the id of its heading. */
-export class Tree extends Component<{ value: Json; title: string }> {
+interface TreeProps {
+  readonly value: Json
+  /** The id of its heading. */
+  readonly title: string
+  /** Remarks on values, by their path (RFC 6901). */
+  readonly marks?: ReadonlyMap<string, string>
+  /** Returns a text of the value with the names of the ids in it. */
+  readonly named?: (text: string) => string
+}
+
+/** A JSON value as a tree (WAI-ARIA tree pattern). Unfolded parts stay unfolded while the value changes. */
+export class Tree extends Component<TreeProps> {
   readonly #element = createRef<HTMLDivElement>()
   readonly #open = new Map<string, boolean>()
   readonly #shown = new Map<string, number>()
   #rows: readonly Row[] = []
   #active = ''
 
-  override render({ value, title }: { value: Json; title: string }) {
+  override render({ value, title, marks, named = (text) => text }: TreeProps) {
     this.#rows = [...this.#lay(value, { path: '', name: 'state', level: 1, at: 1, of: 1 })]
     if (!this.#rows.some(({ path }) => path === this.#active)) this.#active = ''
     return (
@@ -57,8 +67,9 @@ export class Tree extends Component<{ value: Json; title: string }> {
               this.#toggle(row)
             }}
           >
-            <span class="key">{row.name}</span>{' '}
-            <span class={row.more ? 'more' : isFolder(row.value) ? 'soft' : ''}>{textOf(row)}</span>
+            <span class="key">{named(row.name)}</span>{' '}
+            <span class={row.more ? 'more' : isFolder(row.value) ? 'soft' : ''}>{named(textOf(row))}</span>
+            {marks?.has(row.path) && <span class="tag mark">{named(marks.get(row.path)!)}</span>}
           </div>
         ))}
       </div>
@@ -76,7 +87,7 @@ export class Tree extends Component<{ value: Json; title: string }> {
     if (!open) return
     const most = this.#shown.get(path) ?? PAGE
     for (const [i, [key, child]] of entries.slice(0, most).entries())
-      yield* this.#lay(child, { path: below(path, key), name: key, level: level + 1, at: i + 1, of })
+      yield* this.#lay(child, { path: path + pointerPart(key), name: key, level: level + 1, at: i + 1, of })
     if (of <= most) return
     const rest = { name: '', level: level + 1, at: most + 1, of, value: null, size: 0, open: false }
     yield { ...rest, path: `more:${path}`, more: of - most, parent: path }

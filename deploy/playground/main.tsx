@@ -4,6 +4,7 @@ import type { ListedRoom } from '../../client/index.ts'
 import type { Json, JsonObject } from '../../shared/json.ts'
 import { Tree } from '../admin-page/tree.tsx'
 import type { JsonSchema, MessageToSend, RoomsToPlay, RoomToPlay, ShownNotice } from '../cli/dev-routes.ts'
+import { compare } from './compare.ts'
 import { type Entry, Player, watchList } from './player.ts'
 
 /**
@@ -101,13 +102,14 @@ function Page() {
             ))}
           </nav>
         )}
+        <State />
         <div id="players">
           {shown.map((player) => {
             const behind = shown.length > 1 && player !== players[front]
             return <Pane key={player.name} player={player} type={type} behind={behind} />
           })}
         </div>
-        {inside !== undefined && (type.calls.length > 0 || (type.notifies && page.rooms.notices)) && (
+        {inside !== undefined && (type.calls.length > 0 || type.notifies) && (
           <Backend key={inside} room={inside} calls={type.calls} />
         )}
       </main>
@@ -210,6 +212,38 @@ function List({ type }: { type: string }) {
   )
 }
 
+/** The state of the room. If the players see different states, the differences are marked. */
+function State() {
+  const views = players.flatMap(({ name, room }) =>
+    room ? [{ player: name, state: room.state as Json }] : [],
+  )
+  if (views.length === 0) return null
+  const { state, marks } = compare(views)
+  return (
+    <section class="card player" aria-labelledby="state">
+      <div class="row head">
+        <h2 id="state">State</h2>
+        <span class="soft">
+          {marks.size > 0
+            ? `alice and bob see different states: ${marks.size === 1 ? 'one difference is' : `${marks.size} differences are`} marked`
+            : views.length > 1 && 'alice and bob see the same'}
+        </span>
+      </div>
+      <Tree value={state} title="state" marks={marks} named={withNames} />
+    </section>
+  )
+}
+
+/** Returns a text with the name of each member beside its id, behind the quotes of JSON. */
+function withNames(text: string): string {
+  const members = players.find(({ room }) => room)?.room?.members ?? []
+  return members.reduce(
+    (said, { id, sub }) =>
+      sub === null ? said : said.replaceAll(new RegExp(`${id}"?`, 'g'), (found) => `${found} (${sub})`),
+    text,
+  )
+}
+
 function Pane({ player, type, behind }: { player: Player; type: RoomToPlay; behind: boolean }) {
   const { name, room, status, latency, node } = player
   return (
@@ -233,14 +267,12 @@ function Pane({ player, type, behind }: { player: Player; type: RoomToPlay; behi
         <>
           <ul class="members" aria-label="Members">
             {room.members.map(({ id, sub, connected }) => (
-              <li key={id} class={`state ${connected ? 'serving' : 'soft'}`} title={id}>
-                {sub ?? id}
+              <li key={id} class={`state ${connected ? 'serving' : 'soft'}`}>
+                {sub ?? 'no sub'} <code class="soft">{id}</code>
                 {!connected && ' (away)'}
               </li>
             ))}
           </ul>
-          <h3 id={`${name}-state`}>State</h3>
-          <Tree value={room.state as Json} title={`${name}-state`} />
           <Sending
             what="message"
             types={type.messages}
@@ -315,7 +347,6 @@ function Backend({ room, calls }: { room: string; calls: readonly MessageToSend[
   const [reply, setReply] = useState('')
   const [notices, setNotices] = useState<readonly ShownNotice[]>([])
   useEffect(() => {
-    if (!page.rooms?.notices) return
     const look = () =>
       fetch(`/dev/notices?room=${encodeURIComponent(room)}`)
         .then((response) => response.json())
@@ -355,7 +386,7 @@ function Backend({ room, calls }: { room: string; calls: readonly MessageToSend[
             {notices.map(({ id, type, data, answer }) => (
               <li key={id} class="notice">
                 <span class="what">
-                  <b>{type}</b> <code>{JSON.stringify(data)}</code>
+                  <b>{type}</b> <code>{withNames(JSON.stringify(data))}</code>
                 </span>
                 <span class="soft">{answer}</span>
               </li>
@@ -392,7 +423,7 @@ function Log({ player }: { player: Player }) {
             <span title="seq">{seq}</span>
             <span class="kind">{kind}</span>
             <span class="what">
-              {what !== 'patch' && <b>{what}</b>} {data && <code>{data}</code>}
+              {what !== 'patch' && <b>{what}</b>} {data && <code>{withNames(data)}</code>}
             </span>
           </li>
         ))}
