@@ -1,5 +1,11 @@
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { text } from 'node:stream/consumers'
+import { fileURLToPath } from 'node:url'
 import { connect } from 'roomful/client'
-import { beforeAll, describe, expect, inject, it, vi } from 'vitest'
+import { verifyNotice } from 'roomful/server'
+import { beforeAll, describe, expect, inject, it, onTestFinished, vi } from 'vitest'
+import { notifyKeys } from '../shared/notify-keys.ts'
 import { runProgram } from './support/program.ts'
 import { findRedisProgram } from './support/redis-server.ts'
 import { newFolder, processTree, stillThere } from './support/run-folder.ts'
@@ -15,8 +21,8 @@ beforeAll(async () => {
 
 const INTERNAL_TOKEN = 'the-internal-token-of-the-person-at-the-terminal'
 
-const cluster = (...words: string[]) => {
-  const env = { TMPDIR: folder, INTERNAL_TOKEN, ...(!ownRedis && { REDIS_URL: inject('redisUrl') }) }
+const cluster = (words: string[] = [], own: Record<string, string> = {}) => {
+  const env = { TMPDIR: folder, INTERNAL_TOKEN, ...(!ownRedis && { REDIS_URL: inject('redisUrl') }), ...own }
   const program = runProgram(['cluster', '--free-ports', '--nodes', '2', '--controls', '1', ...words], env)
   const { child, output } = program
   let read = 0
@@ -37,6 +43,7 @@ const cluster = (...words: string[]) => {
       const find = (pattern: RegExp) => pattern.exec(output())?.[1] ?? ''
       return {
         games: find(/play +(\S+)/),
+        page: find(/your page +(\S+)/).replace('ws:', 'http:'),
         websocket: find(/websocket +(\S+)/).replace('ws:', 'http:'),
         api: find(/control API +(\S+)/),
         admin: find(/admin +(\S+)\/admin/),
@@ -133,6 +140,41 @@ describe('roomful cluster', () => {
     type('quit')
     expect(await ended).toBe(0)
     expect(stillThere([...children, ...last])).toEqual([])
+  })
+
+  it('sends the notices of a game to its backend, and shows them with the answer', async () => {
+    const secret = `whsec_${Buffer.alloc(32, 7).toString('base64')}`
+    const received: Request[] = []
+    const backend = createServer(async (request, response) => {
+      const headers = request.headers as Record<string, string>
+      received.push(new Request('http://backend/', { method: 'POST', headers, body: await text(request) }))
+      response.writeHead(received.length === 1 ? 503 : 204).end()
+    })
+    await new Promise<void>((resolve) => backend.listen(0, '127.0.0.1', resolve))
+    onTestFinished(() => void backend.close())
+    const { port } = backend.address() as AddressInfo
+    const { type, ended, addresses } = cluster([], {
+      ROOMS_DIR: fileURLToPath(new URL('support/cluster-rooms', import.meta.url)),
+      NOTIFY_URL: `http://127.0.0.1:${port}`,
+      NOTIFY_SECRET: secret,
+    })
+    const { page } = await addresses()
+    const { project_id: projectId } = await (
+      await fetch(`${page}/dev/token`, { method: 'POST', body: '{"sub":"ada"}' })
+    ).json()
+    const client = await connect(page.replace('http', 'ws'), { dev: 'ada' })
+    await client.join('bank', { key: 'a' })
+    const body = '{"room":"bank:a","name":"report"}'
+    expect(await (await fetch(`${page}/dev/call`, { method: 'POST', body })).json()).toEqual({ reply: null })
+    const shown = async () => (await (await fetch(`${page}/dev/notices?room=bank:a`)).json()).notices
+    await expect.poll(shown, WITHIN).toMatchObject([{ type: 'granted', data: { gold: 1 }, answer: '204' }])
+    const [key] = notifyKeys([secret], projectId)
+    const notices = await Promise.all(received.map((request) => verifyNotice(request, key!)))
+    expect(new Set(notices.map(({ id }) => id)).size).toBe(1)
+    expect(notices.at(-1)).toMatchObject({ type: 'granted', data: { gold: 1 } })
+    client.close()
+    type('quit')
+    expect(await ended).toBe(0)
   })
 
   it.each(['SIGTERM', 'SIGKILL'] as const)(

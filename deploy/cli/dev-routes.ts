@@ -1,5 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
+import { text } from 'node:stream/consumers'
 import * as v from 'valibot'
+import type { NoticeBody, PostNotice } from '../../dataplane/features/notices/notice.ts'
 import { loadPage, type Page } from '../../dataplane/ops/admin-page.ts'
 import type { RoomDefinition } from '../../dataplane/room/definition.ts'
 import { jsonSchemaOf } from '../../dataplane/room/definition-check.ts'
@@ -66,8 +68,6 @@ export interface RoomsToPlay {
   readonly ws_url: string
   /** True if the page may kill the owner of a room. */
   readonly kills: boolean
-  /** True if the page can ask for notices. */
-  readonly notices: boolean
   readonly rooms: readonly RoomToPlay[]
 }
 
@@ -93,8 +93,10 @@ interface DevRoutes {
   readonly end?: (how: 'kill' | 'drain', roomId: string) => Promise<string>
   /** Runs a call of a room like a backend. Resolves with the reply. Rejects with an Error whose message has the reason. */
   readonly call: (call: DevCall) => Promise<Json>
-  /** Latest notices of all rooms, the newest first. Absent: other processes deliver them. */
-  readonly notices?: () => readonly ShownNotice[]
+  /** Latest notices of all rooms, the newest first. */
+  readonly notices: () => readonly ShownNotice[]
+  /** Sends the notices that nodes in other processes post here. Absent: the node of this process sends them. */
+  readonly postNotice?: PostNotice
   readonly log: Logger
 }
 
@@ -116,9 +118,10 @@ type Handler = (request: IncomingMessage, response: ServerResponse, query: URLSe
  * - `GET /playground`: a page to play any room by hand
  * - `POST /dev/call` with `{ "room": "type:key", "name": "…", "data": … }`: `{ reply }`
  * - `GET /dev/notices?room=type:key`: the latest notices
+ * - `POST /dev/notices`: a notice of a node in another process, on its way to the backend
  * - `POST /dev/kill?room=type:key` and `POST /dev/drain?room=type:key`
  */
-export function devRoutes({ issue, rooms, wsUrl, end, call, notices, log }: DevRoutes) {
+export function devRoutes({ issue, rooms, wsUrl, end, call, notices, postNotice, log }: DevRoutes) {
   let page: Promise<Page> | undefined
   const routes: Record<string, Handler> = {
     'POST /dev/token': async (request, response) => {
@@ -130,7 +133,6 @@ export function devRoutes({ issue, rooms, wsUrl, end, call, notices, log }: DevR
       const all: RoomsToPlay = {
         ws_url: wsUrl(),
         kills: end !== undefined,
-        notices: notices !== undefined,
         rooms: (await rooms()).map(describe),
       }
       answer(response, 200, all)
@@ -143,11 +145,12 @@ export function devRoutes({ issue, rooms, wsUrl, end, call, notices, log }: DevR
         (error: Error) => answer(response, 422, { detail: error.message }),
       )
     },
-    ...(notices && {
-      'GET /dev/notices': async (_, response, query) =>
-        answer(response, 200, {
-          notices: notices().filter(({ room_id: room }) => room === query.get('room')),
-        }),
+    'GET /dev/notices': async (_, response, query) =>
+      answer(response, 200, {
+        notices: notices().filter(({ room_id: room }) => room === query.get('room')),
+      }),
+    ...(postNotice && {
+      'POST /dev/notices': (request, response) => passNotice(request, response, postNotice),
     }),
     'GET /playground': async (_, response) => {
       page ??= loadPage(PLAYGROUND, { title: 'roomful playground', connect: CONNECT })
@@ -215,6 +218,26 @@ const SignIn = v.strictObject({
   ),
   lan: v.exactOptional(v.string()),
 })
+
+/** Sends a notice of a node with `post`, and answers the node like the backend. */
+async function passNotice(
+  request: IncomingMessage,
+  response: ServerResponse,
+  post: PostNotice,
+): Promise<void> {
+  const body = await text(request)
+  const { project_id: projectId } = JSON.parse(body) as NoticeBody
+  const gone = new AbortController()
+  response.on('close', () => gone.abort())
+  await post({ id: String(request.headers['webhook-id']), projectId, body }, gone.signal).then(
+    ({ status, retryAfterMs = 0 }) => {
+      if (retryAfterMs > 0) response.setHeader('retry-after', Math.ceil(retryAfterMs / 1000))
+      response.writeHead(status).end()
+    },
+    // As a proxy whose backend cannot be reached.
+    (error: Error) => answer(response, 502, { detail: error.message }),
+  )
+}
 
 /** Runs a call of a room over the control API. Rejects with a RoomfulError. */
 export async function callRoom(backend: BackendOptions, { room, name, data }: DevCall): Promise<Json> {

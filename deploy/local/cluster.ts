@@ -1,6 +1,7 @@
 import { createWriteStream, existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
+import { noUrl, type PostNotice, webhook } from '../../dataplane/features/notices/notice.ts'
 import type { RoomDefinition } from '../../dataplane/room/definition.ts'
 import { loadRooms } from '../../dataplane/room/loader.ts'
 import { type Backend, startBackend } from '../../examples/backend/backend.ts'
@@ -9,7 +10,9 @@ import { ownersOf } from '../../examples/backend/nodes.ts'
 import { systemClock } from '../../shared/clock.ts'
 import { createLog, type Logger } from '../../shared/log.ts'
 import { notifyKeys } from '../../shared/notify-keys.ts'
+import { systemRandom } from '../../shared/random.ts'
 import { runBeside } from '../cli/beside.ts'
+import { ShownNotices } from '../cli/dev-notices.ts'
 import { callRoom, DEV_TOKEN_SECONDS, devRoutes } from '../cli/dev-routes.ts'
 import { endWithNpm } from '../cli/service.ts'
 import { banner, command, News, Prompt } from './console.ts'
@@ -35,7 +38,7 @@ ROOMS_DIR, else in ./rooms, else the example games.
   --controls N       control processes, 1–9; default 2
   --free-ports       take any free ports instead of the documented ones
   -- COMMAND         runs it as well, such as the server of your page, with ROOMFUL_URL, VITE_ROOMFUL_URL, CONTROL_URL, ROOMFUL_KEY and
-                     PROJECT_ID in its environment, and NOTIFY_KEY if NOTIFY_SECRET is set
+                     PROJECT_ID and NOTIFY_KEY in its environment
 
 REDIS_URL uses that Redis instead of starting one. Every other variable of roomful (NODE_LEASE_MS, LOG_LEVEL …) is passed on to the
 processes.
@@ -112,6 +115,10 @@ async function run(words: ReturnType<typeof readWords>): Promise<void> {
 
   try {
     const roomsDir = process.env.ROOMS_DIR ?? (existsSync(OWN_ROOMS) ? OWN_ROOMS : undefined)
+    const { NOTIFY_URL: notifyUrl, NOTIFY_SECRET: notifySecret } = process.env
+    const secrets = notifySecret?.split(',') ?? [
+      `whsec_${Buffer.from(systemRandom.bytes(32)).toString('base64')}`,
+    ]
     cluster = await LocalCluster.prepare({
       nodes: Number(words.nodes),
       controls: Number(words.controls),
@@ -119,6 +126,11 @@ async function run(words: ReturnType<typeof readWords>): Promise<void> {
       balancer: 'auto',
       advertise: true,
       env: { ...process.env, ...(roomsDir !== undefined && { ROOMS_DIR: roomsDir }) },
+      // Nodes send their notices through this process, which shows them in the playground.
+      envOf: () => ({
+        NOTIFY_URL: `http://${HOST}:${cluster?.ports.games}/dev/notices`,
+        NOTIFY_SECRET: secrets.join(','),
+      }),
       tell,
     })
     const running = cluster
@@ -129,7 +141,8 @@ async function run(words: ReturnType<typeof readWords>): Promise<void> {
     const project = new OwnProject(new ControlClient(running.controlUrl, running.secrets.operatorToken))
     const file = createWriteStream(join(running.folder, 'games.log'), { flags: 'a' })
     const log = createLog({ logLevel: 'info' }, {}, { write: (line) => void file.write(line) })
-    const routes = routesOf(running, { project, log, act })
+    const backend = notifyUrl ? webhook({ url: notifyUrl, secrets, clock: systemClock }) : noUrl
+    const routes = routesOf(running, { project, log, act, backend })
     const rooms = roomsDir === undefined ? 'games' : 'own'
     games =
       rooms === 'games'
@@ -141,7 +154,7 @@ async function run(words: ReturnType<typeof readWords>): Promise<void> {
     tell(banner(running, rooms))
     if (words.beside) {
       const projectId = await project.id()
-      beside = runBeside(words.beside, environmentOf(running, projectId), { stdin: 'ignore' })
+      beside = runBeside(words.beside, environmentOf(running, projectId, secrets), { stdin: 'ignore' })
       beside.ended.then(() => stop(0), fail)
     }
     const left = await prompt.read((line) => (/^\s*(quit|exit)\s*$/i.test(line) ? stop(0) : act(line)))
@@ -158,9 +171,16 @@ function routesOf(
     project,
     log,
     act,
-  }: { readonly project: OwnProject; readonly log: Logger; readonly act: (line: string) => Promise<void> },
+    backend,
+  }: {
+    readonly project: OwnProject
+    readonly log: Logger
+    readonly act: (line: string) => Promise<void>
+    readonly backend: PostNotice
+  },
 ) {
   let rooms: Promise<RoomDefinition[]> | undefined
+  const notices = new ShownNotices()
   return devRoutes({
     issue: (player) => project.issueToken({ ...player, ttl_seconds: DEV_TOKEN_SECONDS }),
     rooms: () => {
@@ -182,6 +202,8 @@ function routesOf(
         { url: cluster.controlUrl, key: cluster.secrets.operatorToken, projectId: await project.id() },
         asked,
       ),
+    notices: () => notices.latest,
+    postNotice: notices.through(backend),
     log,
   })
 }
@@ -204,15 +226,18 @@ function startGames(
 }
 
 /** Returns the variables of the command beside the cluster. */
-function environmentOf({ ports, secrets, controlUrl }: LocalCluster, projectId: string) {
+function environmentOf(
+  { ports, secrets, controlUrl }: LocalCluster,
+  projectId: string,
+  notifySecrets: readonly string[],
+) {
   const url = `ws://${HOST}:${ports.games}`
-  const { NOTIFY_SECRET: notifySecret } = process.env
   return {
     ROOMFUL_URL: url,
     VITE_ROOMFUL_URL: url,
     CONTROL_URL: controlUrl,
     ROOMFUL_KEY: secrets.operatorToken,
     PROJECT_ID: projectId,
-    ...(notifySecret && { NOTIFY_KEY: notifyKeys(notifySecret.split(','), projectId).join(',') }),
+    NOTIFY_KEY: notifyKeys(notifySecrets, projectId).join(','),
   }
 }
