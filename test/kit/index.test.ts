@@ -386,11 +386,11 @@ test('client has the methods of the SDK, and its promises advance the time', asy
   await t.close()
 })
 
-test('jumpClock moves ctx.now and the due times of one node, and not its ticks', async () => {
+test('jumpClock moves ctx.now, Date in room code and the due times of one node, and not its ticks', async () => {
   const clock = defineRoom({
     type: 'clock',
     tick: { rate: 1 },
-    create: () => ({ now: 0, ticks: 0, fired: false }),
+    create: () => ({ now: 0, dates: [0], ticks: 0, fired: false }),
     timers: {
       bell: {
         data: v.null(),
@@ -403,6 +403,7 @@ test('jumpClock moves ctx.now and the due times of one node, and not its ticks',
       look: {
         handle(state, _input, ctx) {
           state.now = ctx.now
+          state.dates = [Date.now(), +new Date(), Date.parse(Date()) + (Math.floor(ctx.now) % 1000)]
         },
       },
       wind: { handle: (_state, _input, ctx) => ctx.after(60_000, 'bell', null) },
@@ -418,6 +419,7 @@ test('jumpClock moves ctx.now and the due times of one node, and not its ticks',
   t.jumpClock(node, 600_000)
   await a.send('look')
   expect(Math.round((a.state.now - t.now) / 1000)).toBe(600)
+  expect(a.state.dates).toEqual(Array(3).fill(Math.floor(a.state.now)))
   await a.send('wind')
   await t.advance(2000)
   expect(a.state.ticks - ticks).toBe(2)
@@ -429,6 +431,36 @@ test('jumpClock moves ctx.now and the due times of one node, and not its ticks',
   expect(a.state.fired).toBe(true)
   expect(() => t.jumpClock('node-9', 1)).toThrow(/no node is called node-9: use node-\d, node-\d/)
   await t.close()
+})
+
+test('Date in a task is the wall clock of its node, and the real time outside of rooms', async () => {
+  const clock = defineRoom({
+    type: 'clock',
+    create: () => ({ late: 0 }),
+    tasks: {
+      look: {
+        result: v.number(),
+        handle(state, outcome, ctx) {
+          if (outcome.ok) state.late = ctx.now - outcome.value
+        },
+      },
+    },
+    onJoin(_state, _member, ctx) {
+      ctx.task(async () => {
+        await null
+        return Date.now()
+      }, 'look')
+    },
+  })
+  const t = await testRooms([clock])
+  const [a] = await t.join('clock')
+  await t.advance(1000)
+  expect([a.state.late >= 0, a.state.late < 1000]).toEqual([true, true])
+  expect(Math.abs(Date.now() - t.now)).toBeGreaterThan(86_400_000)
+  expect([new Date(0).getTime(), new Date() instanceof Date]).toEqual([0, true])
+  const { Date: before } = globalThis
+  await t.close()
+  expect(globalThis.Date).not.toBe(before)
 })
 
 test('backend.refuse answers notices with 500, and the room repeats them in order', async () => {

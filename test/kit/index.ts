@@ -37,6 +37,7 @@ import type { Store } from '../../shared/store/port.ts'
 import { issueToken, type SigningKey } from '../../shared/tokens.ts'
 import { TestTime } from './fake-clock.ts'
 import { TestProcess } from './process.ts'
+import { RoomDate } from './room-date.ts'
 import { SeededRandom } from './seeded-random.ts'
 
 /** Options of `testRooms`. */
@@ -123,6 +124,7 @@ class TestRooms<Rooms extends Definitions = Definitions> {
   readonly #store: Store
   readonly #seed: number
   readonly #nodes: TestProcess[] = []
+  readonly #date = new RoomDate(() => this.#nodes[0]?.turn)
   readonly #ends = new EventEmitter()
   /** By id, the notices that the backend has received. */
   readonly #notices = new Map<string, Notice>()
@@ -153,7 +155,7 @@ class TestRooms<Rooms extends Definitions = Definitions> {
     return test
   }
 
-  /** Simulated time in milliseconds since 1970, as in `ctx.now`. The time advances only while the test awaits a call. */
+  /** Simulated time in milliseconds since 1970, as in `ctx.now` and `Date` of room code. The time advances only while the test awaits a call. */
   get now(): number {
     return this.#time.clock.now()
   }
@@ -288,8 +290,8 @@ class TestRooms<Rooms extends Definitions = Definitions> {
   }
 
   /**
-   * Moves the wall clock of a node by `ms`, also backwards, as a wrong time server does: `ctx.now`, and the times at which new timers are
-   * due. Ticks and time limits do not move, because they use the monotonic clock. `node`: a name from `owner`.
+   * Moves the wall clock of a node by `ms`, also backwards, as a wrong time server does: `ctx.now`, `Date` in room code, and the times at
+   * which new timers are due. Ticks and time limits do not move, because they use the monotonic clock. `node`: a name from `owner`.
    */
   jumpClock(node: string, ms: number): void {
     const found = this.#nodes.find(({ nodeId }) => nodeId === node)
@@ -358,6 +360,7 @@ class TestRooms<Rooms extends Definitions = Definitions> {
   async close(): Promise<void> {
     for (const { client } of this.#players.values()) client.close()
     for (const node of this.#nodes) node.kill()
+    this.#date.restore()
   }
 
   async #replaceOwner(
@@ -385,6 +388,7 @@ class TestRooms<Rooms extends Definitions = Definitions> {
       rooms: this.#rooms,
       store: this.#store,
       time: this.#time,
+      date: this.#date,
       ends: this.#ends,
       random: new SeededRandom(this.#seed * 1000 + number),
       postNotice: async ({ id, body }) => {

@@ -5,9 +5,11 @@ import type { RoomDescription } from '../../dataplane/descriptions.ts'
 import { type NodeOptions, type RunningNode, startNode } from '../../dataplane/node.ts'
 import type { AdminOptions } from '../../dataplane/ops/admin.ts'
 import type { InternalCallsSource } from '../../dataplane/ops/internal.ts'
+import type { RoomCode } from '../../dataplane/room/room-code.ts'
 import type { Clock } from '../../shared/clock.ts'
 import type { Store } from '../../shared/store/port.ts'
 import type { TestTime } from './fake-clock.ts'
+import type { RoomDate } from './room-date.ts'
 
 /** A running node without ports. */
 export interface NodeInProcess extends RunningNode {
@@ -44,6 +46,7 @@ export interface ProcessOptions
     Pick<NodeOptions, 'log'> {
   readonly nodeId: string
   readonly time: TestTime
+  readonly date: RoomDate
   /** Shared by all nodes. */
   readonly store: Store
   /** Receives ended processes. Shared by all nodes. */
@@ -81,11 +84,13 @@ export class TestProcess {
 
   /** Starts a node. Resolves when it accepts clients. */
   static async start(options: ProcessOptions): Promise<TestProcess> {
-    const { store, time, ends: _, ...node } = options
+    const { store, time, date, ends: _, ...node } = options
     const process = new TestProcess(options)
+    const clock = process.#clock(time.clock)
     process.#node = await startInProcess({
       ...node,
-      clock: process.#clock(time.clock),
+      clock,
+      turns: date.observer(clock),
       store: process.#reach(store),
       nodeLeaseMs: LEASE_MS,
       revealFailures: true,
@@ -95,6 +100,11 @@ export class TestProcess {
 
   get alive(): boolean {
     return this.#alive
+  }
+
+  /** The turn that has started the running code, of any node. */
+  get turn(): RoomCode['current'] {
+    return this.#node?.roomCode.current
   }
 
   /** Returns the client's end of a new connection. */
