@@ -27,6 +27,7 @@ function parts(quota: RoomQuota = { maxRooms: 0, maxLasting: 0, perMinute: 0 }) 
     alive: new Set<string>(),
     /** Nodes that are alive as far as is known without the store. */
     known: new Set<string>(),
+    listenedAt: new Map<string, number>(),
     allowed_at: 0,
     mayAct: true,
     judged: 0,
@@ -56,6 +57,7 @@ function parts(quota: RoomQuota = { maxRooms: 0, maxLasting: 0, perMinute: 0 }) 
       { valid: () => view.mayAct },
       {
         isAlive: (other) => view.known.has(other),
+        listenedAt: (other) => view.listenedAt.get(other),
         judge: async (other) => {
           view.judged++
           return view.alive.has(other) ? 'alive' : 'dead'
@@ -111,6 +113,22 @@ describe('a claim', () => {
     expect(second.fence.epoch).toBeGreaterThan(first.fence.epoch)
     expect(second.snapshot).toEqual(Uint8Array.of(1))
     expect(seen).toEqual({ locked: 1, results: ['claimed', 'elsewhere', 'taken_over'] })
+  })
+
+  it('of an orphan has the time since its owner was last seen, or since its last write if that is shorter or the owner is unknown', async () => {
+    const { clock, claims, view } = parts()
+    await claims('node_a').claim(ROOM, { creator: 'sub:ada' })
+    clock.advance(60_000)
+    view.listenedAt.set('node_a', clock.monotonic())
+    clock.advance(3000)
+    const owners = ['node_b', 'node_c', 'node_d']
+    const idle: unknown[] = []
+    for (const owner of owners) {
+      idle.push(claimOf(await claims(owner).claim(ROOM, {})).idleMs)
+      clock.advance(500)
+      if (owner === 'node_b') view.listenedAt.set('node_b', clock.monotonic() - 9000)
+    }
+    expect(idle).toEqual([3000, 500, 500])
   })
 
   it('takes a released room, and a room whose record names this node, without a look at other nodes', async () => {

@@ -47,6 +47,7 @@ interface Lease {
 interface KnownNodes {
   readonly claimsAllowedAt: number
   isAlive(nodeId: string): boolean
+  listenedAt(nodeId: string): number | undefined
   judge(nodeId: string, byLease?: boolean): Promise<'alive' | 'dead'>
 }
 
@@ -174,7 +175,7 @@ export class Claims {
         )
       // Without a claim, another node was faster. It owns the room now, or has released it again.
       const claim = isOrphan && (await this.#recover(room, found!))
-      if (claim) return { at: 'here', claim, mayMake: creator !== undefined, from }
+      if (claim) return { at: 'here', claim: this.#timed(claim, from), mayMake: creator !== undefined, from }
       if (!isOrphan) await sleep(clock, AGAIN_MS)
     }
     return storeIsSilent(room)
@@ -235,6 +236,13 @@ export class Claims {
       const found = await rooms.inspect(room)
       return found?.epoch === orphan.epoch ? rooms.claim(room, nodeId, found.epoch, recordTtlMs) : undefined
     })
+  }
+
+  /** Returns the claim of an orphan. Its owner `from` may have lived on after its last write. */
+  #timed(claim: Claim, from: string): Claim {
+    const listenedAt = this.#nodes.listenedAt(from)
+    if (claim.idleMs === undefined || listenedAt === undefined) return claim
+    return { ...claim, idleMs: Math.min(claim.idleMs, this.#environment.clock.monotonic() - listenedAt) }
   }
 
   /** Resolves to true when rooms may be claimed or counted as absent. Resolves to false after `WAIT_MS`. */

@@ -386,6 +386,19 @@ describe('the nodes of a cluster', () => {
     expect(a.nodes.isGone('node_b')).toBe(true)
   })
 
+  it('know when another node last listened', async () => {
+    const { node, elapse, clock } = parts()
+    const a = await node('node_a')
+    const b = await node('node_b')
+    await elapse(5000)
+    const diedAt = clock.monotonic()
+    await b.kill()
+    await elapse(3000)
+    expect(a.nodes.listenedAt('node_b')).toBeLessThanOrEqual(diedAt)
+    expect(a.nodes.listenedAt('node_b')).toBeGreaterThan(diedAt - 500)
+    expect(a.nodes.listenedAt('node_x')).toBeUndefined()
+  })
+
   it('send one poll for all other nodes, and none if there are no others', async () => {
     const { node, elapse, line, records } = parts()
     await node('node_a')

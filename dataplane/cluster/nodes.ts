@@ -53,6 +53,8 @@ interface Seen {
   withoutLeaseSince: number | undefined
   /** Number of consecutive polls without a listener on its channel. */
   silentPolls: number
+  /** When it last listened on its channel. */
+  listenedAt: number
 }
 
 /**
@@ -139,6 +141,11 @@ export class ClusterNodes {
   isAlive(nodeId: string): boolean {
     const seen = this.#others.get(nodeId)
     return seen !== undefined && !seen.gone && seen.withoutLeaseSince === undefined && seen.silentPolls === 0
+  }
+
+  /** Returns when the node was last seen alive, in monotonic milliseconds. Undefined: this node does not know it. */
+  listenedAt(nodeId: string): number | undefined {
+    return this.#others.get(nodeId)?.listenedAt
   }
 
   /** Returns true if the node is presumed dead as of the last reads. */
@@ -277,6 +284,7 @@ export class ClusterNodes {
         gone: false,
         withoutLeaseSince: undefined,
         silentPolls: 0,
+        listenedAt: this.#environment.clock.monotonic(),
       })
       this.#observer?.joined(info)
       return
@@ -301,6 +309,7 @@ export class ClusterNodes {
     for (const [i, [nodeId, seen]] of asked.entries()) {
       if (counts[i]! > 0) {
         seen.silentPolls = 0
+        seen.listenedAt = askedAt
         if (seen.gone && seen.withoutLeaseSince === undefined) this.#markAlive(seen)
       } else {
         seen.silentPolls++

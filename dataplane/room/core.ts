@@ -49,6 +49,8 @@ export interface RoomCore {
   changes: Changes
   /** The flush that is being committed, or that is withheld. Members do not have its state yet. */
   inFlight: Flush | undefined
+  /** Milliseconds for which the room had no owner, until a turn has succeeded here. */
+  awayMs: number
   /** True if the database of the room type lacks changes of the room. */
   unsaved: boolean
   /** A turn was cut off: only the flushed state is valid, and no turn starts any more. Resolves when the next owner knows the turn. */
@@ -78,6 +80,8 @@ export interface ClaimedRoom {
   readonly begin: RestoredRoom
   /** `member_id` of the message that creates the room. Undefined: the room existed. */
   readonly maker: string | undefined
+  /** Milliseconds for which the room had no owner. 0: a new room. */
+  readonly awayMs: number
 }
 
 /** Dependencies of `coreOf`. */
@@ -90,7 +94,7 @@ export interface CoreNeeds extends MigrationNeeds {
 
 /** Returns the core of a claimed room, whose state has the version of its definition. Throws CannotMigrate or NewerState. */
 export function coreOf(
-  { address, definition, fence, log, begin }: ClaimedRoom,
+  { address, definition, fence, log, begin, awayMs }: ClaimedRoom,
   frames: RoomFrames,
   needs: CoreNeeds,
 ): RoomCore {
@@ -134,6 +138,7 @@ export function coreOf(
     history,
     changes: new Changes(),
     inFlight: undefined,
+    awayMs,
     unsaved: false,
     cut: undefined,
     wants: { close: false, timers: true, idle: 'look', flush: state.dirty ? 'paced' : undefined },

@@ -339,6 +339,12 @@ export interface RoomContext {
   readonly key: string
   /** Time at which this call of the handler started, in milliseconds since 1970. */
   readonly now: number
+  /**
+   * Milliseconds for which no server process ran the room, in its first call of a handler after that: while it slept, after a crash, or while
+   * it moved in a deployment (a few milliseconds). Counts until a call does not throw; in all later calls, and in new rooms, it is 0. So a
+   * handler can write `state.endsAt += ctx.awayMs`.
+   */
+  readonly awayMs: number
   /** All members in the order they joined. In `onJoin`, the new member is included. In `onLeave`, the leaving member is not included. */
   readonly members: readonly Member[]
   /** Logger. Each log line has the room's id. */

@@ -83,6 +83,7 @@ export interface ContextRoom {
   readonly tables: Tables
   readonly memberships: Memberships
   readonly grants: Grants
+  readonly awayMs: number
 }
 
 /** Dependencies of the context. */
@@ -182,6 +183,10 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
     if (!this.#definition) return this.#needs.clock.now()
     this.#now ??= this.#needs.clock.now()
     return this.#now
+  }
+
+  get awayMs(): number {
+    return this.#room.awayMs
   }
 
   get members(): readonly Member[] {

@@ -25,6 +25,12 @@ import { takeUpdate } from './update.ts'
 /** Longest wait for a due row. Rows are due by the wall clock, which may jump, so the room reads it at least this often. */
 const LONGEST_WAIT_MS = 600_000
 
+/**
+ * After a takeover, due rows wait this long if the room has members: edges attach them and send their unacknowledged messages, which
+ * come before what became due while the room had no owner.
+ */
+const OVERDUE_WAIT_MS = 1000
+
 /** An empty room whose next timer is due sooner does not sleep. */
 const SHORTEST_SLEEP_MS = 60_000
 
@@ -62,6 +68,8 @@ export class Room {
   readonly #ticks: TickTimer
   /** Fires when the next row of a table is due. */
   readonly #timers: Timer
+  /** Monotonic time before which no row is handled. */
+  readonly #timersFrom: number
   readonly #flushes: FlushTimer
   readonly #share: RoomShare
   /** Messages that wait until the room can act. At the end of the room, the rest goes to the next owner. */
@@ -133,6 +141,8 @@ export class Room {
       skip = false
     })
     this.#timers = scheduler.timer(() => this.#fireDue())
+    const waits = core.memberships.size > 0 && core.tables.due !== undefined && core.tables.due <= clock.now()
+    this.#timersFrom = waits ? this.#actsSince + OVERDUE_WAIT_MS : Number.NEGATIVE_INFINITY
     this.#flushes = new FlushTimer(needs, this.#phase, () => this.#flush())
     this.#share = new RoomShare(needs, () => this.handleInbox())
     const since = begin.epoch < fence.epoch ? 'claimed' : 'made'
@@ -468,9 +478,10 @@ export class Room {
     wants.timers = false
     if (this.#stage !== 'open') return
     const { due } = tables
-    const waitMs = due === undefined ? Number.NaN : due - clock.now()
+    const now = clock.monotonic()
+    const waitMs = due === undefined ? Number.NaN : Math.max(due - clock.now(), this.#timersFrom - now)
     if (waitMs <= 0) this.#timers.soon()
-    else if (due !== undefined) this.#timers.at(clock.monotonic() + Math.min(waitMs, LONGEST_WAIT_MS))
+    else if (due !== undefined) this.#timers.at(now + Math.min(waitMs, LONGEST_WAIT_MS))
     else this.#timers.cancel()
     this.#watchIdle()
   }

@@ -225,7 +225,8 @@ async function openRoom(slot: RoomSlot, found: Claim, mayMake: boolean): Promise
     const begin = restored ?? (first && mayMake ? await created(slot, first, fence.epoch, left) : undefined)
     const log = needs.log.child({ room_id: roomIdOf(address), project_id: address.projectId })
     const maker = restored ? undefined : first?.member_id
-    const claimed = begin && { address, definition, fence, log, begin, maker }
+    const awayMs = restored ? Math.round(claim.idleMs ?? 0) : 0
+    const claimed = begin && { address, definition, fence, log, begin, maker, awayMs }
     if (claimed && slot.run(claimed)) return { at: 'here' }
     await giveBack(slot, claim, !restored)
     return begin ? { at: 'unknown' } : ABSENT

@@ -56,6 +56,7 @@ interface CalledBy {
 interface TurnedRoom extends ContextRoom, CodeRoom {
   readonly createdAt: number
   readonly definition: RoomDefinition
+  awayMs: number
   readonly changes: Changes
   readonly wants: Wants
 }
@@ -536,6 +537,7 @@ export class Turns {
         context.emit(event, data, to)
       }
       state.commit(result?.state)
+      this.#room.awayMs = 0
       return context.end()
     } catch (error) {
       tables.rollback()

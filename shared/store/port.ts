@@ -185,6 +185,11 @@ export interface Claim {
   readonly journal: readonly Uint8Array[]
   /** `Release.outcomes` of an earlier room of this name, unless they have expired. */
   readonly outcomes?: Uint8Array | undefined
+  /**
+   * Milliseconds since an owner last claimed, wrote, refreshed, recalled or released the room, by the clock of the store. Undefined: no owner
+   * is known.
+   */
+  readonly idleMs?: number
 }
 
 /** Claimant of a room, and minimum lifetime of the record in milliseconds. */

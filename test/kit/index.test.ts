@@ -403,7 +403,11 @@ test('jumpClock moves ctx.now, Date in room code and the due times of one node, 
       look: {
         handle(state, _input, ctx) {
           state.now = ctx.now
-          state.dates = [Date.now(), +new Date(), Date.parse(Date()) + (Math.floor(ctx.now) % 1000)]
+          state.dates = [
+            Date.now(),
+            Date.parse(new Date().toISOString()),
+            Date.parse(Date()) + (Math.floor(ctx.now) % 1000),
+          ]
         },
       },
       wind: { handle: (_state, _input, ctx) => ctx.after(60_000, 'bell', null) },
@@ -461,6 +465,67 @@ test('Date in a task is the wall clock of its node, and the real time outside of
   const { Date: before } = globalThis
   await t.close()
   expect(globalThis.Date).not.toBe(before)
+})
+
+const pond = defineRoom({
+  type: 'pond',
+  onIdle: 'sleep',
+  create: () => ({ away: [] as number[], ended: false, late: [] as string[] }),
+  messages: {
+    look: {
+      data: v.boolean(),
+      handle(state, { data }, ctx) {
+        if (data) ctx.refuse('not now')
+        state.away.push(ctx.awayMs)
+        if (state.ended) state.late.push('look')
+      },
+    },
+    wind: { handle: (_state, _input, ctx) => ctx.after(200, 'end', null) },
+  },
+  timers: {
+    end: {
+      data: v.null(),
+      handle(state) {
+        state.ended = true
+      },
+    },
+  },
+})
+
+test('ctx.awayMs is the time without an owner in the first turn that succeeds, and 0 in all others', async () => {
+  const t = await testRooms([pond])
+  const [a] = await t.join('pond')
+  await a.send('look', false)
+  await t.advance(100_000)
+  const killedAt = t.now
+  await t.killOwner(a)
+  await expect(a.send('look', true)).rejects.toMatchObject({ message: 'not now' })
+  const ranAt = t.now
+  await a.send('look', false)
+  await a.send('look', false)
+  const [first, away, later] = a.state.away
+  expect([first, later]).toEqual([0, 0])
+  expect(away).toBeGreaterThan(0)
+  expect(away).toBeLessThan(ranAt - killedAt + 1000)
+  await a.leave()
+  await t.advance(3_600_000)
+  const [b] = await t.join('pond')
+  await b.send('look', false)
+  // The room was empty for 30 s before it slept.
+  expect(Math.round(b.state.away.at(-1)! / 10_000)).toBe(357)
+  await t.close()
+})
+
+test('a message that was sent before a crash comes before a timer that was due during it', async () => {
+  const t = await testRooms([pond])
+  const [a, b] = await t.join('pond', 2)
+  await a.send('wind')
+  // The edge of one of them dies with the owner.
+  await Promise.all([t.killOwner(a), a.send('look', false), b.send('look', false)])
+  expect([a.state.late, a.state.away.length]).toEqual([[], 2])
+  await t.advance(2000)
+  expect(a.state.ended).toBe(true)
+  await t.close()
 })
 
 test('backend.refuse answers notices with 500, and the room repeats them in order', async () => {

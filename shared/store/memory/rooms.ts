@@ -36,6 +36,8 @@ interface RoomRecord {
   readonly recalled?: true
   /** True: an earlier owner may not know that it lost the room, because it had not released the room before a claim. */
   readonly contested: boolean
+  /** Last time at which an owner claimed, wrote, refreshed, recalled or released the room. */
+  readonly ownedAt: number
   /** Principal that created the room. */
   readonly creator?: string | undefined
   /** Version of the state in the snapshot. */
@@ -44,6 +46,9 @@ interface RoomRecord {
   /** Changed in place, so that the cost of a commit does not depend on the length of the journal. */
   readonly journal: Uint8Array[]
 }
+
+/** A record that is about to be written. */
+type NextRecord = Omit<RoomRecord, 'ownedAt'>
 
 /** `RoomRecords` in the memory of this process. Every call is complete before it returns its promise, so calls are atomic. */
 export class MemoryRooms implements RoomRecords {
@@ -157,6 +162,7 @@ export class MemoryRooms implements RoomRecords {
       snapshot: snapshot?.slice(),
       journal: journal.map((entry) => entry.slice()),
       outcomes: this.#outcomes.get(room)?.slice(),
+      ...(stored && { idleMs: Math.max(0, Math.floor(this.#clock.now() - stored.ownedAt)) }),
     }
   }
 
@@ -317,7 +323,7 @@ export class MemoryRooms implements RoomRecords {
   }
 
   /** Replaces the record with the result of `change`, if it is still owned under exactly `fence`. */
-  #fenced(room: string, fence: Fence, ttlMs: number, change: (record: RoomRecord) => RoomRecord): boolean {
+  #fenced(room: string, fence: Fence, ttlMs: number, change: (record: RoomRecord) => NextRecord): boolean {
     this.#requireOpen()
     requireRoomTtl(ttlMs)
     const record = this.#owned(room, fence)
@@ -333,8 +339,8 @@ export class MemoryRooms implements RoomRecords {
     return record.epoch === epoch && record.version === version ? record : undefined
   }
 
-  #keep(room: string, record: RoomRecord, ttlMs: number): void {
-    this.#rooms.set(room, record, ttlMs)
+  #keep(room: string, record: NextRecord, ttlMs: number): void {
+    this.#rooms.set(room, { ...record, ownedAt: this.#clock.now() }, ttlMs)
     this.#epochs.set(room, record.epoch, ttlMs + EPOCH_OUTLIVES_MS)
   }
 }

@@ -383,12 +383,12 @@ describe('a user of one server', () => {
     const store = await openRedisStore({ url: asUser(server.url) })
     onTestFinished(async () => void (await allow(server.url, 'reset', ...rules)))
     const { fence } = (await store.rooms.claim('p/a:half', 'node_a', 0, LONG_MS))!
-    await allow(server.url, '-hincrby')
+    await allow(server.url, '-hset')
     for (let attempt = 0; attempt < 2; attempt++)
       await expect(store.rooms.commit('p/a:half', fence, bytes('entry'), LONG_MS)).rejects.toBeInstanceOf(
         StoreRefused,
       )
-    await allow(server.url, '+hincrby')
+    await allow(server.url, '+hset')
     expect(await store.rooms.inspect('p/a:half')).toMatchObject(fence)
     expect(await store.rooms.snapshot('p/a:half', fence, bytes('whole'), LONG_MS)).toBe(true)
     expect(await store.rooms.claim('p/a:half', 'node_b', fence.epoch, LONG_MS)).toMatchObject({

@@ -40,6 +40,7 @@ type ClaimReply = [
   snapshot: Buffer | null,
   journal: Buffer[],
   outcomes: Buffer | null,
+  idleMs: Buffer | null,
 ]
 
 /**
@@ -310,12 +311,13 @@ function ownerIn([at, version, owner, stateVersion, recalled]: InspectReply): Ro
   }
 }
 
-function claimIn([at, version, last, entries, left]: ClaimReply): Claim {
+function claimIn([at, version, last, entries, left, idle]: ClaimReply): Claim {
   return {
     fence: { epoch: Number(at), version: Number(version) },
     snapshot: last === null ? undefined : incoming(last),
     journal: entries.map(incoming),
     ...(left !== null && { outcomes: incoming(left) }),
+    ...(idle !== null && { idleMs: Number(idle) }),
   }
 }
 

@@ -93,6 +93,44 @@ export function describeRooms(open: OpenStore): void {
       expect(await rooms.claim(ROOM, 'node_unaware', 0, LONG_MS)).toBeUndefined()
     })
 
+    itExpires(
+      open,
+      'gives a claimant the time since an owner last claimed, wrote, refreshed or released the room',
+      async ({ store, elapse }, shortMs) => {
+        const { rooms } = store
+        const pass = async () => {
+          const from = await store.time()
+          await elapse(shortMs, async () => (await store.time()) >= from + shortMs)
+        }
+        let asked = await store.time()
+        const first = await claimed(rooms, 'node_a', 0)
+        expect(first.idleMs).toBeUndefined()
+        let { fence } = first
+        const steps = [
+          // The claim itself.
+          undefined,
+          () => rooms.commit(ROOM, fence, bytes('entry'), LONG_MS),
+          () => rooms.snapshot(ROOM, fence, bytes('snapshot'), LONG_MS),
+          () => rooms.refresh(ROOM, fence, LONG_MS),
+          () => rooms.release(ROOM, fence, { forget: false }),
+        ]
+        for (const step of steps) {
+          if (step) {
+            await pass()
+            asked = await store.time()
+            await step()
+          }
+          const done = await store.time()
+          await pass()
+          const before = await store.time()
+          const next = await claimed(rooms, 'node_b', fence.epoch)
+          expect(next.idleMs).toBeGreaterThanOrEqual(before - done)
+          expect(next.idleMs).toBeLessThanOrEqual((await store.time()) - asked)
+          ;({ fence } = next)
+        }
+      },
+    )
+
     describe('open', () => {
       const may = () => true
       const opening = (owner: string, more: Partial<Opening> = {}): Opening => ({

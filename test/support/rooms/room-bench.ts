@@ -115,6 +115,7 @@ export class RoomBench {
       { valid: () => true },
       {
         isAlive: () => false,
+        listenedAt: () => undefined,
         judge: (nodeId) => this.judge(nodeId),
         claimsAllowedAt: Number.NEGATIVE_INFINITY,
       },

@@ -15,7 +15,7 @@ end
 
 redis.call('RPUSH', KEYS[4], ARGV[5])
 add_notices(6)
-redis.call('HINCRBY', KEYS[1], 'version', 1)
+redis.call('HSET', KEYS[1], 'version', digits(ARGV[2] + 1), 'owned_at', digits(now()))
 
 prolong()
 return 1

@@ -1,14 +1,15 @@
 -- Reads the owner of a room, and makes a node the owner.
 --
 -- KEYS[1]   the room's record, a hash: epoch, version, owner ('': released), state_version ('': 1), recalled ('1' until the next claim),
---           contested ('1': an earlier owner may not know that it lost the room), creator (account that created the room; '': unknown)
+--           contested ('1': an earlier owner may not know that it lost the room), creator (account that created the room; '': unknown),
+--           owned_at (last time at which an owner claimed, wrote, refreshed, recalled or released the room: milliseconds since 1970)
 -- KEYS[2]   epoch of the room, which outlives the record
 
 -- Returns the record and the epoch of a room. A room whose record has expired belongs to no node. An epoch or a version that is not a number
 -- of at most 15 digits is damaged. Then the epoch is the one that outlives the record, or 0, and the room can be claimed over it. The same
 -- holds if the record is not a hash.
 local function owner_record()
-  local fields = read('HMGET', KEYS[1], 'epoch', 'version', 'owner', 'state_version', 'recalled', 'contested')
+  local fields = read('HMGET', KEYS[1], 'epoch', 'version', 'owner', 'state_version', 'recalled', 'contested', 'owned_at')
   local epoch = not fields.err and whole(fields[1]) or whole(read('GET', KEYS[2]))
   if fields.err or not fields[1] then
     return { damaged = fields.err, epoch = epoch or '0', version = '0', owner = '', is_known = fields.err or epoch }
@@ -20,6 +21,7 @@ local function owner_record()
     state_version = whole(fields[4]),
     recalled = fields[5] == '1',
     contested = fields[6] == '1',
+    owned_at = whole(fields[7]),
     is_known = true,
     is_there = true,
   }
@@ -42,7 +44,7 @@ end
 -- ARGV[3]   minimum lifetime of the record in milliseconds
 -- ARGV[4]   lifetime of the epoch in milliseconds
 
--- returns   {epoch, version, snapshot or nil, {journal entries, oldest first}, outcomes or nil}
+-- returns   {epoch, version, snapshot or nil, {journal entries, oldest first}, outcomes or nil, milliseconds since owned_at or nil}
 --
 -- Invariant: the new epoch is larger than every earlier one: at least the old one + 1, and at least this store's clock in milliseconds, so
 -- that epochs grow even if the store has lost its data.
@@ -63,7 +65,8 @@ local function make_owner(record)
   local released = record.epoch == '0' or (record.is_there and record.owner == '')
   local contested = (record.contested or not released) and '1' or ''
 
-  redis.call('HSET', KEYS[1], 'epoch', next_epoch, 'version', record.version, 'owner', ARGV[2], 'recalled', '', 'contested', contested)
+  redis.call('HSET', KEYS[1], 'epoch', next_epoch, 'version', record.version, 'owner', ARGV[2], 'recalled', '', 'contested', contested,
+    'owned_at', digits(time))
 
   if left == -1 or left > tonumber(ARGV[3]) then
     redis.call('SET', KEYS[2], next_epoch, 'KEEPTTL')
@@ -81,5 +84,6 @@ local function make_owner(record)
     type(snapshot) == 'table' and snapshot.err or snapshot,
     journal.err and { journal.err } or journal,
     type(outcomes) == 'string' and outcomes,
+    record.owned_at and digits(math.max(0, time - record.owned_at)) or false,
   }
 end

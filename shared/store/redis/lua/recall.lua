@@ -21,7 +21,7 @@ if tonumber(epoch) > tonumber(ARGV[1]) then
 end
 
 local time = now()
-redis.call('HSET', KEYS[1], 'epoch', ARGV[1], 'version', '0', 'owner', ARGV[2], 'recalled', '1')
+redis.call('HSET', KEYS[1], 'epoch', ARGV[1], 'version', '0', 'owner', ARGV[2], 'recalled', '1', 'owned_at', digits(time))
 redis.call('PEXPIREAT', KEYS[1], digits(time + ARGV[3]))
 redis.call('SET', KEYS[2], ARGV[1], 'PXAT', digits(time + ARGV[4]))
 return 1

@@ -10,5 +10,6 @@ if not record then
   return 0
 end
 
+redis.call('HSET', KEYS[1], 'owned_at', digits(now()))
 prolong()
 return record[5] or ''

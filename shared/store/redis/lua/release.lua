@@ -18,7 +18,7 @@ if not record then
 end
 
 add_notices(8)
-redis.call('HSET', KEYS[1], 'owner', '')
+redis.call('HSET', KEYS[1], 'owner', '', 'owned_at', digits(now()))
 if ARGV[5] ~= '' then
   redis.call('HSET', KEYS[1], 'state_version', '', 'creator', '')
   redis.call('DEL', KEYS[3], KEYS[4])

@@ -17,8 +17,7 @@ end
 redis.call('SET', KEYS[3], ARGV[5])
 redis.call('DEL', KEYS[4])
 add_notices(7)
-redis.call('HINCRBY', KEYS[1], 'version', 1)
-redis.call('HSET', KEYS[1], 'state_version', ARGV[6])
+redis.call('HSET', KEYS[1], 'version', digits(ARGV[2] + 1), 'state_version', ARGV[6], 'owned_at', digits(now()))
 
 prolong()
 return 1
