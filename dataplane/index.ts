@@ -49,6 +49,7 @@ export type {
   TurnContext,
 } from './room/definition-types.ts'
 export type { LayerRule, LayerRules } from './room/layer-rules.ts'
+export { plain } from './room/plain.ts'
 
 /**
  * Starts a node, a server process that runs rooms, inside this process. Options that are not given have their default values. Environment

@@ -69,7 +69,7 @@ export function closeBuiltins(): void {
   for (const [owner, name] of owners) {
     if (!Object.isExtensible(owner)) continue
     for (const { value } of Object.values(Object.getOwnPropertyDescriptors(owner)))
-      if (typeof value === 'function' && !owners.has(value)) Object.preventExtensions(value)
+      if (typeof value === 'function' && !owners.has(value)) Object.freeze(value)
     for (const key of assignedBelow(owner) ?? Object.getOwnPropertyNames(owner)) allowBelow(owner, key, name)
     if (owner === Error) readOnly(Error, ['captureStackTrace', 'isError'])
     else close(owner)

@@ -3,8 +3,8 @@ import type { Clock } from '../../shared/clock.ts'
 import type { Json } from '../../shared/json.ts'
 import { Quiet } from '../../shared/log.ts'
 import { cloneJson, NotJson, type Weigh } from '../../shared/sync/check.ts'
+import { deepCopy } from './copy.ts'
 import type { RoomLog } from './definition-types.ts'
-import { guarded } from './guarded.ts'
 
 /** Room logic did something that it may not do. The text names it, and what would be right. */
 export class RoomLogicError extends Error {
@@ -80,15 +80,15 @@ export function validate(schema: StandardSchemaV1, value: unknown): Validated {
   }
 }
 
-/** As `validate`, but the returned value is guarded for room code. */
+/** As `validate`, but the returned value is a copy for room code. */
 export function validateInput(schema: StandardSchemaV1, value: unknown): Validated {
   const valid = validate(schema, value)
-  return valid.ok ? { ok: true, value: guarded(valid.value) } : valid
+  return valid.ok ? { ok: true, value: deepCopy(valid.value) } : valid
 }
 
 /** Returns join options as the room type's schema returns them, or their error. */
 export const parseOptions = (schema: StandardSchemaV1 | undefined, options: Json): Validated =>
-  schema ? validateInput(schema, options) : { ok: true, value: guarded(options) }
+  schema ? validateInput(schema, options) : { ok: true, value: deepCopy(options) }
 
 function issuesText(issues: readonly StandardSchemaV1.Issue[]): string {
   const shown = issues.slice(0, SHOWN_ISSUES).map(issueText)

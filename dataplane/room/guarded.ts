@@ -2,10 +2,9 @@ import { inspect } from 'node:util'
 import type { Json } from '../../shared/json.ts'
 
 /**
- * Prototypes of the objects and arrays that room code gets: parts of the state, data of messages, options, data of members. Room code
- * indexes them by strings that clients choose, such as `state.players[data.target]`. With the prototypes of JavaScript, `constructor` and
- * `__proto__` would lead to objects that all rooms of the process share. Here inherited names are `undefined`, except methods, and the
- * methods are frozen functions without a prototype.
+ * Prototypes of the objects and arrays of a room's state, as room code gets it. Room code indexes them by strings that clients choose, such
+ * as `state.players[data.target]`. With the prototypes of JavaScript, `constructor` and `__proto__` would lead to objects that all rooms of
+ * the process share. Here inherited names are `undefined`, except methods, and the methods are frozen functions without a prototype.
  */
 
 // biome-ignore lint/suspicious/noExplicitAny: methods of objects and of arrays, which ask for their own `this`
@@ -18,25 +17,18 @@ type Methods = { readonly [name: string]: Method; readonly [name: symbol]: Metho
  */
 const sealed = (method: Method): Method => Object.freeze(Object.setPrototypeOf(method, null))
 
-/** Returns functions that do the same as these methods of `prototype`. Arrays that they return are guarded. */
+/** Returns functions that do the same as these methods of `prototype`. */
 function methodsOf(prototype: object, names: readonly (string | symbol)[]): Methods {
   const methods: { [name: string | symbol]: Method } = {}
   for (const name of names) {
     const method = (prototype as Methods)[name as string]!
     Object.assign(methods, {
       [name](...given: never[]) {
-        return guardedArray(Reflect.apply(method, this, given))
+        return Reflect.apply(method, this, given)
       },
     })
   }
   return methods
-}
-
-/** Gives an ordinary array the methods of guarded ones, and returns it. Other values are returned as they are. */
-export function guardedArray<T>(value: T): T {
-  if (Array.isArray(value) && Object.getPrototypeOf(value) === Array.prototype)
-    Object.setPrototypeOf(value, Elements.prototype)
-  return value
 }
 
 /**
@@ -83,15 +75,6 @@ replaceMethods(Entries.prototype, {
   },
 })
 
-class Elements extends Array<unknown> {}
-replaceMethods(Elements.prototype, {
-  ...methodsOf(Object.prototype, OBJECT_METHODS),
-  ...methodsOf(Array.prototype, ARRAY_METHODS),
-  [inspect.custom](this: unknown[]) {
-    return Array.from(this)
-  },
-})
-
 /** Returns the prototype of arrays of the state: the methods of arrays, some of them replaced by `own`. */
 export function arrayPrototype(own: Methods): Methods {
   const methods: Methods = Object.assign(
@@ -104,30 +87,10 @@ export function arrayPrototype(own: Methods): Methods {
   return Object.freeze(methods)
 }
 
-/**
- * Returns a copy of a value for room code, whose objects and arrays inherit nothing that can be written to. Objects of other classes, which
- * a schema may make, are not copied.
- */
-export const guarded = <T>(value: T): T =>
-  typeof value === 'object' && value !== null ? (copyOf(value, new Map()) as T) : value
-
-function copyOf(value: object, copies: Map<object, object>): object {
-  const known = copies.get(value)
-  if (known) return known
-  const prototype: unknown = Object.getPrototypeOf(value)
-  const isArray = prototype === Array.prototype
-  if (!isArray && prototype !== Object.prototype && prototype !== null) return value
-  const copy = isArray ? new Elements() : new Entries()
-  copies.set(value, copy)
-  for (const key of Object.keys(value)) {
-    const part = (value as Entries)[key]
-    ;(copy as Entries)[key] = typeof part === 'object' && part !== null ? copyOf(part, copies) : part
-  }
-  return copy
-}
+const READ_ONLY_ARRAY = arrayPrototype({})
 
 /**
- * Returns a read-only view of JSON for room code, and a function that ends it. Its objects and arrays inherit what guarded copies do. A
+ * Returns a read-only view of a state for room code, and a function that ends it. Its objects and arrays inherit what those of the state do. A
  * view of a large state costs as much as what is read of it. A read after the end throws, since the state may be another then.
  */
 export function readOnlyView(json: Json): { readonly view: Json; readonly end: () => void } {
@@ -140,7 +103,7 @@ export function readOnlyView(json: Json): { readonly view: Json; readonly end: (
     return view
   }
   const prototypeOf = (target: object): object =>
-    Array.isArray(target) ? Elements.prototype : Entries.prototype
+    Array.isArray(target) ? READ_ONLY_ARRAY : Entries.prototype
   const refuse = (): never => {
     throw new TypeError('the state is read-only here: change it in a handler')
   }
@@ -167,11 +130,4 @@ export function readOnlyView(json: Json): { readonly view: Json; readonly end: (
       ended = true
     },
   }
-}
-
-/** Freezes a value with all that is in it, and returns it. */
-export function frozen<T extends Json>(value: T): T {
-  if (typeof value !== 'object' || value === null) return value
-  for (const part of Object.values(value)) frozen(part)
-  return Object.freeze(value)
 }

@@ -3,8 +3,9 @@ import { gaps } from '../../shared/sync/align.ts'
 import { hashEntry } from '../../shared/sync/checksum.ts'
 import { ArrayDelta, type Change, type Delta, type Splice } from '../../shared/sync/delta.ts'
 import { RoomLogicError } from './failures.ts'
-import { arrayPrototype, guardedArray } from './guarded.ts'
+import { arrayPrototype } from './guarded.ts'
 import {
+  type Before,
   bytesOf,
   CONTAINER,
   changeOf,
@@ -22,6 +23,11 @@ import {
 } from './live-object.ts'
 
 const NO_MARKS: ReadonlyMap<number, Slot> = new Map()
+/**
+ * Maximum number of elements that a write may be behind the end of the array. A client could choose the index, and a loop over so many holes
+ * would last too long.
+ */
+const MAX_GAP = 10_000
 
 /** Data for the undo of a splice. */
 interface Spliced {
@@ -30,9 +36,15 @@ interface Spliced {
   readonly known: number
 }
 
-/** An array of the live tree, and the view of it that room code gets. */
+/**
+ * An array of the live tree, and the view of it that room code gets. During a turn, it can have holes: `Array.prototype.splice` and others
+ * leave some until they end. The turn fails if one is left at its end (`LiveTree.requireDense`).
+ */
 export class LiveArray extends Live {
+  /** A hole is `undefined`. */
   readonly target: Slot[] = []
+  /** Number of holes. */
+  holes = 0
   flushed: Json[] | undefined
   /**
    * Elements of the last flush, from the first index on at which elements were added, removed or moved since. In reverse order, so that the
@@ -56,7 +68,7 @@ export class LiveArray extends Live {
 
   has(target: Slot[], key: string | symbol): boolean {
     this.tree.requireOpen()
-    return Object.hasOwn(target, key) || key in ARRAY_PROTOTYPE
+    return (Object.hasOwn(target, key) && target[key as never] !== undefined) || key in ARRAY_PROTOTYPE
   }
 
   getPrototypeOf(): object {
@@ -70,26 +82,27 @@ export class LiveArray extends Live {
       const index = Number(key as string)
       if (typeof key === 'symbol' || String(index) !== key || !(index >= 0 && Number.isInteger(index)))
         throw notJson(this, undefined, `has the key ${String(key)}; arrays have elements only`)
-      if (index > target.length)
-        throw notJson(
-          this,
-          index,
-          `would leave a hole behind the ${target.length} elements; JSON arrays have none`,
-        )
-      if (index === target.length) this.splice(index, 0, [this.tree.copied(value, this, index)])
-      else this.#write(index, value)
+      if (index < target.length) this.#write(index, value)
+      else this.#append(index, value)
     }
     return true
   }
 
-  deleteProperty(_: Slot[], key: string | symbol): never {
+  deleteProperty(target: Slot[], key: string | symbol): true {
     this.tree.requireOpen()
-    throw notJson(this, undefined, `would have a hole at ${String(key)}; JSON arrays have none: use splice`)
+    if (typeof key === 'symbol') return true
+    const index = Number(key)
+    const before = target[index]
+    if (before === undefined || String(index) !== key) return true
+    this.#willHaveHole(undefined, `would have a hole at ${index}; JSON arrays have none: use splice`)
+    this.#change(index, before, undefined)
+    return true
   }
 
   ownKeys(target: Slot[]): (string | symbol)[] {
     this.tree.requireOpen()
-    return Reflect.ownKeys(target)
+    const keys = Reflect.ownKeys(target)
+    return this.holes === 0 ? keys : keys.filter((key) => target[key as never] !== undefined)
   }
 
   /** Removes elements at `at` and inserts others, which are in the array already or new to the tree. Returns the removed elements. */
@@ -113,7 +126,7 @@ export class LiveArray extends Live {
 
   undo(kind: Step['kind'], key: number, before: unknown): void {
     if (kind === 'marked') this.#marks?.delete(key)
-    else if (kind === 'written') this.#put(key, before as Slot)
+    else if (kind === 'written') this.#put(key, before as Before)
     else {
       const { removed, inserted, known } = before as Spliced
       this.#exchange(key, inserted, removed)
@@ -259,12 +272,33 @@ export class LiveArray extends Live {
   }
 
   #write(index: number, value: unknown): void {
-    const before = this.target[index]!
-    if (before === value || isViewOf(value, before)) return
+    const before: Before = this.target[index]
+    if (before === value ? before !== undefined : isViewOf(value, before)) return
+    this.#change(index, before, this.tree.copied(value, this, index))
+  }
+
+  /** Writes an element at or behind the end. Elements between are holes. */
+  #append(index: number, value: unknown): void {
+    const { length } = this.target
+    const gap = index - length
+    const found = `would leave a hole behind the ${length} elements; JSON arrays have none`
+    if (gap > MAX_GAP) throw notJson(this, index, found)
+    if (gap > 0) this.#willHaveHole(index, found)
     const slot = this.tree.copied(value, this, index)
+    this.splice(length, 0, gap === 0 ? [slot] : [...Array(gap), slot])
+  }
+
+  /** Keeps the error for the end of the turn, so that its stack shows the write. */
+  #willHaveHole(index: number | undefined, found: string): void {
+    if (this.holes === 0) this.tree.holed(this, notJson(this, index, found))
+  }
+
+  /** Replaces an element. Undefined: a hole. */
+  #change(index: number, before: Before, after: Before): void {
     this.tree.log('written', this, index, before)
-    if (this.flushed !== undefined && index < this.#still) this.#mark(index, before)
-    this.#put(index, slot)
+    // A hole has a mark already.
+    if (before !== undefined && this.flushed !== undefined && index < this.#still) this.#mark(index, before)
+    this.#put(index, after)
   }
 
   #mark(index: number, before: Slot): void {
@@ -275,11 +309,13 @@ export class LiveArray extends Live {
     this.parent?.touch(this)
   }
 
-  #put(index: number, slot: Slot): void {
-    const before = this.target[index]!
-    if (typeof before === 'object' && before?.parent === this) before.parent = undefined
-    if (typeof slot === 'object' && slot !== null) slot.parent = this
-    this.target[index] = slot
+  #put(index: number, slot: Before): void {
+    const before: Before = this.target[index]
+    if (before === undefined) this.holes--
+    else if (typeof before === 'object' && before?.parent === this) before.parent = undefined
+    if (slot === undefined) this.holes++
+    else if (typeof slot === 'object' && slot !== null) slot.parent = this
+    this.target[index] = slot as Slot
     this.grow(bytesOf(slot) - bytesOf(before))
   }
 
@@ -308,11 +344,13 @@ export class LiveArray extends Live {
     let bytes = 0
     for (const slot of removed) {
       bytes -= bytesOf(slot)
-      if (typeof slot === 'object' && slot?.parent === this) slot.parent = undefined
+      if (slot === undefined) this.holes--
+      else if (typeof slot === 'object' && slot?.parent === this) slot.parent = undefined
     }
     for (const slot of inserted) {
       bytes += bytesOf(slot)
-      if (typeof slot === 'object' && slot !== null) slot.parent = this
+      if (slot === undefined) this.holes++
+      else if (typeof slot === 'object' && slot !== null) slot.parent = this
     }
     this.grow(bytes)
     return removed
@@ -353,7 +391,7 @@ const METHODS = {
     const most = length - at
     const remove =
       given.length === 0 ? 0 : given.length === 1 ? most : Math.min(Math.max(toInteger(count), 0), most)
-    return guardedArray(array.splice(at, remove, array.copies(values, at)).map(viewOf))
+    return array.splice(at, remove, array.copies(values, at)).map(viewOf)
   },
   reverse(): unknown {
     const array = arrayOf(this)

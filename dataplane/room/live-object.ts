@@ -46,6 +46,8 @@ export interface Tree {
   deleted(container: LiveObject, key: string): void
   /** Logs a step for its undo. */
   log(kind: Step['kind'], container: Live, key: string | number, before: unknown): void
+  /** An array will have a hole. `error`: for the end of the turn, if the array still has one then. */
+  holed(array: Live, error: NotJson): void
   /** An entry of an object in the flushed tree may change. */
   mark(container: LiveObject, key: string, before: Live | undefined): void
   /**
@@ -126,8 +128,9 @@ export abstract class Live {
   getOwnPropertyDescriptor(target: object, key: string | symbol): PropertyDescriptor | undefined {
     this.tree.requireOpen()
     const found = Reflect.getOwnPropertyDescriptor(target, key)
-    if (found?.value === DELETED) return undefined
-    if (typeof found?.value === 'object') found.value = viewOf(found.value)
+    // Undefined: a hole.
+    if (found?.value === undefined || found.value === DELETED) return undefined
+    if (typeof found.value === 'object') found.value = viewOf(found.value)
     return found
   }
 
@@ -508,7 +511,7 @@ export function notJson(parent: Live, key: string | number | undefined, found: s
 }
 
 /** Estimated bytes of an entry's value, or of a key. */
-export function bytesOf(value: Slot): number {
+export function bytesOf(value: Before): number {
   if (typeof value === 'string') {
     const length = Buffer.byteLength(value)
     return length + (length < 32 ? 1 : length < 256 ? 2 : 5)

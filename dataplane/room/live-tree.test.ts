@@ -35,6 +35,8 @@ class Turn {
   readonly #held: Container[] = []
   root: unknown
   readonly seen: unknown[] = []
+  /** An array with holes. The turn has ended with them. */
+  holed: unknown[] | undefined
 
   constructor(root: unknown, seed: number, put: typeof putIn) {
     this.root = root
@@ -43,7 +45,7 @@ class Turn {
   }
 
   play(): void {
-    for (let steps = this.#below(8); steps >= 0; steps--) this.#step()
+    for (let steps = this.#below(8); steps >= 0 && !this.holed; steps--) this.#step()
     if (this.#below(5) === 0) throw new Error('undone')
   }
 
@@ -130,7 +132,7 @@ class Turn {
   #inArray(at: unknown[]): void {
     const put = (value: unknown) => this.#put(value)
     const index = this.#below(at.length + 1)
-    switch (this.#below(18)) {
+    switch (this.#below(21)) {
       case 0:
       case 1:
         this.seen.push(at.push(put(this.#new()), ...(this.#below(2) ? [put(this.#new())] : [])))
@@ -187,6 +189,13 @@ class Turn {
         if (isContainer(at[index]) && !Array.isArray(at[index]))
           at[index] = put({ ...at[index], n: this.#below(3) })
         break
+      case 15:
+      case 16:
+        this.seen.push(JSON.stringify(this.#generic(at, index)))
+        break
+      case 17:
+        this.#leaveHoles(at, index)
+        break
       case 14: {
         const element = this.#pick(at)
         this.seen.push(
@@ -208,7 +217,49 @@ class Turn {
       }
     }
   }
+
+  /** A method of `Array.prototype`, as libraries call it. In the live tree, elements that it moves are copied. */
+  #generic(at: unknown[], index: number): unknown {
+    const before = [...at]
+    const values = (most: number): unknown[] => Array.from({ length: this.#below(most) }, () => this.#value())
+    const { splice, shift, pop, push, unshift, reverse, copyWithin, sort } = Array.prototype
+    const calls: (() => unknown)[] = [
+      () => splice.call(at, index, this.#below(4), ...values(4)),
+      () => splice.call(at, index, this.#below(3)),
+      () => shift.call(at),
+      () => pop.call(at),
+      () => push.call(at, ...values(3)),
+      () => unshift.call(at, ...values(4)),
+      () => reverse.call(at),
+      () => copyWithin.call(at, this.#below(3), index),
+      () => sort.call(at, (a, b) => (JSON.stringify(a) < JSON.stringify(b) ? -1 : 1)),
+    ]
+    const returned = this.#pick(calls)()
+    if (this.#put === putIn)
+      for (const [i, element] of at.entries())
+        if (isContainer(element) && element !== before[i]) at[i] = putIn(element)
+    return returned
+  }
+
+  /** Leaves holes. Fills them, or ends the turn. */
+  #leaveHoles(at: unknown[], index: number): void {
+    const { length } = at
+    const gap = 1 + this.#below(3)
+    if (index < length) delete at[index]
+    at[length + gap] = this.#value()
+    this.seen.push(index in at, length in at, at.length, Object.keys(at), JSON.stringify(at))
+    if (this.#below(4) === 0) {
+      this.holed = at
+      return
+    }
+    if (index < length) at[index] = this.#value()
+    if (this.#below(2) === 0) at.push(this.#value())
+    for (let i = length + gap - 1; i >= length; i--) at[i] = this.#value()
+  }
 }
+
+const contains = (value: unknown, part: Container): boolean =>
+  value === part || (isContainer(value) && Object.values(value).some((below) => contains(below, part)))
 
 const structuredCloneOf = (value: unknown): unknown =>
   value === undefined ? undefined : JSON.parse(JSON.stringify(value))
@@ -253,6 +304,10 @@ function history(seed: number): void {
       }
     })
     expect(thrown[1]).toBe(thrown[0])
+    if (thrown[0] === undefined && plain.holed && contains(model, plain.holed)) {
+      expect(() => tree.requireDense()).toThrow(/ hole /)
+      thrown[0] = 'hole'
+    } else if (thrown[0] === undefined) tree.requireDense()
     expect(live.seen).toEqual(plain.seen)
     if (thrown[0] !== undefined) {
       tree.undo()
@@ -312,6 +367,7 @@ function played(...turns: ((state: Game) => unknown)[]): { tree: LiveTree; state
   const tree = new LiveTree(game())
   for (const turn of turns) {
     turn(tree.begin() as Game)
+    tree.requireDense()
     tree.commit()
   }
   return { tree, state: tree.plain() as Game }
@@ -352,9 +408,8 @@ describe('a view', () => {
     ['a bad key', (s) => Object.assign(s, JSON.parse('{"a":{"__proto__":1}}')), /\/a has the key __proto__/],
     ['__proto__', (s) => Reflect.set(s, '__proto__', 1), /has the key __proto__/],
     ['a symbol as a key', (s) => Object.assign(s, { [Symbol('s')]: 1 }), /symbol as a key/],
-    ['a hole', (s) => Object.assign(s.deck, { 5: { x: 1 } }), /\/deck\/5 would leave a hole/],
+    ['a far element', (s) => Object.assign(s.deck, { 20000: { x: 1 } }), /\/deck\/20000 would leave a hole/],
     ['a longer length', (s) => Object.assign(s.deck, { length: 9 }), /\/deck cannot have the length 9/],
-    ['a deleted element', (s) => delete s.deck[0], /\/deck would have a hole at 0/],
     ['a name in an array', (s) => Object.assign(s.deck, { name: 1 }), /\/deck has the key name/],
     [
       'what contains itself',
@@ -370,6 +425,56 @@ describe('a view', () => {
       draft.n++
     })
     expect(state).toEqual({ ...game(), n: 2 })
+  })
+})
+
+describe('a hole in an array', () => {
+  it.each<[what: string, write: (state: Game) => unknown, message: RegExp]>([
+    ['behind the end', (s) => Object.assign(s.deck, { 5: { x: 1 } }), /\/deck\/5 would leave a hole/],
+    ['of a deleted element', (s) => delete s.deck[0], /\/deck would have a hole at 0/],
+    [
+      'in an array that moved since',
+      (s) => delete s.players.ann.bag[0] && Object.assign(s, { players: { ...s.players } }),
+      /\/players\/ann\/bag would have a hole at 0/,
+    ],
+  ])('%s fails the turn at its end, with the place of the write', (_what, write, message) => {
+    const tree = new LiveTree(game())
+    write(tree.begin() as Game)
+    let thrown: unknown
+    try {
+      tree.requireDense()
+    } catch (error) {
+      thrown = error
+    }
+    expect(String(thrown)).toMatch(message)
+    expect((thrown as Error).stack).toMatch(/live-tree\.test\.ts/)
+    tree.undo()
+    expect(tree.plain()).toEqual(game())
+  })
+
+  it('is allowed until the end of the turn, and in an array that has left the state', () => {
+    const { state } = played(
+      (draft) => {
+        Array.prototype.unshift.call(draft.deck, { x: 8 }, { x: 9 })
+        expect(Array.prototype.splice.call(draft.deck, 1, 2)).toEqual([{ x: 9 }, { x: 1 }])
+      },
+      (draft) => {
+        const { bag } = draft.players.ann
+        draft.players.ann.bag = []
+        delete bag[0]
+      },
+    )
+    expect(state.deck).toEqual([{ x: 8 }, { x: 2 }, { x: 3 }])
+  })
+
+  it('that was filled does not hide a later one, whose place the error names', () => {
+    const tree = new LiveTree(game())
+    const { deck } = tree.begin() as Game
+    delete deck[0]
+    deck[0] = { x: 7 }
+    delete deck[1]
+    expect(() => tree.requireDense()).toThrow(/hole at 1/)
+    tree.undo()
   })
 })
 

@@ -47,6 +47,8 @@ export class LiveTree implements Tree {
   #marked = 0
   /** Entries that this turn has deleted: container and key. */
   #deleted: [LiveObject, string][] = []
+  /** By array that has had a hole in this turn, the error for the write that made it. */
+  readonly #holes = new Map<Live, NotJson>()
   #open = false
 
   /** Copies, checks, measures and hashes the first state, from `create` or a record, each once. Throws NotJson. */
@@ -67,6 +69,18 @@ export class LiveTree implements Tree {
   /** Replaces the whole state. Throws NotJson. */
   replace(state: unknown): void {
     this.#holder.write(ROOT, state)
+  }
+
+  /** Throws NotJson if an array of the tree has a hole. */
+  requireDense(): void {
+    for (const [array, error] of this.#holes)
+      if (array instanceof LiveArray && array.holes > 0 && this.#has(array)) throw error
+  }
+
+  #has(container: Live): boolean {
+    let top = container
+    while (top.parent) top = top.parent
+    return top === this.#holder
   }
 
   /** Ends the turn, and keeps its changes. Returns true if it wrote anything. */
@@ -157,6 +171,7 @@ export class LiveTree implements Tree {
     if (this.#log.length > KEPT_LOG) this.#log = []
     this.#steps = 0
     if (this.#deleted.length > 0) this.#deleted = []
+    if (this.#holes.size > 0) this.#holes.clear()
     this.#open = false
   }
 
@@ -175,6 +190,10 @@ export class LiveTree implements Tree {
 
   deleted(container: LiveObject, key: string): void {
     this.#deleted.push([container, key])
+  }
+
+  holed(array: Live, error: NotJson): void {
+    this.#holes.set(array, error)
   }
 
   log(kind: Step['kind'], container: Live, key: string | number, before: unknown): void {

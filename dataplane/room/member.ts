@@ -1,11 +1,11 @@
 import type { Subprotocol } from '../../shared/protocol/messages.ts'
 import type { Outcome } from '../traffic.ts'
+import { deepCopy, frozen } from './copy.ts'
 import type { Member } from './definition-types.ts'
-import { Entries, frozen, guarded } from './guarded.ts'
 
 /** Returns the member as room code gets it. */
 export const memberFor = ({ data, ...member }: Member): Member =>
-  Object.freeze(Object.assign(new Entries(), { ...member, data: frozen(guarded(data)) }))
+  Object.freeze({ ...member, data: frozen(deepCopy(data)) })
 
 /** Outcomes in the record of a membership. */
 export interface OutcomesRecord {

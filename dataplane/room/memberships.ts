@@ -1,7 +1,6 @@
 import type { Subprotocol } from '../../shared/protocol/messages.ts'
 import { playerOf } from '../traffic.ts'
 import type { Member } from './definition-types.ts'
-import { guardedArray } from './guarded.ts'
 import type { OutcomeLimits } from './limits.ts'
 import { type MembershipRecord, memberFor } from './member.ts'
 import { Rates } from './rates.ts'
@@ -47,9 +46,7 @@ export class Memberships {
 
   /** The members. The array stays the same until a member joins, leaves or changes. */
   get members(): readonly Member[] {
-    this.#members ??= Object.freeze(
-      guardedArray([...this.#memberships.values()].map((membership) => membership.member)),
-    )
+    this.#members ??= Object.freeze([...this.#memberships.values()].map((membership) => membership.member))
     return this.#members
   }
 

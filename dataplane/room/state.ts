@@ -3,7 +3,7 @@ import { NotJson } from '../../shared/sync/check.ts'
 import type { Delta } from '../../shared/sync/delta.ts'
 import type { RoomDefinition } from './definition.ts'
 import { type FailureLog, kindOf, RoomLogicError } from './failures.ts'
-import { frozen, guarded } from './guarded.ts'
+import { readOnlyView } from './guarded.ts'
 import { isOwnFrame } from './hooks.ts'
 import { type LayerRules, problemsOfPatterns } from './layer-rules.ts'
 import { Layers } from './layers.ts'
@@ -34,9 +34,9 @@ export class LiveState {
     this.layers = rules && new Layers(rules, tree)
   }
 
-  /** A frozen copy of the state for room code, made at its first use after a turn. */
+  /** A read-only copy of the state for room code, made at its first use after a turn. */
   get present(): Json {
-    this.#present ??= frozen(guarded(this.#tree.plain()))
+    this.#present ??= readOnlyView(this.#tree.plain()).view
     return this.#present
   }
 
@@ -84,6 +84,7 @@ export class LiveState {
   /** Ends a successful turn. `instead`: the new state, unless undefined. Throws if the state is not allowed: call `undo` then. */
   commit(instead: unknown): void {
     if (instead !== undefined) this.#tree.replace(instead)
+    this.#tree.requireDense()
     const { bytes } = this.#tree
     if (bytes > this.#bytes) requireSize(bytes, this.#limit)
     this.layers?.check()

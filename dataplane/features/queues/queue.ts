@@ -5,6 +5,7 @@ import { canonicalJson, type Json, type JsonObject } from '../../../shared/json.
 import { MATCHED, PARTY_CODE, type TicketEnd } from '../../../shared/protocol/messages.ts'
 import type { TypedRoom } from '../../../shared/room-types.ts'
 import { QUEUE_PRINCIPALS } from '../../place.ts'
+import { deepCopy, frozen } from '../../room/copy.ts'
 import { defineRoom, type RoomDefinition } from '../../room/definition.ts'
 import type {
   AdmitContext,
@@ -25,9 +26,9 @@ import {
   RoomLogicRefused,
   validateInput,
 } from '../../room/failures.ts'
-import { frozen, guarded } from '../../room/guarded.ts'
 import type { SystemParts } from '../../room/handler-context.ts'
 import { mayHave } from '../../room/limits.ts'
+import { plain } from '../../room/plain.ts'
 import { isPromise } from '../../room/room-code.ts'
 import { seatName } from '../../room/table.ts'
 import type { RequestAnswer, RequestCode, RoomAction } from '../../traffic.ts'
@@ -617,7 +618,7 @@ class Queue implements Matches {
       return ctx.refuse(endText('ticket_refused', bounded(message)))
     }
     try {
-      const kept = entry(frozen(guarded(sent)) as Json, { sub, data }, { refuse })
+      const kept = entry(frozen(deepCopy(sent)), { sub, data }, { refuse })
       if (kept === undefined)
         throw new RoomLogicError('entry returned nothing; it must return what the queue keeps of the ticket')
       return resultOf('entry', kept)
@@ -667,7 +668,7 @@ class Queue implements Matches {
 
   /** Adds a ticket to the index. Returns its unit, if that can be matched now. */
   #add(player: string, row: TicketRow, index: TicketIndex) {
-    const ticket = { id: player, ticket: frozen(guarded(plain(row.ticket))) as Json, since: row.since }
+    const ticket = { id: player, ticket: frozen(plain(row.ticket)), since: row.since }
     return index.add(ticket, row)
   }
 
@@ -850,9 +851,6 @@ const word = (random: number): string =>
   Math.floor(random * 2 ** 32)
     .toString(16)
     .padStart(8, '0')
-
-/** Returns a copy of a part of the state. */
-const plain = <T>(part: T): T => JSON.parse(JSON.stringify(part)) as T
 
 /** True if the client has given the same data. A schema may make other data of it each time, for example with a date. */
 const isSame = (known: IndexedTicket | TicketRow, options: QueueJoin) =>
