@@ -16,6 +16,7 @@ import {
   roomTypesOf,
   sourcePage,
 } from './pages.ts'
+import { Wins } from './wins.ts'
 
 /** A player of this backend. There are no accounts: each browser tab is a player. */
 export interface Player {
@@ -67,6 +68,8 @@ const SessionRequest = v.strictObject({
   ),
   player: v.optional(v.strictObject({ player_id: v.string(), ticket: v.string() })),
 })
+
+const OverRequest = v.strictObject({ key: v.pipe(v.string(), v.minLength(1), v.maxLength(128)) })
 
 interface AppParts {
   project: OwnProject
@@ -129,6 +132,7 @@ const policy = (wsUrl: string) =>
 export function createApp(parts: AppParts): Hono {
   const { project, players, bundles, nodes, local, lanHosts = new Set(), log } = parts
   const app = new Hono()
+  const wins = new Wins(project)
   const wsUrlOf = (c: Context): string => {
     const { host } = new URL(c.req.url)
     return lanHosts.has(host) ? `ws://${host}` : reachable(parts.ws_url, c.req.url)
@@ -170,33 +174,51 @@ export function createApp(parts: AppParts): Hono {
     app.get(`/${game}/source`, async (c) => page(c, String(sourcePage(game, await roomSource(game)))))
   }
 
-  // The login of the games. A real backend authenticates the player here.
-  app.post(
-    '/api/session',
+  app.use(
+    '/api/*',
     bodyLimit({ maxSize: 4096, onError: (c) => problem(c, 413, 'payload_too_large', 'at most 4096 bytes') }),
-    async (c) => {
+  )
+
+  /** Adds a route for pages. `example`: a valid body. */
+  const post = <S extends v.GenericSchema>(
+    path: string,
+    schema: S,
+    example: string,
+    handle: (c: Context, body: v.InferOutput<S>) => Promise<Response>,
+  ) =>
+    app.post(path, async (c) => {
       // Protects from DNS rebinding: another site may have let its name point to this machine.
       const host = c.req.header('host') ?? ''
       if (local && !namesThisMachine(host) && !lanHosts.has(host))
         return problem(c, 403, 'host_not_allowed', 'ask this machine by its own name, such as localhost')
-      const request = v.safeParse(SessionRequest, await c.req.json().catch(() => undefined))
-      if (!request.success) {
-        const issue = request.issues[0]
-        const path = v.getDotPath(issue)
-        const detail = path
-          ? `${path}: ${issue.message}`
-          : 'the body must be a JSON object such as {"game": "arena"}'
-        return problem(c, 400, 'invalid_request', detail)
-      }
-      const { game, name, player: claimed } = request.output
-      const player = claimed && players.knows(claimed) ? claimed : players.welcome(name)
-      const { project_id: projectId, token } = await project.issueToken(
-        { sub: player.player_id, rooms: roomTypesOf(game), ttl_seconds: TOKEN_TTL_SECONDS },
-        traceOf(c.req.raw.headers),
-      )
-      return c.json({ project_id: projectId, token, ws_url: wsUrlOf(c), player })
-    },
-  )
+      const request = v.safeParse(schema, await c.req.json().catch(() => undefined))
+      if (request.success) return handle(c, request.output)
+      const [issue] = request.issues
+      const at = v.getDotPath(issue)
+      const detail = at ? `${at}: ${issue.message}` : `the body must be a JSON object such as ${example}`
+      return problem(c, 400, 'invalid_request', detail)
+    })
+
+  // The login of the games. A real backend authenticates the player here.
+  post('/api/session', SessionRequest, '{"game": "arena"}', async (c, { game, name, player: claimed }) => {
+    const player = claimed && players.knows(claimed) ? claimed : players.welcome(name)
+    const { project_id: projectId, token } = await project.issueToken(
+      {
+        sub: player.player_id,
+        rooms: roomTypesOf(game),
+        ttl_seconds: TOKEN_TTL_SECONDS,
+        ...(game === 'cards' && { data: { wins: wins.of(player.player_id) } }),
+      },
+      traceOf(c.req.raw.headers),
+    )
+    return c.json({ project_id: projectId, token, ws_url: wsUrlOf(c), player })
+  })
+
+  // A game at this table of Crazy Eights is over.
+  post('/api/over', OverRequest, '{"key": "lobby-1"}', async (c, { key }) => {
+    await wins.look(key)
+    return c.body(null, 204)
+  })
 
   // Browsers cannot query the nodes, because a query needs the internal token.
   app.get('/api/cluster', async (c) => {

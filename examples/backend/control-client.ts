@@ -91,6 +91,13 @@ export class ControlClient {
     return this.#call('POST', '/tokens', request, trace)
   }
 
+  /** The state of a room, without its hidden layers. */
+  async stateOf(projectId: string, type: string, key: string): Promise<unknown> {
+    const room = [projectId, 'rooms', type, key].map(encodeURIComponent).join('/')
+    const answer: { state: unknown } = await this.#call('GET', `/projects/${room}?include_state=true`)
+    return answer.state
+  }
+
   async #call<T>(method: 'GET' | 'POST', path: string, body?: object, trace: TraceHeaders = {}): Promise<T> {
     const response = await this.#send(method, path, body, trace)
     const answer: unknown = await response.json().catch(() => null)
@@ -173,6 +180,11 @@ export class OwnProject {
   /** Finds or creates the project. Rejects with a ControlError. */
   async id(): Promise<string> {
     return (await this.credentials()).project_id
+  }
+
+  /** The state of a room of the project, without its hidden layers. Rejects with a ControlError. */
+  async stateOf(type: string, key: string): Promise<unknown> {
+    return this.#control.stateOf(await this.id(), type, key)
   }
 
   /** Issues a client token for a player, within the trace of the request. Rejects with a ControlError. */

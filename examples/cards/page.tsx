@@ -28,12 +28,8 @@ import {
 const BACKS = [1, 2, 3, 4, 5, 6, 7]
 /** Hands with more cards have two rows, so that each card can be tapped on a narrow screen. */
 const ROW = 8
-/** Key of the number of games that this browser has won. */
-const WINS = 'roomful.cards.wins'
 const SHAKE = { translate: ['0', '-6px', '6px', '-3px', '0'] }
 const ARROWS: Readonly<Record<string, number>> = { ArrowLeft: -1, ArrowRight: 1 }
-
-const gamesWon = (): number => Number(localStorage.getItem(WINS))
 
 const red = (suit: Suit): string => (suit === '♥' || suit === '♦' ? ' red' : '')
 
@@ -141,7 +137,7 @@ function SuitDialog({ open, answer }: { open: boolean; answer: (suit?: Suit) => 
 }
 
 /** The table for a player or a spectator, with the possible actions. */
-function Table({ stage: { room, toasts, serverTime } }: { stage: Stage<typeof cards> }) {
+function Table({ stage: { key, room, toasts, serverTime } }: { stage: Stage<typeof cards> }) {
   const state = useRoomState(room)
   const members = useMembers(room)
   const [confetti] = useState(() => new Confetti(document.body))
@@ -153,7 +149,9 @@ function Table({ stage: { room, toasts, serverTime } }: { stage: Stage<typeof ca
   useEvent(room, 'timedOut', ({ player }) => toasts.show(`${nameOfPlayer(player)} took too long`))
   useEvent(room, 'over', (end) => {
     if (end.winner !== me) return
-    localStorage.setItem(WINS, String(gamesWon() + 1))
+    // The backend asks the room who has won. The next token has the number of wins, for the ranked queue.
+    const headers = { 'content-type': 'application/json' }
+    void fetch('/api/over', { method: 'POST', headers, body: JSON.stringify({ key }) })
     confetti.burst(innerWidth / 2, innerHeight * 0.6)
   })
 
@@ -323,7 +321,7 @@ void startGame<typeof cards>(
       const rankedNote = 'Finds an opponent with about as many wins as you.'
       const queues = withQueues(client)
       lobby.queue('Ranked game', rankedNote, () =>
-        queues.queue<typeof ranked, typeof cards>('cards-ranked', { wins: gamesWon() }),
+        queues.queue<typeof ranked, typeof cards>('cards-ranked', {}),
       )
       lobby.askCode((code) => client.joinByCode<typeof cards>(code))
       lobby.link('Open table', 'Sit down with whoever is there.', '?room=lobby-1')

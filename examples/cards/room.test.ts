@@ -154,7 +154,7 @@ test('a table without players has no game', async () => {
 
 test('two players of the ranked queue join one table, sooner if they have won about as many games', async () => {
   const t = await testRooms([room, queue])
-  const enter = (sub: string, wins: number) => t.queue('cards-ranked', { wins }, { sub })
+  const enter = (sub: string, wins: number) => t.queue('cards-ranked', {}, { sub, data: { wins } })
   const [ada, bob] = [await enter('ada', 0), await enter('bob', 30)]
   await t.advance(5000)
   expect([ada.waiting, bob.waiting]).toEqual([2, 2])
