@@ -35,7 +35,7 @@ export const app = new Hono()
 /** `getToken` of the page. */
 app.post('/api/token', async (c) => {
   const sub = await playerOf(c)
-  const data = { name: `Player ${sub.slice(0, 4)}` }
+  const data = { name: `Player ${sub.slice(0, 4)}`, coins: coins.of(sub) }
   return c.text(await game.token({ sub, data }))
 })
 

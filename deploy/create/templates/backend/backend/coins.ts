@@ -14,10 +14,8 @@ export class Coins {
   }
 
   of(player: string): number {
-    const row = this.#database
-      .prepare('SELECT coins FROM coins WHERE player = ?')
-      .get(player)
-    return row?.coins ?? 0
+    const select = this.#database.prepare('SELECT coins FROM coins WHERE player = ?')
+    return select.get(player)?.coins ?? 0
   }
 
   /** Gives coins to players, once for each notice. */

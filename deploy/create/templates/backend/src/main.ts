@@ -24,8 +24,7 @@ async function api(method: string, path: string): Promise<Response> {
 }
 
 const showCoins = async () => {
-  const { coins } = await (await api('GET', 'coins')).json()
-  find('coins').textContent = `Coins: ${coins}`
+  find('coins').textContent = `Coins: ${(await (await api('GET', 'coins')).json()).coins}`
 }
 
 /** In production, the server has the address of the page. */

@@ -4,8 +4,8 @@ import { QUESTIONS } from './questions.ts'
 import quick from './queue.ts'
 import quiz from './room.ts'
 
-const ADA = { sub: 'ada', data: { name: 'Ada' } }
-const BOB = { sub: 'bob', data: { name: 'Bob' } }
+const ADA = { sub: 'ada', data: { name: 'Ada', coins: 5 } }
+const BOB = { sub: 'bob', data: { name: 'Bob', coins: 8 } }
 
 test('the winner of a quiz is in the notice, also if the server crashes in a round', async () => {
   const t = await testRooms([quiz])
@@ -45,9 +45,10 @@ test('a question without an answer ends after 15 seconds', async () => {
   expect(ada.state.phase).toBe('answer')
 })
 
-test('the queue starts a match of two players', async () => {
+test('the queue starts a match of two players with about as many coins', async () => {
   const t = await testRooms([quiz, quick])
   const ada = await t.queue('quick', {}, ADA)
+  await t.queue('quick', {}, { sub: 'eve', data: { coins: 5000 } })
   const bob = await t.queue('quick', {}, BOB)
   await t.advance(3000)
   const [room] = await Promise.all([ada.matched, bob.matched])
