@@ -22,6 +22,10 @@ interface Lobby {
   createPrivate(): Promise<AnyRoom>
   joinPrivate(code: string): Promise<AnyRoom>
 }
+interface Ranked {
+  readonly matched: Promise<AnyRoom>
+  cancel(): Promise<void>
+}
 type State = { readonly [name: string]: Json }
 
 const blocks = blocksOf('docs/recipes.md', 'ts')
@@ -46,14 +50,14 @@ afterEach(async () => {
   for (const game of games.splice(0)) await game.close()
 })
 
-const isRoom = ({ code }: Block): boolean => code.includes('defineRoom')
+const isRoom = ({ code }: Block): boolean => /defineRoom|defineQueue/.test(code)
 
-const fileOf = (block: Block): string =>
-  join(folder, `${block.heading.replaceAll(' ', '-')}-${isRoom(block) ? 'room' : 'page'}.ts`)
+const fileOf = (block: Block): string => join(folder, `recipe-${blocks.indexOf(block)}.ts`)
 
-/** Starts a room of a recipe. `join` joins a player with a client. */
-async function play(type: string) {
-  const t = (await testRooms([rooms.get(type)! as never])) as unknown as TestRooms
+/** Starts rooms of a recipe. `join` joins a player with a client. */
+async function play(type: string, ...others: string[]) {
+  const used = [type, ...others].map((name) => rooms.get(name)!)
+  const t = (await testRooms(used as never)) as unknown as TestRooms
   games.push(t)
   const join = async (player: string | Player, options: object = {}): Promise<AnyRoom> => {
     const players = [typeof player === 'string' ? { sub: player } : player]
@@ -71,7 +75,7 @@ const stateOf = (room: AnyRoom) => room.state as State
 const refused = (message: string) => ({ code: 'room_logic_refused', message })
 
 it('has rooms of at most 40 lines', () => {
-  expect(rooms.size).toBe(11)
+  expect(rooms.size).toBe(13)
   for (const { code, heading } of blocks)
     expect.soft(code.trimEnd().split('\n').length, heading).toBeLessThanOrEqual(40)
 })
@@ -159,6 +163,33 @@ it('rematch: starts when both players want it, also after the death of the owner
   await t.killOwner(ann)
   await bob.send('again', null)
   expect(stateOf(bob)).toEqual({ round: 2, points: {}, winner: '', again: [] })
+})
+
+it('ranked: matches by the rating of the token, and a suspended player harms nobody', async () => {
+  const { t } = await play('bout', 'bouts')
+  const page = await pageOf<{
+    rankedGame: (client: unknown, show: (seconds: number) => void) => () => Ranked
+  }>('Ranked 1v1 and parties')
+  const shown: number[] = []
+  const enter = async (sub: string, data: Player['data']) =>
+    page.rankedGame(await t.client({ sub, ...(data && { data }) }), (seconds) => shown.push(seconds))()
+  await expect((await enter('new', undefined)).matched).rejects.toMatchObject({
+    code: 'ticket_refused',
+    message: 'no rating yet',
+  })
+  const ada = await enter('ada', { elo: 1200 })
+  const strong = await enter('mallory', { elo: 2900 })
+  const suspended = await enter('eve', { elo: 1210, suspended: true })
+  await expect(suspended.matched).rejects.toMatchObject({ code: 'join_refused' })
+  await t.advance(3000)
+  const bob = await enter('bob', { elo: 1190 })
+  const room = await ada.matched
+  expect((await bob.matched).id).toBe(room.id)
+  expect(stateOf(room).started).toBe(true)
+  expect(shown).toContain(2)
+  const ended = expect(strong.matched).rejects.toMatchObject({ code: 'cancelled' })
+  await strong.cancel()
+  await ended
 })
 
 it('spectators: watch, may not move, and can take a free seat', async () => {
