@@ -5,7 +5,8 @@ import { startService, type TestService } from './support/cluster.ts'
 /** Cases that wait for seconds run in the system tests only. */
 const quick = cases.filter(({ kind }) => kind === 'quick')
 
-describe.concurrent('the protocol, with the store in memory', () => {
+// One after the other: a message rate is exceeded only while a turn of the event loop is short.
+describe('the protocol, with the store in memory', () => {
   let service: TestService
   beforeAll(async () => {
     service = await startService()

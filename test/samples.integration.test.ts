@@ -124,7 +124,8 @@ describe('the samples of the pages, in projects of their readers', { timeout: CO
   })
 
   it('have rooms that load, and tests that pass', async () => {
-    const { ok, output } = await tool(folder, 'vitest', 'run', '--no-isolate')
+    // The time limit is for a busy machine: a reader's machine runs one project at a time.
+    const { ok, output } = await tool(folder, 'vitest', 'run', '--no-isolate', '--testTimeout=120000')
     expect(ok, output).toBe(true)
     const tests = projects.flatMap(({ folder, samples }) =>
       samples.filter(({ name }) => name.includes('.test.')).map(({ name }) => join(basename(folder), name)),
