@@ -188,14 +188,12 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
     return this.#ending
   }
 
-  /** Called by the frame reader, like `read`. */
-  frame(payload: Buffer): void {
-    this.#receive(payload, true)
-  }
-
-  /** A message that `ws` has read. */
+  /** A message that the frame reader or `ws` has read. */
   message(data: Buffer, binary: boolean): void {
-    this.#receive(data, binary)
+    this.#heard = true
+    if (this.#closed || this.#replaced) return
+    const from = this.#paused ? 0 : this.#handle(data, binary)
+    if (from !== undefined) this.#waiting.push({ data: Buffer.from(data), binary, from })
   }
 
   ponged(): void {
@@ -364,13 +362,6 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
     // During a pause, a pong would wait, and the measured time would be wrong.
     this.#pingedAt = this.#paused ? undefined : this.#context.clock.monotonic()
     this.#ws.ping()
-  }
-
-  #receive(data: Buffer, binary: boolean): void {
-    this.#heard = true
-    if (this.#closed || this.#replaced) return
-    const from = this.#paused ? 0 : this.#handle(data, binary)
-    if (from !== undefined) this.#waiting.push({ data: Buffer.from(data), binary, from })
   }
 
   /** Handles the messages of a frame from number `from` on. Returns the number of the first message that has to wait, which starts a pause. */

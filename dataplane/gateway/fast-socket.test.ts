@@ -198,7 +198,7 @@ describe('FrameReader', () => {
         frames += 1
         message(payload, true)
       }
-      new FrameReader(near, MOST_BYTES, { frame, read() {} }, new Sockets())
+      new FrameReader(near, MOST_BYTES, { message: frame, read() {} }, new Sockets())
     }
     let sent = 0
     for (const chunk of chunks) {

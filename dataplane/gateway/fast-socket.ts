@@ -360,8 +360,8 @@ const OTHER = -1
 
 /** Receives the frames of a reader. */
 export interface FrameListener {
-  /** The payload of a binary message. It is part of the read buffer, so a listener that keeps it must copy it. */
-  frame(payload: Buffer): void
+  /** The payload of a message. It is part of the read buffer, so a listener that keeps it must copy it. */
+  message(payload: Buffer, binary: boolean): void
   /** All data of one read has been passed on. */
   read(): void
 }
@@ -417,7 +417,7 @@ export class FrameReader {
     while (at < length && buffer[at] === BINARY) {
       const size = this.#sizeOf(buffer, at, length)
       if (size <= 0 || at + size > length) break
-      this.#on.frame(payloadOf(buffer, at, at + size))
+      this.#on.message(payloadOf(buffer, at, at + size), true)
       at += size
     }
     // A copy, because `ws` may keep it.
@@ -438,7 +438,7 @@ export class FrameReader {
         this.#passOn(bytes, at, bytes.length)
         break
       }
-      if (bytes[at] === BINARY) this.#on.frame(payloadOf(bytes, at, end))
+      if (bytes[at] === BINARY) this.#on.message(payloadOf(bytes, at, end), true)
       else this.#passOn(bytes, at, end)
       at = end
     }

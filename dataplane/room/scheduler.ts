@@ -234,24 +234,23 @@ export class PacedWork {
   }
 }
 
+/** The parts of a node that pace its rooms. */
+interface Pacing {
+  readonly scheduler: Scheduler
+  readonly load: Pick<NodeLoad, 'slowdown'>
+}
+
 /** The ticks of a room: a steady rate with absolute deadlines. There are none until `set`. */
 export class TickTimer {
-  readonly #scheduler: Scheduler
-  readonly #phase: number
-  readonly #load: Pick<NodeLoad, 'slowdown'>
+  readonly #clock: Clock
+  readonly #pace: FixedRate
   readonly #timer: Timer
-  #pace: FixedRate | undefined
 
   /** `phase` (0–1): where in an interval this room ticks. */
-  constructor(
-    { scheduler, load }: { readonly scheduler: Scheduler; readonly load: Pick<NodeLoad, 'slowdown'> },
-    phase: number,
-    tick: () => void,
-  ) {
-    this.#scheduler = scheduler
-    this.#phase = phase
-    this.#load = load
-    this.#timer = scheduler.timer(() => {
+  constructor(pacing: Pacing, phase: number, tick: () => void) {
+    this.#clock = pacing.scheduler.clock
+    this.#pace = new FixedRate(pacing, phase)
+    this.#timer = pacing.scheduler.timer(() => {
       this.#wait()
       tick()
     })
@@ -259,10 +258,9 @@ export class TickTimer {
 
   /** Sets the ticks per second. Undefined: no ticks. */
   set(rate: number | undefined): void {
-    const { wallAtZero } = this.#scheduler
-    this.#pace = rate === undefined ? undefined : new FixedRate(rate, this.#phase, this.#load, wallAtZero)
-    if (this.#pace) this.#wait()
-    else this.#timer.cancel()
+    this.#pace.set(rate ?? 0)
+    if (rate === undefined) this.#timer.cancel()
+    else this.#wait()
   }
 
   /** Stops the ticks until the next `set`. */
@@ -271,41 +269,31 @@ export class TickTimer {
   }
 
   #wait(): void {
-    if (this.#pace) this.#timer.at(this.#pace.following(this.#scheduler.clock.monotonic()))
+    this.#timer.at(this.#pace.following(this.#clock.monotonic()))
   }
 }
 
 /** The flushes of a room: at most one for each slot of its rate, if a flush is wanted. */
 export class FlushTimer {
-  readonly #scheduler: Scheduler
-  readonly #phase: number
-  readonly #load: NodeLoad
+  readonly #pace: FixedRate
   readonly #timer: Timer
-  /** Undefined: there is no limit. */
-  #pace: FixedRate | undefined
+  #doneAt = Number.NEGATIVE_INFINITY
 
   /** `phase` (0–1): where in an interval this room flushes. */
-  constructor(
-    { scheduler, load }: { readonly scheduler: Scheduler; readonly load: NodeLoad },
-    phase: number,
-    flush: () => void,
-  ) {
-    this.#scheduler = scheduler
-    this.#phase = phase
-    this.#load = load
-    this.#timer = scheduler.timer(flush)
+  constructor(pacing: Pacing, phase: number, flush: () => void) {
+    this.#pace = new FixedRate(pacing, phase)
+    this.#timer = pacing.scheduler.timer(flush)
   }
 
   /** Sets the flushes per second. 0: no limit. */
   set(rate: number): void {
-    const { wallAtZero } = this.#scheduler
-    this.#pace = rate > 0 ? new FixedRate(rate, this.#phase, this.#load, wallAtZero) : undefined
+    this.#pace.set(rate)
   }
 
   /** Flushes at the rate, unless a flush waits already. */
   paced(now: number): void {
     if (this.#timer.waiting) return
-    const due = this.#pace?.next(now) ?? now
+    const due = this.#pace.next(now, this.#doneAt)
     if (due <= now) this.#timer.soon()
     else this.#timer.at(due)
   }
@@ -317,7 +305,7 @@ export class FlushTimer {
 
   /** A flush takes place. */
   done(now: number): void {
-    this.#pace?.done(now)
+    this.#doneAt = now
   }
 
   cancel(): void {
@@ -339,31 +327,36 @@ export interface NodeLoad {
  * wake the process once, and share a write to the store and to each other node. On a node that slows down, the slots of all rooms are
  * longer by the same factor.
  */
-export class FixedRate {
-  readonly #intervalMs: number
+class FixedRate {
+  readonly #pacing: Pacing
+  readonly #share: number
+  /** 0: there is no limit. */
+  #intervalMs = 0
   /** Start of the slots on the monotonic clock, in intervals: between -1 and 1. */
-  readonly #phase: number
-  readonly #load: Pick<NodeLoad, 'slowdown'>
-  #doneAt = Number.NEGATIVE_INFINITY
+  #phase = 0
 
-  /** `phase` (0–1): part of an interval by which slots start after a whole number of intervals since 1970, rounded to one of the phases. */
-  constructor(perSecond: number, phase: number, load: Pick<NodeLoad, 'slowdown'>, wallAtZero: number) {
-    this.#intervalMs = 1000 / perSecond
+  /** `share` (0–1): part of an interval by which slots start after a whole number of intervals since 1970, rounded to one of the phases. */
+  constructor(pacing: Pacing, share: number) {
+    this.#pacing = pacing
+    this.#share = share
+  }
+
+  /** Sets the number of slots per second. 0: no limit. */
+  set(perSecond: number): void {
+    this.#intervalMs = perSecond > 0 ? 1000 / perSecond : 0
+    if (this.#intervalMs === 0) return
     const phases = Math.max(1, Math.floor(this.#intervalMs / MOMENT_MS + 1e-9))
-    this.#phase = Math.floor(phase * phases) / phases - (wallAtZero % this.#intervalMs) / this.#intervalMs
-    this.#load = load
+    const { wallAtZero } = this.#pacing.scheduler
+    this.#phase =
+      Math.floor(this.#share * phases) / phases - (wallAtZero % this.#intervalMs) / this.#intervalMs
   }
 
-  /** Returns when to act, at most once per slot: `now` if nothing was done in this slot, otherwise the start of the next slot. */
-  next(now: number): number {
+  /** Returns when to act, at most once per slot: `now`, or the start of the next slot if `doneAt` is in this slot. */
+  next(now: number, doneAt: number): number {
     const lengthMs = this.#lengthMs
-    const acted = this.#slot(this.#doneAt, lengthMs)
+    if (lengthMs === 0) return now
+    const acted = this.#slot(doneAt, lengthMs)
     return this.#slot(now, lengthMs) > acted ? now : (acted + 1 + this.#phase) * lengthMs
-  }
-
-  /** The work of this slot was done at `now`. */
-  done(now: number): void {
-    this.#doneAt = now
   }
 
   /** Returns the start of the first slot after `now`. Missed slots are skipped. */
@@ -378,7 +371,7 @@ export class FixedRate {
   }
 
   get #lengthMs(): number {
-    return this.#intervalMs * this.#load.slowdown
+    return this.#intervalMs * this.#pacing.load.slowdown
   }
 }
 

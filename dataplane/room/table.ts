@@ -216,7 +216,8 @@ export class Tables {
   readonly outcomes = new Table<Outcome>(this.#log)
   readonly #epoch: number
   #ids = 0
-  #flushedDue: number | undefined
+  /** As `due`, as of the last flush. */
+  flushedDue: number | undefined
 
   /** `epoch`: epoch of the owner. It keeps the ids of different owners apart. */
   constructor(epoch: number, rows?: TableRows) {
@@ -256,17 +257,12 @@ export class Tables {
     return due < Number.POSITIVE_INFINITY ? due : undefined
   }
 
-  /** As `due`, as of the last flush. */
-  get flushedDue(): number | undefined {
-    return this.#flushedDue
-  }
-
   /** Returns the changes since the last flush. Undefined: none. */
   flush(): TablesChanges | undefined {
     if (!this.#log.changed) return undefined
     this.commit()
     this.#log.changed = false
-    this.#flushedDue = this.due
+    this.flushedDue = this.due
     let changes: TablesChanges | undefined
     for (const name of NAMES) {
       const flushed = this[name].flush()
